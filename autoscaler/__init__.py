@@ -1,0 +1,1 @@
+"""Sizes services. Writes replicas through `/scale` alone; meets the other packages only through the API."""

@@ -1,0 +1,1 @@
+"""The only place that prints or exits."""

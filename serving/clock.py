@@ -1,0 +1,33 @@
+"""The one module that reads the clock, so that everything else can be told what time it is."""
+
+import datetime as dt
+import time
+
+
+def now() -> dt.datetime:
+    """Return the wall-clock time in UTC."""
+    return dt.datetime.now(dt.UTC)  # noqa: TID251
+
+
+def monotonic() -> float:
+    """Return seconds on a clock that never goes back; for durations only."""
+    return time.monotonic()
+
+
+def rfc3339(moment: dt.datetime) -> str:
+    """Format as Kubernetes does for metadata: UTC, whole seconds, `Z`."""
+    return moment.astimezone(dt.UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def rfc3339_micro(moment: dt.datetime) -> str:
+    """Format as Kubernetes' MicroTime (Leases, Events)."""
+    return moment.astimezone(dt.UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+
+
+def parse(text: str) -> dt.datetime:
+    """Parse an RFC 3339 time.
+
+    Raises:
+        ValueError: `text` is not RFC 3339.
+    """
+    return dt.datetime.fromisoformat(text)

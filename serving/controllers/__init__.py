@@ -1,0 +1,1 @@
+"""Read, plan, apply, report: one controller per kind."""

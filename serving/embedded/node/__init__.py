@@ -1,0 +1,1 @@
+"""The node agent: runs Deployments and Jobs as local processes."""

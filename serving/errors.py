@@ -1,0 +1,134 @@
+"""The one exception tree.
+
+    SlipwayError
+    ├── ApiError                 the API answered with a Status (code, reason, message, details)
+    │   ├── NotFound             404
+    │   ├── Conflict             409: stale resourceVersion, or an apply conflict
+    │   ├── AlreadyExists        409 with reason AlreadyExists
+    │   ├── Invalid              422: the object breaks a rule; `causes` name field, rule and value
+    │   ├── Gone                 410: this resourceVersion is too old to watch from
+    │   └── Forbidden            401/403
+    ├── Unavailable              the API (or a peer) did not answer; retrying can help
+    ├── Permanent                retrying cannot help until something is changed; carries a condition reason
+    ├── Temporary                retrying can help, after `retry_after` seconds
+    └── UserError                the command line or a file is wrong; the message says what to do
+
+Only classes that somebody catches stand here. Adapters map foreign errors with `raise ... from`.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+
+class SlipwayError(Exception):
+    """The root of everything that Slipway raises on purpose."""
+
+
+@dataclass(frozen=True)
+class Cause:
+    """One broken rule: where (a JSON path such as `spec.predictors[0].name`), which, and with what value."""
+
+    field: str
+    message: str
+    reason: str = "FieldValueInvalid"
+
+
+class ApiError(SlipwayError):
+    """The API's Status answer."""
+
+    def __init__(
+        self,
+        code: int,
+        reason: str,
+        message: str,
+        causes: Sequence[Cause] = (),
+        details: Mapping[str, Any] | None = None,
+    ) -> None:
+        super().__init__(message)
+        self.code = code
+        self.reason = reason
+        self.message = message
+        self.causes = tuple(causes)
+        self.details = dict(details or {})
+
+
+class NotFound(ApiError):
+    """404: there is no such object."""
+
+
+class Conflict(ApiError):
+    """409: somebody else wrote first, or owns the field."""
+
+
+class AlreadyExists(ApiError):
+    """409: create of a name that is taken."""
+
+
+class Invalid(ApiError):
+    """422: the object breaks a rule."""
+
+
+class Gone(ApiError):
+    """410: too old a resourceVersion; list again."""
+
+
+class Forbidden(ApiError):
+    """401 or 403."""
+
+
+class Unavailable(SlipwayError):
+    """No answer; the peer is down, slow or restarting."""
+
+
+class Permanent(SlipwayError):
+    """Retrying cannot help; `reason` is the CamelCase condition reason."""
+
+    def __init__(self, reason: str, message: str) -> None:
+        super().__init__(message)
+        self.reason = reason
+
+
+class Temporary(SlipwayError):
+    """Retrying can help; `reason` is the CamelCase condition reason, `retry_after` is in seconds."""
+
+    def __init__(self, reason: str, message: str, retry_after: float | None = None) -> None:
+        super().__init__(message)
+        self.reason = reason
+        self.retry_after = retry_after
+
+
+class UserError(SlipwayError):
+    """What the user asked for cannot be done as asked; the message says what to do."""
+
+
+_BY_REASON: Mapping[str, type[ApiError]] = {
+    "NotFound": NotFound,
+    "Conflict": Conflict,
+    "AlreadyExists": AlreadyExists,
+    "Invalid": Invalid,
+    "Expired": Gone,
+    "Gone": Gone,
+    "Forbidden": Forbidden,
+    "Unauthorized": Forbidden,
+}
+_BY_CODE: Mapping[int, type[ApiError]] = {
+    401: Forbidden,
+    403: Forbidden,
+    404: NotFound,
+    409: Conflict,
+    410: Gone,
+    422: Invalid,
+}
+
+
+def from_status(code: int, status: Mapping[str, Any]) -> ApiError:
+    """Build the exception for a Kubernetes Status object; unknown reasons become plain `ApiError`."""
+    reason = str(status.get("reason", ""))
+    details = status.get("details") or {}
+    causes = [
+        Cause(c.get("field", ""), c.get("message", ""), c.get("reason", ""))
+        for c in details.get("causes") or []
+    ]
+    cls = _BY_REASON.get(reason) or _BY_CODE.get(code, ApiError)
+    return cls(code, reason, str(status.get("message", f"HTTP {code}")), causes, details)

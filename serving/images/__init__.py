@@ -1,0 +1,1 @@
+"""Trained files to OCI image to model store."""

@@ -1,0 +1,12 @@
+"""The one way to the API: request, watch, cache, apply, status and events over `kubernetes.aio`.
+
+Objects are plain JSON dictionaries: the typed client costs a second of import and most of a core at 1,000
+services, and our kinds are not in it. Nothing here decides anything.
+"""
+
+from serving.kube.client import Kube, connect
+from serving.kube.events import Recorder
+from serving.kube.informer import Informer, Key
+from serving.kube.loop import Reconciler, Result
+
+__all__ = ["Informer", "Key", "Kube", "Reconciler", "Recorder", "Result", "connect"]

@@ -1,0 +1,278 @@
+"""Requests to the API, as JSON dictionaries in and out, with Status answers as exceptions."""
+
+import ssl
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import aiohttp
+import orjson
+from kubernetes.aio import config
+from kubernetes.aio.client.configuration import Configuration
+from kubernetes.aio.client.rest import RESTClientObject
+
+from serving import errors
+from serving.resources.kinds import Kind
+
+Object = dict[str, Any]
+
+MERGE_PATCH = "application/merge-patch+json"
+JSON_PATCH = "application/json-patch+json"
+APPLY_PATCH = "application/apply-patch+yaml"
+REQUEST_SECONDS = 30.0
+
+
+class Listing(NamedTuple):
+    """A consistent list and the resourceVersion to watch from."""
+
+    items: list[Object]
+    resource_version: str
+
+
+class WatchEvent(NamedTuple):
+    """One line of a watch: ADDED, MODIFIED, DELETED or BOOKMARK."""
+
+    type: str
+    object: Object
+
+
+class Kube:
+    """One connection pool to one API server.
+
+    Every method raises `errors.ApiError` (by its subclasses) for a Status answer and
+    `errors.Unavailable` where no answer came; a request that got no answer may or may not have been done.
+    """
+
+    def __init__(
+        self, configuration: Configuration, *, field_manager: str, namespace: str = "default"
+    ) -> None:
+        self._configuration = configuration
+        self._rest = RESTClientObject(configuration)
+        self._session: aiohttp.ClientSession | None = None
+        self.field_manager = field_manager
+        self.namespace = namespace
+
+    async def __aenter__(self) -> "Kube":
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
+    async def close(self) -> None:
+        """Close the connections."""
+        if self._session is not None:
+            await self._session.close()
+            self._session = None
+
+    async def get(self, kind: Kind, namespace: str | None, name: str) -> Object:
+        """Return the object."""
+        return await self._json("GET", kind.path(namespace, name))
+
+    async def list(
+        self,
+        kind: Kind,
+        namespace: str | None = None,
+        *,
+        labels: str = "",
+        fields: str = "",
+        limit: int = 500,
+    ) -> Listing:
+        """Return all objects, page by page but as of one resourceVersion; items have apiVersion and kind."""
+        items: list[Object] = []
+        query = {"limit": str(limit), "labelSelector": labels, "fieldSelector": fields, "continue": ""}
+        while True:
+            page = await self._json("GET", kind.path(namespace), query=query)
+            items += page.get("items") or []
+            meta = page["metadata"]
+            query["continue"] = meta.get("continue") or ""
+            if not query["continue"]:
+                break
+        for item in items:
+            item.setdefault("apiVersion", kind.api_version)
+            item.setdefault("kind", kind.kind)
+        return Listing(items, meta["resourceVersion"])
+
+    async def watch(
+        self,
+        kind: Kind,
+        namespace: str | None,
+        resource_version: str,
+        *,
+        labels: str = "",
+        fields: str = "",
+        timeout_seconds: int = 300,
+    ) -> AsyncIterator[WatchEvent]:
+        """Yield what happens after `resource_version` until the server ends the watch.
+
+        Raises:
+            errors.Gone: list again.
+        """  # fmt: skip
+        query = {
+            "watch": "1", "allowWatchBookmarks": "true", "resourceVersion": resource_version,
+            "labelSelector": labels, "fieldSelector": fields, "timeoutSeconds": str(timeout_seconds),
+        }  # fmt: skip
+        timeout = aiohttp.ClientTimeout(
+            total=None, sock_connect=REQUEST_SECONDS, sock_read=timeout_seconds + 30
+        )
+        async with self._request("GET", kind.path(namespace), query=query, timeout=timeout) as response:
+            await _raise_for_status(response)
+            async for line in response.content:
+                event = orjson.loads(line)
+                if event["type"] == "ERROR":
+                    raise errors.from_status(int(event["object"].get("code", 500)), event["object"])
+                yield WatchEvent(event["type"], event["object"])
+
+    async def create(self, kind: Kind, obj: Object) -> Object:
+        """Create the object; raises AlreadyExists where the name is taken."""
+        namespace = obj["metadata"].get("namespace", self.namespace) if kind.namespaced else None
+        return await self._json(
+            "POST", kind.path(namespace), body=obj, query={"fieldManager": self.field_manager}
+        )
+
+    async def update(self, kind: Kind, obj: Object, *, subresource: str | None = None) -> Object:
+        """Replace the object; raises Conflict where its resourceVersion is stale."""
+        meta = obj["metadata"]
+        path = kind.path(meta.get("namespace"), meta["name"], subresource)
+        return await self._json("PUT", path, body=obj, query={"fieldManager": self.field_manager})
+
+    async def patch(
+        self, kind: Kind, namespace: str | None, name: str, patch: Any, *, subresource: str | None = None,
+        content_type: str = MERGE_PATCH,
+    ) -> Object:  # fmt: skip
+        """Patch the object; merge patch unless said otherwise."""
+        path = kind.path(namespace, name, subresource)
+        return await self._json(
+            "PATCH", path, body=patch, content_type=content_type, query={"fieldManager": self.field_manager}
+        )
+
+    async def apply(
+        self,
+        kind: Kind,
+        obj: Object,
+        *,
+        subresource: str | None = None,
+        force: bool = True,
+        manager: str | None = None,
+    ) -> Object:
+        """Server-side apply: this manager wants these fields, and gives up those it had and no longer names."""
+        meta = obj["metadata"]
+        query = {"fieldManager": manager or self.field_manager, "force": "true" if force else "false"}
+        body = {"apiVersion": kind.api_version, "kind": kind.kind, **obj}
+        path = kind.path(meta.get("namespace"), meta["name"], subresource)
+        return await self._json("PATCH", path, body=body, content_type=APPLY_PATCH, query=query)
+
+    async def apply_status(
+        self, kind: Kind, obj: Object, status: Object, *, manager: str | None = None
+    ) -> Object:
+        """Server-side apply of `status` alone, for the object that `obj` is (by name, not by resourceVersion)."""
+        meta = {key: obj["metadata"][key] for key in ("name", "namespace") if key in obj["metadata"]}
+        return await self.apply(
+            kind, {"metadata": meta, "status": status}, subresource="status", manager=manager
+        )
+
+    async def delete(
+        self,
+        kind: Kind,
+        namespace: str | None,
+        name: str,
+        *,
+        uid: str | None = None,
+        propagation: str = "Background",
+    ) -> None:
+        """Delete the object; one that is not there is fine. With `uid`, never another object of the same name."""
+        body: Object = {"apiVersion": "v1", "kind": "DeleteOptions", "propagationPolicy": propagation}
+        if uid:
+            body["preconditions"] = {"uid": uid}
+        try:
+            await self._json("DELETE", kind.path(namespace, name), body=body)
+        except errors.NotFound:
+            return
+        except errors.Conflict:
+            if not uid:
+                raise
+
+    async def raw(self, path: str, query: Mapping[str, str] | None = None) -> bytes:
+        """GET any path; for logs, discovery and the like."""
+        async with self._request("GET", path, query=query) as response:
+            await _raise_for_status(response)
+            return await response.read()
+
+    async def stream(self, path: str, query: Mapping[str, str] | None = None) -> AsyncIterator[bytes]:
+        """GET any path, in pieces as they come; without a time limit."""
+        timeout = aiohttp.ClientTimeout(total=None, sock_connect=REQUEST_SECONDS)
+        async with self._request("GET", path, query=query, timeout=timeout) as response:
+            await _raise_for_status(response)
+            async for piece in response.content.iter_any():
+                yield piece
+
+    async def _json(
+        self, method: str, path: str, *, body: Any = None, query: Mapping[str, str] | None = None,
+        content_type: str = "application/json",
+    ) -> Object:  # fmt: skip
+        async with self._request(method, path, body=body, query=query, content_type=content_type) as response:
+            await _raise_for_status(response)
+            result: Object = orjson.loads(await response.read())
+            return result
+
+    @asynccontextmanager
+    async def _request(
+        self, method: str, path: str, *, body: Any = None, query: Mapping[str, str] | None = None,
+        content_type: str = "application/json", timeout: aiohttp.ClientTimeout | None = None,
+    ) -> AsyncIterator[aiohttp.ClientResponse]:  # fmt: skip
+        """Map what goes wrong on the way to `errors.Unavailable`; what goes wrong in the caller's body passes."""
+        if self._session is None:
+            self._session = self._rest._create_pool_manager()  # noqa: SLF001 the documented seam for a session
+        headers = {"Content-Type": content_type, "Accept": "application/json"}
+        for auth in (await self._configuration.auth_settings()).values():
+            headers[auth["key"]] = auth["value"]
+        try:
+            async with self._session.request(
+                method, self._configuration.host.rstrip("/") + path,
+                params={key: value for key, value in (query or {}).items() if value},
+                data=None if body is None else orjson.dumps(body), headers=headers,
+                timeout=timeout or aiohttp.ClientTimeout(total=REQUEST_SECONDS),
+            ) as response:  # fmt: skip
+                yield response
+        except (TimeoutError, aiohttp.ClientError, ssl.SSLError, ConnectionError) as error:
+            raise errors.Unavailable(f"{method} {path}: {type(error).__name__}: {error}") from error
+
+
+async def _raise_for_status(response: aiohttp.ClientResponse) -> None:
+    if response.status < 400:
+        return
+    text = await response.read()
+    try:
+        status = orjson.loads(text)
+    except orjson.JSONDecodeError:
+        status = {"message": text.decode(errors="replace")[:500] or f"HTTP {response.status}"}
+    if response.status in (429, 502, 503, 504):
+        raise errors.Unavailable(str(status.get("message", "")))
+    raise errors.from_status(response.status, status)
+
+
+async def connect(kubeconfig: Path | None = None, *, component: str, pool: int = 64) -> Kube:
+    """Connect with a kubeconfig, or (None) as a Pod of a cluster does, else with the current kubeconfig.
+
+    Args:
+        kubeconfig: path of the file.
+        component: becomes the field manager `slipway-<component>`.
+        pool: most connections at once.
+
+    Raises:
+        errors.UserError: there is no usable configuration.
+    """
+    configuration = Configuration()
+    configuration.connection_pool_maxsize = pool
+    namespace = "default"
+    try:
+        if kubeconfig is not None:
+            await config.load_kube_config(str(kubeconfig), client_configuration=configuration)
+        else:
+            try:
+                config.load_incluster_config(client_configuration=configuration)
+            except config.ConfigException:
+                await config.load_kube_config(client_configuration=configuration)
+    except (config.ConfigException, FileNotFoundError, PermissionError) as error:
+        raise errors.UserError(f"cannot use {kubeconfig or 'the current kubeconfig'}: {error}") from error
+    return Kube(configuration, field_manager=f"slipway-{component}", namespace=namespace)

@@ -1,0 +1,52 @@
+"""Events: what happened to an object, for people. Emitted at transitions only; losing one is harmless."""
+
+import hashlib
+import logging
+from typing import Any, Literal
+
+from serving import clock, errors
+from serving.kube.client import Kube
+from serving.resources import kinds
+
+log = logging.getLogger(__name__)
+
+
+class Recorder:
+    """Writes core/v1 Events under one component's name; the same event again raises its count."""
+
+    def __init__(self, kube: Kube, component: str) -> None:
+        self._kube = kube
+        self._component = component
+
+    async def emit(
+        self, obj: dict[str, Any], reason: str, message: str, type_: Literal["Normal", "Warning"] = "Normal"
+    ) -> None:
+        """Record that `reason` (CamelCase) happened to `obj`; failures are logged, never raised."""
+        meta = obj["metadata"]
+        now = clock.rfc3339(clock.now())
+        identity = f"{meta.get('uid')}/{self._component}/{reason}/{message}"
+        name = f"{meta['name']}.{hashlib.sha256(identity.encode()).hexdigest()[:16]}"
+        namespace = meta.get("namespace", "default")
+        try:
+            try:
+                seen = await self._kube.get(kinds.EVENT_V1, namespace, name)
+                patch = {"count": int(seen.get("count") or 1) + 1, "lastTimestamp": now}
+                await self._kube.patch(kinds.EVENT_V1, namespace, name, patch)
+            except errors.NotFound:
+                await self._kube.create(
+                    kinds.EVENT_V1,
+                    {
+                        "apiVersion": "v1", "kind": "Event",
+                        "metadata": {"name": name, "namespace": namespace},
+                        "involvedObject": {
+                            "apiVersion": obj.get("apiVersion", ""), "kind": obj.get("kind", ""),
+                            "name": meta["name"], "namespace": namespace, "uid": meta.get("uid", ""),
+                        },
+                        "reason": reason, "message": message[:1024], "type": type_, "count": 1,
+                        "firstTimestamp": now, "lastTimestamp": now,
+                        "source": {"component": self._component}, "reportingComponent": self._component,
+                        "reportingInstance": self._component,
+                    },
+                )  # fmt: skip
+        except (errors.ApiError, errors.Unavailable) as error:
+            log.warning("event %s on %s/%s was not recorded: %s", reason, namespace, meta["name"], error)

@@ -1,0 +1,133 @@
+"""A local copy of one kind, kept by list-then-watch, and the keys that changed.
+
+Level-triggered: what is handed on is a key, never an event's content. A reader of the cache may be behind
+the API by a moment; writes are server-side apply or compare-and-swap, so being behind costs a retry.
+"""
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator
+from typing import Any, NamedTuple
+
+from serving import errors
+from serving.kube.client import Kube, WatchEvent
+from serving.resources.kinds import Kind
+
+log = logging.getLogger(__name__)
+
+Object = dict[str, Any]
+
+
+class Key(NamedTuple):
+    """Names an object of a known kind."""
+
+    namespace: str
+    name: str
+
+    @classmethod
+    def of(cls, obj: Object) -> "Key":
+        """Return the object's key."""
+        meta = obj["metadata"]
+        return cls(meta.get("namespace", ""), meta["name"])
+
+    def __str__(self) -> str:
+        return f"{self.namespace}/{self.name}" if self.namespace else self.name
+
+
+Handler = Callable[[Object | None, Object | None], None]
+"""Called with (before, after); None where it was not there."""
+
+
+class Informer:
+    """Keeps `items`; call `run()` in a task, and `synced.wait()` before reading.
+
+    Objects handed out are shared: callers must not change them.
+    """
+
+    def __init__(
+        self, kube: Kube, kind: Kind, *, namespace: str | None = None, labels: str = "", fields: str = ""
+    ) -> None:
+        self._kube = kube
+        self.kind = kind
+        self._labels, self._fields = labels, fields
+        self._namespace = namespace
+        self._handlers: list[Handler] = []
+        self._indexes: dict[str, tuple[Callable[[Object], Iterable[str]], dict[str, dict[Key, Object]]]] = {}
+        self.items: dict[Key, Object] = {}
+        self.synced = asyncio.Event()
+
+    def on_change(self, handler: Handler) -> None:
+        """Call `handler(before, after)` at every change; must be set before `run`."""
+        self._handlers.append(handler)
+
+    def index(self, name: str, values: Callable[[Object], Iterable[str]]) -> None:
+        """Keep an index, so that looking up children costs nothing per bystander; must be set before `run`."""
+        self._indexes[name] = (values, {})
+
+    def by_index(self, name: str, value: str) -> list[Object]:
+        """Return the objects for which the index function gave `value`."""
+        return list(self._indexes[name][1].get(value, {}).values())
+
+    def get(self, namespace: str, name: str) -> Object | None:
+        """Return the cached object, or None."""
+        return self.items.get(Key(namespace, name))
+
+    def __iter__(self) -> Iterator[Object]:
+        return iter(list(self.items.values()))
+
+    async def run(self) -> None:
+        """List and watch until cancelled; whatever goes wrong is retried with back-off."""
+        delay = 0.05
+        version = ""
+        while True:
+            try:
+                if not version:
+                    version = await self._list()
+                    self.synced.set()
+                async for event in self._watch(version):
+                    delay = 0.05
+                    version = event.object["metadata"]["resourceVersion"]
+                    if event.type == "DELETED":
+                        self._store(Key.of(event.object), None)
+                    elif event.type != "BOOKMARK":
+                        self._store(Key.of(event.object), event.object)
+            except errors.Gone:
+                version = ""
+            except (errors.Unavailable, errors.ApiError) as error:
+                log.info("watch %s: %s; again in %.2f s", self.kind.plural, error, delay)
+                await asyncio.sleep(delay)
+                delay = min(delay * 2, 1.0)
+            except (KeyError, ValueError) as error:
+                log.warning("watch %s: a lying peer: %r; listing again", self.kind.plural, error)
+                version = ""
+                await asyncio.sleep(delay)
+                delay = min(delay * 2, 1.0)
+
+    def _watch(self, version: str) -> AsyncIterator[WatchEvent]:
+        return self._kube.watch(self.kind, self._namespace, version, labels=self._labels, fields=self._fields)
+
+    async def _list(self) -> str:
+        listing = await self._kube.list(self.kind, self._namespace, labels=self._labels, fields=self._fields)
+        found = {Key.of(item): item for item in listing.items}
+        for key in [key for key in self.items if key not in found]:
+            self._store(key, None)
+        for key, item in found.items():
+            before = self.items.get(key)
+            if before is None or before["metadata"]["resourceVersion"] != item["metadata"]["resourceVersion"]:
+                self._store(key, item)
+        return listing.resource_version
+
+    def _store(self, key: Key, after: Object | None) -> None:
+        before = self.items.get(key)
+        for values, table in self._indexes.values():
+            for value in values(before) if before else ():
+                table.get(value, {}).pop(key, None)
+            for value in values(after) if after else ():
+                table.setdefault(value, {})[key] = after  # type: ignore[assignment]
+        if after is None:
+            self.items.pop(key, None)
+        else:
+            self.items[key] = after
+        if before is not None or after is not None:
+            for handler in self._handlers:
+                handler(before, after)

@@ -1,0 +1,105 @@
+"""A keyed queue and its workers: a key is worked on by one worker at a time, and never forgotten.
+
+The same key added many times is reconciled once; added while it is being worked on, once more afterwards;
+failed, again after an exponential back-off (k8s.io/client-go/util/workqueue).
+"""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+
+from serving import errors
+from serving.kube.informer import Informer, Key
+from serving.settings import ControllerSettings
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Result:
+    """What a reconcile asks for: `requeue_after` seconds, or nothing more until something changes."""
+
+    requeue_after: float | None = None
+
+
+class Reconciler:
+    """Runs `reconcile(key)` for every key added; whole snapshots are read inside, never an event's content."""
+
+    def __init__(
+        self, name: str, reconcile: Callable[[Key], Awaitable[Result | None]], settings: ControllerSettings
+    ) -> None:
+        self.name = name
+        self._reconcile = reconcile
+        self._settings = settings
+        self._queue: asyncio.Queue[Key] = asyncio.Queue()
+        self._waiting: set[Key] = set()
+        self._active: set[Key] = set()
+        self._again: set[Key] = set()
+        self._failures: dict[Key, int] = {}
+        self._timers: dict[Key, asyncio.TimerHandle] = {}
+
+    def add(self, key: Key) -> None:
+        """Reconcile the key soon."""
+        if key in self._active:
+            self._again.add(key)
+        elif key not in self._waiting:
+            self._waiting.add(key)
+            self._queue.put_nowait(key)
+
+    def add_after(self, key: Key, seconds: float) -> None:
+        """Reconcile the key after a while; an earlier timer for it stays if it is due sooner."""
+        loop = asyncio.get_running_loop()
+        timer = self._timers.get(key)
+        if timer is not None:
+            if timer.when() <= loop.time() + seconds:
+                return
+            timer.cancel()
+        self._timers[key] = loop.call_later(seconds, self._due, key)
+
+    def _due(self, key: Key) -> None:
+        self._timers.pop(key, None)
+        self.add(key)
+
+    async def run(self, *informers: Informer) -> None:
+        """Wait until the informers are synced, then work until cancelled."""
+        for informer in informers:
+            await informer.synced.wait()
+        async with asyncio.TaskGroup() as group:
+            for _ in range(self._settings.workers):
+                group.create_task(self._work())
+
+    async def _work(self) -> None:
+        while True:
+            key = await self._queue.get()
+            self._waiting.discard(key)
+            self._active.add(key)
+            try:
+                await self._one(key)
+            finally:
+                self._active.discard(key)
+                if key in self._again:
+                    self._again.discard(key)
+                    self.add(key)
+
+    async def _one(self, key: Key) -> None:
+        try:
+            result = await self._reconcile(key)
+        except errors.Temporary as error:
+            self._retry(key, error, error.retry_after)
+        except (errors.Conflict, errors.NotFound, errors.Unavailable) as error:
+            self._retry(key, error)
+        except Exception as error:  # a bug must not stop the other keys
+            log.exception("%s %s", self.name, key)
+            self._retry(key, error)
+        else:
+            self._failures.pop(key, None)
+            if result is not None and result.requeue_after is not None:
+                self.add_after(key, result.requeue_after)
+
+    def _retry(self, key: Key, error: Exception, after: float | None = None) -> None:
+        failures = self._failures[key] = self._failures.get(key, 0) + 1
+        backoff = self._settings.backoff_base_seconds * 2 ** min(failures - 1, 20)
+        delay = min(backoff, self._settings.backoff_cap_seconds) if after is None else after
+        log.info("%s %s: %s; again in %.2f s", self.name, key, error, delay)
+        self.add_after(key, delay)

@@ -1,0 +1,113 @@
+"""The base of our kinds' types, and how a type becomes the structural schema that servers enforce.
+
+One source for three things: the Python types that planners read, the CRD schema that a cluster enforces,
+and the schema that the embedded server enforces. A rule between fields is a CEL expression in the schema
+(`x-kubernetes-validations`), so that both servers evaluate the same text.
+"""
+
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+from pydantic.alias_generators import to_camel
+
+NAME_PATTERN = r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$"
+"""RFC 1123 label: https://kubernetes.io/docs/concepts/overview/working-with-objects/names/."""
+
+Name = Annotated[str, Field(pattern=NAME_PATTERN, min_length=1, max_length=63)]
+Quantity = Annotated[
+    str,
+    Field(
+        pattern=r"^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$",
+        json_schema_extra={"x-kubernetes-int-or-string": True},
+    ),
+]
+"""A Kubernetes quantity, `500m` or `512Mi`: k8s.io/apimachinery/pkg/api/resource/quantity.go."""
+
+
+class Base(BaseModel):
+    """A frozen, camelCase-in-JSON piece of an object; fields that it does not know are refused."""
+
+    model_config = ConfigDict(
+        frozen=True,
+        extra="forbid",
+        alias_generator=to_camel,
+        populate_by_name=True,
+        coerce_numbers_to_str=True,
+    )
+
+
+def rules(*found: tuple[str, str]) -> dict[str, Any]:
+    """Return the `json_schema_extra` of a model with these (CEL expression, message) rules."""
+    return {"x-kubernetes-validations": [{"rule": rule, "message": message} for rule, message in found]}
+
+
+def list_map(*keys: str) -> dict[str, Any]:
+    """Return the `json_schema_extra` of a list whose items are keyed by these fields."""
+    return {"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": list(keys)}
+
+
+class ConditionStatus(Base):
+    """metav1.Condition."""
+
+    type: str
+    status: Literal["True", "False", "Unknown"]
+    reason: str
+    message: str = ""
+    observed_generation: int = 0
+    last_transition_time: Annotated[str, Field(json_schema_extra={"format": "date-time"})]
+
+
+Conditions = Annotated[list[ConditionStatus], Field(json_schema_extra=list_map("type"))]
+
+
+def structural(model: type[BaseModel]) -> dict[str, Any]:
+    """Return the model as an OpenAPI v3 structural schema: no `$ref`, no `anyOf` with null, no titles.
+
+    https://kubernetes.io/docs/tasks/extend-kubernetes/custom-resources/custom-resource-definitions/#specifying-a-structural-schema
+    """
+    raw = model.model_json_schema(by_alias=True)
+    result = _inline(raw, raw.get("$defs", {}))
+    assert isinstance(result, dict)
+    return result
+
+
+_DROPPED = frozenset({"$defs", "title", "additionalProperties"})
+
+
+def _inline(node: Any, defs: dict[str, Any]) -> Any:
+    if isinstance(node, list):
+        return [_inline(item, defs) for item in node]
+    if not isinstance(node, dict):
+        return node
+    if "$ref" in node:
+        target = defs[node["$ref"].rsplit("/", 1)[-1]]
+        return _inline({**target, **{k: v for k, v in node.items() if k != "$ref"}}, defs)
+    if "anyOf" in node:
+        options = [option for option in node["anyOf"] if option.get("type") != "null"]
+        assert len(options) == 1, f"a structural schema has no unions: {node}"
+        return _inline({**options[0], **{k: v for k, v in node.items() if k != "anyOf"}}, defs)
+    return _plain(node, defs)
+
+
+def _plain(node: dict[str, Any], defs: dict[str, Any]) -> dict[str, Any]:
+    out: dict[str, Any] = {}
+    for key, value in node.items():
+        if key == "properties":
+            out[key] = {name: _inline(child, defs) for name, child in value.items()}
+        elif key == "additionalProperties" and isinstance(value, dict):
+            out[key] = _inline(value, defs)
+        elif key == "additionalProperties" and value is True:
+            out["x-kubernetes-preserve-unknown-fields"] = True
+        elif key == "const":
+            out["enum"] = [value]
+        elif key == "description":
+            out[key] = " ".join(value.split())
+        elif key not in _DROPPED and not (key == "default" and value is None):
+            out[key] = _inline(value, defs)
+    if out.get("x-kubernetes-int-or-string"):
+        out.pop("type", None)
+    if isinstance(out.get("default"), dict):
+        out["default"] = {key: value for key, value in out["default"].items() if value is not None}
+    if "default" in out and out["default"] in ({}, []):
+        out.pop("default")
+    return out

@@ -1,0 +1,117 @@
+"""Our kinds with their schemas and printer columns, and their export as CustomResourceDefinitions."""
+
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+from serving.resources import inference, kinds, model, routing
+from serving.resources.base import Base, structural
+
+
+@dataclass(frozen=True)
+class Column:
+    """A column that `kubectl get` prints; `path` is a JSONPath as CRDs have it."""
+
+    name: str
+    path: str
+    type: str = "string"
+    priority: int = 0
+
+
+@dataclass(frozen=True)
+class Definition:
+    """A kind of ours, whole."""
+
+    kind: kinds.Kind
+    description: str
+    spec: type[Base]
+    status: type[Base]
+    columns: tuple[Column, ...]
+
+
+READY = Column("Ready", '.status.conditions[?(@.type=="Ready")].status')
+REASON = Column("Reason", '.status.conditions[?(@.type=="Ready")].reason')
+AGE = Column("Age", ".metadata.creationTimestamp", "date")
+
+DEFINITIONS: tuple[Definition, ...] = (
+    Definition(
+        kinds.MODEL, "Model is a named model; its status names the newest version that is ready.",
+        model.ModelSpec, model.ModelStatus,
+        (Column("Latest-Version", ".status.latestVersion.name"), Column("Versions", ".status.versions", "integer"),
+         Column("Latest-Image", ".status.latestVersion.image", priority=1), AGE),
+    ),
+    Definition(
+        kinds.MODEL_VERSION, "ModelVersion is one immutable image of a model's files, with its lineage.",
+        model.ModelVersionSpec, model.ModelVersionStatus,
+        (Column("Model", ".spec.modelName"), Column("Phase", ".status.phase"),
+         Column("Created-By", ".status.lineage.name"), Column("Digest", ".status.digest"),
+         Column("Finish-Time", ".status.finishTime", "date", 1), REASON, AGE),
+    ),
+    Definition(
+        kinds.INFERENCE, "Inference is one stable endpoint over weighted predictors.",
+        inference.InferenceSpec, inference.InferenceStatus,
+        (READY, REASON, Column("Traffic", ".status.traffic"), Column("URL", ".status.url"), AGE),
+    ),
+    Definition(
+        kinds.ROUTE, "Route is what the gateways serve for one Inference; written by its controller.",
+        routing.RouteSpec, routing.RouteStatus,
+        (Column("Inference", ".spec.inference"), Column("Accepted", ".status.gateways[*].acceptedGeneration"),
+         Column("Address", ".status.gateways[*].address"), AGE),
+    ),
+    Definition(
+        kinds.AUTOSCALER, "Autoscaler sizes one scalable target; it alone writes its replicas.",
+        routing.AutoscalerSpec, routing.AutoscalerStatus,
+        (Column("Target", ".spec.scaleTargetRef.name"), Column("Min", ".spec.minReplicas", "integer"),
+         Column("Max", ".spec.maxReplicas", "integer"), Column("Desired", ".status.desiredReplicas", "integer"),
+         Column("Current", ".status.currentReplicas", "integer"), REASON, AGE),
+    ),
+)  # fmt: skip
+
+
+@cache
+def schema(definition: Definition) -> dict[str, Any]:
+    """Return the whole object's structural schema, as in a CRD. Callers must not change it."""
+    spec = structural(definition.spec)
+    status = structural(definition.status)
+    spec.setdefault("description", f"{definition.kind.kind}Spec.")
+    return {
+        "type": "object",
+        "description": definition.description,
+        "required": ["spec"] if spec.get("required") else [],
+        "properties": {
+            "apiVersion": {"type": "string"},
+            "kind": {"type": "string"},
+            "metadata": {"type": "object"},
+            "spec": spec,
+            "status": status,
+        },
+    }
+
+
+def crd(definition: Definition) -> dict[str, Any]:
+    """Return the CustomResourceDefinition for a cluster."""
+    kind = definition.kind
+    body = {k: v for k, v in schema(definition).items() if not (k == "required" and not v)}
+    columns = [
+        {"name": c.name, "jsonPath": c.path, "type": c.type}
+        | ({"priority": c.priority} if c.priority else {})
+        for c in definition.columns
+    ]
+    names: dict[str, Any] = {"kind": kind.kind, "listKind": f"{kind.kind}List", "plural": kind.plural,
+                             "singular": kind.singular, "categories": list(kind.categories)}  # fmt: skip
+    if kind.short:
+        names["shortNames"] = list(kind.short)
+    return {
+        "apiVersion": "apiextensions.k8s.io/v1",
+        "kind": "CustomResourceDefinition",
+        "metadata": {"name": f"{kind.plural}.{kind.group}"},
+        "spec": {
+            "group": kind.group,
+            "scope": "Namespaced",
+            "names": names,
+            "versions": [
+                {"name": kind.version, "served": True, "storage": True, "subresources": {"status": {}},
+                 "additionalPrinterColumns": columns, "schema": {"openAPIV3Schema": body}}
+            ],
+        },
+    }  # fmt: skip

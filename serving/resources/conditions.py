@@ -1,0 +1,66 @@
+"""Conditions: one aggregate `Ready`, narrower ones beside it, positive polarity, transition times kept."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+Status = Literal["True", "False", "Unknown"]
+
+
+@dataclass(frozen=True)
+class Condition:
+    """What a controller has to say about one aspect, before times are put to it."""
+
+    type: str
+    status: Status
+    reason: str
+    message: str = ""
+
+
+def find(conditions: Iterable[Mapping[str, Any]] | None, type_: str) -> Mapping[str, Any] | None:
+    """Return the condition of this type, or None."""
+    return next((c for c in conditions or () if c.get("type") == type_), None)
+
+
+def is_true(obj: Mapping[str, Any], type_: str) -> bool:
+    """Whether the object's condition is True, for whatever generation."""
+    found = find((obj.get("status") or {}).get("conditions"), type_)
+    return found is not None and found.get("status") == "True"
+
+
+def merge(
+    old: Iterable[Mapping[str, Any]] | None, new: Iterable[Condition], *, generation: int, now: str
+) -> list[dict[str, Any]]:
+    """Return the conditions to write: `lastTransitionTime` moves only when the status does.
+
+    Args:
+        old: what the object has now.
+        new: what is said now; types that are not said are dropped.
+        generation: becomes `observedGeneration`.
+        now: RFC 3339, the transition time of what changed.
+    """
+    result = []
+    for condition in new:
+        before = find(old, condition.type)
+        same = before is not None and before.get("status") == condition.status
+        result.append(
+            {
+                "type": condition.type,
+                "status": condition.status,
+                "reason": condition.reason,
+                "message": condition.message,
+                "observedGeneration": generation,
+                "lastTransitionTime": before["lastTransitionTime"] if before is not None and same else now,
+            }
+        )
+    return result
+
+
+def aggregate(parts: Iterable[Condition], *, ready_reason: str = "Ready") -> Condition:
+    """`Ready` of the parts: the first False speaks, then the first Unknown, else True."""
+    parts = list(parts)
+    for status in ("False", "Unknown"):
+        for part in parts:
+            if part.status == status:
+                return Condition("Ready", part.status, part.reason, part.message)
+    return Condition("Ready", "True", ready_reason)

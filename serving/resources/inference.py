@@ -1,0 +1,131 @@
+"""Inference: predictors, their model versions, weights, resources and replicas; routing."""
+
+from typing import Annotated, Any, Literal
+
+from pydantic import Field
+
+from serving.resources.base import Base, Conditions, Name, Quantity, list_map, rules
+
+Framework = Literal["sklearn", "custom"]
+
+
+class Resources(Base):
+    """Of one replica; request and limit are the same, so that what was tuned is what runs."""
+
+    cpu: Quantity | None = None
+    memory: Quantity | None = None
+
+
+class AutoScale(Base):
+    """Bounds of the replica count; a fixed count is min = max."""
+
+    model_config = {
+        **Base.model_config,
+        "json_schema_extra": rules(
+            ("self.minReplicas <= self.maxReplicas", "minReplicas must not be greater than maxReplicas")
+        ),
+    }
+    min_replicas: Annotated[int, Field(ge=1, le=1000)] = 1
+    max_replicas: Annotated[int, Field(ge=1, le=1000)] = 1
+
+
+class PredictorTemplate(Base):
+    """What a predictor's Pod has besides the runtime: a custom container instead of it, or more beside it."""
+
+    containers: Annotated[
+        list[dict[str, Any]],
+        Field(
+            description="Containers merged by name into the Pod; the one named `predictor` serves on port 8080.",
+            json_schema_extra={
+                "items": {
+                    "type": "object",
+                    "required": ["name"],
+                    "properties": {"name": {"type": "string"}},
+                    "x-kubernetes-preserve-unknown-fields": True,
+                },
+                **list_map("name"),
+            },
+        ),
+    ] = []
+
+
+class Predictor(Base):
+    """One arm."""
+
+    name: Annotated[Name, Field(max_length=30)]
+    model_version: Annotated[Name, Field(description="A ModelVersion of this namespace.")]
+    traffic_weight: Annotated[
+        int, Field(ge=0, le=1_000_000, description="Share of traffic, relative to the sum.")
+    ] = 1
+    resources: Resources = Resources()
+    auto_scale: AutoScale = AutoScale()
+    template: PredictorTemplate | None = None
+
+
+class Sticky(Base):
+    """The same caller is served by the same arm."""
+
+    header: Annotated[
+        str,
+        Field(
+            pattern=r"^[A-Za-z0-9][A-Za-z0-9-]*$",
+            max_length=64,
+            description="Names the caller, e.g. x-user-id.",
+        ),
+    ]
+
+
+class Routing(Base):
+    """How requests are spread over the arms."""
+
+    sticky: Sticky | None = None
+
+
+class InferenceSpec(Base):
+    """One endpoint over one or more predictors."""
+
+    model_config = {
+        **Base.model_config,
+        "json_schema_extra": rules(
+            (
+                "self.predictors.exists(p, p.trafficWeight > 0)",
+                "at least one predictor needs a trafficWeight above 0",
+            ),
+            (
+                "self.framework != 'custom' || self.predictors.all(p, has(p.template) && "
+                "p.template.containers.exists(c, c.name == 'predictor'))",
+                "framework custom needs a container named predictor in every predictor's template",
+            ),
+        ),
+    }
+    framework: Framework
+    predictors: Annotated[
+        list[Predictor], Field(min_length=1, max_length=32, json_schema_extra=list_map("name"))
+    ]
+    routing: Routing = Routing()
+
+
+class PredictorStatus(Base):
+    """What one arm is doing."""
+
+    name: str
+    model_version: str = ""
+    revision: Annotated[
+        str, Field(description="Deployment that serves this arm; empty until one is proven.")
+    ] = ""
+    candidate_revision: Annotated[str, Field(description="Deployment that is being proven.")] = ""
+    replicas: int = 0
+    ready_replicas: int = 0
+    traffic_percent: Annotated[float, Field(description="Effective share now, in percent.")] = 0
+    reason: str = ""
+    message: str = ""
+
+
+class InferenceStatus(Base):
+    """What clients and operators want to know first."""
+
+    url: Annotated[str, Field(description="Where clients send requests.")] = ""
+    predictors: Annotated[list[PredictorStatus], Field(json_schema_extra=list_map("name"))] = []
+    traffic: Annotated[str, Field(description="Effective split, `stable 90%, candidate 10%`.")] = ""
+    observed_generation: int = 0
+    conditions: Conditions = []

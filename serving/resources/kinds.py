@@ -1,0 +1,88 @@
+"""Which kinds there are: their group, plural, short names, scope and subresources."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+GROUP = "slipway.dev"
+VERSION = "v1alpha1"
+
+
+@dataclass(frozen=True)
+class Kind:
+    """One kind, as discovery describes it."""
+
+    group: str
+    version: str
+    kind: str
+    plural: str
+    short: tuple[str, ...] = ()
+    namespaced: bool = True
+    status: bool = True
+    scale: bool = False
+    categories: tuple[str, ...] = ()
+
+    @property
+    def api_version(self) -> str:
+        """`v1`, or `group/version`."""
+        return f"{self.group}/{self.version}" if self.group else self.version
+
+    @property
+    def prefix(self) -> str:
+        """URL prefix: `/api/v1` or `/apis/group/version`."""
+        return f"/apis/{self.api_version}" if self.group else f"/api/{self.version}"
+
+    @property
+    def singular(self) -> str:
+        return self.kind.lower()
+
+    def path(
+        self, namespace: str | None = None, name: str | None = None, subresource: str | None = None
+    ) -> str:
+        """URL path of the collection, or of one object. `namespace=None` is all namespaces."""
+        parts = [self.prefix]
+        if self.namespaced and namespace:
+            parts.append(f"namespaces/{namespace}")
+        parts.append(self.plural)
+        if name:
+            parts.append(name)
+        if subresource:
+            parts.append(subresource)
+        return "/".join(parts)
+
+
+MODEL = Kind(GROUP, VERSION, "Model", "models", ("mo",), categories=("slipway",))
+MODEL_VERSION = Kind(GROUP, VERSION, "ModelVersion", "modelversions", ("mv",), categories=("slipway",))
+INFERENCE = Kind(GROUP, VERSION, "Inference", "inferences", ("inf",), categories=("slipway",))
+ROUTE = Kind(GROUP, VERSION, "Route", "routes", categories=("slipway",))
+AUTOSCALER = Kind(GROUP, VERSION, "Autoscaler", "autoscalers", ("as",), categories=("slipway",))
+
+NAMESPACE = Kind("", "v1", "Namespace", "namespaces", ("ns",), namespaced=False)
+SERVICE = Kind("", "v1", "Service", "services", ("svc",), categories=("all",))
+POD = Kind("", "v1", "Pod", "pods", ("po",), categories=("all",))
+CONFIG_MAP = Kind("", "v1", "ConfigMap", "configmaps", ("cm",), status=False)
+SECRET = Kind("", "v1", "Secret", "secrets", status=False)
+EVENT_V1 = Kind("", "v1", "Event", "events", ("ev",), status=False)
+DEPLOYMENT = Kind("apps", "v1", "Deployment", "deployments", ("deploy",), scale=True, categories=("all",))
+JOB = Kind("batch", "v1", "Job", "jobs", categories=("all",))
+ENDPOINT_SLICE = Kind("discovery.k8s.io", "v1", "EndpointSlice", "endpointslices", status=False)
+LEASE = Kind("coordination.k8s.io", "v1", "Lease", "leases", status=False)
+
+OWN: tuple[Kind, ...] = (MODEL, MODEL_VERSION, INFERENCE, ROUTE, AUTOSCALER)
+BUILTIN: tuple[Kind, ...] = (
+    NAMESPACE, SERVICE, POD, CONFIG_MAP, SECRET, EVENT_V1, DEPLOYMENT, JOB, ENDPOINT_SLICE, LEASE,
+)  # fmt: skip
+ALL: tuple[Kind, ...] = OWN + BUILTIN
+
+
+def find(word: str, kinds: Iterable[Kind] = ALL) -> Kind | None:
+    """Find by plural, singular, short name or `plural.group`, in any case; None where there is none."""
+    word = word.lower()
+    for kind in kinds:
+        if word in (kind.plural, kind.singular, *kind.short, f"{kind.plural}.{kind.group}"):
+            return kind
+    return None
+
+
+def of(api_version: str, kind: str) -> Kind | None:
+    """Find by the two fields that every manifest has."""
+    return next((k for k in ALL if k.api_version == api_version and k.kind == kind), None)

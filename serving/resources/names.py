@@ -1,0 +1,40 @@
+"""Names that several parts agree on: labels, annotations, finalizers, environment variables, headers."""
+
+INFERENCE_LABEL = "slipway.dev/inference"
+PREDICTOR_LABEL = "slipway.dev/predictor"
+REVISION_LABEL = "slipway.dev/revision"
+MODEL_LABEL = "slipway.dev/model"
+MANAGED_BY_LABEL = "app.kubernetes.io/managed-by"
+POD_TEMPLATE_HASH_LABEL = "pod-template-hash"
+SERVICE_NAME_LABEL = "kubernetes.io/service-name"
+
+MODEL_ANNOTATION = "slipway.dev/model"
+"""On a Job: its output becomes a version of this Model."""
+MODEL_VERSION_ANNOTATION = "slipway.dev/model-version"
+"""On a Job, optional: the ModelVersion's name; `<job>-<first 5 of uid>` where absent. On Pods: the version served."""
+REVISION_ANNOTATION = "deployment.kubernetes.io/revision"
+HANDOFF_FINALIZER = "slipway.dev/hand-off"
+"""On a Job: holds it until its output has been captured."""
+GATEWAY_FINALIZER = "slipway.dev/gateway"
+IMAGE_DIGEST_ANNOTATION = "slipway.dev/image-digest"
+
+OUTPUT_DIR_ENV = "SLIPWAY_OUTPUT_DIR"
+MANIFEST_FILE = "slipway.json"
+"""Optional in the output directory: {"framework", "metrics", "sourceRevision"}."""
+
+MODEL_NAME_ENV = "SLIPWAY_MODEL_NAME"
+MODEL_VERSION_ENV = "SLIPWAY_MODEL_VERSION"
+MODEL_DIR_ENV = "SLIPWAY_MODEL_DIR"
+MODEL_DIGEST_ENV = "SLIPWAY_MODEL_DIGEST"
+"""Digest of the model image's manifest; the runtime refuses files that do not belong to it."""
+MODEL_MOUNT = "/mnt/model"
+"""Where the model image is mounted; its files lie below `models/` (usable with KServe's modelcars too)."""
+
+ARM_HEADER = "x-slipway-arm"
+"""On every response: the predictor that served. On a request it is removed: a client cannot choose."""
+SERVED_VERSION_HEADER = "x-slipway-model-version"
+
+LOCAL_REGISTRY = "slipway.local"
+"""Registry part of image references that live in this machine's model store."""
+RUNTIME_IMAGE_PREFIX = "slipway.dev/runtimes/"
+RUNTIME_PORT = 8080

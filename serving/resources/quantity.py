@@ -1,0 +1,26 @@
+"""Kubernetes quantities as exact numbers: k8s.io/apimachinery/pkg/api/resource/quantity.go."""
+
+import re
+from decimal import Decimal
+
+_SUFFIX = {
+    "n": Decimal("1e-9"), "u": Decimal("1e-6"), "m": Decimal("1e-3"), "": Decimal(1),
+    "k": Decimal(10) ** 3, "M": Decimal(10) ** 6, "G": Decimal(10) ** 9, "T": Decimal(10) ** 12,
+    "P": Decimal(10) ** 15, "E": Decimal(10) ** 18,
+    "Ki": Decimal(2) ** 10, "Mi": Decimal(2) ** 20, "Gi": Decimal(2) ** 30, "Ti": Decimal(2) ** 40,
+    "Pi": Decimal(2) ** 50, "Ei": Decimal(2) ** 60,
+}  # fmt: skip
+_FORM = re.compile(r"([+-]?(?:\d+\.?\d*|\.\d+))(?:([eE][+-]?\d+)|([numkMGTPE]|[KMGTPE]i)?)")
+
+
+def parse(text: str | float) -> Decimal:
+    """Return the quantity's value: `500m` is 0.5, `1Ki` is 1024, `1e3` is 1000.
+
+    Raises:
+        ValueError: not a quantity.
+    """
+    match = _FORM.fullmatch(str(text).strip())
+    if match is None:
+        raise ValueError(f"{text!r} is not a quantity such as 500m, 2 or 512Mi")
+    number, exponent, suffix = match.groups()
+    return Decimal(number + exponent) if exponent else Decimal(number) * _SUFFIX[suffix or ""]

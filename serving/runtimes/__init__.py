@@ -1,0 +1,1 @@
+"""Model servers that we ship."""

@@ -1,0 +1,199 @@
+"""Every default in one place, each with its unit and its reason.
+
+Frozen values; the edges (CLI, environment) parse and override them. Nothing here reads the environment
+except `data_dir`.
+"""
+
+import os
+from dataclasses import dataclass, field
+from pathlib import Path
+
+GROUP = "slipway.dev"
+VERSION = "v1alpha1"
+FIELD_MANAGER_PREFIX = "slipway-"
+
+
+@dataclass(frozen=True)
+class ApiSettings:
+    """The embedded API server."""
+
+    port: int = 7443
+    """TCP port; 0 picks a free one."""
+    host: str = "127.0.0.1"
+    """Loopback only: creating a Job means running a command. Other addresses only when asked for."""
+    watch_history: int = 20_000
+    """Events kept for watchers; older resourceVersions get 410. About 20 MB at 1 KiB an object."""
+    watch_queue: int = 4_000
+    """Events buffered per watcher before a slow one is cut off (it lists again)."""
+    bookmark_seconds: float = 30.0
+    """Between bookmarks; kube-apiserver's minute is long for laptops that sleep."""
+    page_limit: int = 10_000
+    """Most objects in one list page."""
+    max_body_bytes: int = 3 * 1024 * 1024
+    """kube-apiserver's limit for a request body."""
+    certificate_days: int = 365
+    """Lifetime of the server's certificate."""
+    renew_before_days: int = 30
+    """The certificate is replaced while it still has this long."""
+    event_ttl_seconds: float = 3600.0
+    """Events live an hour, as on kube-apiserver."""
+
+
+@dataclass(frozen=True)
+class NodeSettings:
+    """The node agent."""
+
+    name: str = "local"
+    run_as: str = "nobody"
+    """User of replicas and Jobs when the agent runs as root: it can read neither token nor data directory."""
+    pod_network: str = "127.77"
+    """First two octets of Pod addresses; each Pod has its own 127.77.y.z."""
+    log_bytes: int = 10 * 1024 * 1024
+    """A container's log file is rotated at this size; one older file is kept (kubelet: 10 MiB, 5 files)."""
+    backoff_base_seconds: float = 1.0
+    """First restart delay; doubles. kubelet's 10 s is long for one machine."""
+    backoff_cap_seconds: float = 300.0
+    """Longest restart delay, as kubelet's."""
+    backoff_reset_seconds: float = 600.0
+    """A container that ran this long starts over with the first delay, as kubelet's."""
+    grace_seconds: float = 30.0
+    """terminationGracePeriodSeconds where the Pod does not say, as Kubernetes."""
+    drain_seconds: float = 1.5
+    """Between leaving the EndpointSlice and SIGTERM: the time for every gateway to stop sending."""
+    finished_pods_kept: int = 100
+    """Finished Pods without an owner that are kept before the oldest go."""
+
+
+@dataclass(frozen=True)
+class GatewaySettings:
+    """The gateway and its Envoy."""
+
+    port: int = 8080
+    """TCP port of the public listener; 0 picks a free one."""
+    host: str = "127.0.0.1"
+    domain: str = "slipway.local"
+    """Hosts are NAME.NAMESPACE.<domain>."""
+    concurrency: int = 1
+    """Envoy worker threads on one machine: one core moves ~20,000 small requests/s and leaves the rest to models."""
+    max_requests: int = 40_000
+    """Circuit breakers; Envoy's 1024 fails streams long before a model is full (llm-d uses 40000)."""
+    connect_timeout_seconds: float = 1.0
+    stream_idle_seconds: float = 300.0
+    """A stream without a byte for this long is cut; there is no total timeout (Envoy's 15 s kills generations)."""
+    drain_seconds: float = 30.0
+    """Longest wait for requests in flight when the gateway stops."""
+
+
+@dataclass(frozen=True)
+class ControllerSettings:
+    """All controllers."""
+
+    workers: int = 8
+    """Keys reconciled at once by one controller."""
+    backoff_base_seconds: float = 0.05
+    backoff_cap_seconds: float = 30.0
+    resync_seconds: float = 60.0
+    """Every key is reconciled at least this often, so that a missed event costs a minute at most."""
+    probe_timeout_seconds: float = 5.0
+    """One probe of a new revision through the gateway."""
+
+
+@dataclass(frozen=True)
+class SupervisorSettings:
+    """`slipway up`."""
+
+    restart_seconds: float = 0.2
+    """Delay before a killed component is started again; within the second that DESIGN.md promises."""
+    restart_cap_seconds: float = 5.0
+    stop_seconds: float = 40.0
+    """Longest wait for a component to stop before SIGKILL: the drain above, and some."""
+
+
+@dataclass(frozen=True)
+class Settings:
+    """All of them."""
+
+    api: ApiSettings = field(default_factory=ApiSettings)
+    node: NodeSettings = field(default_factory=NodeSettings)
+    gateway: GatewaySettings = field(default_factory=GatewaySettings)
+    controllers: ControllerSettings = field(default_factory=ControllerSettings)
+    supervisor: SupervisorSettings = field(default_factory=SupervisorSettings)
+
+
+DEFAULTS = Settings()
+
+
+@dataclass(frozen=True)
+class DataDir:
+    """Where everything of one machine lies. One `up` at a time owns it."""
+
+    root: Path
+
+    @property
+    def kubeconfig(self) -> Path:
+        """Server address, CA and token; mode 0600."""
+        return self.root / "kubeconfig"
+
+    @property
+    def tls(self) -> Path:
+        return self.root / "tls"
+
+    @property
+    def token(self) -> Path:
+        """The bearer token; mode 0600."""
+        return self.root / "token"
+
+    @property
+    def database(self) -> Path:
+        return self.root / "state.db"
+
+    @property
+    def lock(self) -> Path:
+        """Held by the `up` that owns this directory."""
+        return self.root / "up.lock"
+
+    @property
+    def run(self) -> Path:
+        """Process identities of components, one JSON file each."""
+        return self.root / "run"
+
+    @property
+    def logs(self) -> Path:
+        """One append-only file per component."""
+        return self.root / "logs"
+
+    @property
+    def pods(self) -> Path:
+        """One directory per Pod uid: volumes, logs, exit records."""
+        return self.root / "pods"
+
+    @property
+    def models(self) -> Path:
+        """The model store: blobs/sha256/<hex>, trees/<hex>."""
+        return self.root / "models"
+
+    @property
+    def gateway(self) -> Path:
+        """Envoy's files, its admin socket and the private probe socket."""
+        return self.root / "gateway"
+
+    @property
+    def probe_socket(self) -> Path:
+        """Unix socket of the gateway's private listener: /NAMESPACE/BACKEND/... reaches one backend."""
+        return self.gateway / "probe.sock"
+
+    def pod_volume(self, pod_uid: str, volume: str) -> Path:
+        """Where an emptyDir of a Pod lies."""
+        return self.pods / pod_uid / "volumes" / volume
+
+    def pod_log(self, pod_uid: str, container: str, restart: int) -> Path:
+        """Log of the n-th run of a container (0 is the first); `.1` beside it is the rotated older part."""
+        return self.pods / pod_uid / "logs" / container / f"{restart}.log"
+
+
+def data_dir() -> DataDir:
+    """`$SLIPWAY_DATA_DIR`, else `$XDG_DATA_HOME/slipway`, else `~/.local/share/slipway`."""
+    if explicit := os.environ.get("SLIPWAY_DATA_DIR"):
+        return DataDir(Path(explicit).absolute())
+    base = os.environ.get("XDG_DATA_HOME") or str(Path.home() / ".local" / "share")
+    return DataDir(Path(base) / "slipway")
