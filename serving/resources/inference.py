@@ -92,8 +92,10 @@ class InferenceSpec(Base):
                 "at least one predictor needs a trafficWeight above 0",
             ),
             (
-                "self.framework != 'custom' || self.predictors.all(p, has(p.template) && "
-                "p.template.containers.exists(c, c.name == 'predictor'))",
+                (
+                    "self.framework != 'custom' || self.predictors.all(p, has(p.template) && "
+                    "p.template.containers.exists(c, c.name == 'predictor'))"
+                ),
                 "framework custom needs a container named predictor in every predictor's template",
             ),
         ),

@@ -1,0 +1,110 @@
+"""The keyed queue: one worker a key, nothing forgotten, failures again with back-off."""
+
+import asyncio
+import contextlib
+
+import pytest
+
+from serving import errors
+from serving.kube.informer import Key
+from serving.kube.loop import Reconciler, Result
+from serving.settings import ControllerSettings
+
+KEY = Key("default", "a")
+FAST = ControllerSettings(workers=4, backoff_base_seconds=0.001, backoff_cap_seconds=0.01)
+
+
+@contextlib.asynccontextmanager
+async def running(reconciler: Reconciler):
+    task = asyncio.create_task(reconciler.run())
+    try:
+        yield
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+
+
+async def test_key_added_many_times_is_reconciled_once() -> None:
+    calls = 0
+    done = asyncio.Event()
+
+    async def reconcile(key: Key) -> None:
+        nonlocal calls
+        calls += 1
+        done.set()
+
+    reconciler = Reconciler("test", reconcile, FAST)
+    for _ in range(10):
+        reconciler.add(KEY)
+    async with running(reconciler), asyncio.timeout(2):
+        await done.wait()
+        await asyncio.sleep(0)
+    assert calls == 1
+
+
+async def test_key_is_worked_on_by_one_worker_and_again_when_added_meanwhile() -> None:
+    active = most = calls = 0
+    release, second = asyncio.Event(), asyncio.Event()
+
+    async def reconcile(key: Key) -> None:
+        nonlocal active, most, calls
+        active, calls = active + 1, calls + 1
+        most = max(most, active)
+        if calls == 1:
+            reconciler.add(KEY)
+            release.set()
+            await asyncio.sleep(0)
+        else:
+            second.set()
+        active -= 1
+
+    reconciler = Reconciler("test", reconcile, FAST)
+    reconciler.add(KEY)
+    async with running(reconciler), asyncio.timeout(2):
+        await second.wait()
+    assert (calls, most) == (2, 1)
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        errors.Unavailable("down"),
+        errors.Conflict(409, "Conflict", "stale"),
+        errors.Temporary("R", "m"),
+        ValueError("bug"),
+    ],
+)
+async def test_key_is_reconciled_again_when_it_fails(error: Exception) -> None:
+    calls = 0
+    done = asyncio.Event()
+
+    async def reconcile(key: Key) -> None:
+        nonlocal calls
+        calls += 1
+        if calls < 4:
+            raise error
+        done.set()
+
+    reconciler = Reconciler("test", reconcile, FAST)
+    reconciler.add(KEY)
+    async with running(reconciler), asyncio.timeout(5):
+        await done.wait()
+    assert calls == 4
+
+
+async def test_key_comes_back_when_requeue_is_asked_for() -> None:
+    calls = 0
+    done = asyncio.Event()
+
+    async def reconcile(key: Key) -> Result | None:
+        nonlocal calls
+        calls += 1
+        if calls == 2:
+            done.set()
+            return None
+        return Result(requeue_after=0.001)
+
+    reconciler = Reconciler("test", reconcile, FAST)
+    reconciler.add(KEY)
+    async with running(reconciler), asyncio.timeout(2):
+        await done.wait()
