@@ -1,0 +1,83 @@
+"""What we rely on from the Kubernetes API, run unchanged on the embedded server and on a real kube-apiserver.
+
+`KUBECONFIG=... make test-cluster` sets `SLIPWAY_CONTRACT_KUBECONFIG`; the suite then installs our CRDs there
+and works in namespaces of its own. Without it, the embedded server is started.
+"""
+
+import asyncio
+import os
+import uuid
+from collections.abc import AsyncIterator, Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from serving import errors
+from serving.kube import Kube, connect
+from serving.resources import catalog, kinds
+from serving.settings import DataDir
+
+CRD = kinds.Kind(
+    "apiextensions.k8s.io", "v1", "CustomResourceDefinition", "customresourcedefinitions", namespaced=False
+)
+
+
+@pytest.fixture(scope="session")
+def contract_kubeconfig(request: pytest.FixtureRequest) -> Path:
+    """The server under test: a cluster's kubeconfig, or the embedded server's."""
+    if cluster := os.environ.get("SLIPWAY_CONTRACT_KUBECONFIG"):
+        return Path(cluster)
+    data_dir: DataDir = request.getfixturevalue("api_server")
+    return data_dir.kubeconfig
+
+
+@pytest.fixture
+async def kube(contract_kubeconfig: Path) -> AsyncIterator[Kube]:
+    async with await connect(contract_kubeconfig, component="contract") as client:
+        if "SLIPWAY_CONTRACT_KUBECONFIG" in os.environ:
+            for definition in catalog.DEFINITIONS:
+                await client.apply(CRD, catalog.crd(definition))
+        yield client
+
+
+@pytest.fixture
+async def namespace(kube: Kube) -> AsyncIterator[str]:
+    name = f"contract-{uuid.uuid4().hex[:8]}"
+    await kube.create(kinds.NAMESPACE, {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}})
+    yield name
+    await kube.delete(kinds.NAMESPACE, None, name)
+
+
+def model(namespace: str, name: str = "m", **meta: Any) -> dict[str, Any]:
+    return {
+        "apiVersion": "slipway.dev/v1alpha1", "kind": "Model",
+        "metadata": {"name": name, "namespace": namespace, **meta}, "spec": {"description": "one"},
+    }  # fmt: skip
+
+
+def inference(namespace: str, name: str = "digits", **spec: Any) -> dict[str, Any]:
+    return {
+        "apiVersion": "slipway.dev/v1alpha1", "kind": "Inference", "metadata": {"name": name, "namespace": namespace},
+        "spec": {
+            "framework": "sklearn",
+            "predictors": [{"name": "stable", "modelVersion": "v1", "trafficWeight": 90},
+                           {"name": "candidate", "modelVersion": "v2", "trafficWeight": 10}],
+            **spec,
+        },
+    }  # fmt: skip
+
+
+async def eventually(what: Callable[[], Awaitable[bool]], seconds: float = 10) -> None:
+    """Poll until true; a deadline, never a fixed sleep."""
+    async with asyncio.timeout(seconds):
+        while not await what():
+            await asyncio.sleep(0.02)
+
+
+async def gone(kube: Kube, kind: kinds.Kind, namespace: str, name: str) -> bool:
+    try:
+        await kube.get(kind, namespace, name)
+    except errors.NotFound:
+        return True
+    return False

@@ -1,0 +1,77 @@
+"""Server-side apply: ownership, conflicts, giving up fields, keyed lists."""
+
+import pytest
+from conftest import inference, model  # tests/contracts/conftest.py
+
+from serving import errors
+from serving.kube import Kube
+from serving.resources import kinds
+
+
+async def test_apply_creates_and_then_changes_nothing_when_repeated(kube: Kube, namespace: str) -> None:
+    first = await kube.apply(kinds.INFERENCE, inference(namespace))
+    second = await kube.apply(kinds.INFERENCE, inference(namespace))
+    assert second["metadata"]["resourceVersion"] == first["metadata"]["resourceVersion"]
+
+
+async def test_apply_is_refused_with_the_owner_named_when_another_manager_owns_the_field(
+    kube: Kube, namespace: str
+) -> None:
+    await kube.apply(kinds.MODEL, model(namespace), manager="alice")
+    other = model(namespace)
+    other["spec"]["description"] = "two"
+    with pytest.raises(errors.Conflict) as caught:
+        await kube.apply(kinds.MODEL, other, manager="bob", force=False)
+    assert "alice" in str(caught.value)
+    assert ".spec.description" in {cause.field for cause in caught.value.causes}
+
+
+async def test_field_changes_hands_when_apply_is_forced(kube: Kube, namespace: str) -> None:
+    await kube.apply(kinds.MODEL, model(namespace), manager="alice")
+    other = model(namespace)
+    other["spec"]["description"] = "two"
+    after = await kube.apply(kinds.MODEL, other, manager="bob", force=True)
+    assert after["spec"]["description"] == "two"
+    with pytest.raises(errors.Conflict):
+        await kube.apply(kinds.MODEL, model(namespace), manager="alice", force=False)
+
+
+async def test_field_goes_when_its_only_manager_no_longer_names_it(kube: Kube, namespace: str) -> None:
+    await kube.apply(kinds.MODEL, model(namespace, labels={"a": "1", "b": "2"}), manager="alice")
+    after = await kube.apply(kinds.MODEL, model(namespace, labels={"a": "1"}), manager="alice")
+    assert after["metadata"]["labels"] == {"a": "1"}
+
+
+async def test_field_stays_when_another_manager_names_it_too(kube: Kube, namespace: str) -> None:
+    await kube.apply(kinds.MODEL, model(namespace, labels={"a": "1"}), manager="alice")
+    await kube.apply(kinds.MODEL, model(namespace, labels={"a": "1"}), manager="bob")
+    after = await kube.apply(kinds.MODEL, model(namespace), manager="alice")
+    assert after["metadata"]["labels"] == {"a": "1"}
+
+
+async def test_item_of_a_keyed_list_goes_when_its_manager_drops_it(kube: Kube, namespace: str) -> None:
+    await kube.apply(kinds.INFERENCE, inference(namespace))
+    one = inference(namespace, predictors=[{"name": "stable", "modelVersion": "v1", "trafficWeight": 90}])
+    after = await kube.apply(kinds.INFERENCE, one)
+    assert [p["name"] for p in after["spec"]["predictors"]] == ["stable"]
+
+
+async def test_two_gateways_write_their_own_status_entries(kube: Kube, namespace: str) -> None:
+    route = {"metadata": {"name": "r", "namespace": namespace}, "spec": {"inference": "r"}}
+    await kube.apply(kinds.ROUTE, route)
+    for gateway in ("a", "b"):
+        status = {"gateways": [{"name": gateway, "acceptedGeneration": 1}]}
+        await kube.apply_status(kinds.ROUTE, route, status, manager=f"slipway-gateway-{gateway}")
+    now = await kube.get(kinds.ROUTE, namespace, "r")
+    assert {g["name"] for g in now["status"]["gateways"]} == {"a", "b"}
+
+
+async def test_status_apply_leaves_the_spec_alone(kube: Kube, namespace: str) -> None:
+    await kube.apply(kinds.MODEL, model(namespace))
+    await kube.apply_status(kinds.MODEL, model(namespace), {"versions": 2})
+    now = await kube.get(kinds.MODEL, namespace, "m")
+    assert (now["spec"]["description"], now["status"]["versions"], now["metadata"]["generation"]) == (
+        "one",
+        2,
+        1,
+    )

@@ -1,0 +1,206 @@
+"""Objects: versions, generations, conflicts, validation, patches, subresources, deletion."""
+
+import asyncio
+
+import pytest
+from conftest import eventually, gone, inference, model  # tests/contracts/conftest.py
+
+from serving import errors
+from serving.kube import Kube
+from serving.kube.client import JSON_PATCH
+from serving.resources import kinds
+
+
+async def test_create_gives_identity_and_generation_when_object_is_new(kube: Kube, namespace: str) -> None:
+    made = await kube.create(kinds.MODEL, model(namespace))
+    meta = made["metadata"]
+    assert meta["uid"]
+    assert meta["generation"] == 1
+    assert int(meta["resourceVersion"]) > 0
+    assert meta["creationTimestamp"].endswith("Z")
+
+
+async def test_create_is_refused_when_name_is_taken(kube: Kube, namespace: str) -> None:
+    await kube.create(kinds.MODEL, model(namespace))
+    with pytest.raises(errors.AlreadyExists):
+        await kube.create(kinds.MODEL, model(namespace))
+
+
+async def test_create_is_refused_when_namespace_does_not_exist(kube: Kube) -> None:
+    with pytest.raises(errors.NotFound):
+        await kube.create(kinds.MODEL, model("no-such-namespace"))
+
+
+async def test_name_is_generated_when_asked_for(kube: Kube, namespace: str) -> None:
+    body = model(namespace)
+    del body["metadata"]["name"]
+    body["metadata"]["generateName"] = "gen-"
+    made = await kube.create(kinds.MODEL, body)
+    assert made["metadata"]["name"].startswith("gen-")
+
+
+async def test_resource_version_grows_when_anything_is_written(kube: Kube, namespace: str) -> None:
+    first = await kube.create(kinds.MODEL, model(namespace, "a"))
+    second = await kube.create(
+        kinds.CONFIG_MAP, {"metadata": {"name": "c", "namespace": namespace}, "data": {"a": "b"}}
+    )
+    assert int(second["metadata"]["resourceVersion"]) > int(first["metadata"]["resourceVersion"])
+
+
+async def test_generation_moves_only_when_spec_changes(kube: Kube, namespace: str) -> None:
+    await kube.create(kinds.MODEL, model(namespace))
+    labelled = await kube.patch(kinds.MODEL, namespace, "m", {"metadata": {"labels": {"a": "b"}}})
+    assert labelled["metadata"]["generation"] == 1
+    changed = await kube.patch(kinds.MODEL, namespace, "m", {"spec": {"description": "two"}})
+    assert changed["metadata"]["generation"] == 2
+
+
+async def test_write_without_a_change_keeps_the_resource_version(kube: Kube, namespace: str) -> None:
+    made = await kube.create(kinds.MODEL, model(namespace))
+    same = await kube.patch(kinds.MODEL, namespace, "m", {"spec": {"description": "one"}})
+    assert same["metadata"]["resourceVersion"] == made["metadata"]["resourceVersion"]
+
+
+async def test_update_is_refused_when_resource_version_is_stale(kube: Kube, namespace: str) -> None:
+    made = await kube.create(kinds.MODEL, model(namespace))
+    await kube.patch(kinds.MODEL, namespace, "m", {"spec": {"description": "two"}})
+    with pytest.raises(errors.Conflict):
+        await kube.update(kinds.MODEL, made)
+
+
+async def test_one_of_many_writers_wins_when_they_race(kube: Kube, namespace: str) -> None:
+    made = await kube.create(kinds.MODEL, model(namespace))
+
+    async def write(number: int) -> bool:
+        try:
+            await kube.update(kinds.MODEL, {**made, "spec": {"description": str(number)}})
+        except errors.Conflict:
+            return False
+        return True
+
+    assert sum(await asyncio.gather(*(write(n) for n in range(10)))) == 1
+
+
+@pytest.mark.parametrize(
+    ("change", "field", "value"),
+    [
+        ({"predictors": []}, "spec.predictors", "0"),
+        ({"framework": "fortran"}, "spec.framework", "fortran"),
+        ({"predictors": [{"name": "A!", "modelVersion": "v1"}]}, "spec.predictors[0].name", "A!"),
+        ({"predictors": [{"name": "a", "modelVersion": "v1", "trafficWeight": -1}]}, "spec.predictors[0].trafficWeight", "-1"),
+        ({"predictors": [{"name": "a"}]}, "spec.predictors[0].modelVersion", "Required"),
+        ({"predictors": [{"name": "a", "modelVersion": "v", "autoScale": {"minReplicas": 3, "maxReplicas": 1}}]},
+         "spec.predictors[0].autoScale", "minReplicas must not be greater"),
+        ({"predictors": [{"name": "a", "modelVersion": "v"}, {"name": "a", "modelVersion": "w"}]},
+         "spec.predictors[1]", "Duplicate value"),
+    ],
+)  # fmt: skip
+async def test_bad_input_names_field_rule_and_value_and_stores_nothing(
+    kube: Kube, namespace: str, change: dict, field: str, value: str
+) -> None:
+    with pytest.raises(errors.Invalid) as caught:
+        await kube.create(kinds.INFERENCE, inference(namespace, **change))
+    assert caught.value.code == 422
+    assert field in {cause.field for cause in caught.value.causes}
+    assert value in str(caught.value)
+    assert await gone(kube, kinds.INFERENCE, namespace, "digits")
+
+
+async def test_defaults_are_stored_when_fields_are_absent(kube: Kube, namespace: str) -> None:
+    made = await kube.create(
+        kinds.INFERENCE, inference(namespace, predictors=[{"name": "a", "modelVersion": "v"}])
+    )
+    (predictor,) = made["spec"]["predictors"]
+    assert predictor["trafficWeight"] == 1
+    assert predictor["autoScale"] == {"minReplicas": 1, "maxReplicas": 1}
+
+
+async def test_transition_rule_holds_when_an_immutable_spec_changes(kube: Kube, namespace: str) -> None:
+    await kube.create(
+        kinds.MODEL_VERSION,
+        {"apiVersion": "slipway.dev/v1alpha1", "kind": "ModelVersion", "metadata": {"name": "v", "namespace": namespace},
+         "spec": {"modelName": "m", "source": {"path": "/models/a"}}},
+    )  # fmt: skip
+    with pytest.raises(errors.Invalid, match="immutable"):
+        await kube.patch(kinds.MODEL_VERSION, namespace, "v", {"spec": {"source": {"path": "/models/b"}}})
+
+
+async def test_json_patch_is_refused_when_its_test_fails(kube: Kube, namespace: str) -> None:
+    await kube.create(kinds.MODEL, model(namespace))
+    patch = [
+        {"op": "test", "path": "/spec/description", "value": "nine"},
+        {"op": "remove", "path": "/spec/description"},
+    ]
+    with pytest.raises(errors.ApiError):
+        await kube.patch(kinds.MODEL, namespace, "m", patch, content_type=JSON_PATCH)
+    assert (await kube.get(kinds.MODEL, namespace, "m"))["spec"]["description"] == "one"
+
+
+async def test_status_and_spec_are_written_apart(kube: Kube, namespace: str) -> None:
+    await kube.create(kinds.MODEL, model(namespace))
+    await kube.patch(
+        kinds.MODEL,
+        namespace,
+        "m",
+        {"status": {"versions": 3}, "spec": {"description": "no"}},
+        subresource="status",
+    )
+    await kube.patch(kinds.MODEL, namespace, "m", {"status": {"versions": 9}, "spec": {"description": "two"}})
+    now = await kube.get(kinds.MODEL, namespace, "m")
+    assert (now["status"]["versions"], now["spec"]["description"]) == (3, "two")
+
+
+async def test_object_stays_until_its_last_finalizer_is_gone(kube: Kube, namespace: str) -> None:
+    await kube.create(kinds.MODEL, model(namespace, finalizers=["slipway.dev/test"]))
+    await kube.delete(kinds.MODEL, namespace, "m")
+    held = await kube.get(kinds.MODEL, namespace, "m")
+    assert held["metadata"]["deletionTimestamp"]
+    await kube.patch(kinds.MODEL, namespace, "m", {"metadata": {"finalizers": None}})
+    assert await gone(kube, kinds.MODEL, namespace, "m")
+
+
+async def test_delete_is_refused_when_uid_is_another_objects(kube: Kube, namespace: str) -> None:
+    await kube.create(kinds.MODEL, model(namespace))
+    await kube.delete(kinds.MODEL, namespace, "m", uid="00000000-0000-0000-0000-000000000000")
+    assert not await gone(kube, kinds.MODEL, namespace, "m")
+
+
+async def test_dependents_go_when_their_owner_is_deleted(kube: Kube, namespace: str) -> None:
+    owner = await kube.create(kinds.MODEL, model(namespace, "owner"))
+    reference = {
+        "apiVersion": owner["apiVersion"],
+        "kind": "Model",
+        "name": "owner",
+        "uid": owner["metadata"]["uid"],
+    }
+    await kube.create(kinds.MODEL, model(namespace, "child", ownerReferences=[reference]))
+    await kube.delete(kinds.MODEL, namespace, "owner")
+    await eventually(lambda: gone(kube, kinds.MODEL, namespace, "child"), seconds=30)
+
+
+async def test_dependents_stay_when_their_owner_is_deleted_as_orphan(kube: Kube, namespace: str) -> None:
+    owner = await kube.create(kinds.MODEL, model(namespace, "owner"))
+    reference = {
+        "apiVersion": owner["apiVersion"],
+        "kind": "Model",
+        "name": "owner",
+        "uid": owner["metadata"]["uid"],
+    }
+    await kube.create(kinds.MODEL, model(namespace, "child", ownerReferences=[reference]))
+    await kube.delete(kinds.MODEL, namespace, "owner", propagation="Orphan")
+    await eventually(lambda: gone(kube, kinds.MODEL, namespace, "owner"), seconds=30)
+    assert not (await kube.get(kinds.MODEL, namespace, "child"))["metadata"].get("ownerReferences")
+
+
+async def test_scale_changes_replicas_and_nothing_else(kube: Kube, namespace: str) -> None:
+    template = {
+        "metadata": {"labels": {"a": "b"}},
+        "spec": {"containers": [{"name": "c", "image": "i", "command": ["sleep", "1"]}]},
+    }
+    body = {"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "d", "namespace": namespace},
+            "spec": {"replicas": 0, "selector": {"matchLabels": {"a": "b"}}, "template": template}}  # fmt: skip
+    before = await kube.create(kinds.DEPLOYMENT, body)
+    scale = await kube.patch(kinds.DEPLOYMENT, namespace, "d", {"spec": {"replicas": 2}}, subresource="scale")
+    assert scale["kind"] == "Scale"
+    after = await kube.get(kinds.DEPLOYMENT, namespace, "d")
+    assert after["spec"] == {**before["spec"], "replicas": 2}

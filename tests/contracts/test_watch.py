@@ -1,0 +1,103 @@
+"""List-then-watch: nothing missed, nothing twice, in order; selectors; pages."""
+
+import asyncio
+
+import pytest
+from conftest import model  # tests/contracts/conftest.py
+
+from serving import errors
+from serving.kube import Informer, Key, Kube
+from serving.resources import kinds
+
+
+async def test_watch_tells_every_change_in_order_when_writers_race(kube: Kube, namespace: str) -> None:
+    start = (await kube.list(kinds.MODEL, namespace)).resource_version
+
+    async def write(name: str) -> None:
+        await kube.create(kinds.MODEL, model(namespace, name))
+        await kube.patch(kinds.MODEL, namespace, name, {"spec": {"description": "two"}})
+        await kube.delete(kinds.MODEL, namespace, name)
+
+    names = [f"m{n}" for n in range(20)]
+    seen: list[tuple[str, str, int]] = []
+
+    async def watch() -> None:
+        async for event in kube.watch(kinds.MODEL, namespace, start):
+            if event.type != "BOOKMARK":
+                meta = event.object["metadata"]
+                seen.append((meta["name"], event.type, int(meta["resourceVersion"])))
+            if len(seen) == 3 * len(names):
+                return
+
+    async with asyncio.timeout(20):
+        await asyncio.gather(watch(), *(write(name) for name in names))
+    assert [version for *_, version in seen] == sorted(version for *_, version in seen)
+    for name in names:
+        assert [type_ for who, type_, _ in seen if who == name] == ["ADDED", "MODIFIED", "DELETED"]
+
+
+async def test_object_leaves_a_selecting_watch_when_it_stops_matching(kube: Kube, namespace: str) -> None:
+    made = await kube.create(kinds.MODEL, model(namespace, labels={"a": "1"}))
+    await kube.patch(kinds.MODEL, namespace, "m", {"metadata": {"labels": {"a": "2"}}})
+    async with asyncio.timeout(10):
+        async for event in kube.watch(
+            kinds.MODEL, namespace, made["metadata"]["resourceVersion"], labels="a=1"
+        ):
+            assert event.type == "DELETED"
+            break
+
+
+@pytest.mark.parametrize(
+    ("selector", "names"),
+    [
+        ("a=1", {"x"}),
+        ("a!=1", {"y", "z"}),
+        ("a in (1,2)", {"x", "y"}),
+        ("!a", {"z"}),
+        ("a", {"x", "y"}),
+        ("a notin (1)", {"y", "z"}),
+    ],
+)
+async def test_label_selector_selects_as_kubernetes_does(
+    kube: Kube, namespace: str, selector: str, names: set[str]
+) -> None:
+    for name, labels in (("x", {"a": "1"}), ("y", {"a": "2"}), ("z", {})):
+        await kube.create(kinds.MODEL, model(namespace, name, labels=labels))
+    listing = await kube.list(kinds.MODEL, namespace, labels=selector)
+    assert {item["metadata"]["name"] for item in listing.items} == names
+
+
+async def test_pages_hold_everything_once_when_listing_in_pieces(kube: Kube, namespace: str) -> None:
+    for number in range(7):
+        await kube.create(kinds.MODEL, model(namespace, f"m{number}"))
+    listing = await kube.list(kinds.MODEL, namespace, limit=3)
+    assert [item["metadata"]["name"] for item in listing.items] == [f"m{n}" for n in range(7)]
+
+
+async def test_selector_is_refused_when_malformed(kube: Kube, namespace: str) -> None:
+    with pytest.raises(errors.ApiError) as caught:
+        await kube.list(kinds.MODEL, namespace, labels="a in (")
+    assert caught.value.code == 400
+
+
+async def test_informer_holds_what_the_api_holds_when_everything_has_settled(
+    kube: Kube, namespace: str
+) -> None:
+    informer = Informer(kube, kinds.MODEL, namespace=namespace)
+    informer.index("description", lambda obj: [obj["spec"]["description"]])
+    task = asyncio.create_task(informer.run())
+    try:
+        async with asyncio.timeout(20):
+            await informer.synced.wait()
+            for number in range(10):
+                await kube.create(kinds.MODEL, model(namespace, f"m{number}"))
+            await kube.patch(kinds.MODEL, namespace, "m3", {"spec": {"description": "two"}})
+            await kube.delete(kinds.MODEL, namespace, "m4")
+            while len(informer.items) != 9 or len(informer.by_index("description", "two")) != 1:
+                await asyncio.sleep(0.01)
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+    assert Key(namespace, "m4") not in informer.items
+    assert informer.by_index("description", "two")[0]["metadata"]["name"] == "m3"
+    assert len(informer.by_index("description", "one")) == 8
