@@ -1,1 +1,4 @@
-"""Trained files to OCI image to model store."""
+"""Trained files → a reproducible OCI image in a content-addressed store.
+
+`layers`, `oci` and `manifest` are pure; `source`, `build` and `store` touch the disk. Knows no Kubernetes.
+"""

@@ -1,0 +1,99 @@
+"""The few disk operations that the store's promises rest on: synced writes, atomic replacement, read-only trees."""
+
+import errno
+import hashlib
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from serving import errors
+from serving.images.source import Seen
+
+_FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
+
+
+@contextmanager
+def disk_full() -> Iterator[None]:
+    """Turn "no space left" into a condition reason.
+
+    Raises:
+        errors.Temporary: `DiskFull`.
+    """
+    try:
+        yield
+    except OSError as error:
+        if error.errno not in _FULL:
+            raise
+        raise errors.Temporary(
+            "DiskFull", f"the model store's disk is full: {error}", retry_after=30.0
+        ) from error
+
+
+def write_synced(path: Path, data: bytes) -> None:
+    """Write a new file and sync it."""
+    with path.open("xb") as file:
+        file.write(data)
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def replace(path: Path, data: bytes, tmp: Path) -> None:
+    """Put new contents at a path, or leave the old ones: nobody sees anything between. `tmp` is on the same disk."""
+    fd, name = tempfile.mkstemp(dir=tmp)
+    try:
+        with os.fdopen(fd, "wb") as file:
+            file.write(data)
+            file.flush()
+            os.fchmod(file.fileno(), 0o444)
+            os.fsync(file.fileno())
+        Path(name).replace(path)
+    except OSError:
+        Path(name).unlink(missing_ok=True)
+        raise
+    sync_directory(path.parent)
+
+
+def sync_directory(path: Path) -> None:
+    """Make renames in a directory survive a power cut."""
+    fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)
+
+
+def freeze(tree: Path) -> None:
+    """Make every file 0444 and every directory 0555, and sync the directories."""
+    for directory, _, names in os.walk(tree, topdown=False):
+        for name in names:
+            Path(directory, name).chmod(0o444)
+        sync_directory(Path(directory))
+        Path(directory).chmod(0o555)
+
+
+def stat_tree(tree: Path) -> dict[str, Seen]:
+    """Return what `stat` says of each file, links not followed, by path relative to the tree."""
+    return {
+        str(Path(directory, name).relative_to(tree)): Seen.of(Path(directory, name).lstat())
+        for directory, _, names in os.walk(tree)
+        for name in names
+    }
+
+
+def remove_tree(path: Path) -> None:
+    """Remove a tree whose directories may be read-only."""
+    for directory, names, _ in os.walk(path):
+        for name in names:
+            child = Path(directory, name)
+            if not child.is_symlink():
+                child.chmod(0o700)
+    shutil.rmtree(path, ignore_errors=True)
+
+
+def file_digest(path: Path) -> str:
+    """Return `sha256:<hex>` of a file."""
+    with path.open("rb") as file:
+        return f"sha256:{hashlib.file_digest(file, 'sha256').hexdigest()}"
