@@ -1,0 +1,27 @@
+"""Sets of small numbers as short text: `0-3,5`. The format of a Job's `completedIndexes`."""
+
+from collections.abc import Iterable
+
+
+def parse(text: str) -> frozenset[int]:
+    """Read `0-3,5`; the empty text is the empty set.
+
+    Raises:
+        ValueError: not in this format.
+    """
+    found: set[int] = set()
+    for part in filter(None, text.split(",")):
+        first, dash, last = part.partition("-")
+        found.update(range(int(first), int(last if dash else first) + 1))
+    return frozenset(found)
+
+
+def render(numbers: Iterable[int]) -> str:
+    """Write the set, in order."""
+    parts: list[list[int]] = []
+    for number in sorted(set(numbers)):
+        if parts and number == parts[-1][1] + 1:
+            parts[-1][1] = number
+        else:
+            parts.append([number, number])
+    return ",".join(str(first) if first == last else f"{first}-{last}" for first, last in parts)

@@ -1,0 +1,123 @@
+"""How a Pod looks to those who own it, and how one is made from a template."""
+
+import copy
+import datetime as dt
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from serving.resources import conditions, names
+from serving.resources.kinds import Kind
+
+Object = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class PodState:
+    """The few facts that owners decide on. Times are UTC; `finished_at` is None while it runs."""
+
+    name: str
+    uid: str
+    created: dt.datetime
+    template_hash: str = ""
+    phase: str = "Pending"
+    ready: bool = False
+    ready_since: dt.datetime | None = None
+    terminating: bool = False
+    finished_at: dt.datetime | None = None
+    restarts: int = 0
+    attempt: int | None = None
+
+    @property
+    def finished(self) -> bool:
+        """Whether it will never run again."""
+        return self.phase in ("Succeeded", "Failed")
+
+    @property
+    def active(self) -> bool:
+        """Whether it runs or is going to."""
+        return not self.finished and not self.terminating
+
+    def available_at(self, min_ready_seconds: int) -> dt.datetime | None:
+        """Return from when on it counts as available, or None while it is not ready."""
+        if not self.ready or self.ready_since is None:
+            return None
+        return self.ready_since + dt.timedelta(seconds=min_ready_seconds)
+
+    def available(self, min_ready_seconds: int, now: dt.datetime) -> bool:
+        """Whether it has been ready for long enough."""
+        since = self.available_at(min_ready_seconds)
+        return self.active and since is not None and (min_ready_seconds == 0 or since <= now)
+
+
+def read(pod: Mapping[str, Any]) -> PodState:
+    """Return the facts of a stored Pod."""
+    meta, status = pod["metadata"], pod.get("status") or {}
+    ready = conditions.find(status.get("conditions"), "Ready")
+    attempt = (meta.get("annotations") or {}).get(names.ATTEMPT_ANNOTATION, "")
+    containers = status.get("containerStatuses") or []
+    phase = status.get("phase") or "Pending"
+    created = moment(meta.get("creationTimestamp")) or dt.datetime.fromtimestamp(0, dt.UTC)
+    is_ready = ready is not None and ready.get("status") == "True"
+    return PodState(
+        name=meta["name"],
+        uid=meta.get("uid", ""),
+        created=created,
+        template_hash=(meta.get("labels") or {}).get(names.POD_TEMPLATE_HASH_LABEL, ""),
+        phase=phase,
+        ready=is_ready,
+        ready_since=(moment(ready.get("lastTransitionTime")) or created) if ready and is_ready else None,
+        terminating="deletionTimestamp" in meta,
+        finished_at=_finished_at(containers, created) if phase in ("Succeeded", "Failed") else None,
+        restarts=sum(int(c.get("restartCount") or 0) for c in containers),
+        attempt=int(attempt) if attempt.isdecimal() else None,
+    )
+
+
+def _finished_at(containers: list[Object], created: dt.datetime) -> dt.datetime:
+    ends = (moment(((c.get("state") or {}).get("terminated") or {}).get("finishedAt")) for c in containers)
+    return max((end for end in ends if end is not None), default=created)
+
+
+def moment(text: str | None) -> dt.datetime | None:
+    """Parse a stored time; None where there is none."""
+    return dt.datetime.fromisoformat(text) if text else None
+
+
+def build(
+    kind: Kind, owner: Object, name: str, node: str, *,
+    extra_labels: Mapping[str, str], annotations: Mapping[str, str] | None = None,
+) -> Object:  # fmt: skip
+    """Return the Pod that `owner.spec.template` asks for, owned by `owner` and placed on `node`."""
+    template, meta = owner["spec"]["template"], owner["metadata"]
+    template_meta = template.get("metadata") or {}
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {
+            "name": name,
+            "namespace": meta["namespace"],
+            "labels": {**(template_meta.get("labels") or {}), **extra_labels},
+            "annotations": {**(template_meta.get("annotations") or {}), **(annotations or {})},
+            "ownerReferences": [owner_reference(kind, owner)],
+        },
+        "spec": {**copy.deepcopy(template["spec"]), "nodeName": node},
+    }
+
+
+def owner_reference(kind: Kind, owner: Object) -> Object:
+    """Return the reference of a controller to what it owns."""
+    return {
+        "apiVersion": kind.api_version,
+        "kind": kind.kind,
+        "name": owner["metadata"]["name"],
+        "uid": owner["metadata"]["uid"],
+        "controller": True,
+        "blockOwnerDeletion": True,
+    }
+
+
+def controller_of(obj: Mapping[str, Any]) -> Mapping[str, Any] | None:
+    """Return the owner reference that has `controller: true`, or None."""
+    references = obj["metadata"].get("ownerReferences") or ()
+    return next((reference for reference in references if reference.get("controller")), None)
