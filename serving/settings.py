@@ -82,6 +82,28 @@ class GatewaySettings:
     """A stream without a byte for this long is cut; there is no total timeout (Envoy's 15 s kills generations)."""
     drain_seconds: float = 30.0
     """Longest wait for requests in flight when the gateway stops."""
+    request_headers_seconds: float = 10.0
+    """A client that takes longer to send its headers is holding a connection, not asking."""
+    upstream_idle_seconds: float = 4.0
+    """An idle connection to a replica is closed by us: uvicorn closes after 5 s, and a request sent in that moment fails."""
+    retries: int = 2
+    """Attempts on another replica when the first never began (connect failure, refused stream)."""
+    retry_budget_percent: float = 20.0
+    """Retries at once, as a share of requests in flight: a sick service must not get twice its load (Envoy's default)."""
+    retry_min_concurrency: int = 10
+    """Retries at once that are always allowed; Envoy's 3 is less than one burst onto a replica that has just gone."""
+    retry_after_seconds: int = 1
+    """Retry-After of a service without a ready replica; replicas here start within seconds."""
+    accept_seconds: float = 2.0
+    """Without Envoy's acceptance for this long its reject counters are looked at; 2,000 clusters take 0.2 s."""
+    accept_poll_seconds: float = 0.002
+    """Between looks at what Envoy has accepted: part of the latency of every change."""
+    lease_seconds: int = 15
+    """A gateway whose Lease is older is not waited for."""
+    lease_renew_seconds: float = 5.0
+    """Three tries within the Lease."""
+    envoy_check_seconds: float = 0.2
+    """Between looks at whether Envoy lives; a killed one is back within a second."""
 
 
 @dataclass(frozen=True)
@@ -105,6 +127,15 @@ class SupervisorSettings:
     restart_seconds: float = 0.2
     """Delay before a killed component is started again; within the second that DESIGN.md promises."""
     restart_cap_seconds: float = 5.0
+    """Longest delay for one that keeps dying; it doubles up to here."""
+    healthy_seconds: float = 10.0
+    """A component that ran this long starts over with the first delay."""
+    poll_seconds: float = 0.1
+    """Between looks at the components; an adopted one is not our child, so nothing tells us of its end."""
+    ready_seconds: float = 60.0
+    """Longest wait until the API and the gateway answer; ten times what a slow laptop needs."""
+    log_bytes: int = 10 * 1024 * 1024
+    """A component's log is put aside as `.log.1` when it is started with one larger than this."""
     stop_seconds: float = 40.0
     """Longest wait for a component to stop before SIGKILL: the drain above, and some."""
 
@@ -156,6 +187,15 @@ class DataDir:
     def run(self) -> Path:
         """Process identities of components, one JSON file each."""
         return self.root / "run"
+
+    def identity(self, component: str) -> Path:
+        """Who runs as this component."""
+        return self.run / f"{component}.json"
+
+    @property
+    def ports(self) -> Path:
+        """The ports that were used last, so that the next `up` uses them again."""
+        return self.run / "ports.json"
 
     @property
     def logs(self) -> Path:

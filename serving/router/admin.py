@@ -1,0 +1,89 @@
+"""Asks Envoy what it has accepted and what it is doing, over its admin socket. Decides nothing."""
+
+from pathlib import Path
+from types import TracebackType
+
+import aiohttp
+
+from serving import errors
+
+SECONDS = 5.0
+"""Longest wait for one answer; the admin thread is the one that reads configuration, at most 0.3 s at a time."""
+_SUBSCRIPTIONS = {
+    "cluster_manager.cds": "clusters",
+    "http.public.rds.public": "public",
+    "http.private.rds.private": "private",
+}
+
+
+class Admin:
+    """A connection to one Envoy's admin socket.
+
+    Every method raises `errors.Unavailable` where there is no answer.
+    """
+
+    def __init__(self, socket: Path) -> None:
+        self._socket = str(socket)
+        self._session: aiohttp.ClientSession | None = None
+
+    async def __aenter__(self) -> "Admin":
+        return self
+
+    async def __aexit__(
+        self, _type: type[BaseException] | None, _error: BaseException | None, _trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    async def close(self) -> None:
+        """Close the connection."""
+        if self._session is not None:
+            await self._session.close()
+            self._session = None
+
+    async def versions(self) -> dict[str, str]:
+        """Return the accepted version of `clusters`, `public` and `private`; those that have one."""
+        found = await self._stats("TextReadouts", r"version_text$")
+        return {
+            name: found[f"{prefix}.version_text"].strip('"')
+            for prefix, name in _SUBSCRIPTIONS.items()
+            if f"{prefix}.version_text" in found
+        }
+
+    async def rejections(self) -> dict[str, int]:
+        """Return how many updates of each file were rejected or unreadable since Envoy started."""
+        found = await self._stats("Counters", r"ds\.(public\.|private\.)?update_(rejected|failure)$")
+        return {
+            name: int(found.get(f"{prefix}.update_rejected", 0))
+            + int(found.get(f"{prefix}.update_failure", 0))
+            for prefix, name in _SUBSCRIPTIONS.items()
+        }
+
+    async def active(self) -> int:
+        """Return the requests in flight on the public listener."""
+        found = await self._stats("Gauges", r"^http\.public\.downstream_rq_active$")
+        return int(found.get("http.public.downstream_rq_active", 0))
+
+    async def ready(self) -> bool:
+        """Say whether Envoy has its first configuration and listens."""
+        return (await self._ask("GET", "/ready")).startswith("LIVE")
+
+    async def drain(self) -> None:
+        """Stop accepting connections; requests in flight go on, and connections close after them."""
+        await self._ask("POST", "/drain_listeners?graceful&skip_exit")
+
+    async def _stats(self, kind: str, pattern: str) -> dict[str, str]:
+        text = await self._ask("GET", f"/stats?type={kind}&filter={pattern}")
+        pairs = (line.partition(": ") for line in text.splitlines())
+        return {name: value for name, _, value in pairs}
+
+    async def _ask(self, method: str, path: str) -> str:
+        if self._session is None:
+            self._session = aiohttp.ClientSession(
+                connector=aiohttp.UnixConnector(self._socket, limit=4),
+                timeout=aiohttp.ClientTimeout(total=SECONDS),
+            )
+        try:
+            async with self._session.request(method, f"http://admin{path}") as response:
+                return await response.text()
+        except (TimeoutError, aiohttp.ClientError, OSError) as error:
+            raise errors.Unavailable(f"Envoy's admin socket: {type(error).__name__}: {error}") from error

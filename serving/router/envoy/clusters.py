@@ -1,0 +1,59 @@
+"""Clusters with their endpoints inline (docs/decisions.md, "How endpoints reach Envoy")."""
+
+from typing import Any
+
+from serving.router.plan import Cluster
+from serving.settings import GatewaySettings
+
+_TYPE = "type.googleapis.com/"
+_HTTP_OPTIONS = "envoy.extensions.upstreams.http.v3.HttpProtocolOptions"
+
+
+def cluster(cluster: Cluster, settings: GatewaySettings) -> dict[str, Any]:
+    """Return one Envoy cluster."""
+    unlimited = settings.max_requests
+    return {
+        "@type": f"{_TYPE}envoy.config.cluster.v3.Cluster",
+        "name": cluster.name,
+        "type": "STATIC",
+        "connect_timeout": f"{settings.connect_timeout_seconds}s",
+        # Round robin queues behind a slow replica; least request of two random choices does not.
+        "lb_policy": "LEAST_REQUEST",
+        # Half of the replicas gone must not mean that the dead ones get traffic again.
+        "common_lb_config": {"healthy_panic_threshold": {"value": 0}},
+        "circuit_breakers": {
+            "thresholds": [
+                {
+                    "max_connections": unlimited,
+                    "max_pending_requests": unlimited,
+                    "max_requests": unlimited,
+                    "retry_budget": {
+                        "budget_percent": {"value": settings.retry_budget_percent},
+                        "min_retry_concurrency": settings.retry_min_concurrency,
+                    },
+                }
+            ]
+        },
+        "typed_extension_protocol_options": {
+            _HTTP_OPTIONS: {
+                "@type": _TYPE + _HTTP_OPTIONS,
+                "common_http_protocol_options": {"idle_timeout": f"{settings.upstream_idle_seconds}s"},
+                "explicit_http_config": {"http_protocol_options": {}},
+            }
+        },
+        "load_assignment": {
+            "cluster_name": cluster.name,
+            "endpoints": [
+                {
+                    "lb_endpoints": [
+                        {
+                            "endpoint": {
+                                "address": {"socket_address": {"address": e.address, "port_value": e.port}}
+                            }
+                        }
+                        for e in cluster.endpoints
+                    ]
+                }
+            ],
+        },
+    }

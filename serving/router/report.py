@@ -1,0 +1,100 @@
+"""Writes what this gateway has accepted: its entry in each Route's status, its Lease, and Events at rejection."""
+
+import asyncio
+import logging
+from typing import Any
+
+from serving import clock, errors
+from serving.kube import Informer, Key, Kube, Reconciler, Recorder, Result
+from serving.resources import kinds
+from serving.router.plan import Service
+from serving.settings import FIELD_MANAGER_PREFIX, Settings
+
+log = logging.getLogger(__name__)
+
+NAME = "local"
+"""The gateway of one machine; on a cluster, the Pod's name."""
+
+
+class Reporter:
+    """Keeps what should be said of each Route, and says it when it differs from what is there."""
+
+    def __init__(self, kube: Kube, routes: Informer, recorder: Recorder, settings: Settings) -> None:
+        self._kube = kube
+        self._routes = routes
+        self._recorder = recorder
+        self._settings = settings.gateway
+        self._manager = f"{FIELD_MANAGER_PREFIX}gateway-{NAME}"
+        self._address = f"{settings.gateway.host}:{settings.gateway.port}"
+        self._entries: dict[Key, dict[str, Any]] = {}
+        self._writer = Reconciler("route status", self._write, settings.controllers)
+
+    def accepted(self, key: Key, service: Service, message: str) -> None:
+        """Envoy serves this; `message` is why something newer was rejected, or nothing."""
+        self._say(
+            key,
+            {
+                "name": NAME,
+                "acceptedGeneration": service.generation,
+                "address": self._address,
+                "weights": [{"arm": arm, "percent": percent} for arm, percent in service.weights],
+                "message": message or service.unavailable,
+            },
+        )
+
+    def refused(self, key: Key, reason: str) -> None:
+        """Nothing of this Route is served."""
+        self._say(
+            key,
+            {
+                "name": NAME,
+                "acceptedGeneration": 0,
+                "address": self._address,
+                "weights": [],
+                "message": reason,
+            },
+        )
+
+    async def run(self) -> None:
+        """Write statuses and renew the Lease until cancelled."""
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self._writer.run(self._routes))
+            group.create_task(self._renew())
+
+    def _say(self, key: Key, entry: dict[str, Any]) -> None:
+        if self._entries.get(key) != entry:
+            self._entries[key] = entry
+            self._writer.add(key)
+
+    async def _write(self, key: Key) -> Result | None:
+        entry, route = self._entries.get(key), self._routes.get(*key)
+        if entry is None or route is None:
+            self._entries.pop(key, None)
+            return None
+        entries: list[dict[str, Any]] = (route.get("status") or {}).get("gateways") or []
+        there = next((found for found in entries if found["name"] == NAME), {})
+        if there == entry:
+            return None
+        try:
+            await self._kube.apply_status(kinds.ROUTE, route, {"gateways": [entry]}, manager=self._manager)
+        except errors.NotFound:
+            return None  # deleted meanwhile
+        if entry["message"] and entry["message"] != there.get("message"):
+            await self._recorder.emit(route, "RouteDegraded", entry["message"], "Warning")
+        return None
+
+    async def _renew(self) -> None:
+        while True:
+            lease = {
+                "metadata": {"name": self._manager, "namespace": "default"},
+                "spec": {
+                    "holderIdentity": NAME,
+                    "leaseDurationSeconds": self._settings.lease_seconds,
+                    "renewTime": clock.rfc3339_micro(clock.now()),
+                },
+            }
+            try:
+                await self._kube.apply(kinds.LEASE, lease, manager=self._manager)
+            except (errors.ApiError, errors.Unavailable) as error:
+                log.info("the Lease was not renewed: %s", error)
+            await asyncio.sleep(self._settings.lease_renew_seconds)

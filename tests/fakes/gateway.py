@@ -1,0 +1,154 @@
+"""A gateway without an API: real Envoy, real files, and small real backends on 127.77.x.y."""
+
+import asyncio
+import contextlib
+import socket
+from collections.abc import AsyncIterator, Iterable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import orjson
+
+from serving.router.admin import Admin
+from serving.router.delivery import Delivery
+from serving.router.envoy.bootstrap import bootstrap
+from serving.router.envoy.render import Renderer
+from serving.router.gateway import stop_everything
+from serving.router.plan import assemble, service_of
+from serving.router.process import EnvoyProcess
+from serving.settings import DataDir, GatewaySettings, Settings
+
+
+def free_port(host: str = "127.0.0.1") -> int:
+    with socket.socket() as found:
+        found.bind((host, 0))
+        return int(found.getsockname()[1])
+
+
+def settings_for_test(**gateway: Any) -> Settings:
+    return Settings(gateway=GatewaySettings(port=free_port(), drain_seconds=2.0, **gateway))
+
+
+def route(
+    name: str, weights: list[tuple[str, int]], *, namespace: str = "default", port: int = 8080,
+    sticky: dict[str, str] | None = None, generation: int = 1, unweighted: Iterable[str] = (),
+) -> dict[str, Any]:  # fmt: skip
+    """A Route whose backends are named `<name>-<arm>`, and whose Services are too."""
+    arms = list(dict.fromkeys([arm for arm, _ in weights] + list(unweighted)))
+    spec: dict[str, Any] = {
+        "inference": name,
+        "backends": [
+            {"name": f"{name}-{a}", "arm": a, "service": f"{name}-{a}", "port": port, "modelVersion": f"{name}-{a}-v1"}
+            for a in arms
+        ],
+        "segments": [{"backend": f"{name}-{arm}", "size": size} for arm, size in weights],
+    }  # fmt: skip
+    if sticky:
+        spec["sticky"] = sticky
+    return {
+        "apiVersion": "slipway.dev/v1alpha1", "kind": "Route",
+        "metadata": {
+            "name": name, "namespace": namespace, "generation": generation, "resourceVersion": "1",
+            "creationTimestamp": "2026-01-01T00:00:00Z",
+        },
+        "spec": spec,
+    }  # fmt: skip
+
+
+def endpoint_slice(service: str, addresses: Iterable[str], *, port: int = 8080, namespace: str = "default",
+                   ready: bool = True) -> dict[str, Any]:  # fmt: skip
+    return {
+        "apiVersion": "discovery.k8s.io/v1", "kind": "EndpointSlice",
+        "metadata": {
+            "name": f"{service}-1", "namespace": namespace, "resourceVersion": "1",
+            "labels": {"kubernetes.io/service-name": service},
+        },
+        "addressType": "IPv4",
+        "endpoints": [{"addresses": [a], "conditions": {"ready": ready}} for a in addresses],
+        "ports": [{"name": "http", "port": port}],
+    }  # fmt: skip
+
+
+class World:
+    """Real Envoy that is told plans directly."""
+
+    def __init__(self, root: Path, settings: Settings) -> None:
+        self.settings = settings
+        self.data_dir = DataDir(root)
+        self.process = EnvoyProcess(self.data_dir, settings.gateway)
+        self.admin = Admin(self.data_dir.gateway / "admin.sock")
+        self.delivery = Delivery(self.data_dir.gateway, self.admin, settings.gateway, self.process.log)
+        self.renderer = Renderer(settings.gateway)
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.settings.gateway.port}"
+
+    async def start(self) -> None:
+        self.delivery.prepare()
+        config = bootstrap(
+            self.settings.gateway, port=self.settings.gateway.port, files=self.delivery.paths()
+        )
+        self.process.start(orjson.dumps(config))
+        await self.delivery.wait_ready(20)
+
+    async def serve(self, routes: Iterable[dict[str, Any]], slices: Iterable[dict[str, Any]]) -> None:
+        table: dict[tuple[str, str], list[dict[str, Any]]] = {}
+        for item in slices:
+            meta = item["metadata"]
+            key = (meta["namespace"], meta["labels"]["kubernetes.io/service-name"])
+            table.setdefault(key, []).append(item)
+        services = [
+            service_of(r, {s: v for (ns, s), v in table.items() if ns == r["metadata"]["namespace"]})
+            for r in routes
+        ]
+        await self.delivery.apply(self.renderer.render(assemble(services)))
+
+    async def stop(self) -> None:
+        quick = replace(self.settings, gateway=replace(self.settings.gateway, drain_seconds=0.2))
+        await stop_everything(self.data_dir, quick)
+        await self.admin.close()
+
+
+@contextlib.asynccontextmanager
+async def world(root: Path, **gateway: Any) -> AsyncIterator[World]:
+    found = World(root, settings_for_test(**gateway))
+    await found.start()
+    try:
+        yield found
+    finally:
+        await found.stop()
+
+
+@contextlib.asynccontextmanager
+async def backend(
+    address: str, port: int, *, name: str = "", seconds: float = 0.0
+) -> AsyncIterator[dict[str, int]]:
+    """An HTTP/1.1 replica that answers with its name and what it was asked, after a while; counts requests."""
+    seen = {"requests": 0, "active": 0}
+
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        with contextlib.suppress(asyncio.IncompleteReadError, ConnectionError):
+            while True:
+                head = (await reader.readuntil(b"\r\n\r\n")).decode()
+                lines = head.split("\r\n")
+                headers = {k.lower(): v for k, _, v in (line.partition(": ") for line in lines[1:] if line)}
+                if length := int(headers.get("content-length", 0)):
+                    await reader.readexactly(length)
+                seen["requests"] += 1
+                seen["active"] += 1
+                if seconds:
+                    await asyncio.sleep(seconds)
+                path = lines[0].split(" ")[1]
+                body = orjson.dumps({"name": name, "path": path, "headers": headers})
+                writer.write(b"HTTP/1.1 200 OK\r\ncontent-length: %d\r\n\r\n" % len(body) + body)
+                await writer.drain()
+                seen["active"] -= 1
+        writer.close()
+
+    server = await asyncio.start_server(answer, address, port)
+    try:
+        yield seen
+    finally:
+        server.close()
