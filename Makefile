@@ -1,0 +1,56 @@
+# Everything that a contributor types. `make` alone lists it.
+# Needs Python 3.11 or newer and make; everything else lands in .venv, pinned by requirements.lock.
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.installed
+JOBS ?= 2
+
+.DEFAULT_GOAL := help
+.PHONY: help venv demo test check lint bench test-cluster lock crds clean
+
+help: ## List the targets
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+venv: $(STAMP) ## Create the virtual environment with pinned, hash-checked dependencies
+
+$(STAMP): requirements.lock pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+	  { echo "Slipway needs Python 3.11 or newer: make PYTHON=/path/to/python3.11 $(MAKECMDGOALS)" >&2; exit 1; }
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements.lock
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
+	@touch $@
+
+demo: venv ## From two training jobs to weighted traffic, in about a minute
+	@$(BIN)/slipway demo
+
+test: venv lint ## Lint, types, import contracts and all tests
+	$(BIN)/python -m pytest -n $(JOBS) --dist loadgroup tests
+
+lint: venv ## Ruff, mypy --strict and the import contracts
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+bench: venv ## Every benchmark; each prints one JSON line last (QUICK=1 for a minute each)
+	@for file in benchmarks/[a-z]*.py; do echo "== $$file"; $(BIN)/python $$file $(if $(QUICK),--quick) || exit 1; done
+
+test-cluster: venv ## The contract suite against the cluster of $$KUBECONFIG
+	@test -n "$$KUBECONFIG" || { echo "set KUBECONFIG to the cluster to test against" >&2; exit 1; }
+	$(BIN)/python -m pytest tests/contracts
+
+lock: ## Refresh requirements.lock from pyproject.toml
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check pip-tools
+	@printf '# Every dependency with its hashes, from pyproject.toml by `make lock`.\n' > requirements.lock.new
+	$(BIN)/pip-compile --quiet --generate-hashes --allow-unsafe --strip-extras --no-header \
+	  --no-emit-index-url --no-emit-trusted-host --no-emit-find-links --extra dev --all-build-deps \
+	  --output-file requirements.lock.body pyproject.toml
+	@cat requirements.lock.new requirements.lock.body > requirements.lock && rm requirements.lock.new requirements.lock.body
+
+clean: ## Remove the virtual environment and caches
+	rm -rf $(VENV) build *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +

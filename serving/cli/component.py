@@ -1,0 +1,132 @@
+"""Runs one component of `slipway up` in this process; what the supervisor starts.
+
+Exit codes are the supervisor's to read: 0 stopped as asked, `supervision.GIVES_UP` cannot run as asked (the
+last line says why), anything else a defect or a kill, after which it is started again.
+"""
+
+import argparse
+import asyncio
+import fcntl
+import importlib
+import logging
+import os
+import signal
+import sys
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import uvloop
+
+from serving import errors
+from serving.embedded import identity
+from serving.embedded.supervision import GIVES_UP
+from serving.settings import DEFAULTS, DataDir, Settings
+
+log = logging.getLogger(__name__)
+
+Run = Callable[[DataDir, Settings], Awaitable[None]]
+
+MODULES = {
+    "api": "serving.embedded.api.server",
+    "node": "serving.embedded.node.agent",
+    "controllers": "serving.controllers.run",
+    "gateway": "serving.router.gateway",
+}
+"""Each has `async def run(data_dir, settings)`, which works until it is cancelled."""
+
+ALREADY_RUNS = 75
+"""Another process is this component of this data directory (sysexits.h EX_TEMPFAIL)."""
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Run `component NAME --data-dir DIR ...` until SIGTERM; return the exit status."""
+    options = _parser().parse_args(arguments)
+    data_dir = DataDir(Path(options.data_dir).absolute())
+    logging.basicConfig(
+        level=os.environ.get("SLIPWAY_LOG", "INFO").upper(),
+        stream=sys.stderr,
+        format=f"%(asctime)s.%(msecs)03d %(levelname)s {options.name} %(name)s %(message)s",
+        datefmt="%Y-%m-%dT%H:%M:%S",
+    )
+    data_dir.run.mkdir(parents=True, exist_ok=True)
+    lock = (data_dir.run / f"{options.name}.lock").open("a")
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        log.info("another process runs %s of %s", options.name, data_dir.root)
+        return ALREADY_RUNS
+    me = identity.own()
+    identity.write(
+        data_dir.identity(options.name), me, apiPort=options.api_port, gatewayPort=options.gateway_port
+    )
+    wrong: BaseException | None = None
+    try:
+        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+            runner.run(_until_stopped(_load(options.name), data_dir, _settings(options)))
+    except* errors.UserError as group:
+        wrong = _first(group)
+    if wrong is not None:
+        print(f"error: {wrong}", file=sys.stderr, flush=True)
+        return GIVES_UP
+    return 0
+
+
+def _first(group: BaseExceptionGroup[BaseException]) -> BaseException:
+    inner = group.exceptions[0]
+    return _first(inner) if isinstance(inner, BaseExceptionGroup) else inner
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="slipway component")
+    parser.add_argument("name", choices=sorted(MODULES))
+    parser.add_argument("--data-dir", required=True)
+    parser.add_argument("--api-port", type=int, required=True)
+    parser.add_argument("--api-host", default=DEFAULTS.api.host)
+    parser.add_argument("--gateway-port", type=int, required=True)
+    parser.add_argument("--gateway-host", default=DEFAULTS.gateway.host)
+    return parser
+
+
+def _settings(options: argparse.Namespace) -> Settings:
+    return replace(
+        DEFAULTS,
+        api=replace(DEFAULTS.api, port=options.api_port, host=options.api_host),
+        gateway=replace(DEFAULTS.gateway, port=options.gateway_port, host=options.gateway_host),
+    )
+
+
+def _load(name: str) -> Run:
+    run: Run = importlib.import_module(MODULES[name]).run
+    if name != "controllers":
+        return run
+    scale: Callable[[Path, object], Awaitable[None]] = importlib.import_module("autoscaler.controller").run
+
+    async def both(data_dir: DataDir, settings: Settings) -> None:
+        async with asyncio.TaskGroup() as group:
+            group.create_task(_as_task(run(data_dir, settings)))
+            group.create_task(_as_task(scale(data_dir.kubeconfig, settings.controllers)))
+
+    return both
+
+
+async def _as_task(work: Awaitable[None]) -> None:
+    await work
+
+
+async def _until_stopped(run: Run, data_dir: DataDir, settings: Settings) -> None:
+    """Run until SIGTERM or SIGINT cancels; a second signal kills, as its default action does."""
+    loop = asyncio.get_running_loop()
+    work = loop.create_task(_as_task(run(data_dir, settings)))
+
+    def stop(number: signal.Signals) -> None:
+        log.info("%s: stopping", number.name)
+        work.cancel()
+        loop.remove_signal_handler(signal.SIGTERM)
+        loop.remove_signal_handler(signal.SIGINT)
+
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stop, number)
+    await asyncio.wait([work])
+    if not work.cancelled():
+        work.result()

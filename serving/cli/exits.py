@@ -1,0 +1,56 @@
+"""Exit codes that scripts can rely on, and the words for each kind of failure. docs/cli.md lists the codes."""
+
+from enum import IntEnum
+
+from serving import errors
+
+
+class Exit(IntEnum):
+    """What the shell sees in `$?`."""
+
+    OK = 0
+    FAILED = 1
+    USAGE = 2
+    NOT_FOUND = 3
+    CONFLICT = 4
+    UNREACHABLE = 5
+    INVALID = 6
+    FORBIDDEN = 7
+    INTERRUPTED = 130
+
+
+def code(error: errors.SlipwayError) -> Exit:
+    """Return the exit code for a failure."""
+    match error:
+        case errors.NotFound():
+            return Exit.NOT_FOUND
+        case errors.Conflict() | errors.AlreadyExists():
+            return Exit.CONFLICT
+        case errors.Unavailable():
+            return Exit.UNREACHABLE
+        case errors.Invalid():
+            return Exit.INVALID
+        case errors.Forbidden():
+            return Exit.FORBIDDEN
+        case _:
+            return Exit.FAILED
+
+
+def words(error: errors.SlipwayError) -> str:
+    """Return what to tell the user: what is wrong, where, and what to do about it."""
+    text = str(error)
+    if isinstance(error, errors.ApiError) and error.causes:
+        lines = [
+            f"  {cause.field}: {cause.message}" if cause.field else f"  {cause.message}"
+            for cause in error.causes
+        ]
+        text = "\n".join([text.split(": [", maxsplit=1)[0], *lines])
+    match error:
+        case errors.Unavailable():
+            return f"{text}\nThe API does not answer. Is it running? Start it with `slipway up`, or see --kubeconfig."
+        case errors.Conflict() if not isinstance(error, errors.AlreadyExists):
+            return f"{text}\nSomebody else changed it or owns these fields: get it again, or use --force-conflicts."
+        case errors.Forbidden():
+            return f"{text}\nThe kubeconfig's token is not accepted; is it that of this server? See --kubeconfig."
+        case _:
+            return text

@@ -1,0 +1,78 @@
+"""Which ports `up` uses: those given, else those of what already runs, else last time's, else the defaults."""
+
+import contextlib
+import socket
+from typing import NamedTuple
+
+import orjson
+
+from serving import errors
+from serving.embedded import identity
+from serving.settings import DataDir, Settings
+
+
+class Ports(NamedTuple):
+    """Of the API and of the gateway's public listener."""
+
+    api: int
+    gateway: int
+
+
+def choose(data_dir: DataDir, settings: Settings, api: int | None, gateway: int | None) -> Ports:
+    """Decide, pick free ones for 0, and remember for the next `up` on this directory.
+
+    Raises:
+        errors.UserError: a port is taken by a stranger, or what already runs uses another one than was asked for.
+    """
+    last = _remembered(data_dir)
+    before = last or Ports(settings.api.port, settings.gateway.port)
+    ports = Ports(
+        _one(data_dir, "api", "--port", given=api, otherwise=before.api, host=settings.api.host),
+        _one(
+            data_dir, "gateway", "--gateway-port",
+            given=gateway, otherwise=before.gateway, host=settings.gateway.host,
+        ),
+    )  # fmt: skip
+    if ports.api == ports.gateway:
+        raise errors.UserError(f"--port and --gateway-port are both {ports.api}; they must differ")
+    data_dir.ports.parent.mkdir(parents=True, exist_ok=True)
+    data_dir.ports.write_bytes(orjson.dumps(ports._asdict()))
+    return ports
+
+
+def _remembered(data_dir: DataDir) -> Ports | None:
+    with contextlib.suppress(FileNotFoundError, orjson.JSONDecodeError, TypeError):
+        return Ports(**orjson.loads(data_dir.ports.read_bytes()))
+    return None
+
+
+def _one(
+    data_dir: DataDir, component: str, option: str, *, given: int | None, otherwise: int, host: str
+) -> int:
+    found = identity.read(data_dir.identity(component))
+    if found is not None and identity.alive(found[0]):
+        runs = int(found[1][f"{component}Port"])
+        if given not in (None, 0, runs):
+            raise errors.UserError(
+                f"{component} of {data_dir.root} already runs on port {runs}; leave out {option}, "
+                f"or stop it first with `slipway down --data-dir {data_dir.root}`"
+            )
+        return runs
+    port = otherwise if given is None else given
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((host, port))
+        except PermissionError as error:
+            raise errors.UserError(
+                f"this user cannot use port {port}; choose one above 1023 with {option}"
+            ) from error
+        except OSError as error:
+            if component == "gateway" and given in (None, otherwise):
+                return (
+                    port  # our own Envoy may have outlived its gateway; the gateway tells it from a stranger
+                )
+            raise errors.UserError(
+                f"port {port} on {host} is in use; choose another with {option} (0 picks a free one)"
+            ) from error
+        return int(probe.getsockname()[1])

@@ -1,0 +1,95 @@
+"""Which API a command talks to, and the connection to it; the client is imported only when it is needed."""
+
+import asyncio
+import os
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, TypeVar
+
+import yaml
+
+from serving import errors, settings
+from serving.embedded import identity
+from serving.settings import DataDir
+
+if TYPE_CHECKING:
+    from serving.kube import Kube
+
+T = TypeVar("T")
+
+
+def find_kubeconfig(explicit: Path | None, data_dir: Path | None) -> Path:
+    """Return the kubeconfig to use.
+
+    In this order: --kubeconfig; --data-dir's; $KUBECONFIG; that of the default data directory while an `up`
+    runs there; ~/.kube/config.
+
+    Raises:
+        errors.UserError: there is none.
+    """
+    if explicit is not None:
+        return _existing(explicit.expanduser(), "--kubeconfig")
+    if data_dir is not None:
+        return _existing(DataDir(data_dir.expanduser().absolute()).kubeconfig, "--data-dir")
+    if named := os.environ.get("KUBECONFIG"):
+        return _existing(Path(named.split(os.pathsep)[0]), "$KUBECONFIG")
+    local = settings.data_dir()
+    if _runs(local) and local.kubeconfig.exists():
+        return local.kubeconfig
+    home = Path.home() / ".kube" / "config"
+    if home.exists():
+        return home
+    raise errors.UserError(
+        "no API to talk to: start one with `slipway up`, or name one with --kubeconfig, --data-dir or $KUBECONFIG"
+    )
+
+
+def _existing(path: Path, source: str) -> Path:
+    if not path.exists():
+        raise errors.UserError(
+            f"there is no kubeconfig at {path} (from {source}); is `slipway up` running there?"
+        )
+    return path
+
+
+def _runs(data_dir: DataDir) -> bool:
+    for component in ("up", "api"):
+        found = identity.read(data_dir.identity(component))
+        if found is not None and identity.alive(found[0]):
+            return True
+    return False
+
+
+def default_namespace(kubeconfig: Path) -> str:
+    """Return the namespace of the current context, else `default`."""
+    try:
+        document = yaml.safe_load(kubeconfig.read_text()) or {}
+    except (OSError, yaml.YAMLError) as error:
+        raise errors.UserError(f"cannot read {kubeconfig}: {error}") from error
+    for context in document.get("contexts") or []:
+        if context.get("name") == document.get("current-context"):
+            return str((context.get("context") or {}).get("namespace") or "default")
+    return "default"
+
+
+def with_kube(kubeconfig: Path, work: "Callable[[Kube], Awaitable[T]]") -> T:
+    """Connect as the command line, do the work, close."""
+    from serving.kube import connect  # noqa: PLC0415 takes a second; `--help` must not
+
+    async def main() -> T:
+        async with await connect(kubeconfig, component="cli", pool=8) as kube:
+            return await work(kube)
+
+    return asyncio.run(main())
+
+
+async def answers(kubeconfig: Path) -> bool:
+    """Whether the API that this kubeconfig names is there."""
+    from serving.kube import connect  # noqa: PLC0415 as above
+
+    try:
+        async with await connect(kubeconfig, component="cli", pool=1) as kube:
+            await kube.raw("/version")
+    except (errors.Unavailable, errors.ApiError, errors.UserError):
+        return False
+    return True

@@ -1,0 +1,193 @@
+"""`slipway up` and `slipway down`: everything of one machine, in the foreground, and its end."""
+
+import asyncio
+import contextlib
+import importlib
+import os
+import signal
+import sys
+from collections.abc import Awaitable, Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from serving import clock, errors, settings
+from serving.cli import ports
+from serving.cli.exits import Exit
+from serving.cli.session import answers
+from serving.embedded import identity, supervisor
+from serving.settings import DataDir, Settings
+
+DataDirOption = Annotated[
+    Path | None,
+    typer.Option(
+        "--data-dir", help="Where everything lies.  [default: $SLIPWAY_DATA_DIR or ~/.local/share/slipway]"
+    ),
+]
+Cleanup = Callable[[DataDir, Settings], Awaitable[None]]
+
+
+def register(app: typer.Typer) -> None:
+    """Add the commands."""
+    app.command("up")(up)
+    app.command("down")(down)
+
+
+def up(
+    data_dir: DataDirOption = None,
+    port: Annotated[int | None, typer.Option(help="Port of the API; 0 picks a free one.  [default: last time's, else 7443]", min=0, max=65535)] = None,
+    gateway_port: Annotated[int | None, typer.Option(help="Port of the gateway; 0 picks a free one.  [default: last time's, else 8080]", min=0, max=65535)] = None,
+    host: Annotated[str, typer.Option(help="Address of the API. Who reaches it and has the token can run commands.")] = settings.DEFAULTS.api.host,
+    gateway_host: Annotated[str, typer.Option(help="Address of the gateway.")] = settings.DEFAULTS.gateway.host,
+) -> None:  # fmt: skip
+    """Run everything on this machine, in the foreground; Ctrl-C stops it."""
+    where = place(data_dir)
+    with supervisor.owned(where):
+        hosts = replace(
+            settings.DEFAULTS,
+            api=replace(settings.DEFAULTS.api, host=host),
+            gateway=replace(settings.DEFAULTS.gateway, host=gateway_host),
+        )
+        chosen = ports.choose(where, hosts, port, gateway_port)
+        final = replace(
+            hosts,
+            api=replace(hosts.api, port=chosen.api),
+            gateway=replace(hosts.gateway, port=chosen.gateway),
+        )
+        code = asyncio.run(_foreground(where, final))
+    if code:
+        raise typer.Exit(code)
+
+
+def down(data_dir: DataDirOption = None) -> None:
+    """Stop what `slipway up` started, also after `up` itself was killed."""
+    where = place(data_dir)
+    if not where.root.is_dir():
+        raise errors.UserError(f"there is nothing in {where.root}; name the directory with --data-dir")
+    found = identity.read(where.identity("up"))
+    if found is not None and identity.send(found[0], signal.SIGTERM):
+        print(f"Stopping slipway (pid {found[0].pid}) ...", flush=True)
+        asyncio.run(_gone(found[0]))
+    else:
+        with supervisor.owned(where):
+            keeper = supervisor.Supervisor(where, (), settings.DEFAULTS.supervisor)
+            adopted = keeper.adopt()
+            print(f"Stopping what an earlier up left: {', '.join(adopted) or 'no component'} ...", flush=True)
+            asyncio.run(_stop(keeper, where, settings.DEFAULTS))
+    print("Stopped.")
+
+
+def place(data_dir: Path | None) -> DataDir:
+    """Return the data directory that is meant."""
+    return settings.data_dir() if data_dir is None else DataDir(data_dir.expanduser().absolute())
+
+
+async def _gone(who: identity.Identity) -> None:
+    deadline = clock.monotonic() + 3 * settings.DEFAULTS.supervisor.stop_seconds
+    while identity.alive(who):
+        if clock.monotonic() > deadline:
+            raise errors.UserError(f"pid {who.pid} does not stop; a second `slipway down` forces it")
+        await asyncio.sleep(settings.DEFAULTS.supervisor.poll_seconds)
+
+
+def _arguments(where: DataDir, final: Settings) -> list[str]:
+    return [
+        "--data-dir", str(where.root),
+        "--api-port", str(final.api.port), "--api-host", final.api.host,
+        "--gateway-port", str(final.gateway.port), "--gateway-host", final.gateway.host,
+    ]  # fmt: skip
+
+
+async def _foreground(where: DataDir, final: Settings) -> int:
+    """Supervise until a signal, then stop everything; return the exit code."""
+    keeper = supervisor.Supervisor(where, _arguments(where, final), final.supervisor)
+    if adopted := keeper.adopt():
+        print(f"Adopted what was left running: {', '.join(adopted)}.", flush=True)
+    asked, forced = asyncio.Event(), asyncio.Event()
+    loop = asyncio.get_running_loop()
+
+    def signalled() -> None:
+        (forced if asked.is_set() else asked).set()
+
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+        loop.add_signal_handler(number, signalled)
+    keeping = loop.create_task(keeper.run())
+    waiting = loop.create_task(asked.wait())
+    greeting = loop.create_task(_greet(keeper, where, final))
+    try:
+        await asyncio.wait([keeping, waiting, greeting], return_when=asyncio.FIRST_COMPLETED)
+        if not greeting.done() or greeting.exception() is None:
+            await asyncio.wait([keeping, waiting], return_when=asyncio.FIRST_COMPLETED)
+        failure = next((t.exception() for t in (keeping, greeting) if t.done() and t.exception()), None)
+    finally:
+        for task in (keeping, waiting, greeting):
+            task.cancel()
+        await asyncio.gather(keeping, waiting, greeting, return_exceptions=True)
+    code = await _stop_or_force(keeper, where, final, forced)
+    if failure is not None:
+        raise failure
+    return code
+
+
+async def _stop_or_force(
+    keeper: supervisor.Supervisor, where: DataDir, final: Settings, forced: asyncio.Event
+) -> int:
+    print("Stopping: draining the gateway, then replicas and components (again to force) ...", flush=True)
+    stopping = asyncio.ensure_future(_stop(keeper, where, final))
+    force = asyncio.ensure_future(forced.wait())
+    await asyncio.wait([stopping, force], return_when=asyncio.FIRST_COMPLETED)
+    force.cancel()
+    if stopping.done():
+        stopping.result()
+        print("Stopped.", flush=True)
+        return Exit.OK
+    stopping.cancel()
+    with contextlib.suppress(asyncio.CancelledError):
+        await stopping
+    keeper.kill()
+    print(f"Forced. What is left is stopped by `slipway down --data-dir {where.root}`.", file=sys.stderr)
+    return Exit.FAILED
+
+
+async def _stop(keeper: supervisor.Supervisor, where: DataDir, final: Settings) -> None:
+    """First who would start anything again, then who is drained, last the API that all of them report to."""
+    await keeper.stop("controllers", "gateway")
+    await _cleanup("serving.router.gateway")(where, final)
+    await keeper.stop("node")
+    await _cleanup("serving.embedded.node.agent")(where, final)
+    await keeper.stop("api")
+
+
+def _cleanup(module: str) -> Cleanup:
+    found: Cleanup = importlib.import_module(module).stop_everything
+    return found
+
+
+async def _greet(keeper: supervisor.Supervisor, where: DataDir, final: Settings) -> None:
+    """Wait until the API and the gateway answer, and say so."""
+    deadline = clock.monotonic() + final.supervisor.ready_seconds
+    while not (await answers(where.kubeconfig) and await _listens(final.gateway.host, final.gateway.port)):
+        if clock.monotonic() > deadline:
+            raise errors.UserError(
+                f"not ready after {final.supervisor.ready_seconds:.0f} s; the logs are in {where.logs}"
+            )
+        await asyncio.sleep(final.supervisor.poll_seconds)
+    keeper.proven = True
+    print(f"Slipway is up (pid {os.getpid()}). Ctrl-C stops it.")
+    print(f"  gateway   http://{final.gateway.host}:{final.gateway.port}")
+    print(f"  api       https://{final.api.host}:{final.api.port}")
+    print(f"  kubectl   export KUBECONFIG={where.kubeconfig}")
+    print(f"  logs      {where.logs}", flush=True)
+
+
+async def _listens(host: str, port: int) -> bool:
+    try:
+        _, writer = await asyncio.open_connection(host, port)
+    except OSError:
+        return False
+    writer.close()
+    with contextlib.suppress(OSError):
+        await writer.wait_closed()
+    return True
