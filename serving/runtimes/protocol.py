@@ -1,0 +1,208 @@
+"""Requests and responses of `/v2/models/.../infer`: bytes to values and back. Pure.
+
+Knows the JSON form and the binary tensor extension, in any mixture; knows no model. Sources in `tensors`.
+"""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import orjson
+
+from serving import errors
+from serving.runtimes import tensors
+from serving.runtimes.tensors import Array, bad
+
+HEADER_LENGTH = "inference-header-content-length"
+"""Bytes of JSON before the binary tensors."""
+MAX_TENSORS = 64
+"""Inputs or outputs in one request; what we serve has one input."""
+_UNSUPPORTED = ("sequence_id", "sequence_start", "sequence_end", "shared_memory_region",
+                "shared_memory_byte_size", "shared_memory_offset", "classification")  # fmt: skip
+"""Parameters with a meaning that this server does not give them: refused rather than ignored."""
+
+
+@dataclass(frozen=True)
+class Tensor:
+    """A named tensor; its shape is the array's."""
+
+    name: str
+    datatype: str
+    array: Array
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """An output that is asked for, and in which form."""
+
+    name: str
+    binary: bool
+
+
+@dataclass(frozen=True)
+class Request:
+    """`outputs` is None where the client named none: it gets all of them, in the form of `binary`."""
+
+    id: str
+    inputs: tuple[Tensor, ...]
+    outputs: tuple[Wanted, ...] | None
+    binary: bool
+
+
+def decode(body: bytes, header_length: str | None) -> Request:
+    """Parse an inference request.
+
+    Args:
+        body: the whole body, not compressed.
+        header_length: value of `Inference-Header-Content-Length`; None where the body is JSON alone.
+
+    Raises:
+        errors.ApiError: 400; the message has the field, the rule and the value.
+    """
+    size = _json_size(body, header_length)
+    raw = _parse(body[:size])
+    parameters = _parameters("parameters", raw)
+    id_ = raw.get("id", "")
+    if not isinstance(id_, str):
+        raise bad("id", "must be a string", id_)
+    inputs, used = _inputs(raw.get("inputs"), memoryview(body)[size:])
+    if size + used != len(body):
+        raise bad("body", f"must end after {size + used} bytes of JSON and binary_data_size", len(body))
+    binary = _flag("parameters.binary_data_output", parameters.get("binary_data_output", False))
+    return Request(id_, inputs, _outputs(raw.get("outputs"), binary), binary)
+
+
+def _json_size(body: bytes, header_length: str | None) -> int:
+    if header_length is None:
+        return len(body)
+    if not (header_length.isascii() and header_length.isdigit()) or len(header_length) > 12:
+        raise bad("Inference-Header-Content-Length", "must be a number of bytes", header_length)
+    if int(header_length) > len(body):
+        raise bad(
+            "Inference-Header-Content-Length", f"must be at most the body's {len(body)} bytes", header_length
+        )
+    return int(header_length)
+
+
+def _parse(data: bytes) -> dict[str, Any]:
+    try:
+        raw = orjson.loads(data)
+    except orjson.JSONDecodeError as error:
+        raise errors.ApiError(400, "BadRequest", f"body: must be JSON: {error}") from error
+    if not isinstance(raw, dict):
+        raise bad("body", "must be a JSON object", raw)
+    return raw
+
+
+def _parameters(field: str, item: Mapping[str, Any]) -> Mapping[str, Any]:
+    found = item.get("parameters")
+    if found is None:
+        return {}
+    if not isinstance(found, dict):
+        raise bad(field, "must be an object", found)
+    for name in _UNSUPPORTED:
+        if found.get(name):
+            raise bad(f"{field}.{name}", "is not supported by this server", found[name])
+    return found
+
+
+def _flag(field: str, value: object) -> bool:
+    if not isinstance(value, bool):
+        raise bad(field, "must be true or false", value)
+    return value
+
+
+def _named(field: str, items: object) -> list[dict[str, Any]]:
+    if not isinstance(items, list) or not 1 <= len(items) <= MAX_TENSORS:
+        raise bad(field, f"must be a list of 1 to {MAX_TENSORS} tensors", items)
+    names: set[str] = set()
+    for i, item in enumerate(items):
+        if not isinstance(item, dict):
+            raise bad(f"{field}[{i}]", "must be an object", item)
+        name = item.get("name")
+        if not isinstance(name, str) or not name:
+            raise bad(f"{field}[{i}].name", "must be a non-empty string", name)
+        if name in names:
+            raise bad(f"{field}[{i}].name", "must not be given twice", name)
+        names.add(name)
+    return items
+
+
+def _inputs(items: object, binary: memoryview) -> tuple[tuple[Tensor, ...], int]:
+    found = []
+    used = 0
+    for i, item in enumerate(_named("inputs", items)):
+        field = f"inputs[{i}]"
+        datatype = item.get("datatype")
+        if datatype not in tensors.DTYPES:
+            raise bad(f"{field}.datatype", f"must be one of {', '.join(tensors.DTYPES)}", datatype)
+        shape = tensors.check_shape(f"{field}.shape", item.get("shape"))
+        size = _parameters(f"{field}.parameters", item).get("binary_data_size")
+        if size is None:
+            array = tensors.from_json(f"{field}.data", datatype, shape, item.get("data"))
+        else:
+            part = _part(f"{field}.parameters.binary_data_size", size, binary[used:])
+            if "data" in item:
+                raise bad(f"{field}.data", "must be absent where binary_data_size is given", item["data"])
+            array = tensors.from_binary(f"{field}.parameters.binary_data_size", datatype, shape, part)
+            used += len(part)
+        found.append(Tensor(item["name"], datatype, array))
+    return tuple(found), used
+
+
+def _part(field: str, size: object, rest: memoryview) -> memoryview:
+    if type(size) is not int or size < 0:
+        raise bad(field, "must be an integer of 0 or more", size)
+    if size > len(rest):
+        raise bad(field, f"must be at most the {len(rest)} bytes that are left of the body", size)
+    return rest[:size]
+
+
+def _outputs(items: object, default: bool) -> tuple[Wanted, ...] | None:  # noqa: FBT001 one private caller
+    if items is None or items == []:
+        return None
+    found = []
+    for i, item in enumerate(_named("outputs", items)):
+        field = f"outputs[{i}].parameters"
+        binary = _parameters(field, item).get("binary_data", default)
+        found.append(Wanted(item["name"], _flag(f"{field}.binary_data", binary)))
+    return tuple(found)
+
+
+def encode(
+    outputs: Sequence[tuple[Tensor, bool]], *, model: str, version: str, id_: str
+) -> tuple[bytes, int | None]:
+    """Return (body, bytes of JSON where binary tensors follow, else None).
+
+    Args:
+        outputs: each tensor, and whether it goes as binary.
+        model: the model's name.
+        version: the model's version.
+        id_: the request's; left out where it had none.
+
+    Raises:
+        errors.ApiError: 400, a tensor that JSON cannot hold was asked for as JSON.
+    """
+    described: list[dict[str, Any]] = []
+    blobs: list[bytes] = []
+    for tensor, binary in outputs:
+        item: dict[str, Any] = {
+            "name": tensor.name, "datatype": tensor.datatype, "shape": list(tensor.array.shape),
+        }  # fmt: skip
+        if binary:
+            blobs.append(tensors.to_binary(tensor.array))
+            item["parameters"] = {"binary_data_size": len(blobs[-1])}
+        else:
+            item["data"] = tensors.to_json(f"outputs[{tensor.name}]", tensor.array)
+        described.append(item)
+    document = {"model_name": model, "model_version": version, "outputs": described}
+    if id_:
+        document["id"] = id_
+    head = orjson.dumps(document)
+    return b"".join((head, *blobs)), len(head) if blobs else None
+
+
+def error_body(message: str) -> bytes:
+    """Return the protocol's error object."""
+    return json.dumps({"error": message}).encode()

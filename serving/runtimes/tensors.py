@@ -1,0 +1,171 @@
+"""Tensors of the Open Inference Protocol: JSON and binary forms of every datatype. Pure.
+
+https://github.com/open-inference/open-inference-protocol (tensor data types) and the binary tensor extension,
+https://github.com/triton-inference-server/server/blob/main/docs/protocol/extension_binary_data.md: numbers are
+little-endian and row-major; BOOL is one byte; BYTES is a 4-byte length and the bytes, for each element.
+"""
+
+import math
+import struct
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from serving import errors
+
+Array = NDArray[Any]
+
+DTYPES: dict[str, np.dtype[Any]] = {
+    "BOOL": np.dtype("?"), "UINT8": np.dtype("u1"), "UINT16": np.dtype("<u2"), "UINT32": np.dtype("<u4"),
+    "UINT64": np.dtype("<u8"), "INT8": np.dtype("i1"), "INT16": np.dtype("<i2"), "INT32": np.dtype("<i4"),
+    "INT64": np.dtype("<i8"), "FP16": np.dtype("<f2"), "FP32": np.dtype("<f4"), "FP64": np.dtype("<f8"),
+    "BYTES": np.dtype(object),
+}  # fmt: skip
+_LENGTH = struct.Struct("<I")
+
+
+def bad(field: str, rule: str, value: object) -> errors.ApiError:
+    """Return the 400 for a broken rule: the field's path, the rule, the value."""
+    shown = repr(value)
+    message = f"{field}: {rule}, got {shown if len(shown) <= 120 else shown[:117] + '...'}"
+    return errors.ApiError(400, "BadRequest", message, [errors.Cause(field, rule)])
+
+
+def datatype_of(array: Array) -> str:
+    """Return the protocol's name for the array's elements; strings and objects are BYTES.
+
+    Raises:
+        errors.Permanent: `UnsupportedModel`, no datatype holds these elements.
+    """
+    if array.dtype.kind in "OUS":
+        return "BYTES"
+    plain = array.dtype.newbyteorder("<")
+    for name, dtype in DTYPES.items():
+        if dtype == plain:
+            return name
+    raise errors.Permanent("UnsupportedModel", f"no tensor datatype holds elements of type {array.dtype}")
+
+
+def check_shape(field: str, shape: object) -> tuple[int, ...]:
+    """Return the shape, a list of non-negative integers, as a tuple."""
+    if not isinstance(shape, list) or not all(type(size) is int and size >= 0 for size in shape):
+        raise bad(field, "must be a list of integers that are 0 or more", shape)
+    return tuple(shape)
+
+
+def from_json(field: str, datatype: str, shape: Sequence[int], data: object) -> Array:
+    """Return a tensor from its JSON `data`: flat or nested, row-major.
+
+    Raises:
+        errors.ApiError: 400, with the field's path.
+    """
+    if not isinstance(data, list):
+        raise bad(field, "must be a list", data)
+    count = math.prod(shape)
+    values = _flat(field, tuple(shape), data)
+    if len(values) != count:
+        raise bad(field, f"must have the {count} elements that shape {list(shape)} says", len(values))
+    allowed = _ALLOWED[DTYPES[datatype].kind]
+    if not set(map(type, values)) <= allowed:
+        wrong = next(value for value in values if type(value) not in allowed)
+        raise bad(field, f"must be elements of {datatype}", wrong)
+    try:
+        if datatype == "BYTES":
+            array = np.empty(count, dtype=object)
+            array[:] = [value.encode() for value in values]
+        else:
+            with np.errstate(over="raise"):
+                array = np.array(values, dtype=DTYPES[datatype])
+    except (OverflowError, FloatingPointError, UnicodeEncodeError) as error:
+        raise bad(field, f"must be in the range of {datatype}", str(error)) from error
+    return array.reshape(tuple(shape))
+
+
+_ALLOWED: dict[str, set[type]] = {"b": {bool}, "u": {int}, "i": {int}, "f": {int, float}, "O": {str}}
+
+
+def _flat(field: str, shape: tuple[int, ...], data: list[Any]) -> list[Any]:
+    values = data
+    for depth, size in enumerate(shape[1:], start=1):
+        if not any(isinstance(value, list) for value in values):
+            break
+        if not all(isinstance(value, list) and len(value) == size for value in values):
+            raise bad(
+                field, f"must be flat or nested as shape {list(shape)}", f"depth {depth} of other sizes"
+            )
+        values = [item for value in values for item in value]
+    return values
+
+
+def from_binary(field: str, datatype: str, shape: Sequence[int], raw: memoryview) -> Array:
+    """Return a tensor from its binary form, without copying numbers.
+
+    Raises:
+        errors.ApiError: 400, with the field's path.
+    """
+    count = math.prod(shape)
+    if datatype == "BYTES":
+        return _from_bytes(field, count, raw).reshape(tuple(shape))
+    dtype = DTYPES[datatype]
+    if len(raw) != count * dtype.itemsize:
+        rule = f"must be the {count * dtype.itemsize} bytes of {datatype} with shape {list(shape)}"
+        raise bad(field, rule, len(raw))
+    if datatype == "BOOL" and count and int(np.frombuffer(raw, np.uint8).max()) > 1:
+        raise bad(field, "must be bytes 0 and 1", "another byte")
+    return np.frombuffer(raw, dtype).reshape(tuple(shape))
+
+
+def _from_bytes(field: str, count: int, raw: memoryview) -> Array:
+    # Each element takes at least its length: check before allocating what the shape claims.
+    if count * _LENGTH.size > len(raw):
+        raise bad(
+            field, f"must hold {count} elements, each a 4-byte length and its bytes", f"{len(raw)} bytes"
+        )
+    array = np.empty(count, dtype=object)
+    at = 0
+    for i in range(count):
+        if at + _LENGTH.size > len(raw):
+            raise bad(field, f"must hold {count} elements", f"{i} before the bytes end")
+        (length,) = _LENGTH.unpack_from(raw, at)
+        at += _LENGTH.size
+        if at + length > len(raw):
+            raise bad(field, f"element {i} of {length} bytes must fit", f"{len(raw) - at} left")
+        array[i] = bytes(raw[at : at + length])
+        at += length
+    if at != len(raw):
+        raise bad(field, f"must end after {count} elements", f"{len(raw) - at} more bytes")
+    return array
+
+
+def to_binary(array: Array) -> bytes:
+    """Return the binary form."""
+    if datatype_of(array) == "BYTES":
+        items = [_as_bytes(item) for item in array.ravel().tolist()]
+        return b"".join(part for item in items for part in (_LENGTH.pack(len(item)), item))
+    return np.ascontiguousarray(array, dtype=array.dtype.newbyteorder("<")).tobytes()
+
+
+def to_json(field: str, array: Array) -> list[Any]:
+    """Return the flat, row-major JSON form.
+
+    Raises:
+        errors.ApiError: 400, a value that JSON cannot hold; the message says to ask for binary.
+    """
+    flat = array.ravel()
+    if datatype_of(array) == "BYTES":
+        try:
+            return [_as_bytes(item).decode() for item in flat.tolist()]
+        except UnicodeDecodeError as error:
+            raise bad(field, "is not UTF-8: ask for it with binary_data", str(error)) from error
+    if flat.dtype.kind == "f" and not np.isfinite(flat).all():
+        raise bad(
+            field, "JSON has no NaN or infinity: ask for it with binary_data", "a value that is not finite"
+        )
+    found: list[Any] = flat.tolist()
+    return found
+
+
+def _as_bytes(item: object) -> bytes:
+    return item if isinstance(item, bytes) else str(item).encode()
