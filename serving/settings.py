@@ -56,6 +56,8 @@ class NodeSettings:
     """Longest restart delay, as kubelet's."""
     backoff_reset_seconds: float = 600.0
     """A container that ran this long starts over with the first delay, as kubelet's."""
+    blocked_cap_seconds: float = 30.0
+    """Longest wait before trying again what could not be started (a model not in the store, a missing Secret)."""
     grace_seconds: float = 30.0
     """terminationGracePeriodSeconds where the Pod does not say, as Kubernetes."""
     drain_seconds: float = 1.5
@@ -118,6 +120,25 @@ class ControllerSettings:
     """Every key is reconciled at least this often, so that a missed event costs a minute at most."""
     probe_timeout_seconds: float = 5.0
     """One probe of a new revision through the gateway."""
+
+
+@dataclass(frozen=True)
+class RuntimeSettings:
+    """The model servers we ship."""
+
+    port: int = 8080
+    """TCP port where `PORT` does not say."""
+    max_body_bytes: int = 64 * 1024 * 1024
+    """An inference request, after decompression: 130,000 rows of 64 doubles, far above any sensible batch."""
+    compress_from_bytes: int = 1024
+    """Smaller responses go as they are, even to clients that accept gzip: it would cost more than it saves."""
+    linger_seconds: float = 0.5
+    """After SIGTERM: new connections are still served for this long, each response closing its connection, so that
+    a gateway that has not heard yet gets answers and not resets."""
+    grace_seconds: float = 25.0
+    """Longest wait for requests in flight after that; below the Pod's 30 s."""
+    backlog: int = 2048
+    """Connections that wait for accept, as uvicorn's."""
 
 
 @dataclass(frozen=True)
