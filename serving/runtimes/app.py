@@ -1,0 +1,237 @@
+"""The Open Inference Protocol v2 over ASGI: paths, bodies, compression, errors. No framework: it would cost start-up time.
+
+https://github.com/open-inference/open-inference-protocol/blob/main/specification/protocol/inference_rest.md
+"""
+
+import asyncio
+import logging
+import re
+import zlib
+from collections.abc import Awaitable, Callable, Mapping, MutableMapping
+from concurrent.futures import Executor
+from dataclasses import dataclass, field
+from typing import Any
+
+import orjson
+
+from serving import errors
+from serving.images.manifest import Input
+from serving.runtimes import protocol
+from serving.runtimes.estimator import Estimator, Output
+from serving.runtimes.tensors import bad
+from serving.settings import RuntimeSettings
+
+_log = logging.getLogger(__name__)
+
+Scope = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
+Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
+Headers = Mapping[str, str]
+
+_WBITS = {"gzip": 16 + zlib.MAX_WBITS, "deflate": zlib.MAX_WBITS}
+"""zlib's window bits: 16 more is the gzip format; HTTP's deflate is the zlib format (RFC 9110 §8.4.1.2)."""
+_MODEL = re.compile(r"/v2/models/([^/]+)(?:/versions/([^/]+))?(?:/(ready|infer))?")
+
+
+@dataclass(frozen=True)
+class Reply:
+    """A response before it is compressed and sent."""
+
+    status: int
+    body: bytes = b""
+    content_type: str = "application/json"
+    headers: tuple[tuple[bytes, bytes], ...] = ()
+
+
+@dataclass
+class Identity:
+    """What is served, and whether it still is: `draining` is set once, when the process is told to stop."""
+
+    name: str
+    version: str
+    draining: bool = False
+    in_flight: int = field(default=0)
+
+
+class InferenceApp:
+    """One model behind the protocol's paths."""
+
+    def __init__(
+        self, estimator: Estimator, identity: Identity, settings: RuntimeSettings, worker: Executor
+    ) -> None:
+        self._estimator = estimator
+        self._identity = identity
+        self._settings = settings
+        self._worker = worker
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer one request."""
+        if scope["type"] != "http":
+            return
+        headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]}
+        self._identity.in_flight += 1
+        try:
+            reply, whole = await self._reply(scope["method"], scope["path"], headers, receive)
+            await self._send(reply, headers, send, close=not whole)
+        finally:
+            self._identity.in_flight -= 1
+
+    async def _reply(self, method: str, path: str, headers: Headers, receive: Receive) -> tuple[Reply, bool]:
+        whole = False
+        try:
+            body = await self._body(headers, receive)
+            whole = True
+            return await self._route(method, path, headers, body), whole
+        except errors.ApiError as error:
+            return Reply(error.code, protocol.error_body(error.message)), whole
+        except Exception:  # noqa: BLE001 the client gets the protocol's error object, whatever the model raised
+            _log.exception("%s %s failed", method, path)
+            return Reply(500, protocol.error_body("the model failed; its log says why")), whole
+
+    async def _route(self, method: str, path: str, headers: Headers, body: bytes) -> Reply:
+        path = path.rstrip("/")
+        if path == "/v2/repository/index":
+            _allow(method, "POST")
+            return self._index()
+        if match := _MODEL.fullmatch(path):
+            name, version, action = match.groups()
+            self._check_model(name, version)
+            if action == "infer":
+                _allow(method, "POST")
+                return await self._infer(headers, body)
+            _allow(method, "GET")
+            return self._ready() if action == "ready" else _json(self._metadata())
+        _allow(method, "GET")
+        if path == "/v2":
+            return _json(
+                {
+                    "name": "slipway-sklearn",
+                    "version": "2",
+                    "extensions": ["binary_tensor_data", "model_repository"],
+                }
+            )
+        if path == "/v2/health/live":
+            return Reply(200)
+        if path == "/v2/health/ready":
+            return self._ready()
+        raise errors.NotFound(404, "NotFound", f"no such path: {path}")
+
+    def _check_model(self, name: str, version: str | None) -> None:
+        if name != self._identity.name:
+            raise errors.NotFound(404, "NotFound", f"model: must be {self._identity.name!r}, got {name!r}")
+        if version is not None and version != self._identity.version:
+            raise errors.NotFound(
+                404, "NotFound", f"version: must be {self._identity.version!r}, got {version!r}"
+            )
+
+    def _ready(self) -> Reply:
+        if self._identity.draining:
+            return Reply(503, protocol.error_body("stopping"))
+        return Reply(200)
+
+    def _index(self) -> Reply:
+        state = "UNAVAILABLE" if self._identity.draining else "READY"
+        reason = "stopping" if self._identity.draining else ""
+        return _json(
+            [
+                {
+                    "name": self._identity.name,
+                    "version": self._identity.version,
+                    "state": state,
+                    "reason": reason,
+                }
+            ]
+        )
+
+    def _metadata(self) -> dict[str, Any]:
+        return {
+            "name": self._identity.name,
+            "versions": [self._identity.version],
+            "platform": "sklearn",
+            "inputs": [_described(self._estimator.input)],
+            "outputs": [_described(output) for output in self._estimator.outputs],
+        }
+
+    async def _infer(self, headers: Headers, body: bytes) -> Reply:
+        request = protocol.decode(body, headers.get(protocol.HEADER_LENGTH))
+        outputs = await asyncio.get_running_loop().run_in_executor(
+            self._worker, self._estimator.infer, request
+        )
+        encoded, length = protocol.encode(
+            outputs, model=self._identity.name, version=self._identity.version, id_=request.id
+        )
+        if length is None:
+            return Reply(200, encoded)
+        name = protocol.HEADER_LENGTH.encode()
+        return Reply(200, encoded, "application/octet-stream", ((name, str(length).encode()),))
+
+    async def _body(self, headers: Headers, receive: Receive) -> bytes:
+        limit = self._settings.max_body_bytes
+        if int(headers.get("content-length", "0")) > limit:
+            raise bad("body", f"must be at most {limit} bytes", int(headers["content-length"]))
+        chunks: list[bytes] = []
+        size = 0
+        more = True
+        while more:
+            message = await receive()
+            if message["type"] == "http.disconnect":
+                raise errors.ApiError(400, "BadRequest", "body: the client went away before its end")
+            chunks.append(message.get("body", b""))
+            size += len(chunks[-1])
+            if size > limit:
+                raise bad("body", f"must be at most {limit} bytes", f"{size} or more")
+            more = message.get("more_body", False)
+        return _decompressed(b"".join(chunks), headers.get("content-encoding", "identity"), limit)
+
+    async def _send(self, reply: Reply, headers: Headers, send: Send, *, close: bool) -> None:
+        body = reply.body
+        out = [(b"content-type", reply.content_type.encode()), *reply.headers]
+        encoding = _accepted(headers.get("accept-encoding", ""))
+        if encoding and len(body) >= self._settings.compress_from_bytes:
+            packer = zlib.compressobj(level=1, wbits=_WBITS[encoding])
+            body = packer.compress(body) + packer.flush()
+            out.append((b"content-encoding", encoding.encode()))
+        out.append((b"content-length", str(len(body)).encode()))
+        if close or self._identity.draining:
+            out.append((b"connection", b"close"))
+        await send({"type": "http.response.start", "status": reply.status, "headers": out})
+        await send({"type": "http.response.body", "body": body})
+
+
+def _described(tensor: Input | Output) -> dict[str, Any]:
+    return {"name": tensor.name, "datatype": tensor.datatype, "shape": list(tensor.shape)}
+
+
+def _json(document: Any) -> Reply:
+    return Reply(200, orjson.dumps(document))
+
+
+def _allow(method: str, allowed: str) -> None:
+    if method != allowed:
+        raise errors.ApiError(405, "MethodNotAllowed", f"method: must be {allowed}, got {method}")
+
+
+def _accepted(header: str) -> str | None:
+    for part in header.lower().split(","):
+        name, _, parameters = part.strip().partition(";")
+        if name in _WBITS and parameters.replace(" ", "") not in {"q=0", "q=0.0", "q=0.00", "q=0.000"}:
+            return name
+    return None
+
+
+def _decompressed(body: bytes, encoding: str, limit: int) -> bytes:
+    encoding = encoding.strip().lower()
+    if encoding in {"", "identity"}:
+        return body
+    if encoding not in _WBITS:
+        raise bad("Content-Encoding", "must be gzip, deflate or identity", encoding)
+    unpacker = zlib.decompressobj(wbits=_WBITS[encoding])
+    try:
+        data = unpacker.decompress(body, limit + 1)
+    except zlib.error as error:
+        raise bad("body", f"must be {encoding}", str(error)) from error
+    if len(data) > limit:
+        raise bad("body", f"must be at most {limit} bytes when decompressed", f"more than {limit}")
+    if not unpacker.eof or unpacker.unused_data:
+        raise bad("body", f"must be one whole {encoding} stream", f"{len(body)} bytes")
+    return data

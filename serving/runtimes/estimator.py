@@ -1,0 +1,112 @@
+"""A scikit-learn estimator as tensors in, tensors out: what it takes, what it gives, and one call of it."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from serving import errors
+from serving.images.manifest import Input, OutputManifest
+from serving.runtimes import tensors
+from serving.runtimes.protocol import Request, Tensor, Wanted
+from serving.runtimes.tensors import Array, bad
+
+PREDICT = "predict"
+PROBABILITIES = "probabilities"
+_METHODS: Mapping[str, str] = {PREDICT: "predict", PROBABILITIES: "predict_proba"}
+
+
+@dataclass(frozen=True)
+class Output:
+    """One output tensor; -1 in the shape is any size."""
+
+    name: str
+    datatype: str
+    shape: tuple[int, ...]
+
+
+class Estimator:
+    """A loaded model. Calling it is safe from one thread at a time."""
+
+    def __init__(self, model: Any, described: OutputManifest) -> None:
+        """Work out the model's tensors, by running it once on zeros.
+
+        Raises:
+            errors.Permanent: `UnsupportedModel`, its input is unknown or it fails on a row of zeros.
+        """
+        self._model = model
+        self.input = described.inputs[0] if described.inputs else _guess_input(model)
+        self.outputs = self._probe()
+
+    def _probe(self) -> tuple[Output, ...]:
+        names = [name for name, method in _METHODS.items() if hasattr(self._model, method)]
+        shape = tuple(1 if size == -1 else size for size in self.input.shape)
+        zero: object = b"" if self.input.datatype == "BYTES" else 0
+        row = np.full(shape, zero, dtype=tensors.DTYPES[self.input.datatype])
+        try:
+            found = [(name, self._call(name, row)) for name in names]
+        except (ValueError, TypeError) as error:
+            raise errors.Permanent(
+                "UnsupportedModel",
+                f"the model fails on {self.input.datatype} zeros of shape {list(shape)}: {error}",
+            ) from error
+        return tuple(Output(name, tensors.datatype_of(a), (-1, *a.shape[1:])) for name, a in found)
+
+    def infer(self, request: Request) -> list[tuple[Tensor, bool]]:
+        """Return the outputs that are asked for, each with whether it goes as binary.
+
+        Raises:
+            errors.ApiError: 400, an input or output that this model does not have, or values that it refuses.
+        """
+        rows = self._checked(request)
+        wanted = request.outputs
+        if wanted is None:
+            wanted = tuple(Wanted(output.name, request.binary) for output in self.outputs)
+        datatypes = {output.name: output.datatype for output in self.outputs}
+        for i, one in enumerate(wanted):
+            if one.name not in datatypes:
+                raise bad(f"outputs[{i}].name", f"must be one of {', '.join(datatypes)}", one.name)
+        try:
+            arrays = [self._call(one.name, rows) for one in wanted]
+        except ValueError as error:
+            # scikit-learn's own refusal of values: NaN, infinity, an unknown category.
+            first = str(error).splitlines()[0]
+            raise errors.ApiError(400, "BadRequest", f"inputs[0]: the model refuses it: {first}") from error
+        return [
+            (Tensor(one.name, datatypes[one.name], array), one.binary)
+            for one, array in zip(wanted, arrays, strict=True)
+        ]
+
+    def _checked(self, request: Request) -> Array:
+        if len(request.inputs) != 1:
+            raise bad("inputs", "must be one tensor", [tensor.name for tensor in request.inputs])
+        (tensor,) = request.inputs
+        if tensor.name != self.input.name:
+            raise bad("inputs[0].name", f"must be {self.input.name!r}", tensor.name)
+        if tensor.datatype != self.input.datatype:
+            raise bad("inputs[0].datatype", f"must be {self.input.datatype}", tensor.datatype)
+        shape = tensor.array.shape
+        fits = len(shape) == len(self.input.shape) and all(
+            want in {-1, got} for want, got in zip(self.input.shape, shape, strict=True)
+        )
+        if not fits or 0 in shape:
+            raise bad(
+                "inputs[0].shape", f"must be {list(self.input.shape)}, where -1 is 1 or more", list(shape)
+            )
+        return tensor.array
+
+    def _call(self, output: str, rows: Array) -> Array:
+        if rows.dtype == object:
+            rows = np.array([item.decode() for item in rows.ravel()], dtype=object).reshape(rows.shape)
+        return np.asarray(getattr(self._model, _METHODS[output])(rows))
+
+
+def _guess_input(model: Any) -> Input:
+    features = getattr(model, "n_features_in_", None)
+    if features is None:
+        raise errors.Permanent(
+            "UnsupportedModel",
+            "the model does not say n_features_in_: describe its input in slipway.json (inputs)",
+        )
+    return Input("input", "FP64", (-1, int(features)))

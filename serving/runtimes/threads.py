@@ -1,0 +1,52 @@
+"""How many threads the numeric libraries may start. Must run before NumPy is imported: they read it once.
+
+One, unless the container's CPU limit says more: OpenBLAS would start one per core of the machine, and each
+spins for work that small requests do not have.
+"""
+
+import os
+from pathlib import Path
+
+VARIABLES = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMEXPR_NUM_THREADS")
+
+
+def limit_threads(root: Path = Path("/sys/fs/cgroup"), self_cgroup: Path = Path("/proc/self/cgroup")) -> int:
+    """Set the variables that are not set yet; return the number of threads."""
+    count = max(1, int(cpu_limit(root, self_cgroup) or 1))
+    for name in VARIABLES:
+        os.environ.setdefault(name, str(count))
+    return count
+
+
+def cpu_limit(root: Path, self_cgroup: Path) -> float | None:
+    """Return the tightest limit of this process's cgroups, in cores; None where there is none.
+
+    Reads `cpu.max` (cgroup v2) or `cpu.cfs_quota_us` and `cpu.cfs_period_us` (v1).
+    """
+    try:
+        lines = self_cgroup.read_text().splitlines()
+    except OSError:
+        return None
+    found: list[float] = []
+    for line in lines:
+        _, controllers, path = line.split(":", 2)
+        base = root if not controllers else root / "cpu"
+        if controllers and "cpu" not in controllers.split(","):
+            continue
+        at = base / path.lstrip("/")
+        found += [
+            limit for level in (at, *at.parents) if level.is_relative_to(base) and (limit := _limit(level))
+        ]
+    return min(found, default=None)
+
+
+def _limit(directory: Path) -> float | None:
+    try:
+        if (directory / "cpu.max").exists():
+            quota, period = (directory / "cpu.max").read_text().split()
+        else:
+            quota = (directory / "cpu.cfs_quota_us").read_text().strip()
+            period = (directory / "cpu.cfs_period_us").read_text().strip()
+    except (OSError, ValueError):
+        return None
+    return None if quota in {"max", "-1"} else int(quota) / int(period)
