@@ -44,12 +44,10 @@ test-cluster: venv ## The contract suite against the cluster of $$KUBECONFIG
 
 lock: ## Refresh requirements.lock from pyproject.toml
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check pip-tools
-	@printf '# Every dependency with its hashes, from pyproject.toml by `make lock`.\n' > requirements.lock.new
-	$(BIN)/pip-compile --quiet --generate-hashes --allow-unsafe --strip-extras --no-header \
-	  --no-emit-index-url --no-emit-trusted-host --no-emit-find-links --extra dev --all-build-deps \
-	  --output-file requirements.lock.body pyproject.toml
-	@cat requirements.lock.new requirements.lock.body > requirements.lock && rm requirements.lock.new requirements.lock.body
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check uv
+	$(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --upgrade --no-config \
+	  --no-emit-index-url --no-emit-find-links --custom-compile-command "make lock" --extra dev \
+	  --output-file requirements.lock pyproject.toml
 
 clean: ## Remove the virtual environment and caches
 	rm -rf $(VENV) build *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
