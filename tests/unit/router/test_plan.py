@@ -1,0 +1,105 @@
+from collections import Counter
+from typing import Any
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from serving.router.envoy.check import missing_clusters
+from serving.router.plan import RING, assemble, service_of, share_out
+from tests.fakes.gateway import endpoint_slice, route
+
+
+def plan_one(route_: dict[str, Any], **slices: list[dict[str, Any]]) -> Any:
+    return service_of(route_, {name.replace("_", "-"): items for name, items in slices.items()})
+
+
+def two_arms(**kwargs: Any) -> dict[str, Any]:
+    return route("digits", [("stable", 9000), ("candidate", 1000)], **kwargs)
+
+
+def ready(service: str, *addresses: str) -> list[dict[str, Any]]:
+    return [endpoint_slice(service, addresses)]
+
+
+def test_weights_follow_segments_when_every_arm_is_ready() -> None:
+    service = plan_one(
+        two_arms(),
+        digits_stable=ready("digits-stable", "127.77.0.2"),
+        digits_candidate=ready("digits-candidate", "127.77.0.3"),
+    )
+    assert [(s.arm, s.weight) for s in service.ring] == [("stable", 9000), ("candidate", 1000)]
+    assert service.weights == (("candidate", 10.0), ("stable", 90.0))
+
+
+def test_an_arm_without_ready_replicas_gives_its_share_to_the_others() -> None:
+    service = plan_one(two_arms(), digits_candidate=ready("digits-candidate", "127.77.0.3"))
+    assert [(s.arm, s.weight) for s in service.ring] == [("candidate", RING)]
+    assert service.weights == (("candidate", 100.0), ("stable", 0.0))
+
+
+def test_an_endpoint_that_is_not_ready_gets_nothing_and_one_that_does_not_say_is_ready() -> None:
+    quiet = endpoint_slice("digits-stable", ["127.77.0.2"])
+    del quiet["endpoints"][0]["conditions"]
+    busy = [endpoint_slice("digits-candidate", ["127.77.0.3"], ready=False)]
+    service = plan_one(two_arms(), digits_stable=[quiet], digits_candidate=busy)
+    assert [c.endpoints != () for c in service.clusters] == [False, True]
+
+
+def test_a_backend_without_weight_gets_no_traffic_when_the_others_are_away() -> None:
+    found = route("digits", [("stable", RING)], unweighted=["next"])
+    service = plan_one(found, digits_next=ready("digits-next", "127.77.0.9"))
+    assert service.ring == ()
+    assert service.unavailable == "no replica of this service is ready"
+    assert [p.prefix for p in service.probes] == ["/default/digits-next/", "/default/digits-stable/"]
+
+
+def test_without_segments_the_service_says_that_nothing_is_proven() -> None:
+    assert "proven" in plan_one(route("digits", [], unweighted=["stable"])).unavailable
+
+
+def test_a_service_port_is_mapped_to_the_only_target_port() -> None:
+    found = route("digits", [("stable", RING)], port=80)
+    service = plan_one(found, digits_stable=[endpoint_slice("digits-stable", ["127.77.0.2"], port=8080)])
+    assert service.clusters[0].endpoints[0].port == 8080
+
+
+def test_the_older_route_keeps_an_address_that_two_want() -> None:
+    old, new = two_arms(), two_arms()
+    new["metadata"] |= {"name": "aaa", "creationTimestamp": "2026-02-01T00:00:00Z"}
+    services = [service_of(new, {}), service_of(old, {})]
+    plan = assemble(services)
+    assert [s.route for s in plan.services] == ["digits"]
+    assert "already belongs to Route digits" in plan.refused["default", "aaa"]
+    assert assemble(reversed(services)) == plan
+
+
+def test_a_header_that_is_not_one_is_refused_with_its_path() -> None:
+    for header in ("x user", "x-slipway-arm", "", ":authority"):
+        problem = plan_one(two_arms(sticky={"header": header, "salt": "1"})).problem
+        assert problem.startswith("spec.sticky.header"), header
+
+
+def test_every_cluster_that_a_route_names_exists() -> None:
+    service = plan_one(two_arms(), digits_stable=ready("digits-stable", "127.77.0.2"))
+    assert missing_clusters(assemble([service])) == {}
+
+
+_names = st.sampled_from("abcde")
+_segments = st.lists(st.tuples(_names, st.integers(1, 4000)), min_size=1, max_size=30)
+
+
+@given(_segments, st.sets(_names))
+def test_sharing_out_keeps_the_ring_whole_and_every_ready_unit_in_its_place(
+    segments: list[tuple[str, int]], up: set[str]
+) -> None:
+    before = [name for name, size in segments for _ in range(size)]
+    after = [name for name, size in share_out(segments, up) for _ in range(size)]
+    if not up & set(before):
+        assert after == []
+        return
+    assert len(after) == len(before)
+    assert set(after) <= up
+    assert all(new == old for old, new in zip(before, after, strict=True) if old in up)
+    share = Counter(name for name in before if name in up)
+    for name, units in Counter(after).items():
+        assert abs(units - len(before) * share[name] / share.total()) <= 2
