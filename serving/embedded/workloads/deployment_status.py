@@ -31,8 +31,13 @@ class Report:
     @property
     def exceeded(self) -> bool:
         """Whether the rollout has run out of time."""
-        found = conditions.find(self.status["conditions"], "Progressing")
-        return found is not None and found["reason"] == EXCEEDED
+        return has_exceeded(self.status)
+
+
+def has_exceeded(status: Mapping[str, Any]) -> bool:
+    """Whether a status says that the rollout has run out of time."""
+    found = conditions.find(status.get("conditions"), "Progressing")
+    return found is not None and found["reason"] == EXCEEDED
 
 
 def report(
@@ -41,7 +46,6 @@ def report(
     pods: Sequence[PodState],
     now: dt.datetime,
     *,
-    started: bool,
     failure: str,
 ) -> Report:
     """Return the status.
@@ -51,13 +55,12 @@ def report(
         want: what it asks for.
         pods: all Pods that it owns.
         now: UTC.
-        started: whether this is the first look at this template.
         failure: why the last Pod could not be created; empty when it could.
     """
     old = deployment.get("status") or {}
     counts = _counts(want, pods, now)
     before = old.get("conditions") or []
-    progressing, requeue = _progressing(old, counts, want, now, started=started)
+    progressing, requeue = _progressing(old, counts, want, now)
     said = [_available(counts, want), progressing]
     if failure:
         said.append(_said("ReplicaFailure", "True", "FailedCreate", failure))
@@ -92,11 +95,11 @@ def _available(counts: dict[str, int], want: Wanted) -> Object:
 
 
 def _progressing(
-    old: Object, counts: dict[str, int], want: Wanted, now: dt.datetime, *, started: bool
+    old: Object, counts: dict[str, int], want: Wanted, now: dt.datetime
 ) -> tuple[Object, dt.timedelta | None]:
     """Return the Progressing condition, and how long until its deadline passes."""
     before = conditions.find(old.get("conditions"), "Progressing")
-    current = _phase(before, old, counts, want, now, started=started)
+    current = _phase(before, old, counts, want, now)
     if current["reason"] in (COMPLETE, EXCEEDED, PAUSED):
         return current, None  # a Pod that dies after the rollout is no rollout
     since = moment(current.get("lastUpdateTime")) or now
@@ -108,8 +111,7 @@ def _progressing(
 
 
 def _phase(
-    before: Mapping[str, Any] | None, old: Object, counts: dict[str, int], want: Wanted, now: dt.datetime,
-    *, started: bool,
+    before: Mapping[str, Any] | None, old: Object, counts: dict[str, int], want: Wanted, now: dt.datetime
 ) -> Object:  # fmt: skip
     """Return how far the rollout is; `before` itself where nothing has moved."""
     reason_before = before["reason"] if before is not None else ""
@@ -121,10 +123,10 @@ def _phase(
     elif complete:
         status, reason, message = "True", COMPLETE, f"{revision} has successfully progressed."
         keep = reason_before == COMPLETE and before is not None and before["message"] == message
-    elif started or before is None:
-        status, reason, message, keep = "True", STARTED, f"{revision} is being rolled out.", False
     elif reason_before == PAUSED:
         status, reason, message, keep = "True", RESUMED, f"{revision} is being rolled out.", False
+    elif before is None or revision not in before["message"]:
+        status, reason, message, keep = "True", STARTED, f"{revision} is being rolled out.", False
     else:
         status, reason, message = "True", PROGRESSED, f"{revision} is progressing."
         keep = not _progressed(old, counts)

@@ -1,0 +1,49 @@
+"""Deployments, Jobs and EndpointSlices of one machine: what a cluster's controller manager does for these."""
+
+import asyncio
+
+from serving.embedded.node.deployments import DeploymentController
+from serving.embedded.node.event_queue import EventQueue
+from serving.embedded.node.owned_pods import OwnedPods
+from serving.embedded.workloads import pods
+from serving.kube import Informer, Key, Kube, Reconciler, Recorder
+from serving.resources import kinds
+from serving.settings import Settings
+
+Object = pods.Object
+
+
+async def run_workloads(kube: Kube, settings: Settings) -> None:
+    """Run the controllers until cancelled; they wait for the API and survive its absence."""
+    events = EventQueue(Recorder(kube, "slipway-node"))
+    pod_informer = Informer(kube, kinds.POD)
+    deployment_informer = Informer(kube, kinds.DEPLOYMENT)
+    owned = OwnedPods(kube, pod_informer, events, settings.node.name)
+    deployments = DeploymentController(kube, deployment_informer, owned, events, settings.node.name)
+    deployment_loop = Reconciler("deployments", deployments.reconcile, settings.controllers)
+    _follow(deployment_informer, pod_informer, deployment_loop, owned)
+    async with asyncio.TaskGroup() as group:
+        group.create_task(events.run())
+        for informer in (pod_informer, deployment_informer):
+            group.create_task(informer.run())
+        group.create_task(deployment_loop.run(pod_informer, deployment_informer))
+
+
+def _follow(owners: Informer, children: Informer, loop: Reconciler, owned: OwnedPods) -> None:
+    """Reconcile an owner when it changes, and when a Pod that it controls does."""
+
+    def owner_changed(before: Object | None, after: Object | None) -> None:
+        changed = after or before
+        assert changed is not None
+        if before is not None and (after is None or after["metadata"]["uid"] != before["metadata"]["uid"]):
+            owned.forget(before["metadata"]["uid"])
+        loop.add(Key.of(changed))
+
+    def child_changed(before: Object | None, after: Object | None) -> None:
+        for pod in (before, after):
+            reference = pods.controller_of(pod) if pod is not None else None
+            if pod is not None and reference is not None and reference["kind"] == owners.kind.kind:
+                loop.add(Key(pod["metadata"]["namespace"], reference["name"]))
+
+    owners.on_change(owner_changed)
+    children.on_change(child_changed)
