@@ -40,7 +40,7 @@ bench: venv ## Every benchmark; each prints one JSON line last (QUICK=1 for a mi
 
 test-cluster: venv ## The contract suite against the cluster of $$KUBECONFIG
 	@test -n "$$KUBECONFIG" || { echo "set KUBECONFIG to the cluster to test against" >&2; exit 1; }
-	$(BIN)/python -m pytest tests/contracts
+	SLIPWAY_CONTRACT_KUBECONFIG=$$KUBECONFIG $(BIN)/python -m pytest tests/contracts
 
 lock: ## Refresh requirements.lock from pyproject.toml
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
