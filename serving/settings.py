@@ -37,6 +37,20 @@ class ApiSettings:
     """The certificate is replaced while it still has this long."""
     event_ttl_seconds: float = 3600.0
     """Events live an hour, as on kube-apiserver."""
+    sweep_seconds: float = 60.0
+    """Between looks for old Events."""
+    collect_retry_seconds: float = 1.0
+    """After garbage could not be collected because the disk refused."""
+    watch_seconds: float = 3600.0
+    """Longest watch; kube-apiserver ends them after 30 to 60 minutes."""
+    stalled_seconds: float = 30.0
+    """A watcher that reads nothing for this long is cut off."""
+    keep_alive_seconds: int = 90
+    """Idle connections; longer than the minute between controllers' resyncs, so that they are reused."""
+    stop_seconds: int = 2
+    """Longest wait for requests in flight when the server stops; watchers are ended at once."""
+    renew_check_seconds: float = 3600.0
+    """Between looks at the certificate's age."""
 
 
 @dataclass(frozen=True)
@@ -120,6 +134,10 @@ class ControllerSettings:
     """Every key is reconciled at least this often, so that a missed event costs a minute at most."""
     probe_timeout_seconds: float = 5.0
     """One probe of a new revision through the gateway."""
+    probe_retry_seconds: float = 1.0
+    """Between probes of a revision that did not answer 200: long beside a probe, short beside a roll-out."""
+    builds: int = 1
+    """Model images built at once; one already runs at the speed of sha256."""
 
 
 @dataclass(frozen=True)

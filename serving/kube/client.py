@@ -179,9 +179,15 @@ class Kube:
         *,
         uid: str | None = None,
         propagation: str = "Background",
+        grace_seconds: int | None = None,
     ) -> None:
-        """Delete the object; one that is not there is fine. With `uid`, never another object of the same name."""
+        """Delete the object; one that is not there is fine. With `uid`, never another object of the same name.
+
+        `grace_seconds=0` is how the node says that a Pod's processes are gone.
+        """
         body: Object = {"apiVersion": "v1", "kind": "DeleteOptions", "propagationPolicy": propagation}
+        if grace_seconds is not None:
+            body["gracePeriodSeconds"] = grace_seconds
         if uid:
             body["preconditions"] = {"uid": uid}
         try:

@@ -1,0 +1,52 @@
+"""Gives every Pod a loopback address of its own, so that a containerPort means the same for every replica."""
+
+import errno
+import random
+import socket
+from collections.abc import Iterable
+
+TRIES = 20
+"""Addresses tried for one whose ports are free; where all fail, the process says so itself."""
+
+
+class Addresses:
+    """The addresses of this node's Pods; those of Pods found on disk are `taken` first."""
+
+    def __init__(self, network: str) -> None:
+        self._network = network
+        self._taken: dict[str, str] = {}
+
+    def take(self, uid: str, address: str) -> None:
+        """Note the address that a Pod has already."""
+        self._taken[address] = uid
+
+    def release(self, address: str) -> None:
+        """The Pod is gone."""
+        self._taken.pop(address, None)
+
+    def new(self, uid: str, ports: Iterable[int]) -> str:
+        """Return an address that no Pod has, and on which nobody listens at these ports."""
+        wanted = tuple(ports)
+        address = ""
+        for attempt in range(TRIES):
+            address = self._unused()
+            if attempt == TRIES - 1 or all(_free(address, port) for port in wanted):
+                break
+        self._taken[address] = uid
+        return address
+
+    def _unused(self) -> str:
+        while True:
+            address = f"{self._network}.{random.randrange(256)}.{random.randrange(1, 255)}"  # noqa: S311 no secret
+            if address not in self._taken:
+                return address
+
+
+def _free(address: str, port: int) -> bool:
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((address, port))
+        except OSError as error:
+            return error.errno != errno.EADDRINUSE
+    return True

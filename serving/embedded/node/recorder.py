@@ -1,0 +1,252 @@
+"""The exit recorder: parent of one run of one container, so that the agent may die and come back.
+
+It runs in its own session under `python -I -S`, owns the container's output (a pipe, written to a bounded log
+file), and writes the exit status durably. It knows nothing of Pods or the API, imports the standard library
+only (and little of it: one runs beside every replica), and must never need the agent again once started.
+
+In its run directory:
+    lock          held (flock) while it lives; who gets it knows that nobody records here
+    launch.json   written by the agent: {"nonce", ...}; a recorder with another nonce came too late, and ends
+    started.json  {"boot_id", "recorder": [pid, start time], "process": [pid, start time]}; its mtime is the start
+    exit.json     {"code", "signal", "oom", "error"}; its mtime is the end. Written once, never changed
+Its specification comes as JSON on standard input (it has secrets in it, so it is never a file).
+"""
+
+import contextlib
+import fcntl
+import json
+import os
+import select
+import signal
+import sys
+from typing import Any, NoReturn
+
+from serving.embedded.node import sandbox
+
+CHUNK = 65536
+START_ERROR = 128
+"""Exit code where the command could not be started, as containerd's StartError."""
+
+
+def start_time(pid: int) -> int:
+    """Return the process's start in clock ticks since boot; 0 where it is gone (proc(5), field 22)."""
+    try:
+        with open(f"/proc/{pid}/stat", "rb") as file:  # noqa: PTH123 pathlib costs memory beside every replica
+            return int(file.read().rpartition(b")")[2].split()[19])
+    except (FileNotFoundError, ProcessLookupError):
+        return 0
+
+
+def boot_id() -> str:
+    """Return the identity of this boot of the machine."""
+    with open("/proc/sys/kernel/random/boot_id") as file:  # noqa: PTH123 as above
+        return file.read().strip()
+
+
+def write_record(directory: str, name: str, content: dict[str, Any]) -> None:
+    """Write a JSON file durably: whole, or not at all."""
+    temporary = f"{directory}/.{name}.{os.getpid()}"
+    fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+    try:
+        os.write(fd, json.dumps(content).encode())
+        os.fsync(fd)
+    finally:
+        os.close(fd)
+    os.rename(temporary, f"{directory}/{name}")  # noqa: PTH104 as above
+
+
+class Log:
+    """A file that is rotated to `FILE.1` before it would grow past its limit."""
+
+    def __init__(self, path: str, limit: int) -> None:
+        self._path, self._limit = path, limit
+        self._open()
+
+    def _open(self) -> None:
+        self._fd = os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+        self._size = os.fstat(self._fd).st_size
+
+    def write(self, data: bytes) -> None:
+        """Append; a full disk loses output rather than the replica."""
+        if self._size and self._size + len(data) > self._limit:
+            os.close(self._fd)
+            os.replace(self._path, self._path + ".1")  # noqa: PTH105 as above
+            self._open()
+        with contextlib.suppress(OSError):
+            self._size += os.write(self._fd, data)
+
+
+def oom_kills(path: str | None) -> int:
+    """Return the cgroup's `oom_kill` counter (memory.events, or memory.oom_control in v1); 0 without one."""
+    if not path:
+        return 0
+    try:
+        with open(path) as file:  # noqa: PTH123 as above
+            for line in file:
+                key, _, value = line.partition(" ")
+                if key == "oom_kill":
+                    return int(value)
+    except OSError:
+        return 0
+    return 0
+
+
+def _container(spec: dict[str, Any], output: int, problem: int, go: int) -> NoReturn:
+    """In the forked child: become the container's command, or say on `problem` why not."""
+    try:
+        os.read(go, 1)  # its identity is recorded first, so that it can never run unrecorded
+        os.setsid()
+        signal.set_wakeup_fd(-1)
+        for number in (signal.SIGCHLD, signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGPIPE):
+            signal.signal(number, signal.SIG_DFL)
+        devnull = os.open(os.devnull, os.O_RDWR)
+        for source, target in ((devnull, 0), (output, 1), (output, 2)):
+            os.dup2(source, target)
+        sandbox.enter(spec)
+        os.execvpe(spec["argv"][0], spec["argv"], spec["env"])  # noqa: S606 what it is for
+    except OSError as error:
+        where = f" ({error.filename})" if error.filename else ""
+        os.write(problem, f"{spec['argv'][0]}: {error.strerror or error}{where}".encode())
+    except Exception as error:  # noqa: BLE001 the child must end here whatever happens, and say why
+        os.write(problem, f"{type(error).__name__}: {error}".encode())
+    os._exit(START_ERROR)
+
+
+def descendants(root: int) -> list[int]:
+    """Return the processes below `root`, by /proc."""
+    parents: dict[int, int] = {}
+    for name in os.listdir("/proc"):  # noqa: PTH208 as above
+        if name.isdigit():
+            with contextlib.suppress(OSError), open(f"/proc/{name}/stat", "rb") as file:  # noqa: PTH123 as above
+                parents[int(name)] = int(file.read().rpartition(b")")[2].split()[1])
+    found, frontier = [], [root]
+    while frontier:
+        parent = frontier.pop()
+        children = [pid for pid, of in parents.items() if of == parent]
+        found += children
+        frontier += children
+    return found
+
+
+def kill_all(kill_file: str | None, groups: list[str]) -> bool:
+    """SIGKILL everything of the container that still lives; returns whether something did.
+
+    What a process left behind (setsid, double fork) is in the cgroup, and where there is none it has become
+    this process's child, which is a subreaper.
+    """
+    pids = set(descendants(os.getpid()))
+    for group in groups:
+        with contextlib.suppress(OSError), open(f"{group}/cgroup.procs") as file:  # noqa: PTH123 as above
+            pids |= {int(line) for line in file}
+    pids.discard(os.getpid())
+    if not pids:
+        return False
+    if kill_file:
+        with contextlib.suppress(OSError), open(kill_file, "w") as file:  # noqa: PTH123 as above
+            file.write("1")
+    for pid in pids:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
+    return True
+
+
+def _reap(main: int) -> int | None:
+    """Collect ended children; returns the main one's wait status once it is among them."""
+    status = None
+    with contextlib.suppress(ChildProcessError):
+        while True:
+            pid, ended = os.waitpid(-1, os.WNOHANG)
+            if pid == 0:
+                break
+            if pid == main:
+                status = ended
+    return status
+
+
+def _attend(main: int, output: int, wakeup: int, log: Log) -> int:
+    """Copy output to the log until the main process ends; returns its wait status."""
+    poll = select.poll()
+    poll.register(output, select.POLLIN)
+    poll.register(wakeup, select.POLLIN)
+    while True:
+        for fd, _ in poll.poll():
+            data = os.read(fd, CHUNK)
+            if fd == wakeup:
+                status = _reap(main)
+                if status is not None:
+                    return status
+            elif data:
+                log.write(data)
+            else:
+                poll.unregister(output)
+
+
+def _finish(spec: dict[str, Any], output: int, log: Log) -> None:
+    """Kill what is left, then write what it had still said."""
+    while kill_all(spec["kill"], spec["cgroups"]):
+        _reap(-1)
+        select.select([], [], [], 0.005)
+    os.set_blocking(output, False)
+    with contextlib.suppress(BlockingIOError):
+        while data := os.read(output, CHUNK):
+            log.write(data)
+
+
+def _record(spec: dict[str, Any]) -> None:
+    directory = spec["directory"]
+    out_read, out_write = os.pipe()
+    problem_read, problem_write = os.pipe()
+    go_read, go_write = os.pipe()
+    wake_read, wake_write = os.pipe()
+    os.set_blocking(wake_write, False)
+    signal.signal(signal.SIGCHLD, lambda *_: None)
+    signal.set_wakeup_fd(wake_write, warn_on_full_buffer=False)
+    log = Log(spec["log"], spec["log_bytes"])
+    before = oom_kills(spec["oom"])
+    pid = os.fork()
+    if pid == 0:
+        os.close(go_write)
+        _container(spec, out_write, problem_write, go_read)
+    for fd in (out_write, problem_write, go_read):
+        os.close(fd)
+    write_record(directory, "started.json", {
+        "boot_id": boot_id(), "recorder": [os.getpid(), start_time(os.getpid())],
+        "process": [pid, start_time(pid)],
+    })  # fmt: skip
+    os.write(go_write, b"1")
+    problem = os.read(problem_read, 4096).decode(errors="replace")  # ends at exec
+    status = _attend(pid, out_read, wake_read, log)
+    _finish(spec, out_read, log)
+    number = os.WTERMSIG(status) if os.WIFSIGNALED(status) else 0
+    write_record(directory, "exit.json", {
+        "code": 128 + number if number else os.WEXITSTATUS(status), "signal": number,
+        "oom": oom_kills(spec["oom"]) > before, "error": problem,
+    })  # fmt: skip
+
+
+def main() -> None:
+    """Run one container to its end. Ends at once where another recorder, or a verdict, was first."""
+    spec = json.loads(sys.stdin.buffer.read())
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+        signal.signal(number, signal.SIG_IGN)
+    lock = os.open(f"{spec['directory']}/lock", os.O_RDWR | os.O_CREAT, 0o600)
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return
+    with open(f"{spec['directory']}/launch.json") as file:  # noqa: PTH123 as above
+        if json.load(file)["nonce"] != spec["nonce"]:
+            return
+    os.chdir("/")
+    sandbox.become_subreaper()
+    with contextlib.suppress(OSError), open("/proc/self/oom_score_adj", "w") as file:  # noqa: PTH123 as above
+        file.write("-900")
+    _record(spec)
+
+
+def run_inside() -> None:
+    """Run a command in a container (exec probes, preStop); becomes that command."""
+    spec = json.loads(sys.stdin.buffer.read())
+    sandbox.join(spec)
+    os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
+    os.execvpe(spec["argv"][0], spec["argv"], spec["env"])  # noqa: S606 what it is for

@@ -1,0 +1,208 @@
+"""What stands between a container and the machine: cgroups, a private view of the files, another user.
+
+Runs in the forked child of the exit recorder, before exec. Standard library only. It decides nothing: the
+specification says what is mounted where, and anything that cannot be done is an OSError, never skipped.
+"""
+
+import ctypes
+import os
+import signal
+import stat
+from typing import Any
+
+# <linux/mount.h>, <linux/sched.h>, <linux/prctl.h>
+MS_RDONLY, MS_NOSUID, MS_NODEV, MS_REMOUNT = 1, 2, 4, 32
+MS_BIND, MS_MOVE, MS_REC, MS_PRIVATE = 4096, 8192, 16384, 1 << 18
+CLONE_NEWNS = 0x00020000
+PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER, PR_SET_NO_NEW_PRIVS = 1, 36, 38
+
+_libc = ctypes.CDLL(None, use_errno=True)
+
+
+def _check(result: int, what: str) -> None:
+    if result != 0:
+        number = ctypes.get_errno()
+        raise OSError(number, os.strerror(number), what)
+
+
+def _prctl(option: int, value: int) -> None:
+    _check(_libc.prctl(option, ctypes.c_ulong(value), 0, 0, 0), f"prctl {option}")
+
+
+def become_subreaper() -> None:
+    """Orphans of the container become children of this process, so that none escapes."""
+    _prctl(PR_SET_CHILD_SUBREAPER, 1)
+
+
+def _mount(source: str, target: str, kind: str | None, flags: int, data: str | None = None) -> None:
+    encoded = [None if text is None else text.encode() for text in (source, target, kind, data)]
+    _check(
+        _libc.mount(encoded[0], encoded[1], encoded[2], ctypes.c_ulong(flags), encoded[3]),
+        f"mount on {target}",
+    )
+
+
+def _tmpfs(target: str, options: str = "mode=755,size=1m") -> None:
+    _mount("slipway", target, "tmpfs", MS_NOSUID | MS_NODEV, options)
+
+
+def _bind(fd: int, target: str, *, read_only: bool) -> None:
+    """Bind what an O_PATH descriptor of this mount namespace refers to, even where it is covered by now."""
+    _mount(f"/proc/self/fd/{fd}", target, None, MS_BIND | MS_REC)
+    flags = MS_BIND | MS_REMOUNT | MS_NOSUID | MS_NODEV | (MS_RDONLY if read_only else 0)
+    _mount("none", target, None, flags)
+
+
+def _rebind(fd: int, target: str) -> None:
+    _mount(f"/proc/self/fd/{fd}", target, None, MS_BIND | MS_REC)
+
+
+def _place(target: str, *, directory: bool) -> None:
+    """Make a mount point, whose parent is one of our own tmpfs."""
+    if directory:
+        os.makedirs(target, mode=0o755, exist_ok=True)  # noqa: PTH103 the recorder stays small
+    elif not os.path.exists(target):  # noqa: PTH110 as above
+        os.makedirs(os.path.dirname(target), mode=0o755, exist_ok=True)  # noqa: PTH103, PTH120 as above
+        os.close(os.open(target, os.O_WRONLY | os.O_CREAT, 0o644))
+
+
+def _copy_entries(fds: dict[str, int], target: str) -> None:
+    """Let everything that was in a directory appear in the tmpfs that replaces it."""
+    for name, fd in fds.items():
+        mode = os.fstat(fd).st_mode
+        path = f"{target}/{name}"
+        if stat.S_ISLNK(mode):
+            os.symlink(os.readlink("", dir_fd=fd), path)  # noqa: PTH211 as above
+        elif stat.S_ISDIR(mode) or stat.S_ISREG(mode):
+            _place(path, directory=stat.S_ISDIR(mode))
+            _rebind(fd, path)
+
+
+def _entries(path: str) -> dict[str, int]:
+    flags = os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC
+    return {name: os.open(f"{path}/{name}", flags) for name in os.listdir(path)}  # noqa: PTH208 as above
+
+
+def _new_root() -> None:
+    """Replace `/` by a tmpfs with the same entries, so that top-level mount points can be made in it."""
+    fds = _entries("/")
+    _tmpfs("/tmp")  # noqa: S108 any directory will do: it is moved
+    _copy_entries(fds, "/tmp")  # noqa: S108 as above
+    os.chdir("/tmp")  # noqa: S108 as above
+    _mount(".", "/", None, MS_MOVE)
+    os.chroot(".")
+    os.chdir("/")
+    for fd in fds.values():
+        os.close(fd)
+
+
+def _shadow(path: str) -> None:
+    """Replace a directory by a tmpfs with the same entries, so that mount points can be made in it."""
+    fds = _entries(path)
+    _tmpfs(path)
+    _copy_entries(fds, path)
+    for fd in fds.values():
+        os.close(fd)
+
+
+def _mount_point(target: str, own: set[str], *, directory: bool) -> None:
+    """Make sure that `target` exists, without ever making anything on the machine's own file systems."""
+    if os.path.exists(target):  # noqa: PTH110 as above
+        return
+    parent = os.path.dirname(target)  # noqa: PTH120 as above
+    while not os.path.exists(parent):  # noqa: PTH110 as above
+        parent = os.path.dirname(parent)  # noqa: PTH120 as above
+    if parent not in own and parent != "/":
+        _shadow(parent)
+    own.add(parent)
+    _place(target, directory=directory)
+    while target != parent:
+        target = os.path.dirname(target)  # noqa: PTH120 as above
+        own.add(target)
+
+
+def _view(view: dict[str, Any], uid: int, gid: int) -> None:
+    """Build the container's private view of the files: see `workloads.pod_mounts` for what it says."""
+    _check(_libc.unshare(CLONE_NEWNS), "unshare")
+    _mount("none", "/", None, MS_REC | MS_PRIVATE)
+    mounts = view["mounts"]
+    opened = {
+        path: os.open(path, os.O_PATH | os.O_CLOEXEC)
+        for path in {view["tmp"], *view["keep"], *(m["source"] for m in mounts if m["source"])}
+    }
+    if any(not os.path.exists("/" + mount["target"].split("/")[1]) for mount in mounts):  # noqa: PTH110 as above
+        _new_root()
+    covered = [path for path in sorted(view["cover"]) if os.path.isdir(path)]  # noqa: PTH112 as above
+    for path in covered:
+        if os.path.isdir(path):  # noqa: PTH112 a cover inside a cover is gone by now
+            _tmpfs(path)
+    _bind(opened[view["tmp"]], "/tmp", read_only=False)  # noqa: S108 the container's own
+    for path in view["keep"]:
+        if any(path.startswith(cover + "/") for cover in [*covered, "/tmp"]):  # noqa: S108 as above
+            _place(path, directory=True)
+            _bind(opened[path], path, read_only=True)
+    for path in view["hide"]:
+        if os.path.isdir(path):  # noqa: PTH112 as above
+            _tmpfs(path)
+    if os.path.isdir("/dev/shm"):  # noqa: PTH112, S108 as above
+        _tmpfs("/dev/shm", "mode=1777")  # noqa: S108 as above
+    own: set[str] = set(covered)
+    for mount in mounts:
+        _volume(mount, opened, own, uid, gid)
+
+
+def _volume(mount: dict[str, Any], opened: dict[str, int], own: set[str], uid: int, gid: int) -> None:
+    target = mount["target"]
+    if mount["files"] is None:
+        fd = opened[mount["source"]]
+        _mount_point(target, own, directory=stat.S_ISDIR(os.fstat(fd).st_mode))
+        _bind(fd, target, read_only=mount["read_only"])
+        return
+    _mount_point(target, own, directory=True)
+    _tmpfs(target, "mode=755,size=2m")
+    for name, content, mode in mount["files"]:
+        path = f"{target}/{name}"
+        os.makedirs(os.path.dirname(path), mode=0o755, exist_ok=True)  # noqa: PTH103, PTH120 as above
+        fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o400)
+        os.write(fd, bytes.fromhex(content))
+        os.fchown(fd, uid, gid)
+        os.fchmod(fd, mode)
+        os.close(fd)
+    _mount("none", target, None, MS_REMOUNT | MS_RDONLY | MS_NOSUID | MS_NODEV)
+
+
+def enter(spec: dict[str, Any]) -> None:
+    """Become what the specification says; the caller execs next. Raises OSError where that cannot be done."""
+    _join(spec["cgroups"])
+    if spec["user"] is not None:
+        with open("/proc/self/oom_score_adj", "w") as file:  # noqa: PTH123 as above
+            file.write("0")
+        _view(spec["view"], *spec["user"])
+    _drop(spec)
+
+
+def join(spec: dict[str, Any]) -> None:
+    """Become one more process of the container in which `spec["pid"]` runs; the caller execs next."""
+    _join(spec["cgroups"])
+    if spec["user"] is not None:
+        handle = os.open(f"/proc/{spec['pid']}/ns/mnt", os.O_RDONLY | os.O_CLOEXEC)
+        _check(_libc.setns(handle, CLONE_NEWNS), "setns")
+    _drop(spec)
+
+
+def _join(groups: list[str]) -> None:
+    for group in groups:
+        with open(f"{group}/cgroup.procs", "w") as file:  # noqa: PTH123 as above
+            file.write("0")
+
+
+def _drop(spec: dict[str, Any]) -> None:
+    if spec["user"] is not None:
+        uid, gid = spec["user"]
+        os.setgroups([])
+        os.setresgid(gid, gid, gid)
+        os.setresuid(uid, uid, uid)
+    os.umask(0o022)
+    _prctl(PR_SET_NO_NEW_PRIVS, 1)
+    _prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+    os.chdir(spec["cwd"])

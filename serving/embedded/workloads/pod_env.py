@@ -1,0 +1,124 @@
+"""What a container is started with: environment and arguments, as Kubernetes puts them together."""
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+Values = Mapping[str, Mapping[str, bytes]]
+"""Data of ConfigMaps or Secrets by the object's name."""
+
+BASE = {
+    "PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
+    "HOME": "/tmp",  # noqa: S108 private to the container
+    "LANG": "C.UTF-8",
+}
+_REFERENCE = re.compile(r"\$(?:\$|\(([A-Za-z_.-][A-Za-z0-9_.-]*)\))")
+
+
+class Missing(ValueError):
+    """A ConfigMap, Secret or key that is not there (yet)."""
+
+
+def expand(text: str, env: Mapping[str, str]) -> str:
+    """Replace `$(NAME)`; what is unknown stays, and `$$` is `$`.
+
+    k8s.io/kubernetes/third_party/forked/golang/expansion/expand.go
+    """
+
+    def value(match: re.Match[str]) -> str:
+        name = match.group(1)
+        if name is None:
+            return "$"
+        return env.get(name, match.group(0))
+
+    return _REFERENCE.sub(value, text)
+
+
+def field(pod: Mapping[str, Any], path: str, ip: str, node: str) -> str | None:
+    """Return what a fieldRef names, or None where it cannot be honoured."""
+    meta = pod["metadata"]
+    plain = {
+        "metadata.name": meta["name"], "metadata.namespace": meta.get("namespace", ""), "metadata.uid": meta["uid"],
+        "status.podIP": ip, "status.hostIP": "127.0.0.1", "spec.nodeName": node,
+        "spec.serviceAccountName": pod["spec"].get("serviceAccountName", "default"),
+    }  # fmt: skip
+    if path in plain:
+        return str(plain[path])
+    match = re.fullmatch(r"metadata\.(labels|annotations)\['([^']+)'\]", path)
+    return str((meta.get(match.group(1)) or {}).get(match.group(2), "")) if match else None
+
+
+def references(container: Mapping[str, Any]) -> tuple[set[str], set[str]]:
+    """Return the names of the (ConfigMaps, Secrets) that the container's environment reads."""
+    maps: set[str] = set()
+    secrets: set[str] = set()
+    for entry in container.get("env") or []:
+        source = entry.get("valueFrom") or {}
+        maps |= {source["configMapKeyRef"]["name"]} if "configMapKeyRef" in source else set()
+        secrets |= {source["secretKeyRef"]["name"]} if "secretKeyRef" in source else set()
+    for entry in container.get("envFrom") or []:
+        maps |= {entry["configMapRef"]["name"]} if "configMapRef" in entry else set()
+        secrets |= {entry["secretRef"]["name"]} if "secretRef" in entry else set()
+    return maps, secrets
+
+
+def _key(values: Values, what: str, ref: Mapping[str, Any]) -> str | None:
+    found = values.get(ref["name"])
+    if found is not None and ref["key"] in found:
+        return found[ref["key"]].decode(errors="replace")
+    if ref.get("optional"):
+        return None
+    problem = "not found" if found is None else f"has no key {ref['key']!r}"
+    raise Missing(f"{what} {ref['name']!r} {problem}")
+
+
+def environment(
+    pod: Mapping[str, Any], container: Mapping[str, Any], *, ip: str, node: str, maps: Values, secrets: Values
+) -> dict[str, str]:
+    """Return the container's whole environment: nothing of the agent's own is inherited.
+
+    Later entries may refer to earlier ones by `$(NAME)`. `POD_IP`, `HOST` (the same) and `PORT` (the first
+    containerPort) are given unless the Pod says otherwise.
+
+    Raises:
+        Missing: what an entry refers to is not there.
+    """
+    env = dict(BASE)
+    env |= {"POD_IP": ip, "HOST": ip, "HOSTNAME": pod["metadata"]["name"]}
+    ports = container.get("ports") or []
+    if ports:
+        env["PORT"] = str(ports[0]["containerPort"])
+    for entry in container.get("envFrom") or []:
+        for kind, what, values in (("configMapRef", "configmap", maps), ("secretRef", "secret", secrets)):
+            if ref := entry.get(kind):
+                found = values.get(ref["name"])
+                if found is None and not ref.get("optional"):
+                    raise Missing(f"{what} {ref['name']!r} not found")
+                prefix = entry.get("prefix", "")
+                env |= {prefix + key: value.decode(errors="replace") for key, value in (found or {}).items()}
+    for entry in container.get("env") or []:
+        value = _value(pod, entry, env, ip=ip, node=node, maps=maps, secrets=secrets)
+        if value is not None:
+            env[entry["name"]] = value
+    return env
+
+
+def _value(
+    pod: Mapping[str, Any], entry: Mapping[str, Any], env: Mapping[str, str], *, ip: str, node: str,
+    maps: Values, secrets: Values,
+) -> str | None:  # fmt: skip
+    source = entry.get("valueFrom")
+    if not source:
+        return expand(str(entry.get("value", "")), env)
+    if "fieldRef" in source:
+        return field(pod, source["fieldRef"]["fieldPath"], ip, node)
+    if "configMapKeyRef" in source:
+        return _key(maps, "configmap", source["configMapKeyRef"])
+    return _key(secrets, "secret", source["secretKeyRef"])
+
+
+def arguments(container: Mapping[str, Any], image: Sequence[str] | None, env: Mapping[str, str]) -> list[str]:
+    """Return the command line: `command` replaces the image's own, `args` follow either."""
+    command = container.get("command") or []
+    start = [expand(str(word), env) for word in command] or list(image or [])
+    return start + [expand(str(word), env) for word in container.get("args") or []]

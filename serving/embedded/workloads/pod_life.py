@@ -1,0 +1,176 @@
+"""The life of one Pod: which container starts next, when, and what phase all that amounts to.
+
+https://kubernetes.io/docs/concepts/workloads/pods/pod-lifecycle/
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Literal
+
+from serving.settings import NodeSettings
+
+Policy = Literal["Always", "OnFailure", "Never"]
+Phase = Literal["Pending", "Running", "Succeeded", "Failed"]
+
+
+@dataclass(frozen=True)
+class Exit:
+    """How a run ended. `code` is 128 + signal where a signal ended it."""
+
+    code: int
+    reason: str
+    message: str = ""
+    signal: int = 0
+    finished_at: datetime | None = None
+
+
+@dataclass(frozen=True)
+class Run:
+    """One run of a container: the index-th (0 is the first)."""
+
+    index: int
+    streak: int = 0
+    """How many restarts in a row came before it without a long run among them: the exponent of the back-off."""
+    started_at: datetime | None = None
+    exit: Exit | None = None
+
+
+@dataclass(frozen=True)
+class Blocked:
+    """Why a container cannot be started for now, and when to try again."""
+
+    reason: str
+    message: str
+    until: datetime
+    attempts: int = 1
+
+
+@dataclass(frozen=True)
+class Container:
+    """All that is known of one container."""
+
+    name: str
+    image: str
+    run: Run | None = None
+    before: Run | None = None
+    """The run before `run`."""
+    blocked: Blocked | None = None
+    started: bool = False
+    """The startup probe has succeeded, or there is none and the process runs."""
+    ready: bool = False
+
+    @property
+    def running(self) -> bool:
+        """Whether its process is there."""
+        return self.run is not None and self.run.exit is None
+
+
+@dataclass(frozen=True)
+class Steps:
+    """What to do now: start these, and look again at `wake_at`."""
+
+    start: tuple[str, ...] = ()
+    wake_at: datetime | None = None
+    backing_off: tuple[str, ...] = ()
+
+
+def exited(code: int, signal: int, *, oom: bool, error: str, finished_at: datetime) -> Exit:
+    """Return the Exit for what the recorder wrote; reasons are those of containerd's CRI plugin."""
+    if error:
+        return Exit(code, "StartError", error, signal, finished_at)
+    if oom and signal == 9:
+        return Exit(code, "OOMKilled", "the container went over its memory limit", signal, finished_at)
+    return Exit(code, "Completed" if code == 0 else "Error", "", signal, finished_at)
+
+
+def lost(finished_at: datetime, why: str) -> Exit:
+    """Return the Exit of a run whose end nobody saw; reason and code are kubelet's."""
+    return Exit(137, "ContainerStatusUnknown", why, 0, finished_at)
+
+
+def restarts(policy: Policy, exit_: Exit) -> bool:
+    """Whether a container that ended so is started again."""
+    return policy == "Always" or (policy == "OnFailure" and exit_.code != 0)
+
+
+def streak_after(run: Run, settings: NodeSettings) -> int:
+    """Return the streak of the run that follows; a long run starts over."""
+    if run.exit and run.exit.finished_at and run.started_at:
+        lasted = (run.exit.finished_at - run.started_at).total_seconds()
+        if lasted >= settings.backoff_reset_seconds:
+            return 1
+    return run.streak + 1
+
+
+def restart_at(run: Run, settings: NodeSettings) -> datetime | None:
+    """Return when a run that has ended may be followed by the next: base * 2^(streak-1) later, at most the cap."""
+    if run.exit is None or run.exit.finished_at is None:
+        return None
+    exponent = min(streak_after(run, settings) - 1, 30)
+    delay = min(settings.backoff_base_seconds * 2**exponent, settings.backoff_cap_seconds)
+    return run.exit.finished_at + timedelta(seconds=delay)
+
+
+def blocked_until(attempts: int, now: datetime, settings: NodeSettings) -> datetime:
+    """Return when to try again what could not be started; the same back-off, but at most 30 s: nothing ran."""
+    delay = min(settings.backoff_base_seconds * 2 ** min(attempts - 1, 30), settings.blocked_cap_seconds)
+    return now + timedelta(seconds=delay)
+
+
+def init_done(inits: Sequence[Container]) -> bool:
+    """Whether all init containers have succeeded."""
+    return all(c.run is not None and c.run.exit is not None and c.run.exit.code == 0 for c in inits)
+
+
+def phase(policy: Policy, inits: Sequence[Container], mains: Sequence[Container]) -> Phase:
+    """Return the Pod's phase."""
+    if policy == "Never" and any(c.run and c.run.exit and c.run.exit.code != 0 for c in inits):
+        return "Failed"
+    exits = [c.run.exit for c in mains if c.run is not None and c.run.exit is not None]
+    if len(exits) == len(mains) and not any(restarts(policy, exit_) for exit_ in exits):
+        return "Succeeded" if all(exit_.code == 0 for exit_ in exits) else "Failed"
+    return "Running" if any(c.run is not None for c in mains) else "Pending"
+
+
+def next_steps(
+    policy: Policy,
+    inits: Sequence[Container],
+    mains: Sequence[Container],
+    now: datetime,
+    settings: NodeSettings,
+) -> Steps:
+    """Return what to start now: init containers one after the other, then all others at once."""
+    if phase(policy, inits, mains) in ("Succeeded", "Failed"):
+        return Steps()
+    if not any(c.run for c in mains):
+        for container in inits:
+            if container.run is None or container.run.exit is None or container.run.exit.code != 0:
+                again: Policy = "Never" if policy == "Never" else "OnFailure"
+                return _steps([container], again, now, settings)
+    return _steps(mains, policy, now, settings)
+
+
+def _steps(containers: Iterable[Container], policy: Policy, now: datetime, settings: NodeSettings) -> Steps:
+    start: list[str] = []
+    backing_off: list[str] = []
+    times: list[datetime] = []
+    for container in containers:
+        at = _due(container, policy, now, settings)
+        if at is None:
+            continue
+        if at <= now:
+            start.append(container.name)
+        else:
+            times.append(at)
+            if container.run is not None and container.blocked is None:
+                backing_off.append(container.name)
+    return Steps(tuple(start), min(times, default=None), tuple(backing_off))
+
+
+def _due(container: Container, policy: Policy, now: datetime, settings: NodeSettings) -> datetime | None:
+    run = container.run
+    if run is not None and (run.exit is None or not restarts(policy, run.exit)):
+        return None
+    due = now if run is None else restart_at(run, settings) or now
+    return max(due, container.blocked.until) if container.blocked else due

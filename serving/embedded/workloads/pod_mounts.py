@@ -1,0 +1,155 @@
+"""Volumes and where containers see them; paths are text, so that nothing here can touch a file.
+
+As root a container has a private view of the files (`View`), and volumeMounts are bind mounts in it. As an
+ordinary user nothing can be mounted: a volumeMount is refused, except that of an emptyDir, hostPath or image
+volume whose path an environment variable begins with. There the variable's value is rewritten to where the
+volume really lies, so that `SLIPWAY_MODEL_DIR` and `SLIPWAY_OUTPUT_DIR` work without root.
+"""
+
+import re
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from posixpath import normpath
+from typing import Any
+
+from serving.errors import Cause
+from serving.resources import names
+
+_KNOWN = ("emptyDir", "hostPath", "configMap", "secret", "image")
+_DIRECTORIES = ("emptyDir", "hostPath", "image")
+_NEVER = ("/", "/bin", "/etc", "/lib", "/lib64", "/sbin", "/usr", "/usr/lib", "/usr/bin", "/usr/lib64")
+_NEVER_BELOW = ("/proc", "/sys", "/dev")
+_IMAGE = re.compile(
+    re.escape(names.LOCAL_REGISTRY)
+    + r"/[a-z0-9][-a-z0-9.]*/[a-z0-9][-a-z0-9./]*@sha256:(?P<hex>[0-9a-f]{64})"
+)
+
+
+@dataclass(frozen=True)
+class Mount:
+    """One mount: a directory or file to bind, or files to write into a tmpfs (name, content, mode)."""
+
+    target: str
+    source: str | None
+    read_only: bool
+    files: tuple[tuple[str, bytes, int], ...] | None = None
+
+
+def tree_of(reference: str) -> str | None:
+    """Return the hex digest that an image reference of the local store names; None for any other reference."""
+    match = _IMAGE.fullmatch(reference)
+    return match["hex"] if match else None
+
+
+def kind_of(volume: Mapping[str, Any]) -> str | None:
+    """Return the volume's type where it is one that we have."""
+    return next((kind for kind in _KNOWN if kind in volume), None)
+
+
+def within(path: str, directory: str) -> bool:
+    """Whether a normalised path is the directory or below it."""
+    return path == directory or path.startswith(directory.rstrip("/") + "/")
+
+
+def volume_refusals(volumes: Sequence[Mapping[str, Any]], data: str) -> Iterator[Cause]:
+    """Yield why volumes cannot be had."""
+    for index, volume in enumerate(volumes):
+        path = f"spec.volumes[{index}]"
+        kind = kind_of(volume)
+        if kind is None:
+            other = next(iter(volume.keys() - {"name"}), "name")
+            yield Cause(f"{path}.{other}", f"volumes here are {', '.join(_KNOWN)}")
+            continue
+        body = volume[kind] or {}
+        if kind == "emptyDir":
+            for field in ("medium", "sizeLimit"):
+                if body.get(field):
+                    yield Cause(f"{path}.emptyDir.{field}", "cannot be honoured on one machine")
+        elif kind == "hostPath":
+            where = normpath(body.get("path", ""))
+            if not where.startswith("/") or within(where, data) or within(data, where):
+                yield Cause(
+                    f"{path}.hostPath.path", f"{where!r} must be absolute and apart from the data directory"
+                )
+            if body.get("type", "") not in ("", "Directory", "DirectoryOrCreate", "File"):
+                yield Cause(f"{path}.hostPath.type", "must be Directory, DirectoryOrCreate or File")
+        elif kind == "image" and tree_of(body.get("reference", "")) is None:
+            yield Cause(
+                f"{path}.image.reference",
+                f"{body.get('reference')!r} is not {names.LOCAL_REGISTRY}/NAMESPACE/MODEL@sha256:HEX",
+            )
+
+
+def mount_refusals(
+    path: str,
+    container: Mapping[str, Any],
+    spec: Mapping[str, Any],
+    *,
+    mounts: bool,
+    protected: Collection[str],
+) -> Iterator[Cause]:
+    """Yield why volumeMounts of one container cannot be had."""
+    volumes = {volume["name"]: volume for volume in spec.get("volumes") or []}
+    for index, mount in enumerate(container.get("volumeMounts") or []):
+        at = f"{path}.volumeMounts[{index}]"
+        target = normpath(mount.get("mountPath", ""))
+        for field in ("subPath", "subPathExpr", "recursiveReadOnly"):
+            if mount.get(field):
+                yield Cause(f"{at}.{field}", "not supported on one machine")
+        if mount.get("name") not in volumes:
+            yield Cause(f"{at}.name", f"there is no volume {mount.get('name')!r}", "FieldValueNotFound")
+            continue
+        covers = (
+            not target.startswith("/") or target in _NEVER or any(within(target, d) for d in _NEVER_BELOW)
+        )
+        if covers or any(within(kept, target) for kept in protected):
+            yield Cause(f"{at}.mountPath", f"{target!r} must not be covered")
+        elif not mounts and not _can_rewrite(container, volumes[mount["name"]], target):
+            yield Cause(
+                f"{at}.mountPath",
+                "mounting needs root: run `slipway up` as root, or reach the volume by an env value "
+                f"that begins with {target!r}",
+            )
+
+
+def _can_rewrite(container: Mapping[str, Any], volume: Mapping[str, Any], target: str) -> bool:
+    return kind_of(volume) in _DIRECTORIES and any(
+        within(normpath(str(entry.get("value", ""))), target) for entry in container.get("env") or []
+    )
+
+
+def rewrite(
+    env: Mapping[str, str], container: Mapping[str, Any], places: Mapping[str, str]
+) -> dict[str, str]:
+    """Return the environment with values below a mountPath moved to where the volume lies.
+
+    Args:
+        env: as the Pod says.
+        container: its volumeMounts are read.
+        places: volume name to directory.
+    """
+    targets = sorted(
+        ((normpath(m["mountPath"]), places[m["name"]]) for m in container.get("volumeMounts") or []),
+        reverse=True,
+    )
+    result = dict(env)
+    for name, value in env.items():
+        for target, place in targets:
+            if value.startswith("/") and within(normpath(value), target):
+                result[name] = place + normpath(value)[len(target) :]
+                break
+    return result
+
+
+def keyed_files(
+    data: Mapping[str, bytes], source: Mapping[str, Any], *, mode: int
+) -> tuple[tuple[str, bytes, int], ...]:
+    """Return the files of a configMap or secret volume: all keys, or `items` under their paths.
+
+    Raises:
+        KeyError: `items` names a key that is not there.
+    """
+    items = source.get("items")
+    if items is None:
+        return tuple((key, data[key], mode) for key in sorted(data))
+    return tuple((item["path"].lstrip("/"), data[item["key"]], mode) for item in items)

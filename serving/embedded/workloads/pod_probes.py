@@ -1,0 +1,98 @@
+"""Probes: what is asked when, and what the answers mean. https://kubernetes.io/docs/concepts/configuration/liveness-readiness-startup-probes/
+
+One difference from kubelet, for the sake of fast starts: until a readiness or startup probe has succeeded once,
+it is asked every `FIRST_PERIOD` seconds instead of every `periodSeconds`, and such early failures do not count
+towards `failureThreshold` more often than once per `periodSeconds`.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any, Literal
+
+ProbeKind = Literal["readiness", "liveness", "startup"]
+KINDS: tuple[ProbeKind, ...] = ("startup", "readiness", "liveness")
+
+FIRST_PERIOD = 0.1
+"""Seconds. A tenth of kubelet's smallest period; a refused connection costs the machine about 0.3 ms."""
+
+
+@dataclass(frozen=True)
+class Probe:
+    """One probe with its defaults filled in; times in seconds."""
+
+    kind: ProbeKind
+    action: Mapping[str, Any]
+    initial_delay: float
+    period: float
+    timeout: float
+    successes: int
+    failures: int
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What is known so far: `ok` is None until a threshold has been reached."""
+
+    ok: bool | None = None
+    streak_ok: int = 0
+    streak_bad: int = 0
+    counted_at: float | None = None
+
+
+def parse(container: Mapping[str, Any]) -> list[Probe]:
+    """Return the container's probes; defaults are those of core/v1 Probe."""
+    found = []
+    for kind in KINDS:
+        spec = container.get(f"{kind}Probe")
+        if spec:
+            found.append(
+                Probe(
+                    kind,
+                    {key: spec[key] for key in ("httpGet", "tcpSocket", "exec") if key in spec},
+                    float(spec.get("initialDelaySeconds") or 0),
+                    float(spec.get("periodSeconds") or 10),
+                    float(spec.get("timeoutSeconds") or 1),
+                    int(spec.get("successThreshold") or 1) if kind == "readiness" else 1,
+                    int(spec.get("failureThreshold") or 3),
+                )
+            )
+    return found
+
+
+def judge(probe: Probe, verdict: Verdict, success: bool, at: float) -> Verdict:  # noqa: FBT001 the answer
+    """Return what is known after one more answer, given at `at` (seconds on any one clock)."""
+    if success:
+        streak = verdict.streak_ok + 1
+        ok = True if streak >= probe.successes else verdict.ok
+        return Verdict(ok, streak, 0, None)
+    hurried = (
+        verdict.ok is None
+        and verdict.counted_at is not None
+        and at < verdict.counted_at + probe.period - FIRST_PERIOD / 2
+    )
+    if hurried:
+        return replace(verdict, streak_ok=0)
+    streak = verdict.streak_bad + 1
+    ok = False if streak >= probe.failures else verdict.ok
+    return Verdict(ok, 0, streak, at)
+
+
+def next_delay(probe: Probe, verdict: Verdict) -> float:
+    """Return the seconds from one question to the next."""
+    if probe.kind != "liveness" and verdict.ok is not True:
+        return min(FIRST_PERIOD, probe.period)
+    return probe.period
+
+
+def port_of(container: Mapping[str, Any], port: int | str) -> int:
+    """Return a probe's port; a name is that of a containerPort.
+
+    Raises:
+        ValueError: no containerPort has this name.
+    """
+    if isinstance(port, int) or port.isdigit():
+        return int(port)
+    for declared in container.get("ports") or []:
+        if declared.get("name") == port:
+            return int(declared["containerPort"])
+    raise ValueError(f"no containerPort is named {port!r}")

@@ -1,0 +1,146 @@
+"""What a Pod's status says: phase, conditions, container statuses, as kubelet reports them."""
+
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+from typing import Any
+
+from serving.embedded.workloads.pod_life import Container, Exit, Policy, Run, init_done, phase
+from serving.resources.conditions import find
+
+LIMITS_ENFORCED = "slipway.dev/LimitsEnforced"
+
+
+def rfc3339(moment: datetime | None) -> str | None:
+    """Format whole seconds in UTC; None stays None."""
+    return None if moment is None else moment.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def container_id(uid: str, name: str, index: int) -> str:
+    """Return the identity of one run."""
+    return f"slipway://{uid}/{name}/{index}"
+
+
+def _terminated(uid: str, name: str, run: Run, exit_: Exit) -> dict[str, Any]:
+    body: dict[str, Any] = {"exitCode": exit_.code, "reason": exit_.reason}
+    if exit_.message:
+        body["message"] = exit_.message
+    if exit_.signal:
+        body["signal"] = exit_.signal
+    if run.started_at or exit_.finished_at:
+        body["startedAt"] = rfc3339(run.started_at or exit_.finished_at)
+    if exit_.finished_at:
+        body["finishedAt"] = rfc3339(exit_.finished_at)
+    return {"terminated": body | {"containerID": container_id(uid, name, run.index)}}
+
+
+def _state(uid: str, c: Container, backing_off: bool, idle: str) -> tuple[dict[str, Any], dict[str, Any]]:  # noqa: FBT001 named at the call
+    """Return (state, lastState)."""
+    last = _terminated(uid, c.name, c.before, c.before.exit) if c.before and c.before.exit else {}
+    if c.run is not None and c.run.exit is None:
+        return {"running": {"startedAt": rfc3339(c.run.started_at)} if c.run.started_at else {}}, last
+    ended = _terminated(uid, c.name, c.run, c.run.exit) if c.run and c.run.exit else {}
+    if c.blocked is not None:
+        return {"waiting": {"reason": c.blocked.reason, "message": c.blocked.message}}, ended
+    if backing_off:
+        message = f"back-off restarting failed container {c.name}"
+        return {"waiting": {"reason": "CrashLoopBackOff", "message": message}}, ended
+    if ended:
+        return ended, last
+    return {"waiting": {"reason": idle}}, last
+
+
+def _container(uid: str, c: Container, *, ready: bool, backing_off: bool, idle: str) -> dict[str, Any]:
+    state, last = _state(uid, c, backing_off, idle)
+    body: dict[str, Any] = {
+        "name": c.name, "image": c.image, "imageID": c.image, "ready": ready,
+        "started": c.running and c.started, "restartCount": c.run.index if c.run else 0,
+        "state": state, "lastState": last,
+    }  # fmt: skip
+    if c.run is not None:
+        body["containerID"] = container_id(uid, c.name, c.run.index)
+    return body
+
+
+def _conditions(
+    wanted: Sequence[tuple[str, bool, str, str]], old: Sequence[Mapping[str, Any]], now: datetime
+) -> list[dict[str, Any]]:
+    result = []
+    for type_, holds, reason, message in wanted:
+        status = "True" if holds else "False"
+        before = find(old, type_)
+        same = before is not None and before.get("status") == status
+        body: dict[str, Any] = {"type": type_, "status": status}
+        body["lastTransitionTime"] = before["lastTransitionTime"] if before and same else rfc3339(now)
+        if reason:
+            body["reason"] = reason
+        if message:
+            body["message"] = message
+        result.append(body)
+    return result
+
+
+def ready(mains: Sequence[Container], *, terminating: bool) -> bool:
+    """Whether the Pod takes traffic."""
+    return not terminating and bool(mains) and all(c.running and c.ready for c in mains)
+
+
+def status(
+    uid: str, policy: Policy, inits: Sequence[Container], mains: Sequence[Container], *, ip: str, now: datetime,
+    old: Mapping[str, Any], terminating: bool, backing_off: Sequence[str], not_enforced: str, limited: bool,
+) -> dict[str, Any]:  # fmt: skip
+    """Return the whole status.
+
+    Args:
+        uid: of the Pod.
+        policy: restartPolicy.
+        inits: init containers, in order.
+        mains: containers, in order.
+        ip: the Pod's address.
+        now: becomes the transition time of what changed.
+        old: the status before; transition times and startTime are kept from it.
+        terminating: whether the Pod is being deleted: it is not ready then.
+        backing_off: names of containers that wait for their restart.
+        not_enforced: which limits are asked for and not enforced; empty where none.
+        limited: whether any limit is asked for.
+    """
+    now_phase = phase(policy, inits, mains)
+    over = now_phase in ("Succeeded", "Failed")
+    initialized = init_done(inits) or any(c.run for c in mains)
+    is_ready = ready(mains, terminating=terminating)
+    unready = [c.name for c in mains if not (c.running and c.ready)]
+    why = "PodCompleted" if now_phase == "Succeeded" else "PodFailed" if over else "ContainersNotReady"
+    why, message = (
+        ("Terminating", "") if terminating and not over else (why, f"not ready: {', '.join(unready)}")
+    )
+    not_ready = ("", "") if is_ready else (why, "" if over else message)
+    uninitialized = ("ContainersNotInitialized", "init containers have not all succeeded")
+    wanted: list[tuple[str, bool, str, str]] = [
+        ("PodScheduled", True, "", ""),
+        ("Initialized", initialized, *(("", "") if initialized else uninitialized)),
+        ("ContainersReady", is_ready, *not_ready),
+        ("Ready", is_ready, *not_ready),
+    ]
+    if limited:
+        reason = "NotEnforced" if not_enforced else "Enforced"
+        wanted.append((LIMITS_ENFORCED, not not_enforced, reason, not_enforced))
+    idle = "ContainerCreating" if initialized else "PodInitializing"
+    body: dict[str, Any] = {
+        "phase": now_phase, "hostIP": "127.0.0.1", "hostIPs": [{"ip": "127.0.0.1"}],
+        "podIP": ip, "podIPs": [{"ip": ip}],
+        "startTime": old.get("startTime") or rfc3339(now),
+        "qosClass": "Burstable" if limited else "BestEffort",
+        "conditions": _conditions(wanted, old.get("conditions") or [], now),
+        "containerStatuses": [
+            _container(uid, c, ready=c.running and c.ready and not terminating,
+                       backing_off=c.name in backing_off, idle=idle)
+            for c in mains
+        ],
+    }  # fmt: skip
+    if inits:
+        body["initContainerStatuses"] = [
+            _container(
+                uid, c, ready=init_done([c]), backing_off=c.name in backing_off, idle="PodInitializing"
+            )
+            for c in inits
+        ]
+    return body
