@@ -4,6 +4,7 @@
     api.fail_next(errors.Unavailable("down"))              # the next write, not done
     api.fail_next(errors.Unavailable("lost"), done=True)   # done, but the answer is lost
     api.fail_next(errors.Unavailable("down"), skip=3)      # the fourth write from now
+    reached = api.hang_next(skip=3)                        # as a client sees it that is killed there
 
 It does what controllers rely on (names, uids, generation, conflicts, server-side apply's giving up of fields,
 graceful deletion of Pods, finalizers, garbage collection, ordered watches) and none of admission.
@@ -28,7 +29,7 @@ Id = tuple[str, str, str]
 @dataclass
 class _Failure:
     skip: int
-    error: Exception
+    error: Exception | asyncio.Event
     done: bool
 
 
@@ -57,6 +58,12 @@ class FakeKube(Kube):
     def fail_next(self, error: Exception, *, skip: int = 0, done: bool = False) -> None:
         """Fail one write (after `skip` others): before it is done, or (`done`) after, with the answer lost."""
         self._failures.append(_Failure(skip, error, done))
+
+    def hang_next(self, *, skip: int = 0, done: bool = False) -> asyncio.Event:
+        """Never answer one write (after `skip` others); the event says when it is reached: then kill the client."""
+        reached = asyncio.Event()
+        self._failures.append(_Failure(skip, reached, done))
+        return reached
 
     def find(self, kind: Kind, namespace: str | None = None) -> list[Object]:
         """Return all objects of the kind, without failing; for asserts."""
@@ -256,11 +263,18 @@ class _Write:
     async def __aenter__(self) -> None:
         await asyncio.sleep(0)
         if self._failure is not None and not self._failure.done:
-            raise self._failure.error
+            await _fail(self._failure.error)
 
     async def __aexit__(self, kind: type[BaseException] | None, *_: object) -> None:
         if kind is None and self._failure is not None and self._failure.done:
-            raise self._failure.error
+            await _fail(self._failure.error)
+
+
+async def _fail(error: Exception | asyncio.Event) -> None:
+    if isinstance(error, Exception):
+        raise error
+    error.set()
+    await asyncio.Event().wait()
 
 
 def _check_version(old: Object, new: Object) -> None:
