@@ -1,0 +1,77 @@
+"""The FastAPI application: which path is answered by what, and how every failure becomes a Status."""
+
+import logging
+from collections.abc import Awaitable, Callable
+
+import orjson
+from fastapi import FastAPI
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import PlainTextResponse, Response
+from starlette.routing import Route
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from serving import errors
+from serving.embedded.api import addressing, documents
+from serving.embedded.api.resources import Resources
+from serving.embedded.conventions.status import to_status
+
+log = logging.getLogger(__name__)
+
+Answer = Callable[[Request], Awaitable[ASGIApp]]
+
+
+class _Handler:
+    """One ASGI endpoint over a function from request to answer; failures are answered as Status objects."""
+
+    def __init__(self, answer: Answer) -> None:
+        self._answer = answer
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        try:
+            response = await self._answer(Request(scope, receive, send))
+        except errors.ApiError as error:
+            response = refusal(error, scope["path"])
+        await response(scope, receive, send)
+
+
+def refusal(error: errors.ApiError, path: str) -> Response:
+    """Return the answer for an error."""
+    address = addressing.parse(path)
+    body = to_status(error) if address is None else to_status(error, address.kind, address.name or "")
+    return Response(orjson.dumps(body), error.code, media_type="application/json")
+
+
+def build(resources: Resources) -> FastAPI:
+    """Wire the routes; FastAPI's own pages are off, since every path here is the Kubernetes API's."""
+    app = FastAPI(title="slipway", openapi_url=None, docs_url=None, redoc_url=None)
+
+    async def kinds(request: Request) -> ASGIApp:
+        address = addressing.parse(request.url.path)
+        if address is None:
+            return documents.answer(request)
+        return await resources.answer(request, address)
+
+    async def health(_: Request) -> ASGIApp:
+        return PlainTextResponse("ok")
+
+    for path in ("/healthz", "/livez", "/readyz"):
+        app.router.routes.append(Route(path, _Handler(health)))
+    app.router.routes.append(Route("/{path:path}", _Handler(kinds)))
+    app.router.redirect_slashes = False
+    app.add_exception_handler(HTTPException, _http_failure)
+    app.add_exception_handler(Exception, _defect)
+    return app
+
+
+async def _http_failure(request: Request, error: Exception) -> Response:
+    assert isinstance(error, HTTPException)
+    reason = {404: "NotFound", 405: "MethodNotAllowed"}.get(error.status_code, "")
+    return refusal(errors.ApiError(error.status_code, reason, str(error.detail)), request.url.path)
+
+
+async def _defect(request: Request, error: Exception) -> Response:
+    log.error("%s %s failed", request.method, request.url.path, exc_info=error)
+    return refusal(
+        errors.ApiError(500, "InternalError", f"internal error: {type(error).__name__}"), request.url.path
+    )
