@@ -1,0 +1,108 @@
+"""The Autoscaler controller: the only writer of replica counts, through the scale subresource."""
+
+import asyncio
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+from autoscaler import policy
+from serving import clock, errors
+from serving.kube import Informer, Key, Kube, Reconciler, Recorder, Result, connect
+from serving.resources import conditions, kinds
+from serving.resources.conditions import Condition
+from serving.settings import ControllerSettings
+
+Object = dict[str, Any]
+
+_TARGET = "target"
+
+
+class AutoscalerController:
+    """Watches Autoscalers and the Deployments that they name."""
+
+    def __init__(self, kube: Kube, settings: ControllerSettings) -> None:
+        self._kube = kube
+        self._recorder = Recorder(kube, kube.field_manager)
+        self._autoscalers = Informer(kube, kinds.AUTOSCALER)
+        self._deployments = Informer(kube, kinds.DEPLOYMENT)
+        self._loop = Reconciler("autoscaler", self.reconcile, settings)
+        self._autoscalers.index(_TARGET, _target)
+        self._autoscalers.on_change(lambda before, after: self._loop.add(Key.of(after or before or {})))
+        self._deployments.on_change(self._deployment_changed)
+
+    async def run(self) -> None:
+        """Reconcile until cancelled."""
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self._autoscalers.run())
+            group.create_task(self._deployments.run())
+            group.create_task(self._loop.run(self._autoscalers, self._deployments))
+
+    async def reconcile(self, key: Key) -> Result | None:
+        """Size one target, and say so."""
+        autoscaler = self._autoscalers.get(*key)
+        if autoscaler is None or autoscaler["metadata"].get("deletionTimestamp"):
+            return None
+        spec = autoscaler["spec"]
+        target = spec["scaleTargetRef"]
+        if target.get("kind", "Deployment") != "Deployment":
+            condition = Condition("Ready", "False", "UnsupportedTarget", "only Deployments can be sized")
+            await self._report(autoscaler, 0, 0, condition)
+            return None
+        deployment = self._deployments.get(key.namespace, target["name"])
+        if deployment is None:
+            missing = Condition(
+                "Ready", "False", "TargetNotFound", f"there is no Deployment {target['name']}"
+            )
+            await self._report(autoscaler, 0, 0, missing)
+            return None
+        current = deployment["spec"].get("replicas", 1)
+        decision = policy.decide(current, spec.get("minReplicas", 1), spec.get("maxReplicas", 1))
+        if decision.replicas != current:
+            await self._scale(autoscaler, deployment, decision)
+        running = (deployment.get("status") or {}).get("replicas", 0)
+        condition = Condition("Ready", "True", "FixedCount", decision.reason)
+        await self._report(autoscaler, decision.replicas, running, condition)
+        return None
+
+    async def _scale(self, autoscaler: Object, deployment: Object, decision: policy.Decision) -> None:
+        meta = deployment["metadata"]
+        patch = {"spec": {"replicas": decision.replicas}}
+        try:
+            await self._kube.patch(
+                kinds.DEPLOYMENT, meta["namespace"], meta["name"], patch, subresource="scale"
+            )
+        except errors.NotFound:
+            return  # deleted meanwhile; the watch says so
+        await self._recorder.emit(autoscaler, "Scaled", f"{meta['name']}: {decision.reason}")
+
+    async def _report(self, autoscaler: Object, desired: int, current: int, ready: Condition) -> None:
+        old = autoscaler.get("status") or {}
+        now = clock.rfc3339(clock.now())
+        generation = autoscaler["metadata"].get("generation", 1)
+        status = {
+            "desiredReplicas": desired,
+            "currentReplicas": current,
+            "reason": ready.message,
+            "observedGeneration": generation,
+            "conditions": conditions.merge(old.get("conditions"), [ready], generation=generation, now=now),
+        }
+        if desired != old.get("desiredReplicas"):
+            status["lastScaleTime"] = now
+        elif "lastScaleTime" in old:
+            status["lastScaleTime"] = old["lastScaleTime"]
+        if status != old:
+            await self._kube.apply_status(kinds.AUTOSCALER, autoscaler, status)
+
+    def _deployment_changed(self, before: Object | None, after: Object | None) -> None:
+        for autoscaler in self._autoscalers.by_index(_TARGET, str(Key.of(after or before or {}))):
+            self._loop.add(Key.of(autoscaler))
+
+
+def _target(autoscaler: Object) -> Iterable[str]:
+    return [str(Key(autoscaler["metadata"]["namespace"], autoscaler["spec"]["scaleTargetRef"]["name"]))]
+
+
+async def run(kubeconfig: Path | None, settings: ControllerSettings) -> None:
+    """Run until cancelled; the API may come, go and come back."""
+    async with await connect(kubeconfig, component="autoscaler") as kube:
+        await AutoscalerController(kube, settings).run()

@@ -1,0 +1,84 @@
+"""The hand-off controller: Jobs with the annotation `slipway.dev/model` become ModelVersions."""
+
+from typing import Any
+
+from serving import errors
+from serving.kube import Informer, Key, Kube, Reconciler, Recorder, Result
+from serving.planning import handoff as planner
+from serving.resources import kinds, names
+from serving.settings import ControllerSettings
+
+Object = dict[str, Any]
+
+_VERSION = "version"
+
+
+class HandoffController:
+    """Jobs and ModelVersions are watched by whoever runs this."""
+
+    def __init__(self, kube: Kube, settings: ControllerSettings, versions: Informer, jobs: Informer) -> None:
+        self._kube = kube
+        self._recorder = Recorder(kube, kube.field_manager)
+        self._versions, self._jobs = versions, jobs
+        self._loop = Reconciler("hand-off", self.reconcile, settings)
+        jobs.index(_VERSION, _version_of)
+        jobs.on_change(lambda before, after: self._loop.add(Key.of(after or before or {})))
+        versions.on_change(self._version_changed)
+
+    async def run(self) -> None:
+        """Reconcile until cancelled."""
+        await self._loop.run(self._versions, self._jobs)
+
+    async def reconcile(self, key: Key) -> Result | None:
+        """Do the next write for one Job; its effect wakes this again."""
+        job = self._jobs.get(*key)
+        if job is None:
+            return None
+        step = planner.next_step(job, self._versions.get(key.namespace, planner.version_name(job)))
+        finalizers = job["metadata"].get("finalizers") or []
+        match step:
+            case planner.Hold():
+                await self._write(job, {"finalizers": [*finalizers, names.HANDOFF_FINALIZER]})
+            case planner.CreateVersion(version):
+                await self._create(job, version)
+            case planner.Release(handed_off, warning):
+                if warning:
+                    await self._recorder.emit(job, "HandOffRefused", warning, "Warning")
+                meta: Object = {"finalizers": [f for f in finalizers if f != names.HANDOFF_FINALIZER]}
+                if handed_off:
+                    meta["annotations"] = {planner.HANDED_OFF_ANNOTATION: handed_off}
+                await self._write(job, meta)
+            case None:
+                pass
+        return None
+
+    async def _write(self, job: Object, metadata: Object) -> None:
+        """Compare and swap: somebody else may hold finalizers too."""
+        meta = job["metadata"]
+        patch = {"metadata": {**metadata, "resourceVersion": meta["resourceVersion"]}}
+        await self._kube.patch(kinds.JOB, meta["namespace"], meta["name"], patch)
+
+    async def _create(self, job: Object, version: Object) -> None:
+        try:
+            await self._kube.create(kinds.MODEL_VERSION, version)
+        except errors.AlreadyExists:
+            return  # by an earlier try whose answer was lost; the watch brings it
+        except errors.Invalid as error:
+            await self._recorder.emit(job, "HandOffRefused", str(error), "Warning")
+            if job["metadata"].get("deletionTimestamp"):
+                finalizers = job["metadata"].get("finalizers") or []
+                await self._write(
+                    job, {"finalizers": [f for f in finalizers if f != names.HANDOFF_FINALIZER]}
+                )
+            return
+        await self._recorder.emit(job, "HandedOff", f"created ModelVersion {version['metadata']['name']}")
+
+    def _version_changed(self, before: Object | None, after: Object | None) -> None:
+        for job in self._jobs.by_index(_VERSION, str(Key.of(after or before or {}))):
+            self._loop.add(Key.of(job))
+
+
+def _version_of(job: Object) -> list[str]:
+    if not planner.model_of(job):
+        return []
+    return [str(Key(job["metadata"]["namespace"], planner.version_name(job)))]

@@ -1,0 +1,161 @@
+"""The Inference controller: reads the caches, asks the planner, carries the plan out, reports.
+
+It holds no state that a restart would lose: what has been proven is in the API, a verdict lives for one reconcile.
+"""
+
+import asyncio
+from typing import Any
+
+from serving import clock, errors
+from serving.controllers.cache import OWNER, Cache, owner_uids
+from serving.controllers.gateways import Gateways
+from serving.controllers.prober import Prober
+from serving.kube import Informer, Key, Kube, Reconciler, Recorder, Result
+from serving.planning import inference as planner
+from serving.planning.world import Ensure, Plan, Remove, SetFinalizers, World
+from serving.resources import kinds
+from serving.settings import ControllerSettings
+
+Object = dict[str, Any]
+
+_VERSION = "version"
+_CHILDREN = (kinds.DEPLOYMENT, kinds.SERVICE, kinds.AUTOSCALER, kinds.ROUTE)
+
+
+class InferenceController:
+    """One per process; ModelVersions are watched by somebody else."""
+
+    def __init__(self, kube: Kube, settings: ControllerSettings, prober: Prober, versions: Informer) -> None:
+        self._kube = kube
+        self._settings = settings
+        self._prober = prober
+        self._recorder = Recorder(kube, kube.field_manager)
+        self._inferences = Informer(kube, kinds.INFERENCE)
+        self._versions = versions
+        self._leases = Informer(kube, kinds.LEASE, namespace="default")
+        self._children = {kind: Informer(kube, kind) for kind in _CHILDREN}
+        self._loop = Reconciler("inference", self.reconcile, settings)
+        self._gateways = Gateways(self._leases, self._add_all)
+        self._watch()
+        self._cache = Cache(self._inferences, *self._children.values())
+
+    @property
+    def informers(self) -> list[Informer]:
+        """Those that must run for this controller."""
+        return [self._inferences, self._leases, *self._children.values()]
+
+    async def run(self) -> None:
+        """Reconcile until cancelled."""
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self._gateways.run())
+            group.create_task(self._loop.run(self._versions, *self.informers))
+
+    async def reconcile(self, key: Key) -> Result | None:
+        """Bring one Inference nearer to its spec."""
+        inference = self._cache.get(kinds.INFERENCE, *key)
+        if inference is None:
+            return None
+        plan = await self._carry_out(inference, {})
+        if not plan.probes:
+            return None
+        verdicts = {probe.backend: await self._prober.verdict(key.namespace, probe) for probe in plan.probes}
+        await self._carry_out(self._cache.get(kinds.INFERENCE, *key) or inference, verdicts)
+        return Result(self._settings.probe_retry_seconds if any(verdicts.values()) else None)
+
+    async def _carry_out(self, inference: Object, verdicts: dict[str, str]) -> Plan:
+        plan = planner.plan(self._world(inference, verdicts), clock.rfc3339(clock.now()))
+        for action in plan.actions:
+            match action:
+                case Ensure():
+                    await self._ensure(inference, action)
+                case Remove():
+                    namespace = inference["metadata"]["namespace"]
+                    await self._kube.delete(action.kind, namespace, action.name, uid=action.uid)
+                case SetFinalizers():
+                    await self._set_finalizers(inference, action)
+        if plan.status is not None:
+            written = await self._kube.apply_status(kinds.INFERENCE, inference, plan.status)
+            self._cache.wrote(kinds.INFERENCE, written)
+        for said in plan.announcements:
+            await self._recorder.emit(
+                inference, said.reason, said.message, "Warning" if said.warning else "Normal"
+            )
+        return plan
+
+    def _world(self, inference: Object, verdicts: dict[str, str]) -> World:
+        meta = inference["metadata"]
+        namespace = meta["namespace"]
+        predictors = inference["spec"].get("predictors") or []
+        versions = {p["modelVersion"]: self._versions.get(namespace, p["modelVersion"]) for p in predictors}
+        route = self._cache.get(kinds.ROUTE, namespace, meta["name"])
+        return World(
+            inference=inference,
+            model_versions={name: version for name, version in versions.items() if version is not None},
+            deployments=self._cache.owned(kinds.DEPLOYMENT, inference),
+            services=self._cache.owned(kinds.SERVICE, inference),
+            autoscalers=self._cache.owned(kinds.AUTOSCALER, inference),
+            route=route if route is not None and meta["uid"] in owner_uids(route) else None,
+            gateways=self._gateways.alive,
+            verdicts=verdicts,
+        )
+
+    async def _ensure(self, inference: Object, action: Ensure) -> None:
+        meta = action.object["metadata"]
+        existing = self._cache.get(action.kind, meta["namespace"], meta["name"])
+        if existing is None and action.at_creation:
+            body = {**action.object, "spec": {**action.object["spec"], **action.at_creation["spec"]}}
+            try:
+                self._cache.wrote(action.kind, await self._kube.create(action.kind, body))
+            except errors.AlreadyExists:
+                existing = await self._kube.get(action.kind, meta["namespace"], meta["name"])
+            else:
+                return
+        if existing is not None:
+            await self._refuse_strangers(inference, action, existing)
+        self._cache.wrote(action.kind, await self._kube.apply(action.kind, action.object))
+
+    async def _refuse_strangers(self, inference: Object, action: Ensure, existing: Object) -> None:
+        """An object without an owner is adopted (it was orphaned); another owner's is never touched."""
+        owners = list(owner_uids(existing))
+        if not owners or inference["metadata"]["uid"] in owners:
+            return
+        message = f"{action.kind.kind} {existing['metadata']['name']} belongs to another object"
+        await self._recorder.emit(inference, "NameTaken", message, "Warning")
+        raise errors.Temporary("NameTaken", message, retry_after=self._settings.backoff_cap_seconds)
+
+    async def _set_finalizers(self, inference: Object, action: SetFinalizers) -> None:
+        meta = inference["metadata"]
+        patch = {
+            "metadata": {"finalizers": list(action.finalizers), "resourceVersion": meta["resourceVersion"]}
+        }
+        written = await self._kube.patch(kinds.INFERENCE, meta["namespace"], meta["name"], patch)
+        if action.finalizers:
+            self._cache.wrote(kinds.INFERENCE, written)
+
+    def _watch(self) -> None:
+        self._inferences.index(_VERSION, _model_versions)
+        self._inferences.on_change(lambda before, after: self._loop.add(Key.of(after or before or {})))
+        self._versions.on_change(self._version_changed)
+        for informer in self._children.values():
+            informer.index(OWNER, owner_uids)
+            informer.on_change(self._child_changed)
+
+    def _version_changed(self, before: Object | None, after: Object | None) -> None:
+        for inference in self._inferences.by_index(_VERSION, str(Key.of(after or before or {}))):
+            self._loop.add(Key.of(inference))
+
+    def _child_changed(self, before: Object | None, after: Object | None) -> None:
+        for child in (before, after):
+            meta = child["metadata"] if child is not None else {}
+            for owner in meta.get("ownerReferences") or []:
+                if owner.get("kind") == kinds.INFERENCE.kind:
+                    self._loop.add(Key(meta["namespace"], owner["name"]))
+
+    def _add_all(self) -> None:
+        for inference in self._inferences:
+            self._loop.add(Key.of(inference))
+
+
+def _model_versions(inference: Object) -> list[str]:
+    namespace = inference["metadata"]["namespace"]
+    return [str(Key(namespace, p["modelVersion"])) for p in inference["spec"].get("predictors") or []]

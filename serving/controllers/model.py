@@ -1,0 +1,56 @@
+"""The Model controller: keeps `status.latestVersion` at the newest version that is ready."""
+
+from typing import Any
+
+from serving import clock
+from serving.kube import Informer, Key, Kube, Reconciler, Result
+from serving.planning import model as planner
+from serving.resources import kinds
+from serving.settings import ControllerSettings
+
+Object = dict[str, Any]
+
+_MODEL = "model"
+
+
+class ModelController:
+    """ModelVersions are watched by whoever runs this."""
+
+    def __init__(self, kube: Kube, settings: ControllerSettings, versions: Informer) -> None:
+        self._kube = kube
+        self._models = Informer(kube, kinds.MODEL)
+        self._versions = versions
+        self._loop = Reconciler("model", self.reconcile, settings)
+        versions.index(_MODEL, _model_of)
+        versions.on_change(self._version_changed)
+        self._models.on_change(lambda before, after: self._loop.add(Key.of(after or before or {})))
+
+    @property
+    def informers(self) -> list[Informer]:
+        """Those that must run for this controller."""
+        return [self._models]
+
+    async def run(self) -> None:
+        """Reconcile until cancelled."""
+        await self._loop.run(self._models, self._versions)
+
+    async def reconcile(self, key: Key) -> Result | None:
+        """Write the Model's status if it is not what the cache has."""
+        model = self._models.get(*key)
+        if model is None:
+            return None
+        versions = self._versions.by_index(_MODEL, str(key))
+        status = planner.status(model, versions, clock.rfc3339(clock.now()))
+        if status != (model.get("status") or {}):
+            await self._kube.apply_status(kinds.MODEL, model, status)
+        return None
+
+    def _version_changed(self, before: Object | None, after: Object | None) -> None:
+        for version in (before, after):
+            for name in _model_of(version) if version is not None else ():
+                namespace, _, model = name.partition("/")
+                self._loop.add(Key(namespace, model))
+
+
+def _model_of(version: Object) -> list[str]:
+    return [str(Key(version["metadata"]["namespace"], version["spec"]["modelName"]))]

@@ -1,0 +1,169 @@
+"""Where each arm of an Inference stands: what it should run, what serves it, and what is in the way.
+
+An arm's *serving* backend is the one that has been proven: it is named in the Route's segments, or (for an arm
+without weight) in the Inference's status. Both are in the API, so proof survives a restart of the controller.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+from serving.planning.revision import Revision, render
+from serving.planning.world import Object, World
+from serving.resources import conditions
+from serving.resources.inference import InferenceSpec, Predictor
+
+
+@dataclass(frozen=True)
+class Problem:
+    """Why something is not as it should be: a condition's reason and a message for people."""
+
+    reason: str
+    message: str
+
+
+@dataclass(frozen=True)
+class Arm:
+    """One predictor of the spec."""
+
+    predictor: Predictor
+    wanted: Revision | None
+    """None while its ModelVersion is not ready."""
+    serving: str
+    """Proven backend; empty until there is one."""
+    model_problem: Problem | None = None
+    rollout_problem: Problem | None = None
+    """Why `wanted` does not serve yet."""
+
+    @property
+    def candidate(self) -> Revision | None:
+        """The revision to prove, if it is not the one that serves."""
+        return self.wanted if self.wanted is not None and self.wanted.name != self.serving else None
+
+
+def is_accepted(world: World) -> bool:
+    """Whether every live gateway (and at least one) has accepted the Route as the cache has it."""
+    return bool(world.gateways) and not laggards(world)
+
+
+def laggards(world: World) -> dict[str, str]:
+    """Return the live gateways that have not accepted the Route, with what they said."""
+    if world.route is None:
+        return dict.fromkeys(world.gateways, "")
+    said = {g["name"]: g for g in (world.route.get("status") or {}).get("gateways") or []}
+    generation = world.route["metadata"].get("generation", 1)
+    return {
+        name: said.get(name, {}).get("message", "")
+        for name in sorted(world.gateways)
+        if said.get(name, {}).get("acceptedGeneration", 0) < generation
+    }
+
+
+def serving_backends(world: World) -> dict[str, str]:
+    """Return arm → proven backend, also of arms that the spec no longer has but that still get traffic."""
+    spec = (world.route or {}).get("spec") or {}
+    arm_of = {backend["name"]: backend["arm"] for backend in spec.get("backends") or []}
+    found: dict[str, str] = {}
+    for predictor in (world.inference.get("status") or {}).get("predictors") or []:
+        revision = predictor.get("revision", "")
+        if revision and (arm_of.get(revision) == predictor["name"] or revision in world.deployments):
+            found[predictor["name"]] = revision
+    for segment in spec.get("segments") or []:
+        found[arm_of[segment["backend"]]] = segment["backend"]
+    return found
+
+
+def read(world: World, spec: InferenceSpec, serving: Mapping[str, str]) -> tuple[Arm, ...]:
+    """Return the arms of the spec; a candidate that has just been proven counts as serving."""
+    accepted = is_accepted(world)
+    return tuple(
+        _read_one(world, spec, predictor, serving, accepted=accepted) for predictor in spec.predictors
+    )
+
+
+def _read_one(
+    world: World, spec: InferenceSpec, predictor: Predictor, serving: Mapping[str, str], *, accepted: bool
+) -> Arm:
+    current = serving.get(predictor.name, "")
+    version = world.model_versions.get(predictor.model_version)
+    problem = model_problem(spec.framework, predictor.model_version, version)
+    if problem is not None or version is None:
+        return Arm(predictor, None, current, model_problem=problem)
+    inference = world.inference["metadata"]["name"]
+    arm = Arm(predictor, render(inference, spec.framework, predictor, version), current)
+    candidate = arm.candidate
+    if candidate is None:
+        return arm
+    waiting = _rollout_problem(world, candidate, everything=bool(current), accepted=accepted)
+    if waiting is None:
+        return replace(arm, serving=candidate.name)
+    return replace(arm, rollout_problem=waiting)
+
+
+def model_problem(framework: str, name: str, version: Object | None) -> Problem | None:
+    """Return why this ModelVersion cannot be served, or None."""
+    if version is None:
+        return Problem("ModelVersionNotFound", f"there is no ModelVersion {name}")
+    status = version.get("status") or {}
+    condition = conditions.find(status.get("conditions"), "Ready") or {}
+    detail = f": {condition['message']}" if condition.get("message") else ""
+    if status.get("phase") == "Failed":
+        return Problem("ModelVersionFailed", f"ModelVersion {name} failed{detail}")
+    if status.get("phase") != "Ready" or not status.get("image"):
+        return Problem("ModelVersionBuilding", f"ModelVersion {name} is not ready yet{detail}")
+    built_for = status.get("framework", "")
+    if built_for and framework not in ("custom", built_for):
+        return Problem(
+            "FrameworkMismatch", f"ModelVersion {name} is for framework {built_for}, not {framework}"
+        )
+    return None
+
+
+def is_probe_due(arm: Arm) -> bool:
+    """Whether only a probe is missing until this arm's candidate may serve."""
+    return arm.rollout_problem is not None and arm.rollout_problem.reason in ("Probing", "ProbeFailed")
+
+
+def replica_counts(deployment: Object | None) -> tuple[int, int]:
+    """Return (wanted, ready) replicas."""
+    if deployment is None:
+        return 0, 0
+    wanted = (deployment.get("spec") or {}).get("replicas", 1)
+    return wanted, (deployment.get("status") or {}).get("readyReplicas", 0)
+
+
+def replicas_problem(deployment: Object | None, name: str, *, everything: bool) -> Problem | None:
+    """Return why this Deployment cannot take traffic: none (or, with `everything`, not all) of it is ready."""
+    wanted, ready = replica_counts(deployment)
+    if deployment is not None and ready >= (max(wanted, 1) if everything else 1):
+        return None
+    message = f"revision {name}: {ready} of {wanted} replicas ready"
+    found = ((deployment or {}).get("status") or {}).get("conditions")
+    for type_ in ("ReplicaFailure", "Progressing", "Available"):
+        condition = conditions.find(found, type_)
+        bad = "True" if type_ == "ReplicaFailure" else "False"
+        if condition is not None and condition.get("status") == bad and condition.get("message"):
+            message += f" ({condition['message']})"
+            break
+    progressing = conditions.find(found, "Progressing")
+    stuck = progressing is not None and progressing.get("status") == "False"
+    return Problem("RevisionFailed" if stuck else "ReplicasNotReady", message)
+
+
+def _rollout_problem(
+    world: World, candidate: Revision, *, everything: bool, accepted: bool
+) -> Problem | None:
+    """Return what stands between a candidate and traffic, or None once it is proven.
+
+    A candidate that replaces a serving revision must have all its replicas, as it takes over the whole load.
+    """
+    name = candidate.name
+    waiting = replicas_problem(world.deployments.get(name), name, everything=everything)
+    if waiting is not None:
+        return waiting
+    backends = ((world.route or {}).get("spec") or {}).get("backends") or []
+    if not accepted or all(backend["name"] != name for backend in backends):
+        return Problem("RouteNotAccepted", f"revision {name} waits for the gateways to know it")
+    verdict = world.verdicts.get(name)
+    if verdict is None:
+        return Problem("Probing", f"revision {name} is being probed through the gateway")
+    return Problem("ProbeFailed", f"revision {name}: {verdict}") if verdict else None

@@ -1,0 +1,175 @@
+"""The objects that an Inference owns, as they should be."""
+
+from collections.abc import Mapping, Sequence
+
+from serving.planning import traffic
+from serving.planning.arms import Arm, is_accepted
+from serving.planning.revision import Revision, autoscaler_name
+from serving.planning.world import Ensure, Object, World
+from serving.resources import kinds, names
+from serving.resources.inference import AutoScale, InferenceSpec
+
+MAX_BACKENDS = 64
+"""Limit of `Route.spec.backends`; candidates beyond it wait until revisions have been retired."""
+
+
+def metadata(inference: Object, name: str, labels: Mapping[str, str]) -> Object:
+    """Return metadata of a child: owned, so that it goes with its Inference even if nobody deletes it."""
+    meta = inference["metadata"]
+    return {
+        "name": name,
+        "namespace": meta["namespace"],
+        "labels": {names.INFERENCE_LABEL: meta["name"], names.MANAGED_BY_LABEL: "slipway", **labels},
+        "ownerReferences": [
+            {
+                "apiVersion": kinds.INFERENCE.api_version, "kind": kinds.INFERENCE.kind, "name": meta["name"],
+                "uid": meta["uid"], "controller": True, "blockOwnerDeletion": True,
+            }
+        ],
+    }  # fmt: skip
+
+
+def deployment(inference: Object, revision: Revision, replicas: int) -> Ensure:
+    """Return the Deployment of a revision; `replicas` is said at its creation only: later the Autoscaler says."""
+    labels = {names.PREDICTOR_LABEL: revision.arm, names.REVISION_LABEL: revision.name}
+    body: Object = {
+        "metadata": metadata(inference, revision.name, labels),
+        "spec": {
+            "selector": {"matchLabels": {names.REVISION_LABEL: revision.name}},
+            "template": revision.template,
+        },
+    }
+    return Ensure(kinds.DEPLOYMENT, body, at_creation={"spec": {"replicas": replicas}})
+
+
+def service(inference: Object, revision: Revision) -> Ensure:
+    """Return the Service of a revision; headless, as the gateway reads its EndpointSlices."""
+    labels = {names.PREDICTOR_LABEL: revision.arm, names.REVISION_LABEL: revision.name}
+    body: Object = {
+        "metadata": metadata(inference, revision.name, labels),
+        "spec": {
+            "clusterIP": "None",
+            "selector": {names.REVISION_LABEL: revision.name},
+            "ports": [
+                {"name": "http", "port": revision.port, "targetPort": revision.port, "protocol": "TCP"}
+            ],
+        },
+    }
+    return Ensure(kinds.SERVICE, body)
+
+
+def autoscaler(inference: Object, arm: str, target: str, bounds: AutoScale) -> Ensure:
+    """Return the Autoscaler of an arm, pointed at the revision that serves it."""
+    name = autoscaler_name(inference["metadata"]["name"], arm)
+    body: Object = {
+        "metadata": metadata(inference, name, {names.PREDICTOR_LABEL: arm}),
+        "spec": {
+            "scaleTargetRef": {"apiVersion": "apps/v1", "kind": "Deployment", "name": target},
+            "minReplicas": bounds.min_replicas,
+            "maxReplicas": bounds.max_replicas,
+        },
+    }
+    return Ensure(kinds.AUTOSCALER, body)
+
+
+def initial_replicas(arm: Arm, deployments: Mapping[str, Object]) -> int:
+    """Return what a new revision starts with: as many replicas as the one that it replaces, within bounds."""
+    bounds = arm.predictor.auto_scale
+    serving = deployments.get(arm.serving)
+    if serving is None:
+        return bounds.min_replicas
+    replicas: int = serving["spec"].get("replicas", 1)
+    return max(bounds.min_replicas, min(replicas, bounds.max_replicas))
+
+
+def route(world: World, spec: InferenceSpec, arms: Sequence[Arm], serving: Mapping[str, str]) -> Ensure:
+    """Return the Route: the ring over proven backends, and every backend that must stay or become reachable.
+
+    Args:
+        world: as read; its Route's ring is the one to change as little as possible.
+        spec: the Inference's.
+        arms: of the spec.
+        serving: arm → proven backend, before this plan.
+    """
+    old = (world.route or {}).get("spec") or {}
+    old_backends: dict[str, Object] = {backend["name"]: backend for backend in old.get("backends") or []}
+    proven = {**serving, **{arm.predictor.name: arm.serving for arm in arms if arm.serving}}
+    segments = _segments(old, old_backends, arms, proven)
+    named = {segment["backend"] for segment in segments}
+    backends = _backends(world, old_backends, arms, keep=named)
+    body: Object = {
+        "metadata": metadata(world.inference, world.inference["metadata"]["name"], {}),
+        "spec": {
+            "inference": world.inference["metadata"]["name"],
+            "backends": backends,
+            "segments": segments,
+        },
+    }
+    if spec.routing.sticky is not None:
+        salt = world.inference["metadata"]["uid"]
+        body["spec"]["sticky"] = {"header": spec.routing.sticky.header, "salt": salt}
+    return Ensure(kinds.ROUTE, body)
+
+
+def _segments(
+    old: Object, old_backends: Mapping[str, Object], arms: Sequence[Arm], proven: Mapping[str, str]
+) -> list[Object]:
+    ring = [
+        traffic.Stretch(old_backends[segment["backend"]]["arm"], segment["size"])
+        for segment in old.get("segments") or []
+    ]
+    target = target_units(ring, arms)
+    return [
+        {"backend": proven[stretch.owner], "size": stretch.size} for stretch in traffic.reassign(ring, target)
+    ]
+
+
+def target_units(ring: Sequence[traffic.Stretch], arms: Sequence[Arm]) -> dict[str, int]:
+    """Return the units that each arm should have.
+
+    An arm that is not proven yet gets nothing. Its share falls to arms that the spec no longer has but that
+    still serve (so renaming an arm fails no request), else to the proven ones in proportion.
+    """
+    weights = {arm.predictor.name: arm.predictor.traffic_weight for arm in arms}
+    proven = {arm.predictor.name: weights[arm.predictor.name] for arm in arms if arm.serving}
+    leaving: dict[str, int] = {}
+    for stretch in ring:
+        if stretch.owner not in weights:
+            leaving[stretch.owner] = leaving.get(stretch.owner, 0) + stretch.size
+    pending = sum(weights.values()) - sum(proven.values())
+    if not leaving or not pending:
+        return traffic.units(proven)
+    # Scaled by the leaving arms' units, so that they share the pending weight in proportion, in whole numbers.
+    scale = sum(leaving.values())
+    scaled = {name: weight * scale for name, weight in proven.items()}
+    return traffic.units(scaled | {name: pending * size for name, size in leaving.items()})
+
+
+def _backends(
+    world: World, old: Mapping[str, Object], arms: Sequence[Arm], *, keep: set[str]
+) -> list[Object]:
+    """Return the proven and the named, those that a gateway may still be sending to, and the candidates."""
+    busy = {segment["backend"] for segment in ((world.route or {}).get("spec") or {}).get("segments") or []}
+    stays = keep | {arm.serving for arm in arms} | busy
+    if not is_accepted(world):
+        stays |= set(old)
+    wanted = {arm.wanted.name: arm.wanted for arm in arms if arm.wanted is not None}
+    result = {name: backend for name, backend in old.items() if name in stays or name in wanted}
+    for name, revision in wanted.items():
+        if name in result or len(result) < MAX_BACKENDS:
+            result[name] = {
+                "name": name, "arm": revision.arm, "service": name, "port": revision.port,
+                "modelVersion": revision.model_version,
+            }  # fmt: skip
+    for arm in arms:
+        if arm.serving and arm.serving not in result:
+            result[arm.serving] = _lost_backend(arm, world)
+    return list(result.values())
+
+
+def _lost_backend(arm: Arm, world: World) -> Object:
+    """Rebuild the entry of a proven backend whose Route was deleted by somebody."""
+    service_ = world.services.get(arm.serving) or {}
+    ports = (service_.get("spec") or {}).get("ports") or [{}]
+    port = ports[0].get("port", names.RUNTIME_PORT)
+    return {"name": arm.serving, "arm": arm.predictor.name, "service": arm.serving, "port": port}

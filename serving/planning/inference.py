@@ -1,0 +1,154 @@
+"""One Inference → what to write next. Everything is decided here; the controller only carries it out.
+
+The order is what keeps requests from failing: a revision is created, made known to every gateway, probed, and only
+then named in the ring; what the ring no longer names stays until every gateway has accepted that, then leaves
+the Route, and (accepted again) is deleted.
+"""
+
+from collections.abc import Sequence
+
+from pydantic import ValidationError
+
+from serving.planning import arms as arms_
+from serving.planning import children, report
+from serving.planning.arms import Arm, Problem
+from serving.planning.revision import autoscaler_name, is_usable_name
+from serving.planning.world import Action, Ensure, Object, Plan, Probe, Remove, SetFinalizers, World, covers
+from serving.resources import kinds
+from serving.resources.inference import InferenceSpec
+from serving.resources.kinds import Kind
+
+FINALIZER = "slipway.dev/inference"
+"""Holds an Inference while its Route, then its replicas are removed, in this order."""
+
+
+def plan(world: World, now: str) -> Plan:
+    """Return what to do next for this Inference.
+
+    Args:
+        world: as the caches have it; being behind costs a retry, never a wrong deletion.
+        now: RFC 3339; the transition time of conditions that change.
+    """
+    meta = world.inference["metadata"]
+    if meta.get("deletionTimestamp"):
+        return _dismantle(world)
+    try:
+        if not is_usable_name(meta["name"]):
+            problem = Problem("InvalidName", f"{meta['name']} is no DNS label of at most 63 characters")
+            return Plan(status=report.refused(world.inference, problem, now))
+        spec = InferenceSpec.model_validate(world.inference["spec"])
+    except ValidationError as error:
+        first = error.errors()[0]
+        message = f"spec.{'.'.join(map(str, first['loc']))}: {first['msg']}"
+        return Plan(status=report.refused(world.inference, Problem("InvalidSpec", message), now))
+    return _assemble(world, spec, now)
+
+
+def _assemble(world: World, spec: InferenceSpec, now: str) -> Plan:
+    serving = arms_.serving_backends(world)
+    arms = arms_.read(world, spec, serving)
+    route = children.route(world, spec, arms, serving)
+    wanted = [*_revisions(world, arms), *_autoscalers(world, arms)]
+    actions: list[Action] = []
+    finalizers = world.inference["metadata"].get("finalizers") or []
+    if FINALIZER not in finalizers:
+        actions.append(SetFinalizers((*finalizers, FINALIZER)))
+    actions += [ensure for ensure in [*wanted, route] if _differs(world, ensure)]
+    actions += _retired(world, arms, route)
+    status = report.status(world, arms, route, now)
+    probes = [Probe(arm.candidate.name, arm.candidate.probe_paths) for arm in arms
+              if arm.candidate is not None and arms_.is_probe_due(arm)]  # fmt: skip
+    old = world.inference.get("status") or {}
+    return Plan(
+        tuple(actions),
+        status if status != old else None,
+        tuple(probes),
+        report.transitions(old, status),
+    )
+
+
+def _revisions(world: World, arms: Sequence[Arm]) -> list[Ensure]:
+    result = []
+    for arm in arms:
+        if arm.wanted is not None:
+            replicas = children.initial_replicas(arm, world.deployments)
+            result.append(children.deployment(world.inference, arm.wanted, replicas))
+            result.append(children.service(world.inference, arm.wanted))
+    return result
+
+
+def _autoscalers(world: World, arms: Sequence[Arm]) -> list[Ensure]:
+    """Point each arm's Autoscaler at what serves it; before anything does, at the first revision to be proven."""
+    result = []
+    for arm in arms:
+        target = arm.serving or (arm.wanted.name if arm.wanted is not None else "")
+        if target:
+            bounds = arm.predictor.auto_scale
+            result.append(children.autoscaler(world.inference, arm.predictor.name, target, bounds))
+    return result
+
+
+def _existing(world: World, kind: Kind, name: str) -> Object | None:
+    if kind is kinds.ROUTE:
+        return world.route
+    tables = {
+        kinds.DEPLOYMENT: world.deployments,
+        kinds.SERVICE: world.services,
+        kinds.AUTOSCALER: world.autoscalers,
+    }
+    return tables[kind].get(name)
+
+
+def _differs(world: World, ensure: Ensure) -> bool:
+    have = _existing(world, ensure.kind, ensure.object["metadata"]["name"])
+    if have is None:
+        return True
+    if ensure.kind is kinds.ROUTE and "sticky" in have["spec"] and "sticky" not in ensure.object["spec"]:
+        return True
+    return not covers(have, ensure.object)
+
+
+def _retired(world: World, arms: Sequence[Arm], route: Ensure) -> list[Action]:
+    """Return the deletions of children that no gateway can be sending to any more."""
+    if world.route is None or not arms_.is_accepted(world):
+        return []
+    reachable = [*(world.route["spec"].get("backends") or []), *route.object["spec"]["backends"]]
+    used = {backend["name"] for backend in reachable}
+    used |= {arm.wanted.name for arm in arms if arm.wanted is not None}
+    inference = world.inference["metadata"]["name"]
+    used_arms = {backend["arm"] for backend in reachable} | {arm.predictor.name for arm in arms}
+    scalers = {autoscaler_name(inference, name) for name in used_arms}
+    return [
+        *_removals(kinds.AUTOSCALER, [o for name, o in world.autoscalers.items() if name not in scalers]),
+        *_removals(kinds.DEPLOYMENT, [o for name, o in world.deployments.items() if name not in used]),
+        *_removals(kinds.SERVICE, [o for name, o in world.services.items() if name not in used]),
+    ]
+
+
+def _removals(kind: Kind, objects: Sequence[Object]) -> list[Remove]:
+    return [
+        Remove(kind, obj["metadata"]["name"], obj["metadata"]["uid"])
+        for obj in objects
+        if not obj["metadata"].get("deletionTimestamp")
+    ]
+
+
+def _dismantle(world: World) -> Plan:
+    """Take the Route away first, so that gateways stop sending, then the replicas (which drain), then let go.
+
+    With `--cascade=orphan` the children stay.
+    """
+    finalizers = world.inference["metadata"].get("finalizers") or []
+    if FINALIZER not in finalizers:
+        return Plan()
+    let_go = SetFinalizers(tuple(f for f in finalizers if f != FINALIZER))
+    if "orphan" in finalizers:
+        return Plan(actions=(let_go,))
+    if world.route is not None:
+        return Plan(actions=tuple(_removals(kinds.ROUTE, [world.route])))
+    rest = [
+        *_removals(kinds.AUTOSCALER, list(world.autoscalers.values())),
+        *_removals(kinds.DEPLOYMENT, list(world.deployments.values())),
+        *_removals(kinds.SERVICE, list(world.services.values())),
+    ]
+    return Plan(actions=(*rest, let_go))

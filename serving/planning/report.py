@@ -1,0 +1,166 @@
+"""An Inference's status: conditions, the state of every arm, the address and the effective split.
+
+`Ready` speaks of the newest spec: while a new revision is being proven (or has failed) it is False with that
+reason, and its message names the revision that serves meanwhile. Traffic does not depend on it.
+"""
+
+from collections.abc import Mapping, Sequence
+
+from serving.planning import arms as arms_
+from serving.planning.arms import Arm, Problem
+from serving.planning.revision import autoscaler_name
+from serving.planning.world import Announcement, Ensure, Object, World, covers
+from serving.resources import conditions
+from serving.resources.conditions import Condition
+
+
+def status(world: World, arms: Sequence[Arm], route: Ensure, now: str) -> Object:
+    """Return the whole status to write; equal to the one there is where nothing has changed."""
+    old = world.inference.get("status") or {}
+    generation = world.inference["metadata"].get("generation", 1)
+    percent = effective_percent(world)
+    parts = [_model_ready(arms), _predictors_ready(world, arms), _routes_ready(world, route)]
+    found = [conditions.aggregate(parts), *parts, _scaling_active(world, arms)]
+    return {
+        "url": _url(world),
+        "predictors": [_predictor(world, arm, percent.get(arm.predictor.name, 0.0)) for arm in arms],
+        "traffic": ", ".join(f"{arm} {share:g}%" for arm, share in percent.items()),
+        "observedGeneration": generation,
+        "conditions": conditions.merge(old.get("conditions"), found, generation=generation, now=now),
+    }
+
+
+def refused(inference: Object, problem: Problem, now: str) -> Object:
+    """Return the status of an Inference that cannot be planned at all; what it had is kept beside it."""
+    old = inference.get("status") or {}
+    generation = inference["metadata"].get("generation", 1)
+    ready = [Condition("Ready", "False", problem.reason, problem.message)]
+    merged = conditions.merge(old.get("conditions"), ready, generation=generation, now=now)
+    return {**old, "observedGeneration": generation, "conditions": merged}
+
+
+def transitions(old: Object, new: Object) -> tuple[Announcement, ...]:
+    """Return the Events for what changed between two statuses."""
+    result = []
+    before = conditions.find(old.get("conditions"), "Ready") or {}
+    after = conditions.find(new.get("conditions"), "Ready") or {}
+    if (before.get("status"), before.get("reason")) != (after.get("status"), after.get("reason")):
+        warning = after.get("reason", "").endswith(("Failed", "NotFound", "Mismatch", "NoGateway"))
+        text = after.get("message") or "all predictors are proven and routed"
+        result.append(Announcement(str(after.get("reason")), text, warning))
+    revisions = {p["name"]: p.get("revision", "") for p in old.get("predictors") or []}
+    for predictor in new.get("predictors") or []:
+        revision = predictor.get("revision", "")
+        if revision and revision != revisions.get(predictor["name"], ""):
+            message = f"predictor {predictor['name']}: revision {revision} is proven and serves"
+            result.append(Announcement("RevisionProven", message))
+    return tuple(result)
+
+
+def effective_percent(world: World) -> dict[str, float]:
+    """Return arm → percent as the first live gateway that knows says, else as the Route asks."""
+    if world.route is None:
+        return {}
+    for gateway in (world.route.get("status") or {}).get("gateways") or []:
+        if gateway["name"] in world.gateways and gateway.get("weights"):
+            return {w["arm"]: round(w["percent"], 2) for w in gateway["weights"] if w["percent"] > 0}
+    spec = world.route["spec"]
+    arm_of = {backend["name"]: backend["arm"] for backend in spec.get("backends") or []}
+    result: dict[str, float] = {}
+    for segment in spec.get("segments") or []:
+        arm = arm_of[segment["backend"]]
+        result[arm] = round(result.get(arm, 0.0) + segment["size"] / 100, 2)
+    return result
+
+
+def _predictor(world: World, arm: Arm, percent: float) -> Object:
+    problem = _problem(world, arm)
+    counted = world.deployments.get(arm.serving) if arm.serving else None
+    if counted is None and arm.wanted is not None:
+        counted = world.deployments.get(arm.wanted.name)
+    found = (counted or {}).get("status") or {}
+    return {
+        "name": arm.predictor.name,
+        "modelVersion": arm.predictor.model_version,
+        "revision": arm.serving,
+        "candidateRevision": arm.candidate.name if arm.candidate is not None else "",
+        "replicas": found.get("replicas", 0),
+        "readyReplicas": found.get("readyReplicas", 0),
+        "trafficPercent": percent,
+        "reason": problem.reason if problem else "Ready",
+        "message": problem.message if problem else "",
+    }
+
+
+def _problem(world: World, arm: Arm) -> Problem | None:
+    if arm.model_problem is not None:
+        return arm.model_problem
+    if arm.rollout_problem is not None:
+        return arm.rollout_problem
+    return arms_.replicas_problem(world.deployments.get(arm.serving), arm.serving, everything=False)
+
+
+def _model_ready(arms: Sequence[Arm]) -> Condition:
+    found = {arm.predictor.name: arm.model_problem for arm in arms if arm.model_problem is not None}
+    return _condition("ModelReady", found, "ModelVersionsReady")
+
+
+def _predictors_ready(world: World, arms: Sequence[Arm]) -> Condition:
+    found: dict[str, Problem] = {}
+    for arm in arms:
+        problem = _problem(world, arm)
+        if problem is None:
+            continue
+        if arm.serving and arm.model_problem is None and arm.rollout_problem is not None:
+            problem = Problem(problem.reason, f"{problem.message}; revision {arm.serving} serves")
+        found[arm.predictor.name] = problem
+    return _condition("PredictorsReady", found, "AllProven")
+
+
+def _condition(type_: str, found: Mapping[str, Problem], reason: str) -> Condition:
+    if not found:
+        return Condition(type_, "True", reason)
+    first = next(iter(found.values()))
+    message = "; ".join(f"predictor {name}: {problem.message}" for name, problem in found.items())
+    return Condition(type_, "False", first.reason, message)
+
+
+def _routes_ready(world: World, route: Ensure) -> Condition:
+    def no(reason: str, message: str) -> Condition:
+        return Condition("RoutesReady", "False", reason, message)
+
+    if not world.gateways:
+        return no("NoGateway", "no gateway is alive")
+    if world.route is None or not covers(world.route["spec"], route.object["spec"]):
+        return no("RouteNotWritten", "the Route is being written")
+    behind = arms_.laggards(world)
+    if behind:
+        text = ", ".join(f"{name} ({said})" if said else name for name, said in behind.items())
+        return no("RouteNotAccepted", f"not accepted yet by gateway {text}")
+    if not world.route["spec"].get("segments"):
+        return no("NoTraffic", "no predictor with a weight is proven yet")
+    return Condition("RoutesReady", "True", "Accepted")
+
+
+def _scaling_active(world: World, arms: Sequence[Arm]) -> Condition:
+    """Say whether every arm is being sized; `Ready` does not depend on it, as replicas run without."""
+    inference = world.inference["metadata"]["name"]
+    for arm in arms:
+        autoscaler = world.autoscalers.get(autoscaler_name(inference, arm.predictor.name))
+        ready = conditions.find(((autoscaler or {}).get("status") or {}).get("conditions"), "Ready")
+        if ready is None:
+            message = f"predictor {arm.predictor.name} has not been sized yet"
+            return Condition("ScalingActive", "Unknown", "NotReported", message)
+        if ready["status"] != "True":
+            message = f"predictor {arm.predictor.name}: {ready.get('message', '')}"
+            return Condition("ScalingActive", ready["status"], ready["reason"], message)
+    return Condition("ScalingActive", "True", "Sized")
+
+
+def _url(world: World) -> str:
+    meta = world.inference["metadata"]
+    gateways = ((world.route or {}).get("status") or {}).get("gateways") or []
+    for gateway in gateways:
+        if gateway["name"] in world.gateways and gateway.get("address"):
+            return f"http://{gateway['address']}/{meta['namespace']}/{meta['name']}"
+    return str((world.inference.get("status") or {}).get("url", ""))

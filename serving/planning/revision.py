@@ -1,0 +1,160 @@
+"""A predictor → its revision: the Pod template it needs, and the name that the template's hash gives it.
+
+Two predictors with the same template in different arms are different revisions, as labels are part of it.
+"""
+
+import hashlib
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from serving.resources import names
+from serving.resources.inference import Predictor
+
+Object = dict[str, Any]
+
+NAME_LIMIT = 63
+"""A DNS label: names of Services and values of labels."""
+CONTAINER = "predictor"
+_LABEL = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?")
+_READY_PATH = "/v2/health/ready"
+
+
+@dataclass(frozen=True)
+class Revision:
+    """What one predictor should run."""
+
+    name: str
+    """Of the Deployment, the Service and the Route's backend."""
+    arm: str
+    model_version: str
+    port: int
+    template: Object
+    probe_paths: tuple[str, ...]
+    """GET each through the gateway; all must answer 200 before the revision gets traffic."""
+
+
+def hash8(value: Any) -> str:
+    """Return 8 hex digits of the sha256 of a JSON value's canonical text."""
+    text = json.dumps(value, sort_keys=True, separators=(",", ":"))
+    return hashlib.sha256(text.encode()).hexdigest()[:8]
+
+
+def is_usable_name(name: str) -> bool:
+    """Whether an Inference of this name can have children: a DNS label, as its host name needs one."""
+    return len(name) <= NAME_LIMIT and _LABEL.fullmatch(name) is not None
+
+
+def revision_name(inference: str, arm: str, hash_: str) -> str:
+    """Return `<inference>-<arm>-<hash>` in at most 63 characters; what is cut off is kept as a hash."""
+    stem = f"{inference}-{arm}"
+    room = NAME_LIMIT - len(hash_) - 1
+    if len(stem) > room:
+        stem = f"{stem[: room - 9].rstrip('-')}-{hash8([inference, arm])}"
+    return f"{stem}-{hash_}"
+
+
+def autoscaler_name(inference: str, arm: str) -> str:
+    """Return `<inference>-<arm>`, with a hash behind where that would be ambiguous or too long.
+
+    Inference `a` with the arm `b-c` and Inference `a-b` with the arm `c` must not share an Autoscaler.
+    """
+    plain = f"{inference}-{arm}"
+    if "-" not in arm and len(plain) <= NAME_LIMIT:
+        return plain
+    return revision_name(inference, arm, hash8([inference, arm]))
+
+
+def render(
+    inference: str, framework: str, predictor: Predictor, model_version: Mapping[str, Any]
+) -> Revision:
+    """Return the revision of a predictor whose ModelVersion is ready.
+
+    Args:
+        inference: its name; clients know the model under it.
+        framework: names the runtime's image, or `custom`.
+        predictor: the arm.
+        model_version: the ModelVersion, with `status.image` and `status.digest`.
+    """
+    status = model_version["status"]
+    version = model_version["metadata"]["name"]
+    labels = {names.INFERENCE_LABEL: inference, names.PREDICTOR_LABEL: predictor.name}
+    base = _container(inference, framework, predictor, version, status["digest"])
+    own = predictor.template.containers if predictor.template is not None else []
+    containers = _merge_containers([base], own)
+    template: Object = {
+        "metadata": {"labels": labels, "annotations": {names.MODEL_VERSION_ANNOTATION: version}},
+        "spec": {
+            "containers": containers,
+            "volumes": [
+                {"name": "model", "image": {"reference": status["image"], "pullPolicy": "IfNotPresent"}}
+            ],
+        },
+    }
+    name = revision_name(inference, predictor.name, hash8(template))
+    template["metadata"]["labels"] = {**labels, names.REVISION_LABEL: name}
+    ready = containers[0].get("readinessProbe", {}).get("httpGet", {}).get("path", _READY_PATH)
+    paths = (ready,) if framework == "custom" else (ready, f"/v2/models/{inference}/ready")
+    return Revision(name, predictor.name, version, names.RUNTIME_PORT, template, paths)
+
+
+def _container(inference: str, framework: str, predictor: Predictor, version: str, digest: str) -> Object:
+    env = {
+        names.MODEL_NAME_ENV: inference,
+        names.MODEL_VERSION_ENV: version,
+        names.MODEL_DIR_ENV: f"{names.MODEL_MOUNT}/models",
+        names.MODEL_DIGEST_ENV: digest,
+    }
+    container: Object = {
+        "name": CONTAINER,
+        "ports": [{"name": "http", "containerPort": names.RUNTIME_PORT, "protocol": "TCP"}],
+        "env": [{"name": key, "value": value} for key, value in env.items()],
+        "volumeMounts": [{"name": "model", "mountPath": names.MODEL_MOUNT, "readOnly": True}],
+        "readinessProbe": _probe(_READY_PATH, periodSeconds=2, failureThreshold=2),
+    }
+    if framework != "custom":
+        container |= {
+            "image": f"{names.RUNTIME_IMAGE_PREFIX}{framework}",
+            # Loading a model may take minutes; until it is done neither of the other probes counts.
+            "startupProbe": _probe(_READY_PATH, periodSeconds=1, failureThreshold=300),
+            "livenessProbe": _probe("/v2/health/live", periodSeconds=10, failureThreshold=3),
+        }
+    limits = predictor.resources.model_dump(exclude_none=True)
+    if limits:
+        container["resources"] = {"requests": limits, "limits": dict(limits)}
+    return container
+
+
+def _probe(path: str, **numbers: int) -> Object:
+    return {"httpGet": {"path": path, "port": names.RUNTIME_PORT}, "timeoutSeconds": 2, **numbers}
+
+
+def _merge_containers(base: list[Object], own: list[Object]) -> list[Object]:
+    result = {container["name"]: container for container in base}
+    for container in own:
+        result[container["name"]] = _overlay(result.get(container["name"], {}), container)
+    return list(result.values())
+
+
+_KEYS: Mapping[str, str] = {"env": "name", "volumeMounts": "mountPath", "ports": "containerPort"}
+"""Merge keys of a container's lists, as in strategic merge patches of core/v1."""
+
+
+def _overlay(base: Object, own: Object) -> Object:
+    """Merge as strategic merge does: maps by key, keyed lists by their key, the rest is replaced."""
+    result = dict(base)
+    for field, value in own.items():
+        before = result.get(field)
+        if field in _KEYS and isinstance(before, list):
+            merged = {item.get(_KEYS[field]): item for item in before}
+            merged |= {
+                item.get(_KEYS[field]): {**merged.get(item.get(_KEYS[field]), {}), **item} for item in value
+            }
+            result[field] = list(merged.values())
+        elif field == "resources" and isinstance(before, dict):
+            result[field] = _overlay(before, value)
+        else:
+            result[field] = value
+    return result
