@@ -3,6 +3,7 @@
 import asyncio
 
 from serving.embedded.node.deployments import DeploymentController
+from serving.embedded.node.endpoints import SLICE_LABELS, EndpointsController
 from serving.embedded.node.event_queue import EventQueue
 from serving.embedded.node.owned_pods import OwnedPods
 from serving.embedded.workloads import pods
@@ -22,11 +23,15 @@ async def run_workloads(kube: Kube, settings: Settings) -> None:
     deployments = DeploymentController(kube, deployment_informer, owned, events, settings.node.name)
     deployment_loop = Reconciler("deployments", deployments.reconcile, settings.controllers)
     _follow(deployment_informer, pod_informer, deployment_loop, owned)
+    services = Informer(kube, kinds.SERVICE)
+    slices = Informer(kube, kinds.ENDPOINT_SLICE, labels=SLICE_LABELS)
+    endpoints = EndpointsController(kube, services, pod_informer, slices, settings.controllers)
     async with asyncio.TaskGroup() as group:
         group.create_task(events.run())
-        for informer in (pod_informer, deployment_informer):
+        for informer in (pod_informer, deployment_informer, services, slices):
             group.create_task(informer.run())
         group.create_task(deployment_loop.run(pod_informer, deployment_informer))
+        group.create_task(endpoints.loop.run(pod_informer, services, slices))
 
 
 def _follow(owners: Informer, children: Informer, loop: Reconciler, owned: OwnedPods) -> None:

@@ -1,0 +1,78 @@
+"""EndpointSlices: follow Services and Pods, and write a slice in the moment in which what it says changes."""
+
+from serving.embedded.workloads import endpoints
+from serving.embedded.workloads.pods import Object
+from serving.embedded.workloads.selection import Selection
+from serving.kube import Informer, Key, Kube, Reconciler
+from serving.resources import kinds, names
+from serving.settings import ControllerSettings
+
+OF_SERVICE = "service"
+SLICE_LABELS = f"{endpoints.MANAGED_BY_LABEL}={endpoints.MANAGER}"
+
+
+class EndpointsController:
+    """Its informers must not run before it is made; `slices` holds ours only (`SLICE_LABELS`)."""
+
+    def __init__(
+        self, kube: Kube, services: Informer, pods: Informer, slices: Informer, settings: ControllerSettings
+    ) -> None:
+        self._kube = kube
+        self._services = services
+        self._pods = pods
+        self._slices = slices
+        self._selection: Selection[Key] = Selection()
+        self.loop = Reconciler("endpoints", self.reconcile, settings)
+        services.on_change(self._service_changed)
+        pods.on_change(self._pod_changed)
+        slices.on_change(self._slice_changed)
+        slices.index(OF_SERVICE, _service_of)
+
+    async def reconcile(self, key: Key) -> None:
+        """Converge the slices of one Service; new ones before old ones go, so that no Pod is left out."""
+        service = self._services.get(*key)
+        if service is None or "deletionTimestamp" in service["metadata"]:
+            return  # the slices are the Service's and go with it
+        found = (self._pods.items.get(pod) for pod in self._selection.selected_by(key))
+        wanted = endpoints.slices(service, [pod for pod in found if pod is not None])
+        for slice_ in wanted:
+            if not endpoints.same(slice_, self._slices.get(key.namespace, slice_["metadata"]["name"])):
+                await self._kube.apply(kinds.ENDPOINT_SLICE, slice_)
+        kept = {slice_["metadata"]["name"] for slice_ in wanted}
+        for slice_ in self._slices.by_index(OF_SERVICE, str(key)):
+            meta = slice_["metadata"]
+            if meta["name"] not in kept:
+                await self._kube.delete(kinds.ENDPOINT_SLICE, key.namespace, meta["name"], uid=meta["uid"])
+
+    def _service_changed(self, before: Object | None, after: Object | None) -> None:
+        changed = after or before
+        assert changed is not None
+        key = Key.of(changed)
+        self._selection.set_selector(key, key.namespace, endpoints.selector(after) if after else {})
+        self.loop.add(key)
+
+    def _pod_changed(self, before: Object | None, after: Object | None) -> None:
+        if endpoints.relevant(before) == endpoints.relevant(after):
+            return
+        changed = after or before
+        assert changed is not None
+        key = Key.of(changed)
+        labels = (after["metadata"].get("labels") or {}) if after else None
+        self._selection.set_labels(key, key.namespace, labels)
+        for pod in (before, after):
+            if pod is not None:
+                own = pod["metadata"].get("labels") or {}
+                for service in self._selection.selecting(key.namespace, own):
+                    self.loop.add(service)
+
+    def _slice_changed(self, before: Object | None, after: Object | None) -> None:
+        for slice_ in (before, after):
+            for service in _service_of(slice_) if slice_ else ():
+                namespace, _, name = service.partition("/")
+                self.loop.add(Key(namespace, name))
+
+
+def _service_of(slice_: Object) -> list[str]:
+    meta = slice_["metadata"]
+    name = (meta.get("labels") or {}).get(names.SERVICE_NAME_LABEL)
+    return [str(Key(meta["namespace"], name))] if name else []

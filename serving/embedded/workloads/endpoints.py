@@ -1,0 +1,142 @@
+"""Which EndpointSlices a Service's Pods make.
+
+As k8s.io/endpointslice/utils.go: a terminating Pod is not ready from the moment it is marked, and still `serving`
+while its probe says so. A slice has one set of ports, so Pods that resolve a named port to different numbers come
+in slices of their own; the first is `<service>-local`. Loopback addresses are allowed here: they are the Pods'.
+"""
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import orjson
+
+from serving.embedded.workloads import naming, pods
+from serving.embedded.workloads.pods import Object
+from serving.resources import conditions, kinds, names
+
+MANAGED_BY_LABEL = "endpointslice.kubernetes.io/managed-by"
+MANAGER = "slipway-node"
+MOST_ENDPOINTS = 1000
+"""Of one slice, as the API allows."""
+
+
+def selector(service: Mapping[str, Any]) -> dict[str, str]:
+    """Return the labels that a Service selects by; empty where it selects nothing."""
+    spec = service.get("spec") or {}
+    if spec.get("type") == "ExternalName":
+        return {}
+    return dict(spec.get("selector") or {})
+
+
+def slices(service: Object, found: Iterable[Object]) -> list[Object]:
+    """Return the slices that should exist, in a stable order, for the Pods that the selector matches."""
+    if not selector(service):
+        return []
+    by_ports: dict[bytes, tuple[list[Object], list[Object]]] = {}
+    for pod in sorted(found, key=lambda p: p["metadata"]["name"]):
+        endpoint = _endpoint(service, pod)
+        if endpoint is not None:
+            ports = _ports(service, pod)
+            by_ports.setdefault(orjson.dumps(ports), (ports, []))[1].append(endpoint)
+    if not by_ports:
+        by_ports[b""] = ([], [])
+    chunks = [
+        (ports, endpoints[start : start + MOST_ENDPOINTS])
+        for _, (ports, endpoints) in sorted(by_ports.items())
+        for start in range(0, max(len(endpoints), 1), MOST_ENDPOINTS)
+    ]
+    return [_slice(service, number, *chunk) for number, chunk in enumerate(chunks)]
+
+
+def relevant(pod: Object | None) -> object:
+    """Return what of a Pod slices depend on: equal before and after means that nothing has to be done."""
+    if pod is None:
+        return None
+    status, meta = pod.get("status") or {}, pod["metadata"]
+    ready = conditions.find(status.get("conditions"), "Ready")
+    return (
+        meta["uid"],
+        meta.get("labels"),
+        "deletionTimestamp" in meta,
+        status.get("podIP"),
+        status.get("phase") in ("Succeeded", "Failed"),
+        ready is not None and ready.get("status") == "True",
+    )
+
+
+def _endpoint(service: Object, pod: Object) -> Object | None:
+    status, meta, spec = pod.get("status") or {}, pod["metadata"], pod.get("spec") or {}
+    if not status.get("podIP") or status.get("phase") in ("Succeeded", "Failed"):
+        return None
+    serving = conditions.is_true(pod, "Ready")
+    terminating = "deletionTimestamp" in meta
+    publish = bool(service["spec"].get("publishNotReadyAddresses"))
+    endpoint: Object = {
+        "addresses": [status["podIP"]],
+        "conditions": {
+            "ready": publish or (serving and not terminating),
+            "serving": serving,
+            "terminating": terminating,
+        },
+        "targetRef": {
+            "kind": "Pod", "name": meta["name"], "namespace": meta["namespace"], "uid": meta["uid"],
+        },
+    }  # fmt: skip
+    if spec.get("nodeName"):
+        endpoint["nodeName"] = spec["nodeName"]
+    if spec.get("hostname") and spec.get("subdomain") == service["metadata"]["name"]:
+        endpoint["hostname"] = spec["hostname"]
+    return endpoint
+
+
+def _ports(service: Object, pod: Object) -> list[Object]:
+    """Resolve each Service port on this Pod; one whose name no container has is left out."""
+    found = []
+    for port in service["spec"].get("ports") or []:
+        protocol = port.get("protocol") or "TCP"
+        number = _target(port.get("targetPort", port["port"]), port["port"], protocol, pod)
+        if number is not None:
+            entry = {"name": port.get("name") or "", "port": number, "protocol": protocol}
+            if port.get("appProtocol"):
+                entry["appProtocol"] = port["appProtocol"]
+            found.append(entry)
+    return found
+
+
+def _target(target: int | str, fallback: int, protocol: str, pod: Object) -> int | None:
+    if isinstance(target, int):
+        return target or fallback
+    for container in pod["spec"].get("containers") or []:
+        for port in container.get("ports") or []:
+            if port.get("name") == target and (port.get("protocol") or "TCP") == protocol:
+                return int(port["containerPort"])
+    return None
+
+
+def _slice(service: Object, number: int, ports: list[Object], endpoints: list[Object]) -> Object:
+    meta = service["metadata"]
+    suffix = "local" if number == 0 else f"local-{naming.digest(str(number).encode(), 5)}"
+    return {
+        "metadata": {
+            "name": f"{meta['name']}-{suffix}",
+            "namespace": meta["namespace"],
+            "labels": {names.SERVICE_NAME_LABEL: meta["name"], MANAGED_BY_LABEL: MANAGER},
+            "ownerReferences": [pods.owner_reference(kinds.SERVICE, service)],
+        },
+        "addressType": "IPv4",
+        "endpoints": endpoints,
+        "ports": ports,
+    }
+
+
+def same(wanted: Object, stored: Object | None) -> bool:
+    """Whether a stored slice already says all that is wanted."""
+    if stored is None:
+        return False
+    have = stored["metadata"]
+    want = wanted["metadata"]
+    return (
+        all(stored.get(part) == wanted[part] for part in ("addressType", "endpoints", "ports"))
+        and (have.get("labels") or {}).items() >= want["labels"].items()
+        and want["ownerReferences"][0]["uid"] in {o["uid"] for o in have.get("ownerReferences") or ()}
+    )
