@@ -1,0 +1,48 @@
+"""Which kind has which defaults and rules.
+
+`defaults` change an object in place and change nothing the second time, so that a second `kubectl apply` is no
+change. `check` yields broken rules of a structurally valid object.
+"""
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from serving.embedded.conventions.admission import deployment, job, pod, simple
+from serving.errors import Cause
+from serving.resources import kinds
+from serving.resources.kinds import Kind
+
+Object = dict[str, Any]
+
+_DEFAULTS: dict[Kind, Callable[[Object], None]] = {
+    kinds.DEPLOYMENT: deployment.defaults,
+    kinds.JOB: job.defaults,
+    kinds.POD: pod.defaults,
+    kinds.SERVICE: simple.service_defaults,
+    kinds.SECRET: simple.secret_defaults,
+    kinds.NAMESPACE: simple.namespace_defaults,
+    kinds.EVENT_V1: simple.event_defaults,
+}
+_CHECKS: dict[Kind, Callable[[Object, Object | None], Iterator[Cause]]] = {
+    kinds.DEPLOYMENT: deployment.check,
+    kinds.JOB: job.check,
+    kinds.POD: pod.check,
+    kinds.SERVICE: simple.service_check,
+    kinds.SECRET: simple.secret_check,
+    kinds.CONFIG_MAP: simple.config_map_check,
+    kinds.EVENT_V1: simple.event_check,
+    kinds.ENDPOINT_SLICE: simple.endpoint_slice_check,
+    kinds.LEASE: simple.lease_check,
+}
+
+
+def defaults(kind: Kind, obj: Object) -> None:
+    """Put this kind's defaults in, in place."""
+    if kind in _DEFAULTS:
+        _DEFAULTS[kind](obj)
+
+
+def check(kind: Kind, obj: Object, old: Object | None) -> Iterator[Cause]:
+    """Yield this kind's broken rules; `old` is None on create."""
+    if kind in _CHECKS:
+        yield from _CHECKS[kind](obj, old)

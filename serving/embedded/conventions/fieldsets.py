@@ -1,0 +1,158 @@
+"""Sets of fields, as managedFields have them, and what merging and removing fields does to an object.
+
+A path is a tuple of elements in the FieldsV1 notation: `f:<name>` a map's key, `k:<JSON>` a list-map's item, `v:<JSON>`
+a set's member (https://kubernetes.io/docs/reference/using-api/server-side-apply/#field-management; the semantics are
+sigs.k8s.io/structured-merge-diff's). Atomic values are leaves.
+"""
+
+import json
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+from serving.embedded.conventions import schema as schemas
+from serving.embedded.conventions.schema import Schema
+
+Path = tuple[str, ...]
+Fields = frozenset[Path]
+Tree = dict[str, Any]
+
+ITEM = object()
+"""The value of a path that says only that a list has this item."""
+
+
+def leaves(value: Any, schema: Schema, path: Path = ()) -> Iterator[tuple[Path, Any]]:
+    """Yield every field of the value: leaves with their values, and items of list-maps with `ITEM`."""
+    if isinstance(value, dict) and value and not schemas.is_atomic(schema):
+        for key, item in value.items():
+            yield from leaves(item, schemas.child(schema, key) or schemas.ANY, (*path, f"f:{key}"))
+    elif isinstance(value, list) and value and not schemas.is_atomic(schema):
+        for element, item in _elements(value, schema):
+            yield (*path, element), ITEM
+            if isinstance(item, dict):
+                yield from leaves(item, schemas.items(schema), (*path, element))
+    else:
+        yield path, value
+
+
+def _elements(value: list[Any], schema: Schema) -> Iterator[tuple[str, Any]]:
+    for item in value:
+        yield element_of(item, schema), item
+
+
+def element_of(item: Any, schema: Schema) -> str:
+    """Return the path element of a list's item; without its key, an item is known by its whole value."""
+    key = schemas.key_of(item, schema)
+    return f"v:{_compact(item)}" if key is None else f"k:{_compact(key)}"
+
+
+def _compact(value: Any) -> str:
+    return json.dumps(value, separators=(",", ":"), sort_keys=True, ensure_ascii=False)
+
+
+def encode(fields: Iterable[Path]) -> Tree:
+    """Return the FieldsV1 tree."""
+    tree: Tree = {}
+    for path in sorted(fields):
+        node = tree
+        for element in path:
+            node = node.setdefault(element, {})
+        node["."] = {}
+    return {key: _without_lonely_dots(below) for key, below in tree.items()}
+
+
+def _without_lonely_dots(tree: Tree) -> Tree:
+    if tree.keys() == {"."}:
+        return {}
+    return {key: _without_lonely_dots(below) if key != "." else {} for key, below in tree.items()}
+
+
+def decode(tree: Tree, path: Path = ()) -> Iterator[Path]:
+    """Yield the paths of a FieldsV1 tree."""
+    if not tree and path:
+        yield path
+    for key, below in tree.items():
+        if key == ".":
+            yield path
+        elif isinstance(below, dict):
+            yield from decode(below, (*path, key))
+
+
+def describe(path: Path) -> str:
+    """Return the path as conflicts show it: `.spec.containers[name="a"].image`."""
+    text = ""
+    for element in path:
+        sort, content = element[:2], element[2:]
+        if sort == "f:":
+            text += f".{content}"
+        elif sort == "k:":
+            text += (
+                "[" + ",".join(f"{key}={_compact(value)}" for key, value in json.loads(content).items()) + "]"
+            )
+        else:
+            text += f"[={content}]"
+    return text
+
+
+def prefixes(fields: Iterable[Path]) -> frozenset[Path]:
+    """Return the paths and all that lies above them."""
+    return frozenset(path[:length] for path in fields for length in range(1, len(path) + 1))
+
+
+def merge(live: Any, config: Any, schema: Schema) -> Any:
+    """Return `live` with `config` put over it: atomic values replaced, maps, list-maps and sets united."""
+    if schemas.is_atomic(schema):
+        return schemas.clone(config)
+    if isinstance(live, dict) and isinstance(config, dict):
+        out = dict(live)
+        for key, item in config.items():
+            below = schemas.child(schema, key) or schemas.ANY
+            out[key] = merge(live[key], item, below) if key in live else schemas.clone(item)
+        return out
+    if isinstance(live, list) and isinstance(config, list):
+        return _merge_lists(live, config, schema)
+    return schemas.clone(config)
+
+
+def _merge_lists(live: list[Any], config: list[Any], schema: Schema) -> list[Any]:
+    """The configuration's order holds among its items; the others keep their neighbours."""
+    wanted = dict(_elements(config, schema))
+    have = dict(_elements(live, schema))
+    order: list[str] = []
+    pending = list(wanted)
+    for element in have:
+        if element not in wanted:
+            order.append(element)
+        while element in pending:
+            order.append(pending.pop(0))
+    order += pending
+    below = schemas.items(schema)
+    return [
+        merge(have[element], wanted[element], below)
+        if element in have and element in wanted
+        else schemas.clone(wanted.get(element, have.get(element)))
+        for element in order
+    ]
+
+
+def remove(value: Any, tree: Tree, schema: Schema) -> Any:
+    """Return the value without the tree's members; maps and lists that this empties go too (as None)."""
+    if isinstance(value, dict):
+        out = {}
+        for key, item in value.items():
+            kept = _kept(item, tree.get(f"f:{key}"), schemas.child(schema, key) or schemas.ANY)
+            if kept is not None:
+                out[key] = kept
+        return out or None
+    if isinstance(value, list):
+        below = schemas.items(schema)
+        kept_items = [_kept(item, tree.get(element), below) for element, item in _elements(value, schema)]
+        return [item for item in kept_items if item is not None] or None
+    return value
+
+
+def _kept(item: Any, tree: Tree | None, schema: Schema) -> Any:
+    if tree is None:
+        return item
+    if not tree or "." in tree:
+        return None
+    return remove(item, tree, schema)

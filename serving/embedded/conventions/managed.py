@@ -1,0 +1,173 @@
+"""Who owns which field: managedFields under server-side apply and under every other write.
+
+https://kubernetes.io/docs/reference/using-api/server-side-apply/ ; the rules are those of
+sigs.k8s.io/structured-merge-diff/merge, with one difference: a map that loses its last owned field goes whole, with
+the defaults in it (there it would stay behind, and be refused as incomplete).
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from serving import errors
+from serving.embedded.conventions import fieldsets
+from serving.embedded.conventions.fieldsets import Fields, Path
+from serving.embedded.conventions.schema import Schema
+from serving.errors import Cause
+
+APPLY, UPDATE = "Apply", "Update"
+
+_SYSTEM: tuple[Path, ...] = (
+    ("f:apiVersion",), ("f:kind",),
+    *(("f:metadata", f"f:{name}") for name in (
+        "name", "namespace", "uid", "resourceVersion", "generation", "creationTimestamp", "managedFields",
+        "selfLink", "deletionTimestamp", "deletionGracePeriodSeconds",
+    )),
+)  # fmt: skip
+"""Fields that the server writes; nobody owns them."""
+
+
+@dataclass(frozen=True, order=True)
+class Owner:
+    """One entry of managedFields."""
+
+    operation: str
+    manager: str
+    subresource: str = ""
+    api_version: str = ""
+
+
+Managers = Mapping[Owner, Fields]
+
+
+class Applied(NamedTuple):
+    """The object after an apply, and who owns what then."""
+
+    object: dict[str, Any]
+    managers: Managers
+
+
+def read(entries: list[dict[str, Any]] | None) -> tuple[dict[Owner, Fields], dict[Owner, str]]:
+    """Return the owners' fields and when each was last written."""
+    managers: dict[Owner, Fields] = {}
+    times: dict[Owner, str] = {}
+    for entry in entries or ():
+        if not entry:
+            continue
+        owner = Owner(
+            entry.get("operation", UPDATE), entry.get("manager", ""), entry.get("subresource", ""),
+            entry.get("apiVersion", ""),
+        )  # fmt: skip
+        managers[owner] = frozenset(fieldsets.decode(entry.get("fieldsV1") or {}))
+        times[owner] = entry.get("time", "")
+    return managers, times
+
+
+def write(managers: Managers, before: list[dict[str, Any]] | None, now: str) -> list[dict[str, Any]]:
+    """Return managedFields; an entry's time moves only when its fields do."""
+    old, times = read(before)
+    entries = []
+    for owner in sorted(managers):
+        if managers[owner]:
+            same = old.get(owner) == managers[owner]
+            entry = {
+                "manager": owner.manager, "operation": owner.operation, "apiVersion": owner.api_version,
+                "time": (times.get(owner) if same else "") or now, "fieldsType": "FieldsV1",
+                "fieldsV1": fieldsets.encode(managers[owner]),
+            }  # fmt: skip
+            entries.append(entry | ({"subresource": owner.subresource} if owner.subresource else {}))
+    return entries
+
+
+def fields(obj: Mapping[str, Any], schema: Schema) -> dict[Path, Any]:
+    """Return the fields that can be owned, with their values."""
+    found = dict(fieldsets.leaves(dict(obj), schema))
+    return {path: value for path, value in found.items() if path and not _is_system(path)}
+
+
+def _is_system(path: Path) -> bool:
+    return path[:1] in _SYSTEM or path[:2] in _SYSTEM or path == ("f:metadata",)
+
+
+class _Difference(NamedTuple):
+    added: Fields
+    removed: Fields
+    modified: Fields
+
+
+def _compare(before: Mapping[Path, Any], after: Mapping[Path, Any]) -> _Difference:
+    return _Difference(
+        frozenset(after.keys() - before.keys()),
+        frozenset(before.keys() - after.keys()),
+        frozenset(path for path in before.keys() & after.keys() if before[path] != after[path]),
+    )
+
+
+def updated(
+    managers: Managers, old: Mapping[str, Any] | None, new: Mapping[str, Any], schema: Schema, owner: Owner
+) -> Managers:
+    """Return who owns what after a write that is no apply: the writer owns what it changed, others lose it."""
+    difference = _compare(fields(old, schema) if old else {}, fields(new, schema))
+    changed = difference.added | difference.modified
+    result = {other: owned - difference.removed - changed for other, owned in managers.items()}
+    result[owner] = (managers.get(owner, frozenset()) - difference.removed) | changed
+    return result
+
+
+def applied(
+    managers: Managers,
+    live: dict[str, Any],
+    config: dict[str, Any],
+    schema: Schema,
+    owner: Owner,
+    *,
+    force: bool,
+) -> Applied:
+    """Return the live object with the configuration applied by `owner`.
+
+    What the owner named last time and no longer names is removed, unless somebody else owns it.
+
+    Raises:
+        errors.Conflict: another owner wants another value, and `force` is not set.
+    """
+    wanted = frozenset(fields(config, schema))
+    others = {other: owned for other, owned in managers.items() if other != owner}
+    merged = fieldsets.merge(live, config, schema)
+    gone = _given_up(managers.get(owner, frozenset()), wanted, frozenset().union(*others.values()))
+    result = fieldsets.remove(merged, fieldsets.encode(gone), schema) or {}
+    difference = _compare(fields(live, schema), fields(result, schema))
+    changed = (difference.added | difference.modified) & wanted
+    conflicts = {other: owned & changed for other, owned in others.items() if owned & changed}
+    if conflicts and not force:
+        raise _conflict(conflicts)
+    kept: dict[Owner, Fields] = {
+        other: owned - difference.removed - changed for other, owned in others.items()
+    }
+    return Applied(result, {**kept, owner: wanted})
+
+
+def _given_up(last: Fields, wanted: Fields, of_others: Fields) -> Fields:
+    """Return what to remove: each path as high up as nothing that is still owned lies below it."""
+    kept = fieldsets.prefixes(wanted | of_others)
+    gone = set()
+    for path in last - kept:
+        for length in range(2, len(path) + 1):
+            if path[:length] not in kept and path[:length] != ("f:metadata",):
+                gone.add(path[:length])
+                break
+        else:
+            gone.add(path)
+    return frozenset(gone)
+
+
+def _conflict(conflicts: Mapping[Owner, Fields]) -> errors.Conflict:
+    causes, lines = [], []
+    for owner in sorted(conflicts):
+        part = f' with subresource "{owner.subresource}"' if owner.subresource else ""
+        who = f'conflict with "{owner.manager}"{part} using {owner.api_version}'
+        paths = sorted(fieldsets.describe(path) for path in conflicts[owner])
+        causes += [Cause(path, who, "FieldManagerConflict") for path in paths]
+        lines += [f"{who}: {path}" for path in paths]
+    count = f"{len(causes)} conflict" + ("s" if len(causes) > 1 else "")
+    detail = lines[0] if len(lines) == 1 else "\n- " + "\n- ".join(lines)
+    return errors.Conflict(409, "Conflict", f"Apply failed with {count}: {detail}", causes)

@@ -1,0 +1,82 @@
+"""Merge patch and JSON patch; strategic merge patch is in `strategic`, apply in `managed`."""
+
+from typing import Any
+
+import jsonpatch
+from jsonpointer import JsonPointerException
+
+from serving import errors
+from serving.embedded.conventions import refusals, strategic
+from serving.embedded.conventions import schema as schemas
+from serving.embedded.conventions.schema import Schema
+from serving.resources import kinds
+from serving.resources.kinds import Kind
+
+MERGE = "application/merge-patch+json"
+JSON = "application/json-patch+json"
+STRATEGIC = "application/strategic-merge-patch+json"
+APPLY = "application/apply-patch+yaml"
+MAX_OPERATIONS = 10_000
+"""kube-apiserver's bound on the operations of one JSON patch."""
+
+
+def patched(
+    kind: Kind, base: dict[str, Any], patch: Any, content_type: str, schema: Schema
+) -> dict[str, Any]:
+    """Return `base` with the patch applied.
+
+    Raises:
+        errors.ApiError: 400 for what is no patch, 415 for a type that this kind does not take.
+        errors.Invalid: a JSON patch does not apply.
+    """
+    sort = content_type.split(";", maxsplit=1)[0].strip().lower()
+    if sort == JSON:
+        return _json_patched(kind, base, patch)
+    supported = [JSON, MERGE, APPLY] if kind in kinds.OWN else [JSON, MERGE, STRATEGIC, APPLY]
+    if sort not in supported or sort == APPLY:
+        message = (
+            "the body of the request was in an unknown format - accepted media types include: "
+            + ", ".join(supported)
+        )
+        raise errors.ApiError(415, "UnsupportedMediaType", message)
+    if not isinstance(patch, dict):
+        raise refusals.bad_request("the patch must be a JSON object")
+    if sort == STRATEGIC:
+        return strategic.merge(base, patch, schema)
+    result = merge(base, patch)
+    assert isinstance(result, dict)
+    return result
+
+
+def merge(base: Any, patch: Any) -> Any:
+    """RFC 7386."""
+    if not isinstance(patch, dict):
+        return schemas.clone(patch)
+    out = dict(base) if isinstance(base, dict) else {}
+    for key, value in patch.items():
+        if value is None:
+            out.pop(key, None)
+        else:
+            out[key] = merge(out.get(key), value)
+    return out
+
+
+def _json_patched(kind: Kind, base: dict[str, Any], patch: Any) -> dict[str, Any]:
+    """RFC 6902."""
+    if not isinstance(patch, list):
+        raise refusals.bad_request("a JSON patch must be a list of operations")
+    if len(patch) > MAX_OPERATIONS:
+        raise errors.ApiError(
+            413, "RequestEntityTooLarge", f"at most {MAX_OPERATIONS} operations are allowed"
+        )
+    try:
+        result = jsonpatch.JsonPatch(patch).apply(schemas.clone(base))
+    except jsonpatch.InvalidJsonPatch as error:
+        raise refusals.bad_request(f"invalid JSON patch: {error}") from error
+    except (jsonpatch.JsonPatchException, JsonPointerException) as error:
+        name = base["metadata"]["name"]
+        message = f'{refusals.resource(kind)} "{name}" is invalid: the JSON patch does not apply: {error}'
+        raise errors.Invalid(422, "Invalid", message, (), refusals.details(kind, name)) from error
+    if not isinstance(result, dict):
+        raise refusals.bad_request("the patched object is no JSON object")
+    return result

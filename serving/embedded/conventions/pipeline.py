@@ -1,0 +1,300 @@
+"""The door: what a write makes of what is stored. Takes JSON objects and the request, returns what to store.
+
+Nothing that was passed in is changed. A write that changes nothing returns an object equal to the old one.
+resourceVersion belongs to the store. Every refusal is an `errors.ApiError` whose causes name field, rule and value.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from serving.embedded.conventions import (
+    deletion,
+    managed,
+    objectmeta,
+    patches,
+    refusals,
+    rules,
+    structure,
+    validation,
+)
+from serving.embedded.conventions import (
+    scale as scales,
+)
+from serving.embedded.conventions import (
+    schema as schemas,
+)
+from serving.embedded.conventions.admission import registry as admission
+from serving.embedded.conventions.managed import Managers, Owner
+from serving.errors import Cause
+from serving.resources import kinds
+from serving.resources.kinds import Kind
+
+Object = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Request:
+    """What a write brings besides its body.
+
+    Attributes:
+        manager: the field manager.
+        now: RFC 3339, whole seconds.
+        uid: a fresh one, used on create.
+        suffix: five random characters, used for generateName.
+        field_validation: `Strict`, `Warn` or `Ignore`, of unknown fields.
+        subresource: None, `status` or `scale`.
+        force: an apply takes fields over from other managers.
+    """
+
+    manager: str
+    now: str
+    uid: str
+    suffix: str
+    field_validation: str = "Strict"
+    subresource: str | None = None
+    force: bool = False
+
+
+class Outcome(NamedTuple):
+    """The object to store, and the warnings to answer with."""
+
+    object: Object
+    warnings: tuple[str, ...]
+
+
+def create(kind: Kind, namespace: str | None, body: Object, request: Request) -> Outcome:
+    """Return the new object."""
+    obj, warnings = _read(kind, body, request)
+    obj["metadata"] = objectmeta.begin(
+        kind, obj.get("metadata") or {}, namespace, uid=request.uid, now=request.now, suffix=request.suffix
+    )
+    if kind.status:
+        obj.pop("status", None)
+    _complete(kind, obj, None)
+    obj["metadata"].pop("managedFields", None)
+    owner = _owner(kind, request, managed.UPDATE)
+    return Outcome(
+        _track(obj, managed.updated({}, None, obj, schemas.of(kind), owner), None, request), warnings
+    )
+
+
+def update(kind: Kind, old: Object, body: Object, request: Request) -> Outcome:
+    """Return the object after a PUT; with a subresource only what belongs to that is written."""
+    if request.subresource == "scale":
+        _check_scale(kind, old, body)
+        body = scales.from_scale(old, body)
+    obj, warnings = _read(kind, body, request)
+    obj["metadata"] = objectmeta.keep(kind, old["metadata"], obj.get("metadata") or {})
+    obj = _scoped(kind, old, obj, request)
+    _complete(kind, obj, old)
+    entries = obj["metadata"].get("managedFields")
+    before = old["metadata"].get("managedFields")
+    base = before if entries is None else entries
+    owner = _owner(kind, request, managed.UPDATE)
+    managers = managed.updated(managed.read(base)[0], old, obj, schemas.of(kind), owner)
+    return Outcome(_settle(old, _track(obj, managers, base, request)), warnings)
+
+
+def patch(kind: Kind, old: Object, patch: Any, content_type: str, request: Request) -> Outcome:
+    """Return the object after a merge patch, JSON patch or strategic merge patch."""
+    if request.subresource == "scale":
+        patched = patches.patched(kind, scales.to_scale(old), patch, content_type, scales.SCHEMA)
+    else:
+        patched = patches.patched(kind, old, patch, content_type, schemas.of(kind))
+    return update(kind, old, patched, request)
+
+
+def apply(  # noqa: PLR0917 the shell calls all writes in one way
+    kind: Kind, old: Object | None, namespace: str | None, name: str, body: Object, request: Request
+) -> Outcome:
+    """Return the object after a server-side apply, which creates it where `old` is None.
+
+    Raises:
+        errors.Conflict: other managers own fields that it would change, and `request.force` is not set.
+    """
+    if request.subresource == "scale":
+        if old is not None:
+            _check_scale(kind, old, body)
+        body = _scale_configuration(kind, name, body)
+    config, warnings = _read(kind, body, request)
+    meta = config.get("metadata") or {}
+    if meta.get("managedFields"):
+        raise refusals.bad_request("metadata.managedFields must be nil")
+    if meta.get("name", name) != name:
+        raise refusals.bad_request(
+            f"the name of the object ({meta['name']}) does not match the name on the URL ({name})"
+        )
+    broken = list(validation.check(config, schemas.of(kind), partial=True))
+    if broken:
+        raise refusals.unprocessable(kind, name, broken)
+    if old is None:
+        return Outcome(_applied_new(kind, namespace, name, config, request), warnings)
+    return Outcome(_applied_over(kind, old, config, request), warnings)
+
+
+def delete(kind: Kind, old: Object, options: Mapping[str, Any], request: Request) -> Object | None:
+    """Return the object to store until it may go, or None where it goes now."""
+    return deletion.delete(kind, old, options, request.now)
+
+
+def after_write(kind: Kind, obj: Object) -> bool:
+    """Whether the store removes the object now: it is being deleted and nothing holds it any longer."""
+    return deletion.is_finished(kind, obj)
+
+
+def _applied_new(kind: Kind, namespace: str | None, name: str, config: Object, request: Request) -> Object:
+    if request.subresource:
+        raise refusals.not_found(kind, name)
+    meta = {**(config.get("metadata") or {}), "name": name}
+    if meta.get("uid"):
+        why = (
+            f"uid mismatch: the provided object specified uid {meta['uid']}, and no existing object was found"
+        )
+        raise refusals.conflict(kind, name, why)
+    obj: Object = schemas.clone(config)
+    obj["metadata"] = objectmeta.begin(
+        kind, meta, namespace, uid=request.uid, now=request.now, suffix=request.suffix
+    )
+    if kind.status:
+        obj.pop("status", None)
+        config = {key: value for key, value in config.items() if key != "status"}
+    _complete(kind, obj, None)
+    wanted = frozenset(managed.fields(config, schemas.of(kind)))
+    return _track(obj, {_owner(kind, request, managed.APPLY): wanted}, None, request)
+
+
+def _applied_over(kind: Kind, old: Object, config: Object, request: Request) -> Object:
+    schema = schemas.of(kind)
+    sent = config.get("metadata") or {}
+    objectmeta.keep(kind, old["metadata"], sent)
+    config = _configuration(kind, config, request)
+    before = old["metadata"].get("managedFields")
+    managers, _ = managed.read(before)
+    live: Object = schemas.clone(old)
+    live["metadata"].pop("managedFields", None)
+    if not managers:
+        first = Owner(managed.UPDATE, "before-first-apply", "", kind.api_version)
+        managers[first] = frozenset(managed.fields(live, schema))
+    owner = _owner(kind, request, managed.APPLY)
+    result = managed.applied(managers, live, config, schema, owner, force=request.force)
+    obj = result.object
+    obj["metadata"] = objectmeta.keep(kind, old["metadata"], obj.get("metadata") or {})
+    obj = _scoped(kind, old, obj, request)
+    _complete(kind, obj, old)
+    return _settle(old, _track(obj, result.managers, before, request))
+
+
+def _configuration(kind: Kind, config: Object, request: Request) -> Object:
+    """Return the part of an apply configuration that this resource or subresource may own."""
+    if request.subresource == "status":
+        return {key: value for key, value in config.items() if key in ("apiVersion", "kind", "status")}
+    meta = {
+        key: value
+        for key, value in (config.get("metadata") or {}).items()
+        if key not in ("resourceVersion", "uid")
+    }
+    return {
+        key: (meta if key == "metadata" else value)
+        for key, value in config.items()
+        if not (key == "status" and kind.status)
+    }
+
+
+def _read(kind: Kind, body: Any, request: Request) -> tuple[Object, tuple[str, ...]]:
+    """Return a copy of the body without nulls and unknown fields, and the warnings about those."""
+    if not isinstance(body, dict):
+        raise refusals.bad_request("the body of the request must be a JSON object")
+    for field, wanted in (("apiVersion", kind.api_version), ("kind", kind.kind)):
+        if body.get(field, wanted) != wanted:
+            raise refusals.bad_request(
+                f"the {field} in the data ({body[field]}) does not match the expected {field} ({wanted})"
+            )
+    sent = body.get("metadata") or {}
+    broken = list(validation.check(sent, schemas.definition_of("ObjectMeta"), "metadata", partial=True))
+    if broken:
+        raise refusals.unprocessable(
+            kind, str(sent.get("name", "")) if isinstance(sent, dict) else "", broken
+        )
+    unknown: list[str] = []
+    obj = structure.read(body, schemas.of(kind), unknown)
+    assert isinstance(obj, dict)
+    obj |= {"apiVersion": kind.api_version, "kind": kind.kind}
+    texts = tuple(f'unknown field "{path}"' for path in unknown)
+    if texts and request.field_validation == "Strict":
+        causes = [Cause(path, "unknown field", "FieldValueInvalid") for path in unknown]
+        raise refusals.bad_request(
+            f'{kind.kind} in version "{kind.version}" cannot be handled as a {kind.kind}: '
+            f"strict decoding error: {', '.join(texts)}",
+            causes,
+        )
+    return obj, texts if request.field_validation == "Warn" else ()
+
+
+def _scoped(kind: Kind, old: Object, obj: Object, request: Request) -> Object:
+    """Return the new object with what this request may not write as it was: a status write changes status only."""
+    if request.subresource == "status":
+        meta = dict(old["metadata"])
+        if "managedFields" in obj["metadata"]:
+            meta["managedFields"] = obj["metadata"]["managedFields"]
+        scoped = {key: schemas.clone(value) for key, value in old.items() if key != "status"}
+        return {**scoped, "metadata": meta, **({"status": obj["status"]} if "status" in obj else {})}
+    if not kind.status or (kind == kinds.NAMESPACE and "status" not in old):
+        return obj
+    kept = {key: value for key, value in obj.items() if key != "status"}
+    return {**kept, **({"status": schemas.clone(old["status"])} if "status" in old else {})}
+
+
+def _complete(kind: Kind, obj: Object, old: Object | None) -> None:
+    """Put defaults in, check every rule, count the generation.
+
+    Raises:
+        errors.Invalid: names every broken rule.
+    """
+    schema = schemas.of(kind)
+    meta = obj["metadata"]
+    structural = list(validation.check(obj, schema, partial=True))
+    if not structural:
+        structure.default(obj, schema)
+        admission.defaults(kind, obj)
+        structural = list(validation.check(obj, schema))
+    broken = [*objectmeta.check(kind, meta, old["metadata"] if old else None), *structural]
+    if not structural:
+        broken += [*rules.check(obj, old, schema), *admission.check(kind, obj, old)]
+    if broken:
+        raise refusals.unprocessable(kind, meta.get("name") or meta.get("generateName", ""), broken)
+    if old is not None and kind in objectmeta.GENERATIONS and _wanted(obj) != _wanted(old):
+        meta["generation"] = int(meta.get("generation") or 0) + 1
+
+
+def _wanted(obj: Object) -> Object:
+    return {key: value for key, value in obj.items() if key not in ("metadata", "status")}
+
+
+def _owner(kind: Kind, request: Request, operation: str) -> Owner:
+    return Owner(operation, request.manager, request.subresource or "", kind.api_version)
+
+
+def _track(obj: Object, managers: Managers, before: list[Object] | None, request: Request) -> Object:
+    entries = managed.write(managers, before, request.now)
+    meta = {key: value for key, value in obj["metadata"].items() if key != "managedFields"}
+    return {**obj, "metadata": {**meta, **({"managedFields": entries} if entries else {})}}
+
+
+def _settle(old: Object, new: Object) -> Object:
+    """Return `old` itself where nothing changed."""
+    return old if new == old else new
+
+
+def _check_scale(kind: Kind, old: Object, body: Object) -> None:
+    name = old["metadata"]["name"]
+    if not isinstance(body, dict):
+        raise refusals.bad_request("the body of the request must be a JSON object")
+    broken = list(validation.check(body, scales.SCHEMA))
+    if broken:
+        raise refusals.unprocessable(kind, name, broken)
+
+
+def _scale_configuration(kind: Kind, name: str, body: Object) -> Object:
+    spec = {"spec": {"replicas": body["spec"]["replicas"]}} if "replicas" in (body.get("spec") or {}) else {}
+    return {"apiVersion": kind.api_version, "kind": kind.kind, "metadata": {"name": name}, **spec}

@@ -1,0 +1,73 @@
+"""Rules between fields: the CEL expressions of `x-kubernetes-validations`, the same text that a cluster evaluates.
+
+A rule that names `oldSelf` is a transition rule: it holds between two versions of the object, so it is not
+evaluated on create (https://kubernetes.io/docs/tasks/extend-kubernetes/custom-resources/custom-resource-definitions/#transition-rules).
+"""
+
+import re
+from collections.abc import Iterator
+from functools import cache
+from typing import Any
+
+import cel
+
+from serving.embedded.conventions import refusals
+from serving.embedded.conventions import schema as schemas
+from serving.embedded.conventions.schema import Schema
+from serving.embedded.conventions.structure import join
+from serving.errors import Cause
+
+_OLD_SELF = re.compile(r"\boldSelf\b")
+
+
+def check(value: Any, old: Any, schema: Schema, path: str = "") -> Iterator[Cause]:
+    """Yield the broken rules of a structurally valid value; `old` is what stood there before, or None."""
+    for rule in schema.get("x-kubernetes-validations") or ():
+        broken = _broken(rule, value, old)
+        if broken:
+            yield Cause(path, f"Invalid value: {refusals.show(value)}: {broken}", "FieldValueInvalid")
+    if isinstance(value, dict):
+        for key, item in value.items():
+            below = schemas.child(schema, key)
+            if below:
+                before = old.get(key) if isinstance(old, dict) else None
+                yield from check(item, before, below, join(path, key))
+    elif isinstance(value, list) and _has_rules(schemas.items(schema)):
+        for index, item in enumerate(value):
+            yield from check(item, _counterpart(item, old, schema), schemas.items(schema), f"{path}[{index}]")
+
+
+def _broken(rule: dict[str, str], value: Any, old: Any) -> str:
+    names = {"self": value}
+    if _OLD_SELF.search(rule["rule"]):
+        if old is None:
+            return ""
+        names["oldSelf"] = old
+    message = rule.get("message") or f"failed rule: {rule['rule']}"
+    try:
+        return "" if _program(rule["rule"]).execute(names) else message
+    except (KeyError, TypeError, ValueError, RuntimeError) as error:
+        return f"{message} (the rule could not be evaluated: {error})"
+
+
+@cache
+def _program(expression: str) -> Any:
+    return cel.compile(expression)
+
+
+def _has_rules(schema: Schema) -> bool:
+    if schema.get("x-kubernetes-validations"):
+        return True
+    below = [
+        *(schema.get("properties") or {}).values(),
+        schema.get("items"),
+        schema.get("additionalProperties"),
+    ]
+    return any(_has_rules(part) for part in below if isinstance(part, dict))
+
+
+def _counterpart(item: Any, old: Any, schema: Schema) -> Any:
+    key = schemas.key_of(item, schema)
+    if key is None or not isinstance(old, list):
+        return None
+    return next((other for other in old if schemas.key_of(other, schema) == key), None)

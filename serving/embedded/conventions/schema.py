@@ -1,0 +1,116 @@
+"""Which structural schema each kind has: ours from the catalog, the built-in ones from `builtin.json`.
+
+Schemas are shared and must not be changed by callers. References are resolved once, by sharing.
+"""
+
+import json
+from functools import cache
+from importlib.resources import files
+from typing import Any
+
+from serving.resources import catalog, kinds
+from serving.resources.kinds import Kind
+
+Schema = dict[str, Any]
+
+ANY: Schema = {"x-kubernetes-preserve-unknown-fields": True}
+"""What stands below a field whose content the schema does not describe."""
+
+
+@cache
+def builtin() -> dict[str, Any]:
+    """Return the file: `kinds` (kind to definition) and `definitions` (with `$ref` by bare name)."""
+    text = files(__package__).joinpath("builtin.json").read_text(encoding="utf-8")
+    result: dict[str, Any] = json.loads(text)
+    return result
+
+
+@cache
+def of(kind: Kind) -> Schema:
+    """Return the schema of whole objects of this kind, without references."""
+    if kind in kinds.OWN:
+        definition = next(d for d in catalog.DEFINITIONS if d.kind == kind)
+        own = catalog.schema(definition)
+        return {**own, "properties": {**own["properties"], "metadata": definition_of("ObjectMeta")}}
+    return definition_of(builtin()["kinds"][kind.kind])
+
+
+@cache
+def definition_of(name: str) -> Schema:
+    """Return one built-in definition such as `PodSpec`, without references.
+
+    Raises:
+        KeyError: there is none.
+    """
+    resolved = _resolve(builtin()["definitions"][name])
+    assert isinstance(resolved, dict)
+    return resolved
+
+
+def _resolve(node: Any) -> Any:
+    if isinstance(node, list):
+        return [_resolve(child) for child in node]
+    if not isinstance(node, dict):
+        return node
+    if isinstance(node.get("$ref"), str):
+        return {**definition_of(node["$ref"]), **{k: v for k, v in node.items() if k != "$ref"}}
+    return {key: _resolve(value) for key, value in node.items()}
+
+
+def child(schema: Schema, key: str) -> Schema | None:
+    """Return the schema below a map's key, or None where the key is unknown."""
+    properties = schema.get("properties")
+    if properties is not None and key in properties:
+        found: Schema = properties[key]
+        return found
+    values = schema.get("additionalProperties")
+    if isinstance(values, dict):
+        return values
+    return ANY if schema.get("x-kubernetes-preserve-unknown-fields") else None
+
+
+def items(schema: Schema) -> Schema:
+    """Return the schema of a list's items."""
+    found: Schema = schema.get("items") or ANY
+    return found
+
+
+def map_keys(schema: Schema) -> tuple[str, ...]:
+    """Return the keys of a list-map's items; empty where the list is no list-map."""
+    if schema.get("x-kubernetes-list-type") != "map":
+        return ()
+    return tuple(schema.get("x-kubernetes-list-map-keys") or ())
+
+
+def key_of(item: Any, schema: Schema) -> dict[str, Any] | None:
+    """Return a list-map item's key (an omitted part has its default), or None where the item has none."""
+    if not isinstance(item, dict):
+        return None
+    properties = items(schema).get("properties") or {}
+    key = {}
+    for name in map_keys(schema):
+        value = item.get(name)
+        if value is None:
+            value = properties.get(name, {}).get("default")
+        if value is None:
+            return None
+        key[name] = value
+    return key
+
+
+def is_atomic(schema: Schema) -> bool:
+    """Whether the value is written and owned as a whole: scalars, atomic maps, lists without key."""
+    if schema.get("x-kubernetes-map-type") == "atomic":
+        return True
+    if schema.get("type") == "array" or "items" in schema:
+        return bool(schema.get("x-kubernetes-list-type", "atomic") == "atomic")
+    return False
+
+
+def clone(value: Any) -> Any:
+    """Return a deep copy of JSON data."""
+    if isinstance(value, dict):
+        return {key: clone(item) for key, item in value.items()}
+    if isinstance(value, list):
+        return [clone(item) for item in value]
+    return value
