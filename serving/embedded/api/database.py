@@ -17,10 +17,10 @@ from serving.embedded.api.history import Change, Entry, History, Key, rebuild
 
 SCHEMA = 1
 _TABLES = (
-    "CREATE TABLE objects (kind TEXT NOT NULL, namespace TEXT NOT NULL, name TEXT NOT NULL, uid TEXT NOT NULL,"
-    " rv INTEGER NOT NULL, data BLOB NOT NULL, PRIMARY KEY (kind, namespace, name))",
-    "CREATE TABLE log (rv INTEGER PRIMARY KEY, kind TEXT NOT NULL, namespace TEXT NOT NULL, name TEXT NOT NULL,"
-    " before BLOB)",
+    """CREATE TABLE objects (kind TEXT NOT NULL, namespace TEXT NOT NULL, name TEXT NOT NULL, uid TEXT NOT NULL,
+       rv INTEGER NOT NULL, data BLOB NOT NULL, PRIMARY KEY (kind, namespace, name))""",
+    """CREATE TABLE log (rv INTEGER PRIMARY KEY, kind TEXT NOT NULL, namespace TEXT NOT NULL, name TEXT NOT NULL,
+       before BLOB)""",
     "CREATE TABLE epoch (rv INTEGER NOT NULL)",
 )
 
