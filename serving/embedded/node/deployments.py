@@ -4,6 +4,7 @@ import datetime as dt
 
 from serving import clock, errors
 from serving.embedded.node.event_queue import EventQueue, Told
+from serving.embedded.node.freshest import Freshest
 from serving.embedded.node.owned_pods import FORGET_SECONDS, OwnedPods
 from serving.embedded.workloads import deployment_status, deployments, pods
 from serving.kube import Informer, Key, Kube, Result
@@ -19,14 +20,14 @@ class DeploymentController:
         self, kube: Kube, informer: Informer, owned: OwnedPods, events: EventQueue, node: str
     ) -> None:
         self._kube = kube
-        self._informer = informer
+        self._deployments = Freshest(informer)
         self._owned = owned
         self._events = events
         self._node = node
 
     async def reconcile(self, key: Key) -> Result | None:
         """Converge one Deployment; safe to be killed between any two writes."""
-        deployment = self._informer.get(*key)
+        deployment = self._deployments.get(key)
         if deployment is None or "deletionTimestamp" in deployment["metadata"]:
             return None
         await self._owned.settle(deployment)
@@ -64,7 +65,8 @@ class DeploymentController:
             names.TEMPLATE_HASH_ANNOTATION: want.template_hash,
         }
         patch = {"metadata": {"resourceVersion": meta["resourceVersion"], "annotations": annotations}}
-        await self._kube.patch(kinds.DEPLOYMENT, meta["namespace"], meta["name"], patch)
+        answer = await self._kube.patch(kinds.DEPLOYMENT, meta["namespace"], meta["name"], patch)
+        self._deployments.wrote(answer)
 
     async def _act(
         self, deployment: Object, want: deployments.Wanted, planned: deployments.Plan
@@ -87,7 +89,7 @@ class DeploymentController:
         before = deployment.get("status") or {}
         if before == report.status:
             return
-        await self._kube.apply_status(kinds.DEPLOYMENT, deployment, report.status)
+        self._deployments.wrote(await self._kube.apply_status(kinds.DEPLOYMENT, deployment, report.status))
         if report.exceeded and not deployment_status.has_exceeded(before):
             message = "The rollout made no progress within progressDeadlineSeconds"
             self._events.tell(deployment, Told(deployment_status.EXCEEDED, message, "Warning"))

@@ -5,6 +5,7 @@ import asyncio
 from serving.embedded.node.deployments import DeploymentController
 from serving.embedded.node.endpoints import SLICE_LABELS, EndpointsController
 from serving.embedded.node.event_queue import EventQueue
+from serving.embedded.node.jobs import JobController
 from serving.embedded.node.owned_pods import OwnedPods
 from serving.embedded.workloads import pods
 from serving.kube import Informer, Key, Kube, Reconciler, Recorder
@@ -26,10 +27,15 @@ async def run_workloads(kube: Kube, settings: Settings) -> None:
     services = Informer(kube, kinds.SERVICE)
     slices = Informer(kube, kinds.ENDPOINT_SLICE, labels=SLICE_LABELS)
     endpoints = EndpointsController(kube, services, pod_informer, slices, settings.controllers)
+    job_informer = Informer(kube, kinds.JOB)
+    jobs = JobController(kube, job_informer, owned, events, settings.node)
+    job_loop = Reconciler("jobs", jobs.reconcile, settings.controllers)
+    _follow(job_informer, pod_informer, job_loop, owned)
     async with asyncio.TaskGroup() as group:
         group.create_task(events.run())
-        for informer in (pod_informer, deployment_informer, services, slices):
+        for informer in (pod_informer, deployment_informer, job_informer, services, slices):
             group.create_task(informer.run())
+        group.create_task(job_loop.run(pod_informer, job_informer))
         group.create_task(deployment_loop.run(pod_informer, deployment_informer))
         group.create_task(endpoints.loop.run(pod_informer, services, slices))
 
