@@ -85,6 +85,7 @@ def stat_tree(tree: Path) -> dict[str, Seen]:
 
 def remove_tree(path: Path) -> None:
     """Remove a tree whose directories may be read-only."""
+    path.chmod(0o700)
     for directory, names, _ in os.walk(path):
         for name in names:
             child = Path(directory, name)

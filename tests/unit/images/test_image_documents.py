@@ -1,0 +1,75 @@
+"""The image's JSON documents: what they must contain, and what must not change their digest."""
+
+import json
+
+import pytest
+
+from serving import errors
+from serving.images import oci
+from serving.images.manifest import OutputManifest
+
+FILES = (
+    oci.File("model.joblib", "sha256:" + "1" * 64, 10),
+    oci.File("slipway.json", "sha256:" + "2" * 64, 20),
+)
+BUILT = (
+    oci.BuiltLayer("sha256:" + "a" * 64, 2048, (FILES[1],)),
+    oci.BuiltLayer("sha256:" + "b" * 64, 4096, (FILES[0],)),
+)
+OUTPUT = OutputManifest("sklearn", {"accuracy": 0.5}, "abc")
+
+
+def test_config_lists_every_layer_in_order_as_diff_ids() -> None:
+    documents = oci.documents(BUILT, OUTPUT)
+    config = json.loads(documents.config)
+    assert config["rootfs"] == {"type": "layers", "diff_ids": [layer.digest for layer in BUILT]}
+    assert config["architecture"]
+    image = json.loads(documents.image)
+    assert [layer["digest"] for layer in image["layers"]] == config["rootfs"]["diff_ids"]
+    assert image["config"]["digest"] == oci.digest_of(documents.config)
+    assert "artifactType" not in image
+
+
+def test_modelpack_names_the_same_blobs_and_refers_to_the_image() -> None:
+    documents = oci.documents(BUILT, OUTPUT)
+    image, pack = json.loads(documents.image), json.loads(documents.modelpack)
+    assert [layer["digest"] for layer in pack["layers"]] == [layer["digest"] for layer in image["layers"]]
+    assert pack["subject"]["digest"] == oci.digest_of(documents.image)
+    assert pack["artifactType"] == oci.MODELPACK_TYPE
+    assert pack["config"] == oci.descriptor(oci.MODELPACK_CONFIG_TYPE, documents.modelpack_config)
+
+
+def test_annotations_say_framework_metrics_and_sizes() -> None:
+    annotations = json.loads(oci.documents(BUILT, OUTPUT).image)["annotations"]
+    assert annotations["dev.slipway.framework"] == "sklearn"
+    assert json.loads(annotations["dev.slipway.metrics"]) == {"accuracy": 0.5}
+    assert annotations["dev.slipway.size"] == "30"
+    assert annotations["org.opencontainers.image.title"] == "models"
+
+
+def test_lineage_differs_by_job_without_changing_the_image() -> None:
+    image = oci.documents(BUILT, OUTPUT).image
+    one, _ = oci.lineage(image, "slipway.local/a/m", {"uid": "1"})
+    two, blob = oci.lineage(image, "slipway.local/a/m", {"uid": "2"})
+    assert one != two
+    assert json.loads(two)["subject"]["digest"] == oci.digest_of(image)
+    assert json.loads(blob) == {"repository": "slipway.local/a/m", "uid": "2"}
+
+
+def test_files_are_read_back_from_the_image_manifest_sorted() -> None:
+    assert oci.files_of(oci.documents(BUILT, OUTPUT).image) == FILES
+
+
+@pytest.mark.parametrize(
+    "data", [b"", b"[]", b'{"layers": [{}]}', b'{"layers": [{"annotations": {"dev.slipway.files": "[1]"}}]}']
+)
+def test_a_manifest_that_is_not_ours_is_refused(data: bytes) -> None:
+    with pytest.raises(errors.Permanent) as caught:
+        oci.files_of(data)
+    assert caught.value.reason == "InvalidImage"
+
+
+def test_a_manifest_that_names_a_path_outside_is_refused() -> None:
+    evil = oci.BuiltLayer("sha256:" + "a" * 64, 1, (oci.File("../../etc/passwd", "sha256:" + "1" * 64, 1),))
+    with pytest.raises(errors.Permanent, match=r"`\.\.`"):
+        oci.files_of(oci.documents([evil], OUTPUT).image)
