@@ -33,7 +33,7 @@ def to_scale(obj: dict[str, Any]) -> dict[str, Any]:
         "spec": {"replicas": (obj.get("spec") or {}).get("replicas", 0)},
         "status": {
             "replicas": (obj.get("status") or {}).get("replicas", 0),
-            "selector": _selector_text(selector),
+            "selector": selector_text(selector),
         },
     }
 
@@ -48,7 +48,8 @@ def from_scale(old: dict[str, Any], scale: dict[str, Any]) -> dict[str, Any]:
     return obj
 
 
-def _selector_text(selector: dict[str, Any]) -> str:
+def selector_text(selector: dict[str, Any]) -> str:
+    """Return a metav1.LabelSelector in the notation of `-l`."""
     parts = [f"{key}={value}" for key, value in sorted((selector.get("matchLabels") or {}).items())]
     words = {"In": "in", "NotIn": "notin"}
     for rule in selector.get("matchExpressions") or ():

@@ -1,0 +1,58 @@
+"""The part of JSONPath that printer columns use: keys, indexes, `[*]` and `[?(@.key=="value")]`."""
+
+import re
+from collections.abc import Callable, Iterator
+from functools import cache
+from typing import Any
+
+_Step = Callable[[Any], Iterator[Any]]
+_TOKEN = re.compile(
+    r"""\.(?P<key>[A-Za-z_][\w-]*)
+    | \[(?P<all>\*)\]
+    | \[(?P<index>-?\d+)\]
+    | \['(?P<quoted>[^']+)'\]
+    | \[\?\(@\.(?P<field>[\w.-]+)\s*==\s*["'](?P<wanted>[^"']*)["']\)\]""",
+    re.VERBOSE,
+)
+
+
+def find(path: str, value: Any) -> list[Any]:
+    """Return what the path finds in the value.
+
+    Raises:
+        ValueError: the path uses more than this part of JSONPath.
+    """
+    found = [value]
+    for step in _steps(path):
+        found = [below for item in found for below in step(item)]
+    return found
+
+
+@cache
+def _steps(path: str) -> tuple[_Step, ...]:
+    steps = []
+    position = 0
+    while position < len(path):
+        token = _TOKEN.match(path, position)
+        if token is None:
+            raise ValueError(f"{path!r}: not understood from character {position}")
+        steps.append(_step(token))
+        position = token.end()
+    return tuple(steps)
+
+
+def _step(token: re.Match[str]) -> _Step:
+    key = token["key"] or token["quoted"]
+    if key is not None:
+        return lambda item: iter([item[key]] if isinstance(item, dict) and key in item else [])
+    if token["all"]:
+        return lambda item: iter(item.values() if isinstance(item, dict) else _list(item))
+    if token["index"] is not None:
+        index = int(token["index"])
+        return lambda item: iter(_list(item)[index : index + 1 or None])
+    field, wanted = "." + token["field"], token["wanted"]
+    return lambda item: iter([each for each in _list(item) if find(field, each) == [wanted]])
+
+
+def _list(item: Any) -> list[Any]:
+    return item if isinstance(item, list) else []
