@@ -41,7 +41,10 @@ class RouteSpec(Base):
         **Base.model_config,
         "json_schema_extra": rules(
             (
-                "self.segments.size() == 0 || self.segments.all(s, self.backends.exists(b, b.name == s.backend))",
+                (
+                    "!has(self.segments) || (has(self.backends) && "
+                    "self.segments.all(s, self.backends.exists(b, b.name == s.backend)))"
+                ),
                 "every segment's backend must be one of backends",
             )
         ),
