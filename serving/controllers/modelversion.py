@@ -12,6 +12,7 @@ from serving.images.store import ModelStore
 from serving.kube import Informer, Key, Kube, Reconciler, Recorder, Result
 from serving.planning import modelversion as planner
 from serving.resources import kinds
+from serving.resources.model import Phase
 from serving.settings import ControllerSettings, DataDir
 
 Object = dict[str, Any]
@@ -103,7 +104,7 @@ class ModelVersionController:
         )
 
     async def _report(
-        self, version: Object, phase: planner.Phase, reason: str, message: str, built: Object | None = None
+        self, version: Object, phase: Phase, reason: str, message: str, built: Object | None = None
     ) -> None:
         status = planner.status(version, phase, (reason, message), clock.rfc3339(clock.now()), built)
         if status == version.get("status"):

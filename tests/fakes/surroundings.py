@@ -1,0 +1,120 @@
+"""What surrounds the Inference controller, in memory: a node that makes replicas ready, a gateway that accepts.
+
+surroundings = Surroundings(api)
+surroundings.start()
+surroundings.broken.add("digits-v2")     # Pods of this ModelVersion never become ready
+"""
+
+import asyncio
+import datetime as dt
+from typing import Any
+
+from serving import clock
+from serving.controllers.prober import Prober
+from serving.planning.world import Probe
+from serving.resources import kinds, names
+from tests.fakes.api import FakeKube
+
+Object = dict[str, Any]
+NS = "default"
+
+
+class FakeProber(Prober):
+    """Answers at once; `sick` backends do not answer 200. `asked` remembers whom it asked."""
+
+    def __init__(self) -> None:
+        self.sick: set[str] = set()
+        self.asked: list[str] = []
+
+    async def verdict(self, namespace: str, probe: Probe) -> str:
+        await asyncio.sleep(0)
+        self.asked.append(probe.backend)
+        return "GET /v2/health/ready: 503" if any(probe.backend.startswith(s) for s in self.sick) else ""
+
+
+class Surroundings:
+    """Reacts to every change of the API until stopped; its own writes never fail."""
+
+    def __init__(self, api: FakeKube, *, gateway: str = "gw") -> None:
+        self.api = api
+        self.gateway = gateway
+        self.broken: set[str] = set()
+        self.is_accepting = True
+        self.history: list[Object] = []
+        """Specs of the Route, in the order in which the gateway saw them."""
+        self._task: asyncio.Task[None] | None = None
+
+    def start(self) -> None:
+        """React from now on."""
+        renew = clock.rfc3339_micro(clock.now() + dt.timedelta(hours=1))
+        self.api._create(
+            kinds.LEASE,
+            {
+                "metadata": {"name": f"slipway-gateway-{self.gateway}", "namespace": NS},
+                "spec": {"renewTime": renew, "leaseDurationSeconds": 15},
+            },
+        )
+        self._task = asyncio.create_task(self._react())
+
+    async def stop(self) -> None:
+        """React no more."""
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.gather(self._task, return_exceptions=True)
+
+    async def _react(self) -> None:
+        seen = -1
+        while True:
+            if len(self.api.log) != seen:
+                seen = len(self.api.log)
+                self._look()
+            await asyncio.sleep(0.001)
+
+    def _look(self) -> None:
+        for deployment in self.api.find(kinds.DEPLOYMENT):
+            meta = deployment["metadata"]
+            annotations = deployment["spec"]["template"]["metadata"]["annotations"]
+            ok = annotations[names.MODEL_VERSION_ANNOTATION] not in self.broken
+            count = deployment["spec"]["replicas"]
+            status = {"replicas": count, "readyReplicas": count if ok else 0}
+            self.api.change(kinds.DEPLOYMENT, NS, meta["name"], {"status": status})
+        for route in self.api.find(kinds.ROUTE) if self.is_accepting else []:
+            meta = route["metadata"]
+            if not self.history or self.history[-1] != route["spec"]:
+                self.history.append(route["spec"])
+            entry = {
+                "name": self.gateway,
+                "acceptedGeneration": meta["generation"],
+                "address": "127.0.0.1:8080",
+            }
+            self.api.change(kinds.ROUTE, NS, meta["name"], {"status": {"gateways": [entry]}})
+
+
+def ready_version(name: str, framework: str = "sklearn") -> Object:
+    """Return a ModelVersion that has been built."""
+    digest = "sha256:" + (name.encode().hex() * 8)[:64]
+    return {
+        "metadata": {"name": name, "namespace": NS},
+        "spec": {"modelName": "digits", "source": {"path": "/somewhere"}},
+        "status": {
+            "phase": "Ready",
+            "image": f"slipway.local/{NS}/digits@{digest}",
+            "digest": digest,
+            "framework": framework,
+        },
+    }
+
+
+def predictor(name: str, version: str, weight: int = 1, **more: Any) -> Object:
+    """Return one entry of `spec.predictors`."""
+    return {"name": name, "modelVersion": version, "trafficWeight": weight, **more}
+
+
+def inference(*predictors: Object, name: str = "digits", **spec: Any) -> Object:
+    """Return an Inference as a user writes it."""
+    return {
+        "apiVersion": kinds.INFERENCE.api_version,
+        "kind": "Inference",
+        "metadata": {"name": name, "namespace": NS},
+        "spec": {"framework": "sklearn", "predictors": list(predictors), **spec},
+    }

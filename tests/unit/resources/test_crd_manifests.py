@@ -1,0 +1,13 @@
+import runpy
+from pathlib import Path
+
+from serving.resources import catalog
+
+ROOT = Path(__file__).parents[3]
+
+
+def test_the_crds_in_manifests_are_what_the_types_say() -> None:
+    tool = runpy.run_path(str(ROOT / "tools" / "generate_crds.py"))
+    files = dict(tool["render"](definition) for definition in catalog.DEFINITIONS)
+    there = {path.name: path.read_text() for path in (ROOT / "manifests" / "crds").glob("*.yaml")}
+    assert there == files, "run: .venv/bin/python tools/generate_crds.py"
