@@ -34,7 +34,8 @@ def encode(position: Position) -> str:
     return base64.urlsafe_b64encode(payload).decode().rstrip("=")
 
 
-_INVALID = errors.ApiError(400, "BadRequest", "continue key is not valid")
+def _invalid() -> errors.ApiError:
+    return errors.ApiError(400, "BadRequest", "continue key is not valid")
 
 
 def decode(token: str) -> Position:
@@ -47,11 +48,11 @@ def decode(token: str) -> Position:
         padded = token.encode("ascii") + b"=" * (-len(token) % 4)
         fields = orjson.loads(base64.urlsafe_b64decode(padded))
     except (ValueError, UnicodeEncodeError, binascii.Error) as error:
-        raise _INVALID from error
+        raise _invalid() from error
     match fields:
         case [1, int(version), str(namespace), str(name)] if version >= 0:
             return Position(version, Key(namespace, name))
-    raise _INVALID
+    raise _invalid()
 
 
 def page(
