@@ -1,0 +1,89 @@
+"""What EndpointSlices say of Pods."""
+
+import copy
+
+from serving.embedded.workloads import endpoints
+
+SERVICE = {
+    "metadata": {"name": "web", "namespace": "default", "uid": "s"},
+    "spec": {"selector": {"app": "web"}, "ports": [{"name": "http", "port": 80, "targetPort": "serve"}]},
+}
+
+
+def pod(name: str, *, ready: bool = True, port: int = 8080, **status: object) -> dict:
+    return {
+        "metadata": {"name": name, "namespace": "default", "uid": name, "labels": {"app": "web"}},
+        "spec": {"nodeName": "local", "containers": [{"ports": [{"name": "serve", "containerPort": port}]}]},
+        "status": {
+            "phase": "Running", "podIP": f"127.77.0.{len(name)}",
+            "conditions": [{"type": "Ready", "status": "True" if ready else "False"}], **status,
+        },
+    }  # fmt: skip
+
+
+def test_ready_pod_is_listed_with_its_address_and_named_port() -> None:
+    (found,) = endpoints.slices(SERVICE, [pod("a")])
+    assert found["metadata"]["name"] == "web-local"
+    assert found["metadata"]["labels"]["kubernetes.io/service-name"] == "web"
+    assert found["metadata"]["ownerReferences"][0]["uid"] == "s"
+    assert found["ports"] == [{"name": "http", "port": 8080, "protocol": "TCP"}]
+    (endpoint,) = found["endpoints"]
+    assert endpoint["addresses"] == ["127.77.0.1"]
+    assert endpoint["conditions"] == {"ready": True, "serving": True, "terminating": False}
+    assert endpoint["targetRef"] == {"kind": "Pod", "name": "a", "namespace": "default", "uid": "a"}
+
+
+def test_terminating_pod_is_not_ready_though_it_serves() -> None:
+    leaving = pod("a")
+    leaving["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z"
+    (found,) = endpoints.slices(SERVICE, [leaving])
+    assert found["endpoints"][0]["conditions"] == {"ready": False, "serving": True, "terminating": True}
+
+
+def test_pod_without_address_or_finished_is_left_out() -> None:
+    (found,) = endpoints.slices(SERVICE, [pod("a", podIP=""), pod("b", phase="Succeeded")])
+    assert found["endpoints"] == []
+
+
+def test_unready_pod_is_ready_when_service_publishes_unready_addresses() -> None:
+    service = copy.deepcopy(SERVICE)
+    (found,) = endpoints.slices(service, [pod("a", ready=False)])
+    assert found["endpoints"][0]["conditions"]["ready"] is False
+    service["spec"]["publishNotReadyAddresses"] = True
+    (found,) = endpoints.slices(service, [pod("a", ready=False)])
+    assert found["endpoints"][0]["conditions"]["ready"] is True
+
+
+def test_pods_that_resolve_a_port_differently_come_in_slices_of_their_own() -> None:
+    found = endpoints.slices(SERVICE, [pod("a", port=8080), pod("b", port=9090)])
+    assert [(s["ports"][0]["port"], len(s["endpoints"])) for s in found] == [(8080, 1), (9090, 1)]
+    assert found[0]["metadata"]["name"] == "web-local"
+    assert found[0]["metadata"]["name"] != found[1]["metadata"]["name"]
+
+
+def test_numeric_target_port_is_the_service_port_where_absent() -> None:
+    service = copy.deepcopy(SERVICE)
+    service["spec"]["ports"] = [{"port": 80}, {"name": "m", "port": 90, "targetPort": 9100}]
+    (found,) = endpoints.slices(service, [pod("a")])
+    assert [(p["name"], p["port"]) for p in found["ports"]] == [("", 80), ("m", 9100)]
+
+
+def test_service_without_selector_or_of_another_host_has_no_slices() -> None:
+    for change in ({"selector": {}}, {"type": "ExternalName"}):
+        service = {**SERVICE, "spec": {**SERVICE["spec"], **change}}
+        assert endpoints.slices(service, [pod("a")]) == []
+
+
+def test_order_of_pods_does_not_matter() -> None:
+    one, two = pod("a"), pod("bb")
+    assert endpoints.slices(SERVICE, [one, two]) == endpoints.slices(SERVICE, [two, one])
+
+
+def test_nothing_relevant_changes_when_a_probe_only_restates() -> None:
+    before = pod("a")
+    after = copy.deepcopy(before)
+    after["metadata"]["resourceVersion"] = "2"
+    after["status"]["conditions"][0]["lastProbeTime"] = "2026-01-01T00:00:00Z"
+    assert endpoints.relevant(before) == endpoints.relevant(after)
+    after["status"]["conditions"][0]["status"] = "False"
+    assert endpoints.relevant(before) != endpoints.relevant(after)
