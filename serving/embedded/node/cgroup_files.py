@@ -7,6 +7,7 @@ import time
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from serving import clock
 from serving.embedded.workloads.pod_cgroups import (
     OPTIONAL_FILES,
     Layout,
@@ -80,14 +81,14 @@ class Cgroups:
 
     def remove(self, uid: str) -> None:
         """Remove a Pod's cgroups; they must be empty, or become so within a second."""
-        deadline = time.monotonic() + REMOVE_SECONDS
+        deadline = clock.monotonic() + REMOVE_SECONDS
         for root in self.where.roots:
             base = Path(root, TOP, uid)
             if not base.is_dir():
                 continue
             children = [child for child in base.iterdir() if child.is_dir()]
             for group in [*children, base]:
-                while not _removed(group) and time.monotonic() < deadline:
+                while not _removed(group) and clock.monotonic() < deadline:
                     time.sleep(0.01)
 
 

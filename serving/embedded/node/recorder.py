@@ -24,6 +24,8 @@ from typing import Any, NoReturn
 from serving.embedded.node import sandbox
 
 CHUNK = 65536
+STOPPING = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+"""Blocked here, where they mean nothing; one that comes for the container before its exec stays pending."""
 START_ERROR = 128
 """Exit code where the command could not be started, as containerd's StartError."""
 
@@ -97,12 +99,13 @@ def _container(spec: dict[str, Any], output: int, problem: int, go: int) -> NoRe
         os.read(go, 1)  # its identity is recorded first, so that it can never run unrecorded
         os.setsid()
         signal.set_wakeup_fd(-1)
-        for number in (signal.SIGCHLD, signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGPIPE):
+        for number in (signal.SIGCHLD, signal.SIGPIPE):
             signal.signal(number, signal.SIG_DFL)
         devnull = os.open(os.devnull, os.O_RDWR)
         for source, target in ((devnull, 0), (output, 1), (output, 2)):
             os.dup2(source, target)
         sandbox.enter(spec)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, STOPPING)
         os.execvpe(spec["argv"][0], spec["argv"], spec["env"])  # noqa: S606 what it is for
     except OSError as error:
         where = f" ({error.filename})" if error.filename else ""
@@ -227,16 +230,18 @@ def _record(spec: dict[str, Any]) -> None:
 def main() -> None:
     """Run one container to its end. Ends at once where another recorder, or a verdict, was first."""
     spec = json.loads(sys.stdin.buffer.read())
-    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
-        signal.signal(number, signal.SIG_IGN)
+    signal.pthread_sigmask(signal.SIG_BLOCK, STOPPING)
     lock = os.open(f"{spec['directory']}/lock", os.O_RDWR | os.O_CREAT, 0o600)
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
         return
-    with open(f"{spec['directory']}/launch.json") as file:  # noqa: PTH123 as above
-        if json.load(file)["nonce"] != spec["nonce"]:
-            return
+    try:
+        with open(f"{spec['directory']}/launch.json") as file:  # noqa: PTH123 as above
+            if json.load(file)["nonce"] != spec["nonce"]:
+                return
+    except FileNotFoundError:
+        return
     os.chdir("/")
     sandbox.become_subreaper()
     with contextlib.suppress(OSError), open("/proc/self/oom_score_adj", "w") as file:  # noqa: PTH123 as above

@@ -1,0 +1,57 @@
+"""Asks one probe once."""
+
+import asyncio
+import ssl
+from collections.abc import Mapping
+from typing import Any
+
+from serving.embedded.node import launch
+from serving.embedded.node.launch import Target
+from serving.embedded.workloads.pod_probes import port_of
+from serving.kube.client import Object
+
+
+async def ask(target: Target, action: Mapping[str, Any], timeout: float) -> str:
+    """Return why the probe failed; empty where it succeeded. A failure is an answer: nothing is raised."""
+    try:
+        if "exec" in action:
+            code = await launch.inside(target, list(action["exec"].get("command") or []), timeout)
+            return "" if code == 0 else f"command exited with {code}"
+        if "tcpSocket" in action:
+            port = port_of(target.container, action["tcpSocket"]["port"])
+            host = action["tcpSocket"].get("host") or target.address
+            _, writer = await asyncio.wait_for(asyncio.open_connection(host, port), timeout)
+            writer.close()
+            return ""
+        return await asyncio.wait_for(_http(target.container, target.address, action["httpGet"]), timeout)
+    except TimeoutError:
+        return f"no answer within {timeout:g} s"
+    except (OSError, ValueError, asyncio.IncompleteReadError) as error:
+        return str(error) or type(error).__name__
+
+
+async def _http(container: Object, address: str, action: dict[str, Any]) -> str:
+    host = action.get("host") or address
+    port = port_of(container, action["port"])
+    path = action.get("path") or "/"
+    context = None
+    if action.get("scheme", "HTTP").upper() == "HTTPS":
+        context = ssl.create_default_context()
+        context.check_hostname = False
+        context.verify_mode = ssl.CERT_NONE  # as kubelet: the probe asks for life, not for identity
+    headers = {
+        "Host": f"{host}:{port}",
+        "User-Agent": "slipway-probe",
+        "Accept": "*/*",
+        "Connection": "close",
+    }
+    headers |= {header["name"]: header["value"] for header in action.get("httpHeaders") or []}
+    reader, writer = await asyncio.open_connection(host, port, ssl=context)
+    try:
+        lines = [f"GET {path} HTTP/1.1", *(f"{name}: {value}" for name, value in headers.items()), "", ""]
+        writer.write("\r\n".join(lines).encode())
+        status = (await reader.readuntil(b"\n")).decode(errors="replace").split(" ", 2)
+        code = int(status[1]) if len(status) > 1 and status[1].isdigit() else 0
+        return "" if 200 <= code < 400 else f"HTTP status {code}"
+    finally:
+        writer.close()
