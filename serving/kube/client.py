@@ -198,6 +198,15 @@ class Kube:
             if not uid:
                 raise
 
+    async def request(
+        self, method: str, path: str, *, body: Any = None, query: Mapping[str, str] | None = None,
+        content_type: str = "application/json", accept: str = "application/json",
+    ) -> Object:  # fmt: skip
+        """Send any request; for the command line, which wants Tables, dry runs and strict field validation."""
+        return await self._json(
+            method, path, body=body, query=query, content_type=content_type, accept=accept
+        )
+
     async def raw(self, path: str, query: Mapping[str, str] | None = None) -> bytes:
         """GET any path; for logs, discovery and the like."""
         async with self._request("GET", path, query=query) as response:
@@ -214,9 +223,11 @@ class Kube:
 
     async def _json(
         self, method: str, path: str, *, body: Any = None, query: Mapping[str, str] | None = None,
-        content_type: str = "application/json",
+        content_type: str = "application/json", accept: str = "application/json",
     ) -> Object:  # fmt: skip
-        async with self._request(method, path, body=body, query=query, content_type=content_type) as response:
+        async with self._request(
+            method, path, body=body, query=query, content_type=content_type, accept=accept
+        ) as response:
             await _raise_for_status(response)
             result: Object = orjson.loads(await response.read())
             return result
@@ -224,12 +235,13 @@ class Kube:
     @asynccontextmanager
     async def _request(
         self, method: str, path: str, *, body: Any = None, query: Mapping[str, str] | None = None,
-        content_type: str = "application/json", timeout: aiohttp.ClientTimeout | None = None,
+        content_type: str = "application/json", accept: str = "application/json",
+        timeout: aiohttp.ClientTimeout | None = None,
     ) -> AsyncIterator[aiohttp.ClientResponse]:  # fmt: skip
         """Map what goes wrong on the way to `errors.Unavailable`; what goes wrong in the caller's body passes."""
         if self._session is None:
             self._session = self._rest._create_pool_manager()  # noqa: SLF001 the documented seam for a session
-        headers = {"Content-Type": content_type, "Accept": "application/json"}
+        headers = {"Content-Type": content_type, "Accept": accept}
         for auth in (await self._configuration.auth_settings()).values():
             headers[auth["key"]] = auth["value"]
         try:

@@ -1,0 +1,83 @@
+"""The way back from what serves to what was trained: Pod → predictor → ModelVersion → digest → Job → files."""
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from serving import errors
+from serving.resources import kinds, names
+
+if TYPE_CHECKING:
+    from serving.kube import Kube
+
+
+class Step(NamedTuple):
+    """One step back: what it is, its name, and what proves that it is that one."""
+
+    what: str
+    name: str
+    proof: str
+
+
+async def of_pod(kube: "Kube", pod: Mapping[str, Any]) -> list[Step]:
+    """Walk back from a replica."""
+    meta = pod["metadata"]
+    labels = meta.get("labels") or {}
+    steps = [Step("Pod", meta["name"], f"uid {meta['uid']}")]
+    if names.INFERENCE_LABEL not in labels:
+        return steps
+    steps.append(
+        Step("Inference", labels[names.INFERENCE_LABEL], f"predictor {labels.get(names.PREDICTOR_LABEL, '')}")
+    )
+    version = (meta.get("annotations") or {}).get(names.MODEL_VERSION_ANNOTATION) or _env(
+        pod, names.MODEL_VERSION_ENV
+    )
+    mounted = _mounted(pod)
+    if mounted:
+        steps.append(Step("Image mounted", mounted.split("@")[0], mounted.partition("@")[2]))
+    return steps + await of_version(kube, meta["namespace"], version) if version else steps
+
+
+async def of_version(kube: "Kube", namespace: str, name: str) -> list[Step]:
+    """Walk back from a ModelVersion."""
+    try:
+        version = await kube.get(kinds.MODEL_VERSION, namespace, name)
+    except errors.NotFound:
+        return [Step("ModelVersion", name, "not found")]
+    status = version.get("status") or {}
+    steps = [Step("ModelVersion", name, status.get("digest") or f"phase {status.get('phase', 'Pending')}")]
+    source = status.get("lineage") or {}
+    if source.get("uid"):
+        steps.append(await _job(kube, namespace, source))
+    elif source.get("path"):
+        steps.append(Step("Path", source["path"], f"revision {source.get('sourceRevision') or 'unknown'}"))
+    steps += [
+        Step("File", file["path"], f"{file['digest']} ({file['size']} bytes)")
+        for file in status.get("files") or []
+    ]
+    return steps
+
+
+async def _job(kube: "Kube", namespace: str, source: Mapping[str, Any]) -> Step:
+    proof = f"uid {source['uid']}"
+    try:
+        job = await kube.get(kinds.JOB, namespace, source["name"])
+    except errors.NotFound:
+        return Step("Job", source["name"], f"{proof} (deleted since)")
+    if job["metadata"]["uid"] != source["uid"]:
+        return Step("Job", source["name"], f"{proof} (another Job has that name now)")
+    return Step("Job", source["name"], proof)
+
+
+def _env(pod: Mapping[str, Any], name: str) -> str:
+    for container in pod["spec"].get("containers") or []:
+        for entry in container.get("env") or []:
+            if entry.get("name") == name:
+                return str(entry.get("value", ""))
+    return ""
+
+
+def _mounted(pod: Mapping[str, Any]) -> str:
+    for volume in pod["spec"].get("volumes") or []:
+        if "image" in volume:
+            return str(volume["image"].get("reference", ""))
+    return ""

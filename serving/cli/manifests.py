@@ -1,0 +1,99 @@
+"""Reads manifests: files, directories or standard input, every document with the place it came from."""
+
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from serving import errors
+from serving.cli.target import Target
+from serving.resources import kinds
+from serving.resources.kinds import Kind
+
+SUFFIXES = (".yaml", ".yml", ".json")
+
+
+@dataclass(frozen=True)
+class Document:
+    """One object of a manifest."""
+
+    source: str
+    """`FILE`, or `FILE document N`, for messages."""
+    kind: Kind
+    namespace: str | None
+    name: str
+    body: dict[str, Any]
+
+
+def read(names: list[str], target: Target) -> list[Document]:
+    """Return all documents in order; `-` is standard input, directories are not entered recursively.
+
+    Raises:
+        errors.UserError: a file that is not there, is not YAML, or holds something that is no object of ours.
+    """
+    found = [
+        doc for name in names for file, content in _texts(name) for doc in _documents(file, content, target)
+    ]
+    if not found:
+        raise errors.UserError(f"there are no objects in {', '.join(names)}")
+    return found
+
+
+def _texts(name: str) -> Iterator[tuple[str, str]]:
+    if name == "-":
+        yield "standard input", sys.stdin.read()
+        return
+    path = Path(name)
+    files = sorted(f for f in path.iterdir() if f.suffix in SUFFIXES) if path.is_dir() else [path]
+    if not files:
+        raise errors.UserError(f"there are no {', '.join(SUFFIXES)} files in {path}")
+    for file in files:
+        try:
+            yield str(file), file.read_text()
+        except (OSError, UnicodeDecodeError) as error:
+            raise errors.UserError(
+                f"cannot read {file}: {getattr(error, 'strerror', None) or error}"
+            ) from error
+
+
+def _documents(file: str, content: str, target: Target) -> Iterator[Document]:
+    try:
+        bodies = [body for body in yaml.safe_load_all(content) if body is not None]
+    except yaml.YAMLError as error:
+        mark = getattr(error, "problem_mark", None)
+        where = f"{file}:{mark.line + 1}:{mark.column + 1}" if mark else file
+        raise errors.UserError(f"{where}: not YAML: {getattr(error, 'problem', None) or error}") from error
+    for number, body in enumerate(bodies, 1):
+        source = f"{file} document {number}" if len(bodies) > 1 else file
+        items = body.get("items") if isinstance(body, dict) and body.get("kind") == "List" else [body]
+        for item in items or []:
+            yield _document(source, item, target)
+
+
+def _document(source: str, body: Any, target: Target) -> Document:
+    if not isinstance(body, dict):
+        raise errors.UserError(f"{source}: an object is needed, not {type(body).__name__}")
+    api_version, word = body.get("apiVersion"), body.get("kind")
+    if not api_version or not word:
+        raise errors.UserError(f"{source}: {'kind' if api_version else 'apiVersion'} is missing")
+    kind = kinds.of(str(api_version), str(word))
+    if kind is None:
+        raise errors.UserError(
+            f"{source}: {word} of {api_version} is not a kind that slipway handles; try kubectl"
+        )
+    meta = body.get("metadata")
+    if not isinstance(meta, dict) or not isinstance(meta.get("name"), str):
+        raise errors.UserError(f"{source}: {word}: metadata.name is missing")
+    namespace = meta.get("namespace") or target.namespace
+    if target.explicit and namespace != target.namespace:
+        raise errors.UserError(
+            f"{source}: {word} {meta['name']} is for namespace {namespace}, but -n says {target.namespace}"
+        )
+    if not kind.namespaced:
+        return Document(source, kind, None, meta["name"], body)
+    return Document(
+        source, kind, namespace, meta["name"], {**body, "metadata": {**meta, "namespace": namespace}}
+    )

@@ -1,0 +1,53 @@
+"""Tables in arena's manner: left aligned, two spaces between, upper-case headers, nothing else. Pure."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+UNKNOWN = "N/A"
+
+
+def text(headers: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
+    """Return the table; empty cells read N/A."""
+    cells = [[header.upper() for header in headers]]
+    cells += [[UNKNOWN if value in (None, "") else str(value) for value in row] for row in rows]
+    widths = [max(len(row[column]) for row in cells) for column in range(len(headers))]
+    lines = ("  ".join(c.ljust(w) for c, w in zip(row, widths, strict=True)).rstrip() for row in cells)
+    return "\n".join(lines)
+
+
+def served(table: Mapping[str, Any], *, wide: bool, namespaced: bool) -> tuple[list[str], list[list[object]]]:
+    """Return headers and rows of a meta.k8s.io Table; columns of a priority above 0 only where `wide`."""
+    columns = table.get("columnDefinitions") or []
+    shown = [index for index, column in enumerate(columns) if wide or not column.get("priority")]
+    headers = [str(columns[index]["name"]) for index in shown]
+    rows: list[list[object]] = [[row["cells"][index] for index in shown] for row in table.get("rows") or []]
+    if namespaced:
+        headers.insert(0, "Namespace")
+        for row, source in zip(rows, table.get("rows") or [], strict=True):
+            row.insert(0, ((source.get("object") or {}).get("metadata") or {}).get("namespace"))
+    return headers, rows
+
+
+def overview(
+    inferences: Iterable[Mapping[str, Any]], *, namespaced: bool
+) -> tuple[list[str], list[list[object]]]:
+    """Return one row per arm of every Inference: what serves, with which share, and what is wrong."""
+    headers = ["Name", "Ready", "Arm", "Version", "Weight", "Traffic", "Replicas", "Reason", "URL"]
+    rows: list[list[object]] = []
+    for item in inferences:
+        status = item.get("status") or {}
+        ready: Mapping[str, Any] = next(
+            (c for c in status.get("conditions") or [] if c.get("type") == "Ready"), {}
+        )
+        seen = {p["name"]: p for p in status.get("predictors") or []}
+        for spec in item["spec"]["predictors"]:
+            arm = seen.get(spec["name"], {})
+            percent = arm.get("trafficPercent")
+            row: list[object] = [
+                item["metadata"]["name"], ready.get("status"), spec["name"], spec["modelVersion"],
+                spec.get("trafficWeight", 1), None if percent is None else f"{percent:g}%",
+                f"{arm.get('readyReplicas', 0)}/{arm.get('replicas', 0)}",
+                arm.get("reason") or ready.get("reason"), status.get("url"),
+            ]  # fmt: skip
+            rows.append([item["metadata"].get("namespace"), *row] if namespaced else row)
+    return (["Namespace", *headers] if namespaced else headers), rows

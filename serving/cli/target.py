@@ -1,0 +1,77 @@
+"""Which API, namespace and kind a command means: the options that every command shares."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from serving import errors
+from serving.cli.session import default_namespace, find_kubeconfig
+from serving.resources import kinds
+from serving.resources.kinds import Kind
+
+KubeconfigOption = Annotated[
+    Path | None, typer.Option("--kubeconfig", help="The API to talk to.  [default: that of the running `up`, else the current one]")
+]  # fmt: skip
+DataDirOption = Annotated[Path | None, typer.Option("--data-dir", help="Talk to the `up` of this directory.")]
+NamespaceOption = Annotated[
+    str | None, typer.Option("-n", "--namespace", help="[default: the kubeconfig's, else default]")
+]
+AllNamespacesOption = Annotated[bool, typer.Option("-A", "--all-namespaces", help="All namespaces.")]
+
+
+@dataclass(frozen=True)
+class Target:
+    """An API server and the namespace that is meant where none is said."""
+
+    kubeconfig: Path
+    namespace: str
+    explicit: bool
+    """The namespace was asked for with -n."""
+
+
+def target(kubeconfig: Path | None, data_dir: Path | None, namespace: str | None = None) -> Target:
+    """Resolve the shared options.
+
+    Raises:
+        errors.UserError: there is no API to talk to.
+    """
+    path = find_kubeconfig(kubeconfig, data_dir)
+    return Target(path, namespace or default_namespace(path), namespace is not None)
+
+
+def kind_of(word: str) -> Kind:
+    """Return the kind that a plural, singular or short name means.
+
+    Raises:
+        errors.UserError: there is none; the message lists those there are.
+    """
+    found = kinds.find(word)
+    if found is None:
+        known = ", ".join(f"{k.plural} ({', '.join(k.short)})" if k.short else k.plural for k in kinds.ALL)
+        raise errors.UserError(f"there is no kind {word!r}; there are {known}")
+    return found
+
+
+def named(words: list[str]) -> list[tuple[Kind, str | None]]:
+    """Parse `KIND`, `KIND NAME...`, `KIND/NAME...` or `KIND,KIND`; a name of None means all.
+
+    Raises:
+        errors.UserError: an unknown kind, or forms that do not go together.
+    """
+    if any("/" in word for word in words):
+        if not all("/" in word for word in words):
+            raise errors.UserError("give either KIND NAME... or KIND/NAME..., not both")
+        return [(kind_of(word.split("/", 1)[0]), word.split("/", 1)[1]) for word in words]
+    found = [k for k in kinds.ALL if words[0] in k.categories] or [kind_of(w) for w in words[0].split(",")]
+    if len(words) == 1:
+        return [(kind, None) for kind in found]
+    if len(found) > 1:
+        raise errors.UserError("names can only be given with one kind")
+    return [(found[0], name) for name in words[1:]]
+
+
+def full_name(kind: Kind, name: str) -> str:
+    """Return `inference.slipway.dev/digits`, as kubectl prints it."""
+    return f"{kind.singular}.{kind.group}/{name}" if kind.group else f"{kind.singular}/{name}"
