@@ -1,0 +1,213 @@
+"""Deployments, Jobs and EndpointSlices on the real embedded API, seen with kubectl; Pods are played, not run."""
+
+import asyncio
+import contextlib
+import json
+import shutil
+import subprocess
+import time
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from serving import clock
+from serving.embedded.node.workloads import run_workloads
+from serving.kube import Kube, connect
+from serving.resources import kinds
+from serving.settings import DataDir, Settings
+
+pytestmark = [
+    pytest.mark.kubectl,
+    pytest.mark.skipif(shutil.which("kubectl") is None, reason="kubectl is not installed"),
+]
+DEPLOYMENT = """
+apiVersion: apps/v1
+kind: Deployment
+metadata: {name: web}
+spec:
+  replicas: 2
+  selector: {matchLabels: {app: web}}
+  template:
+    metadata: {labels: {app: web}}
+    spec: {containers: [{name: c, image: slipway.dev/runtimes/sklearn, ports: [{name: serve, containerPort: 8080}]}]}
+---
+apiVersion: v1
+kind: Service
+metadata: {name: web}
+spec: {selector: {app: web}, ports: [{name: http, port: 80, targetPort: serve}]}
+"""
+JOB = """
+apiVersion: batch/v1
+kind: Job
+metadata: {name: train}
+spec:
+  template:
+    spec: {restartPolicy: Never, containers: [{name: c, image: i, command: [sh, -c, "true"]}]}
+"""
+
+
+class Kubectl:
+    """kubectl in one namespace."""
+
+    def __init__(self, kubeconfig: Path, namespace: str) -> None:
+        self._base = ["kubectl", f"--kubeconfig={kubeconfig}", f"--namespace={namespace}"]
+
+    async def __call__(self, *arguments: str, stdin: str = "") -> str:
+        done = await asyncio.to_thread(
+            subprocess.run,
+            [*self._base, *arguments],
+            input=stdin,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert done.returncode == 0, done.stderr + done.stdout
+        return done.stdout
+
+
+class Player:
+    """Plays the node: gives Pods addresses, makes them ready, finishes Jobs' Pods, ends what is to end."""
+
+    def __init__(self, kube: Kube, namespace: str) -> None:
+        self._kube = kube
+        self._namespace = namespace
+        self.broken = ""
+        self._count = 1
+
+    async def run(self) -> None:
+        while True:
+            for pod in (await self._kube.list(kinds.POD, self._namespace)).items:
+                await self._play(pod)
+            await asyncio.sleep(0.05)
+
+    async def _play(self, pod: dict) -> None:
+        meta = pod["metadata"]
+        if "deletionTimestamp" in meta:
+            body = {"gracePeriodSeconds": 0}
+            path = kinds.POD.path(self._namespace, meta["name"])
+            await self._kube._json("DELETE", path, body={"apiVersion": "v1", "kind": "DeleteOptions", **body})
+            return
+        if (pod.get("status") or {}).get("phase") not in (None, "Pending"):
+            return
+        stamp = clock.rfc3339(clock.now())
+        image = pod["spec"]["containers"][0]["image"]
+        if meta["ownerReferences"][0]["kind"] == "Job":
+            status = {"phase": "Succeeded"}
+        elif image == self.broken:
+            return
+        else:
+            self._count += 1
+            ready = {"type": "Ready", "status": "True", "lastTransitionTime": stamp}
+            status = {"phase": "Running", "podIP": f"127.77.9.{self._count}", "conditions": [ready]}
+        await self._kube.patch(
+            kinds.POD, self._namespace, meta["name"], {"status": status}, subresource="status"
+        )
+
+
+@contextlib.asynccontextmanager
+async def playing(api_server: DataDir, namespace: str) -> AsyncIterator[tuple[Kube, Kubectl, Player]]:
+    async with await connect(api_server.kubeconfig, component="node") as kube:
+        await kube.create(kinds.NAMESPACE, {"metadata": {"name": namespace}})
+        player = Player(kube, namespace)
+        tasks = [asyncio.create_task(run_workloads(kube, Settings())), asyncio.create_task(player.run())]
+        try:
+            yield kube, Kubectl(api_server.kubeconfig, namespace), player
+        finally:
+            for task in tasks:
+                task.cancel()
+            ended = await asyncio.gather(*tasks, return_exceptions=True)
+            assert all(isinstance(e, asyncio.CancelledError) for e in ended), ended
+
+
+async def until(check, seconds: float = 10.0) -> None:
+    deadline = time.monotonic() + seconds
+    while not await check():
+        assert time.monotonic() < deadline, "not in time"
+        await asyncio.sleep(0.02)
+
+
+async def test_rollout_waits_scales_restarts_and_stays_up_when_a_revision_is_bad(api_server: DataDir) -> None:
+    async with playing(api_server, "rollouts") as (kube, kubectl, player):
+        await kubectl("apply", "-f", "-", stdin=DEPLOYMENT)
+        out = await kubectl("rollout", "status", "deployment/web", "--timeout=20s")
+        assert "successfully rolled out" in out
+        await kubectl("wait", "--for=condition=Available", "deployment/web", "--timeout=10s")
+        await kubectl("scale", "deployment/web", "--replicas=3")
+        await kubectl("rollout", "status", "deployment/web", "--timeout=20s")
+        before = {p["metadata"]["name"] for p in (await kube.list(kinds.POD, "rollouts")).items}
+        assert len(before) == 3
+        await kubectl("rollout", "restart", "deployment/web")
+        await kubectl("rollout", "status", "deployment/web", "--timeout=20s")
+        found = await kube.get(kinds.DEPLOYMENT, "rollouts", "web")
+        assert found["metadata"]["annotations"]["deployment.kubernetes.io/revision"] == "2"
+
+        player.broken = "slipway.dev/runtimes/broken"
+        await kubectl("set", "image", "deployment/web", f"c={player.broken}")
+
+        async def stuck() -> bool:
+            status = (await kube.get(kinds.DEPLOYMENT, "rollouts", "web"))["status"]
+            return status.get("updatedReplicas") == 1 and status["observedGeneration"] > 3
+
+        await until(stuck)
+        await asyncio.sleep(0.3)  # a wrong controller would go on now
+        status = (await kube.get(kinds.DEPLOYMENT, "rollouts", "web"))["status"]
+        assert (status["availableReplicas"], status["replicas"]) == (3, 4)
+        await kubectl("set", "image", "deployment/web", "c=slipway.dev/runtimes/sklearn")
+        await kubectl("rollout", "status", "deployment/web", "--timeout=20s")
+
+        await kubectl("delete", "deployment/web", "--timeout=20s")
+
+        async def gone() -> bool:
+            return not (await kube.list(kinds.POD, "rollouts")).items
+
+        await until(gone)
+
+
+async def test_slice_follows_a_pod_at_once_and_is_written_on_change_only(api_server: DataDir) -> None:
+    async with playing(api_server, "slices") as (kube, kubectl, _):
+        await kubectl("apply", "-f", "-", stdin=DEPLOYMENT)
+        await kubectl("rollout", "status", "deployment/web", "--timeout=20s")
+
+        async def ready() -> int:
+            found = await kube.get(kinds.ENDPOINT_SLICE, "slices", "web-local")
+            return sum(e["conditions"]["ready"] for e in found["endpoints"])
+
+        async def both() -> bool:
+            return await ready() == 2
+
+        await until(both)
+        pod = (await kube.list(kinds.POD, "slices")).items[0]
+        status = {"conditions": [{"type": "Ready", "status": "False"}]}
+        start = time.monotonic()
+        await kube.patch(
+            kinds.POD, "slices", pod["metadata"]["name"], {"status": status}, subresource="status"
+        )
+
+        async def one() -> bool:
+            return await ready() == 1
+
+        await until(one)
+        assert time.monotonic() - start < 1.0
+        version = (await kube.get(kinds.ENDPOINT_SLICE, "slices", "web-local"))["metadata"]["resourceVersion"]
+        await kubectl("annotate", "pod", pod["metadata"]["name"], "note=nothing")
+        await kubectl("scale", "deployment/web", "--replicas=2")
+        again = await kube.get(kinds.ENDPOINT_SLICE, "slices", "web-local")
+        assert again["metadata"]["resourceVersion"] == version
+
+
+async def test_job_is_waited_for_and_keeps_its_pod(api_server: DataDir) -> None:
+    async with playing(api_server, "jobs") as (kube, kubectl, _):
+        await kubectl("apply", "-f", "-", stdin=JOB)
+        await kubectl("wait", "--for=condition=complete", "job/train", "--timeout=20s")
+        row = json.loads(await kubectl("get", "job", "train", "-o", "json"))
+        assert row["status"]["succeeded"] == 1
+        pods = (await kube.list(kinds.POD, "jobs", labels="job-name=train")).items
+        assert [p["status"]["phase"] for p in pods] == ["Succeeded"]
+        assert row["spec"]["selector"]["matchLabels"].items() <= pods[0]["metadata"]["labels"].items()
+        await kubectl("delete", "job/train", "--timeout=20s")
+
+        async def gone() -> bool:
+            return not (await kube.list(kinds.POD, "jobs")).items
+
+        await until(gone)
