@@ -135,8 +135,8 @@ def test_tritonclient_finds_a_live_ready_described_model(client: triton.Inferenc
 @pytest.mark.parametrize("compression", [None, "gzip", "deflate"])
 @pytest.mark.parametrize("binary_out", [True, False])
 @pytest.mark.parametrize("binary_in", [True, False])
-def test_predictions_are_the_models_in_every_encoding(  # noqa: FBT001 given by pytest
-    client: triton.InferenceServerClient, binary_in: bool, binary_out: bool, compression: str | None
+def test_predictions_are_the_models_in_every_encoding(
+    client: triton.InferenceServerClient, *, binary_in: bool, binary_out: bool, compression: str | None
 ) -> None:
     images, labels = train_digits.held_out()
     outputs = [
