@@ -1,0 +1,206 @@
+"""The real kubectl, unmodified, against the embedded API server."""
+
+import json
+import os
+import shutil
+import subprocess
+import time
+import uuid
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.api_process import ApiProcess
+
+KUBECTL = os.environ.get("KUBECTL") or shutil.which("kubectl")
+pytestmark = [
+    pytest.mark.kubectl,
+    pytest.mark.skipif(KUBECTL is None, reason="kubectl is not installed: set KUBECTL or put it on PATH"),
+]
+Kubectl = Callable[..., str]
+
+INFERENCE = """
+apiVersion: slipway.dev/v1alpha1
+kind: Inference
+metadata:
+  name: digits
+  labels: {team: vision}
+spec:
+  framework: sklearn
+  predictors:
+  - {name: stable, modelVersion: v1, trafficWeight: 90}
+  - {name: candidate, modelVersion: v2, trafficWeight: 10}
+"""
+DEPLOYMENT = """
+apiVersion: apps/v1
+kind: Deployment
+metadata: {name: web}
+spec:
+  replicas: 1
+  selector: {matchLabels: {app: web}}
+  template:
+    metadata: {labels: {app: web}}
+    spec:
+      containers:
+      - {name: web, image: slipway.dev/runtimes/sklearn, ports: [{containerPort: 8080}]}
+"""
+
+
+class Space:
+    """kubectl in a namespace of its own."""
+
+    def __init__(self, kubeconfig: Path, home: Path, namespace: str) -> None:
+        self.namespace = namespace
+        assert KUBECTL is not None
+        self._command = [KUBECTL, f"--kubeconfig={kubeconfig}", f"--namespace={namespace}"]
+        self._environment = {"HOME": str(home), "PATH": os.environ["PATH"]}
+
+    def start(self, *args: str) -> "subprocess.Popen[str]":
+        return subprocess.Popen(
+            [*self._command, *args], env=self._environment, text=True, stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+        )  # fmt: skip
+
+    def fails(self, *args: str, stdin: str = "") -> str:
+        process = self.start(*args)
+        output, _ = process.communicate(stdin, timeout=20)
+        assert process.returncode != 0, output
+        return output
+
+    def __call__(self, *args: str, stdin: str = "") -> str:
+        process = self.start(*args)
+        output, _ = process.communicate(stdin, timeout=20)
+        assert process.returncode == 0, output
+        return output
+
+
+@pytest.fixture
+def kubectl(api_process: ApiProcess, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Space]:
+    home = tmp_path_factory.getbasetemp() / "home"
+    home.mkdir(exist_ok=True)
+    space = Space(api_process.data_dir.kubeconfig, home, f"k-{uuid.uuid4().hex[:8]}")
+    space(
+        "apply",
+        "-f",
+        "-",
+        stdin=f"apiVersion: v1\nkind: Namespace\nmetadata: {{name: {space.namespace}}}\n",
+    )
+    yield space
+    space("delete", "namespace", space.namespace, "--wait=false")
+
+
+def test_a_second_apply_of_the_same_changes_nothing(kubectl: Space) -> None:
+    for manifest, name in ((INFERENCE, "inference.slipway.dev/digits"), (DEPLOYMENT, "deployment.apps/web")):
+        dry = kubectl("apply", "--dry-run=server", "-f", "-", stdin=manifest)
+        assert dry == f"{name} created (server dry run)\n"
+        assert kubectl("apply", "-f", "-", stdin=manifest) == f"{name} created\n"
+        version = kubectl("get", name, "-o", "jsonpath={.metadata.resourceVersion}")
+        told = kubectl("apply", "-f", "-", stdin=manifest)
+        # For our kinds kubectl sends a merge patch, whose lists lack the defaults, and says so by "configured".
+        assert told == f"{name} {'unchanged' if manifest == DEPLOYMENT else 'configured'}\n"
+        assert kubectl("get", name, "-o", "jsonpath={.metadata.resourceVersion}") == version
+    changed = INFERENCE.replace("90", "80").replace("10}", "20}")
+    assert kubectl("apply", "-f", "-", stdin=changed) == "inference.slipway.dev/digits configured\n"
+    weights = "jsonpath={.spec.predictors[*].trafficWeight}"
+    assert kubectl("get", "inf", "digits", "-o", weights) == "80 20"
+
+
+def test_server_side_apply_works_and_reports_conflicts(kubectl: Space) -> None:
+    for _ in range(2):
+        told = kubectl("apply", "--server-side", "-f", "-", stdin=INFERENCE)
+        assert told == "inference.slipway.dev/digits serverside-applied\n"
+    other = ("apply", "--server-side", "--field-manager=other", "-f", "-")
+    changed = INFERENCE.replace("90", "80")
+    assert "conflict" in kubectl.fails(*other, stdin=changed)
+    assert "serverside-applied" in kubectl(*other, "--force-conflicts", stdin=changed)
+
+
+def test_a_bad_field_is_named_with_the_rule_and_the_value(kubectl: Space) -> None:
+    told = kubectl.fails("apply", "-f", "-", stdin=INFERENCE.replace("90", "-4"))
+    assert "trafficWeight" in told
+    assert "-4" in told
+    told = kubectl.fails("apply", "-f", "-", stdin=INFERENCE.replace("framework", "frmework"))
+    assert "frmework" in told
+    assert "NotFound" in kubectl.fails("get", "inf", "digits")
+
+
+def test_get_prints_tables_yaml_selections_and_chunks(kubectl: Space) -> None:
+    for index in range(5):
+        kubectl("apply", "-f", "-", stdin=INFERENCE.replace("digits", f"digits-{index}"))
+    table = kubectl("get", "inferences").splitlines()
+    assert table[0].split() == ["NAME", "READY", "REASON", "TRAFFIC", "URL", "AGE"]
+    assert len(table) == 6
+    assert kubectl("get", "inf", "--chunk-size=2", "-o", "name").count("\n") == 5
+    assert kubectl("get", "inf", "-l", "team=vision", "-o", "name").count("\n") == 5
+    assert "No resources found" in kubectl("get", "inf", "-l", "team!=vision")
+    assert "kind: Inference" in kubectl("get", "inf", "digits-1", "-o", "yaml")
+    assert kubectl.namespace in kubectl("get", "inf", "--all-namespaces")
+
+
+def test_watch_prints_a_row_for_every_change(kubectl: Space) -> None:
+    kubectl("apply", "-f", "-", stdin=INFERENCE)
+    watching = kubectl.start("get", "inf", "-w", "--no-headers", "-o", "custom-columns=N:.metadata.name")
+    table = kubectl.start("get", "inf", "-w", "--no-headers")
+    try:
+        assert watching.stdout is not None
+        assert table.stdout is not None
+        assert watching.stdout.readline() == "digits\n"
+        assert table.stdout.readline().startswith("digits ")
+        kubectl("label", "inf", "digits", "a=b")
+        assert watching.stdout.readline() == "digits\n"
+        assert table.stdout.readline().startswith("digits ")
+    finally:
+        for process in (watching, table):
+            process.kill()
+            process.communicate()
+
+
+def test_describe_explain_patch_and_delete(kubectl: Space) -> None:
+    kubectl("apply", "-f", "-", stdin=INFERENCE + "---" + DEPLOYMENT)
+    assert "Traffic Weight" in kubectl("describe", "inf", "digits")
+    assert "RollingUpdate" in kubectl("describe", "deployment", "web")
+    assert "trafficWeight" in kubectl("explain", "inference.spec.predictors")
+    patch = '{"metadata": {"annotations": {"a": "b"}}}'
+    assert "patched" in kubectl("patch", "inf", "digits", "--type=merge", "-p", patch)
+    assert "patched" in kubectl("patch", "deployment", "web", "-p", '{"spec": {"paused": true}}')
+    json_patch = '[{"op": "remove", "path": "/metadata/annotations/a"}]'
+    assert "patched" in kubectl("patch", "inf", "digits", "--type=json", "-p", json_patch)
+    assert "deleted" in kubectl("delete", "inf", "digits")
+    assert "NotFound" in kubectl.fails("get", "inf", "digits")
+
+
+def test_scale_writes_replicas_alone(kubectl: Space) -> None:
+    kubectl("apply", "-f", "-", stdin=DEPLOYMENT)
+    assert "scaled" in kubectl("scale", "deployment/web", "--replicas=3")
+    assert kubectl("get", "deployment", "web", "-o", "jsonpath={.spec.replicas}") == "3"
+
+
+def test_wait_sees_a_condition_and_a_deletion(kubectl: Space) -> None:
+    kubectl("apply", "-f", "-", stdin=INFERENCE)
+    waiting = kubectl.start("wait", "--for=condition=Ready", "inf/digits", "--timeout=15s")
+    condition = {
+        "type": "Ready", "status": "True", "reason": "Ready", "message": "", "observedGeneration": 1,
+        "lastTransitionTime": "2026-01-01T00:00:00Z",
+    }  # fmt: skip
+    patch = json.dumps({"status": {"conditions": [condition]}})
+    kubectl("patch", "inf", "digits", "--subresource=status", "--type=merge", "-p", patch)
+    assert waiting.communicate(timeout=20)[0] == "inference.slipway.dev/digits condition met\n"
+    waiting = kubectl.start("wait", "--for=delete", "inf/digits", "--timeout=15s")
+    time.sleep(0.2)
+    kubectl("delete", "inf", "digits")
+    waiting.communicate(timeout=20)
+    assert waiting.returncode == 0
+
+
+def test_cascade_orphan_leaves_what_the_object_owned(kubectl: Space) -> None:
+    kubectl("apply", "-f", "-", stdin=INFERENCE)
+    uid = kubectl("get", "inf", "digits", "-o", "jsonpath={.metadata.uid}")
+    child = {
+        "apiVersion": "v1", "kind": "ConfigMap",
+        "metadata": {"name": "child", "ownerReferences": [
+            {"apiVersion": "slipway.dev/v1alpha1", "kind": "Inference", "name": "digits", "uid": uid}]},
+    }  # fmt: skip
+    kubectl("apply", "-f", "-", stdin=json.dumps(child))
+    kubectl("delete", "inf", "digits", "--cascade=orphan")
+    assert kubectl("get", "cm", "child", "-o", "jsonpath={.metadata.ownerReferences}") == ""
