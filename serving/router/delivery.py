@@ -93,6 +93,8 @@ class Delivery:
         while True:
             try:
                 if await self._admin.ready():
+                    # What an adopted Envoy rejected before was somebody else's to report.
+                    self._rejections = await self._admin.rejections()
                     return
             except errors.Unavailable:
                 if clock.monotonic() > deadline:

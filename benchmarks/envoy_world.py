@@ -1,0 +1,74 @@
+"""The gateway's own Envoy and delivery, told plans directly: what benchmarks of the data plane run against."""
+
+import contextlib
+import socket
+import tempfile
+from collections.abc import AsyncIterator, Iterable, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import orjson
+
+from serving.router.admin import Admin
+from serving.router.delivery import Delivery
+from serving.router.envoy.bootstrap import bootstrap
+from serving.router.envoy.render import Renderer
+from serving.router.gateway import stop_everything
+from serving.router.plan import Cluster, Endpoint, Service, Slice, assemble
+from serving.router.process import EnvoyProcess, Identity
+from serving.settings import DEFAULTS, DataDir
+
+Arm = tuple[str, int, Sequence[Endpoint]]
+
+
+def free_port() -> int:
+    with socket.socket() as found:
+        found.bind(("127.0.0.1", 0))
+        return int(found.getsockname()[1])
+
+
+def service(name: str, arms: Iterable[Arm]) -> Service:
+    """A service with (arm, weight of 10,000, endpoints)."""
+    arms = list(arms)
+    clusters = tuple(Cluster(f"default/{name}-{arm}/8080", tuple(where)) for arm, _, where in arms)
+    ring = tuple(Slice(f"default/{name}-{arm}/8080", arm, "v1", weight) for arm, weight, _ in arms)
+    return Service("default", name, name, 1, "", ring, None, clusters, (), ())
+
+
+class World:
+    """One Envoy."""
+
+    def __init__(self, root: Path) -> None:
+        self.settings = replace(DEFAULTS, gateway=replace(DEFAULTS.gateway, port=free_port()))
+        self.data_dir = DataDir(root)
+        self.process = EnvoyProcess(self.data_dir, self.settings.gateway)
+        self.admin = Admin(self.data_dir.gateway / "admin.sock")
+        self.delivery = Delivery(self.data_dir.gateway, self.admin, self.settings.gateway, self.process.log)
+        self.renderer = Renderer(self.settings.gateway)
+
+    @property
+    def port(self) -> int:
+        return self.settings.gateway.port
+
+    async def start(self) -> Identity:
+        self.delivery.prepare()
+        config = bootstrap(self.settings.gateway, port=self.port, files=self.delivery.paths())
+        identity = self.process.start(orjson.dumps(config))
+        await self.delivery.wait_ready(20)
+        return identity
+
+    async def serve(self, services: Iterable[Service]) -> None:
+        await self.delivery.apply(self.renderer.render(assemble(services)))
+
+
+@contextlib.asynccontextmanager
+async def world() -> AsyncIterator[tuple[World, Identity]]:
+    with tempfile.TemporaryDirectory(prefix="slipway-bench-") as root:
+        found = World(Path(root))
+        identity = await found.start()
+        try:
+            yield found, identity
+        finally:
+            quick = replace(found.settings, gateway=replace(found.settings.gateway, drain_seconds=0.0))
+            await stop_everything(found.data_dir, quick)
+            await found.admin.close()

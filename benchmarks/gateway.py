@@ -1,0 +1,110 @@
+"""Throughput and latency of the gateway beside other proxies that split the same traffic, in one run.
+
+Interleaved rounds; every proxy pinned to one core, load and backends to another. The bar: the gateway's
+throughput is at least 0.9 of the smallest Envoy configuration's.
+"""
+
+import argparse
+import asyncio
+import contextlib
+import os
+import sys
+import tempfile
+from pathlib import Path
+
+from benchmarks import proxies, wrk
+from benchmarks.envoy_world import World, service, world
+from benchmarks.harness import Bar, at_least, interval, median, report, resident_mib
+from benchmarks.streams import streams
+from serving.router.plan import Endpoint, Service
+
+BAR = 0.9
+OTHERS = ("minimal-envoy", "nginx", "haproxy", "aiohttp", "fastapi-httpx")
+OURS, OURS_1000 = "slipway", "slipway-1000-services"
+BODY = '{"outputs":[{"name":"probability","shape":[1,10],"datatype":"FP32","data":[0,0,0,0,0,0,0,1,0,0]}]}'
+
+
+def arms(ports: tuple[int, int]) -> Service:
+    stable, candidate = (Endpoint("127.0.0.1", port) for port in ports)
+    return service("digits", [("stable", 9000, [stable]), ("candidate", 1000, [candidate])])
+
+
+def bystanders(count: int) -> list[Service]:
+    found = []
+    for n in range(count):
+        where = [Endpoint(f"127.78.{n // 250}.{n % 250 + 1}", 8080)]
+        found.append(service(f"other-{n:04}", [("stable", 9000, where), ("candidate", 1000, where)]))
+    return found
+
+
+async def main(*, quick: bool) -> None:
+    if wrk.missing():
+        sys.exit("wrk is not installed: apt-get install wrk")
+    rounds, seconds = (3, 1.0) if quick else (10, 4.0)
+    others = [kind for kind in OTHERS if proxies.available(kind)]
+    for kind in set(OTHERS) - set(others):
+        print(f"SKIPPED {kind}: it is not installed (apt-get install nginx-light haproxy)", file=sys.stderr)
+    async with contextlib.AsyncExitStack() as stack:
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="slipway-gateway-")))
+        ports = stack.enter_context(proxies.backends(folder, BODY.replace('"', '\\"')))
+        urls, rss = {}, {}
+        for name, extra in ((OURS, 0), (OURS_1000, 1000)):
+            found, pid = await our_world(stack)
+            await found.serve([arms(ports), *bystanders(extra)])
+            urls[name] = f"http://127.0.0.1:{found.port}/default/digits/v2/models/digits/infer"
+            rss[name] = resident_mib(pid)
+        for kind in others:
+            port = stack.enter_context(proxies.contender(kind, folder, ports))
+            urls[kind] = f"http://127.0.0.1:{port}/v2/models/digits/infer"
+        full = {name: await wrk.load(folder, url, 1.0) for name, url in urls.items()}  # warm
+        runs: dict[str, list[wrk.Load]] = {name: [] for name in urls}
+        for _ in range(rounds):
+            for name, url in urls.items():
+                runs[name].append(await wrk.load(folder, url, seconds))
+        half = {}
+        for name, url in urls.items():
+            rate = median([run.rate for run in runs[name]]) / 2
+            half[name] = vars(await wrk.load(folder, url, seconds if quick else 3 * seconds, rate))
+        results = {
+            name: {
+                "requestsPerSecond": interval([run.rate for run in found]),
+                "failed": sum(run.failed for run in found),
+                "p50Ms": round(median([run.p50 for run in found]), 2),
+                "p99Ms": round(median([run.p99 for run in found]), 2),
+                "halfLoad": half[name],
+            }
+            for name, found in runs.items()
+        }  # fmt: skip
+        summary = {
+            "proxies": results,
+            "residentMiB": rss,
+            "warmUp": {k: round(v.rate) for k, v in full.items()},
+        }
+        summary["streams"] = await streams(1000, 3 if quick else 20)
+        report("gateway", summary, bars(runs))
+
+
+def bars(runs: dict[str, list[wrk.Load]]) -> list[Bar]:
+    base = [run.rate for run in runs["minimal-envoy"]]
+    return [
+        at_least(
+            f"throughput of {name} / smallest Envoy configuration, paired by round",
+            interval([ours.rate / other for ours, other in zip(runs[name], base, strict=True)]),
+            BAR,
+        )
+        for name in (OURS, OURS_1000)
+    ]
+
+
+async def our_world(stack: contextlib.AsyncExitStack) -> tuple[World, int]:
+    """The gateway's Envoy, all its threads on the proxies' core."""
+    found, envoy = await stack.enter_async_context(world())
+    for thread in os.listdir(f"/proc/{envoy.pid}/task"):  # noqa: PTH208, ASYNC240 a path of numbers, in memory
+        os.sched_setaffinity(int(thread), {int(proxies.PROXY_CORE)})
+    return found, envoy.pid
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--quick", action="store_true", help="under a minute")
+    asyncio.run(main(quick=parser.parse_args().quick))

@@ -1,0 +1,107 @@
+"""What every benchmark shares: the machine, confidence intervals, and the JSON line that comes last.
+
+A bar is held against the worse end of a 95 % bootstrap interval, so that a lucky run does not meet it.
+"""
+
+import json
+import math
+import os
+import platform
+import random
+import statistics
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+RESAMPLES = 2_000
+SEED = 20_261_121
+"""Resampling is reproducible: the same samples give the same interval."""
+
+
+@dataclass(frozen=True)
+class Interval:
+    """A statistic of the samples and its 95 % percentile bootstrap interval."""
+
+    value: float
+    low: float
+    high: float
+    samples: int
+
+
+@dataclass(frozen=True)
+class Bar:
+    """`value` is the worse end of the interval; `bar` is what it is held against."""
+
+    what: str
+    value: float
+    bar: float
+    met: bool
+
+
+def median(values: Sequence[float]) -> float:
+    return float(statistics.median(values))
+
+
+def percentile(values: Sequence[float], percent: float) -> float:
+    """Nearest rank."""
+    ordered = sorted(values)
+    return float(ordered[min(len(ordered) - 1, max(0, math.ceil(len(ordered) * percent / 100) - 1))])
+
+
+def interval(values: Sequence[float], statistic: Callable[[Sequence[float]], float] = median) -> Interval:
+    """Bootstrap a statistic of independent samples."""
+    draw = random.Random(SEED)
+    found = sorted(statistic(draw.choices(values, k=len(values))) for _ in range(RESAMPLES))
+    low, high = found[int(RESAMPLES * 0.025)], found[int(RESAMPLES * 0.975) - 1]
+    return Interval(round(statistic(values), 4), round(low, 4), round(high, 4), len(values))
+
+
+def at_least(what: str, found: Interval, bar: float) -> Bar:
+    return Bar(what, found.low, bar, found.low >= bar)
+
+
+def at_most(what: str, found: Interval, bar: float) -> Bar:
+    return Bar(what, found.high, bar, found.high <= bar)
+
+
+def machine() -> dict[str, Any]:
+    cpu = next(
+        (
+            line.partition(":")[2].strip()
+            for line in Path("/proc/cpuinfo").read_text().splitlines()
+            if line.startswith("model name")
+        ),
+        platform.processor(),
+    )
+    pages = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    return {
+        "cpu": cpu, "cores": len(os.sched_getaffinity(0)), "memoryGiB": round(pages / 2**30, 1),
+        "kernel": platform.release(), "python": platform.python_version(),
+        "loadAverage": [round(x, 2) for x in os.getloadavg()],
+    }  # fmt: skip
+
+
+def report(benchmark: str, results: dict[str, Any], bars: Sequence[Bar]) -> None:
+    """Print the JSON line; call it last."""
+    line = {
+        "benchmark": benchmark, "machine": machine(), "results": results, "bars": [asdict(b) for b in bars],
+    }  # fmt: skip
+    print(json.dumps(line, default=_plain), flush=True)
+
+
+def _plain(value: object) -> Any:
+    if isinstance(value, Interval):
+        return asdict(value)
+    raise TypeError(f"{type(value).__name__} is no JSON")
+
+
+def process_seconds(pid: int) -> float:
+    """CPU seconds of a process, user and system: proc(5)."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def resident_mib(pid: int) -> float:
+    fields = Path(f"/proc/{pid}/statm").read_text().split()
+    return round(int(fields[1]) * os.sysconf("SC_PAGE_SIZE") / 2**20, 1)

@@ -1,0 +1,66 @@
+"""A thousand event streams at once through the gateway: do all live, and how late are events?"""
+
+import asyncio
+import contextlib
+import time
+
+from benchmarks.envoy_world import free_port, service, world
+from benchmarks.harness import percentile, process_seconds, resident_mib
+from serving.router.plan import Endpoint
+
+EVERY_SECONDS = 0.5
+HEAD = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\nconnection: close\r\n\r\n"
+
+
+async def streams(count: int, seconds: float) -> dict[str, float]:
+    """Hold `count` streams open for a while; endpoints change beneath them half-way."""
+
+    async def speak(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        with contextlib.suppress(ConnectionError, asyncio.IncompleteReadError):
+            await reader.readuntil(b"\r\n\r\n")
+            writer.write(HEAD)
+            until = time.monotonic() + seconds
+            while time.monotonic() < until:
+                writer.write(b"data: %.6f\n\n" % time.monotonic())
+                await writer.drain()
+                await asyncio.sleep(EVERY_SECONDS)
+            writer.write(b"data: end\n\n")
+        writer.close()
+
+    port = free_port()
+    server = await asyncio.start_server(speak, "127.0.0.1", port, backlog=count)
+    lags: list[float] = []
+
+    async def listen(gateway: int) -> bool:
+        reader, writer = await asyncio.open_connection("127.0.0.1", gateway)
+        writer.write(b"GET /default/chat/v1/x HTTP/1.1\r\nhost: a\r\n\r\n")
+        ended = False
+        async for line in reader:
+            if line.startswith(b"data: end"):
+                ended = True
+                break
+            if line.startswith(b"data: "):
+                lags.append(1000 * (time.monotonic() - float(line[6:])))
+        writer.close()
+        return ended
+
+    async with world() as (found, envoy):
+        await found.serve([service("chat", [("only", 10_000, [Endpoint("127.0.0.1", port)])])])
+        before, cpu = resident_mib(envoy.pid), process_seconds(envoy.pid)
+        tasks = []
+        for _ in range(count):
+            tasks.append(asyncio.create_task(listen(found.port)))
+            if len(tasks) % 50 == 0:
+                await asyncio.sleep(0.02)
+        await asyncio.sleep(seconds / 2)
+        more = [Endpoint("127.0.0.1", port), Endpoint("127.0.0.2", port)]
+        await found.serve([service("chat", [("only", 10_000, more)])])
+        held = resident_mib(envoy.pid)
+        complete = sum([await task for task in tasks])
+        cpu = process_seconds(envoy.pid) - cpu
+    server.close()
+    return {
+        "streams": count, "complete": complete, "events": len(lags),
+        "lagP50Ms": round(percentile(lags, 50), 2), "lagP99Ms": round(percentile(lags, 99), 2),
+        "residentMiB": held, "residentMiBIdle": before, "envoyCpuSeconds": round(cpu, 2),
+    }  # fmt: skip

@@ -1,0 +1,51 @@
+"""Load from wrk, which is C: requests per second and latency at full speed, or at a given rate."""
+
+import asyncio
+import re
+import shutil
+from dataclasses import dataclass
+from pathlib import Path
+
+from benchmarks.proxies import LOAD_CORE
+
+CONNECTIONS = 64
+
+PAUSE = "function delay() return -{mean_ms} * math.log(1 - math.random()) end"
+SCRIPT = """
+function done(summary, latency, requests)
+  local e = summary.errors
+  io.write(string.format("RESULT %d %d %d %d %d\\n", summary.requests, summary.duration,
+    e.status + e.connect + e.read + e.write + e.timeout, latency:percentile(50), latency:percentile(99)))
+end
+"""
+
+
+@dataclass(frozen=True)
+class Load:
+    """What one run saw: answers per second, failures, and latencies in ms."""
+
+    rate: float
+    failed: int
+    p50: float
+    p99: float
+
+
+def missing() -> bool:
+    return shutil.which("wrk") is None
+
+
+async def load(folder: Path, url: str, seconds: float, rate: float = 0.0) -> Load:
+    """Run wrk; with `rate`, each connection pauses for an exponential time so that they make it together."""
+    pause = PAUSE.format(mean_ms=1000 * CONNECTIONS / rate) if rate else ""
+    script = folder / "load.lua"
+    script.write_text(pause + SCRIPT)
+    process = await asyncio.create_subprocess_exec(
+        "taskset", "-c", LOAD_CORE, "wrk", "-t1", f"-c{CONNECTIONS}", f"-d{max(1, round(seconds))}s",
+        "-s", str(script), url, stdout=asyncio.subprocess.PIPE,
+    )  # fmt: skip
+    text = (await process.communicate())[0].decode()
+    match = re.search(r"RESULT (\d+) (\d+) (\d+) (\d+) (\d+)", text)
+    if match is None:
+        raise RuntimeError(f"wrk said nothing usable: {text}")
+    requests, micros, failed, p50, p99 = (int(x) for x in match.groups())
+    return Load(1e6 * requests / micros, failed, p50 / 1000, p99 / 1000)
