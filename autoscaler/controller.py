@@ -7,7 +7,7 @@ from typing import Any
 
 from autoscaler import policy
 from serving import clock, errors
-from serving.kube import Informer, Key, Kube, Reconciler, Recorder, Result, connect
+from serving.kube import Informer, Key, Kube, Reconciler, Recorder, Result, connect_eventually
 from serving.resources import conditions, kinds
 from serving.resources.conditions import Condition
 from serving.settings import ControllerSettings
@@ -104,5 +104,5 @@ def _target(autoscaler: Object) -> Iterable[str]:
 
 async def run(kubeconfig: Path | None, settings: ControllerSettings) -> None:
     """Run until cancelled; the API may come, go and come back."""
-    async with await connect(kubeconfig, component="autoscaler") as kube:
+    async with await connect_eventually(kubeconfig, component="autoscaler") as kube:
         await AutoscalerController(kube, settings).run()

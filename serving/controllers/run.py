@@ -8,7 +8,7 @@ from serving.controllers.inference import InferenceController
 from serving.controllers.model import ModelController
 from serving.controllers.modelversion import ModelVersionController
 from serving.controllers.prober import Prober
-from serving.kube import Informer, connect
+from serving.kube import Informer, connect_eventually
 from serving.resources import kinds
 from serving.settings import DataDir, Settings
 
@@ -18,7 +18,9 @@ async def run(data_dir: DataDir, settings: Settings) -> None:
     config = settings.controllers
     async with AsyncExitStack() as stack:
         clients = {
-            name: await stack.enter_async_context(await connect(data_dir.kubeconfig, component=name))
+            name: await stack.enter_async_context(
+                await connect_eventually(data_dir.kubeconfig, component=name)
+            )
             for name in ("inference", "model", "modelversion", "hand-off")
         }
         versions = Informer(clients["modelversion"], kinds.MODEL_VERSION)

@@ -4,9 +4,9 @@ Objects are plain JSON dictionaries: the typed client costs a second of import a
 services, and our kinds are not in it. Nothing here decides anything.
 """
 
-from serving.kube.client import Kube, connect
+from serving.kube.client import Kube, connect, connect_eventually
 from serving.kube.events import Recorder
 from serving.kube.informer import Informer, Key
 from serving.kube.loop import Reconciler, Result
 
-__all__ = ["Informer", "Key", "Kube", "Reconciler", "Recorder", "Result", "connect"]
+__all__ = ["Informer", "Key", "Kube", "Reconciler", "Recorder", "Result", "connect", "connect_eventually"]

@@ -1,5 +1,7 @@
 """Requests to the API, as JSON dictionaries in and out, with Status answers as exceptions."""
 
+import asyncio
+import logging
 import ssl
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
@@ -17,10 +19,14 @@ from serving.resources.kinds import Kind
 
 Object = dict[str, Any]
 
+log = logging.getLogger(__name__)
+
 MERGE_PATCH = "application/merge-patch+json"
 JSON_PATCH = "application/json-patch+json"
 APPLY_PATCH = "application/apply-patch+yaml"
 REQUEST_SECONDS = 30.0
+CONFIG_SECONDS = 0.2
+"""Between looks for a kubeconfig that is not there yet."""
 
 
 class Listing(NamedTuple):
@@ -294,3 +300,13 @@ async def connect(kubeconfig: Path | None = None, *, component: str, pool: int =
     except (config.ConfigException, FileNotFoundError, PermissionError) as error:
         raise errors.UserError(f"cannot use {kubeconfig or 'the current kubeconfig'}: {error}") from error
     return Kube(configuration, field_manager=f"slipway-{component}", namespace=namespace)
+
+
+async def connect_eventually(kubeconfig: Path | None = None, *, component: str) -> Kube:
+    """Connect as soon as there is a configuration: a component may be started before the API writes it."""
+    while True:
+        try:
+            return await connect(kubeconfig, component=component)
+        except errors.UserError as error:
+            log.info("no API yet: %s", error)
+            await asyncio.sleep(CONFIG_SECONDS)

@@ -115,7 +115,7 @@ async def _baseline() -> tuple[Object, int]:
 
 
 @pytest.mark.parametrize("done", [False, True], ids=["refused", "answer-lost"])
-async def test_same_objects_when_each_write_fails_in_turn(done: bool) -> None:
+async def test_same_objects_when_each_write_fails_in_turn(*, done: bool) -> None:
     end, count = await _baseline()
     assert count > 10
     for skip in range(count):
@@ -129,7 +129,7 @@ async def test_same_objects_when_each_write_fails_in_turn(done: bool) -> None:
 
 
 @pytest.mark.parametrize("done", [False, True], ids=["before", "after"])
-async def test_same_objects_when_killed_at_each_write_in_turn(done: bool) -> None:
+async def test_same_objects_when_killed_at_each_write_in_turn(*, done: bool) -> None:
     end, count = await _baseline()
     for skip in range(count):
         api = arrange()
@@ -149,7 +149,7 @@ async def test_same_objects_when_killed_at_each_write_in_turn(done: bool) -> Non
 
 
 @pytest.mark.parametrize("done", [False, True], ids=["refused", "answer-lost"])
-async def test_deletion_leaves_nothing_when_each_write_fails_in_turn(done: bool) -> None:
+async def test_deletion_leaves_nothing_when_each_write_fails_in_turn(*, done: bool) -> None:
     for skip in range(9):
         api = arrange()
         around = Surroundings(api)
