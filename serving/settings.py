@@ -150,6 +150,9 @@ class RuntimeSettings:
     """An inference request, after decompression: 130,000 rows of 64 doubles, far above any sensible batch."""
     compress_from_bytes: int = 1024
     """Smaller responses go as they are, even to clients that accept gzip: it would cost more than it saves."""
+    inline_seconds: float = 0.002
+    """A prediction expected to take less runs on the event loop: handing it to a thread cost 0.4 ms at the median
+    here, and health checks can wait this long."""
     linger_seconds: float = 0.5
     """After SIGTERM: new connections are still served for this long, each response closing its connection, so that
     a gateway that has not heard yet gets answers and not resets."""

@@ -154,9 +154,11 @@ class InferenceApp:
 
     async def _infer(self, headers: Headers, body: bytes) -> Reply:
         request = protocol.decode(body, headers.get(protocol.HEADER_LENGTH))
-        outputs = await asyncio.get_running_loop().run_in_executor(
-            self._worker, self._estimator.infer, request
-        )
+        if self._estimator.expected_seconds(request) <= self._settings.inline_seconds:
+            outputs = self._estimator.infer(request)
+        else:
+            loop = asyncio.get_running_loop()
+            outputs = await loop.run_in_executor(self._worker, self._estimator.infer, request)
         encoded, length = protocol.encode(
             outputs, model=self._identity.name, version=self._identity.version, id_=request.id
         )

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from serving import errors
+from serving import clock, errors
 from serving.images.manifest import Input, OutputManifest
 from serving.runtimes import tensors
 from serving.runtimes.protocol import Request, Tensor, Wanted
@@ -27,7 +27,7 @@ class Output:
 
 
 class Estimator:
-    """A loaded model. Calling it is safe from one thread at a time."""
+    """A loaded model. Calling it is safe from several threads: prediction does not change an estimator."""
 
     def __init__(self, model: Any, described: OutputManifest) -> None:
         """Work out the model's tensors, by running it once on zeros.
@@ -37,6 +37,7 @@ class Estimator:
         """
         self._model = model
         self.input = described.inputs[0] if described.inputs else _guess_input(model)
+        self.row_seconds = 0.0
         self.outputs = self._probe()
 
     def _probe(self) -> tuple[Output, ...]:
@@ -46,12 +47,21 @@ class Estimator:
         row = np.full(shape, zero, dtype=tensors.DTYPES[self.input.datatype])
         try:
             found = [(name, self._call(name, row)) for name in names]
+            # Again, now that first-call costs are paid: what one row takes.
+            started = clock.monotonic()
+            self._call(PREDICT, row)
+            self.row_seconds = clock.monotonic() - started
         except (ValueError, TypeError) as error:
             raise errors.Permanent(
                 "UnsupportedModel",
                 f"the model fails on {self.input.datatype} zeros of shape {list(shape)}: {error}",
             ) from error
         return tuple(Output(name, tensors.datatype_of(a), (-1, *a.shape[1:])) for name, a in found)
+
+    def expected_seconds(self, request: Request) -> float:
+        """Return about how long `infer` will take, as if every row cost what the first one did."""
+        rows = max((tensor.array.shape[0] for tensor in request.inputs if tensor.array.shape), default=0)
+        return rows * self.row_seconds * max(1, len(request.outputs or self.outputs))
 
     def infer(self, request: Request) -> list[tuple[Tensor, bool]]:
         """Return the outputs that are asked for, each with whether it goes as binary.
