@@ -67,8 +67,11 @@ def write(managers: Managers, before: list[dict[str, Any]] | None, now: str) -> 
     """Return managedFields; an entry's time moves only when its fields do."""
     old, times = read(before)
     entries = []
+    empty = not any(
+        managers.values()
+    )  # then an apply of nothing is remembered, or the next would look like the first
     for owner in sorted(managers):
-        if managers[owner]:
+        if managers[owner] or (empty and owner.operation == APPLY):
             same = old.get(owner) == managers[owner]
             entry = {
                 "manager": owner.manager, "operation": owner.operation, "apiVersion": owner.api_version,

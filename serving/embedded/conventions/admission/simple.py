@@ -17,6 +17,8 @@ _DATA_KEY_RULE = (
     "a valid config key must consist of alphanumeric characters, '-', '_' or '.' (e.g. 'key.name',  or "
     "'KEY_NAME',  or 'key-name', regex used for validation is '[-._a-zA-Z0-9]+')"
 )
+NAME_LABEL = "kubernetes.io/metadata.name"
+"""On every namespace, so that selectors can name it."""
 MAX_DATA = 1024 * 1024
 """Bytes of one Secret or ConfigMap, as in Kubernetes."""
 IMMUTABLE = "field is immutable when `immutable` is set"
@@ -25,6 +27,8 @@ ALWAYS_HEADLESS = "None"
 
 
 def namespace_defaults(obj: Object) -> None:
+    if obj["metadata"].get("name"):
+        obj["metadata"].setdefault("labels", {})[NAME_LABEL] = obj["metadata"]["name"]
     obj.setdefault("spec", {}).setdefault("finalizers", ["kubernetes"])
     obj.setdefault("status", {}).setdefault("phase", "Active")
 

@@ -1,0 +1,50 @@
+"""Objects and requests of these tests, with defaults for what a test does not care about."""
+
+from typing import Any
+
+from serving.embedded.conventions import pipeline
+from serving.embedded.conventions.pipeline import Request
+from serving.resources.kinds import Kind
+
+NOW = "2026-01-02T03:04:05Z"
+Object = dict[str, Any]
+
+
+def request(manager: str = "tester", **more: Any) -> Request:
+    return Request(manager=manager, now=NOW, uid="uid-1", suffix="abcde", **more)
+
+
+def create(kind: Kind, body: Object, **more: Any) -> Object:
+    made = pipeline.create(kind, "default" if kind.namespaced else None, body, request(**more)).object
+    made["metadata"]["resourceVersion"] = "1"
+    return made
+
+
+def deployment(**spec: Any) -> Object:
+    return {
+        "apiVersion": "apps/v1",
+        "kind": "Deployment",
+        "metadata": {"name": "web"},
+        "spec": {
+            "selector": {"matchLabels": {"app": "web"}},
+            "template": {
+                "metadata": {"labels": {"app": "web"}},
+                "spec": {"containers": [{"name": "main", "image": "web:1"}]},
+            },
+            **spec,
+        },
+    }
+
+
+def job(**spec: Any) -> Object:
+    template = {"spec": {"restartPolicy": "Never", "containers": [{"name": "main", "image": "job:1"}]}}
+    return {"metadata": {"name": "train"}, "spec": {"template": template, **spec}}
+
+
+def pod(**spec: Any) -> Object:
+    return {"metadata": {"name": "web"}, "spec": {"containers": [{"name": "main", "image": "web:1"}], **spec}}
+
+
+def inference(*predictors: Object) -> Object:
+    chosen = predictors or ({"name": "stable", "modelVersion": "v1"},)
+    return {"metadata": {"name": "digits"}, "spec": {"framework": "sklearn", "predictors": list(chosen)}}
