@@ -151,7 +151,7 @@ class RuntimeSettings:
     compress_from_bytes: int = 1024
     """Smaller responses go as they are, even to clients that accept gzip: it would cost more than it saves."""
     inline_seconds: float = 0.002
-    """A prediction expected to take less runs on the event loop: handing it to a thread cost 0.4 ms at the median
+    """A prediction expected to take less runs on the event loop: handing it to a thread cost 0.5 ms at the median
     here, and health checks can wait this long."""
     linger_seconds: float = 0.5
     """After SIGTERM: new connections are still served for this long, each response closing its connection, so that
