@@ -22,7 +22,7 @@ from pathlib import Path
 from serving.embedded.node import agent
 from serving.settings import DEFAULTS, DataDir
 logging.basicConfig(level=logging.INFO)
-node = replace(DEFAULTS.node, backoff_base_seconds=0.1, drain_seconds=0.2, log_bytes=20_000, blocked_cap_seconds=0.3)
+node = replace(DEFAULTS.node, backoff_base_seconds=0.1, drain_seconds=0.5, log_bytes=20_000, blocked_cap_seconds=0.3)
 
 async def main():
     task = asyncio.ensure_future(agent.run(DataDir(Path(sys.argv[1])), replace(DEFAULTS, node=node)))
@@ -60,7 +60,9 @@ class NodeProcess:
 
 def pod(namespace: str, name: str, script: str, **container: Any) -> dict[str, Any]:
     """A Pod that runs Python code; `spec_*` arguments go to its spec."""
-    spec = {key.removeprefix("spec_"): container.pop(key) for key in list(container) if key.startswith("spec_")}
+    spec = {
+        key.removeprefix("spec_"): container.pop(key) for key in list(container) if key.startswith("spec_")
+    }
     return {
         "apiVersion": "v1",
         "kind": "Pod",
@@ -68,7 +70,12 @@ def pod(namespace: str, name: str, script: str, **container: Any) -> dict[str, A
         "spec": {
             "terminationGracePeriodSeconds": 5,
             "containers": [
-                {"name": "main", "image": "slipway.dev/runtimes/python", "args": ["-u", "-c", script], **container}
+                {
+                    "name": "main",
+                    "image": "slipway.dev/runtimes/python",
+                    "args": ["-u", "-c", script],
+                    **container,
+                }
             ],
             **spec,
         },

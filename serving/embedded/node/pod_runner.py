@@ -69,6 +69,7 @@ class PodRunner:
         """Run the Pod; returns when it is gone from here and from the API."""
         self._spawn(self._writer.run())
         try:
+            await self._bind()
             self._prepare()
             while not (self._gone.is_set() or self.pod["metadata"].get("deletionTimestamp")):
                 self._wake.clear()
@@ -84,6 +85,17 @@ class PodRunner:
             for task in self._tasks:
                 task.cancel()
             await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    async def _bind(self) -> None:
+        """Take a Pod that has no node: the API gives no grace to the end of one that is not on a node."""
+        meta = self.pod["metadata"]
+        while not self.pod["spec"].get("nodeName") and not self._gone.is_set():
+            patch = {"metadata": {"uid": self.uid}, "spec": {"nodeName": self._node.settings.name}}
+            try:
+                self.pod = await self._node.kube.patch(kinds.POD, meta["namespace"], meta["name"], patch)
+            except (errors.Unavailable, errors.ApiError) as error:
+                log.info("pod %s/%s cannot be bound yet: %s", meta["namespace"], meta["name"], error)
+                await self._pause(pod_probes.FIRST_PERIOD)
 
     # What is
 
