@@ -6,7 +6,7 @@ sync (see `store`).
 """
 
 import sqlite3
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -136,11 +136,6 @@ class Database:
             )
         before = None if change.before is None else change.before.body
         run("INSERT INTO log VALUES (?, ?, ?, ?, ?)", (change.version, *where, before))
-
-    def pragma(self, statements: Iterable[str]) -> None:
-        """Run settings of the connection; a test shrinks `max_page_count` to fill the disk."""
-        for statement in statements:
-            self._connection.execute(statement)
 
     def close(self) -> None:
         """Close the file; what was written stays."""
