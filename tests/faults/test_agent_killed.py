@@ -1,0 +1,158 @@
+import os
+import signal
+from collections.abc import AsyncIterator, Iterator
+
+import pytest
+
+from serving.embedded import identity
+from serving.embedded.node.records import PodDirectory
+from serving.embedded.node.stopping import stop_everything
+from serving.kube import Kube, connect
+from serving.resources import kinds
+from serving.settings import DEFAULTS, DataDir
+from tests.node_process import (
+    SERVER,
+    NodeProcess,
+    is_ready,
+    log_of,
+    main_status,
+    phase,
+    pod,
+    until,
+    until_gone,
+)
+
+NAMESPACE = "default"
+
+
+@pytest.fixture
+def node(api_server: DataDir) -> Iterator[NodeProcess]:
+    process = NodeProcess(api_server).start()
+    yield process
+    process.stop()
+    print(process.log.read_text()[-6000:])
+
+
+@pytest.fixture
+async def kube(api_server: DataDir) -> AsyncIterator[Kube]:
+    async with await connect(api_server.kubeconfig, component="test") as client:
+        yield client
+
+
+def process_of(node: NodeProcess, found: dict) -> identity.Identity:
+    run = next(PodDirectory(node.data_dir.pods / found["metadata"]["uid"]).latest())
+    identities = run.identities()
+    assert identities is not None
+    return identities[1]
+
+
+def recorder_of(node: NodeProcess, found: dict) -> identity.Identity:
+    run = next(PodDirectory(node.data_dir.pods / found["metadata"]["uid"]).latest())
+    identities = run.identities()
+    assert identities is not None
+    return identities[0]
+
+
+async def serve(kube: Kube, name: str) -> dict:
+    readiness = {"httpGet": {"path": "/", "port": 8080}, "periodSeconds": 1}
+    spec = pod(NAMESPACE, name, SERVER, readinessProbe=readiness, ports=[{"containerPort": 8080}])
+    await kube.create(kinds.POD, spec)
+    return await until(kube, NAMESPACE, name, is_ready)
+
+
+async def test_a_killed_agent_leaves_replicas_alone_and_the_next_one_adopts_them(
+    kube: Kube, node: NodeProcess
+) -> None:
+    before = await serve(kube, "adopted")
+    process = process_of(node, before)
+    for number in (signal.SIGKILL, signal.SIGTERM):
+        node.stop(number)
+        assert identity.alive(process)
+        node.start()
+        patched = {"metadata": {"annotations": {"again": str(number)}}}
+        await kube.patch(kinds.POD, NAMESPACE, "adopted", patched)
+    marker = pod(NAMESPACE, "marker", "print(1)", spec_restartPolicy="Never")
+    await kube.create(kinds.POD, marker)
+    await until(kube, NAMESPACE, "marker", phase("Succeeded"))  # the new agent works
+    after = await until(kube, NAMESPACE, "adopted", is_ready)
+    assert identity.alive(process)
+    assert process_of(node, after) == process
+    assert after["status"] == before["status"]
+    await kube.delete(kinds.POD, NAMESPACE, "adopted")
+    await until_gone(kube, NAMESPACE, "adopted")
+    assert not identity.alive(process)
+
+
+async def test_what_ended_while_no_agent_was_there_is_seen_by_the_next_one(
+    kube: Kube, node: NodeProcess
+) -> None:
+    script = "import time, os\nprint('begun')\nwhile not os.path.exists('/tmp/end'): time.sleep(.02)\nraise SystemExit(7)"
+    await kube.create(kinds.POD, pod(NAMESPACE, "away", script, spec_restartPolicy="Never"))
+    found = await until(kube, NAMESPACE, "away", is_ready)
+    run = next(PodDirectory(node.data_dir.pods / found["metadata"]["uid"]).latest())
+    process = process_of(node, found)
+    node.stop(signal.SIGKILL)
+    where = run.tmp if os.geteuid() == 0 else None
+    if where is None:
+        identity.send(process, signal.SIGTERM)
+    else:
+        (where / "end").touch()
+    handle = os.pidfd_open(process.pid) if identity.alive(process) else None
+    if handle is not None:
+        import select
+
+        select.select([handle], [], [], 5)
+        os.close(handle)
+    node.start()
+    found = await until(kube, NAMESPACE, "away", phase("Failed"))
+    assert main_status(found)["state"]["terminated"]["exitCode"] == (7 if where else 143)
+    assert log_of(node.data_dir, found) == "begun\n"
+
+
+async def test_a_killed_recorder_takes_its_container_along_and_the_pod_starts_again(
+    kube: Kube, node: NodeProcess
+) -> None:
+    found = await serve(kube, "unrecorded")
+    process = process_of(node, found)
+    assert identity.send(recorder_of(node, found), signal.SIGKILL)
+    found = await until(
+        kube, NAMESPACE, "unrecorded", lambda p: is_ready(p) and main_status(p)["restartCount"] == 1
+    )
+    assert main_status(found)["lastState"]["terminated"]["reason"] == "ContainerStatusUnknown"
+    assert not identity.alive(process)
+    await kube.delete(kinds.POD, NAMESPACE, "unrecorded")
+    await until_gone(kube, NAMESPACE, "unrecorded")
+
+
+async def test_after_a_reboot_nothing_is_taken_for_ours_and_everything_starts_again(
+    kube: Kube, node: NodeProcess
+) -> None:
+    found = await serve(kube, "rebooted")
+    process = process_of(node, found)
+    node.stop(signal.SIGKILL)
+    run = next(PodDirectory(node.data_dir.pods / found["metadata"]["uid"]).latest())
+    identity.send(recorder_of(node, found), signal.SIGKILL)
+    started = run.path / "started.json"
+    started.write_text(started.read_text().replace(process.boot_id, "another-boot"))
+    bystander = os.getpid()
+    text = started.read_text().replace(str(process.pid), str(bystander))
+    started.write_text(text)
+    node.start()
+    again = await until(
+        kube, NAMESPACE, "rebooted", lambda p: is_ready(p) and main_status(p)["restartCount"] == 1
+    )
+    assert "restarted" in main_status(again)["lastState"]["terminated"]["message"]
+    await kube.delete(kinds.POD, NAMESPACE, "rebooted")
+    await until_gone(kube, NAMESPACE, "rebooted")
+
+
+async def test_stop_everything_ends_all_processes_without_agent_or_api(kube: Kube, node: NodeProcess) -> None:
+    found = await serve(kube, "stopped")
+    process = process_of(node, found)
+    node.stop(signal.SIGKILL)
+    await stop_everything(node.data_dir, DEFAULTS)
+    assert not identity.alive(process)
+    node.start()
+    await until(kube, NAMESPACE, "stopped", lambda p: is_ready(p) and main_status(p)["restartCount"] == 1)
+    await kube.delete(kinds.POD, NAMESPACE, "stopped")
+    await until_gone(kube, NAMESPACE, "stopped")
