@@ -103,6 +103,8 @@ def _load(name: str) -> Run:
     scale: Callable[[Path, object], Awaitable[None]] = importlib.import_module("autoscaler.controller").run
 
     async def both(data_dir: DataDir, settings: Settings) -> None:
+        while not await asyncio.to_thread(data_dir.kubeconfig.exists):  # noqa: ASYNC110 another process writes it
+            await asyncio.sleep(settings.supervisor.poll_seconds)
         async with asyncio.TaskGroup() as group:
             group.create_task(_as_task(run(data_dir, settings)))
             group.create_task(_as_task(scale(data_dir.kubeconfig, settings.controllers)))

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 import typer
 
 from serving import errors
-from serving.cli import apply, describe, get, logs, traffic, up, version
+from serving.cli import apply, demo, describe, get, logs, traffic, up, version
 from serving.cli.exits import code, words
 
 app = typer.Typer(
@@ -17,7 +17,7 @@ app = typer.Typer(
     rich_markup_mode=None,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for command in (up, apply, get, describe, logs, traffic, version):
+for command in (up, demo, apply, get, describe, logs, traffic, version):
     command.register(app)
 
 

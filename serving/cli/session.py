@@ -85,6 +85,8 @@ def with_kube(kubeconfig: Path, work: "Callable[[Kube], Awaitable[T]]") -> T:
 
 async def answers(kubeconfig: Path) -> bool:
     """Whether the API that this kubeconfig names is there."""
+    if not await asyncio.to_thread(kubeconfig.exists):
+        return False
     from serving.kube import connect  # noqa: PLC0415 as above
 
     try:
