@@ -96,7 +96,7 @@ def plan(
         want: what the Deployment asks for.
         pods: all Pods that it owns, the terminating and finished ones too.
         now: UTC.
-        rolled_out: hash of the template that was rolled out last; while paused no other gets Pods.
+        rolled_out: hash of the template that was rolled out last; while paused, no other gets Pods.
         taken: names that cannot be had although none of `pods` has them.
     """
     expired = [p for p in pods if _expired(p, now)]
