@@ -28,7 +28,7 @@ def services(count: int, changed: int, weight: int) -> list[Service]:
 
 
 def inotify_instances(pid: int) -> int:
-    links = (os.readlink(f) for f in Path(f"/proc/{pid}/fd").iterdir())
+    links = (str(f.readlink()) for f in Path(f"/proc/{pid}/fd").iterdir())
     return sum("inotify" in link for link in links)
 
 

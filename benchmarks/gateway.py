@@ -99,7 +99,7 @@ def bars(runs: dict[str, list[wrk.Load]]) -> list[Bar]:
 async def our_world(stack: contextlib.AsyncExitStack) -> tuple[World, int]:
     """The gateway's Envoy, all its threads on the proxies' core."""
     found, envoy = await stack.enter_async_context(world())
-    for thread in os.listdir(f"/proc/{envoy.pid}/task"):  # noqa: PTH208, ASYNC240 a path of numbers, in memory
+    for thread in os.listdir(f"/proc/{envoy.pid}/task"):  # noqa: PTH208 a path of numbers, in memory
         os.sched_setaffinity(int(thread), {int(proxies.PROXY_CORE)})
     return found, envoy.pid
 
