@@ -24,7 +24,7 @@ def status(world: World, arms: Sequence[Arm], route: Ensure, now: str) -> Object
     return {
         "url": _url(world),
         "predictors": [_predictor(world, arm, percent.get(arm.predictor.name, 0.0)) for arm in arms],
-        "traffic": ", ".join(f"{arm} {share:g}%" for arm, share in percent.items()),
+        "traffic": ", ".join(f"{arm} {percent[arm]:g}%" for arm in _in_spec_order(arms, percent)),
         "observedGeneration": generation,
         "conditions": conditions.merge(old.get("conditions"), found, generation=generation, now=now),
     }
@@ -71,6 +71,12 @@ def effective_percent(world: World) -> dict[str, float]:
         arm = arm_of[segment["backend"]]
         result[arm] = round(result.get(arm, 0.0) + segment["size"] / 100, 2)
     return result
+
+
+def _in_spec_order(arms: Sequence[Arm], percent: Mapping[str, float]) -> list[str]:
+    """Return the arms with traffic: those of the spec as it has them, then those on their way out."""
+    named = [arm.predictor.name for arm in arms if arm.predictor.name in percent]
+    return named + [name for name in percent if name not in named]
 
 
 def _predictor(world: World, arm: Arm, percent: float) -> Object:
