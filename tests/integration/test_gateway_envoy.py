@@ -193,7 +193,7 @@ async def test_a_rejected_update_says_why_and_keeps_the_last_good_one(tmp_path: 
 async def test_a_port_in_use_is_the_users_error(tmp_path: Path) -> None:
     async with world(tmp_path / "one") as first:
         second = World(tmp_path / "two", first.settings)
-        with pytest.raises(errors.UserError, match="cannot listen on 127.0.0.1"):
+        with pytest.raises(errors.UserError, match=r"cannot listen on 127\.0\.0\.1"):
             await second.start()
 
 
