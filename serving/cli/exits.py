@@ -28,7 +28,7 @@ def code(error: errors.SlipwayError) -> Exit:
             return Exit.CONFLICT
         case errors.Unavailable():
             return Exit.UNREACHABLE
-        case errors.Invalid():
+        case errors.Invalid() | errors.ApiError(code=400):
             return Exit.INVALID
         case errors.Forbidden():
             return Exit.FORBIDDEN
@@ -44,7 +44,7 @@ def words(error: errors.SlipwayError) -> str:
             f"  {cause.field}: {cause.message}" if cause.field else f"  {cause.message}"
             for cause in error.causes
         ]
-        text = "\n".join([text.split(": [", maxsplit=1)[0], *lines])
+        text = "\n".join([text.split(": [", maxsplit=1)[0].splitlines()[0].rstrip(": "), *lines])
     match error:
         case errors.Unavailable():
             return f"{text}\nThe API does not answer. Is it running? Start it with `slipway up`, or see --kubeconfig."

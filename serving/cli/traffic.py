@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     from serving.kube import Kube
 
 JSON_PATCH = "application/json-patch+json"
+MANAGER = "slipway-traffic"
+"""Field manager of weights set here: a later apply of other weights is a conflict that names this, not a silent undo."""
 POLL_SECONDS = 0.05
 ATTEMPTS = 5
 
@@ -114,14 +116,13 @@ async def shift(kube: "Kube", namespace: str, name: str, wanted: Mapping[str, in
         operations.insert(0, {"op": "test", "path": "/metadata/resourceVersion", "value": version})
         try:
             return await kube.request(
-                "PATCH", path, body=operations, query={"fieldManager": "slipway"}, content_type=JSON_PATCH
+                "PATCH", path, body=operations, query={"fieldManager": MANAGER}, content_type=JSON_PATCH
             )
-        except errors.ApiError as error:
+        except errors.ApiError:
             moved = await kube.request("GET", path)
             if moved["metadata"]["resourceVersion"] == version or attempt == ATTEMPTS - 1:
                 raise
             await asyncio.sleep(POLL_SECONDS)
-            del error
     raise AssertionError
 
 

@@ -1,0 +1,36 @@
+"""The demo as a newcomer runs it, once, for real."""
+
+import contextlib
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("up"), pytest.mark.timeout(300)]
+
+
+def command_lines() -> Iterator[str]:
+    for file in Path("/proc").glob("[0-9]*/cmdline"):
+        with contextlib.suppress(OSError):
+            yield file.read_text(errors="replace")
+
+
+def test_the_demo_holds_all_its_checks_in_time_and_leaves_nothing(tmp_path: Path) -> None:
+    where = tmp_path / "demo"
+    started = time.monotonic()
+    done = subprocess.run(
+        [sys.executable, "-m", "serving.app", "demo", "--data-dir", str(where)],
+        capture_output=True, text=True, timeout=280, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "FAIL" not in done.stdout
+    assert done.stdout.count("ok   ") >= 7
+    assert not where.exists()
+    assert (
+        str(where)
+        not in subprocess.run(["ps", "-eo", "args"], capture_output=True, text=True, check=True).stdout
+    )
+    print(f"{time.monotonic() - started:.0f} s")

@@ -1,0 +1,134 @@
+"""`slipway up` and its components under SIGKILL: what runs keeps running, and the next `up` takes it over."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from serving.embedded import identity
+from serving.embedded.supervisor import COMPONENTS
+from serving.settings import DataDir
+
+pytestmark = pytest.mark.xdist_group("up")
+
+
+def until(holds: Callable[[], bool], what: str, seconds: float = 60.0) -> None:
+    deadline = time.monotonic() + seconds
+    while not holds():
+        assert time.monotonic() < deadline, f"not within {seconds} s: {what}"
+        time.sleep(0.05)
+
+
+class Up:
+    """One `slipway up` as a process."""
+
+    def __init__(self, where: DataDir, *options: str) -> None:
+        self.where = where
+        self.output = where.root.parent / f"up-{time.monotonic_ns()}.log"
+        with self.output.open("wb") as sink:
+            self.process = subprocess.Popen(
+                [sys.executable, "-m", "serving.app", "up", "--data-dir", str(where.root), *options],
+                stdout=sink, stderr=sink, start_new_session=True,
+            )  # fmt: skip
+
+    def said(self) -> str:
+        return self.output.read_text()
+
+    def ready(self) -> "Up":
+        until(lambda: "Slipway is up" in self.said() or self.process.poll() is not None, "up is ready")
+        assert self.process.poll() is None, self.said()
+        return self
+
+
+def running(where: DataDir) -> dict[str, identity.Identity]:
+    found = {name: identity.read(where.identity(name)) for name in COMPONENTS}
+    return {name: entry[0] for name, entry in found.items() if entry and identity.alive(entry[0])}
+
+
+def slipway(*arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "serving.app", *arguments],
+        capture_output=True,
+        text=True,
+        timeout=90,
+        check=False,
+    )
+
+
+@pytest.fixture
+def where(tmp_path: Path) -> Iterator[DataDir]:
+    place = DataDir(tmp_path / "data")
+    yield place
+    if place.root.exists():
+        slipway("down", "--data-dir", str(place.root))
+    assert not running(place), "something was left running"
+
+
+def test_a_second_up_is_refused_and_a_killed_one_is_taken_over(where: DataDir) -> None:
+    first = Up(where, "--port", "0", "--gateway-port", "0").ready()
+    before = running(where)
+    assert set(before) == set(COMPONENTS)
+
+    second = slipway("up", "--data-dir", str(where.root))
+    assert second.returncode == 1
+    assert "already runs" in second.stderr
+    assert str(first.process.pid) in second.stderr
+
+    first.process.kill()
+    first.process.wait()
+    third = Up(where).ready()
+    assert "Adopted" in third.said()
+    assert running(where) == before, "adoption restarts nothing"
+
+    third.process.send_signal(signal.SIGTERM)
+    assert third.process.wait(60) == 0, third.said()
+    assert not running(where)
+
+
+def test_a_killed_component_runs_again_soon_and_on_the_same_port(where: DataDir) -> None:
+    up = Up(where, "--port", "0", "--gateway-port", "0").ready()
+    before = running(where)
+    assert identity.send(before["api"], signal.SIGKILL)
+    until(lambda: running(where).get("api", before["api"]) != before["api"], "the API is started again", 10)
+    until(lambda: slipway("get", "ns", "--data-dir", str(where.root)).returncode == 0, "the API answers", 30)
+    after = running(where)
+    assert {name for name in before if before[name] != after.get(name)} == {"api"}
+    assert up.process.poll() is None
+
+
+def test_down_stops_what_a_killed_up_left(where: DataDir) -> None:
+    up = Up(where, "--port", "0", "--gateway-port", "0").ready()
+    up.process.kill()
+    up.process.wait()
+    assert running(where)
+    done = slipway("down", "--data-dir", str(where.root))
+    assert done.returncode == 0, done.stderr
+    assert not running(where)
+
+
+def test_a_port_in_use_is_named_with_its_option(where: DataDir) -> None:
+    import socket
+
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        for option, other in (("--port", "--gateway-port"), ("--gateway-port", "--port")):
+            done = slipway("up", "--data-dir", str(where.root), option, str(port), other, "0")
+            assert done.returncode == 1, done.stdout
+            assert str(port) in done.stderr
+            assert option in done.stderr
+
+
+def test_a_pid_that_was_used_again_is_never_signalled(where: DataDir) -> None:
+    me = identity.own()
+    stranger = identity.Identity(me.boot_id, os.getpid(), me.start_time - 1)
+    assert not identity.alive(stranger)
+    assert not identity.send(stranger, signal.SIGKILL)
+    other_boot = identity.Identity("another", os.getpid(), me.start_time)
+    assert not identity.send(other_boot, signal.SIGKILL)

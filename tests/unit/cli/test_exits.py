@@ -1,0 +1,36 @@
+import pytest
+
+from serving import errors
+from serving.cli.exits import Exit, code, words
+
+
+@pytest.mark.parametrize(
+    ("status", "reason", "expected"),
+    [
+        (404, "NotFound", Exit.NOT_FOUND),
+        (409, "Conflict", Exit.CONFLICT),
+        (409, "AlreadyExists", Exit.CONFLICT),
+        (422, "Invalid", Exit.INVALID),
+        (400, "BadRequest", Exit.INVALID),
+        (401, "Unauthorized", Exit.FORBIDDEN),
+        (500, "InternalError", Exit.FAILED),
+    ],
+)
+def test_each_answer_has_its_exit_code(status: int, reason: str, expected: Exit) -> None:
+    assert code(errors.from_status(status, {"reason": reason, "message": "no"})) == expected
+
+
+def test_no_answer_has_its_exit_code_and_says_what_to_start() -> None:
+    error = errors.Unavailable("GET /version: refused")
+    assert code(error) == Exit.UNREACHABLE
+    assert "slipway up" in words(error)
+
+
+def test_every_broken_rule_is_named_with_its_field_once() -> None:
+    causes = [errors.Cause("spec.a", "must be positive, got -3"), errors.Cause("spec.b", "is required")]
+    said = words(errors.Invalid(422, "Invalid", "digits is invalid: [spec.a: ..., spec.b: ...]", causes))
+    assert said.splitlines() == [
+        "digits is invalid",
+        "  spec.a: must be positive, got -3",
+        "  spec.b: is required",
+    ]
