@@ -19,7 +19,6 @@ from typing import Any
 
 import orjson
 
-from serving import clock
 from serving.embedded.identity import Identity
 from serving.embedded.workloads.pod_life import Exit, Run, exited, lost
 
@@ -115,6 +114,8 @@ class RunDirectory:
 
     def unattended(self) -> bool:
         """Whether no recorder holds the run, and (this having been asked) none ever will."""
+        if not self.path.is_dir():
+            return True
         handle = os.open(self.path / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -183,8 +184,3 @@ def pods(root: Path) -> Iterator[PodDirectory]:
         for entry in sorted(root.iterdir()):
             if entry.is_dir():
                 yield PodDirectory(entry)
-
-
-def age_seconds(moment: datetime) -> float:
-    """Return the seconds since then."""
-    return (clock.now() - moment).total_seconds()

@@ -1,7 +1,7 @@
 """Probes: what is asked when, and what the answers mean. https://kubernetes.io/docs/concepts/configuration/liveness-readiness-startup-probes/
 
 One difference from kubelet, for the sake of fast starts: until a readiness or startup probe has succeeded once,
-it is asked every `FIRST_PERIOD` seconds instead of every `periodSeconds`, and such early failures do not count
+it is asked every `FIRST_PERIOD` seconds (commands: every second) instead of every `periodSeconds`, and such early failures do not count
 towards `failureThreshold` more often than once per `periodSeconds`.
 """
 
@@ -13,7 +13,9 @@ ProbeKind = Literal["readiness", "liveness", "startup"]
 KINDS: tuple[ProbeKind, ...] = ("startup", "readiness", "liveness")
 
 FIRST_PERIOD = 0.1
-"""Seconds. A tenth of kubelet's smallest period; a refused connection costs the machine about 0.3 ms."""
+"""Seconds: a tenth of kubelet's smallest period."""
+FIRST_EXEC_PERIOD = 1.0
+"""Seconds, for commands (each is a new process) and for what has been failing for a whole threshold already."""
 
 
 @dataclass(frozen=True)
@@ -37,6 +39,8 @@ class Verdict:
     streak_ok: int = 0
     streak_bad: int = 0
     counted_at: float | None = None
+    proven: bool = False
+    """It has succeeded once."""
 
 
 def parse(container: Mapping[str, Any]) -> list[Probe]:
@@ -64,9 +68,9 @@ def judge(probe: Probe, verdict: Verdict, success: bool, at: float) -> Verdict: 
     if success:
         streak = verdict.streak_ok + 1
         ok = True if streak >= probe.successes else verdict.ok
-        return Verdict(ok, streak, 0, None)
+        return Verdict(ok, streak, 0, None, proven=True)
     hurried = (
-        verdict.ok is None
+        not verdict.proven
         and verdict.counted_at is not None
         and at < verdict.counted_at + probe.period - FIRST_PERIOD / 2
     )
@@ -74,13 +78,14 @@ def judge(probe: Probe, verdict: Verdict, success: bool, at: float) -> Verdict: 
         return replace(verdict, streak_ok=0)
     streak = verdict.streak_bad + 1
     ok = False if streak >= probe.failures else verdict.ok
-    return Verdict(ok, 0, streak, at)
+    return Verdict(ok, 0, streak, at, verdict.proven)
 
 
 def next_delay(probe: Probe, verdict: Verdict) -> float:
     """Return the seconds from one question to the next."""
-    if probe.kind != "liveness" and verdict.ok is not True:
-        return min(FIRST_PERIOD, probe.period)
+    if probe.kind != "liveness" and not verdict.proven:
+        slow = "exec" in probe.action or verdict.ok is False
+        return min(FIRST_EXEC_PERIOD if slow else FIRST_PERIOD, probe.period)
     return probe.period
 
 
