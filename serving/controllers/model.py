@@ -1,8 +1,12 @@
-"""The Model controller: keeps `status.latestVersion` at the newest version that is ready."""
+"""The Model controller: keeps `status.latestVersion` at the newest version that is ready.
 
+A Model that has versions but was never written is created, so that `get models` shows what there is.
+"""
+
+from contextlib import suppress
 from typing import Any
 
-from serving import clock
+from serving import clock, errors
 from serving.kube import Informer, Key, Kube, Reconciler, Result
 from serving.planning import model as planner
 from serving.resources import kinds
@@ -37,13 +41,24 @@ class ModelController:
     async def reconcile(self, key: Key) -> Result | None:
         """Write the Model's status if it is not what the cache has."""
         model = self._models.get(*key)
-        if model is None:
-            return None
         versions = self._versions.by_index(_MODEL, str(key))
+        if model is None:
+            if any("deletionTimestamp" not in version["metadata"] for version in versions):
+                await self._create(key)
+            return None
         status = planner.status(model, versions, clock.rfc3339(clock.now()))
         if status != (model.get("status") or {}):
             await self._kube.apply_status(kinds.MODEL, model, status)
         return None
+
+    async def _create(self, key: Key) -> None:
+        """A version whose Model nobody has written: create it, once; the watch brings it back here."""
+        with suppress(errors.AlreadyExists):
+            meta = {"name": key.name, "namespace": key.namespace}
+            await self._kube.create(
+                kinds.MODEL,
+                {"apiVersion": kinds.MODEL.api_version, "kind": "Model", "metadata": meta, "spec": {}},
+            )
 
     def _version_changed(self, before: Object | None, after: Object | None) -> None:
         for version in (before, after):

@@ -1,0 +1,37 @@
+"""The Model controller against the fake API."""
+
+import asyncio
+import contextlib
+
+from serving import errors
+from serving.controllers.model import ModelController
+from serving.kube import Informer
+from serving.resources import kinds
+from serving.settings import ControllerSettings
+from tests.fakes.api import FakeKube
+
+VERSION = {
+    "apiVersion": "slipway.dev/v1alpha1", "kind": "ModelVersion", "metadata": {"name": "v1", "namespace": "default"},
+    "spec": {"modelName": "digits", "source": {"path": "/models/digits"}},
+}  # fmt: skip
+
+
+async def test_model_is_created_when_only_its_version_was_written() -> None:
+    kube = FakeKube()
+    versions = Informer(kube, kinds.MODEL_VERSION)
+    controller = ModelController(kube, ControllerSettings(backoff_base_seconds=0.001), versions)
+    tasks = [asyncio.create_task(each.run()) for each in (versions, *controller.informers, controller)]
+    try:
+        await kube.create(kinds.MODEL_VERSION, VERSION)
+        async with asyncio.timeout(5):
+            while True:
+                with contextlib.suppress(errors.NotFound):
+                    model = await kube.get(kinds.MODEL, "default", "digits")
+                    if (model.get("status") or {}).get("versions") == 1:
+                        break
+                await asyncio.sleep(0.005)
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+    assert "latestVersion" not in model["status"]
