@@ -1,0 +1,168 @@
+"""The command line against a real embedded API: what is printed, and which code scripts get."""
+
+import asyncio
+import json
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from serving.cli import main
+from serving.cli.session import answers
+from serving.settings import DataDir
+
+MODEL = "apiVersion: slipway.dev/v1alpha1\nkind: Model\nmetadata: {name: NAME}\nspec: {description: TEXT}\n"
+INFERENCE = """
+apiVersion: slipway.dev/v1alpha1
+kind: Inference
+metadata: {name: cli}
+spec:
+  framework: sklearn
+  predictors:
+  - {name: stable, modelVersion: v1, trafficWeight: 90}
+  - {name: candidate, modelVersion: v2, trafficWeight: 10}
+"""
+
+
+@pytest.fixture(scope="module")
+def where(tmp_path_factory: pytest.TempPathFactory) -> Iterator[DataDir]:
+    place = DataDir(tmp_path_factory.mktemp("cli") / "data")
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    api = subprocess.Popen(
+        [sys.executable, "-m", "serving.app", "component", "api", "--data-dir", str(place.root),
+         "--api-port", str(port), "--gateway-port", "1"],
+        stderr=subprocess.DEVNULL,
+    )  # fmt: skip
+    deadline = time.monotonic() + 30
+    while not asyncio.run(answers(place.kubeconfig)):
+        assert time.monotonic() < deadline
+        assert api.poll() is None
+        time.sleep(0.1)
+    yield place
+    api.terminate()
+    assert api.wait(20) == 0
+
+
+@pytest.fixture
+def slipway(where: DataDir, capsys: pytest.CaptureFixture[str]) -> Any:
+    def run(*arguments: str) -> tuple[int, str, str]:
+        capsys.readouterr()
+        with pytest.raises(SystemExit) as ended:
+            main.run([*arguments, "--kubeconfig", str(where.kubeconfig)])
+        out, err = capsys.readouterr()
+        assert "Traceback" not in err
+        return int(ended.value.code or 0), out, err
+
+    return run
+
+
+def manifest(tmp_path: Path, text: str) -> str:
+    file = tmp_path / "manifest.yaml"
+    file.write_text(text)
+    return str(file)
+
+
+def test_apply_says_created_then_unchanged_then_configured(slipway: Any, tmp_path: Path) -> None:
+    first = manifest(tmp_path, MODEL.replace("NAME", "mo1").replace("TEXT", "one"))
+    assert slipway("apply", "-f", first) == (0, "model.slipway.dev/mo1 created\n", "")
+    assert slipway("apply", "-f", first) == (0, "model.slipway.dev/mo1 unchanged\n", "")
+    assert slipway("get", "mo", "mo1", "-o", "json")[1].find('"one"') > 0
+    second = manifest(tmp_path, MODEL.replace("NAME", "mo1").replace("TEXT", "two"))
+    assert slipway("apply", "-f", second) == (0, "model.slipway.dev/mo1 configured\n", "")
+
+
+def test_a_dry_run_changes_nothing(slipway: Any, tmp_path: Path) -> None:
+    file = manifest(tmp_path, MODEL.replace("NAME", "dry").replace("TEXT", "x"))
+    assert slipway("apply", "--dry-run", "-f", file)[:2] == (0, "model.slipway.dev/dry created (dry run)\n")
+    assert slipway("get", "model", "dry")[0] == 3
+
+
+def test_a_bad_document_is_named_and_the_good_one_beside_it_applied(slipway: Any, tmp_path: Path) -> None:
+    bad = INFERENCE.replace("trafficWeight: 10", "trafficWeight: -3").replace("name: cli", "name: bad")
+    file = manifest(tmp_path, bad + "---\n" + MODEL.replace("NAME", "beside").replace("TEXT", "x"))
+    code, out, err = slipway("apply", "-f", file)
+    assert (code, out) == (6, "model.slipway.dev/beside created\n")
+    assert f"{file} document 1" in err
+    assert "spec.predictors[1].trafficWeight" in err
+    assert "-3" in err
+    assert slipway("get", "inference", "bad")[0] == 3
+
+
+def test_an_unknown_field_is_refused_by_its_path(slipway: Any, tmp_path: Path) -> None:
+    file = manifest(tmp_path, INFERENCE.replace("framework:", "framwork: x\n  framework:"))
+    code, _, err = slipway("apply", "-f", file)
+    assert code == 6
+    assert "spec.framwork" in err
+
+
+def test_traffic_set_changes_only_the_arms_named_and_apply_does_not_undo_it(
+    slipway: Any, tmp_path: Path
+) -> None:
+    file = manifest(tmp_path, INFERENCE)
+    assert slipway("apply", "-f", file)[0] == 0
+    assert slipway("traffic", "set", "cli", "candidate=30")[0] == 0
+    found = json.loads(slipway("get", "inf", "cli", "-o", "json")[1])
+    assert [p["trafficWeight"] for p in found["spec"]["predictors"]] == [90, 30]
+    code, _, err = slipway("apply", "-f", file)
+    assert code == 4
+    assert "slipway-traffic" in err
+    assert slipway("apply", "--force-conflicts", "-f", file)[0] == 0
+    assert slipway("traffic", "set", "cli", "nobody=1")[::2] == (
+        1, "error: Inference cli has no arm nobody; its arms are stable, candidate\n",
+    )  # fmt: skip
+
+
+def test_tables_have_upper_case_headers_and_the_namespace_first_with_all(slipway: Any) -> None:
+    assert slipway("get", "ns")[1].splitlines()[0].split() == ["NAME", "STATUS", "AGE"]
+    assert slipway("get", "models", "-A")[1].split()[0] == "NAMESPACE"
+    assert slipway("get", "models", "-o", "name")[1].startswith("model.slipway.dev/")
+
+
+def test_nothing_found_is_said_on_standard_error_and_is_no_failure(slipway: Any) -> None:
+    assert slipway("get", "jobs") == (0, "", "No resources found in namespace default.\n")
+
+
+def test_delete_waits_until_it_is_gone(slipway: Any, tmp_path: Path) -> None:
+    file = manifest(tmp_path, MODEL.replace("NAME", "gone").replace("TEXT", "x"))
+    slipway("apply", "-f", file)
+    assert slipway("delete", "-f", file)[:2] == (0, "model.slipway.dev/gone deleted\n")
+    assert slipway("delete", "model", "gone")[0] == 3
+    assert slipway("delete", "model", "gone", "--ignore-not-found")[0] == 0
+
+
+def test_describe_has_metadata_and_events(slipway: Any, tmp_path: Path) -> None:
+    slipway("apply", "-f", manifest(tmp_path, MODEL.replace("NAME", "seen").replace("TEXT", "x")))
+    code, out, _ = slipway("describe", "model", "seen")
+    assert code == 0
+    assert "Name:" in out
+    assert "Events:" in out
+
+
+def test_an_unknown_kind_or_option_is_refused_with_what_there_is(slipway: Any) -> None:
+    code, _, err = slipway("get", "inferense")
+    assert code == 1
+    assert "inferences (inf)" in err
+    assert slipway("get", "--bogus")[0] == 2
+
+
+def test_no_api_has_its_own_exit_code(
+    tmp_path: Path, where: DataDir, capsys: pytest.CaptureFixture[str]
+) -> None:
+    dead = tmp_path / "kubeconfig"
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        config = yaml.safe_load(where.kubeconfig.read_text())
+        config["clusters"][0]["cluster"]["server"] = f"https://127.0.0.1:{probe.getsockname()[1]}"
+    dead.write_text(yaml.safe_dump(config))
+    with pytest.raises(SystemExit) as ended:
+        main.run(["get", "ns", "--kubeconfig", str(dead)])
+    assert ended.value.code == 5
+    assert "slipway up" in capsys.readouterr().err
