@@ -62,10 +62,7 @@ def get(
         if watch:
             await _follow(kube, objects[0], where, labels, output)
 
-    try:
-        with_kube(meant.kubeconfig, work)
-    except KeyboardInterrupt:
-        raise typer.Exit(130) from None
+    with_kube(meant.kubeconfig, work)
 
 
 def _single(objects: list[tuple[Kind, str | None]]) -> bool:

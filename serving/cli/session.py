@@ -6,9 +6,11 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
+import typer
 import yaml
 
 from serving import errors, settings
+from serving.cli.exits import Exit
 from serving.embedded import identity
 from serving.settings import DataDir
 
@@ -80,7 +82,10 @@ def with_kube(kubeconfig: Path, work: "Callable[[Kube], Awaitable[T]]") -> T:
         async with await connect(kubeconfig, component="cli", pool=8) as kube:
             return await work(kube)
 
-    return asyncio.run(main())
+    try:
+        return asyncio.run(main())
+    except KeyboardInterrupt:
+        raise typer.Exit(Exit.INTERRUPTED) from None
 
 
 async def answers(kubeconfig: Path) -> bool:
