@@ -1,4 +1,5 @@
 import os
+import select
 import signal
 from collections.abc import AsyncIterator, Iterator
 
@@ -86,26 +87,19 @@ async def test_a_killed_agent_leaves_replicas_alone_and_the_next_one_adopts_them
 async def test_what_ended_while_no_agent_was_there_is_seen_by_the_next_one(
     kube: Kube, node: NodeProcess
 ) -> None:
-    script = "import time, os\nprint('begun')\nwhile not os.path.exists('/tmp/end'): time.sleep(.02)\nraise SystemExit(7)"
-    await kube.create(kinds.POD, pod(NAMESPACE, "away", script, spec_restartPolicy="Never"))
-    found = await until(kube, NAMESPACE, "away", is_ready)
-    run = next(PodDirectory(node.data_dir.pods / found["metadata"]["uid"]).latest())
+    script = "import signal, sys\nsignal.signal(15, lambda *_: sys.exit(7))\nprint('begun')\nwhile True: signal.pause()"
+    created = await kube.create(kinds.POD, pod(NAMESPACE, "away", script, spec_restartPolicy="Never"))
+    log = node.data_dir.pod_log(created["metadata"]["uid"], "main", 0)
+    found = await until(kube, NAMESPACE, "away", lambda p: is_ready(p) and log.read_text() == "begun\n")
     process = process_of(node, found)
     node.stop(signal.SIGKILL)
-    where = run.tmp if os.geteuid() == 0 else None
-    if where is None:
-        identity.send(process, signal.SIGTERM)
-    else:
-        (where / "end").touch()
-    handle = os.pidfd_open(process.pid) if identity.alive(process) else None
-    if handle is not None:
-        import select
-
-        select.select([handle], [], [], 5)
-        os.close(handle)
+    handle = os.pidfd_open(process.pid)
+    identity.send(process, signal.SIGTERM)
+    assert select.select([handle], [], [], 5)[0]
+    os.close(handle)
     node.start()
     found = await until(kube, NAMESPACE, "away", phase("Failed"))
-    assert main_status(found)["state"]["terminated"]["exitCode"] == (7 if where else 143)
+    assert main_status(found)["state"]["terminated"]["exitCode"] == 7
     assert log_of(node.data_dir, found) == "begun\n"
 
 
