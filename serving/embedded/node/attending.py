@@ -33,6 +33,7 @@ async def _watch(pod: PodState, run: RunDirectory, handle: int | None) -> None:
     if not begun:
         pod.update(name, run=container.before, before=None)
         return
+    await asyncio.to_thread(pod.node.cgroups.remove, pod.uid, name)
     ended = run.read()
     pod.update(name, run=ended, started=False, ready=False)
     if ended.exit is not None and ended.exit.code != 0:

@@ -47,6 +47,8 @@ class Cgroups:
         joined = []
         for root in self.where.roots:
             try:
+                with contextlib.suppress(FileNotFoundError):  # another container's end took the Pod's away
+                    self._make(root, uid, container)
                 self._make(root, uid, container)
                 joined.append(f"{root}/{name}")
             except OSError as error:
@@ -79,17 +81,21 @@ class Cgroups:
         found = (f"{root}/{TOP}/{uid}/{container}" for root in self.where.roots)
         return [path for path in found if os.path.isdir(path)]  # noqa: PTH112 paths are text here
 
-    def remove(self, uid: str) -> None:
-        """Remove a Pod's cgroups; they must be empty, or become so within a second."""
+    def remove(self, uid: str, container: str | None = None) -> None:
+        """Remove the cgroups of a Pod, or of one of its containers; where another runs, the Pod's stays.
+
+        They must be empty, or become so within a second.
+        """
         deadline = clock.monotonic() + REMOVE_SECONDS
         for root in self.where.roots:
             base = Path(root, TOP, uid)
             if not base.is_dir():
                 continue
-            children = [child for child in base.iterdir() if child.is_dir()]
-            for group in [*children, base]:
+            doomed = [child for child in base.iterdir() if child.is_dir() and container in (None, child.name)]
+            for group in doomed:
                 while not _removed(group) and clock.monotonic() < deadline:
                     time.sleep(0.01)
+            _removed(base)
 
 
 def _removed(group: Path) -> bool:
