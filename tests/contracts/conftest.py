@@ -4,16 +4,13 @@
 and works in namespaces of its own. Without it, the embedded server is started.
 """
 
-import asyncio
 import os
 import uuid
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from serving import errors
 from serving.kube import Kube, connect
 from serving.resources import catalog, kinds
 from serving.settings import DataDir
@@ -47,37 +44,3 @@ async def namespace(kube: Kube) -> AsyncIterator[str]:
     await kube.create(kinds.NAMESPACE, {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}})
     yield name
     await kube.delete(kinds.NAMESPACE, None, name)
-
-
-def model(namespace: str, name: str = "m", **meta: Any) -> dict[str, Any]:
-    return {
-        "apiVersion": "slipway.dev/v1alpha1", "kind": "Model",
-        "metadata": {"name": name, "namespace": namespace, **meta}, "spec": {"description": "one"},
-    }  # fmt: skip
-
-
-def inference(namespace: str, name: str = "digits", **spec: Any) -> dict[str, Any]:
-    return {
-        "apiVersion": "slipway.dev/v1alpha1", "kind": "Inference", "metadata": {"name": name, "namespace": namespace},
-        "spec": {
-            "framework": "sklearn",
-            "predictors": [{"name": "stable", "modelVersion": "v1", "trafficWeight": 90},
-                           {"name": "candidate", "modelVersion": "v2", "trafficWeight": 10}],
-            **spec,
-        },
-    }  # fmt: skip
-
-
-async def eventually(what: Callable[[], Awaitable[bool]], seconds: float = 10) -> None:
-    """Poll until true; a deadline, never a fixed sleep."""
-    async with asyncio.timeout(seconds):
-        while not await what():
-            await asyncio.sleep(0.02)
-
-
-async def gone(kube: Kube, kind: kinds.Kind, namespace: str, name: str) -> bool:
-    try:
-        await kube.get(kind, namespace, name)
-    except errors.NotFound:
-        return True
-    return False

@@ -1,11 +1,11 @@
 """Server-side apply: ownership, conflicts, giving up fields, keyed lists."""
 
 import pytest
-from conftest import inference, model  # tests/contracts/conftest.py
 
 from serving import errors
 from serving.kube import Kube
 from serving.resources import kinds
+from tests.contract_objects import inference, model
 
 
 async def test_apply_creates_and_then_changes_nothing_when_repeated(kube: Kube, namespace: str) -> None:

@@ -3,12 +3,12 @@
 import asyncio
 
 import pytest
-from conftest import eventually, gone, inference, model  # tests/contracts/conftest.py
 
 from serving import errors
 from serving.kube import Kube
 from serving.kube.client import JSON_PATCH
 from serving.resources import kinds
+from tests.contract_objects import eventually, gone, inference, model
 
 
 async def test_create_gives_identity_and_generation_when_object_is_new(kube: Kube, namespace: str) -> None:

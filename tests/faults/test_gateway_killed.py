@@ -13,9 +13,10 @@ import orjson
 from serving import clock
 from serving.router.envoy.bootstrap import bootstrap
 from serving.router.gateway import _keep_alive
+from tests.addresses import own
 from tests.fakes.gateway import World, backend, endpoint_slice, route, settings_for_test
 
-STABLE = "127.77.203.1"
+STABLE = own(3)
 ROUTES = [route("digits", [("stable", 10_000)])]
 SLICES = [endpoint_slice("digits-stable", [STABLE])]
 

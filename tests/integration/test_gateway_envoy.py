@@ -11,9 +11,10 @@ import pytest
 from serving import errors
 from serving.resources.names import ARM_HEADER, SERVED_VERSION_HEADER
 from serving.router.delivery import Rejected
+from tests.addresses import own
 from tests.fakes.gateway import World, arms_of, backend, endpoint_slice, route, world
 
-STABLE, CANDIDATE = "127.77.201.1", "127.77.201.2"
+STABLE, CANDIDATE = own(0), own(1)
 SLICES = [endpoint_slice("digits-stable", [STABLE]), endpoint_slice("digits-candidate", [CANDIDATE])]
 STICKY = {"header": "x-user-id", "salt": "spring"}
 
@@ -124,7 +125,7 @@ async def test_callers_without_the_header_get_an_identity_that_sticks(tmp_path: 
 
 async def test_a_draining_replica_and_a_moving_split_fail_no_request(tmp_path: Path) -> None:
     async with world(tmp_path) as w, contextlib.AsyncExitStack() as going, replicas():
-        leaving = "127.77.201.3"
+        leaving = own(2)
         await going.enter_async_context(backend(leaving, 8080, name="leaving", seconds=0.05))
         both = [endpoint_slice("digits-stable", [STABLE, leaving]), SLICES[1]]
         await w.serve([digits()], both)

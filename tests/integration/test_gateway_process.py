@@ -12,10 +12,11 @@ from serving.resources import kinds
 from serving.router import gateway
 from serving.router.process import EnvoyProcess
 from serving.settings import DataDir, Settings
+from tests.addresses import own
 from tests.fakes.api import FakeKube
 from tests.fakes.gateway import backend, endpoint_slice, route, settings_for_test
 
-STABLE = "127.77.202.1"
+STABLE = own(4)
 
 
 @contextlib.asynccontextmanager

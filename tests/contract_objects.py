@@ -1,0 +1,43 @@
+"""Objects that the contract suite writes, and waiting for what it sees."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from serving import errors
+from serving.kube import Kube
+from serving.resources import kinds
+
+
+def model(namespace: str, name: str = "m", **meta: Any) -> dict[str, Any]:
+    return {
+        "apiVersion": "slipway.dev/v1alpha1", "kind": "Model",
+        "metadata": {"name": name, "namespace": namespace, **meta}, "spec": {"description": "one"},
+    }  # fmt: skip
+
+
+def inference(namespace: str, name: str = "digits", **spec: Any) -> dict[str, Any]:
+    return {
+        "apiVersion": "slipway.dev/v1alpha1", "kind": "Inference", "metadata": {"name": name, "namespace": namespace},
+        "spec": {
+            "framework": "sklearn",
+            "predictors": [{"name": "stable", "modelVersion": "v1", "trafficWeight": 90},
+                           {"name": "candidate", "modelVersion": "v2", "trafficWeight": 10}],
+            **spec,
+        },
+    }  # fmt: skip
+
+
+async def eventually(what: Callable[[], Awaitable[bool]], seconds: float = 10) -> None:
+    """Poll until true; a deadline, never a fixed sleep."""
+    async with asyncio.timeout(seconds):
+        while not await what():
+            await asyncio.sleep(0.02)
+
+
+async def gone(kube: Kube, kind: kinds.Kind, namespace: str, name: str) -> bool:
+    try:
+        await kube.get(kind, namespace, name)
+    except errors.NotFound:
+        return True
+    return False
