@@ -1,9 +1,10 @@
-"""Loopback addresses of this test process alone, so that suites side by side never want the same port."""
+"""Loopback addresses of this test process and its children, so that suites side by side never want the same port."""
 
 import os
 
 
 def own(number: int) -> str:
-    """Return the n-th address (0 to 99) that belongs to this process."""
-    pid = os.getpid()
-    return f"127.{100 + number}.{pid >> 8 & 255}.{pid & 255}"
+    """Return the n-th address (0 to 99) that belongs to this test process."""
+    worker = os.environ.get("PYTEST_XDIST_WORKER", "main")
+    owner = int(os.environ.setdefault(f"SLIPWAY_TEST_OWNER_{worker}", str(os.getpid())))
+    return f"127.{100 + number}.{owner >> 8 & 255}.{owner & 255}"

@@ -196,7 +196,7 @@ def _judge(story: Story, rows: Sequence[Row], predictors: Sequence[Object]) -> N
         "Version",
         "Share",
         "Expected",
-        "99.9% within",
+        "Chance allows",
         "Requests",
         "p50 ms",
         "p99 ms",
