@@ -55,8 +55,8 @@ async def measure(clusters: int, changes: int) -> dict[str, object]:
             "weightChangeMs": interval(weight), "weightChangeP95Ms": round(percentile(weight, 95), 1),
             "envoyCpuMsPerEndpointChange": round(1000 * cpu / changes, 1),
             "residentMiB": resident_mib(envoy.pid), "inotifyInstances": inotify_instances(envoy.pid),
-            "clustersFileMiB": round((found.data_dir.gateway / "clusters.json").stat().st_size / 2**20, 2),
-            "routesFileMiB": round((found.data_dir.gateway / "public.json").stat().st_size / 2**20, 2),
+            "clustersFileMiB": round((found.data_dir.gateway / "clusters.pb").stat().st_size / 2**20, 2),
+            "routesFileMiB": round((found.data_dir.gateway / "public.pb").stat().st_size / 2**20, 2),
         }  # fmt: skip
 
 

@@ -11,19 +11,19 @@ import re
 from collections.abc import Mapping
 from pathlib import Path
 
-import orjson
-
 from serving import clock, errors
 from serving.router.admin import Admin
-from serving.router.envoy.render import File, Rendered, cluster_file, file
-from serving.router.envoy.routes import by_path, route_configuration
+from serving.router.envoy import wire
+from serving.router.envoy.render import File, Rendered, cluster_file, contents, route_file
+from serving.router.envoy.routes import by_path
 from serving.router.process import write_atomically
 from serving.settings import GatewaySettings
 
 log = logging.getLogger(__name__)
 
 _LOG_TAIL_BYTES = 64 * 1024
-_FILES = {"clusters": "clusters.json", "public": "public.json", "private": "private.json"}
+_FILES = {"clusters": "clusters.pb", "public": "public.pb", "private": "private.pb"}
+"""By this suffix Envoy knows what is in them."""
 
 
 class Rejected(errors.SlipwayError):
@@ -53,14 +53,14 @@ class Delivery:
         self._folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         empty = {
             "clusters": cluster_file({}),
-            "public": file([route_configuration("public", [by_path([], "not configured yet")])]),
-            "private": file([route_configuration("private", [by_path([], "not configured yet")])]),
+            "public": route_file("public", [by_path([], "not configured yet")]),
+            "private": route_file("private", [by_path([], "not configured yet")]),
         }
         for name, content in empty.items():
             path = self._folder / _FILES[name]
             try:
-                self._wanted[name] = orjson.loads(path.read_bytes())["version_info"]
-            except (FileNotFoundError, orjson.JSONDecodeError, KeyError):
+                self._wanted[name] = contents(path.read_bytes())[0]
+            except (FileNotFoundError, ValueError):
                 self._write(name, content)
         self._learn_clusters()
 
@@ -147,11 +147,11 @@ class Delivery:
         raise Rejected(_last_complaint(self._envoy_log) or f"Envoy rejected the {', '.join(worse)}")
 
     def _learn_clusters(self) -> None:
-        resources = orjson.loads((self._folder / _FILES["clusters"]).read_bytes())["resources"]
-        self._clusters = {r["name"]: orjson.dumps(r) for r in resources}
-        self._serving = frozenset(
-            r["name"] for r in resources if r["load_assignment"]["endpoints"][0]["lb_endpoints"]
-        )
+        for resource in contents((self._folder / _FILES["clusters"]).read_bytes())[1]:
+            cluster = wire.decode("Any", resource)
+            self._clusters[cluster["name"]] = resource
+            if "lb_endpoints" in cluster["load_assignment"]["endpoints"][0]:
+                self._serving |= {cluster["name"]}
 
 
 def _last_complaint(path: Path) -> str:

@@ -1,0 +1,285 @@
+"""Envoy's messages, as this package writes them in JSON, in protobuf's binary form, and the little that is read back.
+
+Envoy reads binary several times faster than JSON, and a message that is already encoded goes into a larger one
+as it is: what one service needs is encoded once and then copied. `_FIELDS` has the messages and fields that we
+use and no others; an unknown one is a mistake of ours and raises KeyError. Encoding: protobuf.dev/programming-
+guides/encoding. Numbers: the .proto files of envoy/api/v3 and cncf/xds v3, which never change a number.
+"""
+
+import struct
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+Json = Mapping[str, Any]
+"""A message by its JSON names; where it has a message, it may have `bytes` instead: that message, encoded."""
+
+_ENUMS = {
+    "DiscoveryType": {"STATIC": 0},
+    "LbPolicy": {"LEAST_REQUEST": 1},
+    "HeaderAppendAction": {"OVERWRITE_IF_EXISTS_OR_ADD": 2},
+}
+_FIELDS: dict[str, dict[str, tuple[int, str]]] = {
+    "DiscoveryResponse": {"version_info": (1, "string"), "resources": (2, "list Any")},
+    "RouteConfiguration": {
+        "name": (1, "string"),
+        "virtual_hosts": (2, "list VirtualHost"),
+        "request_headers_to_remove": (8, "list string"),
+        "ignore_port_in_host_matching": (14, "bool"),
+    },
+    "VirtualHost": {
+        "name": (1, "string"),
+        "domains": (2, "list string"),
+        "routes": (3, "list Route"),
+        "matcher": (21, "Matcher"),
+    },
+    "Route": {
+        "match": (1, "RouteMatch"),
+        "route": (2, "RouteAction"),
+        "metadata": (4, "Metadata"),
+        "direct_response": (7, "DirectResponseAction"),
+        "response_headers_to_add": (10, "list HeaderValueOption"),
+        "typed_per_filter_config": (13, "map Any"),
+    },
+    "RouteMatch": {"prefix": (1, "string")},
+    "RouteAction": {
+        "cluster": (1, "string"),
+        "weighted_clusters": (3, "WeightedCluster"),
+        "prefix_rewrite": (5, "string"),
+        "timeout": (8, "duration"),
+        "retry_policy": (9, "RetryPolicy"),
+        "hash_policy": (15, "list HashPolicy"),
+        "idle_timeout": (24, "duration"),
+    },
+    "WeightedCluster": {"clusters": (1, "list ClusterWeight"), "use_hash_policy": (5, "BoolValue")},
+    "ClusterWeight": {
+        "name": (1, "string"),
+        "weight": (2, "UInt32Value"),
+        "response_headers_to_add": (5, "list HeaderValueOption"),
+    },
+    "HashPolicy": {"header": (1, "HashPolicy.Header"), "terminal": (4, "bool")},
+    "HashPolicy.Header": {"header_name": (1, "string"), "regex_rewrite": (2, "RegexMatchAndSubstitute")},
+    "RegexMatchAndSubstitute": {"pattern": (1, "RegexMatcher"), "substitution": (2, "string")},
+    "RegexMatcher": {"regex": (2, "string")},
+    "RetryPolicy": {
+        "retry_on": (1, "string"),
+        "num_retries": (2, "UInt32Value"),
+        "retry_host_predicate": (5, "list Typed3"),
+        "host_selection_retry_max_attempts": (6, "varint"),
+    },
+    "Typed3": {"name": (1, "string"), "typed_config": (3, "Any")},
+    "PreviousHostsPredicate": {},
+    "Metadata": {"filter_metadata": (1, "map Struct")},
+    "FilterConfig": {"config": (1, "Any")},
+    "LuaPerRoute": {"filter_context": (4, "Struct")},
+    "DirectResponseAction": {"status": (1, "varint"), "body": (2, "DataSource")},
+    "DataSource": {"inline_string": (3, "string")},
+    "HeaderValueOption": {"header": (1, "HeaderValue"), "append_action": (3, "HeaderAppendAction")},
+    "HeaderValue": {"key": (1, "string"), "value": (2, "string")},
+    "Matcher": {"matcher_tree": (2, "MatcherTree"), "on_no_match": (3, "OnMatch")},
+    "MatcherTree": {"input": (1, "TypedExtensionConfig"), "prefix_match_map": (3, "MatchMap")},
+    "MatchMap": {"map": (1, "map OnMatch")},
+    "OnMatch": {"action": (2, "TypedExtensionConfig")},
+    "TypedExtensionConfig": {"name": (1, "string"), "typed_config": (2, "Any")},
+    "HttpRequestHeaderMatchInput": {"header_name": (1, "string")},
+    "Cluster": {
+        "name": (1, "string"),
+        "type": (2, "DiscoveryType"),
+        "connect_timeout": (4, "duration"),
+        "lb_policy": (6, "LbPolicy"),
+        "circuit_breakers": (10, "CircuitBreakers"),
+        "common_lb_config": (27, "CommonLbConfig"),
+        "load_assignment": (33, "ClusterLoadAssignment"),
+        "typed_extension_protocol_options": (36, "map Any"),
+    },
+    "CircuitBreakers": {"thresholds": (1, "list Thresholds")},
+    "Thresholds": {
+        "max_connections": (2, "UInt32Value"),
+        "max_pending_requests": (3, "UInt32Value"),
+        "max_requests": (4, "UInt32Value"),
+        "retry_budget": (8, "RetryBudget"),
+    },
+    "RetryBudget": {"budget_percent": (1, "Percent"), "min_retry_concurrency": (2, "UInt32Value")},
+    "Percent": {"value": (1, "double")},
+    "CommonLbConfig": {"healthy_panic_threshold": (1, "Percent")},
+    "ClusterLoadAssignment": {"cluster_name": (1, "string"), "endpoints": (2, "list LocalityLbEndpoints")},
+    "LocalityLbEndpoints": {"lb_endpoints": (2, "list LbEndpoint")},
+    "LbEndpoint": {"endpoint": (1, "Endpoint")},
+    "Endpoint": {"address": (1, "Address")},
+    "Address": {"socket_address": (1, "SocketAddress")},
+    "SocketAddress": {"address": (2, "string"), "port_value": (3, "varint")},
+    "HttpProtocolOptions": {
+        "common_http_protocol_options": (1, "CommonHttpProtocolOptions"),
+        "explicit_http_config": (3, "ExplicitHttpConfig"),
+    },
+    "CommonHttpProtocolOptions": {"idle_timeout": (1, "duration")},
+    "ExplicitHttpConfig": {"http_protocol_options": (1, "Http1ProtocolOptions")},
+    "Http1ProtocolOptions": {},
+}
+_WRAPPERS = ("UInt32Value", "BoolValue")
+_VARINT, _FIXED64, _BYTES = 0, 1, 2
+
+
+class Malformed(ValueError):
+    """These bytes are not what we write."""
+
+
+def encode(message: str, value: Json | bytes) -> bytes:
+    """Return a message of a type of `_FIELDS` (or `Any`, whose type is its `@type`) in binary.
+
+    Raises:
+        KeyError: a field, an enum's value or a type that `_FIELDS` does not have.
+    """
+    if isinstance(value, bytes):
+        return value
+    if message == "Any":
+        url = value["@type"]
+        inner = {name: item for name, item in value.items() if name != "@type"}
+        return field(1, url.encode()) + field(2, encode(url.rpartition(".")[2], inner))
+    if message == "Struct":  # of strings: google.protobuf.Value has those as its field 3
+        return b"".join(_entry(1, name, field(3, text.encode())) for name, text in value.items())
+    fields = _FIELDS[message]
+    return b"".join(_member(*fields[name], item) for name, item in value.items())
+
+
+def decode(message: str, data: bytes) -> dict[str, Any]:
+    """Return what `encode` was given, in the order of the bytes; durations in their shortest form.
+
+    Raises:
+        ValueError: not a message of this type, or with fields that we do not write (Malformed).
+    """
+    if message == "Any":
+        url, inner = _two(data)
+        return {"@type": url, **decode(url.rpartition(".")[2], inner)}
+    if message == "Struct":
+        pairs = (_two(_content(content)) for _, content in parts(data))
+        return {key: _text(dict(parts(value)).get(3, b"")) for key, value in pairs}
+    names = {number: (name, kind) for name, (number, kind) in _FIELDS.get(message, {}).items()}
+    found: dict[str, Any] = {}
+    for number, content in parts(data):
+        if number not in names:
+            raise Malformed(f"{message} with a field {number}")
+        name, kind = names[number]
+        shape, _, element = kind.rpartition(" ")
+        if shape == "map":
+            key, value = _two(_content(content))
+            found.setdefault(name, {})[key] = decode(element, value)
+        elif shape == "list":
+            found.setdefault(name, []).append(_value(element, content))
+        else:
+            found[name] = _value(kind, content)
+    return found
+
+
+def field(number: int, content: bytes) -> bytes:
+    """Return one field of bytes: a string, or a message that is encoded."""
+    return _varint(number << 3 | _BYTES) + _varint(len(content)) + content
+
+
+def parts(data: bytes) -> Iterator[tuple[int, float | bytes]]:
+    """Give the fields of a message: their numbers and contents.
+
+    Raises:
+        Malformed: the bytes end early, or have what we do not write.
+    """
+    at = 0
+    while at < len(data):
+        tag, at = _read_varint(data, at)
+        kind = tag & 7
+        if kind == _VARINT:
+            number, at = _read_varint(data, at)
+            yield tag >> 3, number
+            continue
+        if kind not in (_BYTES, _FIXED64):
+            raise Malformed(f"a field of wire type {kind}")
+        size, at = _read_varint(data, at) if kind == _BYTES else (8, at)
+        content = data[at : at + size]
+        if len(content) < size:
+            raise Malformed("ends early")
+        at += size
+        yield tag >> 3, content if kind == _BYTES else struct.unpack("<d", content)[0]
+
+
+def _member(number: int, kind: str, value: Any) -> bytes:
+    shape, _, element = kind.rpartition(" ")
+    if shape == "list":
+        return b"".join(_member(number, element, item) for item in value)
+    if shape == "map":
+        return b"".join(_entry(number, name, encode(element, item)) for name, item in value.items())
+    if kind in ("varint", "bool") or kind in _ENUMS:
+        whole = _ENUMS[kind][value] if kind in _ENUMS else int(value)
+        return _varint(number << 3 | _VARINT) + _varint(whole)
+    if kind == "double":
+        return _varint(number << 3 | _FIXED64) + struct.pack("<d", value)
+    return field(number, _bytes(kind, value))
+
+
+def _bytes(kind: str, value: Any) -> bytes:
+    if kind == "string":
+        return str(value).encode()
+    if kind in _WRAPPERS:
+        return _varint(1 << 3 | _VARINT) + _varint(int(value))
+    return _duration(value) if kind == "duration" else encode(kind, value)
+
+
+def _value(kind: str, content: float | bytes) -> Any:
+    if not isinstance(content, bytes):
+        if kind in _ENUMS:
+            return next((name for name, number in _ENUMS[kind].items() if number == content), content)
+        return bool(content) if kind == "bool" else content
+    if kind == "string":
+        return content.decode()
+    if kind in _WRAPPERS:
+        plain = dict(parts(content)).get(1, 0)
+        return bool(plain) if kind == "BoolValue" else plain
+    if kind == "duration":
+        found = dict(parts(content))
+        return f"{found.get(1, 0) + found.get(2, 0) / 1_000_000_000:g}s"  # type: ignore[operator]
+    return decode(kind, content)
+
+
+def _text(content: float | bytes) -> str:
+    return _content(content).decode()
+
+
+def _content(content: float | bytes) -> bytes:
+    if not isinstance(content, bytes):
+        raise Malformed("a number where a message should be")
+    return content
+
+
+def _two(data: bytes) -> tuple[str, bytes]:
+    """The fields 1 and 2 of a pair of a map, or of an Any."""
+    found = dict(parts(data))
+    return _text(found.get(1, b"")), _content(found.get(2, b""))
+
+
+def _entry(number: int, key: str, value: bytes) -> bytes:
+    """One pair of a map: a message of its key and its value."""
+    return field(number, field(1, key.encode()) + field(2, value))
+
+
+def _duration(text: str) -> bytes:
+    """google.protobuf.Duration of `1.5s`: whole seconds, and the rest in nanoseconds."""
+    seconds, rest = divmod(round(float(text.removesuffix("s")) * 1_000_000_000), 1_000_000_000)
+    found = _varint(1 << 3 | _VARINT) + _varint(seconds)
+    return found + _varint(2 << 3 | _VARINT) + _varint(rest) if rest else found
+
+
+def _varint(number: int) -> bytes:
+    found = bytearray()
+    while number > 0x7F:
+        found.append(number & 0x7F | 0x80)
+        number >>= 7
+    found.append(number)
+    return bytes(found)
+
+
+def _read_varint(data: bytes, at: int) -> tuple[int, int]:
+    number = shift = 0
+    while at < len(data):
+        byte = data[at]
+        number |= (byte & 0x7F) << shift
+        at, shift = at + 1, shift + 7
+        if byte < 0x80:
+            return number, at
+    raise Malformed("ends early")
