@@ -6,6 +6,7 @@ import logging
 from serving import errors
 from serving.embedded.node import stopping
 from serving.embedded.node.context import Node, discover
+from serving.embedded.node.finished_pods import FinishedPods
 from serving.embedded.node.pod_runner import PodRunner
 from serving.embedded.node.records import pods
 from serving.embedded.node.stopping import stop_everything
@@ -108,10 +109,12 @@ async def run(data_dir: DataDir, settings: Settings) -> None:
         agent = Agent(node)
         informer = Informer(kube, kinds.POD)
         informer.on_change(agent.changed)
+        finished = FinishedPods(kube, informer, settings.node.finished_pods_kept)
         try:
             async with asyncio.TaskGroup() as group:
                 group.create_task(informer.run())
                 group.create_task(agent.remove_orphans(informer))
+                group.create_task(finished.run())
                 group.create_task(run_workloads(kube, settings))
         finally:
             await agent.close()

@@ -33,6 +33,8 @@ _CONTAINER = {
     "stdin": "there is no attach", "stdinOnce": "there is no attach", "tty": "there is no attach",
     "volumeDevices": "there are no block devices", "restartPolicy": "sidecar containers are not supported",
 }  # fmt: skip
+_TERMINATION_MESSAGE = {"terminationMessagePath": "/dev/termination-log", "terminationMessagePolicy": "File"}
+"""Kubernetes' defaults, which every stored Pod has: nobody asked for them, and nothing is read from that file."""
 
 
 def refusals(
@@ -72,6 +74,9 @@ def _container(
     for field, why in _CONTAINER.items():
         if container.get(field):
             yield Cause(f"{path}.{field}", why)
+    for field, default in _TERMINATION_MESSAGE.items():
+        if container.get(field, default) != default:
+            yield Cause(f"{path}.{field}", "containers leave no termination message; their log is kept")
     image = container.get("image", "")
     if image not in images and not container.get("command"):
         yield Cause(

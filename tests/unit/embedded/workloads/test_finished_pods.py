@@ -1,0 +1,29 @@
+from serving.embedded.workloads import finished
+
+
+def pod(name: str, second: int, phase: str = "Succeeded", **meta: object) -> dict:
+    ended = {"state": {"terminated": {"finishedAt": f"2026-01-01T00:00:{second:02}Z"}}}
+    return {
+        "metadata": {"name": name, "creationTimestamp": "2026-01-01T00:00:00Z", **meta},
+        "status": {"phase": phase, "containerStatuses": [ended]},
+    }
+
+
+def names(found: list[dict]) -> list[str]:
+    return [pod["metadata"]["name"] for pod in found]
+
+
+def test_the_oldest_finished_pods_go_first_and_the_newest_stay():
+    found = [pod("c", 3), pod("a", 1), pod("d", 4, "Failed"), pod("b", 2)]
+    assert names(finished.surplus(found, 2)) == ["a", "b"]
+    assert finished.surplus(found, 4) == []
+
+
+def test_pods_that_run_are_leaving_or_have_an_owner_are_not_counted():
+    owner = [{"kind": "Job", "name": "j"}]
+    found = [
+        pod("runs", 1, "Running"), pod("leaves", 2, deletionTimestamp="2026-01-01T00:00:00Z"),
+        pod("owned", 3, ownerReferences=owner), pod("last", 4),
+    ]  # fmt: skip
+    assert names(finished.surplus(found, 0)) == ["last"]
+    assert finished.surplus(found, 1) == []
