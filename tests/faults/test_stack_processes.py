@@ -1,0 +1,107 @@
+"""SIGKILL of every process of ours in turn, under load: no request fails, no replica restarts, and it works afterwards."""
+
+import signal
+from collections.abc import AsyncIterator, Iterator
+
+import pytest
+
+from serving.cli import traffic
+from serving.embedded import identity
+from serving.embedded.supervisor import COMPONENTS
+from serving.kube import Kube, connect
+from serving.resources import kinds
+from tests import stack as stacks
+from tests.stack import NAMESPACE, Load, Stack, until
+
+pytestmark = [pytest.mark.xdist_group("up"), pytest.mark.slow]
+
+
+@pytest.fixture(scope="module")
+def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
+    yield from stacks.running(tmp_path_factory.mktemp("stack"))
+
+
+@pytest.fixture
+async def kube(stack: Stack) -> AsyncIterator[Kube]:
+    async with await connect(stack.data_dir.kubeconfig, component="test") as client:
+        if not (await client.list(kinds.INFERENCE, NAMESPACE)).items:
+            for n in (1, 2):
+                await client.create(
+                    kinds.MODEL_VERSION, stacks.version(f"v-{n}", stacks.write_model(stack.root / f"v{n}", n))
+                )
+            await client.create(
+                kinds.INFERENCE, stacks.inference("digits", stable=("v-1", 90), candidate=("v-2", 10))
+            )
+        await until(client, kinds.INFERENCE, "digits", stacks.settled)
+        yield client
+
+
+async def shifts(kube: Kube, load: Load) -> None:
+    """A change of weights is taken: all to one arm, then back. Every answer after a gateway's word is of that arm."""
+    for arm, other in (("candidate", "stable"), ("stable", "candidate")):
+        changed = await traffic.shift(kube, NAMESPACE, "digits", {arm: 1, other: 0})
+        await traffic.accepted(kube, changed, 30)
+        asked = await load.more(20)
+        assert {answer.arm for answer in load.since(asked)} == {arm}
+    await traffic.shift(kube, NAMESPACE, "digits", {"stable": 90, "candidate": 10})
+
+
+async def replaced(stack: Stack, kube: Kube, before: dict[str, identity.Identity | None]) -> None:
+    """Wait until other processes run as these components, and the API answers."""
+
+    def again(_: object) -> bool:
+        now = {name: stack.component(name) for name in before}
+        return all(now[name] not in (None, who) for name, who in before.items())
+
+    await until(kube, kinds.INFERENCE, "digits", again)
+
+
+@pytest.mark.parametrize("name", COMPONENTS)
+async def test_a_killed_component_costs_no_request_and_no_replica(
+    stack: Stack, kube: Kube, name: str
+) -> None:
+    replicas = await stack.replicas(kube, "digits")
+    async with stack.load("digits") as load:
+        who = stack.component(name)
+        assert who is not None
+        assert identity.send(who, signal.SIGKILL)
+        await load.more(50)
+        await replaced(stack, kube, {name: who})
+        await shifts(kube, load)
+    assert load.failed == []
+    assert await stack.replicas(kube, "digits") == replicas
+
+
+async def test_a_killed_up_costs_no_request_and_the_next_one_takes_over(stack: Stack, kube: Kube) -> None:
+    replicas = await stack.replicas(kube, "digits")
+    components = {name: stack.component(name) for name in COMPONENTS}
+    async with stack.load("digits") as load:
+        assert stack.up is not None
+        stack.up.kill()
+        stack.up.wait()
+        await shifts(kube, load)
+        stack.start()
+        assert {name: stack.component(name) for name in COMPONENTS} == components
+        await shifts(kube, load)
+    assert load.failed == []
+    assert await stack.replicas(kube, "digits") == replicas
+
+
+async def test_all_killed_at_once_cost_no_request_and_the_next_up_takes_over(
+    stack: Stack, kube: Kube
+) -> None:
+    replicas = await stack.replicas(kube, "digits")
+    components = {name: stack.component(name) for name in COMPONENTS}
+    async with stack.load("digits") as load:
+        assert stack.up is not None
+        stack.up.kill()
+        stack.up.wait()
+        for who in components.values():
+            assert who is not None
+            assert identity.send(who, signal.SIGKILL)
+        await load.more(100)
+        stack.start()
+        await replaced(stack, kube, components)
+        await shifts(kube, load)
+    assert load.failed == []
+    assert await stack.replicas(kube, "digits") == replicas
