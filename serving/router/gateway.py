@@ -7,6 +7,7 @@ nothing about weights, and writes nothing but its own entry in Route status and 
 import asyncio
 import logging
 import signal
+from collections.abc import Mapping
 
 import orjson
 
@@ -26,6 +27,8 @@ log = logging.getLogger(__name__)
 
 ENVOY_START_SECONDS = 20.0
 """Envoy starts in 0.2 s; a loaded machine with 2,000 clusters was seen to take 3 s."""
+PLANS_REMEMBERED = 16
+"""Plans written and not yet seen to be accepted; Envoy reads the latest file, so it is never many behind."""
 FORCED_SECONDS = 2.0
 """After SIGTERM Envoy exits in 0.1 s; then SIGKILL."""
 
@@ -98,6 +101,10 @@ class Gateway:
         self._reporter = Reporter(kube, self._routes, Recorder(kube, "gateway"), settings)
         self._changed: set[Key] = set()
         self._wake = asyncio.Event()
+        self._aiming = asyncio.Lock()
+        self._unconfirmed = asyncio.Event()
+        self._aimed: dict[tuple[str | None, str | None], RoutePlan] = {}
+        self._chosen: dict[Key, Service] = {}
         self._wanted: dict[Key, Service] = {}
         self._accepted: dict[Key, Service] = {}
         self._rejected: dict[Key, tuple[Service, str]] = {}
@@ -113,18 +120,29 @@ class Gateway:
             await self._slices.synced.wait()
             self._wake.set()
             group.create_task(self._follow())
+            group.create_task(self._confirm())
 
     async def _follow(self) -> None:
+        """Plan and write at every change, whatever Envoy has yet to say of the one before."""
         while True:
             await self._wake.wait()
-            self._wake.clear()
-            changed, self._changed = self._changed, set()
-            for key in changed:
-                self._read(key)
+            async with self._aiming:
+                self._wake.clear()
+                changed, self._changed = self._changed, set()
+                for key in changed:
+                    self._read(key)
+                self._aim(self._wanted)
+            self._unconfirmed.set()
+
+    async def _confirm(self) -> None:
+        while True:
+            await self._unconfirmed.wait()
+            self._unconfirmed.clear()
             try:
-                await self._deliver(self._wanted)
+                await self._settle()
             except Rejected as error:
-                await self._find_the_bad_ones(str(error))
+                async with self._aiming:
+                    await self._find_the_bad_ones(str(error))
 
     def _read(self, key: Key) -> None:
         route = self._routes.get(*key)
@@ -137,8 +155,8 @@ class Gateway:
         }
         self._wanted[key] = service_of(route, slices)
 
-    async def _deliver(self, services: dict[Key, Service]) -> None:
-        """Have Envoy accept these, but for those that it is known to reject, and report."""
+    def _aim(self, services: dict[Key, Service]) -> None:
+        """Have Envoy serve these, but for those that it is known to reject."""
         chosen: dict[Key, Service] = {}
         for key, service in services.items():
             bad = self._rejected.get(key)
@@ -149,9 +167,24 @@ class Gateway:
             if use is not None:
                 chosen[key] = use
         plan = assemble(chosen.values())
-        await self._delivery.apply(self._renderer.render(plan))
-        self._accepted = chosen
-        self._report(plan)
+        rendered = self._renderer.render(plan)
+        versions = rendered.public.version, rendered.private.version
+        self._aimed.pop(versions, None)
+        self._aimed[versions] = plan
+        for overtaken in list(self._aimed)[:-PLANS_REMEMBERED]:
+            del self._aimed[overtaken]
+        self._chosen = chosen
+        self._delivery.aim(rendered)
+
+    async def _settle(self) -> None:
+        await self._delivery.confirm(self._served)
+        self._accepted = self._chosen
+
+    def _served(self, versions: Mapping[str, str]) -> None:
+        """Report what Envoy serves. A plan that was overtaken before it was seen is never reported."""
+        plan = self._aimed.pop((versions.get("public"), versions.get("private")), None)
+        if plan is not None:
+            self._report(plan)
 
     async def _find_the_bad_ones(self, reason: str) -> None:
         """Try the services that changed one at a time, so that one that Envoy rejects holds up no other."""
@@ -162,11 +195,13 @@ class Gateway:
         for key in suspects:
             service = self._wanted[key]
             try:
-                await self._deliver({**good, key: service})
+                self._aim({**good, key: service})
+                await self._settle()
                 good[key] = service
             except Rejected as error:
                 self._rejected[key] = (service, str(error))
-        await self._deliver(self._wanted)
+        self._aim(self._wanted)
+        await self._settle()
 
     def _report(self, plan: RoutePlan) -> None:
         for service in plan.services:

@@ -66,7 +66,7 @@ async def test_traffic_goes_on_and_envoy_is_adopted_when_its_starter_is_killed(t
             second.delivery.prepare()
             before = statuses.total()
             await second.serve(ROUTES, SLICES)
-            assert await second.admin.versions() == second.delivery._wanted
+            assert await second.admin.versions() == second.delivery._written
             while statuses.total() < before + 200:
                 await asyncio.sleep(0.01)
             assert second.process.running() == adopted

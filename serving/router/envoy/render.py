@@ -1,11 +1,11 @@
 """A whole plan as the three files that Envoy watches, each service rendered and encoded once.
 
 A change of one service among 1,000 must not cost the rendering of 1,000: rendered pieces are kept as long
-as the plan's (frozen) values stay equal, and the files are joined from them.
+as the plan's (frozen) values stay the same, and the files are joined from them.
 """
 
 import hashlib
-from collections.abc import Callable, Hashable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
@@ -13,7 +13,8 @@ from serving.router.envoy import clusters, routes, wire
 from serving.router.plan import Cluster, Probe, RoutePlan, Service
 from serving.settings import GatewaySettings
 
-T = TypeVar("T", bound=Hashable)
+T = TypeVar("T")
+R = TypeVar("R")
 
 NO_SERVICE = "no service has this address: use NAME.NAMESPACE.{domain} or /NAMESPACE/NAME/v2/..."
 NO_BACKEND = "no backend has this address: use /NAMESPACE/BACKEND/..."
@@ -29,11 +30,15 @@ class File:
 
 @dataclass(frozen=True)
 class Rendered:
-    """Clusters still by name, because their file is written in phases; route files as they will be."""
+    """Clusters still by name, because their file is written in phases; route files as they will be.
+
+    `serving` are the clusters with endpoints, `routed` those that services name, `named` those that any route does.
+    """
 
     clusters: Mapping[str, bytes]
     serving: frozenset[str]
     routed: frozenset[str]
+    named: frozenset[str]
     public: File
     private: File
 
@@ -43,33 +48,36 @@ class Renderer:
 
     def __init__(self, settings: GatewaySettings) -> None:
         self._settings = settings
+        self._missing = NO_SERVICE.format(domain=settings.domain)
         self._clusters: _Pieces[Cluster, bytes] = _Pieces(
             lambda c: wire.encode("Any", clusters.cluster(c, settings))
         )
-        self._probes: _Pieces[Probe, bytes] = _Pieces(lambda p: wire.encode("OnMatch", routes.probe_route(p)))
+        self._probes: _Pieces[Probe, bytes] = _Pieces(
+            lambda p: routes.tree_entry(p.prefix, routes.probe_route(p))
+        )
         self._services: _Pieces[Service, tuple[bytes, bytes]] = _Pieces(self._service)
 
     def render(self, plan: RoutePlan) -> Rendered:
         """Return the files' contents for a plan."""
         services = self._services.of(plan.services)
-        probes = self._probes.of(plan.probes)
-        hosts = [host for host, _ in services]
-        leaves = [(service.prefix, leaf) for service, (_, leaf) in zip(plan.services, services, strict=True)]
-        private = [(probe.prefix, leaf) for probe, leaf in zip(plan.probes, probes, strict=True)]
-        missing = NO_SERVICE.format(domain=self._settings.domain)
+        hosts = b"".join(host for host, _ in services)
+        leaves = b"".join(leaf for _, leaf in services)
+        probes = b"".join(self._probes.of(plan.probes))
         pieces = self._clusters.of(plan.clusters)
+        routed = frozenset(piece.cluster for service in plan.services for piece in service.ring)
         return Rendered(
             clusters={c.name: piece for c, piece in zip(plan.clusters, pieces, strict=True)},
             serving=frozenset(c.name for c in plan.clusters if c.endpoints),
-            routed=frozenset(piece.cluster for service in plan.services for piece in service.ring),
-            public=route_file("public", [*hosts, routes.by_path(leaves, missing)]),
-            private=route_file("private", [routes.by_path(private, NO_BACKEND)]),
+            routed=routed,
+            named=routed.union(probe.cluster for probe in plan.probes),
+            public=route_file("public", leaves, self._missing, hosts),
+            private=route_file("private", probes, NO_BACKEND),
         )
 
     def _service(self, service: Service) -> tuple[bytes, bytes]:
-        host = routes.virtual_host(service, self._settings)
-        path = routes.path_route(service, self._settings)
-        return wire.encode("VirtualHost", host), wire.encode("OnMatch", path)
+        host = {"virtual_hosts": [routes.virtual_host(service, self._settings)]}
+        leaf = routes.tree_entry(service.prefix, routes.path_route(service, self._settings))
+        return wire.encode("RouteConfiguration", host), leaf
 
 
 def file(resources: Iterable[bytes]) -> File:
@@ -82,9 +90,18 @@ def file(resources: Iterable[bytes]) -> File:
     return File(version, wire.encode("DiscoveryResponse", {"version_info": version, "resources": body}))
 
 
-def route_file(name: str, virtual_hosts: Iterable[wire.Json | bytes]) -> File:
-    """Return the file of one route configuration."""
-    return file([wire.encode("Any", routes.route_configuration(name, virtual_hosts))])
+def route_file(name: str, leaves: bytes, missing: str, hosts: bytes = b"") -> File:
+    """Return the file of one route configuration.
+
+    Args:
+        name: the configuration's.
+        leaves: encoded entries of the tree of paths, one after the other.
+        missing: the message of its 404.
+        hosts: encoded virtual hosts, each as a field of the configuration.
+    """
+    by_path = {"virtual_hosts": [routes.by_path(leaves, missing)]}
+    whole = routes.route_configuration(name, hosts + wire.encode("RouteConfiguration", by_path))
+    return file([wire.encode("Any", whole)])
 
 
 def cluster_file(found: Mapping[str, bytes]) -> File:
@@ -109,18 +126,18 @@ def contents(data: bytes) -> tuple[str, list[bytes]]:
     return version, resources
 
 
-R = TypeVar("R")
-
-
 class _Pieces(Generic[T, R]):
-    """Rendered pieces of the last list of values."""
+    """What was rendered for the last list of values.
+
+    They are frozen, and known by identity: to compare 1,000 services costs more than to render one.
+    """
 
     def __init__(self, render: Callable[[T], R]) -> None:
         self._render = render
-        self._known: dict[T, R] = {}
+        self._known: dict[int, tuple[T, R]] = {}
 
     def of(self, values: Iterable[T]) -> list[R]:
         known = self._known
-        fresh = {value: known[value] if value in known else self._render(value) for value in values}
+        fresh = {id(value): known.get(id(value)) or (value, self._render(value)) for value in values}
         self._known = fresh
-        return list(fresh.values())
+        return [piece for _, piece in fresh.values()]

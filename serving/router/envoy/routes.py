@@ -5,10 +5,10 @@ prefixes (`prefix_match_map`): a linear list of routes costs every request a wal
 """
 
 import hashlib
-from collections.abc import Iterable
 from typing import Any
 
 from serving.resources import names
+from serving.router.envoy import wire
 from serving.router.plan import Probe, Service, Sticky
 from serving.settings import GatewaySettings
 
@@ -44,12 +44,16 @@ def probe_route(probe: Probe) -> Json:
     )
 
 
-def by_path(leaves: Iterable[tuple[str, Any]], missing: str) -> Json:
+def tree_entry(prefix: str, leaf: Json) -> bytes:
+    """Return an entry of the tree of paths, encoded."""
+    return wire.encode("MatchMap", {"map": {prefix: leaf}})
+
+
+def by_path(leaves: bytes, missing: str) -> Json:
     """Return the virtual host of everything that is addressed by path; `missing` is the 404's message."""
-    tree = dict(leaves)
     not_found = _leaf({"match": {"prefix": "/"}, "direct_response": _direct(404, missing)})
     found: Json = {"on_no_match": not_found}
-    if tree:
+    if leaves:
         found["matcher_tree"] = {
             "input": {
                 "name": "path",
@@ -58,19 +62,19 @@ def by_path(leaves: Iterable[tuple[str, Any]], missing: str) -> Json:
                     "header_name": ":path",
                 },
             },
-            "prefix_match_map": {"map": tree},
+            "prefix_match_map": leaves,
         }
     return {"name": "by-path", "domains": ["*"], "matcher": found}
 
 
-def route_configuration(name: str, virtual_hosts: Iterable[Any]) -> Json:
+def route_configuration(name: str, virtual_hosts: bytes) -> Json:
     """Return one RouteConfiguration resource."""
     return {
         "@type": f"{_TYPE}envoy.config.route.v3.RouteConfiguration",
         "name": name,
         # A client says `host:port`, the port being the listener's; the address is the host.
         "ignore_port_in_host_matching": True,
-        "virtual_hosts": list(virtual_hosts),
+        "virtual_hosts": virtual_hosts,
         "request_headers_to_remove": [CALLER_HEADER],
     }
 

@@ -11,7 +11,8 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 Json = Mapping[str, Any]
-"""A message by its JSON names; where it has a message, it may have `bytes` instead: that message, encoded."""
+"""A message by its JSON names. Where it has a message, it may have `bytes` instead: that message, encoded; where it has
+a list or a map, the encoded fields of the whole list or map."""
 
 _ENUMS = {
     "DiscoveryType": {"STATIC": 0},
@@ -201,6 +202,8 @@ def parts(data: bytes) -> Iterator[tuple[int, float | bytes]]:
 
 def _member(number: int, kind: str, value: Any) -> bytes:
     shape, _, element = kind.rpartition(" ")
+    if shape and isinstance(value, bytes):
+        return value
     if shape == "list":
         return b"".join(_member(number, element, item) for item in value)
     if shape == "map":
