@@ -9,8 +9,9 @@ import asyncio
 import os
 from pathlib import Path
 
-from benchmarks.envoy_world import service, world
-from benchmarks.harness import interval, percentile, process_seconds, report, resident_mib
+from rig.envoy_world import service, world
+from rig.harness import interval, percentile, process_seconds, report, resident_mib
+
 from serving import clock
 from serving.router.plan import Endpoint, Service
 

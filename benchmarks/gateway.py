@@ -12,10 +12,11 @@ import sys
 import tempfile
 from pathlib import Path
 
-from benchmarks import proxies, wrk
-from benchmarks.envoy_world import World, service, world
-from benchmarks.harness import Bar, at_least, interval, median, report, resident_mib
-from benchmarks.streams import streams
+from rig import proxies, wrk
+from rig.envoy_world import World, service, world
+from rig.harness import Bar, at_least, interval, median, report, resident_mib
+from rig.streams import streams
+
 from serving.router.plan import Endpoint, Service
 
 BAR = 0.9

@@ -20,9 +20,9 @@ from pathlib import Path
 from typing import Any
 
 import aiohttp
+from rig import proxies, wrk
+from rig.harness import Bar, at_most, interval, median, percentile, report
 
-from benchmarks import proxies, wrk
-from benchmarks.harness import Bar, at_most, interval, median, percentile, report
 from serving import clock, errors
 from serving.kube import Kube, connect
 from serving.resources import kinds

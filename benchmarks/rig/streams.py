@@ -4,8 +4,8 @@ import asyncio
 import contextlib
 import time
 
-from benchmarks.envoy_world import free_port, service, world
-from benchmarks.harness import percentile, process_seconds, resident_mib
+from rig.envoy_world import free_port, service, world
+from rig.harness import percentile, process_seconds, resident_mib
 from serving.router.plan import Endpoint
 
 EVERY_SECONDS = 0.5
