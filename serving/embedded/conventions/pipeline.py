@@ -210,15 +210,15 @@ def _read(kind: Kind, body: Any, request: Request) -> tuple[Object, tuple[str, .
             raise refusals.bad_request(
                 f"the {field} in the data ({body[field]}) does not match the expected {field} ({wanted})"
             )
-    sent = body.get("metadata") or {}
+    unknown: list[str] = []
+    obj = structure.read(body, schemas.of(kind), unknown)
+    assert isinstance(obj, dict)
+    sent = obj.get("metadata", {})
     broken = list(validation.check(sent, schemas.definition_of("ObjectMeta"), "metadata", partial=True))
     if broken:
         raise refusals.unprocessable(
             kind, str(sent.get("name", "")) if isinstance(sent, dict) else "", broken
         )
-    unknown: list[str] = []
-    obj = structure.read(body, schemas.of(kind), unknown)
-    assert isinstance(obj, dict)
     obj |= {"apiVersion": kind.api_version, "kind": kind.kind}
     texts = tuple(f'unknown field "{path}"' for path in unknown)
     if texts and request.field_validation == "Strict":

@@ -39,6 +39,14 @@ def test_create_sets_what_the_server_owns_and_drops_status() -> None:
     assert meta["namespace"] == "default"
 
 
+@pytest.mark.parametrize("kind", kinds.ALL, ids=lambda kind: kind.kind)
+def test_nulls_are_as_if_they_were_not_sent(kind: kinds.Kind) -> None:
+    """kubectl's own generators (`run`, `expose`, `create --dry-run=client -o yaml`) send `creationTimestamp: null`."""
+    body = {**BODIES[kind], **({"status": None} if kind.status else {})}
+    body["metadata"] = {**body["metadata"], "creationTimestamp": None, "labels": None}
+    assert create(kind, body) == create(kind, BODIES[kind])
+
+
 def test_generate_name_gets_the_suffix() -> None:
     body = {**inference(), "metadata": {"generateName": "digits-"}}
     assert create(kinds.INFERENCE, body)["metadata"]["name"] == "digits-abcde"
