@@ -1,0 +1,37 @@
+"""An HTTP client, a namespace of one's own, and a server of one's own."""
+
+import signal
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+
+import httpx
+import pytest
+
+from tests.api_process import ApiProcess
+from tests.api_requests import MAPS
+
+
+@pytest.fixture
+def client(api_process: ApiProcess) -> Iterator[httpx.Client]:
+    with api_process.http() as client:
+        yield client
+
+
+@pytest.fixture
+def maps(client: httpx.Client) -> Iterator[str]:
+    name = f"t-{uuid.uuid4().hex[:8]}"
+    made = client.post(
+        "/api/v1/namespaces", json={"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}}
+    )
+    assert made.status_code == 201, made.text
+    yield MAPS.format(name)
+    client.delete(f"/api/v1/namespaces/{name}")
+
+
+@pytest.fixture
+def own(tmp_path: Path) -> Iterator[ApiProcess]:
+    server = ApiProcess(tmp_path / "data", watch_history=50)
+    server.start()
+    yield server
+    server.stop(signal.SIGKILL)

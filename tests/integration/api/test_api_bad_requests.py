@@ -1,0 +1,60 @@
+"""What bad input gets: a Status with the right code, and nothing is stored."""
+
+import json
+
+import httpx
+import pytest
+
+from tests.api_requests import config_map
+
+
+@pytest.mark.parametrize(
+    ("body", "kind"),
+    [
+        (b"", "application/json"), (b"{", "application/json"), (b"[]", "application/json"), (b"NaN", "application/json"),
+        (b'{"metadata": {"name": NaN}}', "application/json"), (b"\xff\xfe", "application/json"),
+        (b'{"a":' * 5000 + b"1" + b"}" * 5000, "application/json"), (b"[" * 200_000, "application/yaml"),
+        (b"- " * 5000 + b"a", "application/yaml"), (b"a: &a [1]\nb: *a", "application/yaml"),
+        (b"a: .nan", "application/yaml"), (b"!!python/object/apply:os.system [ls]", "application/yaml"),
+        (b'"\\ud800"', "application/json"), (b'{"metadata": 7}', "application/json"),
+        (b'{"kind": "Pod", "apiVersion": "v1", "metadata": {"name": "x"}}', "application/json"),
+        (b'{"metadata": {"name": "A B"}}', "application/json"),
+    ],
+)  # fmt: skip
+def test_bad_bodies_are_4xx_with_a_status_and_store_nothing(
+    client: httpx.Client, maps: str, body: bytes, kind: str
+) -> None:
+    answer = client.post(maps, content=body, headers={"Content-Type": kind})
+    assert 400 <= answer.status_code < 500, answer.text
+    assert answer.json()["kind"] == "Status"
+    assert client.get(maps).json()["items"] == []
+
+
+@pytest.mark.parametrize(
+    ("method", "suffix", "code"),
+    [
+        ("GET", "?limit=-1", 400), ("GET", "?limit=many", 400), ("GET", "?resourceVersion=x", 400),
+        ("GET", "?continue=x", 400), ("GET", "?labelSelector=%3D%3D", 400), ("GET", "?fieldSelector=nope%3D1", 400),
+        ("GET", "?watch=1&timeoutSeconds=x", 400), ("GET", "?watch=perhaps", 400), ("GET", "?watch=1&resourceVersion=3", 410),
+        ("GET", "?resourceVersion=99999999999999999", 504), ("GET", "/a%2Fb", 404), ("GET", "/%00", 404),
+        ("GET", "/a/nothing", 404), ("PUT", "", 405), ("POST", "/a", 405), ("POST", "?dryRun=Some", 400),
+        ("POST", "?fieldValidation=Hard", 400), ("PATCH", "/a", 415), ("GET", "?resourceVersionMatch=Exact", 400),
+    ],
+)  # fmt: skip
+def test_bad_requests_get_the_right_code(
+    client: httpx.Client, maps: str, method: str, suffix: str, code: int
+) -> None:
+    answer = client.request(method, maps + suffix, content=json.dumps(config_map("a")))
+    assert answer.status_code == code, answer.text
+    assert answer.json()["kind"] == "Status"
+
+
+def test_media_types_that_are_not_spoken_are_refused(client: httpx.Client, maps: str) -> None:
+    protobuf = "application/vnd.kubernetes.protobuf"
+    assert client.get(maps, headers={"Accept": protobuf}).status_code == 406
+    assert client.get(maps, headers={"Accept": f"{protobuf},application/json"}).status_code == 200
+    assert client.post(maps, content=b"k8s\0", headers={"Content-Type": protobuf}).status_code == 415
+    too_large = client.post(
+        maps, content=b" " * (4 * 1024 * 1024), headers={"Content-Type": "application/json"}
+    )
+    assert too_large.status_code == 413

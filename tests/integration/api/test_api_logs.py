@@ -1,0 +1,45 @@
+"""`/pods/NAME/log` on files as the node agent writes them."""
+
+import time
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+from tests.api_process import ApiProcess
+
+
+def test_pod_logs_follow_until_the_container_ends_and_survive_rotation(own: ApiProcess) -> None:
+    pod: dict[str, Any] = {
+        "apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p"},
+        "spec": {"nodeName": "local", "containers": [{"name": "one", "image": "x"}, {"name": "two", "image": "x"}]},
+    }  # fmt: skip
+    pods = "/api/v1/namespaces/default/pods"
+    with own.http() as client, ThreadPoolExecutor(1) as pool:
+        made = client.post(pods, json=pod)
+        assert made.status_code == 201, made.text
+        unnamed = client.get(f"{pods}/p/log")
+        assert unnamed.status_code == 400
+        assert "[one two]" in unnamed.json()["message"]
+        early = client.get(f"{pods}/p/log?container=one")
+        assert early.status_code == 400
+        assert "waiting to start" in early.json()["message"]
+        path = own.data_dir.pod_log(made.json()["metadata"]["uid"], "one", 0)
+        path.parent.mkdir(parents=True)
+        path.write_text("a\nb\nc\n")
+        assert client.get(f"{pods}/p/log?container=one&tailLines=2").text == "b\nc\n"
+        assert client.get(f"{pods}/p/log?container=one&limitBytes=3").text == "a\nb"
+        assert client.get(f"{pods}/p/log?container=one&previous=true").status_code == 400
+        following = pool.submit(client.get, f"{pods}/p/log?container=one&follow=true")
+        time.sleep(0.3)
+        with path.open("a") as file:
+            file.write("d\n")
+        path.rename(path.with_name("0.log.1"))
+        path.write_text("e\n")
+        ended = {"status": {"phase": "Running", "containerStatuses": [
+            {"name": "one", "state": {"terminated": {"exitCode": 0}}, "ready": False, "restartCount": 0,
+             "image": "x", "imageID": ""}]}}  # fmt: skip
+        answer = client.patch(
+            f"{pods}/p/status", json=ended, headers={"Content-Type": "application/merge-patch+json"}
+        )
+        assert answer.status_code == 200, answer.text
+        assert following.result(10).text == "a\nb\nc\nd\ne\n"
+        assert client.get(f"{pods}/p/log?container=one&tailLines=3").text == "c\nd\ne\n"

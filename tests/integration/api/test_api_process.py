@@ -1,0 +1,91 @@
+"""The server as a process: killed, stopped, its port and its certificate."""
+
+import signal
+import ssl
+import subprocess
+import sys
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import httpx
+import yaml
+
+from tests.api_process import ApiProcess
+from tests.api_requests import MAPS, config_map, events
+
+
+def test_answered_writes_survive_sigkill_under_concurrent_writers(own: ApiProcess) -> None:
+    path = MAPS.format("default")
+    answered: list[tuple[str, str]] = []
+
+    def write(worker: int) -> None:
+        with own.http() as client:
+            for index in range(1000):
+                try:
+                    made = client.post(path, json=config_map(f"w{worker}-{index}"))
+                except httpx.HTTPError:
+                    return
+                answered.append((f"w{worker}-{index}", made.json()["metadata"]["resourceVersion"]))
+
+    with ThreadPoolExecutor(4) as pool:
+        for worker in range(4):
+            pool.submit(write, worker)
+        deadline = time.monotonic() + 20
+        while len(answered) < 100 and time.monotonic() < deadline:
+            time.sleep(0.01)
+        own.stop(signal.SIGKILL)
+    own.start()
+    with own.http() as client:
+        found = {
+            m["metadata"]["name"]: m["metadata"]["resourceVersion"] for m in client.get(path).json()["items"]
+        }
+    assert len(answered) >= 100
+    assert {name: version for name, version in answered if found.get(name) != version} == {}
+
+
+def test_the_end_does_not_wait_for_watchers_and_another_start_takes_the_port(own: ApiProcess) -> None:
+    ready, ended = threading.Event(), threading.Event()
+
+    def watch() -> None:
+        with own.http() as client:
+            for _ in events(client, "/api/v1/namespaces"):
+                ready.set()
+        ended.set()
+
+    thread = threading.Thread(target=watch)
+    thread.start()
+    assert ready.wait(10)
+    assert own.stop() < 2
+    assert ended.wait(5)
+    thread.join()
+    own.start()
+
+
+def test_a_port_in_use_is_said_with_what_to_do(own: ApiProcess, tmp_path: Path) -> None:
+    program = (
+        "import asyncio, sys; from pathlib import Path; from dataclasses import replace\n"
+        "from serving import errors; from serving.embedded.api import server\n"
+        "from serving.settings import DEFAULTS, DataDir\n"
+        "try: asyncio.run(server.run(DataDir(Path(sys.argv[1])),"
+        " replace(DEFAULTS, api=replace(DEFAULTS.api, port=int(sys.argv[2])))))\n"
+        "except errors.UserError as error: print(error)"
+    )
+    told = subprocess.run(
+        [sys.executable, "-c", program, str(tmp_path / "other"), str(own.settings.port)],
+        capture_output=True, text=True, check=False, timeout=20,
+    ).stdout  # fmt: skip
+    assert f"127.0.0.1:{own.settings.port} is in use" in told
+    assert "--port" in told
+    assert not (tmp_path / "other" / "kubeconfig").exists()
+
+
+def test_the_certificate_passes_strict_checks_for_every_loopback_name(own: ApiProcess) -> None:
+    config = yaml.safe_load(own.data_dir.kubeconfig.read_text())
+    context = ssl.create_default_context(cafile=str(own.data_dir.tls / "ca.crt"))
+    context.verify_flags |= ssl.VERIFY_X509_STRICT | ssl.VERIFY_X509_PARTIAL_CHAIN
+    for host in ("127.0.0.1", "localhost"):
+        with httpx.Client(verify=context, trust_env=False) as client:
+            assert client.get(f"https://{host}:{own.settings.port}/healthz").text == "ok"
+    assert config["clusters"][0]["cluster"]["server"] == f"https://127.0.0.1:{own.settings.port}"

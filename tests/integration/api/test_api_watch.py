@@ -1,0 +1,86 @@
+"""Watches and pages over HTTP: nothing missed, nothing twice, whatever is written or restarted between."""
+
+import signal
+from concurrent.futures import ThreadPoolExecutor
+
+import httpx
+
+from tests.api_process import ApiProcess
+from tests.api_requests import MAPS, config_map, events
+
+
+def test_a_watch_tells_every_write_of_concurrent_writers_once(client: httpx.Client, maps: str) -> None:
+    version = client.get(maps).json()["metadata"]["resourceVersion"]
+
+    def write(worker: int) -> None:
+        for round_ in range(5):
+            body = config_map(f"m{worker}") | {"data": {"round": str(round_)}}
+            answer = (
+                client.post(maps, json=body) if round_ == 0 else client.put(f"{maps}/m{worker}", json=body)
+            )
+            assert answer.status_code in (200, 201), answer.text
+
+    with ThreadPoolExecutor(8) as pool:
+        list(pool.map(write, range(8)))
+    seen = []
+    for event in events(client, maps, resourceVersion=version, timeoutSeconds="20"):
+        seen.append((event["object"]["metadata"]["name"], event["object"]["data"]["round"], event["type"]))
+        if len(seen) == 40:
+            break
+    for worker in range(8):
+        mine = [(round_, type_) for name, round_, type_ in seen if name == f"m{worker}"]
+        assert mine == [("0", "ADDED"), *((str(n), "MODIFIED") for n in range(1, 5))]
+
+
+def test_a_selector_follows_transitions_and_initial_events_end_with_a_bookmark(
+    client: httpx.Client, maps: str
+) -> None:
+    client.post(maps, json=config_map("a", colour="red"))
+    seen = []
+    query = {"labelSelector": "colour=red", "timeoutSeconds": "10", "allowWatchBookmarks": "true"}
+    query |= {"sendInitialEvents": "true", "resourceVersionMatch": "NotOlderThan"}
+    for event in events(client, maps, **query):
+        seen.append(event["type"])
+        if event["type"] == "BOOKMARK":
+            assert event["object"]["metadata"]["annotations"] == {"k8s.io/initial-events-end": "true"}
+            client.put(f"{maps}/a", json=config_map("a", colour="blue"))
+            client.put(f"{maps}/a", json=config_map("a", colour="red"))
+            client.delete(f"{maps}/a")
+        if len(seen) == 5:
+            break
+    assert seen == ["ADDED", "BOOKMARK", "DELETED", "ADDED", "DELETED"]
+
+
+def test_pages_are_as_of_one_version_whatever_is_written_between(client: httpx.Client, maps: str) -> None:
+    for index in range(5):
+        client.post(maps, json=config_map(f"m{index}"))
+    first = client.get(maps, params={"limit": 2}).json()
+    assert first["metadata"]["remainingItemCount"] == 3
+    client.delete(f"{maps}/m3")
+    client.post(maps, json=config_map("m2a"))
+    rest = client.get(maps, params={"limit": 10, "continue": first["metadata"]["continue"]}).json()
+    names = [item["metadata"]["name"] for item in first["items"] + rest["items"]]
+    assert names == [f"m{index}" for index in range(5)]
+    assert rest["metadata"]["resourceVersion"] == first["metadata"]["resourceVersion"]
+
+
+def test_watches_resume_after_sigkill_and_old_versions_are_gone(own: ApiProcess) -> None:
+    path = MAPS.format("default")
+    with own.http() as client:
+        before = client.get(path).json()["metadata"]["resourceVersion"]
+        made = client.post(path, json=config_map("a", colour="red")).json()
+        client.put(f"{path}/a", json=config_map("a", colour="blue"))
+        client.delete(f"{path}/a")
+    own.stop(signal.SIGKILL)
+    own.start()
+    with own.http() as client:
+        query = {"resourceVersion": before, "timeoutSeconds": "1", "labelSelector": "colour=red"}
+        seen = [(e["type"], e["object"]["metadata"]["name"]) for e in events(client, path, **query)]
+        assert seen == [("ADDED", "a"), ("DELETED", "a")]
+        again = client.post(path, json=config_map("b")).json()
+        assert int(again["metadata"]["resourceVersion"]) > int(made["metadata"]["resourceVersion"]) + 2
+        for index in range(60):
+            client.post(path, json=config_map(f"c{index}"))
+        gone = client.get(path, params={"watch": "1", "resourceVersion": before})
+        assert gone.status_code == 410
+        assert gone.json()["reason"] == "Expired"
