@@ -1,15 +1,14 @@
 """`slipway describe`: one object with what belongs to it: conditions, lineage, Events."""
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
-import typer
 import yaml
 
 from serving import errors
 from serving.cli import lineage, tables
 from serving.cli.session import with_kube
-from serving.cli.target import DataDirOption, KubeconfigOption, NamespaceOption, named, target
+from serving.cli.target import Target, named
 from serving.resources import kinds, names
 from serving.resources.kinds import Kind
 
@@ -27,17 +26,8 @@ SHOWN_METADATA = (
 )
 
 
-def register(app: typer.Typer) -> None:
-    """Add the command."""
-    app.command("describe")(describe)
-
-
-def describe(
-    what: Annotated[list[str], typer.Argument(help="KIND NAME, or KIND/NAME.")],
-    namespace: NamespaceOption = None, kubeconfig: KubeconfigOption = None, data_dir: DataDirOption = None,
-) -> None:  # fmt: skip
-    """Show one object with its conditions, Events and lineage."""
-    meant = target(kubeconfig, data_dir, namespace)
+def describe(what: list[str], meant: Target) -> None:
+    """Print each object with its conditions, Events and lineage."""
 
     async def work(kube: "Kube") -> None:
         for kind, name in named(what):

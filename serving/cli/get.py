@@ -2,24 +2,16 @@
 
 import asyncio
 import sys
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 import orjson
-import typer
 import yaml
 
 from serving import errors
 from serving.cli import tables
+from serving.cli.commands import Output
 from serving.cli.session import with_kube
-from serving.cli.target import (
-    AllNamespacesOption,
-    DataDirOption,
-    KubeconfigOption,
-    NamespaceOption,
-    full_name,
-    named,
-    target,
-)
+from serving.cli.target import Target, full_name, named
 from serving.resources import kinds
 from serving.resources.kinds import Kind
 
@@ -27,30 +19,17 @@ if TYPE_CHECKING:
     from serving.kube import Kube
 
 TABLE = "application/json;as=Table;v=v1;g=meta.k8s.io,application/json"
-Output = Literal["table", "wide", "json", "yaml", "name"]
-
-
-def register(app: typer.Typer) -> None:
-    """Add the command."""
-    app.command("get")(get)
 
 
 def get(
-    what: Annotated[list[str] | None, typer.Argument(help="KIND [NAME...], KIND/NAME..., KIND,KIND; nothing: every arm of every Inference.")] = None,
-    output: Annotated[Output, typer.Option("-o", "--output", help="How to print.")] = "table",
-    labels: Annotated[str, typer.Option("-l", "--selector", help="Only objects with these labels.")] = "",
-    watch: Annotated[bool, typer.Option("-w", "--watch", help="Go on printing changes.")] = False,
-    all_namespaces: AllNamespacesOption = False, namespace: NamespaceOption = None,
-    kubeconfig: KubeconfigOption = None, data_dir: DataDirOption = None,
-) -> None:  # fmt: skip
-    """Show objects."""
-    meant = target(kubeconfig, data_dir, namespace)
-    where = None if all_namespaces else meant.namespace
+    what: list[str], meant: Target, where: str | None, output: Output, labels: str, *, watch: bool
+) -> None:
+    """Print objects; `where` is the namespace, None means all."""
 
     async def work(kube: "Kube") -> None:
         if not what:
             listing = await kube.list(kinds.INFERENCE, where, labels=labels)
-            _print_rows(*tables.overview(listing.items, namespaced=all_namespaces), where)
+            _print_rows(*tables.overview(listing.items, namespaced=where is None), where)
             return
         objects = named(what)
         if watch and len(objects) != 1:

@@ -2,38 +2,19 @@
 
 import asyncio
 import sys
-from typing import TYPE_CHECKING, Annotated, Any
-
-import typer
+from typing import TYPE_CHECKING, Any
 
 from serving import errors
 from serving.cli.session import with_kube
-from serving.cli.target import DataDirOption, KubeconfigOption, NamespaceOption, kind_of, target
+from serving.cli.target import Target, kind_of
 from serving.resources import kinds, names
 
 if TYPE_CHECKING:
     from serving.kube import Kube
 
 
-def register(app: typer.Typer) -> None:
-    """Add the command."""
-    app.command("logs")(logs)
-
-
-def logs(
-    name: Annotated[str, typer.Argument(help="An Inference's name; or pod/NAME, job/NAME, deployment/NAME.")],
-    follow: Annotated[bool, typer.Option("-f", "--follow", help="Go on printing what comes.")] = False,
-    previous: Annotated[bool, typer.Option("-p", "--previous", help="Of the run before the last restart.")] = False,
-    container: Annotated[str, typer.Option("-c", "--container", help="[default: the first]")] = "",
-    predictor: Annotated[str, typer.Option(help="Only this arm of the Inference.")] = "",
-    tail: Annotated[int | None, typer.Option(help="Only the last lines.", min=0)] = None,
-    namespace: NamespaceOption = None, kubeconfig: KubeconfigOption = None, data_dir: DataDirOption = None,
-) -> None:  # fmt: skip
-    """Print what replicas and Jobs have written."""
-    meant = target(kubeconfig, data_dir, namespace)
-    query = {"follow": str(follow).lower(), "previous": str(previous).lower(), "container": container}
-    if tail is not None:
-        query["tailLines"] = str(tail)
+def logs(name: str, meant: Target, query: dict[str, str], predictor: str) -> None:
+    """Print the logs of all Pods that `name` means; `query` goes to the API as it is."""
 
     async def work(kube: "Kube") -> None:
         pods = await _pods(kube, meant.namespace, name, predictor)
@@ -42,7 +23,7 @@ def logs(
                 f"{name} has no Pods in namespace {meant.namespace} (yet); see `slipway describe`"
             )
         prefixes = [f"[{pod['metadata']['name']}] " if len(pods) > 1 else "" for pod in pods]
-        if follow:
+        if query["follow"] == "true":
             async with asyncio.TaskGroup() as group:
                 for pod, prefix in zip(pods, prefixes, strict=True):
                     group.create_task(_print(kube, pod, query, prefix))

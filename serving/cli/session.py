@@ -1,13 +1,11 @@
 """Which API a command talks to, and the connection to it; the client is imported only when it is needed."""
 
-import asyncio
 import os
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 import typer
-import yaml
 
 from serving import errors, settings
 from serving.cli.exits import Exit
@@ -64,6 +62,8 @@ def _runs(data_dir: DataDir) -> bool:
 
 def default_namespace(kubeconfig: Path) -> str:
     """Return the namespace of the current context, else `default`."""
+    import yaml
+
     try:
         document = yaml.safe_load(kubeconfig.read_text()) or {}
     except (OSError, yaml.YAMLError) as error:
@@ -76,7 +76,9 @@ def default_namespace(kubeconfig: Path) -> str:
 
 def with_kube(kubeconfig: Path, work: "Callable[[Kube], Awaitable[T]]") -> T:
     """Connect as the command line, do the work, close."""
-    from serving.kube import connect  # noqa: PLC0415 takes a second; `--help` must not
+    import asyncio
+
+    from serving.kube import connect
 
     async def main() -> T:
         async with await connect(kubeconfig, component="cli", pool=8) as kube:
@@ -90,9 +92,11 @@ def with_kube(kubeconfig: Path, work: "Callable[[Kube], Awaitable[T]]") -> T:
 
 async def answers(kubeconfig: Path) -> bool:
     """Whether the API that this kubeconfig names is there."""
+    import asyncio
+
     if not await asyncio.to_thread(kubeconfig.exists):
         return False
-    from serving.kube import connect  # noqa: PLC0415 as above
+    from serving.kube import connect
 
     try:
         async with await connect(kubeconfig, component="cli", pool=1) as kube:

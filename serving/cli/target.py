@@ -1,24 +1,12 @@
-"""Which API, namespace and kind a command means: the options that every command shares."""
+"""Which API, namespace and kind a command means."""
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
-
-import typer
 
 from serving import errors
 from serving.cli.session import default_namespace, find_kubeconfig
 from serving.resources import kinds
 from serving.resources.kinds import Kind
-
-KubeconfigOption = Annotated[
-    Path | None, typer.Option("--kubeconfig", help="The API to talk to.  [default: that of the running `up`, else the current one]")
-]  # fmt: skip
-DataDirOption = Annotated[Path | None, typer.Option("--data-dir", help="Talk to the `up` of this directory.")]
-NamespaceOption = Annotated[
-    str | None, typer.Option("-n", "--namespace", help="[default: the kubeconfig's, else default]")
-]
-AllNamespacesOption = Annotated[bool, typer.Option("-A", "--all-namespaces", help="All namespaces.")]
 
 
 @dataclass(frozen=True)

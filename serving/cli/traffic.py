@@ -2,42 +2,25 @@
 
 import asyncio
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Annotated, Any
-
-import typer
+from typing import TYPE_CHECKING, Any
 
 from serving import clock, errors
 from serving.cli import tables
+from serving.cli.conflicts import TRAFFIC_MANAGER
 from serving.cli.session import with_kube
-from serving.cli.target import DataDirOption, KubeconfigOption, NamespaceOption, target
+from serving.cli.target import Target
 from serving.resources import conditions, kinds
 
 if TYPE_CHECKING:
     from serving.kube import Kube
 
 JSON_PATCH = "application/json-patch+json"
-MANAGER = "slipway-traffic"
-"""Field manager of weights set here: a later apply of other weights is a conflict that names this, not a silent undo."""
 POLL_SECONDS = 0.05
 ATTEMPTS = 5
 
-commands = typer.Typer(
-    help="Show and set how traffic is split over the arms.", no_args_is_help=True, rich_markup_mode=None
-)
 
-
-def register(app: typer.Typer) -> None:
-    """Add the commands."""
-    app.add_typer(commands, name="traffic")
-
-
-@commands.command("get")
-def get(
-    name: Annotated[str, typer.Argument(help="The Inference.")],
-    namespace: NamespaceOption = None, kubeconfig: KubeconfigOption = None, data_dir: DataDirOption = None,
-) -> None:  # fmt: skip
-    """Show the weights that are asked for and the shares that are served."""
-    meant = target(kubeconfig, data_dir, namespace)
+def get(name: str, meant: Target) -> None:
+    """Print the weights that are asked for and the shares that are served."""
 
     async def work(kube: "Kube") -> None:
         _show(await kube.get(kinds.INFERENCE, meant.namespace, name))
@@ -45,21 +28,12 @@ def get(
     with_kube(meant.kubeconfig, work)
 
 
-@commands.command("set")
-def set_(
-    name: Annotated[str, typer.Argument(help="The Inference.")],
-    weights: Annotated[list[str], typer.Argument(help="ARM=WEIGHT ...; weights are relative to their sum.")],
-    wait: Annotated[bool, typer.Option("--wait", help="Until every gateway serves it.")] = False,
-    timeout: Annotated[float, typer.Option(help="Seconds to wait.")] = 30.0,
-    namespace: NamespaceOption = None, kubeconfig: KubeconfigOption = None, data_dir: DataDirOption = None,
-) -> None:  # fmt: skip
-    """Set the weights of the arms that are named; the others keep theirs."""
-    wanted = parse(weights)
-    meant = target(kubeconfig, data_dir, namespace)
+def set_(name: str, wanted: Mapping[str, int], meant: Target, *, timeout: float | None) -> None:
+    """Set weights; `timeout` is how many seconds to wait until they are served, None does not wait."""
 
     async def work(kube: "Kube") -> None:
         obj = await shift(kube, meant.namespace, name, wanted)
-        if wait:
+        if timeout is not None:
             obj = await accepted(kube, obj, timeout)
         _show(obj)
 
@@ -116,7 +90,11 @@ async def shift(kube: "Kube", namespace: str, name: str, wanted: Mapping[str, in
         operations.insert(0, {"op": "test", "path": "/metadata/resourceVersion", "value": version})
         try:
             return await kube.request(
-                "PATCH", path, body=operations, query={"fieldManager": MANAGER}, content_type=JSON_PATCH
+                "PATCH",
+                path,
+                body=operations,
+                query={"fieldManager": TRAFFIC_MANAGER},
+                content_type=JSON_PATCH,
             )
         except errors.ApiError:
             moved = await kube.request("GET", path)

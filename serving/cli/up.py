@@ -9,7 +9,6 @@ import sys
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated
 
 import typer
 
@@ -20,29 +19,13 @@ from serving.cli.session import answers
 from serving.embedded import identity, supervisor
 from serving.settings import DataDir, Settings
 
-DataDirOption = Annotated[
-    Path | None,
-    typer.Option(
-        "--data-dir", help="Where everything lies.  [default: $SLIPWAY_DATA_DIR or ~/.local/share/slipway]"
-    ),
-]
 Cleanup = Callable[[DataDir, Settings], Awaitable[None]]
 
 
-def register(app: typer.Typer) -> None:
-    """Add the commands."""
-    app.command("up")(up)
-    app.command("down")(down)
-
-
 def up(
-    data_dir: DataDirOption = None,
-    port: Annotated[int | None, typer.Option(help="Port of the API; 0 picks a free one.  [default: last time's, else 7443]", min=0, max=65535)] = None,
-    gateway_port: Annotated[int | None, typer.Option(help="Port of the gateway; 0 picks a free one.  [default: last time's, else 8080]", min=0, max=65535)] = None,
-    host: Annotated[str, typer.Option(help="Address of the API. Who reaches it and has the token can run commands.")] = settings.DEFAULTS.api.host,
-    gateway_host: Annotated[str, typer.Option(help="Address of the gateway.")] = settings.DEFAULTS.gateway.host,
-) -> None:  # fmt: skip
-    """Run everything on this machine, in the foreground; Ctrl-C stops it."""
+    data_dir: Path | None, port: int | None, gateway_port: int | None, host: str, gateway_host: str
+) -> None:
+    """Run all components until a signal."""
     where = place(data_dir)
     with supervisor.owned(where):
         hosts = replace(
@@ -61,8 +44,8 @@ def up(
         raise typer.Exit(code)
 
 
-def down(data_dir: DataDirOption = None) -> None:
-    """Stop what `slipway up` started, also after `up` itself was killed."""
+def down(data_dir: Path | None) -> None:
+    """Stop the `up` of this directory, or what a killed one left."""
     where = place(data_dir)
     if not where.root.is_dir():
         raise errors.UserError(f"there is nothing in {where.root}; name the directory with --data-dir")

@@ -113,7 +113,14 @@ def test_traffic_set_changes_only_the_arms_named_and_apply_does_not_undo_it(
     assert [p["trafficWeight"] for p in found["spec"]["predictors"]] == [90, 30]
     code, _, err = slipway("apply", "-f", file)
     assert code == 4
-    assert "slipway-traffic" in err
+    assert 'spec.predictors[name="candidate"].trafficWeight is 30, the manifest has 10' in err
+    assert "`slipway traffic set`" in err
+    assert "--force-conflicts" in err
+    without = manifest(tmp_path, INFERENCE.replace(", trafficWeight: 10", ""))
+    assert slipway("apply", "-f", without)[0] == 0
+    found = json.loads(slipway("get", "inf", "cli", "-o", "json")[1])
+    assert [p["trafficWeight"] for p in found["spec"]["predictors"]] == [90, 30]
+    file = manifest(tmp_path, INFERENCE)
     assert slipway("apply", "--force-conflicts", "-f", file)[0] == 0
     assert slipway("traffic", "set", "cli", "nobody=1")[::2] == (
         1, "error: Inference cli has no arm nobody; its arms are stable, candidate\n",

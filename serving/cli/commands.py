@@ -1,0 +1,195 @@
+"""What can be typed: every command with its arguments, options and help.
+
+Only shapes stand here, and only what they need is imported, so that `--help`, completion and mistakes are answered
+at once; each command imports what it does when it is run.
+"""
+
+from pathlib import Path
+from typing import Annotated, Literal
+
+import typer
+
+from serving import settings
+
+app = typer.Typer(
+    name="slipway",
+    help="From a finished training job to weighted traffic.",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+traffic = typer.Typer(
+    help="Show and set how traffic is split over the arms.", no_args_is_help=True, rich_markup_mode=None
+)
+
+Kubeconfig = Annotated[
+    Path | None, typer.Option("--kubeconfig", help="The API to talk to.  [default: that of the running `up`, else the current one]")
+]  # fmt: skip
+DataDirOfUp = Annotated[Path | None, typer.Option("--data-dir", help="Talk to the `up` of this directory.")]
+OwnDataDir = Annotated[
+    Path | None, typer.Option("--data-dir", help="Where everything lies.  [default: $SLIPWAY_DATA_DIR or ~/.local/share/slipway]")
+]  # fmt: skip
+Namespace = Annotated[
+    str | None, typer.Option("-n", "--namespace", help="[default: the kubeconfig's, else default]")
+]
+InferenceName = Annotated[str, typer.Argument(help="The Inference.")]
+Output = Literal["table", "wide", "json", "yaml", "name"]
+
+
+@app.command()
+def up(
+    data_dir: OwnDataDir = None,
+    port: Annotated[int | None, typer.Option(help="Port of the API; 0 picks a free one.  [default: last time's, else 7443]", min=0, max=65535)] = None,
+    gateway_port: Annotated[int | None, typer.Option(help="Port of the gateway; 0 picks a free one.  [default: last time's, else 8080]", min=0, max=65535)] = None,
+    host: Annotated[str, typer.Option(help="Address of the API. Who reaches it and has the token can run commands.")] = settings.DEFAULTS.api.host,
+    gateway_host: Annotated[str, typer.Option(help="Address of the gateway.")] = settings.DEFAULTS.gateway.host,
+) -> None:  # fmt: skip
+    """Run everything on this machine, in the foreground; Ctrl-C stops it."""
+    from serving.cli import up as command
+
+    command.up(data_dir, port, gateway_port, host, gateway_host)
+
+
+@app.command()
+def down(data_dir: OwnDataDir = None) -> None:
+    """Stop what `slipway up` started, also after `up` itself was killed."""
+    from serving.cli import up as command
+
+    command.down(data_dir)
+
+
+@app.command()
+def demo(
+    keep: Annotated[bool, typer.Option("--keep", help="Leave everything running at the end.")] = False,
+    data_dir: Annotated[Path | None, typer.Option(help="Where its data lies.  [default: a temporary directory]")] = None,
+) -> None:  # fmt: skip
+    """Train two models, serve them behind one endpoint, shift traffic between them; then clean up."""
+    from serving.cli import demo as command
+
+    command.demo(data_dir, keep=keep)
+
+
+@app.command()
+def apply(
+    file: Annotated[list[str], typer.Option("-f", "--filename", help="File or directory of manifests; - is standard input.")],
+    force_conflicts: Annotated[bool, typer.Option(help="Take over fields that somebody else has set.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Let the API check everything, and change nothing.")] = False,
+    namespace: Namespace = None, kubeconfig: Kubeconfig = None, data_dir: DataDirOfUp = None,
+) -> None:  # fmt: skip
+    """Create or change the objects of manifests."""
+    from serving.cli import apply as command
+    from serving.cli.target import target
+
+    command.apply(file, target(kubeconfig, data_dir, namespace), force=force_conflicts, dry_run=dry_run)
+
+
+@app.command()
+def get(
+    what: Annotated[list[str] | None, typer.Argument(help="KIND [NAME...], KIND/NAME..., KIND,KIND; nothing: every arm of every Inference.")] = None,
+    output: Annotated[Output, typer.Option("-o", "--output", help="How to print.")] = "table",
+    labels: Annotated[str, typer.Option("-l", "--selector", help="Only objects with these labels.")] = "",
+    watch: Annotated[bool, typer.Option("-w", "--watch", help="Go on printing changes.")] = False,
+    all_namespaces: Annotated[bool, typer.Option("-A", "--all-namespaces", help="All namespaces.")] = False,
+    namespace: Namespace = None, kubeconfig: Kubeconfig = None, data_dir: DataDirOfUp = None,
+) -> None:  # fmt: skip
+    """Show objects."""
+    from serving.cli import get as command
+    from serving.cli.target import target
+
+    meant = target(kubeconfig, data_dir, namespace)
+    command.get(what or [], meant, None if all_namespaces else meant.namespace, output, labels, watch=watch)
+
+
+@app.command()
+def describe(
+    what: Annotated[list[str], typer.Argument(help="KIND NAME..., or KIND/NAME...")],
+    namespace: Namespace = None, kubeconfig: Kubeconfig = None, data_dir: DataDirOfUp = None,
+) -> None:  # fmt: skip
+    """Show objects with their conditions, Events and lineage."""
+    from serving.cli import describe as command
+    from serving.cli.target import target
+
+    command.describe(what, target(kubeconfig, data_dir, namespace))
+
+
+@app.command()
+def logs(
+    name: Annotated[str, typer.Argument(help="An Inference's name; or pod/NAME, job/NAME, deployment/NAME.")],
+    follow: Annotated[bool, typer.Option("-f", "--follow", help="Go on printing what comes.")] = False,
+    previous: Annotated[bool, typer.Option("-p", "--previous", help="Of the run before the last restart.")] = False,
+    container: Annotated[str, typer.Option("-c", "--container", help="[default: the first]")] = "",
+    predictor: Annotated[str, typer.Option(help="Only this arm of the Inference.")] = "",
+    tail: Annotated[int | None, typer.Option(help="Only the last lines.", min=0)] = None,
+    namespace: Namespace = None, kubeconfig: Kubeconfig = None, data_dir: DataDirOfUp = None,
+) -> None:  # fmt: skip
+    """Print what replicas and Jobs have written."""
+    from serving.cli import logs as command
+    from serving.cli.target import target
+
+    query = {"follow": str(follow).lower(), "previous": str(previous).lower(), "container": container}
+    if tail is not None:
+        query["tailLines"] = str(tail)
+    command.logs(name, target(kubeconfig, data_dir, namespace), query, predictor)
+
+
+@app.command()
+def delete(
+    what: Annotated[list[str] | None, typer.Argument(help="KIND NAME..., or KIND/NAME...")] = None,
+    file: Annotated[list[str] | None, typer.Option("-f", "--filename", help="Delete the objects of these manifests.")] = None,
+    wait: Annotated[bool, typer.Option(help="Wait until they are gone.")] = True,
+    timeout: Annotated[float, typer.Option(help="Seconds to wait.")] = 60.0,
+    ignore_not_found: Annotated[bool, typer.Option(help="An object that is not there is fine.")] = False,
+    namespace: Namespace = None, kubeconfig: Kubeconfig = None, data_dir: DataDirOfUp = None,
+) -> None:  # fmt: skip
+    """Delete objects, and everything that they own."""
+    from serving.cli import delete as command
+    from serving.cli.target import target
+
+    command.delete(
+        what or [], file or [], target(kubeconfig, data_dir, namespace),
+        timeout=timeout if wait else None, ignore_not_found=ignore_not_found,
+    )  # fmt: skip
+
+
+@traffic.command("get")
+def traffic_get(
+    name: InferenceName,
+    namespace: Namespace = None, kubeconfig: Kubeconfig = None, data_dir: DataDirOfUp = None,
+) -> None:  # fmt: skip
+    """Show the weights that are asked for and the shares that are served."""
+    from serving.cli import traffic as command
+    from serving.cli.target import target
+
+    command.get(name, target(kubeconfig, data_dir, namespace))
+
+
+@traffic.command("set")
+def traffic_set(
+    name: InferenceName,
+    weights: Annotated[list[str], typer.Argument(help="ARM=WEIGHT ...; weights are relative to their sum.")],
+    wait: Annotated[bool, typer.Option("--wait", help="Until every gateway serves it.")] = False,
+    timeout: Annotated[float, typer.Option(help="Seconds to wait.")] = 30.0,
+    namespace: Namespace = None, kubeconfig: Kubeconfig = None, data_dir: DataDirOfUp = None,
+) -> None:  # fmt: skip
+    """Set the weights of the arms that are named; the others keep theirs."""
+    from serving.cli import traffic as command
+    from serving.cli.target import target
+
+    wanted = command.parse(weights)
+    command.set_(name, wanted, target(kubeconfig, data_dir, namespace), timeout=timeout if wait else None)
+
+
+app.add_typer(traffic, name="traffic")
+
+
+@app.command()
+def version(
+    output: Annotated[Literal["text", "json", "yaml"], typer.Option("-o", "--output", help="How to print.")] = "text",
+    client: Annotated[bool, typer.Option("--client", help="Do not ask the API.")] = False,
+    kubeconfig: Kubeconfig = None, data_dir: DataDirOfUp = None,
+) -> None:  # fmt: skip
+    """Print the versions of the client and, where one answers, of the API."""
+    from serving.cli import version as command
+
+    command.version(kubeconfig, data_dir, output, ask=not client)

@@ -1,0 +1,67 @@
+"""What to say when a manifest wants fields that somebody else has set: which, who, both values, what to type. Pure."""
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from serving import errors
+
+REASON = "FieldManagerConflict"
+TRAFFIC_MANAGER = "slipway-traffic"
+"""Field manager of weights set by `slipway traffic set`: a later apply of other weights is a conflict that names it,
+not a silent undo."""
+_STEP = re.compile(r"\.([^.\[\]]+)|\[([^\]]*)\]")
+_MANAGER = re.compile(r'conflicts? with "([^"]*)"')
+_ABSENT = object()
+
+
+def of_fields(error: errors.ApiError) -> bool:
+    """Whether this is a conflict of field managers."""
+    return isinstance(error, errors.Conflict) and any(cause.reason == REASON for cause in error.causes)
+
+
+def words(error: errors.ApiError, stored: Mapping[str, Any], manifest: Mapping[str, Any]) -> str:
+    """Return the message: a line for each field, then what to do."""
+    lines = ["somebody else has set fields that the manifest sets to other values:"]
+    for cause in error.causes:
+        has, wants = value(stored, cause.field), value(manifest, cause.field)
+        values = "" if _ABSENT in (has, wants) else f" is {has!r}, the manifest has {wants!r}"
+        lines.append(f"  {cause.field.removeprefix('.')}{values}; set by {_who(cause.message)}")
+    lines += [
+        "To keep what is set, leave these fields out of the manifest (or write the same values into it), and apply again.",
+        "To take them over, apply again with --force-conflicts.",
+    ]
+    return "\n".join(lines)
+
+
+def _who(message: str) -> str:
+    found = _MANAGER.search(message)
+    name = found[1] if found else message
+    return f"{name} (`slipway traffic set`)" if name == TRAFFIC_MANAGER else name
+
+
+def value(obj: Any, path: str) -> Any:
+    """Return what is at a path as conflicts name it, `.spec.predictors[name="stable"].trafficWeight`.
+
+    What is not there is an object that is equal to nothing else.
+    """
+    for name, selector in _STEP.findall(path):
+        if name:
+            obj = obj.get(name, _ABSENT) if isinstance(obj, Mapping) else _ABSENT
+        else:
+            obj = _item(obj, selector)
+    return obj
+
+
+def _item(items: Any, selector: str) -> Any:
+    if not isinstance(items, list):
+        return _ABSENT
+    if selector.isdigit():
+        return items[int(selector)] if int(selector) < len(items) else _ABSENT
+    wanted = dict(part.partition("=")[::2] for part in selector.split(","))
+    for item in items:
+        if isinstance(item, Mapping) and all(
+            str(item.get(key)) == text.strip('"') for key, text in wanted.items()
+        ):
+            return item
+    return _ABSENT
