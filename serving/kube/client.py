@@ -7,9 +7,12 @@ from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
+from urllib.parse import urlsplit
+from urllib.request import getproxies, proxy_bypass
 
 import aiohttp
 import orjson
+import yarl
 from kubernetes.aio import config
 from kubernetes.aio.client.configuration import Configuration
 from kubernetes.aio.client.rest import RESTClientObject
@@ -289,6 +292,8 @@ async def connect(kubeconfig: Path | None = None, *, component: str, pool: int =
     configuration = Configuration()
     configuration.connection_pool_maxsize = pool
     namespace = "default"
+    if kubeconfig is not None and not kubeconfig.exists():  # noqa: ASYNC240 once, and where it is read next
+        raise errors.UserError(f"cannot use {kubeconfig}: there is no such file")
     try:
         if kubeconfig is not None:
             await config.load_kube_config(str(kubeconfig), client_configuration=configuration)
@@ -299,7 +304,20 @@ async def connect(kubeconfig: Path | None = None, *, component: str, pool: int =
                 await config.load_kube_config(client_configuration=configuration)
     except (config.ConfigException, FileNotFoundError, PermissionError) as error:
         raise errors.UserError(f"cannot use {kubeconfig or 'the current kubeconfig'}: {error}") from error
+    configuration.client_session_kwargs = _session_options(configuration.host)
     return Kube(configuration, field_manager=f"slipway-{component}", namespace=namespace)
+
+
+def _session_options(host: str) -> dict[str, Any]:
+    """Find the environment's proxy once: left to aiohttp, every request reads the environment and ~/.netrc again,
+    the latter in a thread, which doubled the cost of a request.
+    """
+    parts = urlsplit(host)
+    proxy = None if proxy_bypass(parts.hostname or "") else getproxies().get(parts.scheme)
+    if not proxy:
+        return {"trust_env": False}
+    url = yarl.URL(proxy)
+    return {"trust_env": False, "proxy": url.with_user(None), "proxy_auth": aiohttp.BasicAuth.from_url(url)}
 
 
 async def connect_eventually(kubeconfig: Path | None = None, *, component: str) -> Kube:

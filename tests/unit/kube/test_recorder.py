@@ -1,0 +1,27 @@
+"""Events."""
+
+from serving.kube import Recorder
+from serving.resources import kinds
+from tests.fakes.api import FakeKube
+
+INFERENCE = {
+    "apiVersion": "slipway.dev/v1alpha1", "kind": "Inference",
+    "metadata": {"name": "digits", "namespace": "default", "uid": "u"},
+}  # fmt: skip
+
+
+async def test_an_event_that_is_new_takes_one_request() -> None:
+    api = FakeKube()
+    await Recorder(api, "inference").emit(INFERENCE, "Ready", "all is well")
+    assert len(api.writes) == 1
+    (event,) = api.find(kinds.EVENT_V1)
+    assert (event["reason"], event["count"]) == ("Ready", 1)
+
+
+async def test_the_same_event_again_raises_its_count() -> None:
+    api = FakeKube()
+    recorder = Recorder(api, "inference")
+    for _ in range(3):
+        await recorder.emit(INFERENCE, "Ready", "all is well")
+    await recorder.emit(INFERENCE, "Ready", "all is better")
+    assert sorted(event["count"] for event in api.find(kinds.EVENT_V1)) == [1, 3]
