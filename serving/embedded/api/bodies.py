@@ -7,9 +7,11 @@ import orjson
 import yaml
 
 from serving import errors
+from serving.embedded.conventions import protobuf
 
 JSON = "application/json"
 YAML = "application/yaml"
+PROTOBUF = "application/vnd.kubernetes.protobuf"
 MERGE_PATCH = "application/merge-patch+json"
 JSON_PATCH = "application/json-patch+json"
 STRATEGIC_PATCH = "application/strategic-merge-patch+json"
@@ -39,8 +41,14 @@ def media_type(header: str) -> str:
     return header.split(";", 1)[0].strip().lower()
 
 
-def parse(body: bytes, media: str) -> Any:
+def parse(body: bytes, media: str, binary: str = "") -> Any:
     """Return the body's value.
+
+    Args:
+        body: as sent.
+        media: its media type.
+        binary: the kind that it may have in protobuf; empty where it may not come in protobuf, as our kinds on a
+            cluster may not.
 
     Raises:
         errors.ApiError: 400, it is malformed or nested too deeply; 415, not a media type of ours.
@@ -49,7 +57,9 @@ def parse(body: bytes, media: str) -> Any:
         return _shallow(body, _json(body))
     if media in (YAML, APPLY_PATCH, "application/x-yaml", "text/yaml"):
         return _shallow(body, _yaml(body))
-    raise unsupported(media, (JSON, YAML))
+    if media == PROTOBUF and binary:
+        return _shallow(body, protobuf.decode(body, binary))
+    raise unsupported(media, (JSON, YAML, PROTOBUF) if binary else (JSON, YAML))
 
 
 def unsupported(media: str, known: tuple[str, ...]) -> errors.ApiError:

@@ -75,7 +75,7 @@ class Resources:
     async def _post(self, request: Request, address: Address) -> ASGIApp:
         accepted = queries.accepted(request.headers.get("accept", ""))
         asking = _asking(request, address)
-        body = await self._object(request)
+        body = await self._object(request, address)
         written = await self._registry.create(address.kind, address.namespace, body, asking)
         return self._written(request, address, written, accepted)
 
@@ -94,7 +94,7 @@ class Resources:
     async def _put(self, request: Request, address: Address) -> ASGIApp:
         accepted = queries.accepted(request.headers.get("accept", ""))
         asking = _asking(request, address)
-        body = await self._object(request)
+        body = await self._object(request, address)
         written = await self._registry.update(address.kind, _key(address), body, asking)
         return self._written(request, address, written, accepted)
 
@@ -143,7 +143,7 @@ class Resources:
         options: Object = {}
         if raw.strip():
             media = bodies.media_type(request.headers.get("content-type", ""))
-            options = bodies.require_object(bodies.parse(raw, media))
+            options = bodies.require_object(bodies.parse(raw, media, "DeleteOptions"))
         for name in OPTION_NAMES:
             if query.get(name, "") and name not in options:
                 options[name] = _option(query, name)
@@ -189,9 +189,11 @@ class Resources:
             response.headers.append("Warning", _warning(warning))
         return response
 
-    async def _object(self, request: Request) -> Object:
+    async def _object(self, request: Request, address: Address) -> Object:
         media = bodies.media_type(request.headers.get("content-type", ""))
-        return bodies.require_object(bodies.parse(await self._body(request), media))
+        builtin = address.kind not in kinds.OWN and address.subresource != "scale"
+        binary = address.kind.kind if builtin else ""
+        return bodies.require_object(bodies.parse(await self._body(request), media, binary))
 
     async def _body(self, request: Request) -> bytes:
         """Read the body up to the limit.

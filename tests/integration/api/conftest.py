@@ -10,6 +10,7 @@ import pytest
 
 from tests.api_process import ApiProcess
 from tests.api_requests import MAPS
+from tests.kubectl import Space
 
 
 @pytest.fixture
@@ -35,3 +36,18 @@ def own(tmp_path: Path) -> Iterator[ApiProcess]:
     server.start()
     yield server
     server.stop(signal.SIGKILL)
+
+
+@pytest.fixture
+def kubectl(api_process: ApiProcess, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Space]:
+    home = tmp_path_factory.getbasetemp() / "home"
+    home.mkdir(exist_ok=True)
+    space = Space(api_process.data_dir.kubeconfig, home, f"k-{uuid.uuid4().hex[:8]}")
+    space(
+        "apply",
+        "-f",
+        "-",
+        stdin=f"apiVersion: v1\nkind: Namespace\nmetadata: {{name: {space.namespace}}}\n",
+    )
+    yield space
+    space("delete", "namespace", space.namespace, "--wait=false")

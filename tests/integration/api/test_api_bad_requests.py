@@ -53,7 +53,12 @@ def test_media_types_that_are_not_spoken_are_refused(client: httpx.Client, maps:
     protobuf = "application/vnd.kubernetes.protobuf"
     assert client.get(maps, headers={"Accept": protobuf}).status_code == 406
     assert client.get(maps, headers={"Accept": f"{protobuf},application/json"}).status_code == 200
-    assert client.post(maps, content=b"k8s\0", headers={"Content-Type": protobuf}).status_code == 415
+    broken = client.post(maps, content=b"k8s\0", headers={"Content-Type": protobuf})
+    assert broken.status_code == 400
+    models = maps.replace("/api/v1", "/apis/slipway.dev/v1alpha1").replace("configmaps", "models")
+    refused = client.post(models, content=b"k8s\0", headers={"Content-Type": protobuf})
+    assert refused.status_code == 415
+    assert "application/json, application/yaml" in refused.json()["message"]
     too_large = client.post(
         maps, content=b" " * (4 * 1024 * 1024), headers={"Content-Type": "application/json"}
     )

@@ -1,24 +1,11 @@
 """The real kubectl, unmodified, against the embedded API server."""
 
 import json
-import os
-import shutil
-import subprocess
 import time
-import uuid
-from collections.abc import Callable, Iterator
-from pathlib import Path
 
-import pytest
+from tests.kubectl import Space, needs_kubectl
 
-from tests.api_process import ApiProcess
-
-KUBECTL = os.environ.get("KUBECTL") or shutil.which("kubectl")
-pytestmark = [
-    pytest.mark.kubectl,
-    pytest.mark.skipif(KUBECTL is None, reason="kubectl is not installed: set KUBECTL or put it on PATH"),
-]
-Kubectl = Callable[..., str]
+pytestmark = needs_kubectl
 
 INFERENCE = """
 apiVersion: slipway.dev/v1alpha1
@@ -45,49 +32,6 @@ spec:
       containers:
       - {name: web, image: slipway.dev/runtimes/sklearn, ports: [{containerPort: 8080}]}
 """
-
-
-class Space:
-    """kubectl in a namespace of its own."""
-
-    def __init__(self, kubeconfig: Path, home: Path, namespace: str) -> None:
-        self.namespace = namespace
-        assert KUBECTL is not None
-        self._command = [KUBECTL, f"--kubeconfig={kubeconfig}", f"--namespace={namespace}"]
-        self._environment = {"HOME": str(home), "PATH": os.environ["PATH"]}
-
-    def start(self, *args: str) -> "subprocess.Popen[str]":
-        return subprocess.Popen(
-            [*self._command, *args], env=self._environment, text=True, stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-        )  # fmt: skip
-
-    def fails(self, *args: str, stdin: str = "") -> str:
-        process = self.start(*args)
-        output, _ = process.communicate(stdin, timeout=20)
-        assert process.returncode != 0, output
-        return output
-
-    def __call__(self, *args: str, stdin: str = "") -> str:
-        process = self.start(*args)
-        output, _ = process.communicate(stdin, timeout=20)
-        assert process.returncode == 0, output
-        return output
-
-
-@pytest.fixture
-def kubectl(api_process: ApiProcess, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Space]:
-    home = tmp_path_factory.getbasetemp() / "home"
-    home.mkdir(exist_ok=True)
-    space = Space(api_process.data_dir.kubeconfig, home, f"k-{uuid.uuid4().hex[:8]}")
-    space(
-        "apply",
-        "-f",
-        "-",
-        stdin=f"apiVersion: v1\nkind: Namespace\nmetadata: {{name: {space.namespace}}}\n",
-    )
-    yield space
-    space("delete", "namespace", space.namespace, "--wait=false")
 
 
 def test_a_second_apply_of_the_same_changes_nothing(kubectl: Space) -> None:

@@ -1,0 +1,100 @@
+"""Writes serving/embedded/conventions/protobuf.json: the protobuf fields of the built-in kinds that we serve.
+
+They are in the tags of the Go types, of which this needs check-outs: k8s.io/api and k8s.io/apimachinery, of the
+version that the `kubernetes` client is made from. Run it after `generate_builtin_schemas.py`:
+`python tools/generate_protobuf_fields.py API APIMACHINERY`. A test holds the fields against those of builtin.json.
+
+Each field is `"NUMBER": [NAME, TYPE]`. NAME is empty where the message's fields stand in its parent's JSON. TYPE is
+`string`, `int`, `bool`, `bytes`, `any` (known by name alone) or a message; before it `*` (a zero that was sent was
+meant), `[]` (a list) or `{}` (a map from strings).
+"""
+
+import json
+import re
+import sys
+from pathlib import Path
+
+CONVENTIONS = Path(__file__).parent.parent / "serving" / "embedded" / "conventions"
+TARGET = CONVENTIONS / "protobuf.json"
+OWN_FORM = ("Time", "MicroTime", "Quantity", "IntOrString", "FieldsV1")
+"""Messages whose JSON is a scalar; the decoder knows them by name."""
+_SCALARS = {
+    "string": "string", "bool": "bool", "int": "int", "int32": "int", "int64": "int", "uint32": "int",
+    "[]byte": "bytes", "types.UID": "string", "types.NodeName": "string",
+}  # fmt: skip
+_STRUCT = re.compile(r"^type (\w+) struct \{\n(.*?)^\}", re.MULTILINE | re.DOTALL)
+_ALIAS = re.compile(r"^type (\w+) ([\w\[\].]+)$", re.MULTILINE)
+_FIELD = re.compile(r"^\t(?:(\w+)\s+)?([\w.\[\]*]+)\s+`(.*)`", re.MULTILINE)
+
+Fields = dict[str, tuple[str, str]]
+
+
+class Types:
+    """The structs and aliases of one Go package, with those of the packages before it."""
+
+    def __init__(self, text: str, before: "Types | None" = None) -> None:
+        self.structs = {**(before.structs if before else {}), **dict(_STRUCT.findall(text))}
+        self.aliases = {**(before.aliases if before else {}), **dict(_ALIAS.findall(text))}
+
+    def fields(self, name: str) -> Fields:
+        """Return a struct's fields by number."""
+        found: Fields = {}
+        for _, go_type, tags in _FIELD.findall(self.structs[name]):
+            number = re.search(r'protobuf:"\w+,(\d+)', tags)
+            if number is not None:
+                text = re.search(r'json:"([^",]*)', tags)
+                found[number[1]] = (text[1] if text else "", self.type(go_type))
+        return dict(sorted(found.items(), key=lambda item: int(item[0])))
+
+    def type(self, go_type: str) -> str:
+        """Return TYPE for a Go type."""
+        if go_type in _SCALARS:
+            return _SCALARS[go_type]
+        for go_prefix, prefix in (("*", "*"), ("[]", "[]"), (r"map\[[\w.]+\]", "{}")):
+            if found := re.match(go_prefix if prefix == "{}" else re.escape(go_prefix), go_type):
+                return prefix + self.type(go_type[found.end() :])
+        bare = go_type.rsplit(".", 1)[-1]
+        if bare in self.structs or bare in OWN_FORM:
+            return bare
+        return self.type(self.aliases[bare]) if bare in self.aliases else "any"
+
+
+def generate(api: Path, machinery: Path) -> str:
+    """Return the file's text."""
+    builtin = json.loads((CONVENTIONS / "builtin.json").read_text(encoding="utf-8"))
+    meta = Types((machinery / "pkg/apis/meta/v1/types.go").read_text(encoding="utf-8"))
+    core = Types((api / "core/v1/types.go").read_text(encoding="utf-8"), meta)
+    roots = {"DeleteOptions": meta} | dict.fromkeys(
+        ("Namespace", "Service", "Pod", "ConfigMap", "Secret", "Event"), core
+    )
+    for package, names in (
+        ("apps", ["Deployment"]), ("batch", ["Job"]), ("discovery", ["EndpointSlice"]), ("coordination", ["Lease"]),
+    ):  # fmt: skip
+        own = Types((api / package / "v1/types.go").read_text(encoding="utf-8"), core)
+        roots |= dict.fromkeys(names, own)
+    messages: dict[str, Fields] = {}
+    for name, types in roots.items():
+        _add(name, types, messages, frozenset(builtin["definitions"]))
+    return json.dumps(messages, separators=(",", ":"), sort_keys=True) + "\n"
+
+
+def _add(name: str, types: Types, messages: dict[str, Fields], known: frozenset[str]) -> None:
+    fields = types.fields(name)
+    for number, (field, type_) in fields.items():
+        bare = type_.lstrip("*[]{}")
+        if name == "VolumeSource" and bare not in known:
+            fields[number] = (field, "*any")
+    if name in messages:
+        if messages[name] != fields:
+            raise SystemExit(f"two different messages are named {name}")
+        return
+    messages[name] = fields
+    for _, type_ in fields.values():
+        bare = type_.lstrip("*[]{}")
+        if bare in types.structs and bare not in OWN_FORM:
+            _add(bare, types, messages, known)
+
+
+if __name__ == "__main__":
+    TARGET.write_text(generate(Path(sys.argv[1]), Path(sys.argv[2])), encoding="utf-8")
+    sys.stdout.write(f"wrote {TARGET}\n")
