@@ -7,7 +7,10 @@ sigs.k8s.io/structured-merge-diff's). Atomic values are leaves.
 
 import json
 from collections.abc import Iterable, Iterator
-from typing import Any
+from functools import lru_cache
+from typing import Any, NamedTuple
+
+import orjson
 
 from serving.embedded.conventions import schema as schemas
 from serving.embedded.conventions.schema import Schema
@@ -18,6 +21,16 @@ Tree = dict[str, Any]
 
 ITEM = object()
 """The value of a path that says only that a list has this item."""
+REMEMBERED = 1024
+"""Trees of fields kept in both forms: objects of one kind and manager mostly have the same, at 10 KB each."""
+
+
+class Difference(NamedTuple):
+    """What two values differ in, by path."""
+
+    added: Fields
+    removed: Fields
+    modified: Fields
 
 
 def leaves(value: Any, schema: Schema, path: Path = ()) -> Iterator[tuple[Path, Any]]:
@@ -46,7 +59,74 @@ def element_of(item: Any, schema: Schema) -> str:
 
 
 def _compact(value: Any) -> str:
-    return json.dumps(value, separators=(",", ":"), sort_keys=True, ensure_ascii=False)
+    return orjson.dumps(value, option=orjson.OPT_SORT_KEYS).decode()
+
+
+def difference(before: Any, after: Any, schema: Schema) -> Difference:
+    """Return in which of their `leaves` two values differ; what is the same in both is not looked into."""
+    found = Difference(frozenset(), frozenset(), frozenset())
+    added, removed, modified = set(found.added), set(found.removed), set(found.modified)
+    todo: list[tuple[Any, Any, Schema, Path]] = [(before, after, schema, ())]
+    while todo:
+        old, new, below, path = todo.pop()
+        if old == new:
+            continue
+        olds, news = _members(old, below, path), _members(new, below, path)
+        if olds is None and news is None:
+            modified.add(path)
+            continue
+        if olds is None or news is None or isinstance(old, dict) != isinstance(new, dict):
+            removed |= {gone for gone, _ in leaves(old, below, path)}
+            added |= {come for come, _ in leaves(new, below, path)}
+            continue
+        for at, (value, deeper) in olds.items():
+            if at in news:
+                todo.append((value, news[at][0], deeper, at))
+            else:
+                removed |= _whole(at, value, deeper, in_list=isinstance(old, list))
+        for at, (value, deeper) in news.items():
+            if at not in olds:
+                added |= _whole(at, value, deeper, in_list=isinstance(new, list))
+    return Difference(frozenset(added), frozenset(removed), frozenset(modified))
+
+
+def _members(value: Any, schema: Schema, path: Path) -> dict[Path, tuple[Any, Schema]] | None:
+    """Return what lies directly below, with its schema; None where the value is a leaf."""
+    if not value or schemas.is_atomic(schema):
+        return None
+    if isinstance(value, dict):
+        return {
+            (*path, f"f:{key}"): (item, schemas.child(schema, key) or schemas.ANY)
+            for key, item in value.items()
+        }
+    if isinstance(value, list):
+        below = schemas.items(schema)
+        return {(*path, element): (item, below) for element, item in _elements(value, schema)}
+    return None
+
+
+def _whole(path: Path, value: Any, schema: Schema, *, in_list: bool) -> set[Path]:
+    """Return all paths of a member."""
+    if not in_list:
+        return {found for found, _ in leaves(value, schema, path)}
+    below = leaves(value, schema, path) if isinstance(value, dict) else ()
+    return {path, *(found for found, _ in below)}
+
+
+@lru_cache(REMEMBERED)
+def tree_of(fields: Fields) -> Tree:
+    """Return `encode` of the fields, remembered: must not be changed."""
+    return encode(fields)
+
+
+def fields_of(tree: Tree) -> Fields:
+    """Return `decode` of the tree, remembered."""
+    return _fields_of(orjson.dumps(tree))
+
+
+@lru_cache(REMEMBERED)
+def _fields_of(tree: bytes) -> Fields:
+    return frozenset(decode(orjson.loads(tree)))
 
 
 def encode(fields: Iterable[Path]) -> Tree:

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 from serving import errors
 from serving.embedded.conventions import fieldsets
-from serving.embedded.conventions.fieldsets import Fields, Path
+from serving.embedded.conventions.fieldsets import Difference, Fields, Path
 from serving.embedded.conventions.schema import Schema
 from serving.errors import Cause
 
@@ -58,7 +58,7 @@ def read(entries: list[dict[str, Any]] | None) -> tuple[dict[Owner, Fields], dic
             entry.get("operation", UPDATE), entry.get("manager", ""), entry.get("subresource", ""),
             entry.get("apiVersion", ""),
         )  # fmt: skip
-        managers[owner] = frozenset(fieldsets.decode(entry.get("fieldsV1") or {}))
+        managers[owner] = fieldsets.fields_of(entry.get("fieldsV1") or {})
         times[owner] = entry.get("time", "")
     return managers, times
 
@@ -76,7 +76,7 @@ def write(managers: Managers, before: list[dict[str, Any]] | None, now: str) -> 
             entry = {
                 "manager": owner.manager, "operation": owner.operation, "apiVersion": owner.api_version,
                 "time": (times.get(owner) if same else "") or now, "fieldsType": "FieldsV1",
-                "fieldsV1": fieldsets.encode(managers[owner]),
+                "fieldsV1": fieldsets.tree_of(managers[owner]),
             }  # fmt: skip
             entries.append(entry | ({"subresource": owner.subresource} if owner.subresource else {}))
     return entries
@@ -92,17 +92,13 @@ def _is_system(path: Path) -> bool:
     return path[:1] in _SYSTEM or path[:2] in _SYSTEM or path == ("f:metadata",)
 
 
-class _Difference(NamedTuple):
-    added: Fields
-    removed: Fields
-    modified: Fields
-
-
-def _compare(before: Mapping[Path, Any], after: Mapping[Path, Any]) -> _Difference:
-    return _Difference(
-        frozenset(after.keys() - before.keys()),
-        frozenset(before.keys() - after.keys()),
-        frozenset(path for path in before.keys() & after.keys() if before[path] != after[path]),
+def _compare(before: Mapping[str, Any], after: Mapping[str, Any], schema: Schema) -> Difference:
+    """Return what differs of the fields that can be owned."""
+    return Difference(
+        *(
+            frozenset(path for path in paths if path and not _is_system(path))
+            for paths in fieldsets.difference(before, after, schema)
+        )
     )
 
 
@@ -110,7 +106,7 @@ def updated(
     managers: Managers, old: Mapping[str, Any] | None, new: Mapping[str, Any], schema: Schema, owner: Owner
 ) -> Managers:
     """Return who owns what after a write that is no apply: the writer owns what it changed, others lose it."""
-    difference = _compare(fields(old, schema) if old else {}, fields(new, schema))
+    difference = _compare(old or {}, new, schema)
     changed = difference.added | difference.modified
     result = {other: owned - difference.removed - changed for other, owned in managers.items()}
     result[owner] = (managers.get(owner, frozenset()) - difference.removed) | changed
@@ -136,9 +132,10 @@ def applied(
     wanted = frozenset(fields(config, schema))
     others = {other: owned for other, owned in managers.items() if other != owner}
     merged = fieldsets.merge(live, config, schema)
-    gone = _given_up(managers.get(owner, frozenset()), wanted, frozenset().union(*others.values()))
-    result = fieldsets.remove(merged, fieldsets.encode(gone), schema) or {}
-    difference = _compare(fields(live, schema), fields(result, schema))
+    given_up = managers.get(owner, frozenset()) - wanted
+    gone = _given_up(given_up, wanted | frozenset().union(*others.values())) if given_up else given_up
+    result = (fieldsets.remove(merged, fieldsets.encode(gone), schema) or {}) if gone else merged
+    difference = _compare(live, result, schema)
     changed = (difference.added | difference.modified) & wanted
     conflicts = {other: owned & changed for other, owned in others.items() if owned & changed}
     if conflicts and not force:
@@ -149,9 +146,9 @@ def applied(
     return Applied(result, {**kept, owner: wanted})
 
 
-def _given_up(last: Fields, wanted: Fields, of_others: Fields) -> Fields:
+def _given_up(last: Fields, owned: Fields) -> Fields:
     """Return what to remove: each path as high up as nothing that is still owned lies below it."""
-    kept = fieldsets.prefixes(wanted | of_others)
+    kept = fieldsets.prefixes(owned)
     gone = set()
     for path in last - kept:
         for length in range(2, len(path) + 1):

@@ -125,7 +125,7 @@ def apply(  # noqa: PLR0917 the shell calls all writes in one way
         raise refusals.bad_request(
             f"the name of the object ({meta['name']}) does not match the name on the URL ({name})"
         )
-    broken = list(validation.check(config, schemas.of(kind), partial=True))
+    broken = validation.broken(config, schemas.of(kind), partial=True)
     if broken:
         raise refusals.unprocessable(kind, name, broken)
     if old is None:
@@ -171,8 +171,7 @@ def _applied_over(kind: Kind, old: Object, config: Object, request: Request) -> 
     config = _configuration(kind, config, request)
     before = old["metadata"].get("managedFields")
     managers, _ = managed.read(before)
-    live: Object = schemas.clone(old)
-    live["metadata"].pop("managedFields", None)
+    live: Object = {**old, "metadata": _unmanaged(old["metadata"])}
     if not managers:
         first = Owner(managed.UPDATE, "before-first-apply", "", kind.api_version)
         managers[first] = frozenset(managed.fields(live, schema))
@@ -237,34 +236,56 @@ def _scoped(kind: Kind, old: Object, obj: Object, request: Request) -> Object:
         meta = dict(old["metadata"])
         if "managedFields" in obj["metadata"]:
             meta["managedFields"] = obj["metadata"]["managedFields"]
-        scoped = {key: schemas.clone(value) for key, value in old.items() if key != "status"}
+        scoped = {key: value for key, value in old.items() if key != "status"}
         return {**scoped, "metadata": meta, **({"status": obj["status"]} if "status" in obj else {})}
     if not kind.status or (kind == kinds.NAMESPACE and "status" not in old):
         return obj
     kept = {key: value for key, value in obj.items() if key != "status"}
-    return {**kept, **({"status": schemas.clone(old["status"])} if "status" in old else {})}
+    return {**kept, **({"status": old["status"]} if "status" in old else {})}
 
 
 def _complete(kind: Kind, obj: Object, old: Object | None) -> None:
-    """Put defaults in, check every rule, count the generation.
+    """Put defaults in, check every rule, count the generation; changes `obj` itself, and nothing below it.
+
+    What is as it was has its defaults and was checked then: only rules between two versions are asked again.
 
     Raises:
         errors.Invalid: names every broken rule.
     """
     schema = schemas.of(kind)
-    meta = obj["metadata"]
-    structural = list(validation.check(obj, schema, partial=True))
+    known = _unchanged(obj, old)
+    wants = bool((obj.keys() | (old or {}).keys()) - known - {"status"})
+    structural = validation.broken(obj, schema, known=known, partial=True)
     if not structural:
-        structure.default(obj, schema)
-        admission.defaults(kind, obj)
-        structural = list(validation.check(obj, schema))
+        obj |= structure.default(obj, schema, known=known)
+        if wants:
+            if old is not None:
+                obj |= {key: schemas.clone(value) for key, value in obj.items()}
+            admission.defaults(kind, obj)
+        structural = validation.broken(obj, schema, known=known)
+    meta = obj["metadata"]
     broken = [*objectmeta.check(kind, meta, old["metadata"] if old else None), *structural]
     if not structural:
-        broken += [*rules.check(obj, old, schema), *admission.check(kind, obj, old)]
+        broken += rules.check(obj, old, schema)
+        broken += admission.check(kind, obj, old) if wants else ()
     if broken:
         raise refusals.unprocessable(kind, meta.get("name") or meta.get("generateName", ""), broken)
     if old is not None and kind in objectmeta.GENERATIONS and _wanted(obj) != _wanted(old):
         meta["generation"] = int(meta.get("generation") or 0) + 1
+
+
+def _unchanged(obj: Object, old: Object | None) -> frozenset[str]:
+    """Return the parts that are as they were; who owns what does not count."""
+    if old is None:
+        return frozenset()
+    same = {key for key, value in obj.items() if key in old and old[key] == value}
+    if _unmanaged(obj["metadata"]) == _unmanaged(old["metadata"]):
+        same.add("metadata")
+    return frozenset(same)
+
+
+def _unmanaged(meta: Object) -> Object:
+    return {key: value for key, value in meta.items() if key != "managedFields"}
 
 
 def _wanted(obj: Object) -> Object:

@@ -18,6 +18,7 @@ from serving.embedded.conventions.structure import join
 from serving.errors import Cause
 
 _OLD_SELF = re.compile(r"\boldSelf\b")
+_HAVE_RULES: dict[int, tuple[Schema, bool]] = {}
 
 
 def check(value: Any, old: Any, schema: Schema, path: str = "") -> Iterator[Cause]:
@@ -29,7 +30,7 @@ def check(value: Any, old: Any, schema: Schema, path: str = "") -> Iterator[Caus
     if isinstance(value, dict):
         for key, item in value.items():
             below = schemas.child(schema, key)
-            if below:
+            if below and _has_rules(below):
                 before = old.get(key) if isinstance(old, dict) else None
                 yield from check(item, before, below, join(path, key))
     elif isinstance(value, list) and _has_rules(schemas.items(schema)):
@@ -56,6 +57,14 @@ def _program(expression: str) -> Any:
 
 
 def _has_rules(schema: Schema) -> bool:
+    """Whether there is a rule here or below; asked once per schema, as these are shared and never changed."""
+    known = _HAVE_RULES.get(id(schema))
+    if known is None or known[0] is not schema:
+        known = _HAVE_RULES[id(schema)] = (schema, _look_for_rules(schema))
+    return known[1]
+
+
+def _look_for_rules(schema: Schema) -> bool:
     if schema.get("x-kubernetes-validations"):
         return True
     below = [

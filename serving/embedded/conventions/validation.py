@@ -3,7 +3,7 @@
 import base64
 import binascii
 import re
-from collections.abc import Iterator
+from collections.abc import Container, Iterator
 from datetime import datetime
 from functools import cache
 from typing import Any
@@ -19,6 +19,18 @@ _TYPES: dict[str, tuple[type, ...]] = {
     "object": (dict,), "array": (list,), "string": (str,), "boolean": (bool,), "integer": (int,),
     "number": (int, float),
 }  # fmt: skip
+
+
+def broken(
+    obj: dict[str, Any], schema: Schema, *, known: Container[str] = (), partial: bool = False
+) -> list[Cause]:
+    """Return what is wrong with a whole object; parts that are `known` to be right are not looked into."""
+    found = [*_missing(obj, schema, "")] if not partial else []
+    for key, item in obj.items():
+        below = schemas.child(schema, key)
+        if below and key not in known:
+            found += check(item, below, join("", key), partial=partial)
+    return found
 
 
 def check(value: Any, schema: Schema, path: str = "", *, partial: bool = False) -> Iterator[Cause]:
@@ -56,11 +68,15 @@ def _wrong_type(value: Any, schema: Schema) -> str:
     return "" if isinstance(value, _TYPES[expected]) else str(expected)
 
 
+def _missing(value: dict[str, Any], schema: Schema, path: str) -> Iterator[Cause]:
+    for name in schema.get("required") or ():
+        if name not in value:
+            yield refusals.required(join(path, name))
+
+
 def _map(value: dict[str, Any], schema: Schema, path: str, *, partial: bool) -> Iterator[Cause]:
     if not partial:
-        for name in schema.get("required") or ():
-            if name not in value:
-                yield refusals.required(join(path, name))
+        yield from _missing(value, schema, path)
     for key, item in value.items():
         below = schemas.child(schema, key)
         if below:

@@ -1,5 +1,6 @@
 """Server-side apply: who owns what, as properties over small objects."""
 
+import copy
 from typing import Any
 
 import pytest
@@ -83,6 +84,23 @@ def owned(obj: dict[str, Any]) -> dict[tuple[str, ...], Any]:
 
 
 EMPTY = Applied({"metadata": {}, "spec": {}}, {})
+
+
+@given(configurations, configurations)
+def test_a_difference_is_that_of_the_leaves(one: dict[str, Any], two: dict[str, Any]) -> None:
+    before, after = (dict(fieldsets.leaves(obj, SCHEMA)) for obj in (one, two))
+    found = fieldsets.difference(one, two, SCHEMA)
+    assert found.added == after.keys() - before.keys()
+    assert found.removed == before.keys() - after.keys()
+    assert found.modified == {path for path in before.keys() & after.keys() if before[path] != after[path]}
+
+
+@given(configurations, configurations)
+def test_applying_changes_nothing_that_was_passed_in(config: dict[str, Any], other: dict[str, Any]) -> None:
+    before = apply(EMPTY, BOB, other)
+    copies = copy.deepcopy((before.object, config))
+    apply(before, ANN, config)
+    assert (before.object, config) == copies
 
 
 @given(configurations, configurations)
