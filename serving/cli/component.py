@@ -9,7 +9,6 @@ import asyncio
 import fcntl
 import importlib
 import logging
-import os
 import signal
 import sys
 from collections.abc import Awaitable, Callable, Sequence
@@ -19,6 +18,7 @@ from pathlib import Path
 import uvloop
 
 from serving import errors
+from serving.cli import logfile
 from serving.embedded import identity
 from serving.embedded.supervision import GIVES_UP
 from serving.settings import DEFAULTS, DataDir, Settings
@@ -43,12 +43,7 @@ def main(arguments: Sequence[str]) -> int:
     """Run `component NAME --data-dir DIR ...` until SIGTERM; return the exit status."""
     options = _parser().parse_args(arguments)
     data_dir = DataDir(Path(options.data_dir).absolute())
-    logging.basicConfig(
-        level=os.environ.get("SLIPWAY_LOG", "INFO").upper(),
-        stream=sys.stderr,
-        format=f"%(asctime)s.%(msecs)03d %(levelname)s {options.name} %(name)s %(message)s",
-        datefmt="%Y-%m-%dT%H:%M:%S",
-    )
+    logfile.of_component(options.name)
     data_dir.run.mkdir(parents=True, exist_ok=True)
     lock = (data_dir.run / f"{options.name}.lock").open("a")
     try:

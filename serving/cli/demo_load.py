@@ -8,6 +8,7 @@ where seconds are of the machine's monotonic clock; after a failure [seconds, nu
 import argparse
 import sys
 from collections.abc import Iterator
+from itertools import islice
 from typing import Any
 
 import numpy as np
@@ -17,6 +18,9 @@ from tritonclient.utils import InferenceServerException
 
 from serving import clock
 from serving.runtimes.train_digits import held_out
+
+FLUSHED = 20
+"""Rows written at once: flushing each would be a system call beside each request."""
 
 
 def requests(url: str, model: str, seed: int) -> Iterator[tuple[Any, ...]]:
@@ -43,20 +47,20 @@ def requests(url: str, model: str, seed: int) -> Iterator[tuple[Any, ...]]:
 
 
 def main() -> None:
-    """Send until `--requests` are done, or, without it, until standard input is closed."""
+    """Send as many requests as each line of standard input says; end with it."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--url", required=True, help="HOST:PORT/NAMESPACE/NAME")
     parser.add_argument("--model", required=True)
     parser.add_argument("--seed", type=int, required=True)
-    parser.add_argument("--requests", type=int, required=True)
     options = parser.parse_args()
     out = sys.stdout.buffer
-    for number, row in enumerate(requests(options.url, options.model, options.seed), 1):
-        out.write(orjson.dumps(row) + b"\n")
-        if number % 20 == 0:
-            out.flush()
-        if number >= options.requests:
-            return
+    answers = requests(options.url, options.model, options.seed)
+    for line in sys.stdin:
+        for number, row in enumerate(islice(answers, int(line)), 1):
+            out.write(orjson.dumps(row) + b"\n")
+            if number % FLUSHED == 0:
+                out.flush()
+        out.flush()
 
 
 if __name__ == "__main__":

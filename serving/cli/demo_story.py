@@ -6,10 +6,7 @@ It uses what every user has: `slipway up` as a process, the API through its kube
 
 import asyncio
 import contextlib
-import shutil
-import signal
-import sys
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from importlib import resources
 from typing import Any
 
@@ -17,8 +14,11 @@ import orjson
 import yaml
 
 from serving import clock, errors
-from serving.cli import lineage, tables, traffic
+from serving.cli import demo_clients, demo_stack, lineage, tables, traffic
+from serving.cli.demo_clients import Clients
+from serving.cli.demo_console import Story
 from serving.cli.demo_report import Arm, Row, arms, failures
+from serving.cli.demo_stack import Stack
 from serving.kube import Kube, connect
 from serving.resources import conditions, kinds, names
 from serving.resources.kinds import Kind
@@ -26,112 +26,81 @@ from serving.settings import DataDir
 
 NAMESPACE = "default"
 NAME = "digits"
-LOADERS = 2
-"""Load processes: enough to have requests in flight at once, few enough to leave cores to the models."""
 REQUESTS = 3000
+BEFORE_SHIFT = 500
+"""Requests that are answered by the old weights first, so that the shift is under load."""
 AFTER_SHIFT = 2000
-"""Requests in each measured stretch; 2,000 at 50/50 give an interval of +-3.7 points."""
+"""Requests in the measured stretch; at 50/50 they give an interval of +-5.5 points."""
 WAIT_SECONDS = 60.0
 POLL_SECONDS = 0.1
-STOP_SECONDS = 90.0
+HEADERS = ("Arm", "Version", "Share", "Expected", "Chance allows", "Requests", "p50 ms", "p99 ms", "Accuracy")
 
 Object = dict[str, Any]
 
 
-class Story:
-    """Prints the steps with their times, and remembers which checks failed."""
-
-    def __init__(self) -> None:
-        self._started = clock.monotonic()
-        self.failed: list[str] = []
-
-    def step(self, text: str) -> None:
-        """Begin a step."""
-        print(f"\n[{clock.monotonic() - self._started:5.1f} s] {text}", flush=True)
-
-    def show(self, text: str) -> None:
-        """Print below the step."""
-        print("\n".join(f"          {line}" for line in text.splitlines()), flush=True)
-
-    def check(self, claim: str, *, holds: bool) -> None:
-        """Print a claim and whether it holds."""
-        self.show(f"{'ok  ' if holds else 'FAIL'} {claim}")
-        if not holds:
-            self.failed.append(claim)
-
-
-async def tell(where: DataDir, *, keep: bool) -> bool:
-    """Run all steps, and clean up unless all is well and `keep`; returns whether a check failed."""
-    story = Story()
-    kept = False
-    loop, me = asyncio.get_running_loop(), asyncio.current_task()
-    assert me is not None
-    loop.add_signal_handler(signal.SIGTERM, me.cancel)
-    up = None
-    try:
-        story.step(f"Starting `slipway up` on free ports, data in {where.root}")
-        up = await _start(where)
-        await _steps(story, where)
-        kept = keep
-        return bool(story.failed)
-    finally:
-        if not kept:
-            story.step("Cleaning up")
-            await _clean(up, where)
+async def tell(story: Story, stack: Stack, *, keep: bool) -> None:
+    """Run all steps; cancelled anywhere, it leaves `stack` to be ended by who started it."""
+    story.step(f"Starting `slipway up` on free ports, data in {stack.where.root}")
+    story.doing("waiting for the API and the gateway")
+    await stack.start()
+    await _steps(story, stack.where)
+    if keep:
+        stack.keep()
+    _next(story, stack)
 
 
 async def _steps(story: Story, where: DataDir) -> None:
-    port = orjson.loads(where.ports.read_bytes())["gateway"]
+    address = f"127.0.0.1:{orjson.loads(where.ports.read_bytes())['gateway']}/{NAMESPACE}/{NAME}"
     async with await connect(where.kubeconfig, component="demo", pool=8) as kube:
         await _train(story, kube)
-        await _serve(story, kube)
-        address = f"127.0.0.1:{port}/{NAMESPACE}/{NAME}"
-        await _split(story, kube, address)
-        await _shift(story, kube, address)
-    story.step("Where to look next" if not story.failed else f"{len(story.failed)} checks failed")
+        async with demo_clients.started(address, NAME) as clients:
+            await _serve(story, kube)
+            await _split(story, kube, address, clients)
+            await _shift(story, kube, clients)
+
+
+def _next(story: Story, stack: Stack) -> None:
+    """Say what to do now; commands are to be typed as they are."""
+    if story.failed:
+        story.step(f"{len(story.failed)} checks failed")
+    if not stack.kept:
+        story.step("Where to look next")
+        story.show(
+            "slipway demo --keep    the same, left running, with the commands to use it\n"
+            "README.md              a tour; docs/cli.md has every command"
+        )
+        return
+    root = stack.where.root
+    story.step("All this is left running")
+    if path := demo_stack.on_path():
+        story.show(path)
     story.show(
-        "slipway demo --keep              leaves all this running, for the commands below\n"
-        f"export KUBECONFIG={where.kubeconfig}\n"
-        "slipway get                      every arm, its version, its share\n"
+        f"export KUBECONFIG={stack.where.kubeconfig}\n"
+        "slipway get                                        every arm, its version, its share\n"
         "slipway describe inference digits\n"
         "slipway traffic set digits stable=0 candidate=100\n"
-        "slipway logs digits -f           what the replicas say\n"
-        "kubectl get modelversions,jobs,pods    kubectl works too\n"
-        f"slipway down --data-dir {where.root}    stops a kept demo"
+        "slipway logs digits -f                             what the replicas say\n"
+        "kubectl get modelversions,jobs,pods                kubectl works too"
     )
-
-
-async def _start(where: DataDir) -> asyncio.subprocess.Process:
-    """Start `up` in its own session, so that Ctrl-C reaches it through this program alone."""
-    where.logs.mkdir(parents=True, exist_ok=True)
-    log = where.logs / "up.log"
-    with log.open("wb") as sink:
-        up = await asyncio.create_subprocess_exec(
-            sys.executable, "-m", "serving.app", "up", "--data-dir", str(where.root),
-            "--port", "0", "--gateway-port", "0",
-            stdin=asyncio.subprocess.DEVNULL, stdout=sink, stderr=sink, start_new_session=True,
-        )  # fmt: skip
-    deadline = clock.monotonic() + WAIT_SECONDS
-    while b"Slipway is up" not in log.read_bytes():
-        if up.returncode is not None or clock.monotonic() > deadline:
-            raise errors.UserError(f"slipway up did not start:\n{log.read_text(errors='replace')}")
-        await asyncio.sleep(POLL_SECONDS)
-    return up
+    story.step("To stop it, and remove its data")
+    story.show(f"slipway down --data-dir {root} && rm -r {root}")
 
 
 async def _train(story: Story, kube: Kube) -> None:
     jobs = _sample("jobs.yaml")
-    story.step("Training two classifiers: kubectl/slipway apply -f manifests/samples/jobs.yaml")
+    story.step("Training two classifiers: slipway apply -f manifests/samples/jobs.yaml")
     for job in jobs:
         await kube.apply(
             kinds.JOB, {**job, "metadata": {**job["metadata"], "namespace": NAMESPACE}}, manager="slipway"
         )
     for job in jobs:
+        story.doing(f"waiting for Job {job['metadata']['name']}")
         await _until(kube, kinds.JOB, job["metadata"]["name"], "Complete", bad="Failed")
-    story.step("Each finished Job became a ModelVersion with an OCI image")
+    story.step("Each finished Job becomes a ModelVersion with an OCI image")
     rows = []
     for job in jobs:
         name = job["metadata"]["annotations"][names.MODEL_VERSION_ANNOTATION]
+        story.doing(f"waiting for ModelVersion {name}")
         status = (await _until(kube, kinds.MODEL_VERSION, name, "Ready"))["status"]
         accuracy = f"{status['metrics'].get('accuracy', float('nan')):.4f}"
         rows.append([name, status["lineage"]["name"], accuracy, status["size"], status["digest"]])
@@ -143,6 +112,7 @@ async def _serve(story: Story, kube: Kube) -> None:
     story.step("One endpoint over both, 90/10: slipway apply -f manifests/samples/inference.yaml")
     metadata = {**inference["metadata"], "namespace": NAMESPACE}
     await kube.apply(kinds.INFERENCE, {**inference, "metadata": metadata}, manager="slipway")
+    story.doing("starting replicas, and proving each through the gateway before it gets traffic")
     ready = await _until(kube, kinds.INFERENCE, NAME, "Ready")
     story.show(tables.text(*tables.overview([ready], namespaced=False)))
     pods = (await kube.list(kinds.POD, NAMESPACE, labels=f"{names.INFERENCE_LABEL}={NAME}")).items
@@ -154,32 +124,34 @@ async def _serve(story: Story, kube: Kube) -> None:
     story.check("the image that the replica mounts is the ModelVersion's, made from that Job", holds=whole)
 
 
-async def _split(story: Story, kube: Kube, address: str) -> None:
+async def _split(story: Story, kube: Kube, address: str, clients: Clients) -> None:
     story.step(
         f"{REQUESTS} requests of Open Inference Protocol v2 to http://{address}/v2, by tritonclient, in binary"
     )
-    rows: list[Row] = []
-    async with _load(address, REQUESTS) as outputs:
-        await asyncio.gather(*(_collect(output, rows) for output in outputs))
-    _judge(story, rows, await _predictors(kube))
+    clients.send(REQUESTS)
+    await clients.until(REQUESTS, lambda count: story.doing(f"{count} of {REQUESTS}"))
+    _judge(story, clients.rows, await _predictors(kube))
 
 
-async def _shift(story: Story, kube: Kube, address: str) -> None:
+async def _shift(story: Story, kube: Kube, clients: Clients) -> None:
     story.step("Shifting to 50/50 under load: slipway traffic set digits stable=50 candidate=50 --wait")
-    rows: list[Row] = []
-    async with _load(address, 2 * REQUESTS) as outputs:
-        collecting = [asyncio.ensure_future(_collect(output, rows)) for output in outputs]
-        await _until_sent(rows, 500, collecting)
-        before = clock.monotonic()
-        changed = await traffic.shift(kube, NAMESPACE, NAME, {"stable": 50, "candidate": 50})
-        await traffic.accepted(kube, changed, WAIT_SECONDS)
-        after = clock.monotonic()
-        await _until_sent(rows, len(rows) + AFTER_SHIFT, collecting)
+    first = len(clients.rows)
+    clients.send(10 * (BEFORE_SHIFT + AFTER_SHIFT))
+    await clients.until(
+        first + BEFORE_SHIFT, lambda count: story.doing(f"{count - first} requests before the shift")
+    )
+    before = clock.monotonic()
+    changed = await traffic.shift(kube, NAMESPACE, NAME, {"stable": 50, "candidate": 50})
+    await traffic.accepted(kube, changed, WAIT_SECONDS)
+    after, shifted = clock.monotonic(), len(clients.rows)
+    await clients.until(
+        shifted + AFTER_SHIFT,
+        lambda count: story.doing(f"{count - shifted} of {AFTER_SHIFT} after the shift"),
+    )
+    await clients.end()
+    rows = clients.rows[first:]
     story.show(f"from the API write to every gateway's word: {1000 * (after - before):.0f} ms; "
                f"{len(rows)} requests in all, {len(failures(rows))} failed")  # fmt: skip
-    for task in collecting:
-        task.cancel()
-    await asyncio.gather(*collecting, return_exceptions=True)
     story.check("no request failed during the shift", holds=not failures(rows))
     _judge(story, [row for row in rows if row.at > after], await _predictors(kube))
 
@@ -191,18 +163,7 @@ def _judge(story: Story, rows: Sequence[Row], predictors: Sequence[Object]) -> N
         {p["name"]: float(p["trafficWeight"]) for p in predictors},
     )
     failed = failures(rows)
-    headers = [
-        "Arm",
-        "Version",
-        "Share",
-        "Expected",
-        "Chance allows",
-        "Requests",
-        "p50 ms",
-        "p99 ms",
-        "Accuracy",
-    ]
-    story.show(tables.text(headers, [_cells(arm) for arm in found]))
+    story.show(tables.text(HEADERS, [_cells(arm) for arm in found]))
     if failed:
         story.show(f"first failure: {failed[0]}")
     story.check(f"{len(rows)} requests, {len(failed)} errors", holds=bool(rows) and not failed)
@@ -220,37 +181,6 @@ def _cells(arm: Arm) -> list[object]:
 async def _predictors(kube: Kube) -> list[Object]:
     found: list[Object] = (await kube.get(kinds.INFERENCE, NAMESPACE, NAME))["spec"]["predictors"]
     return found
-
-
-@contextlib.asynccontextmanager
-async def _load(address: str, requests: int) -> AsyncIterator[list[asyncio.StreamReader]]:
-    """Run the load processes; they are ended on leaving."""
-    processes = []
-    try:
-        for seed in range(LOADERS):
-            processes.append(  # noqa: PERF401 those that started must be ended when a later one does not
-                await asyncio.create_subprocess_exec(
-                    sys.executable, "-m", "serving.cli.demo_load", "--url", address, "--model", NAME,
-                    "--seed", str(seed), "--requests", str(requests // LOADERS),
-                    stdin=asyncio.subprocess.DEVNULL, stdout=asyncio.subprocess.PIPE,
-                )
-            )  # fmt: skip
-        yield [process.stdout for process in processes if process.stdout is not None]
-    finally:
-        for process in processes:
-            if process.returncode is None:
-                process.kill()
-            await process.wait()
-
-
-async def _collect(output: asyncio.StreamReader, rows: list[Row]) -> None:
-    async for line in output:
-        rows.append(Row(*orjson.loads(line)))  # noqa: PERF401 rows are read while they come
-
-
-async def _until_sent(rows: list[Row], count: int, collecting: Sequence["asyncio.Future[None]"]) -> None:
-    while len(rows) < count and not all(task.done() for task in collecting):  # noqa: ASYNC110 an Event per row costs more
-        await asyncio.sleep(POLL_SECONDS)
 
 
 async def _until(kube: Kube, kind: Kind, name: str, condition: str, *, bad: str = "") -> Object:
@@ -277,15 +207,3 @@ async def _until(kube: Kube, kind: Kind, name: str, condition: str, *, bad: str 
 def _sample(file: str) -> list[Object]:
     text = (resources.files("serving.cli") / "samples" / file).read_text()
     return list(yaml.safe_load_all(text))
-
-
-async def _clean(up: asyncio.subprocess.Process | None, where: DataDir) -> None:
-    if up is not None and up.returncode is None:
-        up.terminate()
-        try:
-            async with asyncio.timeout(STOP_SECONDS):
-                await up.wait()
-        except TimeoutError:
-            up.terminate()
-            await up.wait()
-    await asyncio.to_thread(shutil.rmtree, where.root, True)

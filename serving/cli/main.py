@@ -13,8 +13,10 @@ def run(arguments: Sequence[str] | None = None) -> None:
         from serving.cli import component
 
         sys.exit(component.main(argv[1:]))
+    from serving.cli import logfile
     from serving.cli.commands import app
 
+    logfile.of_nothing()
     try:
         app(argv, prog_name="slipway")
     except errors.SlipwayError as error:

@@ -13,7 +13,7 @@ from pathlib import Path
 import typer
 
 from serving import clock, errors, settings
-from serving.cli import ports
+from serving.cli import logfile, ports
 from serving.cli.exits import Exit
 from serving.cli.session import answers
 from serving.embedded import identity, supervisor
@@ -28,6 +28,7 @@ def up(
     """Run all components until a signal."""
     where = place(data_dir)
     with supervisor.owned(where):
+        logfile.of_up(where)
         hosts = replace(
             settings.DEFAULTS,
             api=replace(settings.DEFAULTS.api, host=host),

@@ -1,0 +1,80 @@
+"""The demo's own `slipway up`: started as a process, as every user has it, and ended with all that it started."""
+
+import asyncio
+import contextlib
+import shutil
+import sys
+from pathlib import Path
+
+from serving import clock, errors
+from serving.embedded import identity, supervisor
+from serving.settings import DataDir
+
+READY_SECONDS = 60.0
+STOP_SECONDS = 90.0
+"""Draining may take 30 s, and each component has as long again."""
+POLL_SECONDS = 0.1
+
+
+class Stack:
+    """One `up` and its data directory."""
+
+    def __init__(self, where: DataDir) -> None:
+        self.where = where
+        self.kept = False
+        self._up: asyncio.subprocess.Process | None = None
+
+    def keep(self) -> None:
+        """Leave it running."""
+        self.kept = True
+
+    async def start(self) -> None:
+        """Start it in a session of its own, so that Ctrl-C reaches it through this program alone.
+
+        Raises:
+            errors.UserError: it does not start; the message has its words.
+        """
+        self.where.logs.mkdir(parents=True, exist_ok=True)
+        said = self.where.logs / "up.out"
+        with said.open("wb") as sink:
+            self._up = await asyncio.create_subprocess_exec(
+                *_slipway("up", self.where), "--port", "0", "--gateway-port", "0",
+                stdin=asyncio.subprocess.DEVNULL, stdout=sink, stderr=sink, start_new_session=True,
+            )  # fmt: skip
+        deadline = clock.monotonic() + READY_SECONDS
+        while b"Slipway is up" not in said.read_bytes():
+            if self._up.returncode is not None or clock.monotonic() > deadline:
+                raise errors.UserError(f"slipway up did not start:\n{said.read_text(errors='replace')}")
+            await asyncio.sleep(POLL_SECONDS)
+
+    async def end(self) -> None:
+        """Stop `up`, then what it may have left where it was killed itself, and remove the data."""
+        if self._up is not None and self._up.returncode is None:
+            self._up.terminate()
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(STOP_SECONDS):
+                    await self._up.wait()
+            if self._up.returncode is None:
+                self._up.kill()
+                await self._up.wait()
+        if self._left():
+            down = await asyncio.create_subprocess_exec(
+                *_slipway("down", self.where),
+                stdin=asyncio.subprocess.DEVNULL, stdout=asyncio.subprocess.DEVNULL, start_new_session=True,
+            )  # fmt: skip
+            await down.wait()
+        await asyncio.to_thread(shutil.rmtree, self.where.root, True)
+
+    def _left(self) -> bool:
+        found = (identity.read(self.where.identity(name)) for name in supervisor.COMPONENTS)
+        return any(each is not None and identity.alive(each[0]) for each in found)
+
+
+def _slipway(command: str, where: DataDir) -> list[str]:
+    return [sys.executable, "-m", "serving.app", command, "--data-dir", str(where.root)]
+
+
+def on_path() -> str:
+    """Return what to type so that `slipway` is found: nothing where it is already."""
+    here = Path(sys.executable).parent
+    return "" if shutil.which("slipway") else f"export PATH={here}:$PATH"
