@@ -62,7 +62,9 @@ def refusals(
 
 
 def _security(path: str, context: Mapping[str, Any]) -> list[Cause]:
-    found = [Cause(f"{path}.{field}", why) for field, why in _SECURITY.items() if context.get(field)]
+    # 0 is a user and a group; False is what is had anyway.
+    asked = {field for field, value in context.items() if value or (value == 0 and value is not False)}
+    found = [Cause(f"{path}.{field}", why) for field, why in _SECURITY.items() if field in asked]
     if (context.get("capabilities") or {}).get("add"):
         found.append(Cause(f"{path}.capabilities.add", "containers have no capabilities"))
     return found

@@ -22,6 +22,7 @@ def test_an_ordinary_pod_is_not_refused():
     [
         ({"hostNetwork": True}, "spec.hostNetwork"),
         ({"securityContext": {"runAsUser": 1}}, "spec.securityContext.runAsUser"),
+        ({"securityContext": {"runAsUser": 0}}, "spec.securityContext.runAsUser"),
         ({"container": {"securityContext": {"privileged": True}}}, "spec.containers[0].securityContext.privileged"),
         ({"container": {"image": "nginx"}}, "spec.containers[0].image"),
         ({"container": {"readinessProbe": {"grpc": {"port": 1}}}}, "spec.containers[0].readinessProbe.grpc"),
