@@ -11,6 +11,7 @@ SECONDS = 5.0
 """Longest wait for one answer; the admin thread is the one that reads configuration, at most 0.3 s at a time."""
 _SUBSCRIPTIONS = {
     "cluster_manager.cds": "clusters",
+    "runtime": "weights",
     "http.public.rds.public": "public",
     "http.private.rds.private": "private",
 }
@@ -41,7 +42,7 @@ class Admin:
             self._session = None
 
     async def versions(self) -> dict[str, str]:
-        """Return the accepted version of `clusters`, `public` and `private`; those that have one."""
+        """Return the accepted version of each file that has one."""
         found = await self._stats("TextReadouts", r"version_text$")
         return {
             name: found[f"{prefix}.version_text"].strip('"')
@@ -51,7 +52,9 @@ class Admin:
 
     async def rejections(self) -> dict[str, int]:
         """Return how many updates of each file were rejected or unreadable since Envoy started."""
-        found = await self._stats("Counters", r"ds\.(public\.|private\.)?update_(rejected|failure)$")
+        found = await self._stats(
+            "Counters", r"(ds|runtime)\.(public\.|private\.)?update_(rejected|failure)$"
+        )
         return {
             name: int(found.get(f"{prefix}.update_rejected", 0))
             + int(found.get(f"{prefix}.update_failure", 0))

@@ -9,20 +9,22 @@ import asyncio
 import logging
 import re
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
 from pathlib import Path
 
 from serving import clock, errors
 from serving.router.admin import Admin
-from serving.router.envoy import order, wire
-from serving.router.envoy.order import Clusters
-from serving.router.envoy.render import File, Rendered, cluster_file, contents, route_file
+from serving.router.envoy import order, weights, wire
+from serving.router.envoy.order import Clusters, Held
+from serving.router.envoy.render import File, Rendered, cluster_file, contents, route_file, weights_file
+from serving.router.envoy.weights import Weights
 from serving.router.process import write_atomically
 from serving.settings import GatewaySettings
 
 log = logging.getLogger(__name__)
 
 _LOG_TAIL_BYTES = 64 * 1024
-_FILES = {"clusters": "clusters.pb", "public": "public.pb", "private": "private.pb"}
+_FILES = {"clusters": "clusters.pb", "weights": "weights.pb", "public": "public.pb", "private": "private.pb"}
 """By this suffix Envoy knows what is in them."""
 _POLL_SHARE = 4
 """Asking for versions costs Envoy's main thread 2 ms at 500 services and 10 ms at 2,000, which is the thread that
@@ -48,6 +50,8 @@ class Delivery:
         self._seen: dict[str, str] = {}
         self._clusters = order.NOTHING
         self._accepted = order.NOTHING
+        self._weights: Mapping[str, Weights] = {}
+        self._weights_accepted: Mapping[str, Weights] = {}
         self._rejections: dict[str, int] | None = None
 
     def paths(self) -> dict[str, str]:
@@ -60,6 +64,7 @@ class Delivery:
         self._folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         empty = {
             "clusters": cluster_file({}),
+            "weights": weights_file({}),
             "public": route_file("public", b"", "not configured yet"),
             "private": route_file("private", b"", "not configured yet"),
         }
@@ -68,6 +73,8 @@ class Delivery:
                 version, resources = contents((self._folder / _FILES[name]).read_bytes())
                 if name == "clusters":
                     self._clusters = _clusters_of(resources)
+                if name == "weights":
+                    self._weights = weights.read(resources[0])
                 self._written[name] = version
             except (FileNotFoundError, ValueError):
                 self._write(name, content)
@@ -77,11 +84,11 @@ class Delivery:
         self._target = rendered
         self._advance(rendered)
 
-    async def confirm(self, seen: Callable[[Mapping[str, str]], None] = lambda _: None) -> None:
+    async def confirm(self, seen: Callable[[], None] = lambda: None) -> None:
         """Have Envoy accept all of the aim, whatever it becomes meanwhile; without Envoy, wait for the next one.
 
         Args:
-            seen: called with the accepted versions of `public` and `private` whenever they were asked for.
+            seen: called whenever Envoy was asked; then `serves` may have changed its answer.
 
         Raises:
             Rejected: Envoy refused something, with Envoy's own words.
@@ -93,7 +100,7 @@ class Delivery:
                 self._learn(
                     {name: found for name, found in versions.items() if self._writes[name] == writes[name]}
                 )
-                seen(self._seen)
+                seen()
                 self._advance(self._target)
                 if self._settled(self._target):
                     return
@@ -135,14 +142,31 @@ class Delivery:
                 raise errors.Unavailable(f"Envoy is not ready after {seconds} s: see {self._envoy_log}")
             await asyncio.sleep(0.01)
 
+    def serves(self, rendered: Rendered) -> bool:
+        """Say whether Envoy had these routes and weights when it was asked last."""
+        return (
+            self._seen.get("public") == rendered.public.version
+            and self._seen.get("private") == rendered.private.version
+            and rendered.weights.items() <= self._weights_accepted.items()
+        )
+
     def _advance(self, target: Rendered) -> None:
-        """Write what may be written now: routes as soon as Envoy has their clusters, one file of clusters at a time."""
-        if order.may_route(target, self._clusters, self._accepted):
+        """Write what may be written now: weights and routes as soon as Envoy has what they need.
+
+        Only one file of clusters is on its way at a time, because it takes Envoy the longest.
+        """
+        routed = self._routed(target)
+        held = Held(self._clusters, self._accepted, self._weights, self._weights_accepted)
+        shares = order.weights_for(target, held, routed=routed)
+        if shares != self._weights or "weights" not in self._written:
+            self._weights = shares
+            self._write("weights", weights_file(shares))
+        if order.may_route(target, replace(held, weights_written=shares)):
             self._write("public", target.public)
             self._write("private", target.private)
         if "clusters" in self._since:
             return
-        wanted = order.clusters_for(target, self._clusters, routed=self._routed(target))
+        wanted = order.clusters_for(target, self._clusters, routed=routed)
         if wanted.pieces != self._clusters.pieces or "clusters" not in self._written:
             self._write("clusters", cluster_file(wanted.pieces))
             self._clusters = wanted
@@ -166,15 +190,22 @@ class Delivery:
                 self._since.setdefault(name, clock.monotonic())
         if versions.get("clusters") == self._written.get("clusters"):
             self._accepted = self._clusters
+        if versions.get("weights") == self._written.get("weights"):
+            self._weights_accepted = self._weights
 
     def _routed(self, target: Rendered) -> bool:
-        return all(
-            self._written.get(name) == self._seen.get(name) == file.version
-            for name, file in (("public", target.public), ("private", target.private))
+        """Say whether Envoy has the target's routes and weights, and nothing older can come."""
+        return self.serves(target) and all(
+            self._written.get(name) == self._seen.get(name) for name in ("public", "private", "weights")
         )
 
     def _settled(self, target: Rendered) -> bool:
-        return not self._since and self._routed(target) and self._clusters.pieces == target.clusters
+        return (
+            not self._since
+            and self._routed(target)
+            and self._weights == target.weights
+            and self._clusters.pieces == target.clusters
+        )
 
     async def _raise_if_rejected(self) -> None:
         late = clock.monotonic() - self._settings.accept_seconds
@@ -193,6 +224,8 @@ class Delivery:
             self._since.pop(name, None)
             if name == "clusters":
                 self._clusters = self._accepted
+            if name == "weights":
+                self._weights = self._weights_accepted
         raise Rejected(_last_complaint(self._envoy_log) or f"Envoy rejected the {', '.join(worse)}")
 
 

@@ -7,7 +7,6 @@ nothing about weights, and writes nothing but its own entry in Route status and 
 import asyncio
 import logging
 import signal
-from collections.abc import Mapping
 
 import orjson
 
@@ -17,7 +16,7 @@ from serving.resources import kinds, names
 from serving.router.admin import Admin
 from serving.router.delivery import Delivery, Rejected
 from serving.router.envoy.bootstrap import bootstrap
-from serving.router.envoy.render import Renderer
+from serving.router.envoy.render import Rendered, Renderer
 from serving.router.plan import RoutePlan, Service, assemble, service_of
 from serving.router.process import EnvoyProcess, Identity, digest, terminate
 from serving.router.report import Reporter
@@ -103,7 +102,7 @@ class Gateway:
         self._wake = asyncio.Event()
         self._aiming = asyncio.Lock()
         self._unconfirmed = asyncio.Event()
-        self._aimed: dict[tuple[str | None, str | None], RoutePlan] = {}
+        self._aimed: list[tuple[Rendered, RoutePlan]] = []
         self._chosen: dict[Key, Service] = {}
         self._wanted: dict[Key, Service] = {}
         self._accepted: dict[Key, Service] = {}
@@ -168,11 +167,7 @@ class Gateway:
                 chosen[key] = use
         plan = assemble(chosen.values())
         rendered = self._renderer.render(plan)
-        versions = rendered.public.version, rendered.private.version
-        self._aimed.pop(versions, None)
-        self._aimed[versions] = plan
-        for overtaken in list(self._aimed)[:-PLANS_REMEMBERED]:
-            del self._aimed[overtaken]
+        self._aimed = [*self._aimed[1 - PLANS_REMEMBERED :], (rendered, plan)]
         self._chosen = chosen
         self._delivery.aim(rendered)
 
@@ -180,11 +175,13 @@ class Gateway:
         await self._delivery.confirm(self._served)
         self._accepted = self._chosen
 
-    def _served(self, versions: Mapping[str, str]) -> None:
+    def _served(self) -> None:
         """Report what Envoy serves. A plan that was overtaken before it was seen is never reported."""
-        plan = self._aimed.pop((versions.get("public"), versions.get("private")), None)
-        if plan is not None:
-            self._report(plan)
+        for n, (rendered, plan) in reversed(list(enumerate(self._aimed))):
+            if self._delivery.serves(rendered):
+                del self._aimed[: n + 1]
+                self._report(plan)
+                return
 
     async def _find_the_bad_ones(self, reason: str) -> None:
         """Try the services that changed one at a time, so that one that Envoy rejects holds up no other."""

@@ -38,7 +38,7 @@ class Cluster:
 
 @dataclass(frozen=True)
 class Slice:
-    """A stretch of the ring: `weight` units of 1/10,000 go to `cluster`."""
+    """A stretch of the ring: `weight` units of 1/10,000 go to `cluster`; none, while it waits for weight."""
 
     cluster: str
     arm: str
@@ -66,8 +66,9 @@ class Probe:
 class Service:
     """One Route: a public address and where its requests go.
 
-    `ring` is empty when nothing can serve, and `unavailable` then says why. `problem` is not empty when the
-    Route cannot be honoured as written. `weights` is what each arm really gets, in percent.
+    `ring` has every backend, those without weight too, so that weights can change while nothing else does. It is
+    empty when nothing can serve, and `unavailable` then says why. `problem` is not empty when the Route cannot be
+    honoured as written. `weights` is what each arm really gets, in percent.
     """
 
     namespace: str
@@ -112,16 +113,16 @@ def service_of(route: Object, slices_of: Mapping[str, Sequence[Object]]) -> Serv
     """
     meta, spec = route["metadata"], route["spec"]
     namespace: str = meta["namespace"]
-    backends: list[Object] = sorted(spec.get("backends") or [], key=lambda b: str(b["name"]))
+    backends: list[Object] = list(spec.get("backends") or [])
     clusters = {b["name"]: _cluster(namespace, b, slices_of.get(b["service"], ())) for b in backends}
     by_name = {b["name"]: b for b in backends}
     segments = [(s["backend"], int(s["size"])) for s in spec.get("segments") or []]
     ready = {name for name, cluster in clusters.items() if cluster.endpoints}
+    sticky = spec.get("sticky")
     ring = tuple(
         Slice(clusters[n].name, by_name[n]["arm"], by_name[n].get("modelVersion") or "", size)
-        for n, size in share_out(segments, ready)
+        for n, size in lay_out(share_out(segments, ready), list(by_name), keep_places=sticky is not None)
     )
-    sticky = spec.get("sticky")
     return Service(
         namespace=namespace,
         route=meta["name"],
@@ -193,6 +194,28 @@ def share_out(segments: Sequence[tuple[str, int]], ready: set[str]) -> list[tupl
             elif units:
                 result.append((owner, units))
     return result
+
+
+def lay_out(
+    pieces: Sequence[tuple[str, int]], names: Sequence[str], *, keep_places: bool
+) -> list[tuple[str, int]]:
+    """Add the backends without weight to the ring, in an order that as few changes of weights as possible change.
+
+    Args:
+        pieces: stretches of the ring; empty when nothing can serve, and so is then the result.
+        names: all backends, in the Route's order.
+        keep_places: callers have places on the ring, so stretches must stay where they are; otherwise each backend
+            has one stretch.
+    """
+    if not pieces:
+        return []
+    units = dict.fromkeys(names, 0)
+    for name, size in pieces:
+        units[name] += size
+    in_order = [(name, size) for name, size in units.items()]
+    if not keep_places or [(name, size) for name, size in in_order if size] == list(pieces):
+        return in_order
+    return [*pieces, *((name, 0) for name, size in in_order if not size)]
 
 
 def _split(

@@ -7,11 +7,14 @@ differs between services is in the routes.
 from collections.abc import Mapping
 from typing import Any
 
+from serving.router.envoy import weights
 from serving.router.envoy.routes import ASSIGN_FILTER, CALLER_HEADER
 from serving.settings import GatewaySettings
 
 _TYPE = "type.googleapis.com/"
 _FILTERS = f"{_TYPE}envoy.extensions.filters.http"
+_NOBODY = {"address_prefix": "255.255.255.255", "prefix_len": 32}
+"""The broadcast address, from which nothing comes; without a range, Envoy takes private addresses for internal."""
 COOKIE = "slipway-caller"
 
 Json = dict[str, Any]
@@ -53,12 +56,20 @@ def bootstrap(settings: GatewaySettings, *, port: int, files: Mapping[str, str])
     Args:
         settings: the gateway's.
         port: TCP port of the public listener.
-        files: absolute paths by name: `clusters`, `public`, `private` (watched), `admin`, `probe` (sockets).
+        files: absolute paths by name: `clusters`, `weights`, `public`, `private` (watched), `admin`, `probe` (sockets).
     """
     return {
         "node": {"id": "slipway", "cluster": "slipway"},
         "admin": {"address": {"pipe": {"path": files["admin"], "mode": 0o600}}},
         "dynamic_resources": {"cds_config": _watched(files["clusters"])},
+        "layered_runtime": {
+            "layers": [
+                {
+                    "name": weights.LAYER,
+                    "rtds_layer": {"name": weights.LAYER, "rtds_config": _watched(files["weights"])},
+                }
+            ]
+        },
         "static_resources": {"listeners": [_public(settings, port, files), _private(settings, files)]},
     }
 
@@ -95,7 +106,6 @@ def _private(settings: GatewaySettings, files: Mapping[str, str]) -> Json:
 
 
 def _http(name: str, settings: GatewaySettings, routes: str, filters: list[Json]) -> Json:
-    prefixes = ("x-slipway-", "x-envoy-", "x-gateway-destination-endpoint")
     return {
         "name": "envoy.filters.network.http_connection_manager",
         "typed_config": {
@@ -109,11 +119,18 @@ def _http(name: str, settings: GatewaySettings, routes: str, filters: list[Json]
                     "name": "strip",
                     "typed_config": {
                         "@type": f"{_TYPE}envoy.extensions.http.early_header_mutation.header_mutation.v3.HeaderMutation",
-                        "mutations": [{"remove_on_match": {"key_matcher": {"prefix": p}}} for p in prefixes],
+                        # A prefix costs a walk over all headers, 4 % of what a small request costs.
+                        "mutations": [
+                            {"remove_on_match": {"key_matcher": {"prefix": "x-slipway-"}}},
+                            {"remove": "x-gateway-destination-endpoint"},
+                            {"remove": "x-envoy-original-dst-host"},
+                        ],
                     },
                 }
             ],
             "use_remote_address": True,
+            # Nobody is internal, so Envoy itself takes x-envoy-* headers that mean something to it from everyone.
+            "internal_address_config": {"cidr_ranges": [_NOBODY]},
             "preserve_external_request_id": True,
             "always_set_request_id_in_response": True,
             # Routes are prefixes: `/a/b/../../c/d` must not be one service by its route and another's path.

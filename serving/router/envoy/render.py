@@ -1,4 +1,4 @@
-"""A whole plan as the three files that Envoy watches, each service rendered and encoded once.
+"""A whole plan as the four files that Envoy watches, each service rendered and encoded once.
 
 A change of one service among 1,000 must not cost the rendering of 1,000: rendered pieces are kept as long
 as the plan's (frozen) values stay the same, and the files are joined from them.
@@ -9,7 +9,8 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
-from serving.router.envoy import clusters, routes, wire
+from serving.router.envoy import clusters, routes, weights, wire
+from serving.router.envoy.weights import Weights
 from serving.router.plan import Cluster, Probe, RoutePlan, Service
 from serving.settings import GatewaySettings
 
@@ -30,12 +31,13 @@ class File:
 
 @dataclass(frozen=True)
 class Rendered:
-    """Clusters still by name, because their file is written in phases; route files as they will be.
+    """Clusters by name and weights by prefix, because their files are written in phases; route files as they will be.
 
-    `serving` are the clusters with endpoints, `routed` those that services name, `named` those that any route does.
+    `serving` are the clusters with endpoints, `routed` those that have weight, `named` those that any route names.
     """
 
     clusters: Mapping[str, bytes]
+    weights: Mapping[str, Weights]
     serving: frozenset[str]
     routed: frozenset[str]
     named: frozenset[str]
@@ -55,29 +57,38 @@ class Renderer:
         self._probes: _Pieces[Probe, bytes] = _Pieces(
             lambda p: routes.tree_entry(p.prefix, routes.probe_route(p))
         )
-        self._services: _Pieces[Service, tuple[bytes, bytes]] = _Pieces(self._service)
+        self._services: _Pieces[Service, _Piece] = _Pieces(self._service)
 
     def render(self, plan: RoutePlan) -> Rendered:
         """Return the files' contents for a plan."""
         services = self._services.of(plan.services)
-        hosts = b"".join(host for host, _ in services)
-        leaves = b"".join(leaf for _, leaf in services)
+        hosts = b"".join(piece.host for piece in services)
+        leaves = b"".join(piece.leaf for piece in services)
         probes = b"".join(self._probes.of(plan.probes))
         pieces = self._clusters.of(plan.clusters)
-        routed = frozenset(piece.cluster for service in plan.services for piece in service.ring)
         return Rendered(
             clusters={c.name: piece for c, piece in zip(plan.clusters, pieces, strict=True)},
+            weights={piece.prefix: piece.weights for piece in services if piece.weights is not None},
             serving=frozenset(c.name for c in plan.clusters if c.endpoints),
-            routed=routed,
-            named=routed.union(probe.cluster for probe in plan.probes),
+            routed=frozenset().union(*(piece.routed for piece in services)),
+            named=frozenset(probe.cluster for probe in plan.probes).union(
+                *(piece.named for piece in services)
+            ),
             public=route_file("public", leaves, self._missing, hosts),
             private=route_file("private", probes, NO_BACKEND),
         )
 
-    def _service(self, service: Service) -> tuple[bytes, bytes]:
+    def _service(self, service: Service) -> "_Piece":
         host = {"virtual_hosts": [routes.virtual_host(service, self._settings)]}
-        leaf = routes.tree_entry(service.prefix, routes.path_route(service, self._settings))
-        return wire.encode("RouteConfiguration", host), leaf
+        prefix = weights.key_prefix(service)
+        return _Piece(
+            host=wire.encode("RouteConfiguration", host),
+            leaf=routes.tree_entry(service.prefix, routes.path_route(service, self._settings)),
+            prefix=prefix,
+            weights=weights.weights_of(service) if prefix else None,
+            routed=frozenset(piece.cluster for piece in service.ring if piece.weight),
+            named=frozenset(piece.cluster for piece in service.ring),
+        )
 
 
 def file(resources: Iterable[bytes]) -> File:
@@ -109,6 +120,11 @@ def cluster_file(found: Mapping[str, bytes]) -> File:
     return file(found[name] for name in sorted(found))
 
 
+def weights_file(found: Mapping[str, Weights]) -> File:
+    """Return the weights' file, in the order of their prefixes."""
+    return file([weights.resource(found[prefix].entries for prefix in sorted(found))])
+
+
 def contents(data: bytes) -> tuple[str, list[bytes]]:
     """Return version and encoded resources of a file.
 
@@ -124,6 +140,18 @@ def contents(data: bytes) -> tuple[str, list[bytes]]:
         else:
             resources.append(content)
     return version, resources
+
+
+@dataclass(frozen=True)
+class _Piece:
+    """What one service adds to each file."""
+
+    host: bytes
+    leaf: bytes
+    prefix: str
+    weights: Weights | None
+    routed: frozenset[str]
+    named: frozenset[str]
 
 
 class _Pieces(Generic[T, R]):

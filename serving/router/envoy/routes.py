@@ -8,7 +8,7 @@ import hashlib
 from typing import Any
 
 from serving.resources import names
-from serving.router.envoy import wire
+from serving.router.envoy import weights, wire
 from serving.router.plan import Probe, Service, Sticky
 from serving.settings import GatewaySettings
 
@@ -111,10 +111,11 @@ def _route(service: Service, prefix: str, settings: GatewaySettings) -> Json:
 
 
 def _weighted(service: Service) -> Json:
+    prefix = weights.key_prefix(service)
     entries = [
         {
             "name": piece.cluster,
-            "weight": piece.weight,
+            "weight": 1 if prefix else piece.weight,
             "response_headers_to_add": [
                 _header(names.ARM_HEADER, piece.arm),
                 *([_header(names.SERVED_VERSION_HEADER, piece.model_version)] if piece.model_version else []),
@@ -123,6 +124,8 @@ def _weighted(service: Service) -> Json:
         for piece in service.ring
     ]
     weighted: Json = {"clusters": entries}
+    if prefix:
+        weighted["runtime_key_prefix"] = prefix
     if service.sticky is not None and len(service.ring) > 1:
         weighted["use_hash_policy"] = True
     return weighted

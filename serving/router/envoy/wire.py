@@ -51,7 +51,11 @@ _FIELDS: dict[str, dict[str, tuple[int, str]]] = {
         "hash_policy": (15, "list HashPolicy"),
         "idle_timeout": (24, "duration"),
     },
-    "WeightedCluster": {"clusters": (1, "list ClusterWeight"), "use_hash_policy": (5, "BoolValue")},
+    "WeightedCluster": {
+        "clusters": (1, "list ClusterWeight"),
+        "runtime_key_prefix": (2, "string"),
+        "use_hash_policy": (5, "BoolValue"),
+    },
     "ClusterWeight": {
         "name": (1, "string"),
         "weight": (2, "UInt32Value"),
@@ -108,6 +112,7 @@ _FIELDS: dict[str, dict[str, tuple[int, str]]] = {
     "Endpoint": {"address": (1, "Address")},
     "Address": {"socket_address": (1, "SocketAddress")},
     "SocketAddress": {"address": (2, "string"), "port_value": (3, "varint")},
+    "Runtime": {"name": (1, "string"), "layer": (2, "Struct")},
     "HttpProtocolOptions": {
         "common_http_protocol_options": (1, "CommonHttpProtocolOptions"),
         "explicit_http_config": (3, "ExplicitHttpConfig"),
@@ -136,8 +141,8 @@ def encode(message: str, value: Json | bytes) -> bytes:
         url = value["@type"]
         inner = {name: item for name, item in value.items() if name != "@type"}
         return field(1, url.encode()) + field(2, encode(url.rpartition(".")[2], inner))
-    if message == "Struct":  # of strings: google.protobuf.Value has those as its field 3
-        return b"".join(_entry(1, name, field(3, text.encode())) for name, text in value.items())
+    if message == "Struct":
+        return b"".join(_entry(1, name, _plain(plain)) for name, plain in value.items())
     fields = _FIELDS[message]
     return b"".join(_member(*fields[name], item) for name, item in value.items())
 
@@ -153,7 +158,7 @@ def decode(message: str, data: bytes) -> dict[str, Any]:
         return {"@type": url, **decode(url.rpartition(".")[2], inner)}
     if message == "Struct":
         pairs = (_two(_content(content)) for _, content in parts(data))
-        return {key: _text(dict(parts(value)).get(3, b"")) for key, value in pairs}
+        return {key: _read_plain(value) for key, value in pairs}
     names = {number: (name, kind) for name, (number, kind) in _FIELDS.get(message, {}).items()}
     found: dict[str, Any] = {}
     for number, content in parts(data):
@@ -238,6 +243,18 @@ def _value(kind: str, content: float | bytes) -> Any:
         found = dict(parts(content))
         return f"{found.get(1, 0) + found.get(2, 0) / 1_000_000_000:g}s"  # type: ignore[operator]
     return decode(kind, content)
+
+
+def _plain(value: str | float) -> bytes:
+    """google.protobuf.Value: its field 2 is a number, its field 3 a string."""
+    if isinstance(value, str):
+        return field(3, value.encode())
+    return _varint(2 << 3 | _FIXED64) + struct.pack("<d", value)
+
+
+def _read_plain(data: bytes) -> str | float:
+    _, content = next(parts(data), (3, b""))
+    return content.decode() if isinstance(content, bytes) else content
 
 
 def _text(content: float | bytes) -> str:

@@ -5,13 +5,14 @@ import pytest
 
 from serving.router.envoy import wire
 from serving.router.envoy.bootstrap import bootstrap
-from serving.router.envoy.render import File, Renderer, cluster_file
+from serving.router.envoy.render import File, Renderer, cluster_file, weights_file
 from serving.router.plan import assemble, service_of
 from serving.settings import GatewaySettings
 from tests.fakes.gateway import endpoint_slice, route
 
 GOLDEN = Path(__file__).parents[2] / "golden" / "router"
 SETTINGS = GatewaySettings()
+WATCHED = ("clusters", "weights", "public", "private", "admin", "probe")
 
 
 def plan():
@@ -47,6 +48,10 @@ def test_clusters_are_as_in_the_golden_file() -> None:
     compare("clusters.json", decoded(cluster_file(Renderer(SETTINGS).render(plan()).clusters)))
 
 
+def test_weights_are_as_in_the_golden_file() -> None:
+    compare("weights.json", decoded(weights_file(Renderer(SETTINGS).render(plan()).weights)))
+
+
 @pytest.mark.parametrize("name", ["public", "private"])
 def test_routes_are_as_in_the_golden_file(name: str) -> None:
     rendered = Renderer(SETTINGS).render(plan())
@@ -54,7 +59,7 @@ def test_routes_are_as_in_the_golden_file(name: str) -> None:
 
 
 def test_the_bootstrap_is_as_in_the_golden_file() -> None:
-    files = {n: f"/data/gateway/{n}" for n in ("clusters", "public", "private", "admin", "probe")}
+    files = {n: f"/data/gateway/{n}" for n in WATCHED}
     compare("bootstrap.json", bootstrap(SETTINGS, port=8080, files=files))
 
 
@@ -74,9 +79,5 @@ def test_a_salt_with_any_characters_is_only_ever_a_digest_in_the_pattern() -> No
 
 
 def test_neither_file_count_nor_watches_grow_with_services() -> None:
-    text = json.dumps(
-        bootstrap(
-            SETTINGS, port=1, files=dict.fromkeys(("clusters", "public", "private", "admin", "probe"), "/x")
-        )
-    )
-    assert text.count("path_config_source") == 3
+    text = json.dumps(bootstrap(SETTINGS, port=1, files=dict.fromkeys(WATCHED, "/x")))
+    assert text.count("path_config_source") == len({"clusters", "weights", "public", "private"})

@@ -4,8 +4,7 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from serving.router.envoy.check import missing_clusters
-from serving.router.plan import RING, assemble, service_of, share_out
+from serving.router.plan import RING, assemble, lay_out, service_of, share_out
 from tests.fakes.gateway import endpoint_slice, route
 
 
@@ -33,7 +32,7 @@ def test_weights_follow_segments_when_every_arm_is_ready() -> None:
 
 def test_an_arm_without_ready_replicas_gives_its_share_to_the_others() -> None:
     service = plan_one(two_arms(), digits_candidate=ready("digits-candidate", "127.77.0.3"))
-    assert [(s.arm, s.weight) for s in service.ring] == [("candidate", RING)]
+    assert [(s.arm, s.weight) for s in service.ring] == [("stable", 0), ("candidate", RING)]
     assert service.weights == (("candidate", 100.0), ("stable", 0.0))
 
 
@@ -42,7 +41,10 @@ def test_an_endpoint_that_is_not_ready_gets_nothing_and_one_that_does_not_say_is
     del quiet["endpoints"][0]["conditions"]
     busy = [endpoint_slice("digits-candidate", ["127.77.0.3"], ready=False)]
     service = plan_one(two_arms(), digits_stable=[quiet], digits_candidate=busy)
-    assert [c.endpoints != () for c in service.clusters] == [False, True]
+    assert {c.name.split("/")[1]: c.endpoints != () for c in service.clusters} == {
+        "digits-stable": True,
+        "digits-candidate": False,
+    }
 
 
 def test_a_backend_without_weight_gets_no_traffic_when_the_others_are_away() -> None:
@@ -50,7 +52,7 @@ def test_a_backend_without_weight_gets_no_traffic_when_the_others_are_away() -> 
     service = plan_one(found, digits_next=ready("digits-next", "127.77.0.9"))
     assert service.ring == ()
     assert service.unavailable == "no replica of this service is ready"
-    assert [p.prefix for p in service.probes] == ["/default/digits-next/", "/default/digits-stable/"]
+    assert [p.prefix for p in service.probes] == ["/default/digits-stable/", "/default/digits-next/"]
 
 
 def test_without_segments_the_service_says_that_nothing_is_proven() -> None:
@@ -79,9 +81,30 @@ def test_a_header_that_is_not_one_is_refused_with_its_path() -> None:
         assert problem.startswith("spec.sticky.header"), header
 
 
-def test_every_cluster_that_a_route_names_exists() -> None:
-    service = plan_one(two_arms(), digits_stable=ready("digits-stable", "127.77.0.2"))
-    assert missing_clusters(assemble([service])) == {}
+def test_every_cluster_that_a_ring_or_a_probe_names_is_in_the_plan() -> None:
+    plan = assemble([plan_one(two_arms(), digits_stable=ready("digits-stable", "127.77.0.2"))])
+    named = {s.cluster for service in plan.services for s in service.ring} | {p.cluster for p in plan.probes}
+    assert named == {cluster.name for cluster in plan.clusters}
+
+
+def test_a_change_of_weights_alone_keeps_the_order_of_the_ring() -> None:
+    names = ["stable", "candidate"]
+    for keep_places in (True, False):
+        orders = {
+            tuple(name for name, _ in lay_out(pieces, names, keep_places=keep_places))
+            for pieces in (
+                [("stable", RING)],
+                [("candidate", RING)],
+                [("stable", 9000), ("candidate", 1000)],
+            )
+        }
+        assert orders == {("stable", "candidate")}
+
+
+def test_callers_with_places_keep_them_where_a_backend_has_several_stretches() -> None:
+    pieces = [("a", 4000), ("b", 2000), ("a", 4000)]
+    assert lay_out(pieces, ["a", "b", "c"], keep_places=True) == [*pieces, ("c", 0)]
+    assert lay_out(pieces, ["a", "b", "c"], keep_places=False) == [("a", 8000), ("b", 2000), ("c", 0)]
 
 
 _names = st.sampled_from("abcde")
