@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from serving.embedded.conventions import (
+    conforming,
     deletion,
     managed,
     objectmeta,
@@ -125,7 +126,7 @@ def apply(  # noqa: PLR0917 the shell calls all writes in one way
         raise refusals.bad_request(
             f"the name of the object ({meta['name']}) does not match the name on the URL ({name})"
         )
-    broken = validation.broken(config, schemas.of(kind), partial=True)
+    broken = conforming.broken(config, schemas.of(kind), partial=True)
     if broken:
         raise refusals.unprocessable(kind, name, broken)
     if old is None:
@@ -213,7 +214,7 @@ def _read(kind: Kind, body: Any, request: Request) -> tuple[Object, tuple[str, .
     obj = structure.read(body, schemas.of(kind), unknown)
     assert isinstance(obj, dict)
     sent = obj.get("metadata", {})
-    broken = list(validation.check(sent, schemas.definition_of("ObjectMeta"), "metadata", partial=True))
+    broken = conforming.broken({"metadata": sent}, schemas.of(kind), partial=True)
     if broken:
         raise refusals.unprocessable(
             kind, str(sent.get("name", "")) if isinstance(sent, dict) else "", broken
@@ -255,14 +256,14 @@ def _complete(kind: Kind, obj: Object, old: Object | None) -> None:
     schema = schemas.of(kind)
     known = _unchanged(obj, old)
     wants = bool((obj.keys() | (old or {}).keys()) - known - {"status"})
-    structural = validation.broken(obj, schema, known=known, partial=True)
+    structural = conforming.broken(obj, schema, known=known, partial=True)
     if not structural:
         obj |= structure.default(obj, schema, known=known)
         if wants:
             if old is not None:
                 obj |= {key: schemas.clone(value) for key, value in obj.items()}
             admission.defaults(kind, obj)
-        structural = validation.broken(obj, schema, known=known)
+        structural = conforming.broken(obj, schema, known=known)
     meta = obj["metadata"]
     broken = [*objectmeta.check(kind, meta, old["metadata"] if old else None), *structural]
     if not structural:

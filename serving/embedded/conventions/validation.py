@@ -3,7 +3,7 @@
 import base64
 import binascii
 import re
-from collections.abc import Container, Iterator
+from collections.abc import Iterator
 from datetime import datetime
 from functools import cache
 from typing import Any
@@ -19,18 +19,7 @@ _TYPES: dict[str, tuple[type, ...]] = {
     "object": (dict,), "array": (list,), "string": (str,), "boolean": (bool,), "integer": (int,),
     "number": (int, float),
 }  # fmt: skip
-
-
-def broken(
-    obj: dict[str, Any], schema: Schema, *, known: Container[str] = (), partial: bool = False
-) -> list[Cause]:
-    """Return what is wrong with a whole object; parts that are `known` to be right are not looked into."""
-    found = [*_missing(obj, schema, "")] if not partial else []
-    for key, item in obj.items():
-        below = schemas.child(schema, key)
-        if below and key not in known:
-            found += check(item, below, join("", key), partial=partial)
-    return found
+_SIZES = {"int32": 2**31, "int64": 2**63}
 
 
 def check(value: Any, schema: Schema, path: str = "", *, partial: bool = False) -> Iterator[Cause]:
@@ -51,7 +40,7 @@ def check(value: Any, schema: Schema, path: str = "", *, partial: bool = False) 
     elif isinstance(value, list):
         yield from _list(value, schema, path, partial=partial)
     else:
-        yield from _scalar(value, schema, path)
+        yield from scalar(value, schema, path)
 
 
 def _wrong_type(value: Any, schema: Schema) -> str:
@@ -63,12 +52,11 @@ def _wrong_type(value: Any, schema: Schema) -> str:
         return ""
     if isinstance(value, bool) and expected != "boolean":
         return str(expected)
-    if isinstance(value, float) and expected == "integer" and value.is_integer():
-        return ""
     return "" if isinstance(value, _TYPES[expected]) else str(expected)
 
 
-def _missing(value: dict[str, Any], schema: Schema, path: str) -> Iterator[Cause]:
+def missing(value: dict[str, Any], schema: Schema, path: str) -> Iterator[Cause]:
+    """Yield the members that a map must have and has not."""
     for name in schema.get("required") or ():
         if name not in value:
             yield refusals.required(join(path, name))
@@ -76,7 +64,7 @@ def _missing(value: dict[str, Any], schema: Schema, path: str) -> Iterator[Cause
 
 def _map(value: dict[str, Any], schema: Schema, path: str, *, partial: bool) -> Iterator[Cause]:
     if not partial:
-        yield from _missing(value, schema, path)
+        yield from missing(value, schema, path)
     for key, item in value.items():
         below = schemas.child(schema, key)
         if below:
@@ -104,7 +92,8 @@ def _list(value: list[Any], schema: Schema, path: str, *, partial: bool) -> Iter
             seen.append(key)
 
 
-def _scalar(value: Any, schema: Schema, path: str) -> Iterator[Cause]:
+def scalar(value: Any, schema: Schema, path: str) -> Iterator[Cause]:
+    """Yield what is wrong with a string, number or boolean of the right type."""
     if "enum" in schema and value not in schema["enum"]:
         yield refusals.unsupported(path, value, schema["enum"])
     if isinstance(value, str):
@@ -118,6 +107,9 @@ def _scalar(value: Any, schema: Schema, path: str) -> Iterator[Cause]:
             yield refusals.invalid(
                 path, value, f"{path} in body should be less than or equal to {schema['maximum']}"
             )
+        size = "int32" if schema.get("format") == "int32" else "int64"
+        if isinstance(value, int) and not -_SIZES[size] <= value < _SIZES[size]:
+            yield refusals.invalid(path, value, f"{path} in body must be an {size}")
 
 
 def _string(value: str, schema: Schema, path: str) -> Iterator[Cause]:
