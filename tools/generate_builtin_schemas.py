@@ -60,6 +60,19 @@ QUANTITY_MAPS = frozenset({
     "VolumeResourceRequirements.limits", "VolumeResourceRequirements.requests", "ContainerStatus.allocatedResources",
 })  # fmt: skip
 QUANTITIES = frozenset({"EmptyDirVolumeSource.sizeLimit", "ResourceFieldSelector.divisor"})
+INT64 = frozenset({
+    "ConfigMapVolumeSource.defaultUser", "ClusterTrustBundleProjection.user", "Condition.observedGeneration",
+    "DeploymentStatus.observedGeneration", "DownwardAPIVolumeFile.user", "DownwardAPIVolumeSource.defaultUser",
+    "JobSpec.activeDeadlineSeconds", "KeyToPath.user", "LinuxContainerUser.gid", "LinuxContainerUser.supplementalGroups",
+    "LinuxContainerUser.uid", "ObjectMeta.deletionGracePeriodSeconds", "ObjectMeta.generation",
+    "PodCertificateProjection.user", "PodCondition.observedGeneration", "PodSecurityContext.fsGroup",
+    "PodSecurityContext.runAsGroup", "PodSecurityContext.runAsUser", "PodSecurityContext.supplementalGroups",
+    "PodSpec.activeDeadlineSeconds", "PodSpec.terminationGracePeriodSeconds", "PodStatus.observedGeneration",
+    "Probe.terminationGracePeriodSeconds", "ProjectedVolumeSource.defaultUser", "SecretVolumeSource.defaultUser",
+    "SecurityContext.runAsGroup", "SecurityContext.runAsUser", "ServiceAccountTokenProjection.expirationSeconds",
+    "ServiceAccountTokenProjection.user", "SleepAction.seconds", "Toleration.tolerationSeconds",
+})  # fmt: skip
+"""All other integers are int32."""
 KEY_DEFAULTS = {"ContainerPort.protocol": "TCP", "ServicePort.protocol": "TCP"}
 """Defaults of fields that are list-map keys: the key of an item that omits them."""
 
@@ -109,7 +122,7 @@ def _first_paragraph(schema: dict[str, Any]) -> str:
 
 
 def _field(path: str, schema: dict[str, Any]) -> dict[str, Any]:
-    out = _type(schema)
+    out = _sized(path, _type(schema))
     if text := _first_paragraph(schema):
         out["description"] = text
     keys = LIST_MAPS.get(path)
@@ -133,6 +146,13 @@ def _field(path: str, schema: dict[str, Any]) -> dict[str, Any]:
     if path in KEY_DEFAULTS:
         out["default"] = KEY_DEFAULTS[path]
     return out
+
+
+def _sized(path: str, schema: dict[str, Any]) -> dict[str, Any]:
+    for number in (schema, schema.get("items", {})):
+        if number.get("type") == "integer":
+            number["format"] = "int64" if path in INT64 else "int32"
+    return schema
 
 
 def _type(schema: dict[str, Any]) -> dict[str, Any]:

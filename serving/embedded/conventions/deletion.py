@@ -4,13 +4,25 @@ from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from serving.embedded.conventions import refusals
+from serving.embedded.conventions import refusals, structure, validation
 from serving.embedded.conventions import schema as schemas
+from serving.embedded.conventions.schema import Schema
 from serving.resources import kinds
 from serving.resources.kinds import Kind
 
 ORPHAN, FOREGROUND = "orphan", "foregroundDeletion"
 _POLICIES = {"Orphan": ORPHAN, "Foreground": FOREGROUND, "Background": None}
+_TEXT: Schema = {"type": "string"}
+_OPTIONS: Schema = {
+    "type": "object",
+    "properties": {
+        "apiVersion": _TEXT, "kind": _TEXT, "propagationPolicy": _TEXT, "orphanDependents": {"type": "boolean"},
+        "gracePeriodSeconds": {"type": "integer", "minimum": 0},
+        "preconditions": {"type": "object", "properties": {"uid": _TEXT, "resourceVersion": _TEXT}},
+        "dryRun": {"type": "array", "items": _TEXT},
+    },
+}  # fmt: skip
+"""metav1.DeleteOptions."""
 DEFAULT_GRACE_SECONDS = 30
 """terminationGracePeriodSeconds where a Pod does not say, as Kubernetes."""
 
@@ -28,6 +40,7 @@ def delete(kind: Kind, old: dict[str, Any], options: Mapping[str, Any], now: str
         errors.Conflict: a precondition does not hold.
         errors.ApiError: 400 for options that make no sense.
     """
+    options = _read(options)
     _check_preconditions(kind, old, options)
     obj: dict[str, Any] = schemas.clone(old)
     meta = obj["metadata"]
@@ -57,6 +70,17 @@ def is_finished(kind: Kind, obj: Mapping[str, Any]) -> bool:
     if "deletionTimestamp" not in meta or meta.get("finalizers"):
         return False
     return kind != kinds.POD or not meta.get("deletionGracePeriodSeconds")
+
+
+def _read(options: Mapping[str, Any]) -> dict[str, Any]:
+    unknown: list[str] = []
+    found: dict[str, Any] = structure.read(dict(options), _OPTIONS, unknown)
+    causes = [refusals.forbidden(path, "unknown field") for path in unknown]
+    causes += validation.check(found, _OPTIONS)
+    if causes:
+        texts = "; ".join(f"{cause.field}: {cause.message}" for cause in causes)
+        raise refusals.bad_request(f"DeleteOptions is invalid: {texts}", causes)
+    return found
 
 
 def _check_preconditions(kind: Kind, old: Mapping[str, Any], options: Mapping[str, Any]) -> None:
@@ -91,8 +115,6 @@ def _grace(kind: Kind, obj: Mapping[str, Any], options: Mapping[str, Any]) -> in
     if kind != kinds.POD:
         return 0
     asked = options.get("gracePeriodSeconds")
-    if asked is not None and (not isinstance(asked, int) or isinstance(asked, bool)):
-        raise refusals.bad_request("gracePeriodSeconds must be an integer")
     spec = obj.get("spec") or {}
     ended = (obj.get("status") or {}).get("phase") in ("Succeeded", "Failed")
     if asked == 0 or ended or not spec.get("nodeName"):

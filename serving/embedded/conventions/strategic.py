@@ -28,19 +28,29 @@ def merge(base: dict[str, Any], patch: dict[str, Any], schema: Schema) -> dict[s
         raise refusals.bad_request(f"unknown patch directive: {DIRECTIVE}: {how}")
     out = dict(base)
     if RETAIN in patch:
-        out = {key: value for key, value in out.items() if key in patch[RETAIN]}
+        retained = _listed(patch, RETAIN)
+        out = {key: value for key, value in out.items() if key in retained}
     for key, value in patch.items():
         if key.startswith(DELETE_FROM):
-            name = key.removeprefix(DELETE_FROM)
-            out[name] = [item for item in out.get(name) or [] if item not in value]
+            name, unwanted = key.removeprefix(DELETE_FROM), _listed(patch, key)
+            if isinstance(out.get(name), list):
+                out[name] = [item for item in out[name] if item not in unwanted]
         elif not _is_directive(key):
             _merge_key(out, key, value, schemas.child(schema, key) or schemas.ANY)
-    for key, value in patch.items():
+    for key in patch:
         if key.startswith(ORDER):
-            name = key.removeprefix(ORDER)
+            name, order = key.removeprefix(ORDER), _listed(patch, key)
             if isinstance(out.get(name), list):
-                out[name] = _ordered(out[name], value, (schemas.child(schema, name) or schemas.ANY))
+                out[name] = _ordered(out[name], order, (schemas.child(schema, name) or schemas.ANY))
     return out
+
+
+def _listed(patch: dict[str, Any], directive: str) -> list[Any]:
+    value = patch[directive]
+    if not isinstance(value, list):
+        cause = refusals.invalid(directive, value, "must be a list")
+        raise refusals.bad_request(f"the patch is invalid: {directive}: {cause.message}", (cause,))
+    return value
 
 
 def _is_directive(key: str) -> bool:

@@ -144,7 +144,7 @@ def endpoint_slice_check(obj: Object, old: Object | None) -> Iterator[Cause]:
         yield refusals.unsupported("addressType", kind, kinds)
     if old is not None and old["addressType"] != kind:
         yield refusals.invalid("addressType", kind, "field is immutable")
-    for index, endpoint in enumerate(obj["endpoints"]):
+    for index, endpoint in enumerate(obj.get("endpoints") or ()):
         addresses = endpoint.get("addresses") or []
         if not addresses:
             yield refusals.required(f"endpoints[{index}].addresses", "must contain at least 1 address")
