@@ -42,6 +42,7 @@ class EnvoyProcess:
 
     def __init__(self, data_dir: DataDir, settings: GatewaySettings) -> None:
         self._dir = data_dir.gateway
+        self._bootstrap = self._dir / "bootstrap.json"
         self._log = data_dir.logs / "envoy.log"
         self._settings = settings
         self._child: subprocess.Popen[bytes] | None = None
@@ -58,8 +59,26 @@ class EnvoyProcess:
         try:
             identity = Identity(**json.loads((self._dir / "envoy.json").read_bytes()))
         except (FileNotFoundError, ValueError, TypeError):
-            return None
-        return identity if identity.alive() else None
+            return self._unrecorded()
+        return identity if identity.alive() else self._unrecorded()
+
+    def _unrecorded(self) -> Identity | None:
+        """Find an Envoy of this directory whose starter was killed before it wrote down who it is."""
+        wanted = os.fsencode(self._bootstrap)
+        for proc in Path("/proc").glob("[0-9]*"):
+            try:
+                arguments = (proc / "cmdline").read_bytes().split(b"\0")
+                ours = proc.stat().st_uid == os.geteuid()
+            except (FileNotFoundError, ProcessLookupError):
+                continue
+            if ours and wanted in arguments and b"--config-path" in arguments:
+                pid = int(proc.name)
+                found = Identity(
+                    _boot_id(), pid, _start_time(pid) or "", digest(self._bootstrap.read_bytes())
+                )
+                if found.alive():
+                    return found
+        return None
 
     def start(self, bootstrap: bytes) -> Identity:
         """Start Envoy and write down who it is.
@@ -74,12 +93,11 @@ class EnvoyProcess:
                     f"{self._dir}: too long for a Unix socket; choose a shorter --data-dir"
                 )
         self._log.parent.mkdir(parents=True, exist_ok=True)
-        path = self._dir / "bootstrap.json"
-        write_atomically(path, bootstrap)
+        write_atomically(self._bootstrap, bootstrap)
         with self._log.open("ab") as log:
             self._child = subprocess.Popen(
                 [
-                    find_envoy(), "--config-path", str(path), "--disable-hot-restart",
+                    find_envoy(), "--config-path", str(self._bootstrap), "--disable-hot-restart",
                     "--concurrency", str(self._settings.concurrency), "--log-level", "warning",
                 ],
                 stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True, cwd="/",

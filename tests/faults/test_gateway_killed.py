@@ -13,6 +13,7 @@ import orjson
 from serving import clock
 from serving.router.envoy.bootstrap import bootstrap
 from serving.router.gateway import _keep_alive
+from serving.router.process import EnvoyProcess
 from tests.addresses import own
 from tests.fakes.gateway import World, backend, endpoint_slice, route, settings_for_test
 
@@ -104,3 +105,17 @@ async def test_a_killed_envoy_is_back_within_a_second_with_the_routes_it_had(tmp
     finally:
         keeper.cancel()
         await world.stop()
+
+
+async def test_an_envoy_whose_starter_was_killed_before_it_wrote_down_who_it_is_is_adopted(
+    tmp_path: Path,
+) -> None:
+    world = World(tmp_path, settings_for_test())
+    await world.start()
+    try:
+        first = world.process.running()
+        (world.data_dir.gateway / "envoy.json").unlink()
+        assert EnvoyProcess(world.data_dir, world.settings.gateway).running() == first
+    finally:
+        await world.stop()
+    assert EnvoyProcess(world.data_dir, world.settings.gateway).running() is None
