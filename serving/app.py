@@ -1,11 +1,16 @@
 """The entry point: `slipway` and `python -m serving.app`. Starts fast, so it imports nothing before it must."""
 
+import sys
+
 
 def main() -> None:
     """Run the command line and exit with its code (docs/cli.md lists them)."""
-    from serving.cli.main import run  # noqa: PLC0415 a component must not pay for the command line
+    try:
+        from serving.cli.main import run  # noqa: PLC0415 Ctrl-C during imports is no reason for a traceback
 
-    run()
+        run()
+    except KeyboardInterrupt:
+        sys.exit(130)
 
 
 if __name__ == "__main__":

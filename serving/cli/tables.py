@@ -8,11 +8,24 @@ UNKNOWN = "N/A"
 
 def text(headers: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
     """Return the table; empty cells read N/A."""
-    cells = [[header.upper() for header in headers]]
-    cells += [[UNKNOWN if value in (None, "") else str(value) for value in row] for row in rows]
-    widths = [max(len(row[column]) for row in cells) for column in range(len(headers))]
-    lines = ("  ".join(c.ljust(w) for c, w in zip(row, widths, strict=True)).rstrip() for row in cells)
-    return "\n".join(lines)
+    cells = [[header.upper() for header in headers], *map(shown, rows)]
+    across = widths(cells)
+    return "\n".join(line(row, across) for row in cells)
+
+
+def shown(row: Sequence[object]) -> list[str]:
+    """Return a row's cells as they are printed."""
+    return [UNKNOWN if value in (None, "") else str(value) for value in row]
+
+
+def widths(rows: Sequence[Sequence[str]]) -> list[int]:
+    """Return the width of each column."""
+    return [max(map(len, column)) for column in zip(*rows, strict=True)]
+
+
+def line(cells: Sequence[str], across: Sequence[int]) -> str:
+    """Return one line; a cell that is wider than its column pushes the others."""
+    return "  ".join(cell.ljust(width) for cell, width in zip(cells, across, strict=True)).rstrip()
 
 
 def served(table: Mapping[str, Any], *, wide: bool, namespaced: bool) -> tuple[list[str], list[list[object]]]:

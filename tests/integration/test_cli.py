@@ -133,6 +133,28 @@ def test_tables_have_upper_case_headers_and_the_namespace_first_with_all(slipway
     assert slipway("get", "models", "-o", "name")[1].startswith("model.slipway.dev/")
 
 
+def test_objects_print_as_json_yaml_and_names_also_without_a_kind(slipway: Any, tmp_path: Path) -> None:
+    slipway("apply", "-f", manifest(tmp_path, INFERENCE.replace("name: cli", "name: printed")))
+    listed = json.loads(slipway("get", "-o", "json")[1])
+    assert listed["kind"] == "List"
+    assert "printed" in [item["metadata"]["name"] for item in listed["items"]]
+    one = yaml.safe_load(slipway("get", "inf/printed", "-o", "yaml")[1])
+    assert "managedFields" not in one["metadata"]
+    assert slipway("get", "inf", "printed", "-o", "name")[1] == "inference.slipway.dev/printed\n"
+    wide = slipway("get", "mv", "-o", "wide")
+    assert wide[0] == 0
+    assert slipway("get", "inf,mo", "-w")[:2] == (1, "")
+
+
+def test_secrets_are_not_shown_by_describe(slipway: Any, tmp_path: Path) -> None:
+    secret = "apiVersion: v1\nkind: Secret\nmetadata: {name: s}\ndata: {key: aHVzaA==}\n"
+    slipway("apply", "-f", manifest(tmp_path, secret))
+    code, out, _ = slipway("describe", "secret", "s")
+    assert code == 0
+    assert "aHVzaA" not in out
+    assert "key: 8 characters" in out
+
+
 def test_nothing_found_is_said_on_standard_error_and_is_no_failure(slipway: Any) -> None:
     assert slipway("get", "jobs") == (0, "", "No resources found in namespace default.\n")
 

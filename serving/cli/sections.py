@@ -1,0 +1,112 @@
+"""What `describe` shows of an object, as text. Pure: takes objects and `now`."""
+
+from collections.abc import Iterable, Mapping
+from datetime import datetime
+from typing import Any
+
+import yaml
+
+from serving.cli import tables
+from serving.embedded.conventions import ages
+from serving.resources import names
+from serving.resources.kinds import Kind
+
+Object = Mapping[str, Any]
+
+_METADATA = ("name", "namespace", "uid", "creationTimestamp", "generation", "deletionTimestamp", "finalizers")
+_TIMES = ("creationTimestamp", "deletionTimestamp")
+NONE = "<none>"
+
+
+def head(kind: Kind, obj: Object, now: datetime) -> str:
+    """Return the metadata that people ask for, one to a line; times with how long ago they were."""
+    meta = obj["metadata"]
+    fields = {"Kind": f"{kind.kind} ({kind.api_version})"}
+    for key in _METADATA:
+        if key in meta:
+            ago = f" ({ages.since(meta[key], now)} ago)" if key in _TIMES else ""
+            value = ", ".join(meta[key]) if isinstance(meta[key], list) else meta[key]
+            fields[key[0].upper() + key[1:]] = f"{value}{ago}"
+    for key in ("labels", "annotations"):
+        for name, value in (meta.get(key) or {}).items():
+            fields[f"{key[:-1].capitalize()} {name}"] = str(value)
+    for owner in meta.get("ownerReferences") or []:
+        if owner.get("controller"):
+            fields["Controlled By"] = f"{owner['kind']}/{owner['name']}"
+    if url := (obj.get("status") or {}).get("url"):
+        fields["URL"] = url
+    width = max(len(key) for key in fields) + 2
+    return "\n".join(f"{key + ':':<{width}}{value}" for key, value in fields.items())
+
+
+def titled(title: str, text: str) -> str:
+    """Return a section: its title, and its lines indented."""
+    return "\n".join([f"{title}:", *(f"  {line}" for line in text.splitlines())])
+
+
+def document(value: Any) -> str:
+    """Return a part of an object as YAML."""
+    return yaml.safe_dump(value, sort_keys=False).rstrip() if value else NONE
+
+
+def conditions(found: Iterable[Object], now: datetime) -> str:
+    """Return the conditions; the age is the time since the status changed."""
+    rows = [
+        [
+            c["type"],
+            c["status"],
+            c.get("reason"),
+            ages.since(c.get("lastTransitionTime"), now),
+            c.get("message", ""),
+        ]
+        for c in found
+    ]
+    return tables.text(["Type", "Status", "Reason", "Age", "Message"], rows)
+
+
+def replicas(pods: Iterable[Object], now: datetime) -> str:
+    """Return the Pods of an Inference, by arm and name."""
+    rows = sorted((_replica(pod, now) for pod in pods), key=lambda row: (str(row[1]), str(row[0])))
+    headers = ["Name", "Arm", "Status", "Ready", "Restarts", "Age", "IP"]
+    return tables.text(headers, rows) if rows else NONE
+
+
+def _replica(pod: Object, now: datetime) -> list[object]:
+    meta, status = pod["metadata"], pod.get("status") or {}
+    containers = status.get("containerStatuses") or []
+    waiting = [(c.get("state") or {}).get("waiting") or {} for c in containers]
+    reason = next((w["reason"] for w in waiting if w.get("reason")), status.get("phase"))
+    return [
+        meta["name"], (meta.get("labels") or {}).get(names.PREDICTOR_LABEL),
+        "Terminating" if "deletionTimestamp" in meta else reason,
+        f"{sum(bool(c.get('ready')) for c in containers)}/{len(pod['spec']['containers'])}",
+        sum(int(c.get("restartCount", 0)) for c in containers),
+        ages.since(meta.get("creationTimestamp"), now), status.get("podIP"),
+    ]  # fmt: skip
+
+
+def events(found: Iterable[Object], now: datetime) -> str:
+    """Return the Events, oldest first, with kubectl's columns."""
+    rows = [
+        [
+            e.get("type"),
+            e.get("reason"),
+            _when(e, now),
+            (e.get("source") or {}).get("component"),
+            e.get("message"),
+        ]
+        for e in sorted(found, key=_last)
+    ]
+    return tables.text(["Type", "Reason", "Age", "From", "Message"], rows) if rows else NONE
+
+
+def _last(event: Object) -> str:
+    return str(event.get("lastTimestamp") or event.get("eventTime") or event.get("firstTimestamp") or "")
+
+
+def _when(event: Object, now: datetime) -> str:
+    """Return `5s`, or of a repeated one `5s (x3 over 2m)`."""
+    last, count = ages.since(_last(event), now), int(event.get("count") or 1)
+    if count < 2:
+        return last
+    return f"{last} (x{count} over {ages.since(event.get('firstTimestamp'), now)})"
