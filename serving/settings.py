@@ -46,7 +46,7 @@ class ApiSettings:
     stalled_seconds: float = 30.0
     """A watcher that reads nothing for this long is cut off."""
     keep_alive_seconds: int = 90
-    """Idle connections; longer than the minute between controllers' resyncs, so that they are reused."""
+    """Idle connections; longer than a minute, so that clients who look each minute reuse theirs."""
     stop_seconds: int = 2
     """Longest wait for requests in flight when the server stops; watchers are ended at once."""
     renew_check_seconds: float = 3600.0
@@ -130,8 +130,6 @@ class ControllerSettings:
     """Keys reconciled at once by one controller."""
     backoff_base_seconds: float = 0.05
     backoff_cap_seconds: float = 30.0
-    resync_seconds: float = 60.0
-    """Every key is reconciled at least this often, so that a missed event costs a minute at most."""
     probe_timeout_seconds: float = 5.0
     """One probe of a new revision through the gateway."""
     probe_retry_seconds: float = 1.0

@@ -19,8 +19,6 @@ ATTEMPT_ANNOTATION = "slipway.dev/attempt"
 """On a Job's Pod: which of the Job's attempts it is; what a finished one counts for is counted once."""
 HANDOFF_FINALIZER = "slipway.dev/hand-off"
 """On a Job: holds it until its output has been captured."""
-GATEWAY_FINALIZER = "slipway.dev/gateway"
-IMAGE_DIGEST_ANNOTATION = "slipway.dev/image-digest"
 
 OUTPUT_DIR_ENV = "SLIPWAY_OUTPUT_DIR"
 MANIFEST_FILE = "slipway.json"

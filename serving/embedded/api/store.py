@@ -8,7 +8,7 @@ transaction; when one fails, it and all that were decided on top of it fail toge
 import asyncio
 import logging
 import sqlite3
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
 from serving import errors
@@ -76,10 +76,6 @@ class Store:
         """Return the object with the writes that are on their way; only for deciding on a write."""
         pending = self._pending.get((identifier(kind), key))
         return pending[0] if pending is not None else self.get(kind, key)
-
-    def unsettled(self) -> Iterator[tuple[str, Key]]:
-        """Yield the objects with writes on their way."""
-        return iter(self._pending)
 
     async def settled(self, kind: Kind, key: Key) -> None:
         """Wait until the object's writes on their way are committed; raises as `submit` does."""
