@@ -1,4 +1,4 @@
-"""What a change of endpoints and of weights costs at many clusters, with endpoints inline in the clusters' file.
+"""What a change of endpoints and of weights costs at many clusters: in Envoy's files, and over a gRPC stream.
 
 The measurement behind docs/decisions.md, "How endpoints reach Envoy". Run it as an ordinary user: Envoy then
 has that user's limits (128 inotify instances by default).
@@ -6,9 +6,12 @@ has that user's limits (128 inotify instances by default).
 
 import argparse
 import asyncio
+import importlib.util
 import os
+import sys
 from pathlib import Path
 
+from rig import endpoint_stream
 from rig.envoy_world import service, world
 from rig.harness import interval, percentile, process_seconds, report, resident_mib
 
@@ -16,16 +19,13 @@ from serving import clock
 from serving.router.plan import Endpoint, Service
 
 
-def services(count: int, changed: int, weight: int) -> list[Service]:
-    """`count` services of two arms; the first has as many endpoints as `changed` says."""
-    found = []
-    for n in range(count):
-        where = [Endpoint(f"127.78.{n // 250}.{n % 250 + 1}", 8080)]
-        extra = [Endpoint("127.79.0.1", 8080)] if n == 0 and changed % 2 else []
-        share = weight if n == 0 else 9000
-        arms = [("stable", share, where + extra), ("candidate", 10_000 - share, where)]
-        found.append(service(f"service-{n:04}", arms))
-    return found
+def one(n: int, *, more: bool = False, weight: int = 9000) -> Service:
+    """A service of two arms; `more` gives its first arm a second endpoint."""
+    where = [Endpoint(f"127.78.{n // 250}.{n % 250 + 1}", 8080)]
+    extra = [Endpoint("127.79.0.1", 8080)] if more else []
+    return service(
+        f"service-{n:04}", [("stable", weight, where + extra), ("candidate", 10_000 - weight, where)]
+    )
 
 
 def inotify_instances(pid: int) -> int:
@@ -34,21 +34,21 @@ def inotify_instances(pid: int) -> int:
 
 
 async def measure(clusters: int, changes: int) -> dict[str, object]:
-    count = clusters // 2
+    services = [one(n) for n in range(clusters // 2)]
     async with world() as (found, envoy):
         started = clock.monotonic()
-        await found.serve(services(count, 0, 9000))
+        await found.serve(services)
         cold = clock.monotonic() - started
         endpoint, weight = [], []
         cpu = process_seconds(envoy.pid)
         for n in range(1, changes + 1):
             started = clock.monotonic()
-            await found.serve(services(count, n, 9000))
+            await found.serve([one(0, more=n % 2 == 1), *services[1:]])
             endpoint.append(1000 * (clock.monotonic() - started))
         cpu = process_seconds(envoy.pid) - cpu
         for n in range(1, changes + 1):
             started = clock.monotonic()
-            await found.serve(services(count, changes, 9000 - 10 * n))
+            await found.serve([one(0, weight=9000 - 10 * n), *services[1:]])
             weight.append(1000 * (clock.monotonic() - started))
         return {
             "clusters": clusters, "coldSeconds": round(cold, 3),
@@ -63,8 +63,15 @@ async def measure(clusters: int, changes: int) -> dict[str, object]:
 
 async def main(*, quick: bool) -> None:
     sizes = [200, 1000, 2000]
-    results = [await measure(size, 10 if quick else 40) for size in sizes]
-    report("endpoint_delivery", {"user": os.geteuid(), "runs": results}, [])
+    changes = 10 if quick else 40
+    results: dict[str, object] = {"user": os.geteuid()}
+    results["files"] = [await measure(size, changes) for size in sizes]
+    if importlib.util.find_spec("grpc") is None:
+        print("SKIPPED the gRPC stream: grpcio is not installed (pip install grpcio)", file=sys.stderr)
+    else:
+        found = [c for n in range(sizes[-1] // 2) for c in one(n).clusters]
+        results["stream"] = [await endpoint_stream.measure(found[:size], changes) for size in sizes]
+    report("endpoint_delivery", results, [])
 
 
 if __name__ == "__main__":

@@ -1,0 +1,308 @@
+"""From applied Inferences to ready ones whose Routes Envoy has accepted: how long, at what cost, and what idling costs.
+
+The API, the controllers, the gateway and Envoy are the real processes; the node is hollow (`rig/hollow_node`): it
+writes what a node writes, and starts nothing. One nginx answers for all replicas, so that every revision is proven
+through the gateway. N, N/2 and N/4 Inferences start cold, each on a machine of its own: cost must be linear in them,
+and that of one change must not depend on how many are stored.
+"""
+
+import argparse
+import asyncio
+import contextlib
+import subprocess
+import sys
+import tempfile
+from collections.abc import AsyncIterator, Iterator, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from rig import proxies
+from rig.harness import Bar, report
+
+from serving import clock, errors
+from serving.kube import Informer, Kube, connect
+from serving.resources import conditions, kinds
+from serving.router.gateway import stop_everything
+from serving.router.process import EnvoyProcess
+from serving.settings import DEFAULTS, DataDir
+
+BAR_SECONDS = 60.0
+BAR_IDLE_PERCENT = 5.0
+BAR_RATIO = 1.5
+"""Most that one Inference of N may cost, as a multiple of one of N/4; a constant share of start-up hides in both."""
+IDLE_SECONDS = 15.0
+CHANGES = 20
+AT_ONCE = 16
+LIMIT_SECONDS = 600.0
+ARMS = ("stable", "candidate")
+
+
+@dataclass(frozen=True)
+class Machine:
+    """One set of processes, by name, and the client that looks at them."""
+
+    kube: Kube
+    pids: Mapping[str, int]
+    inferences: Informer
+
+    def cpu(self) -> dict[str, float]:
+        """CPU seconds of each process so far, all threads, to the nanosecond."""
+        return {name: cpu_seconds(pid) for name, pid in self.pids.items()}
+
+
+def cpu_seconds(pid: int) -> float:
+    total = 0
+    for thread in Path(f"/proc/{pid}/task").iterdir():
+        with contextlib.suppress(OSError):
+            total += int((thread / "schedstat").read_text().split()[0])
+    return total / 1e9
+
+
+def spent(before: Mapping[str, float], after: Mapping[str, float]) -> dict[str, float]:
+    return {name: round(after[name] - before[name], 3) for name in before}
+
+
+@contextlib.contextmanager
+def process(*arguments: str) -> Iterator[int]:
+    started = subprocess.Popen([sys.executable, *arguments], stdin=subprocess.DEVNULL)
+    try:
+        yield started.pid
+    finally:
+        started.terminate()
+        try:
+            started.wait(10)
+        except subprocess.TimeoutExpired:
+            started.kill()
+            started.wait()
+
+
+@contextlib.contextmanager
+def replicas(folder: Path, address: str) -> Iterator[None]:
+    """Something that answers 200 to everything at the hollow replicas' address."""
+    port = proxies.free_port()
+    body = (
+        f"server {{ listen {address}:8080 backlog=4096; listen 127.0.0.1:{port}; "
+        'location / { return 200 "{}"; } }'
+    )
+    with proxies.nginx(folder, f"{proxies.PROXY_CORE},{proxies.LOAD_CORE}", port, "replicas", body):
+        yield
+
+
+@contextlib.asynccontextmanager
+async def machine(number: int) -> AsyncIterator[Machine]:
+    async with contextlib.AsyncExitStack() as stack:
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="slipway-controllers-")))
+        data_dir = DataDir(folder / "data")
+        ports = proxies.free_port(), proxies.free_port()
+        address = f"127.78.{ports[0] % 250}.{number + 1}"
+        stack.enter_context(replicas(folder, address))
+        common = ["--data-dir", str(data_dir.root), "--api-port", str(ports[0]), "--gateway-port", str(ports[1])]
+        settings = replace(DEFAULTS, gateway=replace(DEFAULTS.gateway, port=ports[1], drain_seconds=0.0))
+        stack.push_async_callback(stop_everything, data_dir, settings)
+        pids = {}
+        for name in ("api", "controllers", "gateway"):
+            pids[name] = stack.enter_context(process("-m", "serving.app", "component", name, *common))
+        kube = await stack.enter_async_context(await connected(data_dir))
+        node = Path(__file__).parent / "rig" / "hollow_node.py"
+        pids["node"] = stack.enter_context(
+            process(str(node), "--data-dir", str(data_dir.root), "--address", address)
+        )
+        await models(kube, folder)
+        pids["envoy"] = await envoy_pid(data_dir)
+        inferences = Informer(kube, kinds.INFERENCE)
+        watching = asyncio.ensure_future(inferences.run())
+        stack.callback(watching.cancel)
+        await inferences.synced.wait()
+        yield Machine(kube, pids, inferences)
+
+
+async def connected(data_dir: DataDir) -> Kube:
+    deadline = clock.monotonic() + LIMIT_SECONDS
+    while True:
+        try:
+            kube = await connect(data_dir.kubeconfig, component="bench")
+            await kube.list(kinds.NAMESPACE)
+        except (errors.UserError, errors.Unavailable):
+            if clock.monotonic() > deadline:
+                raise
+            await asyncio.sleep(0.05)
+        else:
+            return kube
+
+
+async def envoy_pid(data_dir: DataDir) -> int:
+    found = EnvoyProcess(data_dir, DEFAULTS.gateway)
+    return await until(lambda: who.pid if (who := found.running()) is not None else None)
+
+
+async def until(look: Any) -> Any:
+    """Poll until the function gives something."""
+    deadline = clock.monotonic() + LIMIT_SECONDS
+    while (found := look()) is None:
+        if clock.monotonic() > deadline:
+            raise RuntimeError("it took too long")
+        await asyncio.sleep(0.02)
+    return found
+
+
+async def models(kube: Kube, folder: Path) -> None:
+    """Two ModelVersions that all Inferences share, built for real."""
+    for arm in ARMS:
+        source = folder / arm
+        source.mkdir()
+        (source / "model.txt").write_text(arm)
+        source.joinpath("slipway.json").write_text('{"framework": "sklearn"}')
+        body = {
+            "metadata": {"name": f"model-{arm}", "namespace": "default"},
+            "spec": {"modelName": "model", "source": {"path": str(source)}},
+        }
+        await kube.apply(kinds.MODEL_VERSION, body)
+        deadline = clock.monotonic() + LIMIT_SECONDS
+        while not conditions.is_true(await kube.get(kinds.MODEL_VERSION, "default", f"model-{arm}"), "Ready"):
+            if clock.monotonic() > deadline:
+                raise RuntimeError(f"model-{arm} is not ready")
+            await asyncio.sleep(0.05)
+
+
+def inference(number: int, weight: int) -> dict[str, Any]:
+    weights = zip(ARMS, (weight, 100 - weight), strict=True)
+    return {
+        "metadata": {"name": f"service-{number:04}", "namespace": "default"},
+        "spec": {
+            "framework": "sklearn",
+            "predictors": [
+                {"name": arm, "modelVersion": f"model-{arm}", "trafficWeight": share} for arm, share in weights
+            ],
+        },
+    }
+
+
+def is_ready(found: dict[str, Any] | None, generation: int = 1) -> bool:
+    """Whether the controller says of this generation that all is proven, and accepted by every gateway."""
+    if found is None or (found.get("status") or {}).get("observedGeneration", 0) < generation:
+        return False
+    return conditions.is_true(found, "Ready") and conditions.is_true(found, "RoutesReady")
+
+
+async def fill(on: Machine, count: int) -> dict[str, Any]:
+    """Apply all, wait for all."""
+    before, started = on.cpu(), clock.monotonic()
+    first = int((await on.kube.list(kinds.NAMESPACE)).resource_version)
+    limit = asyncio.Semaphore(AT_ONCE)
+
+    async def one(number: int) -> None:
+        async with limit:
+            await on.kube.apply(kinds.INFERENCE, inference(number, 90))
+
+    await asyncio.gather(*(one(number) for number in range(count)))
+    applied = clock.monotonic() - started
+    waiting = {f"service-{number:04}" for number in range(count)}
+
+    def all_ready() -> bool | None:
+        waiting.difference_update(
+            [name for name in waiting if is_ready(on.inferences.get("default", name))]
+        )
+        return None if waiting else True
+
+    await until(all_ready)
+    seconds = clock.monotonic() - started
+    await accepted(on.kube, count)
+    cpu = spent(before, on.cpu())
+    writes = int((await on.kube.list(kinds.NAMESPACE)).resource_version) - first
+    return {
+        "inferences": count, "seconds": round(seconds, 2), "appliedSeconds": round(applied, 2),
+        "cpuSeconds": cpu, "writes": writes, "writesPerInference": round(writes / count, 1),
+        "msPerInference": round(1000 * seconds / count, 2),
+        "cpuMsPerInference": round(1000 * sum(cpu.values()) / count, 2),
+    }  # fmt: skip
+
+
+async def accepted(kube: Kube, count: int) -> None:
+    """Ready says so already; this looks at the Routes themselves."""
+    routes = (await kube.list(kinds.ROUTE)).items
+    said = [
+        gateway["acceptedGeneration"] >= route["metadata"]["generation"] and bool(route["spec"]["segments"])
+        for route in routes
+        for gateway in (route.get("status") or {}).get("gateways") or []
+    ]
+    if len(said) != count or not all(said):
+        raise RuntimeError(f"{sum(said)} of {count} Routes are accepted")
+
+
+async def settle(on: Machine) -> None:
+    """Wait until nobody writes any more but those who renew Leases."""
+    deadline = clock.monotonic() + LIMIT_SECONDS
+    version = 0
+    while clock.monotonic() < deadline:
+        now = int((await on.kube.list(kinds.NAMESPACE)).resource_version)
+        if now - version <= 2:
+            return
+        version = now
+        await asyncio.sleep(2.0)
+    raise RuntimeError("writes do not end")
+
+
+async def idle(on: Machine, seconds: float) -> dict[str, float]:
+    """Percent of one core, of each process."""
+    before, started = on.cpu(), clock.monotonic()
+    await asyncio.sleep(seconds)
+    took = clock.monotonic() - started
+    return {name: round(100 * cpu / took, 2) for name, cpu in spent(before, on.cpu()).items()}
+
+
+async def change(on: Machine, count: int) -> dict[str, Any]:
+    """Change the weights of one Inference after the other, and wait for each until Envoy has it."""
+    resting = await idle(on, 3.0)
+    before, started = on.cpu(), clock.monotonic()
+    for step in range(CHANGES):
+        number = step * count // CHANGES
+        written = await on.kube.apply(kinds.INFERENCE, inference(number, 50))
+        name, generation = written["metadata"]["name"], written["metadata"]["generation"]
+        await until(lambda name=name, generation=generation: is_ready(on.inferences.get("default", name), generation) or None)
+    took = clock.monotonic() - started
+    cpu = spent(before, on.cpu())
+    own = {name: max(0.0, seconds - resting[name] / 100 * took) for name, seconds in cpu.items()}
+    return {
+        "stored": count, "ms": round(1000 * took / CHANGES, 2),
+        "cpuMs": {name: round(1000 * seconds / CHANGES, 2) for name, seconds in own.items()},
+        "cpuMsTotal": round(1000 * sum(own.values()) / CHANGES, 2),
+    }  # fmt: skip
+
+
+async def main(count: int) -> None:
+    sizes = (count // 4, count // 2, count)
+    filled, changed = [], []
+    idling: dict[str, float] = {}
+    for number, size in enumerate(sizes):
+        async with machine(number) as on:
+            filled.append(await fill(on, size))
+            print(filled[-1], file=sys.stderr, flush=True)
+            await settle(on)
+            if size == count:
+                idling = await idle(on, IDLE_SECONDS)
+            changed.append(await change(on, size))
+            print(changed[-1], file=sys.stderr, flush=True)
+    linear = round(filled[-1]["cpuMsPerInference"] / filled[0]["cpuMsPerInference"], 2)
+    constant = round(changed[-1]["cpuMsTotal"] / changed[0]["cpuMsTotal"], 2)
+    own = round(sum(idling.values()), 2)
+    report("controllers", {
+        "cold": filled, "idlePercentOfACore": idling, "change": changed,
+        "cpuPerInferenceRatio": linear, "cpuPerChangeRatio": constant,
+    }, [
+        Bar(f"seconds until {count} Inferences of two predictors are ready", filled[-1]["seconds"], BAR_SECONDS,
+            filled[-1]["seconds"] <= BAR_SECONDS),
+        Bar("idle, all processes together, percent of a core", own, BAR_IDLE_PERCENT, own <= BAR_IDLE_PERCENT),
+        Bar(f"CPU per Inference at {count}, as a multiple of that at {count // 4}", linear, BAR_RATIO,
+            linear <= BAR_RATIO),
+        Bar(f"CPU of one change with {count} stored, as a multiple of that with {count // 4}", constant, BAR_RATIO,
+            constant <= BAR_RATIO),
+    ])  # fmt: skip
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--quick", action="store_true", help="150 Inferences instead of 1,000")
+    parser.add_argument("--count", type=int, default=1000)
+    options = parser.parse_args()
+    asyncio.run(main(150 if options.quick else options.count))

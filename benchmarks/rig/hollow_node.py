@@ -1,0 +1,87 @@
+"""A node whose replicas are hollow: the node agent's own controllers, and Pods that are ready without a process.
+
+What the API sees is what a real node writes (Pods, their statuses and Events, Deployment statuses, EndpointSlices),
+by the same code; only processes, cgroups and probes are left out, as in kubemark. Every Pod has the one address at
+which something answers for all of them.
+"""
+
+import argparse
+import asyncio
+from functools import partial
+from pathlib import Path
+
+import uvloop
+
+from serving import clock
+from serving.embedded.node.reporting import StatusWriter
+from serving.embedded.node.workloads import run_workloads
+from serving.embedded.workloads import pod_status
+from serving.embedded.workloads.pod_life import Container, Run
+from serving.kube import Informer, Kube, Recorder, connect
+from serving.resources import kinds
+from serving.settings import DEFAULTS, DataDir
+
+START_SECONDS = 0.05
+"""Between a replica that runs and one that is ready: both are reported."""
+
+
+class HollowNode:
+    def __init__(self, kube: Kube, address: str) -> None:
+        self._kube = kube
+        self._address = address
+        self._events = Recorder(kube, "node")
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    def changed(self, before: dict[str, object] | None, after: dict[str, object] | None) -> None:
+        if before is None and after is not None:
+            self._spawn(after)
+
+    def _spawn(self, pod: dict[str, object]) -> None:
+        task = asyncio.get_running_loop().create_task(self._run(pod))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _run(self, pod: dict[str, object]) -> None:
+        """Say what the agent says of a Pod that starts and becomes ready."""
+        writer = StatusWriter(self._kube, pod)
+        writing = asyncio.ensure_future(writer.run())
+        spec = pod["spec"]
+        assert isinstance(spec, dict)
+        run = Run(0, started_at=clock.now())
+        names = [(c["name"], c.get("image", "")) for c in spec["containers"]]
+        for ready in (False, True):
+            said = partial(Container, run=run, started=ready, ready=ready)
+            writer.say(self._status(pod, [said(name, image) for name, image in names], writer.latest))
+            if not ready:
+                await self._events.emit(pod, "Started", f"started container {names[0][0]} at {self._address}")
+                await asyncio.sleep(START_SECONDS)
+        await writing  # the real agent's writer stays too, for as long as the Pod does
+
+    def _status(
+        self, pod: dict[str, object], containers: list[Container], old: dict[str, object]
+    ) -> dict[str, object]:
+        meta = pod["metadata"]
+        assert isinstance(meta, dict)
+        return pod_status.status(
+            meta["uid"], "Always", (), containers, ip=self._address, now=clock.now(), old=old,
+            terminating=False, backing_off=(), not_enforced="", limited=False,
+        )  # fmt: skip
+
+
+async def run(data_dir: DataDir, address: str) -> None:
+    async with await connect(data_dir.kubeconfig, component="node") as kube:
+        node = HollowNode(kube, address)
+        informer = Informer(kube, kinds.POD)
+        informer.on_change(node.changed)
+        async with asyncio.TaskGroup() as group:
+            group.create_task(informer.run())
+            group.create_task(run_workloads(kube, DEFAULTS))
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--data-dir", required=True)
+    parser.add_argument("--address", required=True)
+    options = parser.parse_args()
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        runner.run(run(DataDir(Path(options.data_dir)), options.address))
