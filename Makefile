@@ -8,7 +8,7 @@ STAMP := $(VENV)/.installed
 JOBS ?= 2
 
 .DEFAULT_GOAL := help
-.PHONY: help venv demo test check lint bench test-cluster lock crds clean
+.PHONY: help venv demo test check lint bench test-cluster kubeconfig lock clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -38,9 +38,11 @@ lint: venv ## Ruff, mypy --strict and the import contracts
 bench: venv ## Every benchmark; each prints one JSON line last (QUICK=1 for a minute each)
 	@for file in benchmarks/[a-z]*.py; do echo "== $$file"; $(BIN)/python $$file $(if $(QUICK),--quick) || exit 1; done
 
-test-cluster: venv ## The contract suite against the cluster of $$KUBECONFIG
-	@test -n "$$KUBECONFIG" || { echo "set KUBECONFIG to the cluster to test against" >&2; exit 1; }
+test-cluster: kubeconfig venv ## The contract suite against the cluster of $KUBECONFIG
 	SLIPWAY_CONTRACT_KUBECONFIG=$$KUBECONFIG $(BIN)/python -m pytest tests/contracts
+
+kubeconfig:
+	@test -n "$$KUBECONFIG" || { echo "set KUBECONFIG to the cluster to test against: make test-cluster KUBECONFIG=FILE" >&2; exit 1; }
 
 lock: ## Refresh requirements.lock from pyproject.toml
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
