@@ -51,8 +51,8 @@ def within(path: str, directory: str) -> bool:
     return path == directory or path.startswith(directory.rstrip("/") + "/")
 
 
-def volume_refusals(volumes: Sequence[Mapping[str, Any]], data: str) -> Iterator[Cause]:
-    """Yield why volumes cannot be had."""
+def volume_refusals(volumes: Sequence[Mapping[str, Any]], data: str | None) -> Iterator[Cause]:
+    """Yield why volumes cannot be had; `data` is the data directory, where that is known."""
     for index, volume in enumerate(volumes):
         path = f"spec.volumes[{index}]"
         kind = kind_of(volume)
@@ -62,12 +62,13 @@ def volume_refusals(volumes: Sequence[Mapping[str, Any]], data: str) -> Iterator
             continue
         body = volume[kind] or {}
         if kind == "emptyDir":
-            for field in ("medium", "sizeLimit"):
+            for field in ("medium", "mode", "sizeLimit"):
                 if body.get(field):
                     yield Cause(f"{path}.emptyDir.{field}", "cannot be honoured on one machine")
         elif kind == "hostPath":
             where = normpath(body.get("path", ""))
-            if not where.startswith("/") or within(where, data) or within(data, where):
+            inside = data is not None and (within(where, data) or within(data, where))
+            if not where.startswith("/") or inside:
                 yield Cause(
                     f"{path}.hostPath.path", f"{where!r} must be absolute and apart from the data directory"
                 )
@@ -93,8 +94,8 @@ def mount_refusals(
     for index, mount in enumerate(container.get("volumeMounts") or []):
         at = f"{path}.volumeMounts[{index}]"
         target = normpath(mount.get("mountPath", ""))
-        for field in ("subPath", "subPathExpr", "recursiveReadOnly"):
-            if mount.get(field):
+        for field in ("subPath", "subPathExpr", "recursiveReadOnly", "mountPropagation", "bindMountOptions"):
+            if mount.get(field) not in (None, "", "Disabled", "None"):
                 yield Cause(f"{at}.{field}", "not supported on one machine")
         if mount.get("name") not in volumes:
             yield Cause(f"{at}.name", f"there is no volume {mount.get('name')!r}", "FieldValueNotFound")

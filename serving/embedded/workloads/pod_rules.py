@@ -1,4 +1,7 @@
-"""What a Pod asks for that one machine cannot give: refused by its path, never ignored."""
+"""What a Pod asks for that one machine cannot give: refused by its path, never ignored.
+
+The API asks when a Pod or a template is written, without knowing the node; the node agent asks again, knowing itself.
+"""
 
 from collections.abc import Collection, Iterator, Mapping
 from typing import Any
@@ -19,7 +22,22 @@ _POD_FIELDS = {
     "dnsConfig": "there is no name resolution per Pod",
     "overhead": "there are no sandboxes with a cost",
     "resources": "limits are per container",
+    "activeDeadlineSeconds": "only a Job has a deadline here",
+    "automountServiceAccountToken": "there are no service accounts",
+    "evictionResponders": "nothing is evicted",
+    "hostnameOverride": "processes see the machine's name",
+    "resourceClaims": "there is no dynamic resource allocation",
+    "runtimeClassName": "there is one way to run a container",
+    "schedulingGroup": "there is no scheduler",
+    "setHostnameAsFQDN": "processes see the machine's name",
 }
+_POD_VALUES: dict[str, tuple[Any, ...]] = {
+    "dnsPolicy": ("ClusterFirst", "Default"),
+    "hostUsers": (True,),
+    "os": ({"name": "linux"},),
+    "schedulerName": ("default-scheduler",),
+}
+"""Fields of which some values say what is had anyway."""
 _SECURITY = {
     "runAsUser": "the node decides the user", "runAsGroup": "the node decides the group",
     "fsGroup": "the node decides the group", "supplementalGroups": "containers have no other groups",
@@ -32,25 +50,31 @@ _SECURITY = {
 _CONTAINER = {
     "stdin": "there is no attach", "stdinOnce": "there is no attach", "tty": "there is no attach",
     "volumeDevices": "there are no block devices", "restartPolicy": "sidecar containers are not supported",
+    "restartPolicyRules": "there is one restart policy per Pod",
 }  # fmt: skip
 _TERMINATION_MESSAGE = {"terminationMessagePath": "/dev/termination-log", "terminationMessagePolicy": "File"}
 """Kubernetes' defaults, which every stored Pod has: nobody asked for them, and nothing is read from that file."""
 
 
 def refusals(
-    pod: Mapping[str, Any], images: Collection[str], *, mounts: bool, protected: Collection[str], data: str
-) -> list[Cause]:
+    pod: Mapping[str, Any], images: Collection[str] | None = None, *,
+    mounts: bool = True, protected: Collection[str] = (), data: str | None = None,
+) -> list[Cause]:  # fmt: skip
     """Return every reason why this Pod cannot run here; empty where it can.
 
     Args:
         pod: the object.
-        images: the images that the node has a command for.
+        images: the images that the node has a command for; None where the node is not known.
         mounts: whether the node can mount (it runs as root).
         protected: directories that a mount must not cover (the interpreter's).
-        data: the data directory, which no hostPath may reach into.
+        data: the data directory, which no hostPath may reach into; None where it is not known.
     """
     spec = pod["spec"]
     found = [Cause(f"spec.{field}", why) for field, why in _POD_FIELDS.items() if spec.get(field)]
+    for field, values in _POD_VALUES.items():
+        if spec.get(field, values[0]) not in values:
+            allowed = ", ".join(str(value) for value in values)
+            found.append(Cause(f"spec.{field}", f"on one machine it can only be {allowed}"))
     found += _security("spec.securityContext", spec.get("securityContext") or {})
     found += pod_mounts.volume_refusals(spec.get("volumes") or [], data)
     for kind in ("initContainers", "containers"):
@@ -71,7 +95,7 @@ def _security(path: str, context: Mapping[str, Any]) -> list[Cause]:
 
 
 def _container(
-    path: str, container: Mapping[str, Any], pod: Mapping[str, Any], images: Collection[str]
+    path: str, container: Mapping[str, Any], pod: Mapping[str, Any], images: Collection[str] | None
 ) -> Iterator[Cause]:
     for field, why in _CONTAINER.items():
         if container.get(field):
@@ -80,7 +104,7 @@ def _container(
         if container.get(field, default) != default:
             yield Cause(f"{path}.{field}", "containers leave no termination message; their log is kept")
     image = container.get("image", "")
-    if image not in images and not container.get("command"):
+    if images is not None and image not in images and not container.get("command"):
         yield Cause(
             f"{path}.image", f"{image!r} is no local runtime ({', '.join(sorted(images))}); say `command`"
         )

@@ -14,6 +14,9 @@ _OLD_LABELS = {UID_LABEL: "controller-uid", NAME_LABEL: "job-name"}
 _NON_NEGATIVE = (
     "parallelism", "completions", "backoffLimit", "activeDeadlineSeconds", "ttlSecondsAfterFinished",
 )  # fmt: skip
+_NOT_HONOURED = (
+    "podFailurePolicy", "successPolicy", "backoffLimitPerIndex", "maxFailedIndexes", "managedBy", "scheduling",
+)  # fmt: skip
 
 
 def defaults(obj: Object) -> None:
@@ -51,17 +54,7 @@ def check(obj: Object, old: Object | None) -> Iterator[Cause]:
     for name in _NON_NEGATIVE:
         if spec.get(name, 0) < 0:
             yield refusals.invalid(f"spec.{name}", spec[name], "must be greater than or equal to 0")
-    if spec["completionMode"] != "NonIndexed":
-        yield refusals.unsupported("spec.completionMode", spec["completionMode"], ("NonIndexed",))
-    for name in (
-        "podFailurePolicy",
-        "successPolicy",
-        "backoffLimitPerIndex",
-        "maxFailedIndexes",
-        "managedBy",
-    ):
-        if name in spec:
-            yield refusals.forbidden(f"spec.{name}", "not honoured on one machine")
+    yield from _not_honoured(spec)
     if old is None and not spec.get("manualSelector"):
         yield from _own_selector(obj, spec)
     template = spec["template"]
@@ -71,6 +64,20 @@ def check(obj: Object, old: Object | None) -> Iterator[Cause]:
     for name in ("completions", "selector", "template", "completionMode"):
         if old["spec"].get(name) != spec.get(name):
             yield refusals.invalid(f"spec.{name}", spec.get(name), "field is immutable")
+
+
+def _not_honoured(spec: Object) -> Iterator[Cause]:
+    if spec["completionMode"] != "NonIndexed":
+        yield refusals.unsupported("spec.completionMode", spec["completionMode"], ("NonIndexed",))
+    for name in _NOT_HONOURED:
+        if name in spec:
+            yield refusals.invalid(f"spec.{name}", spec[name], "not honoured on one machine")
+    if spec["podReplacementPolicy"] != "TerminatingOrFailed":
+        yield refusals.unsupported(
+            "spec.podReplacementPolicy", spec["podReplacementPolicy"], ("TerminatingOrFailed",)
+        )
+    if spec.get("manualSelector"):
+        yield refusals.invalid("spec.manualSelector", True, "on one machine a Job selects its own Pods")  # noqa: FBT003 the value
 
 
 def _own_selector(obj: Object, spec: Object) -> Iterator[Cause]:

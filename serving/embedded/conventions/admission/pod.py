@@ -1,7 +1,7 @@
 """Pods, and the templates in Deployments and Jobs: k8s.io/kubernetes/pkg/apis/core/{v1/defaults,validation/validation}.go.
 
-What cannot be honoured on one machine is refused by its path, never ignored; scheduling hints (affinity,
-tolerations, node selectors, priority) say nothing where there is one node, and are kept.
+What cannot be honoured on one machine is refused by its path, never ignored (`honoured`); tolerations, topology
+spread and priority say nothing where there is one node, and are kept.
 """
 
 import re
@@ -10,14 +10,13 @@ from typing import Any
 
 from serving.embedded.conventions import objectmeta, refusals
 from serving.embedded.conventions import schema as schemas
+from serving.embedded.conventions.admission import honoured
 from serving.errors import Cause
 from serving.resources import quantity
 
 Object = dict[str, Any]
 
 PROTOCOLS = ("TCP", "UDP", "SCTP")
-VOLUMES = ("emptyDir", "hostPath", "configMap", "secret", "image")
-"""Volume sources that the node agent mounts."""
 _PROBES = ("livenessProbe", "readinessProbe", "startupProbe")
 _HANDLERS = ("exec", "httpGet", "tcpSocket")
 _PORT_NAME = re.compile(r"(?=.*[a-z])[a-z0-9]+(-[a-z0-9]+)*")
@@ -102,7 +101,7 @@ def _volume_defaults(volume: Object) -> None:
 
 def check(obj: Object, old: Object | None) -> Iterator[Cause]:
     if old is None:
-        yield from spec_check(obj["spec"], "spec", ("Always", "OnFailure", "Never"))
+        yield from _whole_check(obj, "spec", ("Always", "OnFailure", "Never"))
     else:
         yield from _changes(obj["spec"], old["spec"])
 
@@ -139,11 +138,17 @@ def template_check(template: Object, path: str, restart: tuple[str, ...]) -> Ite
     if "spec" not in template:
         yield refusals.required(f"{path}.spec.containers")
         return
-    yield from spec_check(template["spec"], f"{path}.spec", restart)
+    yield from _whole_check(template, f"{path}.spec", restart)
 
 
-def spec_check(spec: Object, path: str, restart: tuple[str, ...]) -> Iterator[Cause]:
-    """Yield what is wrong with a Pod spec."""
+def _whole_check(template: Object, path: str, restart: tuple[str, ...]) -> Iterator[Cause]:
+    found = list(_spec_check(template["spec"], path, restart))
+    named = {cause.field for cause in found}
+    yield from found
+    yield from (cause for cause in honoured.pod_check(template, path) if cause.field not in named)
+
+
+def _spec_check(spec: Object, path: str, restart: tuple[str, ...]) -> Iterator[Cause]:
     if spec["restartPolicy"] not in restart:
         yield refusals.unsupported(f"{path}.restartPolicy", spec["restartPolicy"], restart)
     if spec["terminationGracePeriodSeconds"] < 0:
@@ -152,8 +157,6 @@ def spec_check(spec: Object, path: str, restart: tuple[str, ...]) -> Iterator[Ca
         yield refusals.invalid(f"{path}.terminationGracePeriodSeconds", grace, rule)
     if not spec["containers"]:
         yield refusals.required(f"{path}.containers")
-    if spec.get("ephemeralContainers"):
-        yield refusals.forbidden(f"{path}.ephemeralContainers", "not honoured on one machine")
     volumes = {volume.get("name", "") for volume in spec.get("volumes") or ()}
     for index, volume in enumerate(spec.get("volumes") or ()):
         yield from _volume(volume, f"{path}.volumes[{index}]")
@@ -170,10 +173,6 @@ def spec_check(spec: Object, path: str, restart: tuple[str, ...]) -> Iterator[Ca
 def _volume(volume: Object, path: str) -> Iterator[Cause]:
     yield from _label(volume["name"], f"{path}.name")
     sources = [name for name in volume if name != "name"]
-    for source in sources:
-        if source not in VOLUMES:
-            known = ", ".join(VOLUMES)
-            yield refusals.forbidden(f"{path}.{source}", f"not honoured on one machine; these are: {known}")
     for source in sources[1:]:
         yield refusals.forbidden(f"{path}.{source}", "may not specify more than 1 volume type")
     if "hostPath" in volume and not volume["hostPath"]["path"].startswith("/"):
@@ -238,10 +237,6 @@ def _probe(probe: Object, path: str, *, once: bool) -> Iterator[Cause]:
         yield refusals.required(path, "must specify a handler type")
     for extra in handlers[1:]:
         yield refusals.forbidden(f"{path}.{extra}", "may not specify more than 1 handler type")
-    if "grpc" in probe:
-        yield refusals.forbidden(
-            f"{path}.grpc", f"not honoured on one machine; these are: {', '.join(_HANDLERS)}"
-        )
     for name in ("httpGet", "tcpSocket"):
         if name in probe:
             yield from port_or_name(probe[name]["port"], f"{path}.{name}.port")

@@ -22,6 +22,14 @@ NAME_LABEL = "kubernetes.io/metadata.name"
 MAX_DATA = 1024 * 1024
 """Bytes of one Secret or ConfigMap, as in Kubernetes."""
 IMMUTABLE = "field is immutable when `immutable` is set"
+_SERVICE_NOT_HONOURED = (
+    "allocateLoadBalancerNodePorts", "externalIPs", "externalName", "externalTrafficPolicy", "healthCheckNodePort",
+    "loadBalancerClass", "loadBalancerIP", "loadBalancerSourceRanges", "sessionAffinityConfig", "trafficDistribution",
+)  # fmt: skip
+_SERVICE_VALUES = {
+    "sessionAffinity": "None", "internalTrafficPolicy": "Cluster", "ipFamilies": ["IPv4"],
+    "ipFamilyPolicy": "SingleStack",
+}  # fmt: skip
 ALWAYS_HEADLESS = "None"
 """clusterIP of every Service here: there are no virtual addresses on one machine, a Service names its endpoints."""
 
@@ -68,9 +76,22 @@ def service_check(obj: Object, old: Object | None) -> Iterator[Cause]:
     elif spec["clusterIP"] != ALWAYS_HEADLESS:
         rule = "only None is honoured on one machine: there are no virtual addresses"
         yield refusals.invalid("spec.clusterIP", spec["clusterIP"], rule)
+    yield from _service_not_honoured(spec)
     if old is not None and old["spec"].get("clusterIP") != spec.get("clusterIP"):
         yield refusals.invalid("spec.clusterIP", spec.get("clusterIP"), "field is immutable")
-    ports = spec.get("ports") or []
+    yield from _service_ports(spec.get("ports") or [])
+
+
+def _service_not_honoured(spec: Object) -> Iterator[Cause]:
+    for name in _SERVICE_NOT_HONOURED:
+        if name in spec:
+            yield refusals.invalid(f"spec.{name}", spec[name], "not honoured on one machine")
+    for name, only in _SERVICE_VALUES.items():
+        if spec.get(name, only) != only:
+            yield refusals.unsupported(f"spec.{name}", spec[name], (only,))
+
+
+def _service_ports(ports: list[Object]) -> Iterator[Cause]:
     names: set[str] = set()
     for index, port in enumerate(ports):
         path = f"spec.ports[{index}]"
@@ -83,6 +104,8 @@ def service_check(obj: Object, old: Object | None) -> Iterator[Cause]:
         yield from pod.port_or_name(port["targetPort"], f"{path}.targetPort")
         if port["protocol"] not in pod.PROTOCOLS:
             yield refusals.unsupported(f"{path}.protocol", port["protocol"], pod.PROTOCOLS)
+        if port.get("nodePort"):
+            yield refusals.invalid(f"{path}.nodePort", port["nodePort"], "not honoured on one machine")
 
 
 def secret_defaults(obj: Object) -> None:

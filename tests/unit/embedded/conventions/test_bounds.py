@@ -7,7 +7,7 @@ import pytest
 from serving import errors
 from serving.embedded.conventions import pipeline, strategic
 from serving.resources import kinds
-from tests.convention_objects import create, deployment, inference, pod, request
+from tests.convention_objects import create, deployment, inference, job, request
 
 
 @pytest.mark.parametrize("replicas", [2**31, -(2**31) - 1, 1e30, 2.0, 0.5, True])
@@ -20,9 +20,9 @@ def test_numbers_outside_of_their_type_are_refused_with_path_rule_and_value(repl
 
 
 def test_int64_fields_take_more_and_no_more_than_64_bits() -> None:
-    assert create(kinds.POD, pod(activeDeadlineSeconds=2**40))["spec"]["activeDeadlineSeconds"] == 2**40
+    assert create(kinds.JOB, job(activeDeadlineSeconds=2**40))["spec"]["activeDeadlineSeconds"] == 2**40
     with pytest.raises(errors.Invalid, match="int64"):
-        create(kinds.POD, pod(activeDeadlineSeconds=2**63))
+        create(kinds.JOB, job(activeDeadlineSeconds=2**63))
 
 
 @pytest.mark.parametrize(

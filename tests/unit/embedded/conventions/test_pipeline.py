@@ -146,7 +146,7 @@ CASES = [
      "spec.strategy.rollingUpdate.maxUnavailable", "may not be 0"),
     (kinds.JOB, job(completionMode="Indexed"), "spec.completionMode", "Unsupported value"),
     (kinds.JOB, {"metadata": {"name": "a"}, "spec": {"template": pod()}}, "spec.template.spec.restartPolicy", "Unsupported value"),
-    (kinds.POD, pod(volumes=[{"name": "v", "nfs": {"server": "a", "path": "/"}}]), "spec.volumes[0].nfs", "not honoured"),
+    (kinds.POD, pod(volumes=[{"name": "v", "nfs": {"server": "a", "path": "/"}}]), "spec.volumes[0].nfs", "volumes here are"),
     (kinds.POD, pod(containers=[{"name": "a", "image": "b", "volumeMounts": [{"name": "x", "mountPath": "/x"}]}]),
      "spec.containers[0].volumeMounts[0].name", "Not found"),
     (kinds.POD, pod(containers=[{"name": "a", "image": "b", "resources": {"limits": {"cpu": "much"}}}]),

@@ -1,0 +1,32 @@
+"""What no node of ours can honour is refused when it is written: the node agent's own rules, with the value in the cause."""
+
+import re
+from collections.abc import Iterator
+from typing import Any
+
+from serving.embedded.conventions import refusals
+from serving.embedded.workloads import pod_rules
+from serving.errors import Cause
+
+Object = dict[str, Any]
+
+_STEP = re.compile(r"\.?([^.\[\]]+)|\[(\d+)\]")
+_NOT_YET = {"name": "", "namespace": "", "uid": ""}
+"""Of a template's Pods; a fieldRef may name them."""
+
+
+def pod_check(template: Object, path: str) -> Iterator[Cause]:
+    """Yield what a Pod, or the Pods of a template, ask for in vain; `path` is that of the spec."""
+    pod = {**template, "metadata": {**_NOT_YET, **(template.get("metadata") or {})}}
+    for cause in pod_rules.refusals(pod):
+        below = cause.field.removeprefix("spec")
+        yield refusals.invalid(path + below, _at(template["spec"], below), cause.message)
+
+
+def _at(value: Any, path: str) -> Any:
+    for name, index in _STEP.findall(path):
+        if isinstance(value, list) and index:
+            value = value[int(index)]
+        elif isinstance(value, dict):
+            value = value.get(name)
+    return value
