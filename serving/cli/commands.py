@@ -24,14 +24,17 @@ traffic = typer.Typer(
 )
 
 Kubeconfig = Annotated[
-    Path | None, typer.Option("--kubeconfig", help="The API to talk to.  [default: that of the running `up`, else the current one]")
+    Path | None, typer.Option("--kubeconfig", metavar="FILE", help="The API to talk to.  [default: that of the running `up`, else the current one]")
 ]  # fmt: skip
-DataDirOfUp = Annotated[Path | None, typer.Option("--data-dir", help="Talk to the `up` of this directory.")]
+DataDirOfUp = Annotated[
+    Path | None, typer.Option("--data-dir", metavar="DIR", help="Talk to the `up` of this directory.")
+]
 OwnDataDir = Annotated[
-    Path | None, typer.Option("--data-dir", help="Where everything lies.  [default: $SLIPWAY_DATA_DIR or ~/.local/share/slipway]")
+    Path | None, typer.Option("--data-dir", metavar="DIR", help="Where everything lies.  [default: $SLIPWAY_DATA_DIR or ~/.local/share/slipway]")
 ]  # fmt: skip
 Namespace = Annotated[
-    str | None, typer.Option("-n", "--namespace", help="[default: the kubeconfig's, else default]")
+    str | None,
+    typer.Option("-n", "--namespace", metavar="NAME", help="[default: the kubeconfig's, else default]"),
 ]
 InferenceName = Annotated[str, typer.Argument(help="The Inference.")]
 Output = Literal["table", "wide", "json", "yaml", "name"]
@@ -40,12 +43,12 @@ Output = Literal["table", "wide", "json", "yaml", "name"]
 @app.command()
 def up(
     data_dir: OwnDataDir = None,
-    port: Annotated[int | None, typer.Option(help="Port of the API; 0 picks a free one.  [default: last time's, else 7443]", min=0, max=65535)] = None,
-    gateway_port: Annotated[int | None, typer.Option(help="Port of the gateway; 0 picks a free one.  [default: last time's, else 8080]", min=0, max=65535)] = None,
-    host: Annotated[str, typer.Option(help="Address of the API. Who reaches it and has the token can run commands.")] = settings.DEFAULTS.api.host,
-    gateway_host: Annotated[str, typer.Option(help="Address of the gateway.")] = settings.DEFAULTS.gateway.host,
+    port: Annotated[int | None, typer.Option(help="Port of the API; 0 picks a free one.  [default: last time's, else 7443]", metavar="N", min=0, max=65535)] = None,
+    gateway_port: Annotated[int | None, typer.Option(help="Port of the gateway; 0 picks a free one.  [default: last time's, else 8080]", metavar="N", min=0, max=65535)] = None,
+    host: Annotated[str, typer.Option(metavar="ADDRESS", help="Address of the API. Who reaches it and has the token can run commands.")] = settings.DEFAULTS.api.host,
+    gateway_host: Annotated[str, typer.Option(metavar="ADDRESS", help="Address of the gateway.")] = settings.DEFAULTS.gateway.host,
 ) -> None:  # fmt: skip
-    """Run everything on this machine, in the foreground; Ctrl-C stops it."""
+    """Run everything on this machine until Ctrl-C."""
     from serving.cli import up as command
 
     command.up(data_dir, port, gateway_port, host, gateway_host)
@@ -53,7 +56,10 @@ def up(
 
 @app.command()
 def down(data_dir: OwnDataDir = None) -> None:
-    """Stop what `slipway up` started, also after `up` itself was killed."""
+    """Stop what `slipway up` started.
+
+    Also after `up` itself was killed.
+    """
     from serving.cli import up as command
 
     command.down(data_dir)
@@ -62,9 +68,12 @@ def down(data_dir: OwnDataDir = None) -> None:
 @app.command()
 def demo(
     keep: Annotated[bool, typer.Option("--keep", help="Leave everything running at the end.")] = False,
-    data_dir: Annotated[Path | None, typer.Option(help="Where its data lies.  [default: a temporary directory]")] = None,
+    data_dir: Annotated[Path | None, typer.Option("--data-dir", metavar="DIR", help="Where its data lies.  [default: a temporary directory]")] = None,
 ) -> None:  # fmt: skip
-    """Train two models, serve them behind one endpoint, shift traffic between them; then clean up."""
+    """Train, serve and shift traffic; then clean up.
+
+    Two models, one endpoint, a few thousand requests: every number that is shown is measured.
+    """
     from serving.cli import demo as command
 
     command.demo(data_dir, keep=keep)
@@ -72,8 +81,8 @@ def demo(
 
 @app.command()
 def apply(
-    file: Annotated[list[str], typer.Option("-f", "--filename", help="File or directory of manifests; - is standard input.")],
-    force_conflicts: Annotated[bool, typer.Option(help="Take over fields that somebody else has set.")] = False,
+    file: Annotated[list[str], typer.Option("-f", "--filename", metavar="FILE", help="File or directory of manifests; - is standard input.")],
+    force_conflicts: Annotated[bool, typer.Option("--force-conflicts", help="Take over fields that somebody else has set.")] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Let the API check everything, and change nothing.")] = False,
     namespace: Namespace = None, kubeconfig: Kubeconfig = None, data_dir: DataDirOfUp = None,
 ) -> None:  # fmt: skip
@@ -88,7 +97,7 @@ def apply(
 def get(
     what: Annotated[list[str] | None, typer.Argument(help="KIND [NAME...], KIND/NAME..., KIND,KIND; nothing: every arm of every Inference.")] = None,
     output: Annotated[Output, typer.Option("-o", "--output", help="How to print.")] = "table",
-    labels: Annotated[str, typer.Option("-l", "--selector", help="Only objects with these labels.")] = "",
+    labels: Annotated[str, typer.Option("-l", "--selector", metavar="KEY=VALUE,...", help="Only objects with these labels.")] = "",
     watch: Annotated[bool, typer.Option("-w", "--watch", help="Go on printing changes.")] = False,
     all_namespaces: Annotated[bool, typer.Option("-A", "--all-namespaces", help="All namespaces.")] = False,
     namespace: Namespace = None, kubeconfig: Kubeconfig = None, data_dir: DataDirOfUp = None,
@@ -118,9 +127,9 @@ def logs(
     name: Annotated[str, typer.Argument(help="An Inference's name; or pod/NAME, job/NAME, deployment/NAME.")],
     follow: Annotated[bool, typer.Option("-f", "--follow", help="Go on printing what comes.")] = False,
     previous: Annotated[bool, typer.Option("-p", "--previous", help="Of the run before the last restart.")] = False,
-    container: Annotated[str, typer.Option("-c", "--container", help="[default: the first]")] = "",
-    predictor: Annotated[str, typer.Option(help="Only this arm of the Inference.")] = "",
-    tail: Annotated[int | None, typer.Option(help="Only the last lines.", min=0)] = None,
+    container: Annotated[str, typer.Option("-c", "--container", metavar="NAME", help="[default: the first]")] = "",
+    predictor: Annotated[str, typer.Option(metavar="ARM", help="Only this arm of the Inference.")] = "",
+    tail: Annotated[int | None, typer.Option(metavar="N", help="Only the last lines.", min=0)] = None,
     namespace: Namespace = None, kubeconfig: Kubeconfig = None, data_dir: DataDirOfUp = None,
 ) -> None:  # fmt: skip
     """Print what replicas and Jobs have written."""
@@ -136,10 +145,10 @@ def logs(
 @app.command()
 def delete(
     what: Annotated[list[str] | None, typer.Argument(help="KIND NAME..., or KIND/NAME...")] = None,
-    file: Annotated[list[str] | None, typer.Option("-f", "--filename", help="Delete the objects of these manifests.")] = None,
+    file: Annotated[list[str] | None, typer.Option("-f", "--filename", metavar="FILE", help="Delete the objects of these manifests.")] = None,
     wait: Annotated[bool, typer.Option(help="Wait until they are gone.")] = True,
-    timeout: Annotated[float, typer.Option(help="Seconds to wait.")] = 60.0,
-    ignore_not_found: Annotated[bool, typer.Option(help="An object that is not there is fine.")] = False,
+    timeout: Annotated[float, typer.Option(metavar="SECONDS", help="Longest wait.")] = 60.0,
+    ignore_not_found: Annotated[bool, typer.Option("--ignore-not-found", help="An object that is not there is fine.")] = False,
     namespace: Namespace = None, kubeconfig: Kubeconfig = None, data_dir: DataDirOfUp = None,
 ) -> None:  # fmt: skip
     """Delete objects, and everything that they own."""
@@ -169,7 +178,7 @@ def traffic_set(
     name: InferenceName,
     weights: Annotated[list[str], typer.Argument(help="ARM=WEIGHT ...; weights are relative to their sum.")],
     wait: Annotated[bool, typer.Option("--wait", help="Until every gateway serves it.")] = False,
-    timeout: Annotated[float, typer.Option(help="Seconds to wait.")] = 30.0,
+    timeout: Annotated[float, typer.Option(metavar="SECONDS", help="Longest wait.")] = 30.0,
     namespace: Namespace = None, kubeconfig: Kubeconfig = None, data_dir: DataDirOfUp = None,
 ) -> None:  # fmt: skip
     """Set the weights of the arms that are named; the others keep theirs."""
@@ -189,7 +198,7 @@ def version(
     client: Annotated[bool, typer.Option("--client", help="Do not ask the API.")] = False,
     kubeconfig: Kubeconfig = None, data_dir: DataDirOfUp = None,
 ) -> None:  # fmt: skip
-    """Print the versions of the client and, where one answers, of the API."""
+    """Print the versions of client and API."""
     from serving.cli import version as command
 
     command.version(kubeconfig, data_dir, output, ask=not client)
