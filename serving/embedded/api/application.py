@@ -35,6 +35,30 @@ class _Handler:
         await response(scope, receive, send)
 
 
+class Front:
+    """Answers the paths of kinds itself and hands the others on.
+
+    Nearly all requests are of kinds, and the framework's layers would cost them as much as a small write does.
+    """
+
+    def __init__(self, resources: Resources, others: ASGIApp) -> None:
+        self._resources, self._others = resources, others
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        address = addressing.parse(scope["path"]) if scope["type"] == "http" else None
+        if address is None:
+            await self._others(scope, receive, send)
+            return
+        response: ASGIApp
+        try:
+            response = await self._resources.answer(Request(scope, receive, send), address)
+        except errors.ApiError as error:
+            response = refusal(error, scope["path"])
+        except Exception as error:  # noqa: BLE001 a defect is answered as one, and logged, whatever it is
+            response = defect(scope["method"], scope["path"], error)
+        await response(scope, receive, send)
+
+
 def refusal(error: errors.ApiError, path: str) -> Response:
     """Return the answer for an error."""
     address = addressing.parse(path)
@@ -42,26 +66,23 @@ def refusal(error: errors.ApiError, path: str) -> Response:
     return Response(orjson.dumps(body), error.code, media_type="application/json")
 
 
-def build(resources: Resources) -> FastAPI:
+def build(resources: Resources) -> ASGIApp:
     """Wire the routes; FastAPI's own pages are off, since every path here is the Kubernetes API's."""
     app = FastAPI(title="slipway", openapi_url=None, docs_url=None, redoc_url=None)
 
-    async def kinds(request: Request) -> ASGIApp:
-        address = addressing.parse(request.url.path)
-        if address is None:
-            return documents.answer(request)
-        return await resources.answer(request, address)
+    async def document(request: Request) -> ASGIApp:
+        return documents.answer(request)
 
     async def health(_: Request) -> ASGIApp:
         return PlainTextResponse("ok")
 
     for path in ("/healthz", "/livez", "/readyz"):
         app.router.routes.append(Route(path, _Handler(health)))
-    app.router.routes.append(Route("/{path:path}", _Handler(kinds)))
+    app.router.routes.append(Route("/{path:path}", _Handler(document)))
     app.router.redirect_slashes = False
     app.add_exception_handler(HTTPException, _http_failure)
     app.add_exception_handler(Exception, _defect)
-    return app
+    return Front(resources, app)
 
 
 async def _http_failure(request: Request, error: Exception) -> Response:
@@ -71,7 +92,10 @@ async def _http_failure(request: Request, error: Exception) -> Response:
 
 
 async def _defect(request: Request, error: Exception) -> Response:
-    log.error("%s %s failed", request.method, request.url.path, exc_info=error)
-    return refusal(
-        errors.ApiError(500, "InternalError", f"internal error: {type(error).__name__}"), request.url.path
-    )
+    return defect(request.method, request.url.path, error)
+
+
+def defect(method: str, path: str, error: Exception) -> Response:
+    """Log what should never have happened, and return the answer for it."""
+    log.error("%s %s failed", method, path, exc_info=error)
+    return refusal(errors.ApiError(500, "InternalError", f"internal error: {type(error).__name__}"), path)

@@ -31,7 +31,7 @@ class Asking:
         """Return what the conventions need: this, and the time and fresh randomness."""
         return pipeline.Request(
             manager=self.manager, now=clock.rfc3339(clock.now()), uid=str(uuid.uuid4()),
-            suffix="".join(secrets.choice(_SUFFIX) for _ in range(5)),
+            suffix="".join(_SUFFIX[byte % len(_SUFFIX)] for byte in secrets.token_bytes(5)),
             field_validation=self.field_validation, subresource=self.subresource, force=self.force,
         )  # fmt: skip
 

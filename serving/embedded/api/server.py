@@ -9,6 +9,7 @@ import ssl
 from collections.abc import Iterator
 
 import uvicorn
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from serving import clock, errors
 from serving.embedded.api import access, application, certificates
@@ -17,10 +18,18 @@ from serving.embedded.api.database import Database
 from serving.embedded.api.registry import Registry
 from serving.embedded.api.resources import Resources
 from serving.embedded.api.store import Store
-from serving.embedded.api.watching import Hub
+from serving.embedded.api.watching import ABORT, Hub
 from serving.settings import ApiSettings, DataDir, Settings
 
 log = logging.getLogger(__name__)
+
+
+class _Protocol(HttpToolsProtocol):
+    """HTTP whose connections a handler can cut: an ordinary close waits until the peer has read everything."""
+
+    def on_message_begin(self) -> None:
+        super().on_message_begin()
+        self.scope["extensions"] = {ABORT: {"connection": self.transport.abort}}
 
 
 class _Server(uvicorn.Server):
@@ -56,13 +65,12 @@ async def _serve(store: Store, listener: socket.socket, data_dir: DataDir, api: 
     registry, hub = Registry(store), Hub(store)
     await registry.start()
     secret = access.token(data_dir.token)
-    app = application.build(Resources(registry, hub, api, data_dir))
-    app.add_middleware(access.Gate, secret=secret)
+    app = access.Gate(application.build(Resources(registry, hub, api, data_dir)), secret)
     tls = _Tls(data_dir, api, listener.getsockname()[1], secret)
     tls.renew()
     config = uvicorn.Config(
-        app, loop="none", http="httptools", lifespan="off", ws="none", access_log=False, log_config=None,
-        server_header=False, date_header=False, timeout_keep_alive=api.keep_alive_seconds,
+        app, loop="none", http=_Protocol, lifespan="off", ws="none", access_log=False, log_config=None,
+        server_header=False, date_header=False, proxy_headers=False, timeout_keep_alive=api.keep_alive_seconds,
         timeout_graceful_shutdown=api.stop_seconds, backlog=2048,
         ssl_certfile=str(tls.files.certificate), ssl_keyfile=str(tls.files.key),
     )  # fmt: skip

@@ -109,7 +109,8 @@ class Store:
             batch, self._queue = self._queue, []
             changes = [change for change, _ in batch]
             try:
-                await loop.run_in_executor(self._thread, self._database.write, changes)
+                self._database.stage(changes)
+                await loop.run_in_executor(self._thread, self._database.commit)
             except sqlite3.Error as error:
                 self._fail(batch + self._queue, error)
             else:

@@ -44,6 +44,8 @@ def _broken(rule: dict[str, str], value: Any, old: Any) -> str:
         if old is None:
             return ""
         names["oldSelf"] = old
+    elif old == value:
+        return ""  # it held then: kube-apiserver does not ask again either (KEP-4008)
     message = rule.get("message") or f"failed rule: {rule['rule']}"
     try:
         return "" if _program(rule["rule"]).execute(names) else message
