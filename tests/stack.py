@@ -14,10 +14,10 @@ import joblib
 import numpy as np
 from sklearn.datasets import load_digits
 from sklearn.linear_model import LogisticRegression
-from sklearn.neighbors import KNeighborsClassifier
 
 from serving import errors
 from serving.embedded import identity
+from serving.embedded.node.cgroup_files import TOP, detect
 from serving.embedded.node.records import PodDirectory
 from serving.kube import Kube
 from serving.resources import conditions, kinds, names
@@ -85,21 +85,24 @@ class Stack:
         found = identity.read(self.data_dir.identity(name))
         return found[0] if found and identity.alive(found[0]) else None
 
-    def process(self, pod: Object) -> identity.Identity:
-        """Return the main process of a Pod."""
-        run = next(PodDirectory(self.data_dir.pods / pod["metadata"]["uid"]).latest())
-        found = run.identities()
-        assert found is not None
-        return found[1]
+    def processes(self, pod: Object) -> tuple[identity.Identity, ...]:
+        """Return the exit recorder and the main process of a Pod; nothing where it could not be started."""
+        runs = PodDirectory(self.data_dir.pods / pod["metadata"]["uid"]).latest()
+        return next((run.identities() or () for run in runs), ())
+
+    def places(self, pod: Object) -> list[Path]:
+        """Return what there is of a Pod on this machine: its directory, and its cgroups if there are any."""
+        uid = pod["metadata"]["uid"]
+        groups = [Path(root, TOP, uid) for root in detect().where.roots]
+        return [self.data_dir.pods / uid, *(group for group in groups if group.exists())]
 
     async def replicas(self, kube: Kube, inference: str) -> dict[str, tuple[identity.Identity, int]]:
-        """Return the Pods of an Inference: name → (process, restarts)."""
+        """Return the Pods of an Inference that run: name → (process, restarts)."""
+        found = [(pod, self.processes(pod)) for pod in await pods(kube, inference)]
         return {
-            pod["metadata"]["name"]: (
-                self.process(pod),
-                pod["status"]["containerStatuses"][0]["restartCount"],
-            )
-            for pod in await pods(kube, inference)
+            pod["metadata"]["name"]: (who[1], pod["status"]["containerStatuses"][0]["restartCount"])
+            for pod, who in found
+            if who
         }
 
     @contextlib.asynccontextmanager
@@ -164,18 +167,14 @@ class Load:
         return [answer for answer in self.answers if answer.started > when]
 
 
-def write_model(directory: Path, number: int, *, slow: bool = False) -> str:
-    """Train a model into a directory and return its path; `slow` takes some milliseconds of CPU for each row."""
+def write_model(directory: Path, number: int) -> str:
+    """Train a model into a directory and return its path."""
     images, labels = load_digits(return_X_y=True)
     images, labels = images[:300], labels[:300].astype(np.int64) + LABEL_STEP * number
-    if slow:
-        from scipy.spatial.distance import cityblock
-
-        model = KNeighborsClassifier(3, metric=cityblock, algorithm="brute")
-    else:
-        model = LogisticRegression(max_iter=1000)
+    model = LogisticRegression(max_iter=1000)
     directory.mkdir(parents=True)
     joblib.dump(model.fit(images, labels), directory / "model.joblib")
+    (directory / "label").write_text(str(LABEL_STEP * number))
     (directory / "slipway.json").write_text(json.dumps({"framework": "sklearn"}))
     return str(directory)
 
@@ -185,16 +184,23 @@ def version(name: str, path: str) -> Object:
     return _object(kinds.MODEL_VERSION, name, spec)
 
 
-def inference(name: str, **arms: tuple[str, int]) -> Object:
-    """Return an Inference; `arms` are (ModelVersion, weight) by name."""
-    return _object(kinds.INFERENCE, name, {"framework": "sklearn", "predictors": predictors(**arms)})
+def inference(name: str, arms: list[Object], *, framework: str = "sklearn") -> Object:
+    return _object(kinds.INFERENCE, name, {"framework": framework, "predictors": arms})
 
 
 def predictors(**arms: tuple[str, int]) -> list[Object]:
+    """Return predictors of (ModelVersion, weight) by name."""
     return [
         {"name": name, "modelVersion": version_, "trafficWeight": weight}
         for name, (version_, weight) in arms.items()
     ]
+
+
+def light(arms: list[Object], **more: Any) -> list[Object]:
+    """Let predictors of framework `custom` run `light_replica.py`; `more` is of the container."""
+    command = [sys.executable, str(Path(__file__).with_name("light_replica.py"))]
+    container = {"name": "predictor", "image": "tests/light", "command": command, **more}
+    return [{**arm, "template": {"containers": [container]}} for arm in arms]
 
 
 def _object(kind: kinds.Kind, name: str, spec: Object) -> Object:
@@ -223,11 +229,6 @@ def settled(obj: Object) -> bool:
     """Whether all of the newest spec is Ready."""
     found = conditions.find((obj.get("status") or {}).get("conditions"), "Ready") or {}
     return found.get("status") == "True" and found["observedGeneration"] == obj["metadata"]["generation"]
-
-
-async def set_arms(kube: Kube, name: str, **arms: tuple[str, int]) -> Object:
-    """Replace the predictors."""
-    return await kube.patch(kinds.INFERENCE, NAMESPACE, name, {"spec": {"predictors": predictors(**arms)}})
 
 
 def running(root: Path) -> Iterator[Stack]:

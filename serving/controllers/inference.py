@@ -12,13 +12,17 @@ from serving.controllers.gateways import Gateways
 from serving.controllers.prober import Prober
 from serving.kube import Informer, Key, Kube, Reconciler, Recorder, Result
 from serving.planning import inference as planner
+from serving.planning import replicas
 from serving.planning.world import Ensure, Plan, Remove, SetFinalizers, World
-from serving.resources import kinds
+from serving.resources import kinds, names
 from serving.settings import ControllerSettings
 
 Object = dict[str, Any]
 
 _VERSION = "version"
+_REVISION = "revision"
+_REFUSALS = (400, 422)
+"""Answers to an object that will not become better by itself: it cannot be read, or breaks a rule."""
 _CHILDREN = (kinds.DEPLOYMENT, kinds.SERVICE, kinds.AUTOSCALER, kinds.ROUTE)
 
 
@@ -34,6 +38,7 @@ class InferenceController:
         self._versions = versions
         self._leases = Informer(kube, kinds.LEASE, namespace="default")
         self._children = {kind: Informer(kube, kind) for kind in _CHILDREN}
+        self._pods = Informer(kube, kinds.POD, labels=names.INFERENCE_LABEL)
         self._loop = Reconciler("inference", self.reconcile, settings)
         self._gateways = Gateways(self._leases, self._add_all)
         self._watch()
@@ -42,7 +47,7 @@ class InferenceController:
     @property
     def informers(self) -> list[Informer]:
         """Those that must run for this controller."""
-        return [self._inferences, self._leases, *self._children.values()]
+        return [self._inferences, self._leases, self._pods, *self._children.values()]
 
     async def run(self) -> None:
         """Reconcile until cancelled."""
@@ -63,16 +68,10 @@ class InferenceController:
         return Result(self._settings.probe_retry_seconds if any(verdicts.values()) else None)
 
     async def _carry_out(self, inference: Object, verdicts: dict[str, str]) -> Plan:
-        plan = planner.plan(self._world(inference, verdicts), clock.rfc3339(clock.now()))
-        for action in plan.actions:
-            match action:
-                case Ensure():
-                    await self._ensure(inference, action)
-                case Remove():
-                    namespace = inference["metadata"]["namespace"]
-                    await self._kube.delete(action.kind, namespace, action.name, uid=action.uid)
-                case SetFinalizers():
-                    await self._set_finalizers(inference, action)
+        refused: dict[str, str] = {}
+        plan = self._plan(inference, verdicts, refused)
+        while not await self._act(inference, plan, refused):
+            plan = self._plan(inference, verdicts, refused)
         if plan.status is not None:
             written = await self._kube.apply_status(kinds.INFERENCE, inference, plan.status)
             self._cache.wrote(kinds.INFERENCE, written)
@@ -82,21 +81,50 @@ class InferenceController:
             )
         return plan
 
-    def _world(self, inference: Object, verdicts: dict[str, str]) -> World:
+    def _plan(self, inference: Object, verdicts: dict[str, str], refused: dict[str, str]) -> Plan:
+        return planner.plan(self._world(inference, verdicts, refused), clock.rfc3339(clock.now()))
+
+    async def _act(self, inference: Object, plan: Plan, refused: dict[str, str]) -> bool:
+        """Do the plan's writes; False where another plan is needed, as a revision turned out to be impossible.
+
+        What a user wrote in a predictor's containers is checked where a Deployment is made of it, and one arm's
+        mistake must not hold up the others.
+        """
+        for action in plan.actions:
+            match action:
+                case Ensure():
+                    try:
+                        await self._ensure(inference, action)
+                    except errors.ApiError as error:
+                        if action.kind is not kinds.DEPLOYMENT or error.code not in _REFUSALS:
+                            raise
+                        refused[action.object["metadata"]["name"]] = str(error)
+                        return False
+                case Remove():
+                    namespace = inference["metadata"]["namespace"]
+                    await self._kube.delete(action.kind, namespace, action.name, uid=action.uid)
+                case SetFinalizers():
+                    await self._set_finalizers(inference, action)
+        return True
+
+    def _world(self, inference: Object, verdicts: dict[str, str], refused: dict[str, str]) -> World:
         meta = inference["metadata"]
         namespace = meta["namespace"]
         predictors = inference["spec"].get("predictors") or []
         versions = {p["modelVersion"]: self._versions.get(namespace, p["modelVersion"]) for p in predictors}
         route = self._cache.get(kinds.ROUTE, namespace, meta["name"])
+        deployments = self._cache.owned(kinds.DEPLOYMENT, inference)
         return World(
             inference=inference,
             model_versions={name: version for name, version in versions.items() if version is not None},
-            deployments=self._cache.owned(kinds.DEPLOYMENT, inference),
+            deployments=deployments,
             services=self._cache.owned(kinds.SERVICE, inference),
             autoscalers=self._cache.owned(kinds.AUTOSCALER, inference),
             route=route if route is not None and meta["uid"] in owner_uids(route) else None,
             gateways=self._gateways.alive,
             verdicts=verdicts,
+            pods={name: self._pods.by_index(_REVISION, f"{namespace}/{name}") for name in deployments},
+            refused=refused,
         )
 
     async def _ensure(self, inference: Object, action: Ensure) -> None:
@@ -140,6 +168,16 @@ class InferenceController:
             informer.index(OWNER, owner_uids)
             informer.on_change(self._child_changed)
 
+        self._pods.index(_REVISION, _revision)
+        self._pods.on_change(self._pod_changed)
+
+    def _pod_changed(self, before: Object | None, after: Object | None) -> None:
+        """Only what a Pod is in trouble with matters; how many are ready stands in the Deployment."""
+        if (before and replicas.trouble(before)) == (after and replicas.trouble(after)):
+            return
+        meta = (after or before or {})["metadata"]
+        self._loop.add(Key(meta["namespace"], meta["labels"][names.INFERENCE_LABEL]))
+
     def _version_changed(self, before: Object | None, after: Object | None) -> None:
         for inference in self._inferences.by_index(_VERSION, str(Key.of(after or before or {}))):
             self._loop.add(Key.of(inference))
@@ -154,6 +192,11 @@ class InferenceController:
     def _add_all(self) -> None:
         for inference in self._inferences:
             self._loop.add(Key.of(inference))
+
+
+def _revision(pod: Object) -> list[str]:
+    meta = pod["metadata"]
+    return [f"{meta['namespace']}/{meta['labels'].get(names.REVISION_LABEL, '')}"]
 
 
 def _model_versions(inference: Object) -> list[str]:

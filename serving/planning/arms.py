@@ -7,18 +7,11 @@ without weight) in the Inference's status. Both are in the API, so proof survive
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
+from serving.planning import replicas
 from serving.planning.revision import Revision, render
-from serving.planning.world import Object, World
+from serving.planning.world import Object, Problem, World
 from serving.resources import conditions
 from serving.resources.inference import InferenceSpec, Predictor
-
-
-@dataclass(frozen=True)
-class Problem:
-    """Why something is not as it should be: a condition's reason and a message for people."""
-
-    reason: str
-    message: str
 
 
 @dataclass(frozen=True)
@@ -123,32 +116,6 @@ def is_probe_due(arm: Arm) -> bool:
     return arm.rollout_problem is not None and arm.rollout_problem.reason in ("Probing", "ProbeFailed")
 
 
-def replica_counts(deployment: Object | None) -> tuple[int, int]:
-    """Return (wanted, ready) replicas."""
-    if deployment is None:
-        return 0, 0
-    wanted = (deployment.get("spec") or {}).get("replicas", 1)
-    return wanted, (deployment.get("status") or {}).get("readyReplicas", 0)
-
-
-def replicas_problem(deployment: Object | None, name: str, *, everything: bool) -> Problem | None:
-    """Return why this Deployment cannot take traffic: none (or, with `everything`, not all) of it is ready."""
-    wanted, ready = replica_counts(deployment)
-    if deployment is not None and ready >= (max(wanted, 1) if everything else 1):
-        return None
-    message = f"revision {name}: {ready} of {wanted} replicas ready"
-    found = ((deployment or {}).get("status") or {}).get("conditions")
-    for type_ in ("ReplicaFailure", "Progressing", "Available"):
-        condition = conditions.find(found, type_)
-        bad = "True" if type_ == "ReplicaFailure" else "False"
-        if condition is not None and condition.get("status") == bad and condition.get("message"):
-            message += f" ({condition['message']})"
-            break
-    progressing = conditions.find(found, "Progressing")
-    stuck = progressing is not None and progressing.get("status") == "False"
-    return Problem("RevisionFailed" if stuck else "ReplicasNotReady", message)
-
-
 def _rollout_problem(
     world: World, candidate: Revision, *, everything: bool, accepted: bool
 ) -> Problem | None:
@@ -157,7 +124,9 @@ def _rollout_problem(
     A candidate that replaces a serving revision must have all its replicas, as it takes over the whole load.
     """
     name = candidate.name
-    waiting = replicas_problem(world.deployments.get(name), name, everything=everything)
+    if name in world.refused:
+        return Problem("RevisionRefused", f"revision {name} was refused: {world.refused[name]}")
+    waiting = replicas.problem(world, name, everything=everything)
     if waiting is not None:
         return waiting
     backends = ((world.route or {}).get("spec") or {}).get("backends") or []

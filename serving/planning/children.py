@@ -153,7 +153,11 @@ def _backends(
     stays = keep | {arm.serving for arm in arms} | busy
     if not is_accepted(world):
         stays |= set(old)
-    wanted = {arm.wanted.name: arm.wanted for arm in arms if arm.wanted is not None}
+    wanted = {
+        arm.wanted.name: arm.wanted
+        for arm in arms
+        if arm.wanted is not None and arm.wanted.name not in world.refused
+    }
     result = {name: backend for name, backend in old.items() if name in stays or name in wanted}
     for name, revision in wanted.items():
         if name in result or len(result) < MAX_BACKENDS:

@@ -11,9 +11,20 @@ from pydantic import ValidationError
 
 from serving.planning import arms as arms_
 from serving.planning import children, report
-from serving.planning.arms import Arm, Problem
+from serving.planning.arms import Arm
 from serving.planning.revision import autoscaler_name, is_usable_name
-from serving.planning.world import Action, Ensure, Object, Plan, Probe, Remove, SetFinalizers, World, covers
+from serving.planning.world import (
+    Action,
+    Ensure,
+    Object,
+    Plan,
+    Probe,
+    Problem,
+    Remove,
+    SetFinalizers,
+    World,
+    covers,
+)
 from serving.resources import kinds
 from serving.resources.inference import InferenceSpec
 from serving.resources.kinds import Kind
@@ -70,7 +81,7 @@ def _assemble(world: World, spec: InferenceSpec, now: str) -> Plan:
 def _revisions(world: World, arms: Sequence[Arm]) -> list[Ensure]:
     result = []
     for arm in arms:
-        if arm.wanted is not None:
+        if arm.wanted is not None and arm.wanted.name not in world.refused:
             replicas = children.initial_replicas(arm, world.deployments)
             result.append(children.deployment(world.inference, arm.wanted, replicas))
             result.append(children.service(world.inference, arm.wanted))
@@ -82,7 +93,7 @@ def _autoscalers(world: World, arms: Sequence[Arm]) -> list[Ensure]:
     result = []
     for arm in arms:
         target = arm.serving or (arm.wanted.name if arm.wanted is not None else "")
-        if target:
+        if target and target not in world.refused:
             bounds = arm.predictor.auto_scale
             result.append(children.autoscaler(world.inference, arm.predictor.name, target, bounds))
     return result

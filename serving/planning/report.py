@@ -7,11 +7,18 @@ reason, and its message names the revision that serves meanwhile. Traffic does n
 from collections.abc import Mapping, Sequence
 
 from serving.planning import arms as arms_
-from serving.planning.arms import Arm, Problem
+from serving.planning import replicas
+from serving.planning.arms import Arm
 from serving.planning.revision import autoscaler_name
-from serving.planning.world import Announcement, Ensure, Object, World, covers
+from serving.planning.world import Announcement, Ensure, Object, Problem, World, covers
 from serving.resources import conditions
 from serving.resources.conditions import Condition
+
+_PASSING = (
+    "Ready", "ModelVersionBuilding", "ReplicasNotReady", "RouteNotWritten", "RouteNotAccepted", "Probing",
+    "NoTraffic",
+)  # fmt: skip
+"""Reasons of `Ready` that pass by themselves while all is well; others are worth a warning."""
 
 
 def status(world: World, arms: Sequence[Arm], route: Ensure, now: str) -> Object:
@@ -45,7 +52,7 @@ def transitions(old: Object, new: Object) -> tuple[Announcement, ...]:
     before = conditions.find(old.get("conditions"), "Ready") or {}
     after = conditions.find(new.get("conditions"), "Ready") or {}
     if (before.get("status"), before.get("reason")) != (after.get("status"), after.get("reason")):
-        warning = after.get("reason", "").endswith(("Failed", "NotFound", "Mismatch", "NoGateway"))
+        warning = after.get("reason", "") not in _PASSING
         text = after.get("message") or "all predictors are proven and routed"
         result.append(Announcement(str(after.get("reason")), text, warning))
     revisions = {p["name"]: p.get("revision", "") for p in old.get("predictors") or []}
@@ -103,7 +110,7 @@ def _problem(world: World, arm: Arm) -> Problem | None:
         return arm.model_problem
     if arm.rollout_problem is not None:
         return arm.rollout_problem
-    return arms_.replicas_problem(world.deployments.get(arm.serving), arm.serving, everything=False)
+    return replicas.problem(world, arm.serving, everything=False)
 
 
 def _model_ready(arms: Sequence[Arm]) -> Condition:

@@ -4,13 +4,21 @@
 in the order in which they must happen. Killed after any prefix of them, the next plan asks for the rest.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from serving.resources.kinds import Kind
 
 Object = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Problem:
+    """Why something is not as it should be: a condition's reason and a message for people."""
+
+    reason: str
+    message: str
 
 
 @dataclass(frozen=True)
@@ -27,6 +35,10 @@ class World:
     """Names of the gateways that are alive: those whose word counts."""
     verdicts: Mapping[str, str] = field(default_factory=dict)
     """What probing a backend said: empty for proven, else what went wrong."""
+    pods: Mapping[str, Sequence[Object]] = field(default_factory=dict)
+    """The Pods of each revision."""
+    refused: Mapping[str, str] = field(default_factory=dict)
+    """Revisions whose Deployment the API has just refused for good, with its words."""
 
 
 @dataclass(frozen=True)

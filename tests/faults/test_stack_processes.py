@@ -29,9 +29,8 @@ async def kube(stack: Stack) -> AsyncIterator[Kube]:
                 await client.create(
                     kinds.MODEL_VERSION, stacks.version(f"v-{n}", stacks.write_model(stack.root / f"v{n}", n))
                 )
-            await client.create(
-                kinds.INFERENCE, stacks.inference("digits", stable=("v-1", 90), candidate=("v-2", 10))
-            )
+            arms = stacks.predictors(stable=("v-1", 90), candidate=("v-2", 10))
+            await client.create(kinds.INFERENCE, stacks.inference("digits", arms))
         await until(client, kinds.INFERENCE, "digits", stacks.settled)
         yield client
 

@@ -1,0 +1,163 @@
+"""An Inference's surroundings as values: what a planner's actions do to them, and what must never happen meanwhile.
+
+world = InferenceWorld(predictor("stable", "v1"))
+world.plan(); world.ready(); world.accept()      # in any order, any number of times
+world.plan(actions=2)                            # as a controller does that is killed behind its second write
+"""
+
+import copy
+from collections.abc import Mapping
+from typing import Any
+
+from serving.planning import inference as planner
+from serving.planning.traffic import UNITS
+from serving.planning.world import Action, Ensure, Plan, Remove, SetFinalizers, World
+from serving.resources import kinds, names
+from tests.fakes.surroundings import inference, ready_version
+
+Object = dict[str, Any]
+NOW = "2026-01-01T00:00:00Z"
+GATEWAY = "gw"
+
+
+class InferenceWorld:
+    """One gateway, one node, and ModelVersions that are ready as soon as they are named."""
+
+    def __init__(self, *predictors: Object, **spec: Any) -> None:
+        self.inference = inference(*predictors, **spec)
+        self.inference["metadata"] |= {"uid": "uid-0", "generation": 1}
+        self.children: dict[str, dict[str, Object]] = {
+            kind.kind: {} for kind in (kinds.DEPLOYMENT, kinds.SERVICE, kinds.AUTOSCALER, kinds.ROUTE)
+        }
+        self.served: Object = {}
+        """Spec of the Route that the gateway serves."""
+        self.alive = True
+        self.unready: set[str] = set()
+        """ModelVersions that are still being built."""
+        self.broken: set[str] = set()
+        """ModelVersions whose replicas never become ready."""
+        self.sick: set[str] = set()
+        """ModelVersions whose replicas are ready, and do not answer a probe with 200."""
+        self.proven: set[str] = set()
+        self.count = 0
+
+    @property
+    def route(self) -> Object | None:
+        return self.children["Route"].get(self.inference["metadata"]["name"])
+
+    @property
+    def deployments(self) -> dict[str, Object]:
+        return self.children["Deployment"]
+
+    def now(self, verdicts: Mapping[str, str] | None = None, **more: Any) -> World:
+        wanted = {p["modelVersion"] for p in self.inference["spec"]["predictors"]}
+        return World(
+            inference=self.inference,
+            model_versions={name: ready_version(name) for name in wanted - self.unready},
+            deployments=self.deployments,
+            services=self.children["Service"],
+            autoscalers=self.children["Autoscaler"],
+            route=self.route,
+            gateways=frozenset({GATEWAY} if self.alive else ()),
+            verdicts=verdicts or {},
+            **more,
+        )
+
+    def edit(self, *predictors: Object) -> None:
+        """Change the spec as a user does."""
+        self.inference["spec"]["predictors"] = list(predictors)
+        self.inference["metadata"]["generation"] += 1
+
+    def plan(self, *, actions: int | None = None) -> Plan:
+        """Carry out a plan, or only its first actions; probes are asked and lead to another plan."""
+        plan = self._carry_out({}, actions)
+        if actions is None and plan.probes:
+            verdicts = {probe.backend: self._verdict(probe.backend) for probe in plan.probes}
+            self.proven |= {backend for backend, said in verdicts.items() if not said}
+            plan = self._carry_out(verdicts, None)
+        return plan
+
+    def ready(self) -> None:
+        """Every replica that can gets ready."""
+        for deployment in self.deployments.values():
+            count = deployment["spec"]["replicas"]
+            ok = _version(deployment) not in self.broken
+            deployment["status"] = {"replicas": count, "readyReplicas": count if ok else 0}
+
+    def accept(self) -> None:
+        """The gateway serves the Route as it is, and says so."""
+        if self.route is not None and self.alive:
+            self.served = copy.deepcopy(self.route["spec"])
+            generation = self.route["metadata"]["generation"]
+            entry = {"name": GATEWAY, "acceptedGeneration": generation, "address": "127.0.0.1:8080"}
+            self.route["status"] = {"gateways": [entry]}
+        self.check()
+
+    def go_on(self) -> Plan:
+        """What usually happens, in the order in which it usually does."""
+        self.ready()
+        self.accept()
+        return self.plan()
+
+    def settle(self, rounds: int = 40) -> None:
+        """Let everything run until nothing is left to do."""
+        for _ in range(rounds):
+            plan = self.go_on()
+            if not plan.actions and plan.status is None:
+                return
+        raise AssertionError(f"still busy: {plan}")
+
+    def check(self) -> None:
+        """Whatever the gateway sends requests to is there, and was proven before it got any."""
+        for segment in self.served.get("segments") or []:
+            assert segment["backend"] in self.deployments, "a Deployment was taken away from under traffic"
+            assert segment["backend"] in self.children["Service"], (
+                "a Service was taken away from under traffic"
+            )
+        if self.route is not None:
+            spec = self.route["spec"]
+            named = {segment["backend"] for segment in spec["segments"]}
+            assert named <= {backend["name"] for backend in spec["backends"]}
+            assert named <= self.proven, "traffic for a revision that was never proven"
+            assert sum(segment["size"] for segment in spec["segments"]) in (0, UNITS)
+
+    def _verdict(self, backend: str) -> str:
+        known = {b["name"] for b in self.served.get("backends") or []}
+        assert backend in known, "probed before the gateway knows it"
+        return "503" if _version(self.deployments[backend]) in self.sick else ""
+
+    def _carry_out(self, verdicts: Mapping[str, str], actions: int | None) -> Plan:
+        plan = planner.plan(self.now(verdicts), NOW)
+        for action in plan.actions[:actions]:
+            self._act(action)
+            self.check()
+        if actions is None and plan.status is not None:
+            self.inference["status"] = copy.deepcopy(plan.status)
+        return plan
+
+    def _act(self, action: Action) -> None:
+        match action:
+            case Ensure(kind, obj, at_creation):
+                self._ensure(self.children[kind.kind], copy.deepcopy(obj), at_creation)
+            case Remove(kind, name, uid):
+                assert self.children[kind.kind][name]["metadata"]["uid"] == uid
+                del self.children[kind.kind][name]
+            case SetFinalizers(finalizers):
+                self.inference["metadata"]["finalizers"] = list(finalizers)
+
+    def _ensure(self, table: dict[str, Object], obj: Object, at_creation: Object) -> None:
+        old = table.get(obj["metadata"]["name"])
+        if old is None:
+            self.count += 1
+            obj["spec"] |= at_creation.get("spec", {})
+            obj["metadata"] |= {"uid": f"uid-{self.count}", "generation": 1}
+            table[obj["metadata"]["name"]] = obj
+            return
+        spec = obj["spec"] | ({"replicas": old["spec"]["replicas"]} if "replicas" in old["spec"] else {})
+        if spec != old["spec"]:
+            old["spec"] = spec
+            old["metadata"]["generation"] += 1
+
+
+def _version(deployment: Object) -> str:
+    return str(deployment["spec"]["template"]["metadata"]["annotations"][names.MODEL_VERSION_ANNOTATION])
