@@ -74,7 +74,9 @@ def _slipway(command: str, where: DataDir) -> list[str]:
     return [sys.executable, "-m", "serving.app", command, "--data-dir", str(where.root)]
 
 
-def on_path() -> str:
-    """Return what to type so that `slipway` is found: nothing where it is already."""
-    here = Path(sys.executable).parent
-    return "" if shutil.which("slipway") else f"export PATH={here}:$PATH"
+def to_type() -> str:
+    """Return what to type for `slipway` here: where it is not on the path, with its directory."""
+    if shutil.which("slipway"):
+        return "slipway"
+    command = Path(sys.executable).parent / "slipway"
+    return str(command.relative_to(Path.cwd()) if command.is_relative_to(Path.cwd()) else command)

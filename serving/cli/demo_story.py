@@ -63,27 +63,24 @@ def _next(story: Story, stack: Stack) -> None:
     """Say what to do now; commands are to be typed as they are."""
     if story.failed:
         story.step(f"{len(story.failed)} checks failed")
+    slipway, root = demo_stack.to_type(), stack.where.root
     if not stack.kept:
         story.step("Where to look next")
         story.show(
-            "slipway demo --keep    the same, left running, with the commands to use it\n"
-            "README.md              a tour; docs/cli.md has every command"
+            f"{slipway} demo --keep leaves all this running; README.md has a tour, docs/cli.md every command"
         )
         return
-    root = stack.where.root
-    story.step("All this is left running")
-    if path := demo_stack.on_path():
-        story.show(path)
+    story.step("All this is left running, to be looked at")
     story.show(
         f"export KUBECONFIG={stack.where.kubeconfig}\n"
-        "slipway get                                        every arm, its version, its share\n"
-        "slipway describe inference digits\n"
-        "slipway traffic set digits stable=0 candidate=100\n"
-        "slipway logs digits -f                             what the replicas say\n"
-        "kubectl get modelversions,jobs,pods                kubectl works too"
+        f"{slipway} get\n"
+        f"{slipway} describe inference digits\n"
+        f"{slipway} traffic set digits stable=0 candidate=100\n"
+        f"{slipway} logs digits -f\n"
+        "kubectl get modelversions,jobs,pods"
     )
     story.step("To stop it, and remove its data")
-    story.show(f"slipway down --data-dir {root} && rm -r {root}")
+    story.show(f"{slipway} down --data-dir {root} && rm -r {root}")
 
 
 async def _train(story: Story, kube: Kube) -> None:

@@ -41,7 +41,7 @@ async def _sections(kube: "Kube", kind: Kind, obj: Mapping[str, Any]) -> AsyncIt
     now, status = clock.now(), obj.get("status") or {}
     yield sections.head(kind, obj, now)
     if kind is kinds.INFERENCE:
-        yield titled("Predictors", tables.text(*tables.overview([obj], namespaced=False)))
+        yield titled("Predictors", sections.predictors(obj))
     else:
         for part in ("spec", "data"):
             if part in obj:

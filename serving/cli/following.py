@@ -82,8 +82,9 @@ class _Printer:
                     [[header.upper() for header in headers], *map(tables.shown, rows)]
                 )
                 print(tables.line([header.upper() for header in headers], self._across))
-            for row in rows:
-                print(tables.line(tables.shown(row), self._across), flush=True)
+            for row in map(tables.shown, rows):
+                self._across = list(map(max, self._across, map(len, row)))
+                print(tables.line(row, self._across), flush=True)
 
     async def _table(
         self, name: str | None, namespace: str | None = None

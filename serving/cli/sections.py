@@ -64,6 +64,13 @@ def conditions(found: Iterable[Object], now: datetime) -> str:
     return tables.text(["Type", "Status", "Reason", "Age", "Message"], rows)
 
 
+def predictors(inference: Object) -> str:
+    """Return the arms: what each should and does serve."""
+    headers, rows = tables.overview([inference], namespaced=False)
+    shown = [headers.index(name) for name in ("Arm", "Version", "Weight", "Traffic", "Replicas", "Reason")]
+    return tables.text([headers[i] for i in shown], [[row[i] for i in shown] for row in rows])
+
+
 def replicas(pods: Iterable[Object], now: datetime) -> str:
     """Return the Pods of an Inference, by arm and name."""
     rows = sorted((_replica(pod, now) for pod in pods), key=lambda row: (str(row[1]), str(row[0])))
