@@ -24,6 +24,8 @@ log = logging.getLogger(__name__)
 Render = Callable[[Entry], bytes]
 Line = Callable[[bytes | None], Awaitable[None]]
 """Sends a piece of the body; None ends it."""
+ABORT = "slipway.abort"
+"""ASGI extension: its `connection` is a function that cuts the connection."""
 INITIAL_EVENTS_END = "k8s.io/initial-events-end"
 _CHUNK = 256 * 1024
 
@@ -94,7 +96,7 @@ class WatchResponse:
             await self._follow(woken, gone, _sender(send, self._settings.stalled_seconds))
         except TimeoutError:
             log.info("cut off a watcher of %s that does not read", self._watch.kind.plural)
-            raise
+            scope["extensions"][ABORT]["connection"]()
         finally:
             gone.cancel()
             self._hub.leave(self._watch.kind, woken)

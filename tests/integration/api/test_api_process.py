@@ -1,7 +1,6 @@
-"""The server as a process: killed, stopped, its port and its certificate."""
+"""The server as a process: killed, stopped, and its port."""
 
 import signal
-import ssl
 import subprocess
 import sys
 import threading
@@ -10,7 +9,6 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import httpx
-import yaml
 
 from tests.api_process import ApiProcess
 from tests.api_requests import MAPS, config_map, events
@@ -79,13 +77,3 @@ def test_a_port_in_use_is_said_with_what_to_do(own: ApiProcess, tmp_path: Path) 
     assert f"127.0.0.1:{own.settings.port} is in use" in told
     assert "--port" in told
     assert not (tmp_path / "other" / "kubeconfig").exists()
-
-
-def test_the_certificate_passes_strict_checks_for_every_loopback_name(own: ApiProcess) -> None:
-    config = yaml.safe_load(own.data_dir.kubeconfig.read_text())
-    context = ssl.create_default_context(cafile=str(own.data_dir.tls / "ca.crt"))
-    context.verify_flags |= ssl.VERIFY_X509_STRICT | ssl.VERIFY_X509_PARTIAL_CHAIN
-    for host in ("127.0.0.1", "localhost"):
-        with httpx.Client(verify=context, trust_env=False) as client:
-            assert client.get(f"https://{host}:{own.settings.port}/healthz").text == "ok"
-    assert config["clusters"][0]["cluster"]["server"] == f"https://127.0.0.1:{own.settings.port}"

@@ -1,0 +1,65 @@
+"""The certificate of a server that runs: renewed without a cut, and strict clients accept both."""
+
+import base64
+import socket
+import ssl
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import yaml
+from cryptography import x509
+
+from tests.api_process import ApiProcess
+from tests.api_requests import MAPS, config_map, events
+
+
+@pytest.fixture
+def renewing(tmp_path: Path) -> Iterator[ApiProcess]:
+    """A server whose certificates are always about to expire."""
+    server = ApiProcess(
+        tmp_path / "data", certificate_days=2, renew_before_days=3, renew_check_seconds=0.3
+    ).start()
+    yield server
+    server.stop()
+
+
+def served(server: ApiProcess, host: str = "127.0.0.1") -> x509.Certificate:
+    """What a new connection is shown, after the strict check (Python 3.13's default) by the kubeconfig's CA."""
+    config = yaml.safe_load(server.data_dir.kubeconfig.read_text())
+    authority = base64.b64decode(config["clusters"][0]["cluster"]["certificate-authority-data"]).decode()
+    context = ssl.create_default_context(cadata=authority)
+    context.verify_flags |= ssl.VERIFY_X509_STRICT | ssl.VERIFY_X509_PARTIAL_CHAIN
+    with (
+        socket.create_connection(("127.0.0.1", server.settings.port), 10) as plain,
+        context.wrap_socket(plain, server_hostname=host) as connection,
+    ):
+        shown = connection.getpeercert(binary_form=True)
+    assert shown is not None
+    return x509.load_der_x509_certificate(shown)
+
+
+def test_new_connections_get_the_new_certificate_and_old_ones_go_on(renewing: ApiProcess) -> None:
+    path = MAPS.format("default")
+    with renewing.http() as client, renewing.http() as other:
+        watching = events(other, path, timeoutSeconds="30")
+        client.post(path, json=config_map("before"))
+        assert next(watching)["object"]["metadata"]["name"] == "before"
+        authority = (renewing.data_dir.tls / "ca.crt").read_bytes()
+        first = served(renewing)
+        deadline = time.monotonic() + 10
+        while (later := served(renewing, "localhost")).serial_number == first.serial_number:
+            assert time.monotonic() < deadline, "not renewed"
+            time.sleep(0.05)
+        assert later.not_valid_after_utc >= first.not_valid_after_utc
+        assert (renewing.data_dir.tls / "ca.crt").read_bytes() == authority
+        client.post(path, json=config_map("after"))
+        assert next(watching)["object"]["metadata"]["name"] == "after"
+
+
+def test_the_certificate_outlives_a_restart(renewing: ApiProcess) -> None:
+    served(renewing)
+    renewing.stop()
+    renewing.start()
+    served(renewing)

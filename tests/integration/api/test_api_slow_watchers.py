@@ -1,0 +1,133 @@
+"""Watchers that do not keep up: cut off without a cost to anybody else, and told so where they can be."""
+
+import json
+import socket
+import ssl
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import httpx
+import pytest
+import yaml
+
+from tests.api_process import ApiProcess
+from tests.api_requests import MAPS, config_map, events
+
+PATH = MAPS.format("default")
+
+
+@pytest.fixture(scope="module")
+def impatient(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ApiProcess]:
+    root = tmp_path_factory.mktemp("impatient") / "data"
+    server = ApiProcess(
+        root, stalled_seconds=0.5, bookmark_seconds=0.2, watch_history=40, watch_queue=20
+    ).start()
+    yield server
+    server.stop()
+
+
+def sockets(server: ApiProcess) -> int:
+    assert server.process is not None
+    found = 0
+    for path in Path(f"/proc/{server.process.pid}/fd").iterdir():
+        try:
+            found += str(path.readlink()).startswith("socket:")
+        except FileNotFoundError:
+            continue
+    return found
+
+
+def watch_without_reading(server: ApiProcess) -> ssl.SSLSocket:
+    config = yaml.safe_load(server.data_dir.kubeconfig.read_text())
+    token = config["users"][0]["user"]["token"]
+    plain = socket.socket()
+    plain.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+    plain.connect(("127.0.0.1", server.settings.port))
+    context = ssl.create_default_context(cafile=str(server.data_dir.tls / "ca.crt"))
+    connection = context.wrap_socket(plain, server_hostname="127.0.0.1")
+    request = f"GET {PATH}?watch=1 HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {token}\r\n\r\n"
+    connection.sendall(request.encode())
+    return connection
+
+
+def test_a_watcher_that_reads_nothing_is_cut_off_and_others_go_on(impatient: ApiProcess) -> None:
+    with impatient.http() as client, impatient.http() as other:
+        assert client.get("/version").status_code == 200
+        reading = events(other, PATH, timeoutSeconds="30")
+        assert client.post(PATH, json=config_map("small")).status_code == 201
+        assert next(reading)["object"]["metadata"]["name"] == "small"
+        before = sockets(impatient)
+        stuck = watch_without_reading(impatient)
+        try:
+            deadline = time.monotonic() + 5
+            while sockets(impatient) == before:
+                assert time.monotonic() < deadline
+            body = config_map("large")
+            body["data"] = {"k": "v" * 900_000}
+            assert client.post(PATH, json=body).status_code == 201
+            for number in range(6):
+                body["data"]["n"] = str(number)
+                assert client.put(f"{PATH}/large", json=body).status_code == 200
+            for _ in range(7):
+                assert next(reading)["object"]["metadata"]["name"] == "large"
+            deadline = time.monotonic() + 10
+            while sockets(impatient) > before:
+                assert time.monotonic() < deadline, "the connection is still open"
+                time.sleep(0.05)
+        finally:
+            stuck.close()
+            client.delete(f"{PATH}/large")
+
+
+def test_a_watcher_that_falls_behind_is_told_to_list_again(impatient: ApiProcess) -> None:
+    with impatient.http() as client:
+        start = client.get(PATH).json()["metadata"]["resourceVersion"]
+        for number in range(50):
+            client.post(PATH, json=config_map(f"m{number}"))
+        gone = client.get(PATH, params={"watch": "1", "resourceVersion": start})
+        assert gone.status_code == 410
+        status = gone.json()
+        assert (status["reason"], status["code"]) == ("Expired", 410)
+        assert "too old resource version" in status["message"]
+        listed = client.get(PATH, params={"resourceVersion": start, "resourceVersionMatch": "Exact"})
+        assert listed.status_code == 410
+        client.delete(PATH)
+
+
+def test_bookmarks_move_a_quiet_watcher_on(impatient: ApiProcess) -> None:
+    """A watcher of a kind on which nothing happens may resume although the history has moved on."""
+    with impatient.http() as client, impatient.http() as other:
+        start = client.get("/api/v1/secrets").json()["metadata"]["resourceVersion"]
+        query = {"allowWatchBookmarks": "true", "timeoutSeconds": "20", "resourceVersion": start}
+        seen = events(other, "/api/v1/secrets", **query)
+        for number in range(60):
+            client.post(PATH, json=config_map(f"m{number}"))
+        newest = int(client.get("/api/v1/secrets").json()["metadata"]["resourceVersion"])
+        assert newest >= int(start) + 60
+        bookmark = next(seen)
+        deadline = time.monotonic() + 5
+        while int(bookmark["object"]["metadata"]["resourceVersion"]) < newest:
+            assert bookmark["type"] == "BOOKMARK"
+            assert time.monotonic() < deadline
+            bookmark = next(seen)
+        assert bookmark["object"]["kind"] == "Secret"
+        assert set(bookmark["object"]["metadata"]) == {"resourceVersion", "creationTimestamp"}
+        resumed = {"resourceVersion": str(newest), "timeoutSeconds": "1"}
+        assert list(events(client, "/api/v1/secrets", **resumed)) == []
+        client.delete(PATH)
+
+
+def test_without_asking_nobody_gets_bookmarks(impatient: ApiProcess) -> None:
+    with impatient.http() as client:
+        start = client.get(PATH).json()["metadata"]["resourceVersion"]
+        assert list(events(client, PATH, resourceVersion=start, timeoutSeconds="1")) == []
+
+
+def test_a_watch_that_cannot_start_answers_before_any_event(impatient: ApiProcess) -> None:
+    with impatient.http() as client:
+        answer = client.get(PATH, params={"watch": "1", "resourceVersion": "1"})
+        assert answer.headers["content-type"] == "application/json"
+        assert json.loads(answer.content)["kind"] == "Status"
+        with pytest.raises(httpx.HTTPStatusError):
+            answer.raise_for_status()
