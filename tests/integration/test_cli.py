@@ -182,6 +182,19 @@ def test_an_unknown_kind_or_option_is_refused_with_what_there_is(slipway: Any) -
     assert slipway("get", "--bogus")[0] == 2
 
 
+def test_a_wrong_token_has_its_own_exit_code(
+    tmp_path: Path, where: DataDir, capsys: pytest.CaptureFixture[str]
+) -> None:
+    config = yaml.safe_load(where.kubeconfig.read_text())
+    config["users"][0]["user"] = {"token": "guessed"}
+    wrong = tmp_path / "kubeconfig"
+    wrong.write_text(yaml.safe_dump(config))
+    with pytest.raises(SystemExit) as ended:
+        main.run(["get", "ns", "--kubeconfig", str(wrong)])
+    assert ended.value.code == 7
+    assert "token is not accepted" in capsys.readouterr().err
+
+
 def test_no_api_has_its_own_exit_code(
     tmp_path: Path, where: DataDir, capsys: pytest.CaptureFixture[str]
 ) -> None:
