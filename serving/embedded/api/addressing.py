@@ -1,6 +1,7 @@
 """Which kind, namespace, name and subresource a URL path names. Pure."""
 
 from dataclasses import dataclass
+from urllib.parse import unquote
 
 from serving.resources import kinds
 from serving.resources.kinds import Kind
@@ -19,8 +20,13 @@ class Address:
 
 
 def parse(path: str) -> Address | None:
-    """Return what the path names; None where no kind of ours is there."""
-    parts = path.strip("/").split("/")
+    """Return what the path names; None where no kind of ours is there.
+
+    Args:
+        path: still percent-encoded, so that a slash within a name is no separator: a DELETE of the object `/` must
+            never be one of the whole collection.
+    """
+    parts = _parts(path)
     if parts[:2] == ["api", "v1"]:
         group, version, rest = "", "v1", parts[2:]
     elif parts[0] == "apis" and len(parts) > 3:
@@ -42,6 +48,14 @@ def parse(path: str) -> Address | None:
     if subresource is not None and not _has(kind, subresource):
         return None
     return Address(kind, namespace, name, subresource)
+
+
+def _parts(path: str) -> list[str]:
+    parts = path.removeprefix("/").split("/")
+    if "%" not in path:
+        return parts
+    parts = [unquote(part) for part in parts]
+    return [""] if any("/" in part for part in parts) else parts
 
 
 def _has(kind: Kind, subresource: str) -> bool:

@@ -45,7 +45,8 @@ class Front:
         self._resources, self._others = resources, others
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        address = addressing.parse(scope["path"]) if scope["type"] == "http" else None
+        path = scope["raw_path"].decode("latin-1") if scope["type"] == "http" else ""
+        address = addressing.parse(path)
         if address is None:
             await self._others(scope, receive, send)
             return
@@ -53,9 +54,9 @@ class Front:
         try:
             response = await self._resources.answer(Request(scope, receive, send), address)
         except errors.ApiError as error:
-            response = refusal(error, scope["path"])
+            response = refusal(error, path)
         except Exception as error:  # noqa: BLE001 a defect is answered as one, and logged, whatever it is
-            response = defect(scope["method"], scope["path"], error)
+            response = defect(scope["method"], path, error)
         await response(scope, receive, send)
 
 

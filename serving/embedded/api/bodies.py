@@ -7,7 +7,8 @@ import orjson
 import yaml
 
 from serving import errors
-from serving.embedded.conventions import protobuf
+from serving.embedded.conventions import depth, protobuf
+from serving.embedded.conventions.depth import DEEPEST
 
 JSON = "application/json"
 YAML = "application/yaml"
@@ -17,8 +18,6 @@ JSON_PATCH = "application/json-patch+json"
 STRATEGIC_PATCH = "application/strategic-merge-patch+json"
 APPLY_PATCH = "application/apply-patch+yaml"
 PATCHES = (JSON_PATCH, MERGE_PATCH, STRATEGIC_PATCH, APPLY_PATCH)
-DEEPEST = 100
-"""Levels of nesting; CRD schemas have some twenty, orjson writes at most 254."""
 
 
 class _Loader(yaml.SafeLoader):
@@ -109,17 +108,7 @@ def _finite(value: Any) -> None:
 def _shallow(body: bytes, value: Any) -> Any:
     if body.count(b"{") + body.count(b"[") <= DEEPEST and b"- - " not in body:
         return value
-    level, depth = [value], 0
-    while level:
-        depth += 1
-        if depth > DEEPEST:
-            raise errors.ApiError(400, "BadRequest", f"the body is nested more than {DEEPEST} levels deep")
-        level = [
-            child
-            for node in level
-            for child in (node.values() if isinstance(node, dict) else node if isinstance(node, list) else ())
-            if isinstance(child, dict | list)
-        ]
+    depth.check(value, "the body")
     return value
 
 

@@ -9,6 +9,7 @@ import orjson
 
 from serving import errors
 from serving.embedded.api.history import Entry, Key, Matches
+from serving.embedded.conventions import refusals
 
 
 @dataclass(frozen=True)
@@ -34,8 +35,9 @@ def encode(position: Position) -> str:
     return base64.urlsafe_b64encode(payload).decode().rstrip("=")
 
 
-def _invalid() -> errors.ApiError:
-    return errors.ApiError(400, "BadRequest", "continue key is not valid")
+def _invalid(token: str) -> errors.ApiError:
+    cause = refusals.invalid("continue", token, "continue key is not valid")
+    return refusals.bad_request(f"continue: {cause.message}", (cause,))
 
 
 def decode(token: str) -> Position:
@@ -48,11 +50,11 @@ def decode(token: str) -> Position:
         padded = token.encode("ascii") + b"=" * (-len(token) % 4)
         fields = orjson.loads(base64.urlsafe_b64decode(padded))
     except (ValueError, UnicodeEncodeError, binascii.Error) as error:
-        raise _invalid() from error
+        raise _invalid(token) from error
     match fields:
         case [1, int(version), str(namespace), str(name)] if version >= 0:
             return Position(version, Key(namespace, name))
-    raise _invalid()
+    raise _invalid(token)
 
 
 def page(

@@ -31,6 +31,7 @@ def page(
     """
     matches = queries.matcher(address.kind, query)
     limit = min(queries.number(query, "limit") or 0, limit_most)
+    queries.number(query, "timeoutSeconds")
     token = query.get("continue", "")
     asked = queries.number(query, "resourceVersion")
     exact = _match_rule(query, asked) == "Exact"

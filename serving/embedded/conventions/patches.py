@@ -3,10 +3,11 @@
 from typing import Any
 
 import jsonpatch
-from jsonpointer import JsonPointerException
+import orjson
+from jsonpointer import JsonPointerException, resolve_pointer
 
 from serving import errors
-from serving.embedded.conventions import refusals, strategic
+from serving.embedded.conventions import depth, refusals, strategic
 from serving.embedded.conventions import schema as schemas
 from serving.embedded.conventions.schema import Schema
 from serving.resources import kinds
@@ -18,6 +19,8 @@ STRATEGIC = "application/strategic-merge-patch+json"
 APPLY = "application/apply-patch+yaml"
 MAX_OPERATIONS = 10_000
 """kube-apiserver's bound on the operations of one JSON patch."""
+MAX_COPIED = 3 * 1024 * 1024
+"""Bytes that the copies of one JSON patch may make, as on kube-apiserver: each could double the object."""
 
 
 def patched(
@@ -70,7 +73,8 @@ def _json_patched(kind: Kind, base: dict[str, Any], patch: Any) -> dict[str, Any
             413, "RequestEntityTooLarge", f"at most {MAX_OPERATIONS} operations are allowed"
         )
     try:
-        result = jsonpatch.JsonPatch(patch).apply(schemas.clone(base))
+        jsonpatch.JsonPatch(patch)  # all of it is looked at before any of it is done
+        result = _applied(schemas.clone(base), patch)
     except jsonpatch.InvalidJsonPatch as error:
         raise refusals.bad_request(f"invalid JSON patch: {error}") from error
     except (jsonpatch.JsonPatchException, JsonPointerException) as error:
@@ -79,4 +83,19 @@ def _json_patched(kind: Kind, base: dict[str, Any], patch: Any) -> dict[str, Any
         raise errors.Invalid(422, "Invalid", message, (), refusals.details(kind, name)) from error
     if not isinstance(result, dict):
         raise refusals.bad_request("the patched object is no JSON object")
+    depth.check(result, "the patched object")
     return result
+
+
+def _applied(value: Any, patch: list[Any]) -> Any:
+    copied = 0
+    for operation in patch:
+        if operation["op"] == "copy":
+            copied += len(orjson.dumps(resolve_pointer(value, operation["from"])))
+            if copied > MAX_COPIED:
+                cause = refusals.invalid("copy", copied, f"copies may make at most {MAX_COPIED} bytes")
+                raise errors.ApiError(
+                    413, "RequestEntityTooLarge", f"the JSON patch copies too much: {cause.message}", (cause,)
+                )
+        value = jsonpatch.JsonPatch([operation]).apply(value, in_place=True)
+    return value

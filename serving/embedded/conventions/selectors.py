@@ -7,6 +7,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
+from serving import errors
 from serving.embedded.conventions import refusals
 from serving.resources import kinds
 from serving.resources.kinds import Kind
@@ -40,7 +41,14 @@ def labels(text: str) -> Predicate:
 
 def _split(text: str) -> Iterator[str]:
     """Yield what stands between the commas outside of parentheses."""
-    return iter(re.split(r",(?![^()]*\))", text))
+    start, inside = 0, False
+    for index, char in enumerate(text):
+        if char in "()":
+            inside = char == "("
+        elif char == "," and not inside:
+            yield text[start:index]
+            start = index + 1
+    yield text[start:]
 
 
 def _requirement(part: str, text: str) -> _Requirement:
@@ -55,7 +63,12 @@ def _requirement(part: str, text: str) -> _Requirement:
     elif found := _EXISTS.fullmatch(part):
         negated, key = found.groups()
         return (lambda have: key not in have) if negated else (lambda have: key in have)
-    raise refusals.bad_request(f'unable to parse requirement: {refusals.show(part)} in selector "{text}"')
+    raise _unparsed("labelSelector", text, f"unable to parse requirement: {refusals.show(part)}")
+
+
+def _unparsed(which: str, text: str, why: str) -> errors.ApiError:
+    cause = refusals.invalid(which, text, why)
+    return refusals.bad_request(f"{which}: {cause.message}", (cause,))
 
 
 def _in(key: str, values: set[str]) -> _Requirement:
@@ -107,12 +120,11 @@ def fields(kind: Kind, text: str) -> Predicate:
     for part in filter(None, (piece.strip() for piece in text.split(","))):
         found = re.fullmatch(r"([A-Za-z0-9.]+)\s*(==|=|!=)\s*(.*)", part)
         if not found:
-            raise refusals.bad_request(f"invalid selector: '{part}'; can't understand it")
+            raise _unparsed("fieldSelector", text, f"invalid selector: '{part}'; can't understand it")
         path, operator, value = found.groups()
         if path not in (*_ALWAYS, *_FIELDS.get(kind, ())):
-            raise refusals.bad_request(
-                f'"{path}" is not a known field selector: only "metadata.name", "metadata.namespace"'
-            )
+            known = ", ".join((*_ALWAYS, *_FIELDS.get(kind, ())))
+            raise _unparsed("fieldSelector", text, f'"{path}" is not a known field selector: only {known}')
         wanted.append((path, operator != "!=", value))
     return lambda obj: all((_field(obj, path) == value) == equal for path, equal, value in wanted)
 

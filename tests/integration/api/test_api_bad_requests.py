@@ -1,6 +1,8 @@
 """What bad input gets: a Status with the right code, and nothing is stored."""
 
 import json
+import time
+from typing import Any
 
 import httpx
 import pytest
@@ -63,3 +65,37 @@ def test_media_types_that_are_not_spoken_are_refused(client: httpx.Client, maps:
         maps, content=b" " * (4 * 1024 * 1024), headers={"Content-Type": "application/json"}
     )
     assert too_large.status_code == 413
+
+
+def patch(client: httpx.Client, path: str, operations: list[dict[str, Any]]) -> httpx.Response:
+    return client.patch(path, json=operations, headers={"Content-Type": "application/json-patch+json"})
+
+
+def test_a_patch_that_doubles_the_object_with_each_copy_is_refused_at_once(
+    client: httpx.Client, maps: str
+) -> None:
+    client.post(maps, json=config_map("a"))
+    bomb = [{"op": "copy", "from": "/metadata", "path": f"/metadata/x{n}"} for n in range(60)]
+    refused = patch(client, f"{maps}/a", bomb)
+    assert refused.status_code == 413
+    assert "copies may make at most" in refused.json()["message"]
+    deep = [{"op": "add", "path": "/data" + "/k" * n, "value": {}} for n in range(1, 300)]
+    refused = patch(client, f"{maps}/a", [{"op": "add", "path": "/data", "value": {}}, *deep])
+    assert refused.status_code == 400
+    assert "levels deep" in refused.json()["message"]
+    assert client.get(f"{maps}/a").json()["data"] == {"k": "v"}
+
+
+def test_an_encoded_slash_never_reaches_the_collection(client: httpx.Client, maps: str) -> None:
+    client.post(maps, json=config_map("kept"))
+    for name in ("/", "%2F", "%2f%2f", "a%2F..%2Fkept"):
+        assert client.delete(f"{maps}/{name}").status_code in (404, 405)
+    assert client.get(f"{maps}/kept").status_code == 200
+
+
+def test_a_long_selector_costs_no_more_than_its_length(client: httpx.Client, maps: str) -> None:
+    begun = time.monotonic()
+    answer = client.get(f"{maps}?labelSelector={'a,' * 25_000}")
+    assert answer.status_code == 400
+    assert [cause["field"] for cause in answer.json()["details"]["causes"]] == ["labelSelector"]
+    assert time.monotonic() - begun < 5

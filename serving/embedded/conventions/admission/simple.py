@@ -138,7 +138,7 @@ def config_map_check(obj: Object, old: Object | None) -> Iterator[Cause]:
         len(text) * 3 // 4 for text in binary.values()
     )
     if size > MAX_DATA:
-        yield refusals.too_long("", MAX_DATA)
+        yield refusals.too_long("data", MAX_DATA)
     if old is not None:
         yield from _immutable(obj, old, ("data", "binaryData"))
 
