@@ -12,6 +12,8 @@ from serving.resources import kinds, names
 if TYPE_CHECKING:
     from serving.kube import Kube
 
+HAVE_PODS = (kinds.INFERENCE, kinds.POD, kinds.JOB, kinds.DEPLOYMENT)
+
 
 def logs(name: str, meant: Target, query: dict[str, str], predictor: str) -> None:
     """Print the logs of all Pods that `name` means; `query` goes to the API as it is."""
@@ -31,15 +33,22 @@ def logs(name: str, meant: Target, query: dict[str, str], predictor: str) -> Non
             for pod, prefix in zip(pods, prefixes, strict=True):
                 await _print(kube, pod, query, prefix)
 
+    failed: Exception | None = None
     try:
         with_kube(meant.kubeconfig, work)
-    except* errors.SlipwayError as group:
-        raise group.exceptions[0] from None
+    except* (errors.SlipwayError, BrokenPipeError) as group:
+        failed = group.exceptions[0]
+    if failed is not None:
+        raise failed
 
 
 async def _pods(kube: "Kube", namespace: str, name: str, predictor: str) -> list[dict[str, Any]]:
     word, slash, rest = name.partition("/")
     kind = kind_of(word) if slash else kinds.INFERENCE
+    if kind not in HAVE_PODS:
+        raise errors.UserError(
+            f"a {kind.kind} has no logs; name one of {', '.join(k.singular for k in HAVE_PODS)}"
+        )
     owner = await kube.get(kind, namespace, rest or word)
     if kind is kinds.POD:
         return [owner]
@@ -57,6 +66,7 @@ async def _pods(kube: "Kube", namespace: str, name: str, predictor: str) -> list
 
 async def _print(kube: "Kube", pod: dict[str, Any], query: dict[str, str], prefix: str) -> None:
     path = kinds.POD.path(pod["metadata"]["namespace"], pod["metadata"]["name"], "log")
+    query = {**query, "container": query["container"] or _first_container(pod)}
     rest = b""
     async for piece in kube.stream(path, query):
         lines = (rest + piece).split(b"\n")
@@ -65,6 +75,13 @@ async def _print(kube: "Kube", pod: dict[str, Any], query: dict[str, str], prefi
             _write(prefix, line)
     if rest:
         _write(prefix, rest)
+
+
+def _first_container(pod: dict[str, Any]) -> str:
+    found = [container["name"] for container in pod["spec"]["containers"]]
+    if len(found) > 1:
+        print(f"container {found[0]} of {', '.join(found)}; -c names another", file=sys.stderr)
+    return str(found[0])
 
 
 def _write(prefix: str, line: bytes) -> None:

@@ -110,6 +110,33 @@ def test_ctrl_c_ends_logs_f_with_130(where: DataDir) -> None:
         assert logs.stderr.read() == ""
 
 
+def test_a_reader_that_goes_away_ends_logs_without_a_word(where: DataDir) -> None:
+    script = "import time\nwhile True: print('x' * 1000, flush=True); time.sleep(0.01)"
+    asyncio.run(
+        run(where, pod(NAMESPACE, "talks", script), lambda found: found["status"].get("phase") == "Running")
+    )
+    with going_on(where, "logs", "-f", "pod/talks") as logs:
+        assert line(logs.stdout) == "x" * 1000
+        assert logs.stdout is not None
+        assert logs.stderr is not None
+        logs.stdout.close()
+        assert logs.wait(20) == 1
+        assert logs.stderr.read() == ""
+
+
+def test_logs_of_two_containers_are_the_firsts_and_a_wrong_one_is_refused_in_one_line(where: DataDir) -> None:
+    body = pod(NAMESPACE, "two", "import time; print('one', flush=True); time.sleep(600)")
+    second = {**body["spec"]["containers"][0], "name": "other"}
+    body["spec"]["containers"].append(second)
+    asyncio.run(run(where, body, lambda found: found["status"].get("phase") == "Running"))
+    with going_on(where, "logs", "-f", "pod/two") as logs:
+        assert line(logs.stdout) == "one"
+        assert line(logs.stderr) == "container main of main, other; -c names another"
+    code, out, err = slipway(where, "logs", "-f", "pod/two", "-c", "third")
+    assert (code, out) == (6, "")
+    assert err == "error: container third is not valid for pod two\n"
+
+
 def test_logs_previous_prints_the_run_before_the_last_restart(where: DataDir) -> None:
     body = pod(NAMESPACE, "again", SAYS_ITS_PID)
     asyncio.run(run(where, body, lambda found: found["status"].get("phase") == "Running"))

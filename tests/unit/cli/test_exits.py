@@ -34,3 +34,9 @@ def test_every_broken_rule_is_named_with_its_field_once() -> None:
         "  spec.a: must be positive, got -3",
         "  spec.b: is required",
     ]
+
+
+def test_what_is_not_there_says_how_to_see_what_is() -> None:
+    error = errors.NotFound(404, "NotFound", 'pods "x" not found', details={"kind": "pods", "name": "x"})
+    assert "`slipway get pods`" in words(error)
+    assert words(errors.NotFound(404, "NotFound", "no such path")) == "no such path"
