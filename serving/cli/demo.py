@@ -58,6 +58,7 @@ async def _until_signal(story: Story, data_dir: Path | None, *, keep: bool) -> b
             story.step("Interrupted: cleaning up" if telling.cancelled() else "Cleaning up")
             story.doing("draining the gateway, then stopping replicas and components")
             await stack.end()
+            story.show(f"nothing is left running, and {root} is removed")
     if not telling.cancelled():
         telling.result()
     return not telling.cancelled()

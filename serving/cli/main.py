@@ -14,14 +14,26 @@ def run(arguments: Sequence[str] | None = None) -> None:
 
         sys.exit(component.main(argv[1:]))
     from serving.cli import logfile
-    from serving.cli.commands import app
 
     logfile.of_nothing()
     try:
-        app(argv, prog_name="slipway")
+        _run(argv)
     except errors.SlipwayError as error:
         from serving.cli.exits import code, words
 
         sys.stdout.flush()
         print(f"error: {words(error)}", file=sys.stderr)
         sys.exit(code(error))
+
+
+def _run(argv: list[str]) -> None:
+    if argv == [
+        "version"
+    ]:  # Typer reads options with Pydantic, which alone takes longer than all of this command
+        from serving.cli.version import version
+
+        version(None, None, "text", ask=True)
+    else:
+        from serving.cli.commands import app
+
+        app(argv, prog_name="slipway")

@@ -5,8 +5,6 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
-import typer
-
 from serving import errors, settings
 from serving.cli.exits import Exit
 from serving.embedded import identity
@@ -87,7 +85,7 @@ def with_kube(kubeconfig: Path, work: "Callable[[Kube], Awaitable[T]]") -> T:
     try:
         return asyncio.run(main())
     except KeyboardInterrupt:
-        raise typer.Exit(Exit.INTERRUPTED) from None
+        raise SystemExit(Exit.INTERRUPTED) from None
 
 
 async def answers(kubeconfig: Path) -> bool:
