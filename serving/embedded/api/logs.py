@@ -5,34 +5,36 @@ starts a new one, so a reader that follows keeps its open file until it is at th
 """
 
 import asyncio
+import contextlib
 import os
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from datetime import datetime
 from pathlib import Path
 from typing import Any, BinaryIO
 
 from serving import errors
-from serving.embedded.api import queries
+from serving.embedded.api import log_times, queries
 from serving.embedded.api.history import Object
 from serving.settings import DataDir
 
 _PIECE = 64 * 1024
 _POLL_SECONDS = 0.1
 """Between looks at a file that is followed: what a person feels as at once."""
-_UNSUPPORTED = ("sinceSeconds", "sinceTime", "timestamps")
+
+
+Piece = tuple[BinaryIO, int, bytes]
+"""The open file, where in it the piece begins, and the piece."""
 
 
 class Options:
     """What part of which container's log is asked for."""
 
-    def __init__(self, query: Mapping[str, str]) -> None:
-        """Read the query.
+    def __init__(self, query: Mapping[str, str], now: datetime) -> None:
+        """Read the query, as of `now`.
 
         Raises:
             errors.ApiError: 400, a parameter is malformed or not supported.
         """
-        for name in _UNSUPPORTED:
-            if query.get(name, "") not in ("", "false", "0"):
-                raise queries.bad(name, query[name], "not supported here: log lines are kept without a time")
         self.container = query.get("container", "")
         self.follow = queries.flag(query, "follow")
         self.previous = queries.flag(query, "previous")
@@ -40,6 +42,30 @@ class Options:
         self.limit = queries.number(query, "limitBytes")
         if self.limit == 0:
             raise queries.bad("limitBytes", "0", "must be greater than 0")
+        self.timestamps = queries.flag(query, "timestamps")
+        self.since = _since(query, now)
+        """Nanoseconds since 1970, or None."""
+
+
+def _since(query: Mapping[str, str], now: datetime) -> int | None:
+    seconds, moment = queries.number(query, "sinceSeconds"), query.get("sinceTime", "")
+    if seconds is not None and moment:
+        raise queries.bad(
+            "sinceTime", moment, "at most one of `sinceTime` or `sinceSeconds` may be specified"
+        )
+    if seconds == 0:
+        raise queries.bad("sinceSeconds", "0", "must be greater than 0")
+    if seconds is not None:
+        return (int(now.timestamp()) - seconds) * log_times.SECOND
+    if not moment:
+        return None
+    try:
+        found = datetime.fromisoformat(moment)
+    except ValueError as error:
+        raise queries.bad("sinceTime", moment, "must be an RFC 3339 date and time") from error
+    if found.tzinfo is None:
+        raise queries.bad("sinceTime", moment, "must be an RFC 3339 date and time with an offset")
+    return int(found.timestamp() * 1000) * (log_times.SECOND // 1000)
 
 
 def container(pod: Object, options: Options) -> str:
@@ -100,10 +126,26 @@ def ended(pod: Object | None, name: str) -> bool:
     return "terminated" in state or (pod.get("status") or {}).get("phase") in ("Succeeded", "Failed")
 
 
+def check_times(path: Path, options: Options) -> None:
+    """Make sure that what is asked of times can be answered.
+
+    Raises:
+        errors.ApiError: 400, this log was written without them.
+    """
+    if options.since is None and not options.timestamps:
+        return
+    with path.open("rb") as file:
+        times = log_times.find(path, file)
+    if times is None:
+        name = "timestamps" if options.timestamps else "sinceSeconds, sinceTime"
+        raise queries.bad(name, "true", f"the lines of {path.name} were written without their times")
+    times.close()
+
+
 async def read(path: Path, options: Options, is_over: Callable[[], bool]) -> AsyncIterator[bytes]:
     """Yield the log in pieces; with follow until `is_over` says so and everything has been read."""
     left = options.limit
-    async for piece in _pieces(path, options, is_over):
+    async for piece in _timed(path, options, is_over):
         if left is None:
             yield piece
             continue
@@ -113,7 +155,34 @@ async def read(path: Path, options: Options, is_over: Callable[[], bool]) -> Asy
             return
 
 
-async def _pieces(path: Path, options: Options, is_over: Callable[[], bool]) -> AsyncIterator[bytes]:
+async def _timed(path: Path, options: Options, is_over: Callable[[], bool]) -> AsyncIterator[bytes]:
+    if options.since is None and not options.timestamps:
+        async for _, _, piece in _pieces(path, options, is_over):
+            yield piece
+        return
+    wanted = log_times.Filter(options.since, show=options.timestamps)
+    current: BinaryIO | None = None
+    times: log_times.Times | None = None
+    try:
+        async for file, offset, piece in _pieces(path, options, is_over):
+            if file is not current:
+                if times is not None:
+                    times.close()
+                current, times = file, log_times.find(path, file)
+            if times is not None:
+                times.refresh()
+            if left := wanted.cut(offset, piece, times.at if times is not None else _unknown):
+                yield left
+    finally:
+        if times is not None:
+            times.close()
+
+
+def _unknown(_: int) -> None:
+    return None
+
+
+async def _pieces(path: Path, options: Options, is_over: Callable[[], bool]) -> AsyncIterator[Piece]:
     file: BinaryIO = path.open("rb")
     try:
         for piece in _beginning(file, path.with_name(path.name + ".1"), options.tail):
@@ -137,20 +206,24 @@ async def _pieces(path: Path, options: Options, is_over: Callable[[], bool]) -> 
         file.close()
 
 
-def _rest(file: BinaryIO) -> Iterator[bytes]:
-    while piece := file.read(_PIECE):
-        yield piece
+def _rest(file: BinaryIO) -> Iterator[Piece]:
+    while True:
+        offset = file.tell()
+        piece = file.read(_PIECE)
+        if not piece:
+            return
+        yield file, offset, piece
 
 
-def _beginning(file: BinaryIO, older: Path, tail: int | None) -> Iterator[bytes]:
+def _beginning(file: BinaryIO, older: Path, tail: int | None) -> Iterator[Piece]:
     """Yield what comes from the rotated file, and leave the open one where the rest begins."""
-    if tail is not None:
-        head, offset = _tail(file, older, tail)
-        yield head
-        file.seek(offset)
-    elif older.exists() and not _same(older, file):
-        with older.open("rb") as before:
-            yield from _rest(before)
+    offset, missing = (0, None) if tail is None else _last_lines(file, tail)
+    if missing is None or missing > 0:
+        with contextlib.suppress(FileNotFoundError), older.open("rb") as before:
+            if not _same(older, file):
+                before.seek(0 if missing is None else _last_lines(before, missing)[0])
+                yield from _rest(before)
+    file.seek(offset)
 
 
 def _same(path: Path, file: BinaryIO) -> bool:
@@ -166,17 +239,6 @@ def _reopened(path: Path, file: BinaryIO) -> BinaryIO | None:
         return None if _same(path, file) else path.open("rb")
     except FileNotFoundError:
         return None
-
-
-def _tail(file: BinaryIO, older: Path, lines: int) -> tuple[bytes, int]:
-    """Return the part of the rotated file that belongs to the last lines, and where to start in this one."""
-    offset, missing = _last_lines(file, lines)
-    if missing <= 0 or not older.exists() or _same(older, file):
-        return b"", offset
-    with older.open("rb") as before:
-        start, _ = _last_lines(before, missing)
-        before.seek(start)
-        return before.read(), offset
 
 
 def _last_lines(file: BinaryIO, lines: int) -> tuple[int, int]:

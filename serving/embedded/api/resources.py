@@ -154,9 +154,10 @@ class Resources:
         return asking, options
 
     def _log(self, request: Request, address: Address, pod: Object) -> ASGIApp:
-        options = logs.Options(request.query_params)
+        options = logs.Options(request.query_params, clock.now())
         name = logs.container(pod, options)
         path = logs.locate(self._data_dir, pod, name, previous=options.previous)
+        logs.check_times(path, options)
         uid, key = pod["metadata"]["uid"], _key(address)
         restarts = path.stem
 

@@ -19,6 +19,7 @@ import os
 import select
 import signal
 import sys
+import time
 from typing import Any, NoReturn
 
 from serving.embedded.node import sandbox
@@ -58,7 +59,10 @@ def write_record(directory: str, name: str, content: dict[str, Any]) -> None:
 
 
 class Log:
-    """A file that is rotated to `FILE.1` before it would grow past its limit."""
+    """A file that is rotated to `FILE.1` before it, and the times beside it, would grow past its limit.
+
+    `FILE.times` says when each piece was written; `serving.embedded.api.log_times` has its format.
+    """
 
     def __init__(self, path: str, limit: int) -> None:
         self._path, self._limit = path, limit
@@ -66,14 +70,27 @@ class Log:
 
     def _open(self) -> None:
         self._fd = os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
-        self._size = os.fstat(self._fd).st_size
+        found = os.fstat(self._fd)
+        self._size, self._indexed, self._times = found.st_size, 0, -1
+        with contextlib.suppress(OSError):
+            flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_APPEND
+            self._times = os.open(self._path + ".times", flags, 0o600)
+        self._index(found.st_ino, 0)
+
+    def _index(self, *numbers: int) -> None:
+        with contextlib.suppress(OSError):
+            self._indexed += os.write(self._times, b"".join(n.to_bytes(8, "little") for n in numbers))
 
     def write(self, data: bytes) -> None:
         """Append; a full disk loses output rather than the replica."""
-        if self._size and self._size + len(data) > self._limit:
+        if self._size and self._size + self._indexed + len(data) > self._limit:
             os.close(self._fd)
             os.replace(self._path, self._path + ".1")  # noqa: PTH105 as above
+            with contextlib.suppress(OSError):
+                os.close(self._times)
+                os.replace(self._path + ".times", self._path + ".1.times")  # noqa: PTH105 as above
             self._open()
+        self._index(self._size, time.clock_gettime_ns(time.CLOCK_REALTIME))
         with contextlib.suppress(OSError):
             self._size += os.write(self._fd, data)
 

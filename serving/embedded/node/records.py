@@ -2,7 +2,7 @@
 
 pod.json                         address, name, and how long it may take to stop
 volumes/<name>                   emptyDir volumes
-logs/<container>/<index>.log
+logs/<container>/<index>.log      and .log.times, .log.1, .log.1.times
 containers/<container>/<index>/  one run: see `recorder.py` for its files
 """
 
@@ -169,7 +169,7 @@ class PodDirectory:
                 shutil.rmtree(run.tmp, ignore_errors=True)
             if run.index < index - 1:
                 shutil.rmtree(run.path, ignore_errors=True)
-                for suffix in ("", ".1"):
+                for suffix in ("", ".1", ".times", ".1.times"):
                     log = self.path / "logs" / container / f"{run.index}.log{suffix}"
                     log.unlink(missing_ok=True)
 

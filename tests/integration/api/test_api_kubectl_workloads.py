@@ -4,10 +4,12 @@ import json
 import time
 import uuid
 from collections.abc import Callable, Iterator
+from datetime import datetime, timedelta
 from pathlib import Path
 
 import pytest
 
+from serving import clock
 from tests.api_process import ApiProcess
 from tests.kubectl import Space, needs_kubectl
 from tests.node_process import NodeProcess
@@ -83,6 +85,22 @@ def test_logs_are_followed_to_the_end_tailed_and_bounded(kubectl: Space) -> None
     assert kubectl("logs", "-l", "app=talks", "--prefix", "--tail=1") == "[pod/talks/main] 4\n"
     assert "not found" in kubectl.fails("logs", "talks", "--previous")
     assert "nope" in kubectl.fails("logs", "talks", "-c", "nope")
+
+
+def test_lines_have_the_time_at_which_they_were_written(kubectl: Space) -> None:
+    kubectl("apply", "-f", "-", stdin=pod("dated", "echo early; sleep 2.5; printf 'la'; sleep 0.1; echo te"))
+    kubectl("wait", "--for=jsonpath={.status.phase}=Running", "pod/dated", "--timeout=15s")
+    assert kubectl("logs", "-f", "dated", "--timestamps").count("Z ") == 2
+    kubectl("wait", "--for=jsonpath={.status.phase}=Succeeded", "pod/dated", "--timeout=15s")
+    early, late = (line.split(" ") for line in kubectl("logs", "dated", "--timestamps").splitlines())
+    assert (early[1], late[1]) == ("early", "late")
+    first, second = (datetime.fromisoformat(stamp) for stamp in (early[0], late[0]))
+    assert timedelta(seconds=2.3) < second - first < timedelta(seconds=10)
+    assert abs(clock.now() - second) < timedelta(seconds=30)
+    between = (first + timedelta(seconds=1)).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+    assert kubectl("logs", "dated", f"--since-time={between}") == "late\n"
+    assert kubectl("logs", "dated", "--since=1h", "--tail=1") == "late\n"
+    assert kubectl("logs", "dated", "--since=1h") == "early\nlate\n"
 
 
 def test_the_log_of_the_run_before_is_there_when_a_container_has_crashed(kubectl: Space) -> None:

@@ -28,6 +28,15 @@ def test_pod_logs_follow_until_the_container_ends_and_survive_rotation(own: ApiP
         assert client.get(f"{pods}/p/log?container=one&tailLines=2").text == "b\nc\n"
         assert client.get(f"{pods}/p/log?container=one&limitBytes=3").text == "a\nb"
         assert client.get(f"{pods}/p/log?container=one&previous=true").status_code == 400
+        for query in ("timestamps=true", "sinceSeconds=5", "sinceTime=2026-01-01T00:00:00Z"):
+            undated = client.get(f"{pods}/p/log?container=one&{query}")
+            assert undated.status_code == 400
+            assert "without their times" in undated.json()["message"]
+        for query in ("sinceSeconds=0", "sinceTime=yesterday", "sinceTime=2026-01-01T00:00:00", "timestamps=x",
+                      "sinceSeconds=1&sinceTime=2026-01-01T00:00:00Z", "tailLines=-1"):  # fmt: skip
+            bad = client.get(f"{pods}/p/log?container=one&{query}")
+            assert bad.status_code == 400
+            assert bad.json()["details"]["causes"][0]["field"] in query
         following = pool.submit(client.get, f"{pods}/p/log?container=one&follow=true")
         time.sleep(0.3)
         with path.open("a") as file:
