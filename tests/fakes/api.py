@@ -13,7 +13,7 @@ graceful deletion of Pods, finalizers, garbage collection, ordered watches) and 
 import asyncio
 import copy
 import itertools
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -44,6 +44,8 @@ class FakeKube(Kube):
         self.log: list[tuple[int, Kind, str, Object]] = []
         self.writes: list[str] = []
         self.now = "2026-01-01T00:00:00Z"
+        self.refusals: list[Callable[[Kind, Object], str]] = []
+        """Each may say why an object cannot be created: the API's answer is 422."""
         self._failures: list[_Failure] = []
         self._versions = itertools.count(1)
         self._uids = itertools.count(1)
@@ -209,6 +211,8 @@ class FakeKube(Kube):
         return self.objects[id_]
 
     def _create(self, kind: Kind, obj: Object) -> Object:
+        for words in filter(None, (refusal(kind, obj) for refusal in self.refusals)):
+            raise errors.Invalid(422, "Invalid", words)
         new = copy.deepcopy(obj)
         meta = new["metadata"]
         if kind.namespaced:

@@ -2,8 +2,6 @@
 
 import asyncio
 import dataclasses
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
@@ -11,9 +9,10 @@ import pytest
 from serving import errors
 from serving.controllers.inference import InferenceController
 from serving.kube import Informer
-from serving.resources import conditions, kinds
+from serving.resources import conditions, kinds, names
 from serving.settings import ControllerSettings
 from tests.fakes.api import FakeKube
+from tests.fakes.convergence import Case, kill, running, until
 from tests.fakes.surroundings import NS, FakeProber, Surroundings, inference, predictor, ready_version
 
 Object = dict[str, Any]
@@ -27,35 +26,14 @@ SETTINGS = dataclasses.replace(
 CHILDREN = (kinds.DEPLOYMENT, kinds.SERVICE, kinds.AUTOSCALER, kinds.ROUTE)
 
 
-async def _control(api: FakeKube, prober: FakeProber) -> None:
-    kube = api.client("inference")
-    versions = Informer(kube, kinds.MODEL_VERSION)
-    controller = InferenceController(kube, SETTINGS, prober, versions)
-    async with asyncio.TaskGroup() as group:
-        group.create_task(controller.run())
-        for informer in (versions, *controller.informers):
-            group.create_task(informer.run())
-
-
-@asynccontextmanager
-async def running(api: FakeKube, prober: FakeProber | None = None) -> AsyncIterator[asyncio.Task[None]]:
-    task = asyncio.create_task(_control(api, prober or FakeProber()))
-    try:
-        yield task
-    finally:
-        task.cancel()
-        await asyncio.gather(task, return_exceptions=True)
-
-
-async def until(true: Callable[[], bool], what: str = "the condition", seconds: float = 10.0) -> None:
-    deadline = asyncio.get_running_loop().time() + seconds
-    while not true():
-        assert asyncio.get_running_loop().time() < deadline, f"{what} did not come true"
-        await asyncio.sleep(0.002)
-
-
 def the_inference(api: FakeKube, name: str = "digits") -> Object:
     return next(o for o in api.find(kinds.INFERENCE) if o["metadata"]["name"] == name)
+
+
+def reason(api: FakeKube, arm: str) -> str:
+    """Return what the status says of an arm."""
+    arms = (the_inference(api).get("status") or {}).get("predictors") or []
+    return next((str(found["reason"]) for found in arms if found["name"] == arm), "")
 
 
 def is_settled(api: FakeKube, deployments: int) -> bool:
@@ -104,59 +82,75 @@ async def story(api: FakeKube) -> Object:
     return picture(api)
 
 
-async def _baseline() -> tuple[Object, int]:
-    api = arrange()
-    around = Surroundings(api)
-    around.start()
-    async with running(api):
-        end = await story(api)
-    await around.stop()
-    return end, len(api.writes)
+async def around(api: FakeKube) -> None:
+    surroundings = Surroundings(api)
+    surroundings.start()
+    try:
+        await asyncio.Event().wait()
+    finally:
+        await surroundings.stop()
+
+
+async def control(api: FakeKube) -> None:
+    kube = api.client("inference")
+    versions = Informer(kube, kinds.MODEL_VERSION)
+    controller = InferenceController(kube, SETTINGS, FakeProber(), versions)
+    async with asyncio.TaskGroup() as group:
+        group.create_task(controller.run())
+        for informer in (versions, *controller.informers):
+            group.create_task(informer.run())
+
+
+CASE = Case(arrange, control, around, story)
 
 
 @pytest.mark.parametrize("done", [False, True], ids=["refused", "answer-lost"])
 async def test_same_objects_when_each_write_fails_in_turn(*, done: bool) -> None:
-    end, count = await _baseline()
-    assert count > 10
-    for skip in range(count):
-        api = arrange()
-        around = Surroundings(api)
-        around.start()
-        api.fail_next(errors.Unavailable("down"), skip=skip, done=done)
-        async with running(api):
-            assert await story(api) == end, f"write {skip}: {api.writes[skip]}"
-        await around.stop()
+    assert await CASE.survives_failures(done=done) > 10
 
 
 @pytest.mark.parametrize("done", [False, True], ids=["before", "after"])
 async def test_same_objects_when_killed_at_each_write_in_turn(*, done: bool) -> None:
-    end, count = await _baseline()
-    for skip in range(count):
-        api = arrange()
-        around = Surroundings(api)
-        around.start()
-        reached = api.hang_next(skip=skip, done=done)
-        async with running(api) as first:
-            finished = asyncio.create_task(story(api))
-            died = asyncio.create_task(reached.wait())
-            await asyncio.wait({finished, died}, return_when=asyncio.FIRST_COMPLETED)
-            died.cancel()
-            first.cancel()
-            await asyncio.gather(first, return_exceptions=True)
-            async with running(api):
-                assert await finished == end, f"write {skip}: {api.writes[skip]}"
-        await around.stop()
+    assert await CASE.survives_kills(done=done) > 10
 
 
 @pytest.mark.parametrize("done", [False, True], ids=["refused", "answer-lost"])
 async def test_deletion_leaves_nothing_when_each_write_fails_in_turn(*, done: bool) -> None:
     for skip in range(9):
         api = arrange()
-        around = Surroundings(api)
-        around.start()
-        async with running(api):
+        async with running(around(api), control(api)):
             await until(lambda api=api: is_settled(api, 2), "created")
             await api.delete(kinds.INFERENCE, NS, "digits")
             api.fail_next(errors.Unavailable("down"), skip=skip, done=done)
             await until(lambda api=api: not any(api.find(k) for k in (kinds.INFERENCE, *CHILDREN)), "gone")
-        await around.stop()
+
+
+@pytest.mark.parametrize("done", [False, True], ids=["before", "after"])
+async def test_deletion_leaves_nothing_when_killed_at_each_write_in_turn(*, done: bool) -> None:
+    for skip in range(8):
+        api = arrange()
+        async with running(around(api)), running(control(api)) as first:
+            await until(lambda api=api: is_settled(api, 2), "created")
+            reached = api.hang_next(skip=skip + 1, done=done)
+            await api.delete(kinds.INFERENCE, NS, "digits")
+            await reached.wait()
+            await kill(first)
+            async with running(control(api)):
+                await until(
+                    lambda api=api: not any(api.find(k) for k in (kinds.INFERENCE, *CHILDREN)), "gone"
+                )
+
+
+async def test_a_revision_that_the_api_refuses_is_said_and_holds_up_no_other_arm() -> None:
+    api = arrange()
+    api.refusals.append(
+        lambda kind, obj: "no" if kind is kinds.DEPLOYMENT and "-new-" in obj["metadata"]["name"] else ""
+    )
+    async with running(around(api), control(api)):
+        await until(lambda: reason(api, "new") == "RevisionRefused" and reason(api, "stable") == "Ready")
+        assert [d["metadata"]["labels"][names.PREDICTOR_LABEL] for d in api.find(kinds.DEPLOYMENT)] == [
+            "stable"
+        ]
+        api.refusals.clear()
+        api.change(kinds.INFERENCE, NS, "digits", {"metadata": {"labels": {"again": "yes"}}})
+        await until(lambda: is_settled(api, 2), "mended")
