@@ -157,6 +157,9 @@ class Registry:
     async def delete(self, kind: Kind, key: Key, options: Object, asking: Asking) -> Written:
         """Delete an object: at once, or when what holds it lets go."""
         old = self.existing(kind, key)
+        if kind == kinds.NAMESPACE and key.name == DEFAULT_NAMESPACE:
+            message = f'namespaces "{key.name}" is forbidden: this namespace may not be deleted'
+            raise errors.Forbidden(403, "Forbidden", message, (), refusals.details(kind, key.name))
         writing = self.begin_delete(kind, key, old, options, asking)
         if isinstance(writing, Writing):
             entry = await writing.committed()

@@ -15,7 +15,7 @@ from serving.embedded.api.history import Entry, Key, Object
 from serving.embedded.api.registry import Asking, Registry, Written
 from serving.embedded.api.store import Store
 from serving.embedded.api.watching import Hub, WatchResponse
-from serving.embedded.conventions import refusals, scale, status
+from serving.embedded.conventions import discovery, refusals, scale, status
 from serving.resources import kinds
 from serving.settings import ApiSettings, DataDir
 
@@ -123,7 +123,8 @@ class Resources:
         return _json(written.body or orjson.dumps(written.object))
 
     async def _delete_all(self, request: Request, address: Address) -> ASGIApp:
-        if address.kind.namespaced and address.namespace is None:
+        everywhere = address.kind.namespaced and address.namespace is None
+        if everywhere or "deletecollection" not in discovery.verbs(address.kind):
             message = "the server does not allow this method on the requested resource"
             raise errors.ApiError(405, "MethodNotAllowed", message)
         asking, options = await self._delete_options(request, address)
@@ -170,7 +171,10 @@ class Resources:
                 or options.previous
             ):
                 return True
-            latest = logs.locate(self._data_dir, entry.object, name, previous=False)
+            try:
+                latest = logs.locate(self._data_dir, entry.object, name, previous=False)
+            except errors.ApiError:
+                return True  # the agent has removed a deleted Pod's files; the Pod itself follows
             return latest.stem != restarts or logs.ended(entry.object, name)
 
         return StreamingResponse(logs.read(path, options, is_over), media_type="text/plain; charset=utf-8")

@@ -8,6 +8,8 @@ from serving.resources.kinds import Kind
 Object = dict[str, Any]
 
 VERBS = ["create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"]
+NAMESPACE_VERBS = [verb for verb in VERBS if verb != "deletecollection"]
+"""As on a cluster: one request must not take everything away."""
 _SUBRESOURCE_VERBS = ["get", "patch", "update"]
 
 
@@ -64,13 +66,18 @@ def resources(group: str, version: str) -> Object | None:
 def _legacy_entries(kind: Kind) -> list[Object]:
     whole: Object = {
         "name": kind.plural, "singularName": kind.singular, "namespaced": kind.namespaced, "kind": kind.kind,
-        "verbs": VERBS,
+        "verbs": verbs(kind),
     }  # fmt: skip
     if kind.short:
         whole["shortNames"] = list(kind.short)
     if kind.categories:
         whole["categories"] = list(kind.categories)
     return [whole, *(_legacy_subresource(kind, name) for name in subresources(kind))]
+
+
+def verbs(kind: Kind) -> list[str]:
+    """Return what can be done with whole objects of a kind."""
+    return NAMESPACE_VERBS if kind == kinds.NAMESPACE else VERBS
 
 
 def subresources(kind: Kind) -> list[str]:
@@ -116,7 +123,7 @@ def _aggregated_resource(kind: Kind) -> Object:
     gvk = {"group": kind.group, "version": kind.version, "kind": kind.kind}
     entry: Object = {
         "resource": kind.plural, "responseKind": gvk, "scope": "Namespaced" if kind.namespaced else "Cluster",
-        "singularResource": kind.singular, "verbs": VERBS,
+        "singularResource": kind.singular, "verbs": verbs(kind),
     }  # fmt: skip
     if kind.short:
         entry["shortNames"] = list(kind.short)

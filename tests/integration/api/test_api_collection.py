@@ -52,3 +52,13 @@ def test_a_namespace_takes_its_content_with_it(client: httpx.Client, maps: str) 
         time.sleep(0.02)
     assert client.get(maps).json()["items"] == []
     assert client.post(maps, json=config_map("x")).status_code == 404
+
+
+def test_no_request_takes_all_namespaces_or_the_default_one(client: httpx.Client) -> None:
+    assert client.delete("/api/v1/namespaces").status_code == 405
+    refused = client.delete("/api/v1/namespaces/default")
+    assert refused.status_code == 403
+    assert "may not be deleted" in refused.json()["message"]
+    offered = {r["name"]: r["verbs"] for r in client.get("/api/v1").json()["resources"]}
+    assert "deletecollection" not in offered["namespaces"]
+    assert "deletecollection" in offered["pods"]

@@ -1,5 +1,6 @@
 """No request is a 5xx, whatever is in it; what is refused is told in a Status, and nothing of it is stored."""
 
+import itertools
 import json
 from typing import Any
 
@@ -12,6 +13,7 @@ from serving.resources import kinds
 from serving.resources.kinds import Kind
 from tests.json_objects import good, json_patches, objects, odd, strategic_patches
 
+numbers = itertools.count()
 fuzzed = settings(
     max_examples=8, deadline=None, derandomize=True, database=None, phases=[Phase.generate],
     suppress_health_check=list(HealthCheck),
@@ -38,15 +40,14 @@ def ask(client: httpx.Client, method: str, path: str, media: str, body: Any) -> 
 @fuzzed
 @given(data=st.data())
 def test_writes_are_done_or_refused_whole(client: httpx.Client, kind: Kind, data: st.DataObject) -> None:
-    collection = kind.path("default" if kind.namespaced else None)
-    client.delete(f"{collection}/fuzzed", params={"gracePeriodSeconds": "0"})
-    made = ask(client, "POST", collection, "application/json", data.draw(objects(kind, good(kind, "fuzzed"))))
-    found = client.get(f"{collection}/fuzzed")
+    collection, fresh = kind.path("default" if kind.namespaced else None), f"fuzzed-{next(numbers)}"
+    made = ask(client, "POST", collection, "application/json", data.draw(objects(kind, good(kind, fresh))))
+    found = client.get(f"{collection}/{fresh}")
     if made.status_code >= 400:
         assert found.status_code == 404
-        made = ask(client, "POST", collection, "application/json", good(kind, "fuzzed"))
+        made = ask(client, "POST", collection, "application/json", good(kind, fresh))
         assert made.status_code in (201, 409), made.text
-    name = made.json().get("metadata", {}).get("name", "fuzzed")
+    name = made.json().get("metadata", {}).get("name", fresh)
     path = f"{collection}/{name}"
     for method, media, bodies in (
         ("PUT", "application/json", objects(kind, good(kind, name))), ("PATCH", MERGE, odd),

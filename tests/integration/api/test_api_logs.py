@@ -1,5 +1,6 @@
 """`/pods/NAME/log` on files as the node agent writes them."""
 
+import shutil
 import time
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -52,3 +53,21 @@ def test_pod_logs_follow_until_the_container_ends_and_survive_rotation(own: ApiP
         assert answer.status_code == 200, answer.text
         assert following.result(10).text == "a\nb\nc\nd\ne\n"
         assert client.get(f"{pods}/p/log?container=one&tailLines=3").text == "c\nd\ne\n"
+
+
+def test_following_ends_in_order_when_the_files_go_before_the_pod_does(own: ApiProcess) -> None:
+    pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "leaving"},
+           "spec": {"nodeName": "local", "containers": [{"name": "one", "image": "x"}]}}  # fmt: skip
+    pods = "/api/v1/namespaces/default/pods"
+    with own.http() as client:
+        made = client.post(pods, json=pod)
+        path = own.data_dir.pod_log(made.json()["metadata"]["uid"], "one", 0)
+        path.parent.mkdir(parents=True)
+        path.write_text("a\n")
+        with client.stream("GET", f"{pods}/leaving/log?follow=true") as following:
+            lines = following.iter_lines()
+            assert next(lines) == "a"
+            with path.open("a") as file:
+                file.write("last\n")
+            shutil.rmtree(path.parents[2])
+            assert list(lines) == ["last"]
