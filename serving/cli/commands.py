@@ -130,15 +130,22 @@ def logs(
     container: Annotated[str, typer.Option("-c", "--container", metavar="NAME", help="[default: the first]")] = "",
     predictor: Annotated[str, typer.Option(metavar="ARM", help="Only this arm of the Inference.")] = "",
     tail: Annotated[int | None, typer.Option(metavar="N", help="Only the last lines.", min=0)] = None,
+    since: Annotated[str, typer.Option(metavar="5s|2m|3h", help="Only lines that are not older.")] = "",
+    timestamps: Annotated[bool, typer.Option("--timestamps", help="With the time of each line.")] = False,
     namespace: Namespace = None, kubeconfig: Kubeconfig = None, data_dir: DataDirOfUp = None,
 ) -> None:  # fmt: skip
     """Print what replicas and Jobs have written."""
     from serving.cli import logs as command
     from serving.cli.target import target
 
-    query = {"follow": str(follow).lower(), "previous": str(previous).lower(), "container": container}
-    if tail is not None:
-        query["tailLines"] = str(tail)
+    query = {
+        "follow": str(follow).lower(),
+        "previous": str(previous).lower(),
+        "timestamps": str(timestamps).lower(),
+        "container": container,
+        "tailLines": "" if tail is None else str(tail),
+        "sinceSeconds": str(command.seconds(since)) if since else "",
+    }
     command.logs(name, target(kubeconfig, data_dir, namespace), query, predictor)
 
 

@@ -1,6 +1,7 @@
 """`slipway logs`: of a Pod, or of all Pods of an Inference, a Job or a Deployment."""
 
 import asyncio
+import re
 import sys
 from typing import TYPE_CHECKING, Any
 
@@ -13,6 +14,19 @@ if TYPE_CHECKING:
     from serving.kube import Kube
 
 HAVE_PODS = (kinds.INFERENCE, kinds.POD, kinds.JOB, kinds.DEPLOYMENT)
+
+
+def seconds(text: str) -> int:
+    """Parse a duration as kubectl has it: `90s`, `2m`, `1h30m`.
+
+    Raises:
+        errors.UserError: it has another form.
+    """
+    found = re.fullmatch(r"(?:(\d+)h)?(?:(\d+)m)?(?:(\d+)s)?", text)
+    if not text or found is None:
+        raise errors.UserError(f"{text!r} is no duration; write it like 90s, 2m or 1h30m")
+    hours, minutes, rest = (int(part or 0) for part in found.groups())
+    return 3600 * hours + 60 * minutes + rest
 
 
 def logs(name: str, meant: Target, query: dict[str, str], predictor: str) -> None:

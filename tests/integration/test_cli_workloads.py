@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -42,6 +43,7 @@ def where(tmp_path_factory: pytest.TempPathFactory) -> Iterator[DataDir]:
     asyncio.run(delete_pods(api.data_dir))
     node.stop()
     api.stop()
+    print(api.log.read_text()[-4000:], node.log.read_text()[-4000:])
 
 
 async def delete_pods(where: DataDir) -> None:
@@ -96,7 +98,7 @@ def test_logs_f_prints_what_comes_and_ends_with_the_pod(where: DataDir) -> None:
         assert line(logs.stdout) == "first"
         assert slipway(where, "delete", "pod", "last-words", "--no-wait")[0] == 0
         assert line(logs.stdout) == "second"
-        assert logs.wait(20) == 0
+        assert (logs.wait(20), logs.stderr.read() if logs.stderr else "") == (0, "")
 
 
 def test_ctrl_c_ends_logs_f_with_130(where: DataDir) -> None:
@@ -108,6 +110,16 @@ def test_ctrl_c_ends_logs_f_with_130(where: DataDir) -> None:
         assert logs.wait(20) == 130
         assert logs.stderr is not None
         assert logs.stderr.read() == ""
+
+
+def test_logs_have_times_and_can_be_cut_by_age(where: DataDir) -> None:
+    body = pod(NAMESPACE, "timed", "import time; print('on', flush=True); time.sleep(600)")
+    asyncio.run(run(where, body, lambda found: found["status"].get("phase") == "Running"))
+    with going_on(where, "logs", "-f", "pod/timed") as logs:
+        assert line(logs.stdout) == "on"
+    out = slipway(where, "logs", "pod/timed", "--timestamps", "--since", "1h")[1]
+    assert re.fullmatch(r"\d{4}-\d\d-\d\dT\S+Z on\n", out)
+    assert slipway(where, "logs", "pod/timed", "--since", "soon")[0] == 1
 
 
 def test_a_reader_that_goes_away_ends_logs_without_a_word(where: DataDir) -> None:
