@@ -73,7 +73,7 @@ def _json_patched(kind: Kind, base: dict[str, Any], patch: Any) -> dict[str, Any
             413, "RequestEntityTooLarge", f"at most {MAX_OPERATIONS} operations are allowed"
         )
     try:
-        jsonpatch.JsonPatch(patch)  # all of it is looked at before any of it is done
+        _check_operations(patch)
         result = _applied(schemas.clone(base), patch)
     except jsonpatch.InvalidJsonPatch as error:
         raise refusals.bad_request(f"invalid JSON patch: {error}") from error
@@ -85,6 +85,15 @@ def _json_patched(kind: Kind, base: dict[str, Any], patch: Any) -> dict[str, Any
         raise refusals.bad_request("the patched object is no JSON object")
     depth.check(result, "the patched object")
     return result
+
+
+def _check_operations(patch: list[Any]) -> None:
+    """Look at all of a patch before any of it is done: the library looks at `from` late, and not at its type."""
+    jsonpatch.JsonPatch(patch)
+    for index, operation in enumerate(patch):
+        if operation["op"] in ("copy", "move") and not isinstance(operation.get("from"), str):
+            cause = refusals.invalid(f"[{index}].from", operation.get("from"), "must be a JSON pointer")
+            raise refusals.bad_request(f"invalid JSON patch: {cause.field}: {cause.message}", (cause,))
 
 
 def _applied(value: Any, patch: list[Any]) -> Any:

@@ -62,3 +62,14 @@ def test_directives_for_what_is_no_list_change_nothing() -> None:
 def test_an_endpoint_slice_without_endpoints_is_a_422() -> None:
     with pytest.raises(errors.Invalid, match="addressType"):
         create(kinds.ENDPOINT_SLICE, {"metadata": {"name": "a"}, "addressType": "x"})
+
+
+@pytest.mark.parametrize("operation", ["copy", "move"])
+@pytest.mark.parametrize("source", [{}, {"from": 5}, {"from": None}, {"from": ["a"]}])
+def test_a_json_patch_from_nowhere_is_a_400(operation: str, source: dict[str, Any]) -> None:
+    patch = [{"op": operation, "path": "/spec/x", **source}]
+    with pytest.raises(errors.ApiError) as refused:
+        pipeline.patch(kinds.MODEL, create(kinds.MODEL, {"metadata": {"name": "a"}, "spec": {}}), patch,
+                       "application/json-patch+json", request())  # fmt: skip
+    assert refused.value.code == 400
+    assert [cause.field for cause in refused.value.causes] == ["[0].from"]
