@@ -59,6 +59,8 @@ class AutoscalerController:
         decision = policy.decide(current, spec.get("minReplicas", 1), spec.get("maxReplicas", 1))
         if decision.replicas != current:
             await self._scale(autoscaler, deployment, decision)
+        elif not deployment.get("status"):
+            return None  # nobody has counted its replicas yet; when somebody does, this is woken
         running = (deployment.get("status") or {}).get("replicas", 0)
         condition = Condition("Ready", "True", "FixedCount", decision.reason)
         await self._report(autoscaler, decision.replicas, running, condition)

@@ -256,7 +256,8 @@ def _complete(kind: Kind, obj: Object, old: Object | None) -> None:
     schema = schemas.of(kind)
     known = _unchanged(obj, old)
     wants = bool((obj.keys() | (old or {}).keys()) - known - {"status"})
-    structural = conforming.broken(obj, schema, known=known, partial=True)
+    # Kinds' own defaults look into an object: it must have the right types then.
+    structural = conforming.broken(obj, schema, known=known, partial=True) if wants else []
     if not structural:
         obj |= structure.default(obj, schema, known=known)
         if wants:

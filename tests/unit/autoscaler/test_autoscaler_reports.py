@@ -1,0 +1,38 @@
+"""What the Autoscaler controller says, and when."""
+
+import asyncio
+from typing import Any
+
+from autoscaler.controller import AutoscalerController
+from serving.resources import kinds
+from serving.settings import ControllerSettings
+from tests.fakes.api import FakeKube
+
+DEPLOYMENT: dict[str, Any] = {"metadata": {"name": "d", "namespace": "n"}, "spec": {"replicas": 1}}
+AUTOSCALER: dict[str, Any] = {
+    "metadata": {"name": "a", "namespace": "n"},
+    "spec": {
+        "scaleTargetRef": {"apiVersion": "apps/v1", "kind": "Deployment", "name": "d"}, "minReplicas": 1, "maxReplicas": 1,
+    },
+}  # fmt: skip
+
+
+async def test_replicas_that_nobody_has_counted_yet_are_not_reported() -> None:
+    api = FakeKube()
+    await api.create(kinds.DEPLOYMENT, DEPLOYMENT)
+    await api.create(kinds.AUTOSCALER, AUTOSCALER)
+    before = len(api.writes)
+    running = asyncio.ensure_future(
+        AutoscalerController(api.client("autoscaler"), ControllerSettings()).run()
+    )
+    try:
+        async with asyncio.timeout(10):
+            await asyncio.sleep(0)
+            api.change(kinds.DEPLOYMENT, "n", "d", {"status": {"replicas": 1}})
+            while not api.find(kinds.AUTOSCALER)[0].get("status"):
+                await asyncio.sleep(0.01)
+    finally:
+        running.cancel()
+        await asyncio.gather(running, return_exceptions=True)
+    assert api.find(kinds.AUTOSCALER)[0]["status"]["currentReplicas"] == 1
+    assert len(api.writes) == before + 1
