@@ -44,7 +44,8 @@ class Machine:
 
     kube: Kube
     pids: Mapping[str, int]
-    inferences: Informer
+    ready: Mapping[str, int]
+    """Inference to the newest generation that was Ready and accepted; kept by a watch."""
 
     def cpu(self) -> dict[str, float]:
         """CPU seconds of each process so far, all threads, to the nanosecond."""
@@ -97,7 +98,14 @@ async def machine(number: int) -> AsyncIterator[Machine]:
         ports = proxies.free_port(), proxies.free_port()
         address = f"127.78.{ports[0] % 250}.{number + 1}"
         stack.enter_context(replicas(folder, address))
-        common = ["--data-dir", str(data_dir.root), "--api-port", str(ports[0]), "--gateway-port", str(ports[1])]
+        common = [
+            "--data-dir",
+            str(data_dir.root),
+            "--api-port",
+            str(ports[0]),
+            "--gateway-port",
+            str(ports[1]),
+        ]
         settings = replace(DEFAULTS, gateway=replace(DEFAULTS.gateway, port=ports[1], drain_seconds=0.0))
         stack.push_async_callback(stop_everything, data_dir, settings)
         pids = {}
@@ -111,10 +119,12 @@ async def machine(number: int) -> AsyncIterator[Machine]:
         await models(kube, folder)
         pids["envoy"] = await envoy_pid(data_dir)
         inferences = Informer(kube, kinds.INFERENCE)
+        ready: dict[str, int] = {}
+        inferences.on_change(lambda _, after: ready.update(readiness(after)))
         watching = asyncio.ensure_future(inferences.run())
         stack.callback(watching.cancel)
         await inferences.synced.wait()
-        yield Machine(kube, pids, inferences)
+        yield Machine(kube, pids, ready)
 
 
 async def connected(data_dir: DataDir) -> Kube:
@@ -172,17 +182,18 @@ def inference(number: int, weight: int) -> dict[str, Any]:
         "spec": {
             "framework": "sklearn",
             "predictors": [
-                {"name": arm, "modelVersion": f"model-{arm}", "trafficWeight": share} for arm, share in weights
+                {"name": arm, "modelVersion": f"model-{arm}", "trafficWeight": share}
+                for arm, share in weights
             ],
         },
     }
 
 
-def is_ready(found: dict[str, Any] | None, generation: int = 1) -> bool:
-    """Whether the controller says of this generation that all is proven, and accepted by every gateway."""
-    if found is None or (found.get("status") or {}).get("observedGeneration", 0) < generation:
-        return False
-    return conditions.is_true(found, "Ready") and conditions.is_true(found, "RoutesReady")
+def readiness(found: dict[str, Any] | None) -> dict[str, int]:
+    """Name and generation, where the controller says that all of it is proven, and accepted by every gateway."""
+    if found is None or not (conditions.is_true(found, "Ready") and conditions.is_true(found, "RoutesReady")):
+        return {}
+    return {found["metadata"]["name"]: found["status"]["observedGeneration"]}
 
 
 async def fill(on: Machine, count: int) -> dict[str, Any]:
@@ -197,15 +208,7 @@ async def fill(on: Machine, count: int) -> dict[str, Any]:
 
     await asyncio.gather(*(one(number) for number in range(count)))
     applied = clock.monotonic() - started
-    waiting = {f"service-{number:04}" for number in range(count)}
-
-    def all_ready() -> bool | None:
-        waiting.difference_update(
-            [name for name in waiting if is_ready(on.inferences.get("default", name))]
-        )
-        return None if waiting else True
-
-    await until(all_ready)
+    await until(lambda: len(on.ready) >= count or None)
     seconds = clock.monotonic() - started
     await accepted(on.kube, count)
     cpu = spent(before, on.cpu())
@@ -259,7 +262,7 @@ async def change(on: Machine, count: int) -> dict[str, Any]:
         number = step * count // CHANGES
         written = await on.kube.apply(kinds.INFERENCE, inference(number, 50))
         name, generation = written["metadata"]["name"], written["metadata"]["generation"]
-        await until(lambda name=name, generation=generation: is_ready(on.inferences.get("default", name), generation) or None)
+        await until(lambda name=name, wanted=generation: on.ready.get(name, 0) >= wanted or None)
     took = clock.monotonic() - started
     cpu = spent(before, on.cpu())
     own = {name: max(0.0, seconds - resting[name] / 100 * took) for name, seconds in cpu.items()}
