@@ -31,6 +31,29 @@ async def test_create_is_refused_when_namespace_does_not_exist(kube: Kube) -> No
         await kube.create(kinds.MODEL, model("no-such-namespace"))
 
 
+async def test_nulls_count_for_nothing_when_a_client_sends_them(kube: Kube, namespace: str) -> None:
+    made = await kube.create(kinds.MODEL, model(namespace, creationTimestamp=None, labels=None))
+    assert made["metadata"]["creationTimestamp"]
+    assert "labels" not in made["metadata"]
+
+
+async def test_a_json_patch_is_refused_when_its_copies_double_the_object(kube: Kube, namespace: str) -> None:
+    await kube.create(kinds.MODEL, model(namespace, annotations={"a": "x" * 1000}))
+    bomb = [{"op": "copy", "from": "/metadata", "path": f"/metadata/x{n}"} for n in range(40)]
+    with pytest.raises(errors.ApiError) as refused:
+        await kube.patch(kinds.MODEL, namespace, "m", bomb, content_type=JSON_PATCH)
+    assert refused.value.code == 422
+
+
+async def test_an_integer_is_refused_when_it_does_not_fit_its_type(kube: Kube, namespace: str) -> None:
+    with pytest.raises(errors.ApiError) as refused:
+        await kube.create(kinds.LEASE, {
+            "apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": {"name": "a", "namespace": namespace},
+            "spec": {"leaseDurationSeconds": 2**31},
+        })  # fmt: skip
+    assert refused.value.code in (400, 422)
+
+
 async def test_name_is_generated_when_asked_for(kube: Kube, namespace: str) -> None:
     body = model(namespace)
     del body["metadata"]["name"]

@@ -98,13 +98,15 @@ def _check_operations(patch: list[Any]) -> None:
 
 def _applied(value: Any, patch: list[Any]) -> Any:
     copied = 0
-    for operation in patch:
+    for index, operation in enumerate(patch):
         if operation["op"] == "copy":
             copied += len(orjson.dumps(resolve_pointer(value, operation["from"])))
             if copied > MAX_COPIED:
-                cause = refusals.invalid("copy", copied, f"copies may make at most {MAX_COPIED} bytes")
-                raise errors.ApiError(
-                    413, "RequestEntityTooLarge", f"the JSON patch copies too much: {cause.message}", (cause,)
+                cause = refusals.invalid(
+                    f"[{index}].from", operation["from"], f"copies may make at most {MAX_COPIED} bytes"
+                )
+                raise errors.Invalid(
+                    422, "Invalid", f"the JSON patch copies too much: {cause.message}", (cause,)
                 )
         value = jsonpatch.JsonPatch([operation]).apply(value, in_place=True)
     return value

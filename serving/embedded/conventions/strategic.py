@@ -25,7 +25,8 @@ def merge(base: dict[str, Any], patch: dict[str, Any], schema: Schema) -> dict[s
     if how == "delete":
         return {}
     if how not in (None, "merge"):
-        raise refusals.bad_request(f"unknown patch directive: {DIRECTIVE}: {how}")
+        cause = refusals.unsupported(DIRECTIVE, how, ("replace", "delete", "merge"))
+        raise refusals.bad_request(f"unknown patch directive: {DIRECTIVE}: {cause.message}", (cause,))
     out = dict(base)
     if RETAIN in patch:
         retained = _listed(patch, RETAIN)

@@ -76,7 +76,9 @@ def pods(kubectl: Space, label: str) -> list[str]:
 
 
 def test_logs_are_followed_to_the_end_tailed_and_bounded(kubectl: Space) -> None:
-    kubectl("apply", "-f", "-", stdin=pod("talks", "for i in 1 2 3 4; do echo $i; sleep 0.2; done"))
+    manifest = pod("talks", "for i in 1 2 3 4; do echo $i; sleep 0.2; done")
+    assert kubectl("apply", "-f", "-", stdin=manifest) == "pod/talks created\n"
+    assert kubectl("apply", "-f", "-", stdin=manifest) == "pod/talks unchanged\n"
     kubectl("wait", "--for=jsonpath={.status.phase}=Running", "pod/talks", "--timeout=15s")
     assert kubectl("logs", "-f", "talks") == "1\n2\n3\n4\n"
     kubectl("wait", "--for=jsonpath={.status.phase}=Succeeded", "pod/talks", "--timeout=15s")
