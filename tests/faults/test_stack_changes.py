@@ -177,10 +177,10 @@ async def test_a_bad_revision_gets_no_request_and_says_why_until_it_is_mended(
 
 def job(source: Path) -> Object:
     """Return a Job that captures the files of `source` as the ModelVersion `v-4`, once there is one named `go`."""
-    script = 'until [ -e /in/go ]; do sleep 0.05; done; cp /in/* "$SLIPWAY_OUTPUT_DIR"'
+    script = 'until [ -e "$IN/go" ]; do sleep 0.05; done; cp "$IN"/* "$SLIPWAY_OUTPUT_DIR"'
     container = {
         "name": "train", "image": "tests/train", "command": ["/bin/sh", "-c", script],
-        "env": [{"name": names.OUTPUT_DIR_ENV, "value": "/out"}],
+        "env": [{"name": "IN", "value": "/in"}, {"name": names.OUTPUT_DIR_ENV, "value": "/out"}],
         "volumeMounts": [{"name": "in", "mountPath": "/in"}, {"name": "out", "mountPath": "/out"}],
     }  # fmt: skip
     volumes = [{"name": "in", "hostPath": {"path": str(source)}}, {"name": "out", "emptyDir": {}}]
