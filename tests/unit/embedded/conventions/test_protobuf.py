@@ -76,6 +76,15 @@ def test_inlined_messages_and_scalars_with_a_json_of_their_own() -> None:
     assert found["status"] == {"startTime": "2023-11-14T22:13:20Z"}
 
 
+def test_delete_options_of_typed_clients() -> None:
+    preconditions = field(2, field(1, "uid-1"))
+    message = field(1, 0) + preconditions + field(4, "Foreground") + field(5, "All")
+    assert protobuf.decode(body("DeleteOptions", message), "DeleteOptions") == {
+        "apiVersion": "v1", "kind": "DeleteOptions", "gracePeriodSeconds": 0, "preconditions": {"uid": "uid-1"},
+        "propagationPolicy": "Foreground", "dryRun": ["All"],
+    }  # fmt: skip
+
+
 def test_micro_times_and_field_sets() -> None:
     spec = field(1, "me") + field(3, field(1, 1) + field(2, 500_000_000))
     owned = field(17, field(1, "m") + field(7, field(1, b'{"f:spec":{}}')))
