@@ -4,11 +4,16 @@ Runs in the forked child of the exit recorder, before exec. Standard library onl
 specification says what is mounted where, and anything that cannot be done is an OSError, never skipped.
 """
 
+from __future__ import annotations
+
 import ctypes
 import os
 import signal
 import stat
-from typing import Any
+
+TYPE_CHECKING = False  # as type checkers read it; the module costs half a megabyte beside every replica
+if TYPE_CHECKING:
+    from typing import Any
 
 # <linux/mount.h>, <linux/sched.h>, <linux/prctl.h>
 MS_RDONLY, MS_NOSUID, MS_NODEV, MS_REMOUNT = 1, 2, 4, 32
