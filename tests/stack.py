@@ -212,7 +212,7 @@ async def pods(kube: Kube, inference_: str) -> list[Object]:
     return (await kube.list(kinds.POD, NAMESPACE, labels=f"{names.INFERENCE_LABEL}={inference_}")).items
 
 
-async def until(kube: Kube, kind: kinds.Kind, name: str, holds: Holds, seconds: float = 40) -> Object:
+async def until(kube: Kube, kind: kinds.Kind, name: str, holds: Holds, seconds: float = 60) -> Object:
     """Poll an object until it is as wanted; an API that is away is waited for."""
     deadline = time.monotonic() + seconds
     found: Object = {}

@@ -17,7 +17,7 @@ from serving import errors
 from tests.fakes.api import FakeKube
 
 Object = dict[str, Any]
-VERDICT_SECONDS = 10.0
+VERDICT_SECONDS = 20.0
 
 
 async def until(true: Callable[[], bool], what: str = "the condition") -> None:

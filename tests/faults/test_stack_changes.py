@@ -93,6 +93,39 @@ def message(obj: Object) -> str:
     return str(found.get("message", ""))
 
 
+class Streams:
+    """Long answers that are being read, and short requests, one after the other."""
+
+    def __init__(self, stack: Stack, inference: str, session: aiohttp.ClientSession) -> None:
+        self._url = f"http://{stack.gateway}/{NAMESPACE}/{inference}"
+        self._session = session
+        self._begun = 0
+        self.statuses: list[int] = []
+
+    async def begin(self, count: int = 6) -> asyncio.Future[list[bytes]]:
+        """Ask for so many; returns, once all have begun, what gives their last lines in the end."""
+        answers = asyncio.gather(*(self._read() for _ in range(count)))
+        async with asyncio.timeout(20):
+            while self._begun < count and not answers.done():
+                await asyncio.sleep(0.01)
+        return answers
+
+    async def _read(self) -> bytes:
+        async with self._session.post(f"{self._url}/stream") as response:
+            assert response.status == 200
+            await response.content.readline()
+            self._begun += 1
+            return (await response.content.read()).splitlines()[-1]
+
+    async def ask(self) -> None:
+        while True:
+            async with self._session.get(f"{self._url}/v2/health/ready") as response:
+                self.statuses.append(response.status)
+
+
+LAST_LINE = b"line %d" % (LINES - 1)
+
+
 async def test_a_changed_model_version_of_the_real_runtime_fails_no_request(stack: Stack, kube: Kube) -> None:
     await kube.create(kinds.INFERENCE, stacks.inference("real", predictors(main=("v-1", 1))))
     await until(kube, kinds.INFERENCE, "real", settled)
@@ -111,9 +144,11 @@ async def test_a_changed_model_version_leaves_the_other_arm_and_no_old_revision(
 ) -> None:
     before = await stack.replicas(kube, "light")
     changed = {"stable": ("v-3", 50), "candidate": ("v-2", 50)}
-    async with stack.load("light") as load:
+    async with stack.load("light") as load, aiohttp.ClientSession() as session:
+        answers = await Streams(stack, "light", session).begin()
         await ask_for(kube, light(predictors(**changed)))
         await until_served(kube, load, **changed)
+        assert set(await answers) == {LAST_LINE}
         await until_left(kube, "light", each=2)
     assert load.failed == []
     after = await stack.replicas(kube, "light")
@@ -218,27 +253,6 @@ async def test_a_predictor_waits_for_its_model_version_with_the_reason_and_then_
     assert load.failed == []
 
 
-class Streams:
-    """Answers that are being read, from before a deletion to their end; and short requests, one after the other."""
-
-    def __init__(self, url: str) -> None:
-        self.url = url
-        self.begun = 0
-        self.statuses: list[int] = []
-
-    async def read(self, session: aiohttp.ClientSession) -> bytes:
-        async with session.post(f"{self.url}/stream") as response:
-            assert response.status == 200
-            await response.content.readline()
-            self.begun += 1
-            return await response.content.read()
-
-    async def ask(self, session: aiohttp.ClientSession) -> None:
-        while True:
-            async with session.get(f"{self.url}/v2/health/ready") as response:
-                self.statuses.append(response.status)
-
-
 async def envoy_knows(stack: Stack, name: str) -> bool:
     """Whether anything of Envoy's configuration or its clusters has this name in it."""
     async with aiohttp.ClientSession(
@@ -262,18 +276,14 @@ async def test_deleted_in_mid_stream_an_inference_finishes_its_answers_and_leave
     places = [place for pod in found for place in stack.places(pod)]
     assert await envoy_knows(stack, "leaving")
 
-    client = Streams(f"http://{stack.gateway}/{NAMESPACE}/leaving")
     async with stack.load("light") as load, aiohttp.ClientSession() as session:
-        streams = [asyncio.create_task(client.read(session)) for _ in range(6)]
-        short = asyncio.create_task(client.ask(session))
-        async with asyncio.timeout(10):
-            while client.begun < len(streams):
-                await asyncio.sleep(0.01)
+        client = Streams(stack, "leaving", session)
+        answers = await client.begin()
+        short = asyncio.create_task(client.ask())
         await kube.delete(kinds.INFERENCE, NAMESPACE, "leaving")
-        answers = await asyncio.gather(*streams)
+        assert set(await answers) == {LAST_LINE}
         short.cancel()
         await until_left(kube, "leaving", each=0)
-    assert [answer.splitlines()[-1] for answer in answers] == [b"line %d" % (LINES - 1)] * len(streams)
     # Served to the last, then unknown: never an error, and no way back.
     served = client.statuses.count(200)
     assert client.statuses == [200] * served + [404] * (len(client.statuses) - served)
