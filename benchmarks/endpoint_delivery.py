@@ -1,17 +1,15 @@
-"""What a change of endpoints and of weights costs at many clusters: in Envoy's files, and over a gRPC stream.
+"""What a change of endpoints and of weights costs at many clusters: over the gateway's stream, and in a file.
 
-The measurement behind docs/decisions.md, "How endpoints reach Envoy". Run it as an ordinary user: Envoy then
+The measurement behind docs/decisions.md, "How changes reach Envoy". Run it as an ordinary user: Envoy then
 has that user's limits (128 inotify instances by default).
 """
 
 import argparse
 import asyncio
-import importlib.util
 import os
-import sys
 from pathlib import Path
 
-from rig import endpoint_stream
+from rig import endpoint_file
 from rig.envoy_world import service, world
 from rig.harness import interval, percentile, process_seconds, report, resident_mib
 
@@ -56,8 +54,6 @@ async def measure(clusters: int, changes: int) -> dict[str, object]:
             "weightChangeMs": interval(weight), "weightChangeP95Ms": round(percentile(weight, 95), 1),
             "envoyCpuMsPerEndpointChange": round(1000 * cpu / changes, 1),
             "residentMiB": resident_mib(envoy.pid), "inotifyInstances": inotify_instances(envoy.pid),
-            "clustersFileMiB": round((found.data_dir.gateway / "clusters.pb").stat().st_size / 2**20, 2),
-            "routesFileMiB": round((found.data_dir.gateway / "public.pb").stat().st_size / 2**20, 2),
         }  # fmt: skip
 
 
@@ -65,12 +61,9 @@ async def main(*, quick: bool) -> None:
     sizes = [200, 1000, 2000]
     changes = 10 if quick else 40
     results: dict[str, object] = {"user": os.geteuid()}
-    results["files"] = [await measure(size, changes) for size in sizes]
-    if importlib.util.find_spec("grpc") is None:
-        print("SKIPPED the gRPC stream: grpcio is not installed (pip install grpcio)", file=sys.stderr)
-    else:
-        found = [c for n in range(sizes[-1] // 2) for c in one(n).clusters]
-        results["stream"] = [await endpoint_stream.measure(found[:size], changes) for size in sizes]
+    results["stream"] = [await measure(size, changes) for size in sizes]
+    found = [c for n in range(sizes[-1] // 2) for c in one(n).clusters]
+    results["file"] = [await endpoint_file.measure(found[:size], changes) for size in sizes]
     report("endpoint_delivery", results, [])
 
 

@@ -110,10 +110,6 @@ class GatewaySettings:
     """Retries at once that are always allowed; Envoy's 3 is less than one burst onto a replica that has just gone."""
     retry_after_seconds: int = 1
     """Retry-After of a service without a ready replica; replicas here start within seconds."""
-    accept_seconds: float = 2.0
-    """Without Envoy's acceptance for this long its reject counters are looked at; 2,000 clusters take 0.2 s."""
-    accept_poll_seconds: float = 0.002
-    """Between looks at what Envoy has accepted: part of the latency of every change."""
     lease_seconds: int = 15
     """A gateway whose Lease is older is not waited for."""
     lease_renew_seconds: float = 5.0

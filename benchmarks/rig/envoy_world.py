@@ -16,6 +16,7 @@ from serving.router.envoy.render import Renderer
 from serving.router.gateway import stop_everything
 from serving.router.plan import Cluster, Endpoint, Service, Slice, assemble
 from serving.router.process import EnvoyProcess, Identity
+from serving.router.stream import listening
 from serving.settings import DEFAULTS, DataDir
 
 Arm = tuple[str, int, Sequence[Endpoint]]
@@ -43,7 +44,7 @@ class World:
         self.data_dir = DataDir(root)
         self.process = EnvoyProcess(self.data_dir, self.settings.gateway)
         self.admin = Admin(self.data_dir.gateway / "admin.sock")
-        self.delivery = Delivery(self.data_dir.gateway, self.admin, self.settings.gateway, self.process.log)
+        self.delivery = Delivery(self.data_dir.gateway, self.admin)
         self.renderer = Renderer(self.settings.gateway)
 
     @property
@@ -51,8 +52,8 @@ class World:
         return self.settings.gateway.port
 
     async def start(self) -> Identity:
-        self.delivery.prepare()
-        config = bootstrap(self.settings.gateway, port=self.port, files=self.delivery.paths())
+        self.delivery.aim(self.renderer.render(assemble(())))
+        config = bootstrap(self.settings.gateway, port=self.port, sockets=self.delivery.sockets())
         identity = self.process.start(orjson.dumps(config))
         await self.delivery.wait_ready(20)
         return identity
@@ -65,10 +66,11 @@ class World:
 async def world() -> AsyncIterator[tuple[World, Identity]]:
     with tempfile.TemporaryDirectory(prefix="slipway-bench-") as root:
         found = World(Path(root))
-        identity = await found.start()
-        try:
-            yield found, identity
-        finally:
-            quick = replace(found.settings, gateway=replace(found.settings.gateway, drain_seconds=0.0))
-            await stop_everything(found.data_dir, quick)
-            await found.admin.close()
+        async with listening(found.delivery):
+            identity = await found.start()
+            try:
+                yield found, identity
+            finally:
+                quick = replace(found.settings, gateway=replace(found.settings.gateway, drain_seconds=0.0))
+                await stop_everything(found.data_dir, quick)
+                await found.admin.close()

@@ -1,20 +1,15 @@
-"""Asks Envoy what it has accepted and what it is doing, over its admin socket. Decides nothing."""
+"""Asks Envoy what it is doing, over its admin socket. Decides nothing."""
 
 from pathlib import Path
 from types import TracebackType
 
 import aiohttp
+import orjson
 
 from serving import errors
 
 SECONDS = 5.0
 """Longest wait for one answer; the admin thread is the one that reads configuration, at most 0.3 s at a time."""
-_SUBSCRIPTIONS = {
-    "cluster_manager.cds": "clusters",
-    "runtime": "weights",
-    "http.public.rds.public": "public",
-    "http.private.rds.private": "private",
-}
 
 
 class Admin:
@@ -41,30 +36,16 @@ class Admin:
             await self._session.close()
             self._session = None
 
-    async def versions(self) -> dict[str, str]:
-        """Return the accepted version of each file that has one."""
-        found = await self._stats("TextReadouts", r"version_text$")
-        return {
-            name: found[f"{prefix}.version_text"].strip('"')
-            for prefix, name in _SUBSCRIPTIONS.items()
-            if f"{prefix}.version_text" in found
-        }
-
-    async def rejections(self) -> dict[str, int]:
-        """Return how many updates of each file were rejected or unreadable since Envoy started."""
-        found = await self._stats(
-            "Counters", r"(ds|runtime)\.(public\.|private\.)?update_(rejected|failure)$"
-        )
-        return {
-            name: int(found.get(f"{prefix}.update_rejected", 0))
-            + int(found.get(f"{prefix}.update_failure", 0))
-            for prefix, name in _SUBSCRIPTIONS.items()
-        }
+    async def runtime(self) -> dict[str, int]:
+        """Return the entries of the runtime."""
+        found = orjson.loads(await self._ask("GET", "/runtime"))
+        return {key: round(float(entry["final_value"])) for key, entry in found["entries"].items()}
 
     async def active(self) -> int:
         """Return the requests in flight on the public listener."""
-        found = await self._stats("Gauges", r"^http\.public\.downstream_rq_active$")
-        return int(found.get("http.public.downstream_rq_active", 0))
+        name = "http.public.downstream_rq_active"
+        text = await self._ask("GET", f"/stats?type=Gauges&filter=^{name}$")
+        return int(text.partition(": ")[2] or 0)
 
     async def ready(self) -> bool:
         """Say whether Envoy has its first configuration and listens."""
@@ -73,11 +54,6 @@ class Admin:
     async def drain(self) -> None:
         """Stop accepting connections; requests in flight go on, and connections close after them."""
         await self._ask("POST", "/drain_listeners?graceful&skip_exit")
-
-    async def _stats(self, kind: str, pattern: str) -> dict[str, str]:
-        text = await self._ask("GET", f"/stats?type={kind}&filter={pattern}")
-        pairs = (line.partition(": ") for line in text.splitlines())
-        return {name: value for name, _, value in pairs}
 
     async def _ask(self, method: str, path: str) -> str:
         if self._session is None:

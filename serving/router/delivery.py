@@ -1,116 +1,137 @@
-"""Brings a rendered plan to Envoy in the order that fails no request, and reads back that it was accepted.
+"""Brings a rendered plan to Envoy in the order that fails no request, and knows what Envoy has accepted.
 
-What may be written when is decided in `envoy.order`. Here are the files, and what Envoy says of them. The aim may
-change at any moment: what can be written is written at once, and only what must wait for Envoy does. What was
-rejected changes nothing: Envoy keeps its last good configuration.
+What may be sent when is decided in `envoy.order`. Here is the conversation: Envoy's incremental xDS, one response of a
+type on its way at a time, so that a change that comes meanwhile overtakes what has not been sent. An Envoy that comes
+back says what it has, and gets the difference. What was rejected changes nothing: Envoy keeps what it had.
+Protocol: envoyproxy.io, "xDS REST and gRPC protocol", incremental variant.
 """
 
 import asyncio
 import logging
-import re
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import replace
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from serving import clock, errors
 from serving.router.admin import Admin
 from serving.router.envoy import order, weights, wire
-from serving.router.envoy.order import Clusters, Held
-from serving.router.envoy.render import File, Rendered, cluster_file, contents, route_file, weights_file
+from serving.router.envoy.order import View
+from serving.router.envoy.render import Rendered, Resource, resource_of
 from serving.router.envoy.weights import Weights
-from serving.router.process import write_atomically
-from serving.settings import GatewaySettings
 
 log = logging.getLogger(__name__)
 
-_LOG_TAIL_BYTES = 64 * 1024
-_FILES = {"clusters": "clusters.pb", "weights": "weights.pb", "public": "public.pb", "private": "private.pb"}
-"""By this suffix Envoy knows what is in them."""
-_POLL_SHARE = 4
-"""Asking for versions costs Envoy's main thread 2 ms at 500 services and 10 ms at 2,000, which is the thread that
-reads the files: at most a quarter of its time goes to answers."""
+_TYPES = {
+    "clusters": "type.googleapis.com/envoy.config.cluster.v3.Cluster",
+    "endpoints": "type.googleapis.com/envoy.config.endpoint.v3.ClusterLoadAssignment",
+    "weights": "type.googleapis.com/envoy.service.runtime.v3.Runtime",
+    "routes": "type.googleapis.com/envoy.config.route.v3.RouteConfiguration",
+}
+_NAMES = {url: name for name, url in _TYPES.items()}
+_UNKNOWN = "unknown"
+"""The version of what was in a rejected update: parts of it may have been accepted."""
 
 
 class Rejected(errors.SlipwayError):
-    """Envoy refused an update; it goes on with the last good one."""
+    """Envoy refused an update; it goes on with what it had."""
+
+
+@dataclass
+class _Kind:
+    """One type of resource in one conversation: versions by name."""
+
+    asked: bool = False
+    subscribed: set[str] = field(default_factory=set)
+    sent: dict[str, str] = field(default_factory=dict)
+    accepted: dict[str, str] = field(default_factory=dict)
+    nonce: str = ""
+    """Of the response that is on its way, if one is."""
+    told: bool = False
+    """A starting Envoy waits to be told something of each type, if only that there is nothing."""
+
+    @property
+    def idle(self) -> bool:
+        return self.asked and not self.nonce
+
+
+class Conversation:
+    """What one connected Envoy asked for, was sent and has accepted."""
+
+    def __init__(self, send: Callable[[bytes], None]) -> None:
+        self.send = send
+        self.kinds = {name: _Kind() for name in _TYPES}
+        self.weights_sent: Mapping[str, Weights] = {}
+        self.weights_accepted: Mapping[str, Weights] = {}
+        self._responses = 0
+
+    def respond(
+        self, name: str, resources: Mapping[str, Resource], removed: frozenset[str] = frozenset()
+    ) -> None:
+        """Send what changed of a type; nothing else of it is sent before Envoy has answered."""
+        kind = self.kinds[name]
+        self._responses += 1
+        kind.nonce = str(self._responses)
+        kind.told = True
+        kind.sent = {n: v for n, v in kind.sent.items() if n not in removed}
+        kind.sent |= {n: found.version for n, found in resources.items()}
+        response = {
+            "type_url": _TYPES[name],
+            "nonce": kind.nonce,
+            "resources": [
+                {"name": n, "version": found.version, "resource": found.content}
+                for n, found in resources.items()
+            ],
+            "removed_resources": sorted(removed),
+        }
+        self.send(wire.encode("DeltaDiscoveryResponse", response))
+
+    def sent(self) -> View:
+        return order.view(self.kinds["clusters"].sent, self.kinds["endpoints"].sent, self.weights_sent)
+
+    def accepted(self) -> View:
+        return order.view(
+            self.kinds["clusters"].accepted, self.kinds["endpoints"].accepted, self.weights_accepted
+        )
 
 
 class Delivery:
-    """The files of one Envoy."""
+    """What one Envoy is to have, and its conversation with us while it is connected."""
 
-    def __init__(self, folder: Path, admin: Admin, settings: GatewaySettings, envoy_log: Path) -> None:
+    def __init__(self, folder: Path, admin: Admin) -> None:
         self._folder = folder
         self._admin = admin
-        self._settings = settings
-        self._envoy_log = envoy_log
         self._target: Rendered | None = None
-        self._written: dict[str, str] = {}
-        self._writes = dict.fromkeys(_FILES, 0)
-        self._since: dict[str, float] = {}
-        self._seen: dict[str, str] = {}
-        self._clusters = order.NOTHING
-        self._accepted = order.NOTHING
-        self._weights: Mapping[str, Weights] = {}
-        self._weights_accepted: Mapping[str, Weights] = {}
-        self._rejections: dict[str, int] | None = None
+        self._rejection = ""
+        self._news = asyncio.Event()
+        self._with: Conversation | None = None
 
-    def paths(self) -> dict[str, str]:
+    def sockets(self) -> dict[str, str]:
         """Return the absolute paths that `bootstrap` names."""
-        sockets = {"admin": "admin.sock", "probe": "probe.sock"}
-        return {name: str(self._folder / leaf) for name, leaf in {**_FILES, **sockets}.items()}
-
-    def prepare(self) -> None:
-        """Make the files exist, and learn from them what an adopted Envoy has (Envoy refuses to start without)."""
-        self._folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-        empty = {
-            "clusters": cluster_file({}),
-            "weights": weights_file({}),
-            "public": route_file("public", b"", "not configured yet"),
-            "private": route_file("private", b"", "not configured yet"),
-        }
-        for name, content in empty.items():
-            try:
-                version, resources = contents((self._folder / _FILES[name]).read_bytes())
-                if name == "clusters":
-                    self._clusters = _clusters_of(resources)
-                if name == "weights":
-                    self._weights = weights.read(resources[0])
-                self._written[name] = version
-            except (FileNotFoundError, ValueError):
-                self._write(name, content)
+        return {name: str(self._folder / f"{name}.sock") for name in ("admin", "probe", "changes")}
 
     def aim(self, rendered: Rendered) -> None:
-        """Change what Envoy is to have; writes what need not wait. `confirm` does the rest."""
+        """Change what Envoy is to have; sends what need not wait. `confirm` tells when Envoy has it."""
         self._target = rendered
-        self._advance(rendered)
+        self._rejection = ""
+        self._advance()
 
     async def confirm(self, seen: Callable[[], None] = lambda: None) -> None:
-        """Have Envoy accept all of the aim, whatever it becomes meanwhile; without Envoy, wait for the next one.
+        """Wait until Envoy has accepted all of the aim, whatever it becomes meanwhile; without Envoy, for the next one.
 
         Args:
-            seen: called whenever Envoy was asked; then `serves` may have changed its answer.
+            seen: called whenever Envoy has answered; then `serves` may have changed its answer.
 
         Raises:
-            Rejected: Envoy refused something, with Envoy's own words.
+            Rejected: Envoy refused something, with Envoy's own words. The aim is given up.
         """
-        while self._target is not None:
-            asked, writes = clock.monotonic(), dict(self._writes)
-            try:
-                versions = await self._admin.versions()
-                self._learn(
-                    {name: found for name, found in versions.items() if self._writes[name] == writes[name]}
-                )
-                seen()
-                self._advance(self._target)
-                if self._settled(self._target):
-                    return
-                await self._raise_if_rejected()
-            except errors.Unavailable as error:
-                log.info("waiting for Envoy: %s", error)
-                self._rejections = None
-                await asyncio.sleep(0.05)
-            took = clock.monotonic() - asked
-            await asyncio.sleep(max(self._settings.accept_poll_seconds, took * _POLL_SHARE))
+        while True:
+            self._news.clear()
+            seen()
+            if self._rejection:
+                raise Rejected(self._rejection)
+            if self._target is None or self._settled(self._target):
+                return
+            await self._news.wait()
 
     async def apply(self, rendered: Rendered) -> None:
         """Bring Envoy to the plan; returns once it has accepted all of it.
@@ -122,7 +143,7 @@ class Delivery:
         await self.confirm()
 
     async def wait_ready(self, seconds: float) -> None:
-        """Wait until Envoy listens.
+        """Wait until Envoy listens, which a new one does when it has been told something.
 
         Raises:
             errors.Unavailable: it does not.
@@ -131,126 +152,126 @@ class Delivery:
         while True:
             try:
                 if await self._admin.ready():
-                    # What an adopted Envoy rejected before was somebody else's to report.
-                    self._rejections = await self._admin.rejections()
-                    self._learn(await self._admin.versions())
                     return
             except errors.Unavailable:
                 if clock.monotonic() > deadline:
                     raise
             if clock.monotonic() > deadline:
-                raise errors.Unavailable(f"Envoy is not ready after {seconds} s: see {self._envoy_log}")
+                raise errors.Unavailable(f"Envoy is not ready after {seconds} s")
             await asyncio.sleep(0.01)
 
     def serves(self, rendered: Rendered) -> bool:
-        """Say whether Envoy had these routes and weights when it was asked last."""
+        """Say whether Envoy has accepted these routes and weights, and nothing older or newer is on its way."""
+        if self._with is None:
+            return False
+        routes, shares = self._with.kinds["routes"], self._with.kinds["weights"]
         return (
-            self._seen.get("public") == rendered.public.version
-            and self._seen.get("private") == rendered.private.version
-            and rendered.weights.items() <= self._weights_accepted.items()
+            routes.idle
+            and shares.idle
+            and all(routes.accepted.get(n) == wanted.version for n, wanted in rendered.routes.items())
+            and rendered.weights.items() <= self._with.weights_accepted.items()
         )
 
-    def _advance(self, target: Rendered) -> None:
-        """Write what may be written now: weights and routes as soon as Envoy has what they need.
+    def connected(self, send: Callable[[bytes], None]) -> Conversation:
+        """Begin a conversation; one that was there before is over."""
+        self._with = Conversation(send)
+        return self._with
 
-        Only one file of clusters is on its way at a time, because it takes Envoy the longest.
+    def disconnected(self, ended: Conversation) -> None:
+        """End a conversation."""
+        if self._with is ended:
+            self._with = None
+
+    async def received(self, conversation: Conversation, message: bytes) -> None:
+        """Take a request of Envoy's: what it wants from now on, and what it says of a response.
+
+        Raises:
+            ValueError: no request, or of a type that we have none of.
+            errors.Unavailable: an Envoy that was adopted does not say what weights it has.
         """
-        routed = self._routed(target)
-        held = Held(self._clusters, self._accepted, self._weights, self._weights_accepted)
-        shares = order.weights_for(target, held, routed=routed)
-        if shares != self._weights or "weights" not in self._written:
-            self._weights = shares
-            self._write("weights", weights_file(shares))
-        if order.may_route(target, replace(held, weights_written=shares)):
-            self._write("public", target.public)
-            self._write("private", target.private)
-        if "clusters" in self._since:
+        request = wire.decode("DeltaDiscoveryRequest", message)
+        name = _NAMES.get(request.get("type_url", ""))
+        if name is None:
+            raise wire.Malformed(f"a request for {request.get('type_url')!r}")
+        kind = conversation.kinds[name]
+        if not kind.asked:
+            kind.accepted = dict(request.get("initial_resource_versions", {}))
+            kind.sent = dict(kind.accepted)
+            if name == "weights" and kind.accepted:
+                conversation.weights_sent = conversation.weights_accepted = weights.read(
+                    await self._admin.runtime()
+                )
+            kind.asked = True
+        else:
+            for fresh in request.get("resource_names_subscribe", []):
+                kind.accepted.pop(fresh, None)
+                kind.sent.pop(fresh, None)
+        kind.subscribed |= set(request.get("resource_names_subscribe", []))
+        for ended in request.get("resource_names_unsubscribe", []):
+            kind.subscribed.discard(ended)
+            kind.accepted.pop(ended, None)
+            kind.sent.pop(ended, None)
+        if conversation is not self._with:
             return
-        wanted = order.clusters_for(target, self._clusters, routed=routed)
-        if wanted.pieces != self._clusters.pieces or "clusters" not in self._written:
-            self._write("clusters", cluster_file(wanted.pieces))
-            self._clusters = wanted
+        if kind.nonce and request.get("response_nonce") == kind.nonce:
+            self._answered(conversation, name, request.get("error_detail"))
+        self._advance()
+        self._news.set()
 
-    def _write(self, name: str, content: File) -> None:
-        if self._written.get(name) == content.version:
+    def _answered(self, conversation: Conversation, name: str, error: Mapping[str, str] | None) -> None:
+        kind = conversation.kinds[name]
+        kind.nonce = ""
+        if error is None:
+            kind.accepted = dict(kind.sent)
+            if name == "weights":
+                conversation.weights_accepted = conversation.weights_sent
             return
-        write_atomically(self._folder / _FILES[name], content.content)
-        self._written[name] = content.version
-        self._writes[name] += 1
-        self._seen.pop(name, None)  # Envoy may have another version by the time it is asked again
-        self._since.setdefault(name, clock.monotonic())
+        self._rejection = error.get("message", "") or f"Envoy rejected {name}"
+        self._target = None
+        if name == "weights":
+            conversation.weights_sent = conversation.weights_accepted
+        kind.sent = {
+            n: version if kind.accepted.get(n) == version else _UNKNOWN for n, version in kind.sent.items()
+        }
 
-    def _learn(self, versions: Mapping[str, str]) -> None:
-        """Take note of what Envoy said of files that were not written since it was asked."""
-        self._seen = dict(versions)
-        for name, version in self._written.items():
-            if versions.get(name) == version:
-                self._since.pop(name, None)
-            else:
-                self._since.setdefault(name, clock.monotonic())
-        if versions.get("clusters") == self._written.get("clusters"):
-            self._accepted = self._clusters
-        if versions.get("weights") == self._written.get("weights"):
-            self._weights_accepted = self._weights
-
-    def _routed(self, target: Rendered) -> bool:
-        """Say whether Envoy has the target's routes and weights, and nothing older can come."""
-        return self.serves(target) and all(
-            self._written.get(name) == self._seen.get(name) for name in ("public", "private", "weights")
-        )
+    def _advance(self) -> None:
+        """Send what may be sent now; the rest waits for what Envoy says of this."""
+        target, talk = self._target, self._with
+        if target is None or talk is None:
+            return
+        kinds, routed = talk.kinds, self.serves(target)
+        if kinds["clusters"].idle:
+            changed = _changed(target.clusters, kinds["clusters"].sent)
+            gone = order.obsolete_clusters(target, kinds["clusters"].sent.keys(), routed=routed)
+            if changed or gone or not kinds["clusters"].told:
+                talk.respond("clusters", changed, gone)
+        if kinds["endpoints"].idle:
+            asked = kinds["endpoints"]
+            found = order.endpoints_for(target, asked.subscribed, asked.sent, routed=routed)
+            if found:
+                talk.respond("endpoints", found)
+        if kinds["weights"].idle:
+            shares = order.weights_for(target, talk.sent(), talk.accepted(), routed=routed)
+            if shares != talk.weights_sent or not kinds["weights"].told:
+                talk.weights_sent = shares
+                talk.respond("weights", {weights.LAYER: resource_of(weights.layer(shares))})
+        if kinds["routes"].idle and order.may_route(target, talk.sent(), talk.accepted()):
+            asked = kinds["routes"]
+            found = {n: r for n, r in _changed(target.routes, asked.sent).items() if n in asked.subscribed}
+            if found:
+                talk.respond("routes", found)
 
     def _settled(self, target: Rendered) -> bool:
+        if self._with is None or not self.serves(target):
+            return False
+        kinds = self._with.kinds
         return (
-            not self._since
-            and self._routed(target)
-            and self._weights == target.weights
-            and self._clusters.pieces == target.clusters
+            all(kind.idle for kind in kinds.values())
+            and self._with.weights_accepted == target.weights
+            and kinds["clusters"].accepted == {n: wanted.version for n, wanted in target.clusters.items()}
+            and all(kinds["endpoints"].accepted.get(n) == e.version for n, e in target.endpoints.items())
         )
 
-    async def _raise_if_rejected(self) -> None:
-        late = clock.monotonic() - self._settings.accept_seconds
-        waiting = [name for name, since in self._since.items() if since < late]
-        if not waiting:
-            return
-        seen = await self._admin.rejections()
-        before, self._rejections = self._rejections or {}, seen
-        for name in waiting:
-            self._since[name] = clock.monotonic()
-        worse = [name for name, count in seen.items() if count > before.get(name, 0)]
-        if not worse:
-            return
-        for name in worse:  # so that the same content is written again when it is asked for again
-            self._written.pop(name, None)
-            self._since.pop(name, None)
-            if name == "clusters":
-                self._clusters = self._accepted
-            if name == "weights":
-                self._weights = self._weights_accepted
-        raise Rejected(_last_complaint(self._envoy_log) or f"Envoy rejected the {', '.join(worse)}")
 
-
-def _clusters_of(resources: Iterable[bytes]) -> Clusters:
-    """Read back the clusters' file.
-
-    Raises:
-        ValueError: it is damaged.
-    """
-    pieces, serving = {}, set()
-    for resource in resources:
-        cluster = wire.decode("Any", resource)
-        pieces[cluster["name"]] = resource
-        if "lb_endpoints" in cluster["load_assignment"]["endpoints"][0]:
-            serving.add(cluster["name"])
-    return Clusters(pieces, frozenset(serving))
-
-
-def _last_complaint(path: Path) -> str:
-    """Return Envoy's last warning about a rejected update; only its log has the reason."""
-    try:
-        with path.open("rb") as handle:
-            handle.seek(max(0, path.stat().st_size - _LOG_TAIL_BYTES))
-            text = handle.read().decode(errors="replace")
-    except FileNotFoundError:
-        return ""
-    found = re.findall(r"(?:update rejected|update failed|Error adding/updating)[^\n]*", text)
-    return found[-1][:500] if found else ""
+def _changed(wanted: Mapping[str, Resource], sent: Mapping[str, str]) -> dict[str, Resource]:
+    return {name: found for name, found in wanted.items() if sent.get(name) != found.version}

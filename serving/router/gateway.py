@@ -20,6 +20,7 @@ from serving.router.envoy.render import Rendered, Renderer
 from serving.router.plan import RoutePlan, Service, assemble, service_of
 from serving.router.process import EnvoyProcess, Identity, digest, terminate
 from serving.router.report import Reporter
+from serving.router.stream import listening
 from serving.settings import DataDir, Settings
 
 log = logging.getLogger(__name__)
@@ -27,7 +28,7 @@ log = logging.getLogger(__name__)
 ENVOY_START_SECONDS = 20.0
 """Envoy starts in 0.2 s; a loaded machine with 2,000 clusters was seen to take 3 s."""
 PLANS_REMEMBERED = 16
-"""Plans written and not yet seen to be accepted; Envoy reads the latest file, so it is never many behind."""
+"""Plans aimed at and not yet seen to be accepted; Envoy is told the latest, so it is never many behind."""
 FORCED_SECONDS = 2.0
 """After SIGTERM Envoy exits in 0.1 s; then SIGKILL."""
 
@@ -40,16 +41,21 @@ async def run(data_dir: DataDir, settings: Settings) -> None:
     """
     process = EnvoyProcess(data_dir, settings.gateway)
     async with Admin(data_dir.gateway / "admin.sock") as admin:
-        delivery = Delivery(data_dir.gateway, admin, settings.gateway, process.log)
-        delivery.prepare()
-        config = orjson.dumps(bootstrap(settings.gateway, port=settings.gateway.port, files=delivery.paths()))
-        await _adopt_or_start(process, config, data_dir, settings)
-        await delivery.wait_ready(ENVOY_START_SECONDS)
-        kube = await _connect(data_dir)
-        async with kube, asyncio.TaskGroup() as group:
-            gateway = Gateway(kube, delivery, settings)
-            group.create_task(_keep_alive(process, config, settings))
-            group.create_task(gateway.run())
+        delivery = Delivery(data_dir.gateway, admin)
+        config = orjson.dumps(
+            bootstrap(settings.gateway, port=settings.gateway.port, sockets=delivery.sockets())
+        )
+        async with listening(delivery):
+            if not await _adopted(process, config, data_dir, settings):
+                # It listens once it has been told something; one that was adopted keeps what it has.
+                delivery.aim(Renderer(settings.gateway).render(assemble(())))
+                log.info("started Envoy %d", process.start(config).pid)
+            await delivery.wait_ready(ENVOY_START_SECONDS)
+            kube = await _connect(data_dir)
+            async with kube, asyncio.TaskGroup() as group:
+                gateway = Gateway(kube, delivery, settings)
+                group.create_task(_keep_alive(process, config, settings))
+                group.create_task(gateway.run())
 
 
 async def stop_everything(data_dir: DataDir, settings: Settings) -> None:
@@ -247,23 +253,20 @@ def _services_used(route: dict[str, object]) -> set[str]:
     return {f"{meta['namespace']}/{backend['service']}" for backend in spec.get("backends") or []}
 
 
-async def _adopt_or_start(
-    process: EnvoyProcess, config: bytes, data_dir: DataDir, settings: Settings
-) -> Identity:
+async def _adopted(process: EnvoyProcess, config: bytes, data_dir: DataDir, settings: Settings) -> bool:
     running = process.running()
-    if running is not None and running.bootstrap == digest(config):
+    if running is None:
+        return False
+    if running.bootstrap == digest(config):
         log.info("adopted Envoy %d", running.pid)
-        return running
-    if running is not None:
-        log.info("Envoy %d was started with another configuration: draining it", running.pid)
-        await stop_everything(data_dir, settings)
-    started = process.start(config)
-    log.info("started Envoy %d", started.pid)
-    return started
+        return True
+    log.info("Envoy %d was started with another configuration: draining it", running.pid)
+    await stop_everything(data_dir, settings)
+    return False
 
 
 async def _keep_alive(process: EnvoyProcess, config: bytes, settings: Settings) -> None:
-    """Start Envoy again, with the files it had, whenever it is gone."""
+    """Start Envoy again whenever it is gone; it then asks for all that it had."""
     while True:
         await asyncio.sleep(settings.gateway.envoy_check_seconds)
         if process.running() is None:

@@ -87,7 +87,7 @@ class EnvoyProcess:
             errors.UserError: no Envoy, the port is taken, or the directory's path is too long for sockets.
         """
         self._check_port()
-        for name in ("admin.sock", "probe.sock"):
+        for name in ("admin.sock", "probe.sock", "changes.sock"):
             if len(os.fsencode(self._dir / name)) > _SOCKET_PATH_BYTES:
                 raise errors.UserError(
                     f"{self._dir}: too long for a Unix socket; choose a shorter --data-dir"

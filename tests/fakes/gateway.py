@@ -18,6 +18,7 @@ from serving.router.envoy.render import Renderer
 from serving.router.gateway import stop_everything
 from serving.router.plan import assemble, service_of
 from serving.router.process import EnvoyProcess
+from serving.router.stream import listening
 from serving.settings import DataDir, GatewaySettings, Settings
 
 
@@ -79,20 +80,27 @@ class World:
         self.data_dir = DataDir(root)
         self.process = EnvoyProcess(self.data_dir, settings.gateway)
         self.admin = Admin(self.data_dir.gateway / "admin.sock")
-        self.delivery = Delivery(self.data_dir.gateway, self.admin, settings.gateway, self.process.log)
+        self.delivery = Delivery(self.data_dir.gateway, self.admin)
         self.renderer = Renderer(settings.gateway)
+        self._around = contextlib.AsyncExitStack()
 
     @property
     def url(self) -> str:
         return f"http://127.0.0.1:{self.settings.gateway.port}"
 
     async def start(self) -> None:
-        self.delivery.prepare()
-        config = bootstrap(
-            self.settings.gateway, port=self.settings.gateway.port, files=self.delivery.paths()
-        )
-        self.process.start(orjson.dumps(config))
+        await self.listen()
+        self.delivery.aim(self.renderer.render(assemble(())))
+        self.process.start(self.config())
         await self.delivery.wait_ready(20)
+
+    async def listen(self) -> None:
+        """Be there for an Envoy, which another may have started."""
+        await self._around.enter_async_context(listening(self.delivery))
+
+    def config(self) -> bytes:
+        port = self.settings.gateway.port
+        return orjson.dumps(bootstrap(self.settings.gateway, port=port, sockets=self.delivery.sockets()))
 
     async def serve(self, routes: Iterable[dict[str, Any]], slices: Iterable[dict[str, Any]]) -> None:
         table: dict[tuple[str, str], list[dict[str, Any]]] = {}
@@ -109,6 +117,7 @@ class World:
     async def stop(self, drain_seconds: float = 0.2) -> None:
         quick = replace(self.settings, gateway=replace(self.settings.gateway, drain_seconds=drain_seconds))
         await stop_everything(self.data_dir, quick)
+        await self._around.aclose()
         await self.admin.close()
 
     async def raw(self, request: bytes) -> bytes:

@@ -8,10 +8,8 @@ from collections import Counter
 from pathlib import Path
 
 import aiohttp
-import orjson
 
 from serving import clock
-from serving.router.envoy.bootstrap import bootstrap
 from serving.router.gateway import _keep_alive
 from serving.router.process import EnvoyProcess
 from tests.addresses import own
@@ -64,10 +62,9 @@ async def test_traffic_goes_on_and_envoy_is_adopted_when_its_starter_is_killed(t
             await starter.wait()
             adopted = second.process.running()
             assert adopted is not None
-            second.delivery.prepare()
+            await second.listen()
             before = statuses.total()
             await second.serve(ROUTES, SLICES)
-            assert await second.admin.versions() == second.delivery._written
             while statuses.total() < before + 200:
                 await asyncio.sleep(0.01)
             assert second.process.running() == adopted
@@ -80,10 +77,7 @@ async def test_traffic_goes_on_and_envoy_is_adopted_when_its_starter_is_killed(t
 async def test_a_killed_envoy_is_back_within_a_second_with_the_routes_it_had(tmp_path: Path) -> None:
     world = World(tmp_path, settings_for_test())
     await world.start()
-    config = orjson.dumps(
-        bootstrap(world.settings.gateway, port=world.settings.gateway.port, files=world.delivery.paths())
-    )
-    keeper = asyncio.create_task(_keep_alive(world.process, config, world.settings))
+    keeper = asyncio.create_task(_keep_alive(world.process, world.config(), world.settings))
     try:
         async with backend(STABLE, 8080), aiohttp.ClientSession() as session:
             await world.serve(ROUTES, SLICES)

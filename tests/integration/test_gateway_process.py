@@ -96,7 +96,7 @@ async def test_a_route_is_reported_once_envoy_serves_it_and_its_weights_are_the_
 async def test_a_route_that_envoy_rejects_holds_up_no_other_and_says_why(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    kube, settings = FakeKube(), settings_for_test(accept_seconds=0.2)
+    kube, settings = FakeKube(), settings_for_test()
     try:
         for name, address in (("bad", "300.1.2.3"), ("digits", STABLE), ("more", STABLE)):
             await kube.create(kinds.ENDPOINT_SLICE, new_slice(f"{name}-stable", [address]))

@@ -1,4 +1,4 @@
-"""What Envoy is started with: listeners, filters and the paths of the files that change.
+"""What Envoy is started with: listeners, filters, and where it gets everything else from.
 
 Nothing in it may change while Envoy runs: a listener update cuts streams that outlive its drain time. What
 differs between services is in the routes.
@@ -17,7 +17,11 @@ _NOBODY = {"address_prefix": "255.255.255.255", "prefix_len": 32}
 """The broadcast address, from which nothing comes; without a range, Envoy takes private addresses for internal."""
 COOKIE = "slipway-caller"
 
+_GATEWAY = "slipway-gateway"
+
 Json = dict[str, Any]
+
+_STREAMED: Json = {"ads": {}, "resource_api_version": "V3"}
 
 ASSIGN_CALLER = f"""
 local entropy = io.open("/dev/urandom", "rb")
@@ -50,31 +54,34 @@ end
 """Gives a caller without the sticky header an identity, in a cookie and in a response header."""
 
 
-def bootstrap(settings: GatewaySettings, *, port: int, files: Mapping[str, str]) -> Json:
+def bootstrap(settings: GatewaySettings, *, port: int, sockets: Mapping[str, str]) -> Json:
     """Return the bootstrap.
 
     Args:
         settings: the gateway's.
         port: TCP port of the public listener.
-        files: absolute paths by name: `clusters`, `weights`, `public`, `private` (watched), `admin`, `probe` (sockets).
+        sockets: absolute paths by name: `admin`, `probe`, and `changes`, on which the gateway listens.
     """
     return {
         "node": {"id": "slipway", "cluster": "slipway"},
-        "admin": {"address": {"pipe": {"path": files["admin"], "mode": 0o600}}},
-        "dynamic_resources": {"cds_config": _watched(files["clusters"])},
+        "admin": {"address": {"pipe": {"path": sockets["admin"], "mode": 0o600}}},
+        "dynamic_resources": {"ads_config": _stream(), "cds_config": _STREAMED},
         "layered_runtime": {
             "layers": [
                 {
                     "name": weights.LAYER,
-                    "rtds_layer": {"name": weights.LAYER, "rtds_config": _watched(files["weights"])},
+                    "rtds_layer": {"name": weights.LAYER, "rtds_config": _STREAMED},
                 }
             ]
         },
-        "static_resources": {"listeners": [_public(settings, port, files), _private(settings, files)]},
+        "static_resources": {
+            "clusters": [_gateway(sockets["changes"])],
+            "listeners": [_public(settings, port), _private(settings, sockets["probe"])],
+        },
     }
 
 
-def _public(settings: GatewaySettings, port: int, files: Mapping[str, str]) -> Json:
+def _public(settings: GatewaySettings, port: int) -> Json:
     filters = [
         {
             "name": ASSIGN_FILTER,
@@ -90,29 +97,29 @@ def _public(settings: GatewaySettings, port: int, files: Mapping[str, str]) -> J
         "address": {"socket_address": {"address": settings.host, "port_value": port}},
         # With it a second gateway of the same user would silently share the port.
         "enable_reuse_port": False,
-        "filter_chains": [{"filters": [_http("public", settings, files["public"], filters)]}],
+        "filter_chains": [{"filters": [_http("public", settings, filters)]}],
     }
     if settings.concurrency > 1:
         listener["connection_balance_config"] = {"exact_balance": {}}
     return listener
 
 
-def _private(settings: GatewaySettings, files: Mapping[str, str]) -> Json:
+def _private(settings: GatewaySettings, socket: str) -> Json:
     return {
         "name": "private",
-        "address": {"pipe": {"path": files["probe"], "mode": 0o600}},
-        "filter_chains": [{"filters": [_http("private", settings, files["private"], [])]}],
+        "address": {"pipe": {"path": socket, "mode": 0o600}},
+        "filter_chains": [{"filters": [_http("private", settings, [])]}],
     }
 
 
-def _http(name: str, settings: GatewaySettings, routes: str, filters: list[Json]) -> Json:
+def _http(name: str, settings: GatewaySettings, filters: list[Json]) -> Json:
     return {
         "name": "envoy.filters.network.http_connection_manager",
         "typed_config": {
             "@type": f"{_TYPE}envoy.extensions.filters.network.http_connection_manager.v3.HttpConnectionManager",
             "stat_prefix": name,
             "codec_type": "AUTO",
-            "rds": {"route_config_name": name, "config_source": _watched(routes)},
+            "rds": {"route_config_name": name, "config_source": _STREAMED},
             # Before routing, so that no client chooses its arm, a host, an identity or our timeouts.
             "early_header_mutation_extensions": [
                 {
@@ -158,5 +165,34 @@ def _http(name: str, settings: GatewaySettings, routes: str, filters: list[Json]
     }
 
 
-def _watched(path: str) -> Json:
-    return {"resource_api_version": "V3", "path_config_source": {"path": path}}
+def _stream() -> Json:
+    return {
+        "api_type": "DELTA_GRPC",
+        "transport_api_version": "V3",
+        "set_node_on_first_message_only": True,
+        "grpc_services": [
+            {
+                "envoy_grpc": {
+                    "cluster_name": _GATEWAY,
+                    # Envoy's own back-off goes up to 30 s; a gateway that was killed is back within one.
+                    "retry_policy": {"retry_back_off": {"base_interval": "0.05s", "max_interval": "0.5s"}},
+                }
+            }
+        ],
+    }
+
+
+def _gateway(socket: str) -> Json:
+    options = "envoy.extensions.upstreams.http.v3.HttpProtocolOptions"
+    return {
+        "name": _GATEWAY,
+        "type": "STATIC",
+        "connect_timeout": "1s",
+        "typed_extension_protocol_options": {
+            options: {"@type": _TYPE + options, "explicit_http_config": {"http2_protocol_options": {}}}
+        },
+        "load_assignment": {
+            "cluster_name": _GATEWAY,
+            "endpoints": [{"lb_endpoints": [{"endpoint": {"address": {"pipe": {"path": socket}}}}]}],
+        },
+    }

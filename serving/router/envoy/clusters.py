@@ -1,4 +1,4 @@
-"""Clusters with their endpoints inline (docs/decisions.md, "How endpoints reach Envoy")."""
+"""Clusters, and apart from them their endpoints (docs/decisions.md, "How changes reach Envoy")."""
 
 from typing import Any
 
@@ -15,7 +15,8 @@ def cluster(cluster: Cluster, settings: GatewaySettings) -> dict[str, Any]:
     return {
         "@type": f"{_TYPE}envoy.config.cluster.v3.Cluster",
         "name": cluster.name,
-        "type": "STATIC",
+        "type": "EDS",
+        "eds_cluster_config": {"eds_config": {"ads": {}, "resource_api_version": "V3"}},
         "connect_timeout": f"{settings.connect_timeout_seconds}s",
         # Round robin queues behind a slow replica; least request of two random choices does not.
         "lb_policy": "LEAST_REQUEST",
@@ -41,19 +42,17 @@ def cluster(cluster: Cluster, settings: GatewaySettings) -> dict[str, Any]:
                 "explicit_http_config": {"http_protocol_options": {}},
             }
         },
-        "load_assignment": {
-            "cluster_name": cluster.name,
-            "endpoints": [
-                {
-                    "lb_endpoints": [
-                        {
-                            "endpoint": {
-                                "address": {"socket_address": {"address": e.address, "port_value": e.port}}
-                            }
-                        }
-                        for e in cluster.endpoints
-                    ]
-                }
-            ],
-        },
+    }
+
+
+def load_assignment(cluster: Cluster) -> dict[str, Any]:
+    """Return a cluster's endpoints."""
+    found = [
+        {"endpoint": {"address": {"socket_address": {"address": e.address, "port_value": e.port}}}}
+        for e in cluster.endpoints
+    ]
+    return {
+        "@type": f"{_TYPE}envoy.config.endpoint.v3.ClusterLoadAssignment",
+        "cluster_name": cluster.name,
+        "endpoints": [{"lb_endpoints": found}] if found else [],
     }

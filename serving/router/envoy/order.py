@@ -1,62 +1,62 @@
-"""What must be in which file while Envoy goes from one plan to the next, so that no request meets what is missing.
+"""What Envoy must be told, and when, on its way from one plan to the next, so that no request meets what is missing.
 
-Envoy may have each file as it is, or as it was when it accepted it last. A cluster that any of those routes names, and
-a weight that any of them needs, must be in both. So clusters come before the weights that send requests to them, and
-both before the routes that name them; they go in reverse. Weights whose clusters and routes are there wait for nothing.
+Between an update and its acknowledgement Envoy may have what it had before or what was sent. A cluster that any of
+those routes names, and a weight that any of them needs, must be in both. So clusters and endpoints come before the
+weights that send requests to them, and both before the routes that name them; they go in reverse. Weights whose
+clusters and routes are there wait for nothing.
 """
 
 from collections.abc import Mapping
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 
-from serving.router.envoy.render import Rendered
+from serving.router.envoy.render import EMPTY, Rendered, Resource
 from serving.router.envoy.weights import Weights
 
 
 @dataclass(frozen=True)
-class Clusters:
-    """A clusters' file: encoded clusters by name, and which of them have endpoints."""
+class View:
+    """One of the things that Envoy may have: its clusters, those of them that have endpoints, and its weights."""
 
-    pieces: Mapping[str, bytes]
-    serving: frozenset[str]
-
-
-@dataclass(frozen=True)
-class Held:
-    """What Envoy may have: the clusters' and the weights' files as they are, and as it accepted them last."""
-
-    written: Clusters
-    accepted: Clusters
-    weights_written: Mapping[str, Weights]
-    weights_accepted: Mapping[str, Weights]
+    clusters: AbstractSet[str]
+    serving: AbstractSet[str]
+    weights: Mapping[str, Weights]
 
 
-NOTHING = Clusters({}, frozenset())
+NOTHING = View(frozenset(), frozenset(), {})
 
 
-def may_route(target: Rendered, held: Held) -> bool:
-    """Say whether the target's routes may be written: Envoy has all that they need, and is not losing it."""
-    serving = held.written.serving & held.accepted.serving
+def view(clusters: Mapping[str, str], endpoints: Mapping[str, str], weights: Mapping[str, Weights]) -> View:
+    """Return a view, of clusters and endpoints with their versions."""
+    serving = {name for name, version in endpoints.items() if version != EMPTY and name in clusters}
+    return View(clusters.keys(), serving, weights)
+
+
+def may_route(target: Rendered, sent: View, accepted: View) -> bool:
+    """Say whether the target's routes may be sent: Envoy has all that they need, and is not losing it."""
+    serving = sent.serving & accepted.serving
     return (
         target.routed <= serving
-        and all(target.named <= clusters.pieces.keys() for clusters in (held.written, held.accepted))
+        and all(target.named <= held.clusters for held in (sent, accepted))
         and all(
-            prefix in weights and weights[prefix].needs <= serving
-            for weights in (held.weights_written, held.weights_accepted)
+            prefix in held.weights and held.weights[prefix].needs <= serving
+            for held in (sent, accepted)
             for prefix in target.weights
         )
     )
 
 
-def weights_for(target: Rendered, held: Held, *, routed: bool) -> dict[str, Weights]:
-    """Return the weights to write next: the target's, where their clusters have endpoints.
+def weights_for(target: Rendered, sent: View, accepted: View, *, routed: bool) -> dict[str, Weights]:
+    """Return the weights to send next: the target's, where their clusters have endpoints.
 
     Args:
         target: what Envoy is to have in the end.
-        held: what it may have.
+        sent: what it has, if it has accepted everything.
+        accepted: what it has, if it has accepted nothing since.
         routed: it has accepted the target's routes and weights, and so nothing needs other weights.
     """
-    serving = held.written.serving & held.accepted.serving
-    old = held.weights_written
+    serving = sent.serving & accepted.serving
+    old = sent.weights
     found = {
         prefix: old[prefix] if prefix in old and not weights.needs <= serving else weights
         for prefix, weights in target.weights.items()
@@ -64,21 +64,26 @@ def weights_for(target: Rendered, held: Held, *, routed: bool) -> dict[str, Weig
     return found if routed else {**old, **found}
 
 
-def clusters_for(target: Rendered, written: Clusters, *, routed: bool) -> Clusters:
-    """Return the clusters to write next.
+def obsolete_clusters(target: Rendered, sent: AbstractSet[str], *, routed: bool) -> frozenset[str]:
+    """Return the clusters to remove: none before nothing else needs them."""
+    return frozenset(sent - target.clusters.keys()) if routed else frozenset()
+
+
+def endpoints_for(
+    target: Rendered, subscribed: AbstractSet[str], sent: Mapping[str, str], *, routed: bool
+) -> dict[str, Resource]:
+    """Return the endpoints to send next. A cluster does not lose its last one before nothing else needs it.
 
     Args:
         target: what Envoy is to have in the end.
-        written: the file as it is.
-        routed: Envoy has accepted the target's routes and weights, and so nothing needs another cluster.
+        subscribed: the clusters whose endpoints it asks for.
+        sent: versions that it has, if it has accepted everything.
+        routed: it has accepted the target's routes and weights.
     """
-    if routed:
-        return Clusters(target.clusters, target.serving)
-    kept = {
-        name: piece
-        for name, piece in written.pieces.items()
-        if name not in target.clusters or (name in written.serving and name not in target.serving)
+    return {
+        name: wanted
+        for name, wanted in target.endpoints.items()
+        if name in subscribed
+        and sent.get(name) != wanted.version
+        and (routed or name not in sent or wanted.version != EMPTY)
     }
-    if not kept:
-        return Clusters(target.clusters, target.serving)
-    return Clusters({**target.clusters, **kept}, target.serving | (written.serving & kept.keys()))

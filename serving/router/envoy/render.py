@@ -1,13 +1,13 @@
-"""A whole plan as the four files that Envoy watches, each service rendered and encoded once.
+"""A whole plan as Envoy's resources, each service rendered and encoded once.
 
 A change of one service among 1,000 must not cost the rendering of 1,000: rendered pieces are kept as long
-as the plan's (frozen) values stay the same, and the files are joined from them.
+as the plan's (frozen) values stay the same, and the routes are joined from them.
 """
 
 import hashlib
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 from serving.router.envoy import clusters, routes, weights, wire
 from serving.router.envoy.weights import Weights
@@ -21,9 +21,14 @@ NO_SERVICE = "no service has this address: use NAME.NAMESPACE.{domain} or /NAMES
 NO_BACKEND = "no backend has this address: use /NAMESPACE/BACKEND/..."
 
 
+EMPTY = "empty"
+"""The version of endpoints without any, so that a version alone tells whether a cluster can serve."""
+_DIGEST_BYTES = 12
+
+
 @dataclass(frozen=True)
-class File:
-    """One file: `version` is the digest of what it says, and what Envoy reports once it has accepted it."""
+class Resource:
+    """Something that Envoy has by name; what it says is its version's digest."""
 
     version: str
     content: bytes
@@ -31,18 +36,18 @@ class File:
 
 @dataclass(frozen=True)
 class Rendered:
-    """Clusters by name and weights by prefix, because their files are written in phases; route files as they will be.
+    """A plan's resources by name; weights by prefix, because one resource has them all.
 
     `serving` are the clusters with endpoints, `routed` those that have weight, `named` those that any route names.
     """
 
-    clusters: Mapping[str, bytes]
+    clusters: Mapping[str, Resource]
+    endpoints: Mapping[str, Resource]
     weights: Mapping[str, Weights]
+    routes: Mapping[str, Resource]
     serving: frozenset[str]
     routed: frozenset[str]
     named: frozenset[str]
-    public: File
-    private: File
 
 
 class Renderer:
@@ -51,31 +56,47 @@ class Renderer:
     def __init__(self, settings: GatewaySettings) -> None:
         self._settings = settings
         self._missing = NO_SERVICE.format(domain=settings.domain)
-        self._clusters: _Pieces[Cluster, bytes] = _Pieces(
-            lambda c: wire.encode("Any", clusters.cluster(c, settings))
-        )
+        self._clusters: _Pieces[Cluster, tuple[Resource, Resource]] = _Pieces(self._cluster)
         self._probes: _Pieces[Probe, bytes] = _Pieces(
             lambda p: routes.tree_entry(p.prefix, routes.probe_route(p))
         )
         self._services: _Pieces[Service, _Piece] = _Pieces(self._service)
+        self._routes: dict[str, tuple[tuple[bytes, bytes], Resource]] = {}
 
     def render(self, plan: RoutePlan) -> Rendered:
-        """Return the files' contents for a plan."""
+        """Return a plan's resources."""
         services = self._services.of(plan.services)
         hosts = b"".join(piece.host for piece in services)
         leaves = b"".join(piece.leaf for piece in services)
         probes = b"".join(self._probes.of(plan.probes))
         pieces = self._clusters.of(plan.clusters)
         return Rendered(
-            clusters={c.name: piece for c, piece in zip(plan.clusters, pieces, strict=True)},
+            clusters={c.name: piece for c, (piece, _) in zip(plan.clusters, pieces, strict=True)},
+            endpoints={c.name: piece for c, (_, piece) in zip(plan.clusters, pieces, strict=True)},
             weights={piece.prefix: piece.weights for piece in services if piece.weights is not None},
+            routes={
+                "public": self._joined("public", leaves, self._missing, hosts),
+                "private": self._joined("private", probes, NO_BACKEND, b""),
+            },
             serving=frozenset(c.name for c in plan.clusters if c.endpoints),
             routed=frozenset().union(*(piece.routed for piece in services)),
-            named=frozenset(probe.cluster for probe in plan.probes).union(
-                *(piece.named for piece in services)
-            ),
-            public=route_file("public", leaves, self._missing, hosts),
-            private=route_file("private", probes, NO_BACKEND),
+            named=frozenset(p.cluster for p in plan.probes).union(*(piece.named for piece in services)),
+        )
+
+    def _joined(self, name: str, leaves: bytes, missing: str, hosts: bytes) -> Resource:
+        """Join routes; most changes are of endpoints or weights, and to compare is cheaper than to digest."""
+        known = self._routes.get(name)
+        if known is not None and known[0] == (leaves, hosts):
+            return known[1]
+        found = _routes(name, leaves, missing, hosts)
+        self._routes[name] = (leaves, hosts), found
+        return found
+
+    def _cluster(self, cluster: Cluster) -> tuple[Resource, Resource]:
+        endpoints = resource(clusters.load_assignment(cluster))
+        return (
+            resource(clusters.cluster(cluster, self._settings)),
+            endpoints if cluster.endpoints else Resource(EMPTY, endpoints.content),
         )
 
     def _service(self, service: Service) -> "_Piece":
@@ -91,18 +112,18 @@ class Renderer:
         )
 
 
-def file(resources: Iterable[bytes]) -> File:
-    """Return a discovery response of encoded resources; the same resources have the same version."""
-    body = list(resources)
-    digest = hashlib.blake2b(digest_size=12)
-    for resource in body:
-        digest.update(resource)
-    version = digest.hexdigest()
-    return File(version, wire.encode("DiscoveryResponse", {"version_info": version, "resources": body}))
+def resource(message: Mapping[str, Any]) -> Resource:
+    """Return a message, which has its `@type`, with its digest for a version."""
+    return resource_of(wire.encode("Any", message))
 
 
-def route_file(name: str, leaves: bytes, missing: str, hosts: bytes = b"") -> File:
-    """Return the file of one route configuration.
+def resource_of(content: bytes) -> Resource:
+    """Return an encoded message with its digest for a version."""
+    return Resource(hashlib.blake2b(content, digest_size=_DIGEST_BYTES).hexdigest(), content)
+
+
+def _routes(name: str, leaves: bytes, missing: str, hosts: bytes) -> Resource:
+    """Return one route configuration.
 
     Args:
         name: the configuration's.
@@ -111,40 +132,12 @@ def route_file(name: str, leaves: bytes, missing: str, hosts: bytes = b"") -> Fi
         hosts: encoded virtual hosts, each as a field of the configuration.
     """
     by_path = {"virtual_hosts": [routes.by_path(leaves, missing)]}
-    whole = routes.route_configuration(name, hosts + wire.encode("RouteConfiguration", by_path))
-    return file([wire.encode("Any", whole)])
-
-
-def cluster_file(found: Mapping[str, bytes]) -> File:
-    """Return the clusters' file, in the order of their names."""
-    return file(found[name] for name in sorted(found))
-
-
-def weights_file(found: Mapping[str, Weights]) -> File:
-    """Return the weights' file, in the order of their prefixes."""
-    return file([weights.resource(found[prefix].entries for prefix in sorted(found))])
-
-
-def contents(data: bytes) -> tuple[str, list[bytes]]:
-    """Return version and encoded resources of a file.
-
-    Raises:
-        wire.Malformed: it is none.
-    """
-    version, resources = "", []
-    for number, content in wire.parts(data):
-        if not isinstance(content, bytes):
-            raise wire.Malformed("a number in a discovery response")
-        if number == 1:
-            version = content.decode()
-        else:
-            resources.append(content)
-    return version, resources
+    return resource(routes.route_configuration(name, hosts + wire.encode("RouteConfiguration", by_path)))
 
 
 @dataclass(frozen=True)
 class _Piece:
-    """What one service adds to each file."""
+    """What one service adds."""
 
     host: bytes
     leaf: bytes

@@ -6,7 +6,7 @@ weights of one order are never applied to another. Here is nothing about when wh
 """
 
 import hashlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from serving.router.envoy import wire
@@ -47,27 +47,24 @@ def weights_of(service: Service) -> Weights:
     return Weights(wire.encode("Struct", values), needs)
 
 
-def resource(pieces: Iterable[bytes]) -> bytes:
-    """Return the layer, of the entries of all services."""
-    return wire.encode("Any", {"@type": _TYPE, "name": LAYER, "layer": b"".join(pieces)})
+def layer(found: Mapping[str, Weights]) -> bytes:
+    """Return the layer, of the entries of all services in the order of their prefixes."""
+    entries = b"".join(found[prefix].entries for prefix in sorted(found))
+    return wire.encode("Any", {"@type": _TYPE, "name": LAYER, "layer": entries})
 
 
-def read(encoded: bytes) -> Mapping[str, Weights]:
-    """Read a layer back: weights by their prefix.
-
-    Raises:
-        ValueError: it is damaged.
-    """
-    found: dict[str, dict[str, float]] = {}
-    for key, value in wire.decode("Any", encoded).get("layer", {}).items():
+def read(values: Mapping[str, int]) -> dict[str, Weights]:
+    """Return what a runtime has, by prefix."""
+    found: dict[str, dict[str, int]] = {}
+    for key, value in values.items():
         prefix = "/".join(key.split("/")[:2]).rpartition(".")[
             0
         ]  # NAMESPACE/NAME.DIGEST.NAMESPACE/SERVICE/PORT
         found.setdefault(prefix, {})[key] = value
     return {
         prefix: Weights(
-            wire.encode("Struct", values),
-            frozenset(key.removeprefix(f"{prefix}.") for key, value in values.items() if value),
+            wire.encode("Struct", entries),
+            frozenset(key.removeprefix(f"{prefix}.") for key, value in entries.items() if value),
         )
-        for prefix, values in found.items()
+        for prefix, entries in found.items()
     }

@@ -1,9 +1,9 @@
-"""Envoy's messages, as this package writes them in JSON, in protobuf's binary form, and the little that is read back.
+"""Envoy's messages, as this package writes them in JSON, in protobuf's binary form, and the little that is read.
 
-Envoy reads binary several times faster than JSON, and a message that is already encoded goes into a larger one
-as it is: what one service needs is encoded once and then copied. `_FIELDS` has the messages and fields that we
-use and no others; an unknown one is a mistake of ours and raises KeyError. Encoding: protobuf.dev/programming-
-guides/encoding. Numbers: the .proto files of envoy/api/v3 and cncf/xds v3, which never change a number.
+A message that is already encoded goes into a larger one as it is: what one service needs is encoded once and then
+copied. `_FIELDS` has the messages and fields that we use and no others; to write another is a mistake of ours and
+raises KeyError, to read one is not. Encoding: protobuf.dev/programming-guides/encoding. Numbers: the .proto files of
+envoy/api/v3 and cncf/xds v3, which never change a number.
 """
 
 import struct
@@ -15,12 +15,28 @@ Json = Mapping[str, Any]
 a list or a map, the encoded fields of the whole list or map."""
 
 _ENUMS = {
-    "DiscoveryType": {"STATIC": 0},
+    "DiscoveryType": {"EDS": 3},
+    "ApiVersion": {"V3": 2},
     "LbPolicy": {"LEAST_REQUEST": 1},
     "HeaderAppendAction": {"OVERWRITE_IF_EXISTS_OR_ADD": 2},
 }
 _FIELDS: dict[str, dict[str, tuple[int, str]]] = {
-    "DiscoveryResponse": {"version_info": (1, "string"), "resources": (2, "list Any")},
+    "DeltaDiscoveryRequest": {
+        "type_url": (2, "string"),
+        "resource_names_subscribe": (3, "list string"),
+        "resource_names_unsubscribe": (4, "list string"),
+        "initial_resource_versions": (5, "map string"),
+        "response_nonce": (6, "string"),
+        "error_detail": (7, "RpcStatus"),
+    },
+    "DeltaDiscoveryResponse": {
+        "resources": (2, "list Resource"),
+        "type_url": (4, "string"),
+        "nonce": (5, "string"),
+        "removed_resources": (6, "list string"),
+    },
+    "Resource": {"version": (1, "string"), "resource": (2, "Any"), "name": (3, "string")},
+    "RpcStatus": {"message": (2, "string")},
     "RouteConfiguration": {
         "name": (1, "string"),
         "virtual_hosts": (2, "list VirtualHost"),
@@ -89,13 +105,16 @@ _FIELDS: dict[str, dict[str, tuple[int, str]]] = {
     "Cluster": {
         "name": (1, "string"),
         "type": (2, "DiscoveryType"),
+        "eds_cluster_config": (3, "EdsClusterConfig"),
         "connect_timeout": (4, "duration"),
         "lb_policy": (6, "LbPolicy"),
         "circuit_breakers": (10, "CircuitBreakers"),
         "common_lb_config": (27, "CommonLbConfig"),
-        "load_assignment": (33, "ClusterLoadAssignment"),
         "typed_extension_protocol_options": (36, "map Any"),
     },
+    "EdsClusterConfig": {"eds_config": (1, "ConfigSource")},
+    "ConfigSource": {"ads": (3, "AggregatedConfigSource"), "resource_api_version": (6, "ApiVersion")},
+    "AggregatedConfigSource": {},
     "CircuitBreakers": {"thresholds": (1, "list Thresholds")},
     "Thresholds": {
         "max_connections": (2, "UInt32Value"),
@@ -126,7 +145,7 @@ _VARINT, _FIXED64, _BYTES = 0, 1, 2
 
 
 class Malformed(ValueError):
-    """These bytes are not what we write."""
+    """These bytes are not a message of ours or of Envoy's."""
 
 
 def encode(message: str, value: Json | bytes) -> bytes:
@@ -148,10 +167,10 @@ def encode(message: str, value: Json | bytes) -> bytes:
 
 
 def decode(message: str, data: bytes) -> dict[str, Any]:
-    """Return what `encode` was given, in the order of the bytes; durations in their shortest form.
+    """Return the fields that `_FIELDS` has, in the order of the bytes; durations in their shortest form.
 
     Raises:
-        ValueError: not a message of this type, or with fields that we do not write (Malformed).
+        ValueError: not a message of this type (Malformed).
     """
     if message == "Any":
         url, inner = _two(data)
@@ -163,12 +182,12 @@ def decode(message: str, data: bytes) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for number, content in parts(data):
         if number not in names:
-            raise Malformed(f"{message} with a field {number}")
+            continue
         name, kind = names[number]
         shape, _, element = kind.rpartition(" ")
         if shape == "map":
             key, value = _two(_content(content))
-            found.setdefault(name, {})[key] = decode(element, value)
+            found.setdefault(name, {})[key] = _value(element, value)
         elif shape == "list":
             found.setdefault(name, []).append(_value(element, content))
         else:
@@ -212,7 +231,7 @@ def _member(number: int, kind: str, value: Any) -> bytes:
     if shape == "list":
         return b"".join(_member(number, element, item) for item in value)
     if shape == "map":
-        return b"".join(_entry(number, name, encode(element, item)) for name, item in value.items())
+        return b"".join(_entry(number, name, _bytes(element, item)) for name, item in value.items())
     if kind in ("varint", "bool") or kind in _ENUMS:
         whole = _ENUMS[kind][value] if kind in _ENUMS else int(value)
         return _varint(number << 3 | _VARINT) + _varint(whole)

@@ -3,16 +3,16 @@ from pathlib import Path
 
 import pytest
 
-from serving.router.envoy import wire
+from serving.router.envoy import weights, wire
 from serving.router.envoy.bootstrap import bootstrap
-from serving.router.envoy.render import File, Renderer, cluster_file, weights_file
+from serving.router.envoy.render import Renderer, Resource
 from serving.router.plan import assemble, service_of
 from serving.settings import GatewaySettings
 from tests.fakes.gateway import endpoint_slice, route
 
 GOLDEN = Path(__file__).parents[2] / "golden" / "router"
 SETTINGS = GatewaySettings()
-WATCHED = ("clusters", "weights", "public", "private", "admin", "probe")
+SOCKETS = {name: f"/data/gateway/{name}.sock" for name in ("admin", "probe", "changes")}
 
 
 def plan():
@@ -30,8 +30,8 @@ def plan():
     return assemble([service_of(digits, slices), service_of(away, {})])
 
 
-def decoded(file: File) -> object:
-    return wire.decode("DiscoveryResponse", file.content)
+def decoded(resource: Resource) -> object:
+    return wire.decode("Any", resource.content)
 
 
 def compare(name: str, found: object) -> None:
@@ -44,40 +44,40 @@ def compare(name: str, found: object) -> None:
     assert text == path.read_text()
 
 
-def test_clusters_are_as_in_the_golden_file() -> None:
-    compare("clusters.json", decoded(cluster_file(Renderer(SETTINGS).render(plan()).clusters)))
+@pytest.mark.parametrize("kind", ["clusters", "endpoints", "routes"])
+def test_resources_are_as_in_the_golden_file(kind: str) -> None:
+    found = getattr(Renderer(SETTINGS).render(plan()), kind)
+    compare(f"{kind}.json", {name: decoded(resource) for name, resource in found.items()})
 
 
 def test_weights_are_as_in_the_golden_file() -> None:
-    compare("weights.json", decoded(weights_file(Renderer(SETTINGS).render(plan()).weights)))
-
-
-@pytest.mark.parametrize("name", ["public", "private"])
-def test_routes_are_as_in_the_golden_file(name: str) -> None:
-    rendered = Renderer(SETTINGS).render(plan())
-    compare(f"{name}.json", decoded(getattr(rendered, name)))
+    compare("weights.json", wire.decode("Any", weights.layer(Renderer(SETTINGS).render(plan()).weights)))
 
 
 def test_the_bootstrap_is_as_in_the_golden_file() -> None:
-    files = {n: f"/data/gateway/{n}" for n in WATCHED}
-    compare("bootstrap.json", bootstrap(SETTINGS, port=8080, files=files))
+    compare("bootstrap.json", bootstrap(SETTINGS, port=8080, sockets=SOCKETS))
+
+
+def test_weights_are_read_back_as_they_were_written() -> None:
+    written = Renderer(SETTINGS).render(plan()).weights
+    layer = wire.decode("Any", weights.layer(written))["layer"]
+    assert weights.read({key: round(value) for key, value in layer.items()}) == written
 
 
 def test_the_same_plan_has_the_same_versions_and_another_has_others() -> None:
     renderer = Renderer(SETTINGS)
     first, again = renderer.render(plan()), renderer.render(plan())
-    assert (first.public.version, first.private.version) == (again.public.version, again.private.version)
-    assert first.public.version != Renderer(SETTINGS).render(assemble([])).public.version
+    assert first.routes == again.routes
+    assert first.routes["public"].version != Renderer(SETTINGS).render(assemble([])).routes["public"].version
 
 
 def test_a_salt_with_any_characters_is_only_ever_a_digest_in_the_pattern() -> None:
     odd = route("digits", [("a", 5000), ("b", 5000)], sticky={"header": "x-user", "salt": "\\9 (.*"})
     slices = {f"digits-{a}": [endpoint_slice(f"digits-{a}", ["127.77.0.2"])] for a in "ab"}
-    content = Renderer(SETTINGS).render(assemble([service_of(odd, slices)])).public.content
+    content = Renderer(SETTINGS).render(assemble([service_of(odd, slices)])).routes["public"].content
     assert b"(.*$" not in content.replace(b"^(.*)$", b"")
     assert b"\\9" not in content
 
 
-def test_neither_file_count_nor_watches_grow_with_services() -> None:
-    text = json.dumps(bootstrap(SETTINGS, port=1, files=dict.fromkeys(WATCHED, "/x")))
-    assert text.count("path_config_source") == len({"clusters", "weights", "public", "private"})
+def test_envoy_watches_no_file_however_many_services_there_are() -> None:
+    assert "path_config_source" not in json.dumps(bootstrap(SETTINGS, port=1, sockets=SOCKETS))

@@ -1,0 +1,111 @@
+"""The alternative that was not taken: clusters with their endpoints inline, in one file that Envoy watches."""
+
+import asyncio
+import json
+import subprocess
+import tempfile
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+
+from rig.harness import interval, percentile, process_seconds, resident_mib
+from serving import clock
+from serving.router.binary import find_envoy
+from serving.router.envoy import clusters, wire
+from serving.router.plan import Cluster, Endpoint
+from serving.router.process import write_atomically
+from serving.settings import DEFAULTS
+
+POLL_SECONDS = 0.002
+START_SECONDS = 30.0
+
+
+def _encoded(cluster: Cluster) -> bytes:
+    """The product's cluster, with what a stream would bring put inside: field 33 of Cluster, type STATIC."""
+    shape = clusters.cluster(cluster, DEFAULTS.gateway)
+    url = shape.pop("@type")
+    del shape["type"], shape["eds_cluster_config"]
+    assignment = {k: v for k, v in clusters.load_assignment(cluster).items() if k != "@type"}
+    inside = wire.encode("Cluster", shape) + wire.field(33, wire.encode("ClusterLoadAssignment", assignment))
+    return wire.field(1, url.encode()) + wire.field(2, inside)
+
+
+class _File:
+    def __init__(self, path: Path, admin: str) -> None:
+        self._path = path
+        self._admin = admin
+        self._version = 0
+        self._session: aiohttp.ClientSession | None = None
+
+    def write(self, encoded: Sequence[bytes]) -> None:
+        self._version += 1
+        head = wire.field(1, str(self._version).encode())
+        write_atomically(self._path, head + b"".join(wire.field(2, cluster) for cluster in encoded))
+
+    async def accepted(self) -> None:
+        self._session = self._session or aiohttp.ClientSession(connector=aiohttp.UnixConnector(self._admin))
+        deadline = clock.monotonic() + START_SECONDS
+        while clock.monotonic() < deadline:
+            try:
+                url = "http://admin/stats?type=TextReadouts&filter=cds.version_text"
+                async with self._session.get(url) as answer:
+                    if f'"{self._version}"' in await answer.text():
+                        return
+            except aiohttp.ClientError:
+                pass
+            await asyncio.sleep(POLL_SECONDS)
+        raise RuntimeError("Envoy has not accepted the clusters' file")
+
+    async def close(self) -> None:
+        if self._session is not None:
+            await self._session.close()
+
+
+def _bootstrap(folder: Path) -> dict[str, Any]:
+    watched = {"path_config_source": {"path": str(folder / "clusters.pb")}, "resource_api_version": "V3"}
+    return {
+        "node": {"id": "bench", "cluster": "bench"},
+        "admin": {"address": {"pipe": {"path": str(folder / "admin.sock")}}},
+        "dynamic_resources": {"cds_config": watched},
+    }
+
+
+async def measure(found: Sequence[Cluster], changes: int) -> dict[str, object]:
+    """What one endpoint's coming and going costs, as `endpoint_delivery` measures it for the stream."""
+    with tempfile.TemporaryDirectory(prefix="slipway-file-") as root:
+        folder = Path(root)
+        (folder / "bootstrap.json").write_text(json.dumps(_bootstrap(folder)))
+        file, encoded = (
+            _File(folder / "clusters.pb", str(folder / "admin.sock")),
+            [_encoded(c) for c in found],
+        )
+        file.write(encoded)
+        command = [find_envoy(), "-c", str(folder / "bootstrap.json"), "--disable-hot-restart"]
+        command += ["--concurrency", "1", "--log-level", "error"]
+        started = clock.monotonic()
+        envoy = await asyncio.create_subprocess_exec(*command, stdin=subprocess.DEVNULL)
+        try:
+            await file.accepted()
+            cold = clock.monotonic() - started
+            times, extra = [], Endpoint("127.79.0.1", 8080)
+            cpu = process_seconds(envoy.pid)
+            for n in range(changes):
+                endpoints = found[0].endpoints + ((extra,) if n % 2 == 0 else ())
+                began = clock.monotonic()
+                file.write([_encoded(replace(found[0], endpoints=endpoints)), *encoded[1:]])
+                await file.accepted()
+                times.append(1000 * (clock.monotonic() - began))
+            cpu = process_seconds(envoy.pid) - cpu
+            return {
+                "clusters": len(found), "coldSeconds": round(cold, 3),
+                "endpointChangeMs": interval(times), "endpointChangeP95Ms": round(percentile(times, 95), 1),
+                "envoyCpuMsPerEndpointChange": round(1000 * cpu / changes, 1),
+                "residentMiB": resident_mib(envoy.pid),
+            }  # fmt: skip
+        finally:
+            envoy.terminate()
+            await envoy.wait()
+            await file.close()
