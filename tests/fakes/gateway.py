@@ -135,32 +135,6 @@ def _length(head: bytes) -> int:
     return int(found.group(1)) if found else 0
 
 
-async def arms_of(w: World, path: str, callers: list[str], header: str = "x-user-id") -> list[str]:
-    """Return the arm that served each caller; pipelined, because 10,000 round trips in Python take long."""
-    connections = 16
-
-    async def some(mine: list[str]) -> list[str]:
-        reader, writer = await asyncio.open_connection("127.0.0.1", w.settings.gateway.port)
-        found = []
-        for start in range(0, len(mine), 50):
-            batch = mine[start : start + 50]
-            for caller in batch:
-                writer.write(f"GET {path} HTTP/1.1\r\nhost: a\r\n{header}: {caller}\r\n\r\n".encode())
-            for _ in batch:
-                head = await reader.readuntil(b"\r\n\r\n")
-                await reader.readexactly(_length(head))
-                match = re.search(rb"x-slipway-arm: ([^\r]*)", head)
-                found.append(match.group(1).decode() if match else head.decode())
-        writer.close()
-        return found
-
-    parts = await asyncio.gather(*(some(callers[i::connections]) for i in range(connections)))
-    result = [""] * len(callers)
-    for i, part in enumerate(parts):
-        result[i::connections] = part
-    return result
-
-
 @contextlib.asynccontextmanager
 async def world(root: Path, **gateway: Any) -> AsyncIterator[World]:
     found = World(root, settings_for_test(**gateway))
