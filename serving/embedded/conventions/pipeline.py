@@ -8,6 +8,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+import orjson
+
 from serving.embedded.conventions import (
     conforming,
     deletion,
@@ -277,13 +279,18 @@ def _complete(kind: Kind, obj: Object, old: Object | None) -> None:
 
 
 def _unchanged(obj: Object, old: Object | None) -> frozenset[str]:
-    """Return the parts that are as they were; who owns what does not count."""
+    """Return the parts that are as they were, to the letter; who owns what does not count."""
     if old is None:
         return frozenset()
-    same = {key for key, value in obj.items() if key in old and old[key] == value}
-    if _unmanaged(obj["metadata"]) == _unmanaged(old["metadata"]):
+    same = {key for key, value in obj.items() if key in old and _same(old[key], value)}
+    if _same(_unmanaged(old["metadata"]), _unmanaged(obj["metadata"])):
         same.add("metadata")
     return frozenset(same)
+
+
+def _same(one: Any, other: Any) -> bool:
+    """Whether two values are the same JSON: to Python `True == 1 == 1.0`, and only one of them may be right."""
+    return one is other or (one == other and orjson.dumps(one) == orjson.dumps(other))
 
 
 def _unmanaged(meta: Object) -> Object:

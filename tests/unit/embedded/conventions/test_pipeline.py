@@ -47,6 +47,16 @@ def test_nulls_are_as_if_they_were_not_sent(kind: kinds.Kind) -> None:
     assert create(kind, body) == create(kind, BODIES[kind])
 
 
+@pytest.mark.parametrize("wrong", [True, 1.0])
+def test_what_only_python_takes_for_equal_is_looked_at(wrong: object) -> None:
+    old = create(kinds.DEPLOYMENT, {**deployment(), "spec": {**deployment()["spec"], "replicas": 1}})
+    for annotations in ({}, {"a": "b"}):
+        change = {"metadata": {"annotations": annotations}, "spec": {"replicas": wrong}}
+        with pytest.raises(errors.Invalid) as caught:
+            patch(kinds.DEPLOYMENT, old, change)
+        assert [cause.field for cause in caught.value.causes] == ["spec.replicas"]
+
+
 def test_generate_name_gets_the_suffix() -> None:
     body = {**inference(), "metadata": {"generateName": "digits-"}}
     assert create(kinds.INFERENCE, body)["metadata"]["name"] == "digits-abcde"
