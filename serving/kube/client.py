@@ -7,12 +7,11 @@ from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
-from urllib.parse import urlsplit
+from urllib.parse import unquote, urlsplit
 from urllib.request import getproxies, proxy_bypass
 
 import aiohttp
 import orjson
-import yarl
 from kubernetes.aio import config
 from kubernetes.aio.client.configuration import Configuration
 from kubernetes.aio.client.rest import RESTClientObject
@@ -316,8 +315,10 @@ def _session_options(host: str) -> dict[str, Any]:
     proxy = None if proxy_bypass(parts.hostname or "") else getproxies().get(parts.scheme)
     if not proxy:
         return {"trust_env": False}
-    url = yarl.URL(proxy)
-    return {"trust_env": False, "proxy": url.with_user(None), "proxy_auth": aiohttp.BasicAuth.from_url(url)}
+    url = urlsplit(proxy)
+    where = url._replace(netloc=url.netloc.rpartition("@")[2]).geturl()
+    who = aiohttp.BasicAuth(unquote(url.username), unquote(url.password or "")) if url.username else None
+    return {"trust_env": False, "proxy": where, "proxy_auth": who}
 
 
 async def connect_eventually(kubeconfig: Path | None = None, *, component: str) -> Kube:
