@@ -171,23 +171,23 @@ async def test_predictors_added_renamed_and_removed_fail_no_request(stack: Stack
 
 
 @pytest.mark.parametrize(
-    ("container", "reason", "words"),
+    ("container", "reason", "words", "mended"),
     [
         pytest.param(
-            {"command": ["/bin/sh", "-c", "exit 3"]}, "CrashLoopBackOff", "exit code 3", id="crashing"
+            {"command": ["/bin/sh", "-c", "exit 3"]}, "CrashLoopBackOff", "exit code 3",
+            {**BASE, "candidate": ("v-3", 50)}, id="crashing",
         ),
         pytest.param(
-            {"command": ["/bin/sleep", "600"]}, "ReplicasNotReady", "0 of 1 replicas ready", id="never-ready"
+            {"command": ["/bin/sleep", "600"]}, "ReplicasNotReady", "0 of 1 replicas ready", BASE, id="never-ready",
         ),
-        pytest.param({"comand": "x"}, "RevisionRefused", "comand", id="refused"),
+        pytest.param({"comand": "x"}, "RevisionRefused", "comand", BASE, id="refused"),
     ],
-)
+)  # fmt: skip
 async def test_a_bad_revision_gets_no_request_and_says_why_until_it_is_mended(
-    stack: Stack, kube: Kube, container: Object, reason: str, words: str
+    stack: Stack, kube: Kube, container: Object, reason: str, words: str, mended: dict[str, tuple[str, int]]
 ) -> None:
     before = await stack.replicas(kube, "light")
     good, bad = predictors(**BASE)
-    mended = {**BASE, "candidate": ("v-3", 50)}
 
     def refused(obj: Object) -> bool:
         said = conditions.find((obj.get("status") or {}).get("conditions"), "Ready") or {}
