@@ -113,6 +113,7 @@ class Gateway:
         self._wanted: dict[Key, Service] = {}
         self._accepted: dict[Key, Service] = {}
         self._rejected: dict[Key, tuple[Service, str]] = {}
+        self._reported: dict[Key, tuple[Service, str]] = {}
 
     async def run(self) -> None:
         """Follow the API until cancelled."""
@@ -207,10 +208,19 @@ class Gateway:
         await self._settle()
 
     def _report(self, plan: RoutePlan) -> None:
+        reported: dict[Key, tuple[Service, str]] = {}
         for service in plan.services:
             key = Key(service.namespace, service.route)
-            bad = self._rejected.get(key)
-            self._reporter.accepted(key, service, bad[1] if bad else "")
+            said = service, (self._rejected.get(key) or (None, ""))[1]
+            # Of 1,000 services one has changed; the same object says the same.
+            if (
+                (before := self._reported.get(key)) is None
+                or before[0] is not service
+                or before[1] != said[1]
+            ):
+                self._reporter.accepted(key, *said)
+            reported[key] = said
+        self._reported = reported
         for (namespace, name), reason in plan.refused.items():
             self._reporter.refused(Key(namespace, name), reason)
         for key, (_, reason) in self._rejected.items():

@@ -13,6 +13,9 @@ from typing import Any
 RING = 10_000
 """Units of the hash ring: serving/planning/traffic.py makes segments that sum to it."""
 
+NOTHING_PROVEN = "no revision of this service has been proven yet"
+"""Why a new service is unavailable: in order, until its first revision is ready."""
+
 _HEADER = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 """A field name: RFC 9110 section 5.1."""
 _RESERVED = ("x-slipway-", "x-envoy-", "x-gateway-destination-endpoint")
@@ -263,7 +266,7 @@ def _weights(arms: Sequence[str], ring: Sequence[Slice]) -> tuple[tuple[str, flo
 
 def _why_unavailable(segments: Sequence[tuple[str, int]]) -> str:
     if not segments:
-        return "no revision of this service has been proven yet"
+        return NOTHING_PROVEN
     return "no replica of this service is ready"
 
 

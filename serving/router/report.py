@@ -7,7 +7,7 @@ from typing import Any
 from serving import clock, errors
 from serving.kube import Informer, Key, Kube, Reconciler, Recorder, Result
 from serving.resources import kinds
-from serving.router.plan import Service
+from serving.router.plan import NOTHING_PROVEN, Service
 from serving.settings import FIELD_MANAGER_PREFIX, Settings
 
 log = logging.getLogger(__name__)
@@ -79,7 +79,7 @@ class Reporter:
             await self._kube.apply_status(kinds.ROUTE, route, {"gateways": [entry]}, manager=self._manager)
         except errors.NotFound:
             return None  # deleted meanwhile
-        if entry["message"] and entry["message"] != there.get("message"):
+        if entry["message"] not in ("", NOTHING_PROVEN, there.get("message")):
             await self._recorder.emit(route, "RouteDegraded", entry["message"], "Warning")
         return None
 
