@@ -12,10 +12,11 @@ import contextlib
 import subprocess
 import sys
 import tempfile
-from collections.abc import AsyncIterator, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from rig import proxies
 from rig.harness import Bar, report
@@ -36,6 +37,7 @@ CHANGES = 20
 AT_ONCE = 16
 LIMIT_SECONDS = 600.0
 ARMS = ("stable", "candidate")
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -46,6 +48,10 @@ class Machine:
     pids: Mapping[str, int]
     ready: Mapping[str, int]
     """Inference to the newest generation that was Ready and accepted; kept by a watch."""
+
+    def reached(self, name: str, generation: int) -> bool | None:
+        """Say True once this generation is Ready and accepted."""
+        return self.ready.get(name, 0) >= generation or None
 
     def cpu(self) -> dict[str, float]:
         """CPU seconds of each process so far, all threads, to the nanosecond."""
@@ -146,7 +152,7 @@ async def envoy_pid(data_dir: DataDir) -> int:
     return await until(lambda: who.pid if (who := found.running()) is not None else None)
 
 
-async def until(look: Any) -> Any:
+async def until(look: Callable[[], T | None]) -> T:
     """Poll until the function gives something."""
     deadline = clock.monotonic() + LIMIT_SECONDS
     while (found := look()) is None:
@@ -262,7 +268,7 @@ async def change(on: Machine, count: int) -> dict[str, Any]:
         number = step * count // CHANGES
         written = await on.kube.apply(kinds.INFERENCE, inference(number, 50))
         name, generation = written["metadata"]["name"], written["metadata"]["generation"]
-        await until(lambda name=name, wanted=generation: on.ready.get(name, 0) >= wanted or None)
+        await until(partial(on.reached, name, generation))
     took = clock.monotonic() - started
     cpu = spent(before, on.cpu())
     own = {name: max(0.0, seconds - resting[name] / 100 * took) for name, seconds in cpu.items()}
