@@ -43,7 +43,7 @@ def bystanders(count: int) -> list[Service]:
 async def main(*, quick: bool) -> None:
     if wrk.missing():
         sys.exit("wrk is not installed: apt-get install wrk")
-    turns, rounds, seconds = (4, 1, 1.0) if quick else (30, 3, 4.0)
+    turns, rounds, seconds = (4, 1, 1.0) if quick else (60, 3, 4.0)
     others = [kind for kind in OTHERS if proxies.available(kind)]
     for kind in set(OTHERS) - set(others):
         print(f"SKIPPED {kind}: it is not installed (apt-get install nginx-light haproxy)", file=sys.stderr)

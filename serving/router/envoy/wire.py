@@ -18,7 +18,6 @@ _ENUMS = {
     "DiscoveryType": {"EDS": 3},
     "ApiVersion": {"V3": 2},
     "LbPolicy": {"LEAST_REQUEST": 1},
-    "HeaderAppendAction": {"OVERWRITE_IF_EXISTS_OR_ADD": 2},
 }
 _FIELDS: dict[str, dict[str, tuple[int, str]]] = {
     "DeltaDiscoveryRequest": {
@@ -65,7 +64,6 @@ _FIELDS: dict[str, dict[str, tuple[int, str]]] = {
         "timeout": (8, "duration"),
         "retry_policy": (9, "RetryPolicy"),
         "hash_policy": (15, "list HashPolicy"),
-        "idle_timeout": (24, "duration"),
     },
     "WeightedCluster": {
         "clusters": (1, "list ClusterWeight"),
@@ -94,7 +92,7 @@ _FIELDS: dict[str, dict[str, tuple[int, str]]] = {
     "LuaPerRoute": {"filter_context": (4, "Struct")},
     "DirectResponseAction": {"status": (1, "varint"), "body": (2, "DataSource")},
     "DataSource": {"inline_string": (3, "string")},
-    "HeaderValueOption": {"header": (1, "HeaderValue"), "append_action": (3, "HeaderAppendAction")},
+    "HeaderValueOption": {"header": (1, "HeaderValue")},
     "HeaderValue": {"key": (1, "string"), "value": (2, "string")},
     "Matcher": {"matcher_tree": (2, "MatcherTree"), "on_no_match": (3, "OnMatch")},
     "MatcherTree": {"input": (1, "TypedExtensionConfig"), "prefix_match_map": (3, "MatchMap")},

@@ -31,7 +31,6 @@ _text = st.text(max_size=20)
 _header = st.fixed_dictionaries(
     {
         "header": st.fixed_dictionaries({"key": _text, "value": _text}),
-        "append_action": st.just("OVERWRITE_IF_EXISTS_OR_ADD"),
     }
 )
 _arm = st.fixed_dictionaries(
@@ -49,7 +48,7 @@ _route = st.fixed_dictionaries(
                 "weighted_clusters": st.fixed_dictionaries(
                     {"clusters": st.lists(_arm, min_size=1, max_size=4), "use_hash_policy": st.booleans()}
                 ),
-                "idle_timeout": st.integers(0, 10_000).map(lambda ms: f"{ms / 1000:g}s"),
+                "timeout": st.integers(0, 10_000).map(lambda ms: f"{ms / 1000:g}s"),
             }
         ),
         "metadata": st.fixed_dictionaries(
