@@ -35,12 +35,14 @@ class PredictorTemplate(Base):
     containers: Annotated[
         list[dict[str, Any]],
         Field(
+            # Without bounds a cluster refuses the rule that looks for a name: its worst case is too dear.
+            max_length=16,
             description="Containers merged by name into the Pod; the one named `predictor` serves on port 8080.",
             json_schema_extra={
                 "items": {
                     "type": "object",
                     "required": ["name"],
-                    "properties": {"name": {"type": "string"}},
+                    "properties": {"name": {"type": "string", "maxLength": 63}},
                     "x-kubernetes-preserve-unknown-fields": True,
                 },
                 **list_map("name"),
