@@ -127,7 +127,11 @@ def test_traffic_set_changes_only_the_arms_named_and_apply_does_not_undo_it(
     )  # fmt: skip
 
 
-def test_tables_have_upper_case_headers_and_the_namespace_first_with_all(slipway: Any) -> None:
+def test_tables_have_upper_case_headers_and_the_namespace_first_with_all(
+    slipway: Any, tmp_path: Path
+) -> None:
+    model = "apiVersion: slipway.dev/v1alpha1\nkind: Model\nmetadata: {name: listed}\nspec: {}\n"
+    assert slipway("apply", "-f", manifest(tmp_path, model))[0] == 0
     assert slipway("get", "ns")[1].splitlines()[0].split() == ["NAME", "STATUS", "AGE"]
     assert slipway("get", "models", "-A")[1].split()[0] == "NAMESPACE"
     assert slipway("get", "models", "-o", "name")[1].startswith("model.slipway.dev/")
