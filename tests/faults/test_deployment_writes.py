@@ -1,8 +1,7 @@
 """A Deployment's controller converges to the same Pods whichever API call fails or kills it."""
 
 import asyncio
-import contextlib
-from collections.abc import AsyncIterator
+from functools import partial
 
 import pytest
 
@@ -11,6 +10,7 @@ from serving.embedded.node.workloads import run_workloads
 from serving.resources import kinds
 from serving.settings import ControllerSettings, Settings
 from tests.fakes.api import FakeKube
+from tests.fakes.convergence import KilledOnce, running
 
 FAST = Settings(controllers=ControllerSettings(backoff_base_seconds=0.001, backoff_cap_seconds=0.01))
 
@@ -40,17 +40,6 @@ async def node(api: FakeKube) -> None:
             elif "status" not in pod:
                 ready(api, pod)
         await asyncio.sleep(0.001)
-
-
-@contextlib.asynccontextmanager
-async def running(*coroutines) -> AsyncIterator[None]:
-    tasks = [asyncio.create_task(c) for c in coroutines]
-    try:
-        yield
-    finally:
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
 
 
 def settled(api: FakeKube, replicas: int, image: str) -> bool:
@@ -120,19 +109,10 @@ async def test_same_pods_when_killed_at_any_write_and_started_again(*, done: boo
     number, killed = 1, True
     while killed:
         api = FakeKube()
-        reached = api.hang_next(skip=number, done=done)
-        killed = False
-
-        async def agent(api: FakeKube = api, reached: asyncio.Event = reached) -> None:
-            nonlocal killed
-            async with running(run_workloads(api.client("node"), FAST)):
-                await reached.wait()
-            killed = True
-            async with running(run_workloads(api.client("node"), FAST)):
-                await asyncio.Event().wait()
-
-        async with running(agent(), node(api)):
+        control = partial(run_workloads, api.client("node"), FAST)
+        agent = KilledOnce(api.hang_next(skip=number, done=done), control)
+        async with running(agent.run(), node(api)):
             await story(api)
         assert max(watched(api)) <= 4
-        number += 1
+        number, killed = number + 1, agent.killed
     assert number > 8

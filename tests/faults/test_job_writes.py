@@ -1,8 +1,7 @@
 """A Job runs its attempts once each and counts them once, whichever API call fails or kills its controller."""
 
 import asyncio
-import contextlib
-from collections.abc import AsyncIterator
+from functools import partial
 
 import pytest
 
@@ -11,6 +10,7 @@ from serving.embedded.node.workloads import run_workloads
 from serving.resources import conditions, kinds
 from serving.settings import ControllerSettings, NodeSettings, Settings
 from tests.fakes.api import FakeKube
+from tests.fakes.convergence import KilledOnce, running
 
 FAST = Settings(
     controllers=ControllerSettings(backoff_base_seconds=0.001, backoff_cap_seconds=0.01),
@@ -41,17 +41,6 @@ async def node(api: FakeKube) -> None:
                 status = {"phase": phase, "containerStatuses": [{"name": "c", "state": ended}]}
                 api.change(kinds.POD, "default", name, {"status": status})
         await asyncio.sleep(0.001)
-
-
-@contextlib.asynccontextmanager
-async def running(*coroutines) -> AsyncIterator[None]:
-    tasks = [asyncio.create_task(c) for c in coroutines]
-    try:
-        yield
-    finally:
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
 
 
 async def until_ended(api: FakeKube, type_: str) -> dict:
@@ -88,20 +77,11 @@ async def test_attempts_are_counted_once_when_killed_at_any_write(*, done: bool)
     number, killed = 1, True
     while killed:
         api = FakeKube()
-        reached = api.hang_next(skip=number, done=done)
-        killed = False
-
-        async def agent(api: FakeKube = api, reached: asyncio.Event = reached) -> None:
-            nonlocal killed
-            async with running(run_workloads(api.client("node"), FAST)):
-                await reached.wait()
-            killed = True
-            async with running(run_workloads(api.client("node"), FAST)):
-                await asyncio.Event().wait()
-
-        async with running(agent(), node(api)):
+        control = partial(run_workloads, api.client("node"), FAST)
+        agent = KilledOnce(api.hang_next(skip=number, done=done), control)
+        async with running(agent.run(), node(api)):
             await story(api)
-        number += 1
+        number, killed = number + 1, agent.killed
     assert number > 8
 
 

@@ -1,8 +1,6 @@
 """EndpointSlices say what Pods are, whichever write of them fails, hangs or is lost."""
 
 import asyncio
-import contextlib
-from collections.abc import AsyncIterator
 
 import pytest
 
@@ -11,6 +9,7 @@ from serving.embedded.node.workloads import run_workloads
 from serving.resources import kinds
 from serving.settings import ControllerSettings, Settings
 from tests.fakes.api import FakeKube
+from tests.fakes.convergence import running
 
 FAST = Settings(controllers=ControllerSettings(backoff_base_seconds=0.001, backoff_cap_seconds=0.01))
 WRITES = 4
@@ -28,17 +27,6 @@ SERVICE = {
     "metadata": {"name": "web", "namespace": "default"},
     "spec": {"selector": {"app": "web"}, "ports": [{"port": 80, "targetPort": "serve"}]},
 }
-
-
-@contextlib.asynccontextmanager
-async def running(*coroutines) -> AsyncIterator[None]:
-    tasks = [asyncio.create_task(c) for c in coroutines]
-    try:
-        yield
-    finally:
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
 
 
 def said(api: FakeKube) -> dict[str, bool]:

@@ -148,15 +148,7 @@ def _surplus(
     doomed = _ranked(new, available)[:must_be_new]
     spare = len(available) - sum(p.uid in available for p in doomed) - want.floor
     rest = [p for p in _ranked(new, available) if p not in doomed]
-    for pod in (*_ranked(old, available), *rest):
-        if len(doomed) >= excess:
-            break
-        if pod.uid not in available:
-            doomed.append(pod)
-        elif spare > 0:
-            doomed.append(pod)
-            spare -= 1
-    return doomed
+    return doomed + _that_can_go([*_ranked(old, available), *rest], available, excess - len(doomed), spare)
 
 
 def _replaced(
@@ -165,17 +157,21 @@ def _replaced(
     """Old Pods that can go now: those that are not available first, then as many as the floor leaves."""
     new_unavailable = sum(p.uid not in available for p in new) + creating
     limit = len(new) + creating + len(old) - want.floor - new_unavailable
-    spare = len(available) - want.floor
-    doomed: list[PodState] = []
-    for pod in _ranked(old, available):
-        if len(doomed) >= limit:
+    return _that_can_go(_ranked(old, available), available, limit, len(available) - want.floor)
+
+
+def _that_can_go(pods: list[PodState], available: set[str], limit: int, spare: int) -> list[PodState]:
+    """The first `limit` Pods of the list, but of the available ones only `spare`."""
+    found: list[PodState] = []
+    for pod in pods:
+        if len(found) >= limit:
             break
         if pod.uid not in available:
-            doomed.append(pod)
+            found.append(pod)
         elif spare > 0:
-            doomed.append(pod)
+            found.append(pod)
             spare -= 1
-    return doomed
+    return found
 
 
 def _ranked(pods: list[PodState], available: set[str]) -> list[PodState]:
