@@ -76,12 +76,7 @@ def process(*arguments: str) -> Iterator[int]:
     try:
         yield started.pid
     finally:
-        started.terminate()
-        try:
-            started.wait(10)
-        except subprocess.TimeoutExpired:
-            started.kill()
-            started.wait()
+        proxies.stop(started)
 
 
 @contextlib.contextmanager

@@ -13,6 +13,7 @@ import aiohttp
 
 from rig.harness import interval, percentile, process_seconds, resident_mib
 from serving import clock
+from serving.protobuf import field
 from serving.router.binary import find_envoy
 from serving.router.envoy import clusters, wire
 from serving.router.plan import Cluster, Endpoint
@@ -29,8 +30,8 @@ def _encoded(cluster: Cluster) -> bytes:
     url = shape.pop("@type")
     del shape["type"], shape["eds_cluster_config"]
     assignment = {k: v for k, v in clusters.load_assignment(cluster).items() if k != "@type"}
-    inside = wire.encode("Cluster", shape) + wire.field(33, wire.encode("ClusterLoadAssignment", assignment))
-    return wire.field(1, url.encode()) + wire.field(2, inside)
+    inside = wire.encode("Cluster", shape) + field(33, wire.encode("ClusterLoadAssignment", assignment))
+    return field(1, url.encode()) + field(2, inside)
 
 
 class _File:
@@ -42,8 +43,8 @@ class _File:
 
     def write(self, encoded: Sequence[bytes]) -> None:
         self._version += 1
-        head = wire.field(1, str(self._version).encode())
-        write_atomically(self._path, head + b"".join(wire.field(2, cluster) for cluster in encoded))
+        head = field(1, str(self._version).encode())
+        write_atomically(self._path, head + b"".join(field(2, cluster) for cluster in encoded))
 
     async def accepted(self) -> None:
         self._session = self._session or aiohttp.ClientSession(connector=aiohttp.UnixConnector(self._admin))

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from serving import clock, errors
+from serving.protobuf import Malformed
 from serving.router.admin import Admin
 from serving.router.envoy import order, weights, wire
 from serving.router.envoy.order import View
@@ -192,7 +193,7 @@ class Delivery:
         request = wire.decode("DeltaDiscoveryRequest", message)
         name = _NAMES.get(request.get("type_url", ""))
         if name is None:
-            raise wire.Malformed(f"a request for {request.get('type_url')!r}")
+            raise Malformed(f"a request for {request.get('type_url')!r}")
         kind = conversation.kinds[name]
         if not kind.asked:
             kind.accepted = dict(request.get("initial_resource_versions", {}))

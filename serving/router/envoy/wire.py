@@ -2,13 +2,14 @@
 
 A message that is already encoded goes into a larger one as it is: what one service needs is encoded once and then
 copied. `_FIELDS` has the messages and fields that we use and no others; to write another is a mistake of ours and
-raises KeyError, to read one is not. Encoding: protobuf.dev/programming-guides/encoding. Numbers: the .proto files of
+raises KeyError, to read one is not. Numbers: the .proto files of
 envoy/api/v3 and cncf/xds v3, which never change a number.
 """
 
-import struct
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
+
+from serving.protobuf import Content, content, double, field, parts, real, text, varint, whole
 
 Json = Mapping[str, Any]
 """A message by its JSON names. Where it has a message, it may have `bytes` instead: that message, encoded; where it has
@@ -139,11 +140,12 @@ _FIELDS: dict[str, dict[str, tuple[int, str]]] = {
     "Http1ProtocolOptions": {},
 }
 _WRAPPERS = ("UInt32Value", "BoolValue")
-_VARINT, _FIXED64, _BYTES = 0, 1, 2
-
-
-class Malformed(ValueError):
-    """These bytes are not a message of ours or of Envoy's."""
+_PLAIN: Mapping[str, Callable[[Content], Any]] = {
+    "varint": whole,
+    "bool": lambda value: bool(whole(value)),
+    "double": real,
+    "string": text,
+}
 
 
 def encode(message: str, value: Json | bytes) -> bytes:
@@ -174,52 +176,23 @@ def decode(message: str, data: bytes) -> dict[str, Any]:
         url, inner = _two(data)
         return {"@type": url, **decode(url.rpartition(".")[2], inner)}
     if message == "Struct":
-        pairs = (_two(_content(content)) for _, content in parts(data))
-        return {key: _read_plain(value) for key, value in pairs}
+        pairs = (_two(content(value)) for _, value in parts(data))
+        return {key: _read_plain(plain) for key, plain in pairs}
     names = {number: (name, kind) for name, (number, kind) in _FIELDS.get(message, {}).items()}
     found: dict[str, Any] = {}
-    for number, content in parts(data):
+    for number, value in parts(data):
         if number not in names:
             continue
         name, kind = names[number]
         shape, _, element = kind.rpartition(" ")
         if shape == "map":
-            key, value = _two(_content(content))
-            found.setdefault(name, {})[key] = _value(element, value)
+            key, item = _two(content(value))
+            found.setdefault(name, {})[key] = _value(element, item)
         elif shape == "list":
-            found.setdefault(name, []).append(_value(element, content))
+            found.setdefault(name, []).append(_value(element, value))
         else:
-            found[name] = _value(kind, content)
+            found[name] = _value(kind, value)
     return found
-
-
-def field(number: int, content: bytes) -> bytes:
-    """Return one field of bytes: a string, or a message that is encoded."""
-    return _varint(number << 3 | _BYTES) + _varint(len(content)) + content
-
-
-def parts(data: bytes) -> Iterator[tuple[int, float | bytes]]:
-    """Give the fields of a message: their numbers and contents.
-
-    Raises:
-        Malformed: the bytes end early, or have what we do not write.
-    """
-    at = 0
-    while at < len(data):
-        tag, at = _read_varint(data, at)
-        kind = tag & 7
-        if kind == _VARINT:
-            number, at = _read_varint(data, at)
-            yield tag >> 3, number
-            continue
-        if kind not in (_BYTES, _FIXED64):
-            raise Malformed(f"a field of wire type {kind}")
-        size, at = _read_varint(data, at) if kind == _BYTES else (8, at)
-        content = data[at : at + size]
-        if len(content) < size:
-            raise Malformed("ends early")
-        at += size
-        yield tag >> 3, content if kind == _BYTES else struct.unpack("<d", content)[0]
 
 
 def _member(number: int, kind: str, value: Any) -> bytes:
@@ -231,10 +204,10 @@ def _member(number: int, kind: str, value: Any) -> bytes:
     if shape == "map":
         return b"".join(_entry(number, name, _bytes(element, item)) for name, item in value.items())
     if kind in ("varint", "bool") or kind in _ENUMS:
-        whole = _ENUMS[kind][value] if kind in _ENUMS else int(value)
-        return _varint(number << 3 | _VARINT) + _varint(whole)
+        plain = _ENUMS[kind][value] if kind in _ENUMS else int(value)
+        return varint(number, plain)
     if kind == "double":
-        return _varint(number << 3 | _FIXED64) + struct.pack("<d", value)
+        return double(number, value)
     return field(number, _bytes(kind, value))
 
 
@@ -242,52 +215,40 @@ def _bytes(kind: str, value: Any) -> bytes:
     if kind == "string":
         return str(value).encode()
     if kind in _WRAPPERS:
-        return _varint(1 << 3 | _VARINT) + _varint(int(value))
+        return varint(1, int(value))
     return _duration(value) if kind == "duration" else encode(kind, value)
 
 
-def _value(kind: str, content: float | bytes) -> Any:
-    if not isinstance(content, bytes):
-        if kind in _ENUMS:
-            return next((name for name, number in _ENUMS[kind].items() if number == content), content)
-        return bool(content) if kind == "bool" else content
-    if kind == "string":
-        return content.decode()
+def _value(kind: str, value: Content) -> Any:
+    if kind in _ENUMS:
+        return next((name for name, number in _ENUMS[kind].items() if number == value), value)
+    if kind in _PLAIN:
+        return _PLAIN[kind](value)
     if kind in _WRAPPERS:
-        plain = dict(parts(content)).get(1, 0)
+        plain = whole(dict(parts(content(value))).get(1, 0))
         return bool(plain) if kind == "BoolValue" else plain
     if kind == "duration":
-        found = dict(parts(content))
-        return f"{found.get(1, 0) + found.get(2, 0) / 1_000_000_000:g}s"  # type: ignore[operator]
-    return decode(kind, content)
+        found = {number: whole(part) for number, part in parts(content(value))}
+        return f"{found.get(1, 0) + found.get(2, 0) / 1_000_000_000:g}s"
+    return decode(kind, content(value))
 
 
 def _plain(value: str | float) -> bytes:
     """google.protobuf.Value: its field 2 is a number, its field 3 a string."""
     if isinstance(value, str):
         return field(3, value.encode())
-    return _varint(2 << 3 | _FIXED64) + struct.pack("<d", value)
+    return double(2, value)
 
 
 def _read_plain(data: bytes) -> str | float:
-    _, content = next(parts(data), (3, b""))
-    return content.decode() if isinstance(content, bytes) else content
-
-
-def _text(content: float | bytes) -> str:
-    return _content(content).decode()
-
-
-def _content(content: float | bytes) -> bytes:
-    if not isinstance(content, bytes):
-        raise Malformed("a number where a message should be")
-    return content
+    number, value = next(parts(data), (3, b""))
+    return real(value) if number == 2 else text(value)
 
 
 def _two(data: bytes) -> tuple[str, bytes]:
     """The fields 1 and 2 of a pair of a map, or of an Any."""
     found = dict(parts(data))
-    return _text(found.get(1, b"")), _content(found.get(2, b""))
+    return text(found.get(1, b"")), content(found.get(2, b""))
 
 
 def _entry(number: int, key: str, value: bytes) -> bytes:
@@ -298,25 +259,5 @@ def _entry(number: int, key: str, value: bytes) -> bytes:
 def _duration(text: str) -> bytes:
     """google.protobuf.Duration of `1.5s`: whole seconds, and the rest in nanoseconds."""
     seconds, rest = divmod(round(float(text.removesuffix("s")) * 1_000_000_000), 1_000_000_000)
-    found = _varint(1 << 3 | _VARINT) + _varint(seconds)
-    return found + _varint(2 << 3 | _VARINT) + _varint(rest) if rest else found
-
-
-def _varint(number: int) -> bytes:
-    found = bytearray()
-    while number > 0x7F:
-        found.append(number & 0x7F | 0x80)
-        number >>= 7
-    found.append(number)
-    return bytes(found)
-
-
-def _read_varint(data: bytes, at: int) -> tuple[int, int]:
-    number = shift = 0
-    while at < len(data):
-        byte = data[at]
-        number |= (byte & 0x7F) << shift
-        at, shift = at + 1, shift + 7
-        if byte < 0x80:
-            return number, at
-    raise Malformed("ends early")
+    found = varint(1, seconds)
+    return found + varint(2, rest) if rest else found

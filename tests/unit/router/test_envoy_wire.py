@@ -4,6 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from serving.protobuf import field
 from serving.router.envoy import wire
 
 
@@ -18,7 +19,7 @@ def test_a_field_that_is_not_in_the_table_is_a_mistake_when_it_is_written_and_no
 ):
     with pytest.raises(KeyError):
         wire.encode("Route", {"decorator": {}})
-    assert wire.decode("Route", wire.field(12, b"")) == {}
+    assert wire.decode("Route", field(12, b"")) == {}
 
 
 def test_an_encoded_part_goes_into_the_whole_as_it_is() -> None:
