@@ -68,9 +68,11 @@ def slipway(where: DataDir, *arguments: str) -> tuple[int, str, str]:
 
 @contextlib.contextmanager
 def going_on(where: DataDir, *arguments: str) -> Iterator[subprocess.Popen[str]]:
+    # In the background of a script, Ctrl-C is ignored, and children inherit that.
     process = subprocess.Popen(
-        command(where, *arguments), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-    )
+        ["env", "--default-signal=INT", *command(where, *arguments)],
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+    )  # fmt: skip
     try:
         yield process
     finally:
