@@ -47,11 +47,6 @@ class EnvoyProcess:
         self._settings = settings
         self._child: subprocess.Popen[bytes] | None = None
 
-    @property
-    def log(self) -> Path:
-        """Where Envoy says why it rejected something."""
-        return self._log
-
     def running(self) -> Identity | None:
         """Return the Envoy that runs on this directory, whoever started it."""
         if self._child is not None:
@@ -139,7 +134,7 @@ def digest(bootstrap: bytes) -> str:
 
 
 def write_atomically(path: Path, content: bytes) -> None:
-    """Replace a file in one step, readable by its owner alone; Envoy watches for the rename."""
+    """Replace a file in one step, readable by its owner alone."""
     temporary = path.with_name(f".{path.name}.new")
     descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
     with os.fdopen(descriptor, "wb") as handle:

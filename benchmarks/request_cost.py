@@ -1,0 +1,163 @@
+"""Instructions that Envoy executes for one small request, with the gateway's configuration and with parts of it left out.
+
+Counted by valgrind's callgrind, as the difference of two runs over their difference in requests: the same on a busy
+machine as on a quiet one, where timings are not. The kernel's share is not in it. A minute for each configuration.
+"""
+
+import argparse
+import asyncio
+import contextlib
+import re
+import shutil
+import sys
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+import orjson
+from gateway import BODY, arms, bystanders
+from rig import proxies
+from rig.envoy_world import World
+from rig.harness import report
+
+from serving.router.binary import find_envoy
+from serving.router.envoy import routes
+from serving.router.envoy.bootstrap import bootstrap
+from serving.router.plan import assemble
+from serving.router.stream import listening
+
+Json = dict[str, Any]
+FEW, MANY = 100, 1100
+START_SECONDS = 300.0
+SMALLEST = "smallest"
+
+
+def without(*names: str) -> Callable[[Json], None]:
+    """Leave these out of the connection manager."""
+
+    def drop(manager: Json) -> None:
+        for name in names:
+            del manager[name]
+
+    return drop
+
+
+def no_statistics(manager: Json) -> None:
+    manager["http_filters"][-1]["typed_config"]["dynamic_stats"] = False
+
+
+def no_caller_filter(manager: Json) -> None:
+    del manager["http_filters"][0]
+
+
+MANAGERS: dict[str, Callable[[Json], None]] = {
+    "statistics per cluster": no_statistics,
+    "sender's address": without("use_remote_address", "internal_address_config"),
+    "normal paths": without("normalize_path", "merge_slashes"),
+    "limit on headers' time": without("request_headers_timeout"),
+    "stripping of our headers": without("early_header_mutation_extensions"),
+    "filter that assigns callers": no_caller_filter,
+}
+PIECES = {"retries": ("retry_policy",), "response headers": ("response_headers_to_add",)}
+"""Parts of a route, wherever they stand in it."""
+
+
+def pruned(value: Any, names: tuple[str, ...]) -> Any:
+    if isinstance(value, dict):
+        return {name: pruned(item, names) for name, item in value.items() if name not in names}
+    return [pruned(item, names) for item in value] if isinstance(value, list) else value
+
+
+async def count(config: bytes, folder: Path, url: str, port: int, requests: int) -> int:
+    """Run Envoy under callgrind for so many requests; return all its instructions."""
+    (folder / "bootstrap.json").write_bytes(config)
+    process = await asyncio.create_subprocess_exec(
+        "valgrind", "--tool=callgrind", f"--callgrind-out-file={folder / 'callgrind'}", find_envoy(),
+        "-c", str(folder / "bootstrap.json"), "--disable-hot-restart", "--concurrency", "1", "--log-level", "error",
+        stdout=asyncio.subprocess.DEVNULL, stderr=asyncio.subprocess.PIPE,
+    )  # fmt: skip
+    assert process.stderr is not None
+    said = asyncio.ensure_future(process.stderr.read())
+    async with asyncio.timeout(START_SECONDS):
+        while True:
+            try:
+                reader, writer = await asyncio.open_connection("127.0.0.1", port)
+                break
+            except OSError:
+                if process.returncode is not None:
+                    raise RuntimeError((await said).decode()[-500:]) from None
+                await asyncio.sleep(0.2)
+    for _ in range(requests):
+        writer.write(f"GET {url} HTTP/1.1\r\nhost: a\r\n\r\n".encode())
+        head = (await reader.readuntil(b"\r\n\r\n")).lower()
+        if not head.startswith(b"http/1.1 200"):
+            raise RuntimeError(f"an answer that is none: {head!r}")
+        await reader.readexactly(int(re.findall(rb"content-length: (\d+)", head)[0]))
+    writer.close()
+    process.terminate()
+    found = re.search(r"Collected : (\d+)", (await said).decode())
+    if found is None:
+        raise RuntimeError("callgrind has counted nothing")
+    return int(found[1])
+
+
+async def ours(ports: tuple[int, int], services: int, leave_out: str, requests: int) -> int:
+    original = routes._route  # noqa: SLF001 what a route has is not configurable, on purpose
+
+    def route(*arguments: Any) -> Json:
+        found: Json = pruned(original(*arguments), PIECES.get(leave_out, ()))
+        return found
+
+    with (
+        tempfile.TemporaryDirectory(prefix="slipway-cost-") as root,
+        mock.patch.object(routes, "_route", route),
+    ):
+        world = World(Path(root))
+        config = bootstrap(world.settings.gateway, port=world.port, sockets=world.delivery.sockets())
+        manager = config["static_resources"]["listeners"][0]["filter_chains"][0]["filters"][0]["typed_config"]
+        if leave_out in MANAGERS:
+            MANAGERS[leave_out](manager)
+        async with listening(world.delivery):
+            world.delivery.aim(world.renderer.render(assemble([arms(ports), *bystanders(services - 1)])))
+            url = "/default/digits/v2/models/digits/infer"
+            return await count(orjson.dumps(config), Path(root), url, world.port, requests)
+
+
+async def smallest(ports: tuple[int, int], requests: int) -> int:
+    with tempfile.TemporaryDirectory(prefix="slipway-cost-") as root:
+        port = proxies.free_port()
+        config = orjson.dumps(proxies.minimal_envoy(port, ports))
+        return await count(config, Path(root), "/v2/models/digits/infer", port, requests)
+
+
+async def measure(ports: tuple[int, int], name: str) -> int:
+    async def run(requests: int) -> int:
+        if name == SMALLEST:
+            return await smallest(ports, requests)
+        services = 1000 if name == "1000 services" else 1
+        return await ours(ports, services, name, requests)
+
+    few, many = await run(FEW), await run(MANY)
+    found = round((many - few) / (MANY - FEW))
+    print(f"{name:28} {found:>9,}", file=sys.stderr, flush=True)
+    return found
+
+
+async def main(*, quick: bool) -> None:
+    if shutil.which("valgrind") is None:
+        sys.exit("valgrind is not installed: apt-get install valgrind")
+    names = [SMALLEST, "whole", "1000 services"] if not quick else [SMALLEST]
+    names += [] if quick else [*MANAGERS, *PIECES]
+    with contextlib.ExitStack() as stack:
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="slipway-cost-")))
+        ports = stack.enter_context(proxies.backends(folder, BODY.replace('"', '\\"')))
+        found = {name: await measure(ports, name) for name in names}
+    report("request_cost", {"instructions": found}, [])
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--quick", action="store_true", help="the smallest configuration alone")
+    asyncio.run(main(quick=parser.parse_args().quick))
