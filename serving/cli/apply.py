@@ -1,7 +1,8 @@
 """`slipway apply`: server-side apply under one name."""
 
 import sys
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
 
 import typer
 
@@ -47,13 +48,38 @@ async def _apply_all(kube: "Kube", documents: list[manifests.Document], query: d
 async def _apply(kube: "Kube", document: manifests.Document, query: dict[str, str]) -> str:
     path = document.kind.path(document.namespace, document.name)
     try:
-        before = (await kube.request("GET", path))["metadata"]["resourceVersion"]
+        before = await kube.request("GET", path)
     except errors.NotFound:
         before = None
     after = await kube.request("PATCH", path, body=document.body, query=query, content_type=APPLY)
-    done = "unchanged" if after["metadata"].get("resourceVersion") == before else "configured"
-    suffix = " (dry run)" if "dryRun" in query else ""
-    return ("created" if before is None else done) + suffix
+    return outcome(before, after) + (" (dry run)" if "dryRun" in query else "")
+
+
+def outcome(before: Mapping[str, Any] | None, after: Mapping[str, Any]) -> str:
+    """Return `created`, `unchanged` or `configured`.
+
+    The resourceVersion does not tell: kube-apiserver leaves it as it was in the answer to a dry run, and moves it
+    where only the stored form changes, as at the second apply of a Job.
+    """
+    if before is None:
+        return "created"
+    return "unchanged" if _applied(before) == _applied(after) else "configured"
+
+
+def _applied(obj: Mapping[str, Any]) -> dict[str, Any]:
+    """Leave out what an apply does not write (status, in which others write meanwhile), the version, and times."""
+    meta = {
+        key: value
+        for key, value in obj["metadata"].items()
+        if key not in ("resourceVersion", "managedFields")
+    }
+    owned = [
+        {key: value for key, value in entry.items() if key != "time"}
+        for entry in obj["metadata"].get("managedFields") or []
+        if entry.get("subresource") != "status"
+    ]
+    rest = {key: value for key, value in obj.items() if key not in ("metadata", "status")}
+    return {**rest, "metadata": meta, "owned": owned}
 
 
 async def _words(kube: "Kube", document: manifests.Document, error: errors.ApiError) -> str:

@@ -83,6 +83,11 @@ def test_a_dry_run_changes_nothing(slipway: Any, tmp_path: Path) -> None:
     file = manifest(tmp_path, MODEL.replace("NAME", "dry").replace("TEXT", "x"))
     assert slipway("apply", "--dry-run", "-f", file)[:2] == (0, "model.slipway.dev/dry created (dry run)\n")
     assert slipway("get", "model", "dry")[0] == 3
+    assert slipway("apply", "-f", file)[0] == 0
+    assert slipway("apply", "--dry-run", "-f", file)[1] == "model.slipway.dev/dry unchanged (dry run)\n"
+    other = manifest(tmp_path, MODEL.replace("NAME", "dry").replace("TEXT", "y"))
+    assert slipway("apply", "--dry-run", "-f", other)[1] == "model.slipway.dev/dry configured (dry run)\n"
+    assert '"x"' in slipway("get", "model", "dry", "-o", "json")[1]
 
 
 def test_a_bad_document_is_named_and_the_good_one_beside_it_applied(slipway: Any, tmp_path: Path) -> None:
