@@ -25,7 +25,6 @@ from rig.harness import report
 from serving.router.binary import find_envoy
 from serving.router.envoy import routes
 from serving.router.envoy.bootstrap import bootstrap
-from serving.router.plan import assemble
 from serving.router.stream import listening
 
 Json = dict[str, Any]
@@ -120,7 +119,8 @@ async def ours(ports: tuple[int, int], services: int, leave_out: str, requests: 
         if leave_out in MANAGERS:
             MANAGERS[leave_out](manager)
         async with listening(world.delivery):
-            world.delivery.aim(world.renderer.render(assemble([arms(ports), *bystanders(services - 1)])))
+            world.put([arms(ports), *bystanders(services - 1)])
+            world.delivery.aim(world.renderer.render(world.assembly.take()))
             url = "/default/digits/v2/models/digits/infer"
             return await count(orjson.dumps(config), Path(root), url, world.port, requests)
 

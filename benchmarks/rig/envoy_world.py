@@ -10,11 +10,12 @@ from pathlib import Path
 import orjson
 
 from serving.router.admin import Admin
+from serving.router.assembly import Assembly, RoutePlan
 from serving.router.delivery import Delivery
 from serving.router.envoy.bootstrap import bootstrap
 from serving.router.envoy.render import Renderer
 from serving.router.gateway import stop_everything
-from serving.router.plan import Cluster, Endpoint, Service, Slice, assemble
+from serving.router.plan import Cluster, Endpoint, Service, Slice
 from serving.router.process import EnvoyProcess, Identity
 from serving.router.stream import listening
 from serving.settings import DEFAULTS, DataDir
@@ -45,6 +46,7 @@ class World:
         self.process = EnvoyProcess(self.data_dir, self.settings.gateway)
         self.admin = Admin(self.data_dir.gateway / "admin.sock")
         self.delivery = Delivery(self.data_dir.gateway, self.admin)
+        self.assembly = Assembly()
         self.renderer = Renderer(self.settings.gateway)
 
     @property
@@ -52,14 +54,20 @@ class World:
         return self.settings.gateway.port
 
     async def start(self) -> Identity:
-        self.delivery.aim(self.renderer.render(assemble(())))
+        self.delivery.aim(self.renderer.render(RoutePlan()))
         config = bootstrap(self.settings.gateway, port=self.port, sockets=self.delivery.sockets())
         identity = self.process.start(orjson.dumps(config))
         await self.delivery.wait_ready(20)
         return identity
 
     async def serve(self, services: Iterable[Service]) -> None:
-        await self.delivery.apply(self.renderer.render(assemble(services)))
+        """Have Envoy serve these too; a service of the same name is replaced."""
+        self.put(services)
+        await self.delivery.apply(self.renderer.render(self.assembly.take()))
+
+    def put(self, services: Iterable[Service]) -> None:
+        for found in services:
+            self.assembly.put((found.namespace, found.route), found)
 
 
 @contextlib.asynccontextmanager

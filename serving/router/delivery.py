@@ -11,14 +11,14 @@ import logging
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from serving import clock, errors
 from serving.protobuf import Malformed
 from serving.router.admin import Admin
-from serving.router.envoy import order, weights, wire
-from serving.router.envoy.order import View
+from serving.router.envoy import weights, wire
+from serving.router.envoy.order import Order, Table
 from serving.router.envoy.render import Rendered, Resource, resource_of
-from serving.router.envoy.weights import Weights
 
 log = logging.getLogger(__name__)
 
@@ -29,8 +29,10 @@ _TYPES = {
     "routes": "type.googleapis.com/envoy.config.route.v3.RouteConfiguration",
 }
 _NAMES = {url: name for name, url in _TYPES.items()}
-_UNKNOWN = "unknown"
-"""The version of what was in a rejected update: parts of it may have been accepted."""
+
+ROUTES_PAUSE = 9.0
+"""Pause after routes, in multiples of what Envoy took to read them: it reads all when one changes, 0.1 ms for each
+service that is stored, so a burst of them is gathered into a tenth of its time. The first goes at once."""
 
 
 class Rejected(errors.SlipwayError):
@@ -38,109 +40,116 @@ class Rejected(errors.SlipwayError):
 
 
 @dataclass
-class _Kind:
-    """One type of resource in one conversation: versions by name."""
+class _Asked:
+    """One type of resource in one conversation."""
 
-    asked: bool = False
+    began: bool = False
     subscribed: set[str] = field(default_factory=set)
-    sent: dict[str, str] = field(default_factory=dict)
-    accepted: dict[str, str] = field(default_factory=dict)
     nonce: str = ""
-    """Of the response that is on its way, if one is."""
+    """Of the response that is on its way."""
     told: bool = False
     """A starting Envoy waits to be told something of each type, if only that there is nothing."""
 
-    @property
-    def idle(self) -> bool:
-        return self.asked and not self.nonce
-
 
 class Conversation:
-    """What one connected Envoy asked for, was sent and has accepted."""
+    """What one connected Envoy asked for, and how to answer."""
 
     def __init__(self, send: Callable[[bytes], None]) -> None:
         self.send = send
-        self.kinds = {name: _Kind() for name in _TYPES}
-        self.weights_sent: Mapping[str, Weights] = {}
-        self.weights_accepted: Mapping[str, Weights] = {}
+        self.asked = {name: _Asked() for name in _TYPES}
         self._responses = 0
 
-    def respond(
-        self, name: str, resources: Mapping[str, Resource], removed: frozenset[str] = frozenset()
-    ) -> None:
-        """Send what changed of a type; nothing else of it is sent before Envoy has answered."""
-        kind = self.kinds[name]
+    def respond(self, name: str, resources: Mapping[str, Resource | None]) -> None:
+        """Send what changed of a type; None for what goes."""
+        asked = self.asked[name]
         self._responses += 1
-        kind.nonce = str(self._responses)
-        kind.told = True
-        kind.sent = {n: v for n, v in kind.sent.items() if n not in removed}
-        kind.sent |= {n: found.version for n, found in resources.items()}
+        asked.nonce = str(self._responses)
+        asked.told = True
         response = {
             "type_url": _TYPES[name],
-            "nonce": kind.nonce,
+            "nonce": asked.nonce,
             "resources": [
                 {"name": n, "version": found.version, "resource": found.content}
                 for n, found in resources.items()
+                if found is not None
             ],
-            "removed_resources": sorted(removed),
+            "removed_resources": sorted(n for n, found in resources.items() if found is None),
         }
         self.send(wire.encode("DeltaDiscoveryResponse", response))
-
-    def sent(self) -> View:
-        return order.view(self.kinds["clusters"].sent, self.kinds["endpoints"].sent, self.weights_sent)
-
-    def accepted(self) -> View:
-        return order.view(
-            self.kinds["clusters"].accepted, self.kinds["endpoints"].accepted, self.weights_accepted
-        )
 
 
 class Delivery:
     """What one Envoy is to have, and its conversation with us while it is connected."""
 
-    def __init__(self, folder: Path, admin: Admin) -> None:
+    def __init__(self, folder: Path, admin: Admin, now: Callable[[], float] = clock.monotonic) -> None:
         self._folder = folder
         self._admin = admin
-        self._target: Rendered | None = None
+        self._now = now
+        self._order = order = Order()
+        self._tables: dict[str, Table[Any]] = {
+            "clusters": order.clusters, "endpoints": order.endpoints, "weights": order.weights, "routes": order.routes,
+        }  # fmt: skip
+        self._contents: dict[str, dict[str, Resource]] = {name: {} for name in _TYPES}
+        self._aim = 0
+        self._given_up = True
+        self._sending = {"weights": 0, "routes": 0}
+        self._accepted = {"weights": 0, "routes": 0}
         self._rejection = ""
         self._news = asyncio.Event()
         self._with: Conversation | None = None
+        self._routes_sent = self._routes_from = 0.0
+        self._timer: asyncio.TimerHandle | None = None
 
     def sockets(self) -> dict[str, str]:
         """Return the absolute paths that `bootstrap` names."""
         return {name: str(self._folder / f"{name}.sock") for name in ("admin", "probe", "changes")}
 
-    def aim(self, rendered: Rendered) -> None:
-        """Change what Envoy is to have; sends what need not wait. `confirm` tells when Envoy has it."""
-        self._target = rendered
-        self._rejection = ""
+    def aim(self, change: Rendered) -> int:
+        """Change what Envoy is to have, and return the number of this aim; sends what need not wait.
+
+        `confirm` tells when Envoy has it all, `served` whose routes and weights it has.
+        """
+        self._replace("clusters", change.clusters)
+        self._replace("endpoints", change.endpoints)
+        self._replace("routes", {name: found for name, (found, _) in change.routes.items()})
+        self._order.needs |= {name: needs for name, (_, needs) in change.routes.items()}
+        self._order.weights.want(change.weights)
+        self._aim += 1
+        self._given_up, self._rejection = False, ""
         self._advance()
+        self._news.set()
+        return self._aim
+
+    @property
+    def served(self) -> int:
+        """The newest aim whose routes and weights Envoy has accepted."""
+        return min(self._accepted.values())
 
     async def confirm(self, seen: Callable[[], None] = lambda: None) -> None:
         """Wait until Envoy has accepted all of the aim, whatever it becomes meanwhile; without Envoy, for the next one.
 
         Args:
-            seen: called whenever Envoy has answered; then `serves` may have changed its answer.
+            seen: called whenever Envoy has answered; then `served` may have grown.
 
         Raises:
-            Rejected: Envoy refused something, with Envoy's own words. The aim is given up.
+            Rejected: Envoy refused something, with Envoy's own words. The aim is given up until the next.
         """
         while True:
             self._news.clear()
             seen()
             if self._rejection:
                 raise Rejected(self._rejection)
-            if self._target is None or self._settled(self._target):
+            if self._is_settled():
                 return
             await self._news.wait()
 
-    async def apply(self, rendered: Rendered) -> None:
-        """Bring Envoy to the plan; returns once it has accepted all of it.
+    async def apply(self, change: Rendered) -> None:
+        """Bring the change to Envoy; returns once it has accepted all of it.
 
         Raises:
             Rejected: Envoy refused it.
         """
-        self.aim(rendered)
+        self.aim(change)
         await self.confirm()
 
     async def wait_ready(self, seconds: float) -> None:
@@ -161,21 +170,12 @@ class Delivery:
                 raise errors.Unavailable(f"Envoy is not ready after {seconds} s")
             await asyncio.sleep(0.01)
 
-    def serves(self, rendered: Rendered) -> bool:
-        """Say whether Envoy has accepted these routes and weights, and nothing older or newer is on its way."""
-        if self._with is None:
-            return False
-        routes, shares = self._with.kinds["routes"], self._with.kinds["weights"]
-        return (
-            routes.idle
-            and shares.idle
-            and all(routes.accepted.get(n) == wanted.version for n, wanted in rendered.routes.items())
-            and rendered.weights.items() <= self._with.weights_accepted.items()
-        )
-
     def connected(self, send: Callable[[bytes], None]) -> Conversation:
         """Begin a conversation; one that was there before is over."""
+        for table in self._tables.values():
+            table.begin({})
         self._with = Conversation(send)
+        self._routes_from = 0.0
         return self._with
 
     def disconnected(self, ended: Conversation) -> None:
@@ -194,85 +194,101 @@ class Delivery:
         name = _NAMES.get(request.get("type_url", ""))
         if name is None:
             raise Malformed(f"a request for {request.get('type_url')!r}")
-        kind = conversation.kinds[name]
-        if not kind.asked:
-            kind.accepted = dict(request.get("initial_resource_versions", {}))
-            kind.sent = dict(kind.accepted)
-            if name == "weights" and kind.accepted:
-                conversation.weights_sent = conversation.weights_accepted = weights.read(
-                    await self._admin.runtime()
-                )
-            kind.asked = True
-        else:
-            for fresh in request.get("resource_names_subscribe", []):
-                kind.accepted.pop(fresh, None)
-                kind.sent.pop(fresh, None)
-        kind.subscribed |= set(request.get("resource_names_subscribe", []))
-        for ended in request.get("resource_names_unsubscribe", []):
-            kind.subscribed.discard(ended)
-            kind.accepted.pop(ended, None)
-            kind.sent.pop(ended, None)
+        versions = request.get("initial_resource_versions", {})
+        has = weights.read(await self._admin.runtime()) if name == "weights" and versions else versions
         if conversation is not self._with:
             return
-        if kind.nonce and request.get("response_nonce") == kind.nonce:
+        asked, table = conversation.asked[name], self._tables[name]
+        fresh = request.get("resource_names_subscribe", [])
+        gone = request.get("resource_names_unsubscribe", [])
+        if not asked.began:
+            table.begin(has)
+            asked.began = True
+        else:
+            for dropped in (*fresh, *gone):
+                table.forget(dropped)
+        asked.subscribed |= set(fresh)
+        asked.subscribed -= set(gone)
+        if asked.nonce and request.get("response_nonce") == asked.nonce:
             self._answered(conversation, name, request.get("error_detail"))
         self._advance()
         self._news.set()
 
+    def _replace(self, name: str, change: Mapping[str, Resource | None]) -> None:
+        for key, found in change.items():
+            if found is None:
+                self._contents[name].pop(key, None)
+            else:
+                self._contents[name][key] = found
+        self._tables[name].want({key: found and found.version for key, found in change.items()})
+
     def _answered(self, conversation: Conversation, name: str, error: Mapping[str, str] | None) -> None:
-        kind = conversation.kinds[name]
-        kind.nonce = ""
-        if error is None:
-            kind.accepted = dict(kind.sent)
-            if name == "weights":
-                conversation.weights_accepted = conversation.weights_sent
-            return
-        self._rejection = error.get("message", "") or f"Envoy rejected {name}"
-        self._target = None
-        if name == "weights":
-            conversation.weights_sent = conversation.weights_accepted
-        kind.sent = {
-            n: version if kind.accepted.get(n) == version else _UNKNOWN for n, version in kind.sent.items()
-        }
+        conversation.asked[name].nonce = ""
+        self._tables[name].answered(accepted=error is None, whole=name == "weights")
+        if name == "routes":
+            now = self._now()
+            self._routes_from = now + ROUTES_PAUSE * (now - self._routes_sent)
+        if error is not None:
+            self._rejection = error.get("message", "") or f"Envoy rejected {name}"
+            self._given_up = True
+        elif name in self._accepted:
+            self._accepted[name] = max(self._accepted[name], self._sending[name])
 
     def _advance(self) -> None:
         """Send what may be sent now; the rest waits for what Envoy says of this."""
-        target, talk = self._target, self._with
-        if target is None or talk is None:
+        talk, order = self._with, self._order
+        if talk is None or self._given_up:
             return
-        kinds, routed = talk.kinds, self.serves(target)
-        if kinds["clusters"].idle:
-            changed = _changed(target.clusters, kinds["clusters"].sent)
-            gone = order.obsolete_clusters(target, kinds["clusters"].sent.keys(), routed=routed)
-            if changed or gone or not kinds["clusters"].told:
-                talk.respond("clusters", changed, gone)
-        if kinds["endpoints"].idle:
-            asked = kinds["endpoints"]
-            found = order.endpoints_for(target, asked.subscribed, asked.sent, routed=routed)
-            if found:
-                talk.respond("endpoints", found)
-        if kinds["weights"].idle:
-            shares = order.weights_for(target, talk.sent(), talk.accepted(), routed=routed)
-            if shares != talk.weights_sent or not kinds["weights"].told:
-                talk.weights_sent = shares
-                talk.respond("weights", {weights.LAYER: resource_of(weights.layer(shares))})
-        if kinds["routes"].idle and order.may_route(target, talk.sent(), talk.accepted()):
-            asked = kinds["routes"]
-            found = {n: r for n, r in _changed(target.routes, asked.sent).items() if n in asked.subscribed}
-            if found:
-                talk.respond("routes", found)
+        subscribed = talk.asked["endpoints"].subscribed
+        if self._idle(talk, "clusters"):
+            self._send(talk, "clusters", order.clusters_to_send())
+        if self._idle(talk, "endpoints"):
+            self._send(talk, "endpoints", order.endpoints_to_send(subscribed))
+        if self._idle(talk, "weights"):
+            self._send(talk, "weights", order.weights_to_send())
+        if self._idle(talk, "routes") and not self._pausing():
+            self._send(talk, "routes", order.routes_to_send())
+        for name in self._accepted:
+            self._note(talk, name)
 
-    def _settled(self, target: Rendered) -> bool:
-        if self._with is None or not self.serves(target):
+    def _idle(self, talk: Conversation, name: str) -> bool:
+        return talk.asked[name].began and not self._tables[name].busy
+
+    def _send(self, talk: Conversation, name: str, versions: Mapping[str, Any]) -> None:
+        """Send this much of a type; nothing of it, where Envoy has been told something already."""
+        if not versions and (talk.asked[name].told or name in ("endpoints", "routes")):
+            return
+        table = self._tables[name]
+        table.send(versions)
+        if name == "routes":
+            self._routes_sent = self._now()
+        if name == "weights":
+            layer = weights.layer(self._order.weights.all_sent())
+            talk.respond(name, {weights.LAYER: resource_of(layer)})
+        else:
+            contents = self._contents[name]
+            talk.respond(name, {n: None if v is None else contents[n] for n, v in versions.items()})
+
+    def _pausing(self) -> bool:
+        """Say whether routes have to wait, and come back when they need not."""
+        left = self._routes_from - self._now()
+        if left <= 0 or not self._order.routes.missing():
             return False
-        kinds = self._with.kinds
-        return (
-            all(kind.idle for kind in kinds.values())
-            and self._with.weights_accepted == target.weights
-            and kinds["clusters"].accepted == {n: wanted.version for n, wanted in target.clusters.items()}
-            and all(kinds["endpoints"].accepted.get(n) == e.version for n, e in target.endpoints.items())
-        )
+        if self._timer is None:
+            self._timer = asyncio.get_running_loop().call_later(left, self._resume)
+        return True
 
+    def _resume(self) -> None:
+        self._timer = None
+        self._advance()
+        self._news.set()
 
-def _changed(wanted: Mapping[str, Resource], sent: Mapping[str, str]) -> dict[str, Resource]:
-    return {name: found for name, found in wanted.items() if sent.get(name) != found.version}
+    def _note(self, talk: Conversation, name: str) -> None:
+        """Remember which aim a type has reached, or reaches with what is on its way."""
+        table = self._tables[name]
+        if talk.asked[name].began and not table.missing():
+            (self._sending if table.busy else self._accepted)[name] = self._aim
+
+    def _is_settled(self) -> bool:
+        talk = self._with
+        return talk is not None and all(a.began for a in talk.asked.values()) and self._order.settled

@@ -14,10 +14,11 @@ from serving import clock, errors
 from serving.kube import Informer, Key, Kube, Recorder, connect
 from serving.resources import kinds, names
 from serving.router.admin import Admin
+from serving.router.assembly import Assembly, RoutePlan
 from serving.router.delivery import Delivery, Rejected
 from serving.router.envoy.bootstrap import bootstrap
-from serving.router.envoy.render import Rendered, Renderer
-from serving.router.plan import RoutePlan, Service, assemble, service_of
+from serving.router.envoy.render import Renderer
+from serving.router.plan import Service, service_of
 from serving.router.process import EnvoyProcess, Identity, digest, terminate
 from serving.router.report import Reporter
 from serving.router.stream import listening
@@ -27,10 +28,9 @@ log = logging.getLogger(__name__)
 
 ENVOY_START_SECONDS = 20.0
 """Envoy starts in 0.2 s; a loaded machine with 2,000 clusters was seen to take 3 s."""
-PLANS_REMEMBERED = 16
-"""Plans aimed at and not yet seen to be accepted; Envoy is told the latest, so it is never many behind."""
 PAUSE_SHARE = 2.0
-"""Pause after planning, in multiples of what it took: a third of a core at most, 10 ms of latency at 500 services."""
+"""Pause after planning, in multiples of what it took (1 ms, or 5 at 1,000 services whose routes change): a burst of
+changes is gathered into a third of a core at most."""
 FORCED_SECONDS = 2.0
 """After SIGTERM Envoy exits in 0.1 s; then SIGKILL."""
 
@@ -50,7 +50,7 @@ async def run(data_dir: DataDir, settings: Settings) -> None:
         async with listening(delivery):
             if not await _adopted(process, config, data_dir, settings):
                 # It listens once it has been told something; one that was adopted keeps what it has.
-                delivery.aim(Renderer(settings.gateway).render(assemble(())))
+                delivery.aim(Renderer(settings.gateway).render(RoutePlan()))
                 log.info("started Envoy %d", process.start(config).pid)
             await delivery.wait_ready(ENVOY_START_SECONDS)
             kube = await _connect(data_dir)
@@ -110,12 +110,12 @@ class Gateway:
         self._wake = asyncio.Event()
         self._aiming = asyncio.Lock()
         self._unconfirmed = asyncio.Event()
-        self._aimed: list[tuple[Rendered, RoutePlan]] = []
-        self._chosen: dict[Key, Service] = {}
+        self._assembly = Assembly()
         self._wanted: dict[Key, Service] = {}
-        self._accepted: dict[Key, Service] = {}
+        self._accepted: dict[tuple[str, str], Service] = {}
         self._rejected: dict[Key, tuple[Service, str]] = {}
-        self._reported: dict[Key, tuple[Service, str]] = {}
+        self._unreported: dict[Key, tuple[int, Service]] = {}
+        """Services by the aim that they first were in; Envoy has not been seen to serve it yet."""
 
     async def run(self) -> None:
         """Follow the API until cancelled."""
@@ -133,8 +133,7 @@ class Gateway:
     async def _follow(self) -> None:
         """Plan and send at every change, whatever Envoy has yet to say of the one before.
 
-        A plan costs what is stored, so a burst of changes is gathered: the first goes at once, and planning takes at
-        most a share of the time.
+        A burst of changes is gathered: the first goes at once, and planning takes at most a share of the time.
         """
         while True:
             await self._wake.wait()
@@ -144,7 +143,8 @@ class Gateway:
                 changed, self._changed = self._changed, set()
                 for key in changed:
                     self._read(key)
-                self._aim(self._wanted)
+                    self._choose(key)
+                self._aim()
             self._unconfirmed.set()
             await asyncio.sleep(PAUSE_SHARE * (clock.monotonic() - began))
 
@@ -169,71 +169,65 @@ class Gateway:
         }
         self._wanted[key] = service_of(route, slices)
 
-    def _aim(self, services: dict[Key, Service]) -> None:
-        """Have Envoy serve these, but for those that it is known to reject."""
-        chosen: dict[Key, Service] = {}
-        for key, service in services.items():
-            bad = self._rejected.get(key)
-            if bad is not None and bad[0] != service:
-                del self._rejected[key]
-                bad = None
-            use = self._accepted.get(key) if bad is not None else service
-            if use is not None:
-                chosen[key] = use
-        plan = assemble(chosen.values())
-        rendered = self._renderer.render(plan)
-        self._aimed = [*self._aimed[1 - PLANS_REMEMBERED :], (rendered, plan)]
-        self._chosen = chosen
-        self._delivery.aim(rendered)
+    def _choose(self, key: Key) -> None:
+        """Have Envoy serve what is wanted of a Route, or what it accepted last if it is known to reject that."""
+        service, bad = self._wanted.get(key), self._rejected.get(key)
+        if bad is not None and bad[0] != service:
+            del self._rejected[key]
+            bad = None
+        self._assembly.put(key, self._accepted.get(key) if bad is not None else service)
+
+    def _aim(self) -> None:
+        plan = self._assembly.take()
+        aim = self._delivery.aim(self._renderer.render(plan))
+        for service in plan.services.values():
+            if service is not None:
+                self._unreported[Key(service.namespace, service.route)] = aim, service
+        for (namespace, name), reason in plan.routes.items():
+            if reason:
+                self._unreported.pop(Key(namespace, name), None)
+                self._reporter.refused(Key(namespace, name), reason)
 
     async def _settle(self) -> None:
-        await self._delivery.confirm(self._served)
-        self._accepted = self._chosen
-
-    def _served(self) -> None:
-        """Report what Envoy serves. A plan that was overtaken before it was seen is never reported."""
-        for n, (rendered, plan) in reversed(list(enumerate(self._aimed))):
-            if self._delivery.serves(rendered):
-                del self._aimed[: n + 1]
-                self._report(plan)
-                return
+        await self._delivery.confirm(self._report)
+        self._accepted = dict(self._assembly.services)
 
     async def _find_the_bad_ones(self, reason: str) -> None:
         """Try the services that changed one at a time, so that one that Envoy rejects holds up no other."""
-        good = dict(self._accepted)
-        suspects = [key for key, service in self._wanted.items() if good.get(key) != service]
+        good = self._accepted
+        tried = self._assembly.services
+        suspects = [key for key in {*good, *tried} if good.get(key) != tried.get(key)]
         log.error("Envoy rejected an update of %d services: %s", len(suspects), reason)
-        good = {key: service for key, service in good.items() if key in self._wanted}
         for key in suspects:
-            service = self._wanted[key]
+            self._assembly.put(key, good.get(key))
+        for key in suspects:
+            service = self._wanted.get(Key(*key))
+            self._assembly.put(key, service)
             try:
-                self._aim({**good, key: service})
+                self._aim()
                 await self._settle()
-                good[key] = service
             except Rejected as error:
-                self._rejected[key] = (service, str(error))
-        self._aim(self._wanted)
+                self._assembly.put(key, good.get(key))
+                if service is not None:
+                    self._rejected[Key(*key)] = (service, str(error))
+        self._aim()
         await self._settle()
+        for key, (_, said) in self._rejected.items():
+            self._say_rejected(key, said)
 
-    def _report(self, plan: RoutePlan) -> None:
-        reported: dict[Key, tuple[Service, str]] = {}
-        for service in plan.services:
-            key = Key(service.namespace, service.route)
-            said = service, (self._rejected.get(key) or (None, ""))[1]
-            # Of 1,000 services one has changed; the same object says the same.
-            if (
-                (before := self._reported.get(key)) is None
-                or before[0] is not service
-                or before[1] != said[1]
-            ):
-                self._reporter.accepted(key, *said)
-            reported[key] = said
-        self._reported = reported
-        for (namespace, name), reason in plan.refused.items():
-            self._reporter.refused(Key(namespace, name), reason)
-        for key, (_, reason) in self._rejected.items():
-            if key not in self._accepted:
-                self._reporter.refused(key, reason)
+    def _report(self) -> None:
+        """Report what Envoy serves by now. What was overtaken before it was seen is never reported."""
+        served = self._delivery.served
+        for key in [key for key, (aim, _) in self._unreported.items() if aim <= served]:
+            _, service = self._unreported.pop(key)
+            self._reporter.accepted(key, service, (self._rejected.get(key) or (None, ""))[1])
+
+    def _say_rejected(self, key: Key, reason: str) -> None:
+        service = self._accepted.get(key)
+        if service is None:
+            self._reporter.refused(key, reason)
+        else:
+            self._reporter.accepted(key, service, reason)
 
     def _route_changed(self, before: dict[str, object] | None, after: dict[str, object] | None) -> None:
         if before is not None and after is not None and _spec(before) == _spec(after):

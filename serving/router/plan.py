@@ -1,11 +1,11 @@
-"""Routes and EndpointSlices, as the API has them → RoutePlan, as a proxy needs it. Pure.
+"""One Route and its EndpointSlices, as the API has them → one service of a RoutePlan, as a proxy needs it. Pure.
 
 Knows nothing of Envoy, and nothing of why the weights are what they are: segments come from the Inference
 controller, and the only thing decided here is where a segment goes whose backend has no ready endpoint.
 """
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any
@@ -97,16 +97,6 @@ class Service:
         return f"{self.name}.{self.namespace}.{domain}"
 
 
-@dataclass(frozen=True)
-class RoutePlan:
-    """Everything one gateway serves; `refused` maps (namespace, route) to the reason it is left out."""
-
-    services: tuple[Service, ...]
-    clusters: tuple[Cluster, ...]
-    probes: tuple[Probe, ...]
-    refused: Mapping[tuple[str, str], str]
-
-
 def service_of(route: Object, slices_of: Mapping[str, Sequence[Object]]) -> Service:
     """Return what one Route asks for.
 
@@ -139,37 +129,6 @@ def service_of(route: Object, slices_of: Mapping[str, Sequence[Object]]) -> Serv
         weights=_weights([b["arm"] for b in backends], ring),
         unavailable="" if ring else _why_unavailable(segments),
         problem=_problem(sticky, segments, by_name),
-    )
-
-
-def assemble(services: Iterable[Service]) -> RoutePlan:
-    """Put the services of all Routes together.
-
-    Where two Routes want the same address, or two backends the same private address, the older Route has
-    it (then the one whose name sorts first), so that every gateway decides the same.
-    """
-    taken: dict[str, Service] = {}
-    clusters: dict[str, Cluster] = {}
-    probes: dict[str, Probe] = {}
-    refused: dict[tuple[str, str], str] = {}
-    for service in sorted(services, key=lambda s: (s.created, s.namespace, s.route)):
-        key = (service.namespace, service.route)
-        holder = taken.get(service.prefix)
-        if service.problem:
-            refused[key] = service.problem
-        elif holder is not None:
-            refused[key] = f"{service.prefix} already belongs to Route {holder.route}, which is older"
-        else:
-            taken[service.prefix] = service
-            for cluster in service.clusters:
-                clusters.setdefault(cluster.name, cluster)
-            for probe in service.probes:
-                probes.setdefault(probe.prefix, probe)
-    return RoutePlan(
-        services=tuple(taken[prefix] for prefix in sorted(taken)),
-        clusters=tuple(clusters[name] for name in sorted(clusters)),
-        probes=tuple(probes[prefix] for prefix in sorted(probes)),
-        refused=refused,
     )
 
 

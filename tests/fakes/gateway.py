@@ -12,11 +12,12 @@ from typing import Any
 import orjson
 
 from serving.router.admin import Admin
+from serving.router.assembly import Assembly, RoutePlan
 from serving.router.delivery import Delivery
 from serving.router.envoy.bootstrap import bootstrap
 from serving.router.envoy.render import Renderer
 from serving.router.gateway import stop_everything
-from serving.router.plan import assemble, service_of
+from serving.router.plan import Service, service_of
 from serving.router.process import EnvoyProcess
 from serving.router.stream import listening
 from serving.settings import DataDir, GatewaySettings, Settings
@@ -72,6 +73,14 @@ def endpoint_slice(service: str, addresses: Iterable[str], *, port: int = 8080, 
     }  # fmt: skip
 
 
+def replaced(assembly: Assembly, services: Iterable[Service]) -> RoutePlan:
+    """Have these services and no others; return what that changes."""
+    found = {(service.namespace, service.route): service for service in services}
+    for key in {*assembly.services, *found}:
+        assembly.put(key, found.get(key))
+    return assembly.take()
+
+
 class World:
     """Real Envoy that is told plans directly."""
 
@@ -81,6 +90,7 @@ class World:
         self.process = EnvoyProcess(self.data_dir, settings.gateway)
         self.admin = Admin(self.data_dir.gateway / "admin.sock")
         self.delivery = Delivery(self.data_dir.gateway, self.admin)
+        self.assembly = Assembly()
         self.renderer = Renderer(settings.gateway)
         self._around = contextlib.AsyncExitStack()
 
@@ -90,7 +100,7 @@ class World:
 
     async def start(self) -> None:
         await self.listen()
-        self.delivery.aim(self.renderer.render(assemble(())))
+        self.delivery.aim(self.renderer.render(RoutePlan()))
         self.process.start(self.config())
         await self.delivery.wait_ready(20)
 
@@ -112,7 +122,7 @@ class World:
             service_of(r, {s: v for (ns, s), v in table.items() if ns == r["metadata"]["namespace"]})
             for r in routes
         ]
-        await self.delivery.apply(self.renderer.render(assemble(services)))
+        await self.delivery.apply(self.renderer.render(replaced(self.assembly, services)))
 
     async def stop(self, drain_seconds: float = 0.2) -> None:
         quick = replace(self.settings, gateway=replace(self.settings.gateway, drain_seconds=drain_seconds))

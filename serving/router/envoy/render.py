@@ -1,25 +1,23 @@
-"""A whole plan as Envoy's resources, each service rendered and encoded once.
+"""A plan as Envoy's resources: what of it is new is rendered and encoded, and the routes are joined from pieces.
 
-A change of one service among 1,000 must not cost the rendering of 1,000: rendered pieces are kept as long
-as the plan's (frozen) values stay the same, and the routes are joined from them.
+A change of one service among 1,000 must not cost the rendering of 1,000.
 """
 
 import hashlib
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
-from typing import Any, Generic, TypeVar
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
 
+from serving.router.assembly import RoutePlan
 from serving.router.envoy import clusters, routes, weights, wire
 from serving.router.envoy.weights import Weights
-from serving.router.plan import Cluster, Probe, RoutePlan, Service
+from serving.router.plan import Cluster, Probe, Service
 from serving.settings import GatewaySettings
 
 T = TypeVar("T")
-R = TypeVar("R")
 
 NO_SERVICE = "no service has this address: use NAME.NAMESPACE.{domain} or /NAMESPACE/NAME/v2/..."
 NO_BACKEND = "no backend has this address: use /NAMESPACE/BACKEND/..."
-
 
 EMPTY = "empty"
 """The version of endpoints without any, so that a version alone tells whether a cluster can serve."""
@@ -35,62 +33,83 @@ class Resource:
 
 
 @dataclass(frozen=True)
-class Rendered:
-    """A plan's resources by name; weights by prefix, because one resource has them all.
+class Needs:
+    """What must be there before a route configuration is.
 
-    `serving` are the clusters with endpoints, `routed` those that have weight, `named` those that any route names.
+    `named` are clusters, `serving` those of them that must have endpoints, as they have weight in a route itself;
+    `weights` are prefixes of weights, each of which has needs of its own.
     """
 
-    clusters: Mapping[str, Resource]
-    endpoints: Mapping[str, Resource]
-    weights: Mapping[str, Weights]
-    routes: Mapping[str, Resource]
-    serving: frozenset[str]
-    routed: frozenset[str]
-    named: frozenset[str]
+    named: frozenset[str] = frozenset()
+    serving: frozenset[str] = frozenset()
+    weights: frozenset[str] = frozenset()
+
+
+@dataclass(frozen=True)
+class Rendered:
+    """What Envoy is to have otherwise than before, by name; None for what goes. From nothing, it is everything.
+
+    Weights are by prefix, because one resource has them all. Route configurations never go.
+    """
+
+    clusters: Mapping[str, Resource | None] = field(default_factory=dict)
+    endpoints: Mapping[str, Resource | None] = field(default_factory=dict)
+    weights: Mapping[str, Weights | None] = field(default_factory=dict)
+    routes: Mapping[str, tuple[Resource, Needs]] = field(default_factory=dict)
 
 
 class Renderer:
-    """Renders plans; remembers pieces of the last one."""
+    """Renders plans; has the pieces of all services that the routes are joined from."""
 
     def __init__(self, settings: GatewaySettings) -> None:
         self._settings = settings
         self._missing = NO_SERVICE.format(domain=settings.domain)
-        self._clusters: _Pieces[Cluster, tuple[Resource, Resource]] = _Pieces(self._cluster)
-        self._probes: _Pieces[Probe, bytes] = _Pieces(
-            lambda p: routes.tree_entry(p.prefix, routes.probe_route(p))
-        )
-        self._services: _Pieces[Service, _Piece] = _Pieces(self._service)
-        self._routes: dict[str, tuple[tuple[bytes, bytes], Resource]] = {}
+        self._services: dict[str, _Piece] = {}
+        self._probes: dict[str, tuple[bytes, str]] = {}
+        self._joined: set[str] = set()
 
     def render(self, plan: RoutePlan) -> Rendered:
-        """Return a plan's resources."""
-        services = self._services.of(plan.services)
-        hosts = b"".join(piece.host for piece in services)
-        leaves = b"".join(piece.leaf for piece in services)
-        probes = b"".join(self._probes.of(plan.probes))
-        pieces = self._clusters.of(plan.clusters)
+        """Return what is to change; a change of weights or endpoints alone changes no route."""
+        found = {
+            name: None if cluster is None else self._cluster(cluster)
+            for name, cluster in plan.clusters.items()
+        }
+        old = {prefix: self._services.get(prefix) for prefix in plan.services}
+        for prefix, service in plan.services.items():
+            _put(self._services, prefix, None if service is None else self._service(service))
+        for prefix, probe in plan.probes.items():
+            _put(self._probes, prefix, None if probe is None else self._probe(probe))
+        new = {prefix: self._services.get(prefix) for prefix in plan.services}
+        changed: dict[str, tuple[Resource, Needs]] = {}
+        if "public" not in self._joined or any(_route(old[p]) != _route(new[p]) for p in old):
+            changed["public"] = self._public()
+        if "private" not in self._joined or plan.probes:
+            changed["private"] = self._private()
+        self._joined |= changed.keys()
         return Rendered(
-            clusters={c.name: piece for c, (piece, _) in zip(plan.clusters, pieces, strict=True)},
-            endpoints={c.name: piece for c, (_, piece) in zip(plan.clusters, pieces, strict=True)},
-            weights={piece.prefix: piece.weights for piece in services if piece.weights is not None},
-            routes={
-                "public": self._joined("public", leaves, self._missing, hosts),
-                "private": self._joined("private", probes, NO_BACKEND, b""),
-            },
-            serving=frozenset(c.name for c in plan.clusters if c.endpoints),
-            routed=frozenset().union(*(piece.routed for piece in services)),
-            named=frozenset(p.cluster for p in plan.probes).union(*(piece.named for piece in services)),
+            clusters={name: pair and pair[0] for name, pair in found.items()},
+            endpoints={name: pair and pair[1] for name, pair in found.items()},
+            weights=_differing(old.values(), new.values()),
+            routes=changed,
         )
 
-    def _joined(self, name: str, leaves: bytes, missing: str, hosts: bytes) -> Resource:
-        """Join routes; most changes are of endpoints or weights, and to compare is cheaper than to digest."""
-        known = self._routes.get(name)
-        if known is not None and known[0] == (leaves, hosts):
-            return known[1]
-        found = _routes(name, leaves, missing, hosts)
-        self._routes[name] = (leaves, hosts), found
-        return found
+    def _public(self) -> tuple[Resource, Needs]:
+        pieces = [self._services[prefix] for prefix in sorted(self._services)]
+        leaves, hosts = b"".join(p.leaf for p in pieces), b"".join(p.host for p in pieces)
+        needs = Needs(
+            frozenset().union(*(p.named for p in pieces)),
+            frozenset().union(*(p.serving for p in pieces)),
+            frozenset(p.prefix for p in pieces if p.weights is not None),
+        )
+        return _routes("public", leaves, self._missing, hosts), needs
+
+    def _private(self) -> tuple[Resource, Needs]:
+        leaves = b"".join(self._probes[prefix][0] for prefix in sorted(self._probes))
+        needs = Needs(frozenset(cluster for _, cluster in self._probes.values()))
+        return _routes("private", leaves, NO_BACKEND, b""), needs
+
+    def _probe(self, probe: Probe) -> tuple[bytes, str]:
+        return routes.tree_entry(probe.prefix, routes.probe_route(probe)), probe.cluster
 
     def _cluster(self, cluster: Cluster) -> tuple[Resource, Resource]:
         endpoints = resource(clusters.load_assignment(cluster))
@@ -107,7 +126,7 @@ class Renderer:
             leaf=routes.tree_entry(service.prefix, routes.path_route(service, self._settings)),
             prefix=prefix,
             weights=weights.weights_of(service) if prefix else None,
-            routed=frozenset(piece.cluster for piece in service.ring if piece.weight),
+            serving=frozenset(piece.cluster for piece in service.ring if piece.weight and not prefix),
             named=frozenset(piece.cluster for piece in service.ring),
         )
 
@@ -143,22 +162,22 @@ class _Piece:
     leaf: bytes
     prefix: str
     weights: Weights | None
-    routed: frozenset[str]
+    serving: frozenset[str]
     named: frozenset[str]
 
 
-class _Pieces(Generic[T, R]):
-    """What was rendered for the last list of values.
+def _route(piece: _Piece | None) -> tuple[bytes, bytes] | None:
+    return None if piece is None else (piece.host, piece.leaf)
 
-    They are frozen, and known by identity: to compare 1,000 services costs more than to render one.
-    """
 
-    def __init__(self, render: Callable[[T], R]) -> None:
-        self._render = render
-        self._known: dict[int, tuple[T, R]] = {}
+def _differing(old: Iterable[_Piece | None], new: Iterable[_Piece | None]) -> dict[str, Weights | None]:
+    before = {piece.prefix: piece.weights for piece in old if piece is not None and piece.prefix}
+    after = {piece.prefix: piece.weights for piece in new if piece is not None and piece.prefix}
+    return {p: after.get(p) for p in before | after if before.get(p) != after.get(p)}
 
-    def of(self, values: Iterable[T]) -> list[R]:
-        known = self._known
-        fresh = {id(value): known.get(id(value)) or (value, self._render(value)) for value in values}
-        self._known = fresh
-        return [piece for _, piece in fresh.values()]
+
+def _put(table: dict[str, T], name: str, value: T | None) -> None:
+    if value is None:
+        table.pop(name, None)
+    else:
+        table[name] = value

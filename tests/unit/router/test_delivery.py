@@ -8,20 +8,21 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from serving.router.delivery import Delivery, Rejected
+from serving.router.assembly import Assembly
+from serving.router.delivery import ROUTES_PAUSE, Delivery, Rejected
 from serving.router.envoy import wire
-from serving.router.envoy.render import Rendered, Renderer
-from serving.router.plan import assemble, service_of
+from serving.router.envoy.render import Renderer
+from serving.router.plan import Service, service_of
 from serving.settings import GatewaySettings
 from tests.fakes.envoy import FakeAdmin, FakeEnvoy
-from tests.fakes.gateway import endpoint_slice, route
+from tests.fakes.gateway import endpoint_slice, replaced, route
 
 Arms = dict[str, tuple[int, bool]]
 """Per arm: its weight in tenths, and whether a replica is ready."""
 
 
-def plan(services: dict[str, Arms], *, sticky: bool = False) -> Rendered:
-    """Render services of arms, each with its own weight and readiness."""
+def plan(services: dict[str, Arms], *, sticky: bool = False) -> list[Service]:
+    """Services of arms, each with its own weight and readiness."""
     found = []
     for name, arms in services.items():
         total = sum(weight for weight, _ in arms.values()) or 1
@@ -37,16 +38,24 @@ def plan(services: dict[str, Arms], *, sticky: bool = False) -> Rendered:
         spec = route(name, list(sizes.items()), unweighted=[a for a in arms if a not in sizes], sticky=told)
         spec["spec"]["backends"].sort(key=lambda backend: str(backend["arm"]))
         found.append(service_of(spec, slices))
-    return Renderer(GatewaySettings()).render(assemble(found))
+    return found
 
 
-def world() -> tuple[FakeEnvoy, Delivery]:
+class Teller(Delivery):
+    """A delivery that is told plans as a whole."""
+
+    def __init__(self, envoy: FakeEnvoy) -> None:
+        self.time = 0.0
+        super().__init__(Path("/nowhere"), FakeAdmin(envoy), now=lambda: self.time)  # type: ignore[arg-type]
+        self._assembly, self._renderer = Assembly(), Renderer(GatewaySettings())
+
+    def tell(self, services: list[Service]) -> int:
+        return self.aim(self._renderer.render(replaced(self._assembly, services)))
+
+
+def world() -> tuple[FakeEnvoy, Teller]:
     envoy = FakeEnvoy()
-    return envoy, gateway_of(envoy)
-
-
-def gateway_of(envoy: FakeEnvoy) -> Delivery:
-    return Delivery(Path("/nowhere"), FakeAdmin(envoy))  # type: ignore[arg-type]
+    return envoy, Teller(envoy)
 
 
 async def settle(envoy: FakeEnvoy) -> None:
@@ -54,13 +63,17 @@ async def settle(envoy: FakeEnvoy) -> None:
         assert envoy.missing() == []
 
 
-def has_exactly(envoy: FakeEnvoy, wanted: Rendered) -> None:
+def has_exactly(envoy: FakeEnvoy, services: list[Service]) -> None:
+    wanted = Renderer(GatewaySettings()).render(replaced(Assembly(), services))
     versions = {kind: {n: v for n, (v, _) in found.items()} for kind, found in envoy.has.items()}
-    assert versions["clusters"] == {n: r.version for n, r in wanted.clusters.items()}
-    assert versions["endpoints"] == {n: r.version for n, r in wanted.endpoints.items()}
-    assert versions["routes"] == {n: r.version for n, r in wanted.routes.items()}
+    assert versions["clusters"] == {n: r.version for n, r in wanted.clusters.items() if r}
+    assert versions["endpoints"] == {n: r.version for n, r in wanted.endpoints.items() if r}
+    assert versions["routes"] == {n: r.version for n, (r, _) in wanted.routes.items()}
     assert envoy.weights == {
-        key: value for w in wanted.weights.values() for key, value in wire.decode("Struct", w.entries).items()
+        key: value
+        for w in wanted.weights.values()
+        if w
+        for key, value in wire.decode("Struct", w.entries).items()
     }
 
 
@@ -77,19 +90,19 @@ def test_no_request_meets_what_is_missing_whenever_envoy_reads_and_whoever_comes
     async def walk() -> None:
         envoy, delivery = world()
         aim = plan({})
-        delivery.aim(aim)
+        delivery.tell(aim)
         await envoy.connect(delivery)
         for step in steps:
-            if isinstance(step, Rendered):
+            if isinstance(step, list):
                 aim = step
-                delivery.aim(aim)
+                delivery.tell(aim)
             elif step == "read":
                 await envoy.read()
             else:
                 if step == "new gateway":
-                    delivery = gateway_of(envoy)
+                    delivery = Teller(envoy)
                 await envoy.connect(delivery)
-                delivery.aim(aim)
+                delivery.tell(aim)
             assert envoy.missing() == []
         await settle(envoy)
         has_exactly(envoy, aim)
@@ -98,15 +111,42 @@ def test_no_request_meets_what_is_missing_whenever_envoy_reads_and_whoever_comes
     asyncio.run(walk())
 
 
+async def test_what_a_service_needed_goes_after_its_routes() -> None:
+    envoy, delivery = world()
+    both: Arms = {"p": (9, True), "q": (1, True)}
+    delivery.tell(plan({"a": both, "b": both}))
+    await envoy.connect(delivery)
+    await settle(envoy)
+    for left in ({"a": {"p": (1, True), "r": (1, True)}}, {"a": {"r": (1, True)}}, {}):
+        delivery.tell(plan(left))
+        await settle(envoy)
+        has_exactly(envoy, plan(left))
+
+
+async def test_an_aim_counts_as_served_once_envoy_has_its_routes_and_weights() -> None:
+    envoy, delivery = world()
+    first = delivery.tell(plan({"a": {"p": (9, True), "q": (1, True)}}))
+    await envoy.connect(delivery)
+    assert delivery.served < first
+    await settle(envoy)
+    assert delivery.served == first
+    second = delivery.tell(plan({"a": {"p": (5, True), "q": (5, True)}}))
+    third = delivery.tell(plan({"a": {"p": (5, True), "q": (5, True)}, "b": {"p": (1, True)}}))
+    assert await envoy.read()
+    assert first <= delivery.served < third
+    await settle(envoy)
+    assert second < delivery.served == third
+
+
 async def test_a_change_of_weights_alone_sends_weights_alone() -> None:
     envoy, delivery = world()
     arms: Arms = {"p": (9, True), "q": (1, True), "r": (0, True)}
-    delivery.aim(plan({"a": arms}))
+    delivery.tell(plan({"a": arms}))
     await envoy.connect(delivery)
     await settle(envoy)
     before = {kind: dict(found) for kind, found in envoy.has.items()}
     for weights in ((5, 5, 0), (0, 0, 1), (9, 1, 0)):
-        delivery.aim(plan({"a": {arm: (w, True) for arm, w in zip(arms, weights, strict=True)}}))
+        delivery.tell(plan({"a": {arm: (w, True) for arm, w in zip(arms, weights, strict=True)}}))
         assert await envoy.read()
         assert not await envoy.read()
         for kind in ("clusters", "endpoints", "routes"):
@@ -116,12 +156,12 @@ async def test_a_change_of_weights_alone_sends_weights_alone() -> None:
 
 async def test_what_envoy_has_is_not_sent_again_when_it_comes_back() -> None:
     envoy, delivery = world()
-    delivery.aim(plan({"a": {"p": (9, True), "q": (1, True)}}))
+    delivery.tell(plan({"a": {"p": (9, True), "q": (1, True)}}))
     await envoy.connect(delivery)
     await settle(envoy)
-    again = gateway_of(envoy)
+    again = Teller(envoy)
     await envoy.connect(again)
-    again.aim(plan({"a": {"p": (9, True), "q": (1, True)}, "b": {"p": (1, True)}}))
+    again.tell(plan({"a": {"p": (9, True), "q": (1, True)}, "b": {"p": (1, True)}}))
     sent: list[str] = []
     while envoy._inbox:
         message = wire.decode("DeltaDiscoveryResponse", envoy._inbox[0])
@@ -130,18 +170,38 @@ async def test_what_envoy_has_is_not_sent_again_when_it_comes_back() -> None:
     assert set(sent) == {"default/b-p/8080"}
 
 
+async def test_routes_that_envoy_took_long_to_read_are_not_followed_by_others_at_once() -> None:
+    envoy, delivery = world()
+    one: Arms = {"p": (1, True)}
+    await envoy.connect(delivery)
+    aim = delivery.tell(plan({"a": one}))
+    while delivery.served < aim:
+        delivery.time += 1
+        await envoy.read()
+        aim = delivery.tell(plan({"a": one}))
+    delivery.time += ROUTES_PAUSE / 2
+    delivery.tell(plan({"a": one, "b": one}))
+    await settle(envoy)
+    assert "default/b-p/8080" in envoy.has["endpoints"]
+    assert delivery.served == aim
+    delivery.time += ROUTES_PAUSE / 2
+    delivery.tell(plan({"a": one, "b": one}))
+    await settle(envoy)
+    has_exactly(envoy, plan({"a": one, "b": one}))
+
+
 async def test_a_rejected_update_is_told_in_envoys_words_and_the_next_aim_goes_on() -> None:
     envoy, delivery = world()
     good, bad = {"a": {"p": (1, True)}}, {"a": {"p": (1, True)}, "b": {"p": (1, True)}}
-    delivery.aim(plan(good))
+    delivery.tell(plan(good))
     await envoy.connect(delivery)
     await settle(envoy)
     envoy.rejects = {"default/b-p/8080"}
-    delivery.aim(plan(bad))
+    delivery.tell(plan(bad))
     await settle(envoy)
     with pytest.raises(Rejected, match="no default/b-p/8080"):
         await delivery.confirm()
-    delivery.aim(plan(good))
+    delivery.tell(plan(good))
     await settle(envoy)
     await delivery.confirm()
     has_exactly(envoy, plan(good))
@@ -149,10 +209,10 @@ async def test_a_rejected_update_is_told_in_envoys_words_and_the_next_aim_goes_o
 
 async def test_a_plan_that_comes_meanwhile_overtakes_what_was_not_sent() -> None:
     envoy, delivery = world()
-    delivery.aim(plan({}))
+    delivery.tell(plan({}))
     await envoy.connect(delivery)
     for n in range(1, 9):
-        delivery.aim(plan({"a": {"p": (n, True), "q": (9 - n, True)}}))
+        delivery.tell(plan({"a": {"p": (n, True), "q": (9 - n, True)}}))
     reads = 0
     while await envoy.read():
         reads += 1

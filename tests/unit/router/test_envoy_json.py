@@ -3,19 +3,21 @@ from pathlib import Path
 
 import pytest
 
+from serving.router.assembly import Assembly, RoutePlan
 from serving.router.envoy import weights, wire
 from serving.router.envoy.bootstrap import bootstrap
 from serving.router.envoy.render import Renderer, Resource
-from serving.router.plan import assemble, service_of
+from serving.router.envoy.weights import Weights
+from serving.router.plan import service_of
 from serving.settings import GatewaySettings
-from tests.fakes.gateway import endpoint_slice, route
+from tests.fakes.gateway import endpoint_slice, replaced, route
 
 GOLDEN = Path(__file__).parents[2] / "golden" / "router"
 SETTINGS = GatewaySettings()
 SOCKETS = {name: f"/data/gateway/{name}.sock" for name in ("admin", "probe", "changes")}
 
 
-def plan():
+def plan() -> RoutePlan:
     digits = route(
         "digits",
         [("stable", 9000), ("candidate", 1000)],
@@ -27,11 +29,15 @@ def plan():
         "digits-candidate": [endpoint_slice("digits-candidate", ["127.77.0.4"])],
     }
     away = route("away", [("only", 10_000)], namespace="team")
-    return assemble([service_of(digits, slices), service_of(away, {})])
+    return replaced(Assembly(), [service_of(digits, slices), service_of(away, {})])
 
 
 def decoded(resource: Resource) -> object:
     return wire.decode("Any", resource.content)
+
+
+def written() -> dict[str, Weights]:
+    return {prefix: found for prefix, found in Renderer(SETTINGS).render(plan()).weights.items() if found}
 
 
 def compare(name: str, found: object) -> None:
@@ -44,14 +50,15 @@ def compare(name: str, found: object) -> None:
     assert text == path.read_text()
 
 
-@pytest.mark.parametrize("kind", ["clusters", "endpoints", "routes"])
-def test_resources_are_as_in_the_golden_file(kind: str) -> None:
-    found = getattr(Renderer(SETTINGS).render(plan()), kind)
-    compare(f"{kind}.json", {name: decoded(resource) for name, resource in found.items()})
+def test_resources_are_as_in_the_golden_file() -> None:
+    found = Renderer(SETTINGS).render(plan())
+    routes = {name: resource for name, (resource, _) in found.routes.items()}
+    for kind, resources in (("clusters", found.clusters), ("endpoints", found.endpoints), ("routes", routes)):
+        compare(f"{kind}.json", {name: decoded(resource) for name, resource in resources.items() if resource})
 
 
 def test_weights_are_as_in_the_golden_file() -> None:
-    compare("weights.json", wire.decode("Any", weights.layer(Renderer(SETTINGS).render(plan()).weights)))
+    compare("weights.json", wire.decode("Any", weights.layer(written())))
 
 
 def test_the_bootstrap_is_as_in_the_golden_file() -> None:
@@ -59,22 +66,31 @@ def test_the_bootstrap_is_as_in_the_golden_file() -> None:
 
 
 def test_weights_are_read_back_as_they_were_written() -> None:
-    written = Renderer(SETTINGS).render(plan()).weights
-    layer = wire.decode("Any", weights.layer(written))["layer"]
-    assert weights.read({key: round(value) for key, value in layer.items()}) == written
+    layer = wire.decode("Any", weights.layer(written()))["layer"]
+    assert weights.read({key: round(value) for key, value in layer.items()}) == written()
 
 
 def test_the_same_plan_has_the_same_versions_and_another_has_others() -> None:
-    renderer = Renderer(SETTINGS)
-    first, again = renderer.render(plan()), renderer.render(plan())
-    assert first.routes == again.routes
-    assert first.routes["public"].version != Renderer(SETTINGS).render(assemble([])).routes["public"].version
+    first, again = (Renderer(SETTINGS).render(plan()) for _ in range(2))
+    assert first == again
+    assert first.routes["public"] != Renderer(SETTINGS).render(RoutePlan()).routes["public"]
+
+
+def test_a_change_of_endpoints_renders_those_endpoints_alone() -> None:
+    assembly, renderer = Assembly(), Renderer(SETTINGS)
+    one = route("digits", [("a", 5000), ("b", 5000)])
+    slices = {f"digits-{a}": [endpoint_slice(f"digits-{a}", ["127.77.0.2"])] for a in "ab"}
+    renderer.render(replaced(assembly, [service_of(one, slices)]))
+    slices["digits-a"] = [endpoint_slice("digits-a", ["127.77.0.2", "127.77.0.3"])]
+    found = renderer.render(replaced(assembly, [service_of(one, slices)]))
+    assert (list(found.endpoints), found.weights, found.routes) == (["default/digits-a/8080"], {}, {})
 
 
 def test_a_salt_with_any_characters_is_only_ever_a_digest_in_the_pattern() -> None:
     odd = route("digits", [("a", 5000), ("b", 5000)], sticky={"header": "x-user", "salt": "\\9 (.*"})
     slices = {f"digits-{a}": [endpoint_slice(f"digits-{a}", ["127.77.0.2"])] for a in "ab"}
-    content = Renderer(SETTINGS).render(assemble([service_of(odd, slices)])).routes["public"].content
+    found = Renderer(SETTINGS).render(replaced(Assembly(), [service_of(odd, slices)]))
+    content = found.routes["public"][0].content
     assert b"(.*$" not in content.replace(b"^(.*)$", b"")
     assert b"\\9" not in content
 

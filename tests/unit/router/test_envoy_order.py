@@ -1,42 +1,68 @@
 """Single decisions; `test_delivery` walks through all of them."""
 
-from serving.router.envoy.order import NOTHING, View, endpoints_for, may_route, weights_for
-from serving.router.envoy.render import EMPTY, Rendered, Resource
+from serving.router.envoy.order import Order
+from serving.router.envoy.render import EMPTY, Needs
 from serving.router.envoy.weights import Weights
 
 
-def target(arms: str, up: str) -> Rendered:
-    """One service over the backends `arms`, of which those in `up` have endpoints and share the weight."""
-    names, serving = frozenset(arms), frozenset(up)
-    return Rendered(
-        clusters={name: Resource("1", b"") for name in names},
-        endpoints={name: Resource("1" if name in up else EMPTY, b"") for name in names},
-        weights={arms: Weights(up.encode(), serving)} if up else {},
-        routes={}, serving=serving, routed=serving, named=names,
-    )  # fmt: skip
+def order(arms: str, up: str) -> Order:
+    """An Envoy that has one service over the backends `arms`, of which those in `up` have endpoints."""
+    found = Order()
+    want(found, arms, up)
+    for table in (found.clusters, found.endpoints, found.weights, found.routes):
+        table.begin(table.target)
+    return found
 
 
-def seen(aim: Rendered, weights: Rendered) -> View:
-    return View(aim.clusters.keys(), aim.serving, weights.weights)
+def want(found: Order, arms: str, up: str) -> None:
+    """Those in `up` share the weight."""
+    found.clusters.want(dict.fromkeys(arms, "1"))
+    found.endpoints.want({name: "1" if name in up else EMPTY for name in arms})
+    found.weights.want({arms: Weights(up.encode(), frozenset(up))})
+    found.routes.want({"public": arms})
+    found.needs = {"public": Needs(frozenset(arms), frozenset(), frozenset({arms}))}
 
 
 def test_weight_goes_to_a_backend_only_when_envoy_has_its_endpoints() -> None:
-    before, after = target("ab", "a"), target("ab", "ab")
-    sent, accepted = seen(after, before), seen(before, before)
-    assert weights_for(after, sent, accepted, routed=False) == before.weights
-    assert weights_for(after, sent, sent, routed=False) == after.weights
+    found = order("ab", "a")
+    want(found, "ab", "ab")
+    assert found.weights_to_send() == {}
+    found.endpoints.send(found.endpoints_to_send("ab"))
+    assert found.weights_to_send() == {}
+    found.endpoints.answered(accepted=True)
+    assert found.weights_to_send() == {"ab": Weights(b"ab", frozenset("ab"))}
 
 
 def test_routes_wait_for_clusters_endpoints_and_weights_alike() -> None:
-    aim = target("ab", "ab")
-    whole = seen(aim, aim)
-    assert may_route(aim, whole, whole)
-    for lacking in (NOTHING, seen(aim, target("ab", "")), seen(target("ab", "a"), aim)):
-        assert not may_route(aim, whole, lacking)
-        assert not may_route(aim, lacking, whole)
+    found = order("a", "a")
+    want(found, "ab", "ab")
+    for table, sent in (
+        (found.clusters, found.clusters_to_send),
+        (found.endpoints, lambda: found.endpoints_to_send("ab")),
+        (found.weights, found.weights_to_send),
+    ):
+        assert found.routes_to_send() == {}
+        table.send(sent())
+        assert found.routes_to_send() == {}
+        table.answered(accepted=True)
+    assert found.routes_to_send() == {"public": "ab"}
 
 
 def test_a_cluster_keeps_its_last_endpoint_until_nothing_needs_it() -> None:
-    aim, had = target("ab", "b"), {"a": "1", "b": "1"}
-    assert endpoints_for(aim, {"a", "b"}, had, routed=False) == {}
-    assert endpoints_for(aim, {"a", "b"}, had, routed=True).keys() == {"a"}
+    found = order("ab", "ab")
+    want(found, "ab", "b")
+    assert found.endpoints_to_send("ab") == {}
+    found.weights.send(found.weights_to_send())
+    assert found.endpoints_to_send("ab") == {}
+    found.weights.answered(accepted=True)
+    assert found.endpoints_to_send("ab") == {"a": EMPTY}
+
+
+def test_what_was_rejected_counts_as_neither_there_nor_gone() -> None:
+    found = order("ab", "ab")
+    found.endpoints.want({"a": "2"})
+    found.endpoints.send(found.endpoints_to_send("ab"))
+    found.endpoints.answered(accepted=False)
+    assert found.endpoints_to_send("ab") == {"a": "2"}
+    found.weights.want({"ab": Weights(b"a", frozenset("a"))})
+    assert found.weights_to_send() == {}

@@ -4,7 +4,7 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from serving.router.plan import RING, assemble, lay_out, service_of, share_out
+from serving.router.plan import RING, lay_out, service_of, share_out
 from tests.fakes.gateway import endpoint_slice, route
 
 
@@ -65,26 +65,16 @@ def test_a_service_port_is_mapped_to_the_only_target_port() -> None:
     assert service.clusters[0].endpoints[0].port == 8080
 
 
-def test_the_older_route_keeps_an_address_that_two_want() -> None:
-    old, new = two_arms(), two_arms()
-    new["metadata"] |= {"name": "aaa", "creationTimestamp": "2026-02-01T00:00:00Z"}
-    services = [service_of(new, {}), service_of(old, {})]
-    plan = assemble(services)
-    assert [s.route for s in plan.services] == ["digits"]
-    assert "already belongs to Route digits" in plan.refused["default", "aaa"]
-    assert assemble(reversed(services)) == plan
-
-
 def test_a_header_that_is_not_one_is_refused_with_its_path() -> None:
     for header in ("x user", "x-slipway-arm", "", ":authority"):
         problem = plan_one(two_arms(sticky={"header": header, "salt": "1"})).problem
         assert problem.startswith("spec.sticky.header"), header
 
 
-def test_every_cluster_that_a_ring_or_a_probe_names_is_in_the_plan() -> None:
-    plan = assemble([plan_one(two_arms(), digits_stable=ready("digits-stable", "127.77.0.2"))])
-    named = {s.cluster for service in plan.services for s in service.ring} | {p.cluster for p in plan.probes}
-    assert named == {cluster.name for cluster in plan.clusters}
+def test_every_cluster_that_a_ring_or_a_probe_names_is_in_the_service() -> None:
+    service = plan_one(two_arms(), digits_stable=ready("digits-stable", "127.77.0.2"))
+    named = {s.cluster for s in service.ring} | {p.cluster for p in service.probes}
+    assert named == {cluster.name for cluster in service.clusters}
 
 
 def test_a_change_of_weights_alone_keeps_the_order_of_the_ring() -> None:
