@@ -10,6 +10,7 @@ from typing import Any
 
 from serving import clock
 from serving.kube import Informer, Key
+from serving.kube.informer import Handler
 from serving.resources.kinds import Kind
 
 Object = dict[str, Any]
@@ -31,8 +32,13 @@ class Cache:
         self._informers = {informer.kind: informer for informer in informers}
         self._written: dict[tuple[Kind, Key], tuple[Object, float]] = {}
         self._by_owner: dict[tuple[Kind, str], set[Key]] = {}
+        self._on_news: dict[Kind, Handler] = {}
         for informer in informers:
             informer.on_change(partial(self._seen, informer.kind))
+
+    def on_news(self, kind: Kind, handler: Handler) -> None:
+        """Call `handler(before, after)` at every change but the echo of an own write; must be set before it runs."""
+        self._on_news[kind] = handler
 
     def wrote(self, kind: Kind, obj: Object) -> None:
         """Remember the API's answer to a write."""
@@ -74,6 +80,9 @@ class Cache:
         mine = self._written.get((kind, Key.of(obj)))
         if mine is not None and (after is None or _version(after) >= _version(mine[0])):
             self._forget(kind, Key.of(obj))
+        is_echo = mine is not None and after is not None and _version(after) == _version(mine[0])
+        if kind in self._on_news and not is_echo:
+            self._on_news[kind](before, after)
 
     def _forget(self, kind: Kind, key: Key) -> None:
         mine, _ = self._written.pop((kind, key))

@@ -1,9 +1,11 @@
 """The Inference controller: reads the caches, asks the planner, carries the plan out, reports.
 
-It holds no state that a restart would lose: what has been proven is in the API, a verdict lives for one reconcile.
+It holds no state that a restart would lose: what has been proven is in the API, a verdict lives for one reconcile,
+and a status that was held back is worked out again.
 """
 
 import asyncio
+from collections.abc import Sequence
 from typing import Any
 
 from serving import clock, errors
@@ -13,7 +15,7 @@ from serving.controllers.prober import Prober
 from serving.kube import Informer, Key, Kube, Reconciler, Recorder, Result
 from serving.planning import inference as planner
 from serving.planning import replicas
-from serving.planning.world import Ensure, Plan, Remove, SetFinalizers, World
+from serving.planning.world import Ensure, Plan, Probe, Remove, SetFinalizers, World
 from serving.resources import kinds, names
 from serving.settings import ControllerSettings
 
@@ -41,8 +43,10 @@ class InferenceController:
         self._pods = Informer(kube, kinds.POD, labels=names.INFERENCE_LABEL)
         self._loop = Reconciler("inference", self.reconcile, settings)
         self._gateways = Gateways(self._leases, self._add_all)
-        self._watch()
+        self._held_since: dict[Key, float] = {}
+        """When the stored status of these began to differ from what is so; monotonic seconds."""
         self._cache = Cache(self._inferences, *self._children.values())
+        self._watch()
 
     @property
     def informers(self) -> list[Informer]:
@@ -57,29 +61,63 @@ class InferenceController:
 
     async def reconcile(self, key: Key) -> Result | None:
         """Bring one Inference nearer to its spec."""
+        plan, held = await self._carry_out(key, {})
+        if not plan.probes:
+            return Result(held)
+        verdicts = await self._ask(key, plan.probes)
+        _, held = await self._carry_out(key, verdicts)
+        asked_again = self._settings.probe_retry_seconds if any(verdicts.values()) else None
+        return Result(min((wait for wait in (held, asked_again) if wait is not None), default=None))
+
+    async def _ask(self, key: Key, probes: Sequence[Probe]) -> dict[str, str]:
+        """Return what probing says of each backend; if that takes long, say first that it is being done."""
+        asking = asyncio.gather(*(self._prober.verdict(key.namespace, probe) for probe in probes))
+        try:
+            await asyncio.wait({asking}, timeout=self._settings.status_settle_seconds)
+            if not asking.done():
+                await self._carry_out(key, {}, is_probing=True)
+            said = await asking
+        finally:
+            asking.cancel()
+        return {probe.backend: verdict for probe, verdict in zip(probes, said, strict=True)}
+
+    async def _carry_out(
+        self, key: Key, verdicts: dict[str, str], *, is_probing: bool = False
+    ) -> tuple[Plan, float | None]:
+        """Return the plan that was carried out, and the seconds until the status that it holds back is due."""
         inference = self._cache.get(kinds.INFERENCE, *key)
         if inference is None:
-            return None
-        plan = await self._carry_out(inference, {})
-        if not plan.probes:
-            return None
-        verdicts = {probe.backend: await self._prober.verdict(key.namespace, probe) for probe in plan.probes}
-        await self._carry_out(self._cache.get(kinds.INFERENCE, *key) or inference, verdicts)
-        return Result(self._settings.probe_retry_seconds if any(verdicts.values()) else None)
-
-    async def _carry_out(self, inference: Object, verdicts: dict[str, str]) -> Plan:
+            self._held_since.pop(key, None)
+            return Plan(), None
         refused: dict[str, str] = {}
         plan = self._plan(inference, verdicts, refused)
         while not await self._act(inference, plan, refused):
             plan = self._plan(inference, verdicts, refused)
-        if plan.status is not None:
-            written = await self._kube.apply_status(kinds.INFERENCE, inference, plan.status)
-            self._cache.wrote(kinds.INFERENCE, written)
+        if plan.probes and not is_probing:
+            # The answers come at once, and say more than what is so far.
+            self._held_since[key] = clock.monotonic()
+        return plan, await self._report(key, inference, plan)
+
+    async def _report(self, key: Key, inference: Object, plan: Plan) -> float | None:
+        """Write the status and announce what it changes; return the seconds to wait if it is too early for that."""
+        if plan.status is None:
+            self._held_since.pop(key, None)
+            return None
+        if plan.status_may_wait:
+            now = clock.monotonic()
+            # Since the first difference, not the last: what keeps changing would never be said.
+            due = self._held_since.setdefault(key, now) + self._settings.status_settle_seconds
+            if now < due:
+                return due - now
+        self._cache.wrote(
+            kinds.INFERENCE, await self._kube.apply_status(kinds.INFERENCE, inference, plan.status)
+        )
+        self._held_since.pop(key, None)
         for said in plan.announcements:
             await self._recorder.emit(
                 inference, said.reason, said.message, "Warning" if said.warning else "Normal"
             )
-        return plan
+        return None
 
     def _plan(self, inference: Object, verdicts: dict[str, str], refused: dict[str, str]) -> Plan:
         return planner.plan(self._world(inference, verdicts, refused), clock.rfc3339(clock.now()))
@@ -162,21 +200,25 @@ class InferenceController:
 
     def _watch(self) -> None:
         self._inferences.index(_VERSION, _model_versions)
-        self._inferences.on_change(lambda before, after: self._loop.add(Key.of(after or before or {})))
+        self._cache.on_news(kinds.INFERENCE, self._inference_changed)
         self._versions.on_change(self._version_changed)
-        for informer in self._children.values():
+        for kind, informer in self._children.items():
             informer.index(OWNER, owner_uids)
-            informer.on_change(self._child_changed)
-
+            self._cache.on_news(kind, self._child_changed)
         self._pods.index(_REVISION, _revision)
         self._pods.on_change(self._pod_changed)
+
+    def _inference_changed(self, before: Object | None, after: Object | None) -> None:
+        """What its users say; its status is this controller's own."""
+        if before is None or after is None or _asked(before) != _asked(after):
+            self._loop.add(Key.of(after or before or {}))
 
     def _pod_changed(self, before: Object | None, after: Object | None) -> None:
         """Only what a Pod is in trouble with matters; how many are ready stands in the Deployment."""
         if (before and replicas.trouble(before)) == (after and replicas.trouble(after)):
             return
         meta = (after or before or {})["metadata"]
-        self._loop.add(Key(meta["namespace"], meta["labels"][names.INFERENCE_LABEL]))
+        self._add_soon(Key(meta["namespace"], meta["labels"][names.INFERENCE_LABEL]))
 
     def _version_changed(self, before: Object | None, after: Object | None) -> None:
         for inference in self._inferences.by_index(_VERSION, str(Key.of(after or before or {}))):
@@ -187,11 +229,21 @@ class InferenceController:
             meta = child["metadata"] if child is not None else {}
             for owner in meta.get("ownerReferences") or []:
                 if owner.get("kind") == kinds.INFERENCE.kind:
-                    self._loop.add(Key(meta["namespace"], owner["name"]))
+                    self._add_soon(Key(meta["namespace"], owner["name"]))
+
+    def _add_soon(self, key: Key) -> None:
+        """Children change in bursts; one look is enough for each."""
+        self._loop.add_after(key, self._settings.gather_seconds)
 
     def _add_all(self) -> None:
         for inference in self._inferences:
             self._loop.add(Key.of(inference))
+
+
+def _asked(inference: Object) -> Object:
+    """Return what users and their tools say; the generation stands for the spec."""
+    own = ("resourceVersion", "managedFields")
+    return {key: value for key, value in inference["metadata"].items() if key not in own}
 
 
 def _revision(pod: Object) -> list[str]:

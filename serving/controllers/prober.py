@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-import httpx
+import aiohttp
 
 from serving.planning.world import Probe
 
@@ -11,23 +11,28 @@ class Prober:
     """GETs over the gateway's Unix socket; every answer but 200 is a reason not to send traffic."""
 
     def __init__(self, socket: Path, timeout: float) -> None:
-        self._client = httpx.AsyncClient(
-            transport=httpx.AsyncHTTPTransport(uds=str(socket)), base_url="http://probe", timeout=timeout
+        """Must be called in a running event loop; `timeout` is of one GET, in seconds."""
+        self._session = aiohttp.ClientSession(
+            base_url="http://probe",
+            connector=aiohttp.UnixConnector(path=str(socket)),
+            timeout=aiohttp.ClientTimeout(total=timeout),
+            cookie_jar=aiohttp.DummyCookieJar(),
         )
 
     async def verdict(self, namespace: str, probe: Probe) -> str:
         """Return the empty string if every path answers 200, else what went wrong first."""
         for path in probe.paths:
-            url = f"/{namespace}/{probe.backend}{path}"
             try:
-                response = await self._client.get(url)
-            except httpx.HTTPError as error:
+                async with self._session.get(
+                    f"/{namespace}/{probe.backend}{path}", allow_redirects=False
+                ) as response:
+                    text = await response.text(errors="replace")
+            except (aiohttp.ClientError, TimeoutError) as error:
                 return f"GET {path}: {type(error).__name__} {error}".strip()
-            if response.status_code != 200:
-                detail = " ".join(response.text.split())[:200]
-                return f"GET {path}: {response.status_code} {detail}".strip()
+            if response.status != 200:
+                return f"GET {path}: {response.status} {' '.join(text.split())[:200]}".strip()
         return ""
 
     async def close(self) -> None:
         """Close the connections."""
-        await self._client.aclose()
+        await self._session.close()

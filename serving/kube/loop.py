@@ -48,7 +48,10 @@ class Reconciler:
             self._queue.put_nowait(key)
 
     def add_after(self, key: Key, seconds: float) -> None:
-        """Reconcile the key after a while; an earlier timer for it stays if it is due sooner."""
+        """Reconcile the key after a while; an earlier timer for it stays if it is due sooner.
+
+        A reconcile that begins before then is that look: whatever still waits for a time asks for it again.
+        """
         loop = asyncio.get_running_loop()
         timer = self._timers.get(key)
         if timer is not None:
@@ -74,6 +77,8 @@ class Reconciler:
             key = await self._queue.get()
             self._waiting.discard(key)
             self._active.add(key)
+            if (timer := self._timers.pop(key, None)) is not None:
+                timer.cancel()
             try:
                 await self._one(key)
             finally:

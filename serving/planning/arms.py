@@ -4,7 +4,7 @@ An arm's *serving* backend is the one that has been proven: it is named in the R
 without weight) in the Inference's status. Both are in the API, so proof survives a restart of the controller.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
 from serving.planning import replicas
@@ -83,10 +83,20 @@ def _read_one(
         return Arm(predictor, None, current, model_problem=problem)
     inference = world.inference["metadata"]["name"]
     arm = Arm(predictor, render(inference, spec.framework, predictor, version), current)
+    return _judge(world, arm, accepted=accepted)
+
+
+def judge_again(world: World, arms: Iterable[Arm]) -> tuple[Arm, ...]:
+    """Return the arms as they stand in another moment of the same Inference; what is proven stays so."""
+    accepted = is_accepted(world)
+    return tuple(_judge(world, replace(arm, rollout_problem=None), accepted=accepted) for arm in arms)
+
+
+def _judge(world: World, arm: Arm, *, accepted: bool) -> Arm:
     candidate = arm.candidate
     if candidate is None:
         return arm
-    waiting = _rollout_problem(world, candidate, everything=bool(current), accepted=accepted)
+    waiting = _rollout_problem(world, arm, candidate, accepted=accepted)
     if waiting is None:
         return replace(arm, serving=candidate.name)
     return replace(arm, rollout_problem=waiting)
@@ -116,9 +126,7 @@ def is_probe_due(arm: Arm) -> bool:
     return arm.rollout_problem is not None and arm.rollout_problem.reason in ("Probing", "ProbeFailed")
 
 
-def _rollout_problem(
-    world: World, candidate: Revision, *, everything: bool, accepted: bool
-) -> Problem | None:
+def _rollout_problem(world: World, arm: Arm, candidate: Revision, *, accepted: bool) -> Problem | None:
     """Return what stands between a candidate and traffic, or None once it is proven.
 
     A candidate that replaces a serving revision must have all its replicas, as it takes over the whole load.
@@ -126,7 +134,7 @@ def _rollout_problem(
     name = candidate.name
     if name in world.refused:
         return Problem("RevisionRefused", f"revision {name} was refused: {world.refused[name]}")
-    waiting = replicas.problem(world, name, everything=everything)
+    waiting = replicas.problem(world, name, everything=bool(arm.serving))
     if waiting is not None:
         return waiting
     backends = ((world.route or {}).get("spec") or {}).get("backends") or []
@@ -134,5 +142,15 @@ def _rollout_problem(
         return Problem("RouteNotAccepted", f"revision {name} waits for the gateways to know it")
     verdict = world.verdicts.get(name)
     if verdict is None:
-        return Problem("Probing", f"revision {name} is being probed through the gateway")
+        return _last_answer(world, arm, name) or Problem(
+            "Probing", f"revision {name} is being probed through the gateway"
+        )
     return Problem("ProbeFailed", f"revision {name}: {verdict}") if verdict else None
+
+
+def _last_answer(world: World, arm: Arm, name: str) -> Problem | None:
+    """Return what the status says of a failed probe of this candidate: it holds until the next one is answered."""
+    for said in (world.inference.get("status") or {}).get("predictors") or []:
+        if (said["name"], said.get("candidateRevision")) == (arm.predictor.name, name):
+            return Problem(said["reason"], said["message"]) if said["reason"] == "ProbeFailed" else None
+    return None

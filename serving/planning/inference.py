@@ -6,6 +6,7 @@ the Route, and (accepted again) is deleted.
 """
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from pydantic import ValidationError
 
@@ -64,18 +65,46 @@ def _assemble(world: World, spec: InferenceSpec, now: str) -> Plan:
     finalizers = world.inference["metadata"].get("finalizers") or []
     if FINALIZER not in finalizers:
         actions.append(SetFinalizers((*finalizers, FINALIZER)))
-    actions += [ensure for ensure in [*wanted, route] if _differs(world, ensure)]
-    actions += _retired(world, arms, route)
-    status = report.status(world, arms, route, now)
+    writes = [ensure for ensure in [*wanted, route] if _differs(world, ensure)]
+    actions += [*writes, *_retired(world, arms, route)]
+    after = _after(world, writes)
+    arms_then = arms_.judge_again(after, arms) if writes else arms
+    status = report.status(after, arms_then, now)
     probes = [Probe(arm.candidate.name, arm.candidate.probe_paths) for arm in arms
               if arm.candidate is not None and arms_.is_probe_due(arm)]  # fmt: skip
     old = world.inference.get("status") or {}
     return Plan(
         tuple(actions),
         status if status != old else None,
+        report.may_wait(after, arms_then, status),
         tuple(probes),
         report.transitions(old, status),
     )
+
+
+def _after(world: World, writes: Sequence[Ensure]) -> World:
+    """Return the world with these written, as far as a status can tell: Deployments that are new, and the Route."""
+    deployments = dict(world.deployments)
+    route = world.route
+    for ensure in writes:
+        spec = ensure.object["spec"]
+        if ensure.kind is kinds.DEPLOYMENT:
+            new = {**ensure.object, "spec": {**spec, **ensure.at_creation["spec"]}}
+            deployments.setdefault(ensure.object["metadata"]["name"], new)
+        elif ensure.kind is kinds.ROUTE:
+            route = _written_route(route, ensure.object)
+    return replace(world, deployments=deployments, route=route)
+
+
+def _written_route(old: Object | None, new: Object) -> Object:
+    """Return the Route as the API will have it; a changed spec is a generation that no gateway has accepted."""
+    before = (old or {}).get("metadata") or {}
+    generation = before.get("generation", 0) + (old is None or not _is_routed(old["spec"], new["spec"]))
+    return {
+        **(old or {}),
+        "metadata": {**before, **new["metadata"], "generation": generation},
+        "spec": new["spec"],
+    }
 
 
 def _revisions(world: World, arms: Sequence[Arm]) -> list[Ensure]:
@@ -114,9 +143,14 @@ def _differs(world: World, ensure: Ensure) -> bool:
     have = _existing(world, ensure.kind, ensure.object["metadata"]["name"])
     if have is None:
         return True
-    if ensure.kind is kinds.ROUTE and "sticky" in have["spec"] and "sticky" not in ensure.object["spec"]:
+    if ensure.kind is kinds.ROUTE and not _is_routed(have["spec"], ensure.object["spec"]):
         return True
     return not covers(have, ensure.object)
+
+
+def _is_routed(have: Object, want: Object) -> bool:
+    """Whether a Route's spec asks for this; it stops being sticky by leaving that out."""
+    return covers(have, want) and ("sticky" in want or "sticky" not in have)
 
 
 def _retired(world: World, arms: Sequence[Arm], route: Ensure) -> list[Action]:

@@ -10,23 +10,28 @@ from serving.planning import arms as arms_
 from serving.planning import replicas
 from serving.planning.arms import Arm
 from serving.planning.revision import autoscaler_name
-from serving.planning.world import Announcement, Ensure, Object, Problem, World, covers
+from serving.planning.world import Announcement, Object, Problem, World
 from serving.resources import conditions
 from serving.resources.conditions import Condition
 
 _PASSING = (
-    "Ready", "ModelVersionBuilding", "ReplicasNotReady", "RouteNotWritten", "RouteNotAccepted", "Probing",
-    "NoTraffic",
+    "Ready", "ModelVersionBuilding", "ReplicasNotReady", "RouteNotAccepted", "Probing", "NoTraffic",
 )  # fmt: skip
 """Reasons of `Ready` that pass by themselves while all is well; others are worth a warning."""
 
 
-def status(world: World, arms: Sequence[Arm], route: Ensure, now: str) -> Object:
-    """Return the whole status to write; equal to the one there is where nothing has changed."""
+def status(world: World, arms: Sequence[Arm], now: str) -> Object:
+    """Return the whole status to write; equal to the one there is where nothing has changed.
+
+    Args:
+        world: as it is once the plan's actions are done.
+        arms: as they stand then.
+        now: RFC 3339.
+    """
     old = world.inference.get("status") or {}
     generation = world.inference["metadata"].get("generation", 1)
     percent = effective_percent(world)
-    parts = [_model_ready(arms), _predictors_ready(world, arms), _routes_ready(world, route)]
+    parts = [_model_ready(arms), _predictors_ready(world, arms), _routes_ready(world)]
     found = [conditions.aggregate(parts), *parts, _scaling_active(world, arms)]
     return {
         "url": _url(world),
@@ -35,6 +40,35 @@ def status(world: World, arms: Sequence[Arm], route: Ensure, now: str) -> Object
         "observedGeneration": generation,
         "conditions": conditions.merge(old.get("conditions"), found, generation=generation, now=now),
     }
+
+
+def may_wait(world: World, arms: Sequence[Arm], said: Object) -> bool:
+    """Whether a status only says that things are on their way, so that it need not be written before it lasts.
+
+    Never True for what somebody waits for or must act on, nor for the proof of an arm that the Route does not keep.
+
+    Args:
+        world: as it is once the plan's actions are done, with the status as it is stored.
+        arms: as they stand then.
+        said: the status to be written.
+    """
+    ready = conditions.find(said["conditions"], "Ready") or {}
+    if _is_news_of_routes((world.inference.get("status") or {}).get("conditions"), said["conditions"]):
+        return False
+    reasons = {ready.get("reason"), *(predictor["reason"] for predictor in said["predictors"])}
+    kept = arms_.serving_backends(world)
+    return (
+        ready.get("status") == "False"
+        and reasons <= set(_PASSING)
+        and all(kept.get(arm.predictor.name, "") == arm.serving for arm in arms)
+    )
+
+
+def _is_news_of_routes(old: Sequence[Object] | None, new: Sequence[Object]) -> bool:
+    """Whether a changed spec's weights have just come into effect, which may be long before all of it is Ready."""
+    before, after = (conditions.find(found, "RoutesReady") or {} for found in (old, new))
+    is_kept = before.get("status") == after.get("status") == "True"
+    return is_kept and before.get("observedGeneration") != after.get("observedGeneration")
 
 
 def refused(inference: Object, problem: Problem, now: str) -> Object:
@@ -47,21 +81,28 @@ def refused(inference: Object, problem: Problem, now: str) -> Object:
 
 
 def transitions(old: Object, new: Object) -> tuple[Announcement, ...]:
-    """Return the Events for what changed between two statuses."""
-    result = []
+    """Return the Events for what changed between two statuses as they are stored."""
     before = conditions.find(old.get("conditions"), "Ready") or {}
     after = conditions.find(new.get("conditions"), "Ready") or {}
-    if (before.get("status"), before.get("reason")) != (after.get("status"), after.get("reason")):
-        warning = after.get("reason", "") not in _PASSING
-        text = after.get("message") or "all predictors are proven and routed"
-        result.append(Announcement(str(after.get("reason")), text, warning))
-    revisions = {p["name"]: p.get("revision", "") for p in old.get("predictors") or []}
-    for predictor in new.get("predictors") or []:
-        revision = predictor.get("revision", "")
-        if revision and revision != revisions.get(predictor["name"], ""):
-            message = f"predictor {predictor['name']}: revision {revision} is proven and serves"
-            result.append(Announcement("RevisionProven", message))
-    return tuple(result)
+    proven = _newly_proven(old, new)
+    result = [
+        Announcement("RevisionProven", f"predictor {arm}: revision {revision} is proven and serves")
+        for arm, revision in proven.items()
+    ]
+    if (before.get("status"), before.get("reason")) == (after.get("status"), after.get("reason")):
+        return tuple(result)
+    reason = str(after.get("reason"))
+    if after.get("status") == "True":
+        named = "".join(f"; {arm}: revision {revision}" for arm, revision in proven.items())
+        return (Announcement(reason, f"all predictors are proven and routed{named}"),)
+    return (Announcement(reason, str(after.get("message", "")), reason not in _PASSING), *result)
+
+
+def _newly_proven(old: Object, new: Object) -> dict[str, str]:
+    """Return arm → revision, where that is another one than before."""
+    had = {predictor["name"]: predictor.get("revision", "") for predictor in old.get("predictors") or []}
+    has = {predictor["name"]: predictor.get("revision", "") for predictor in new.get("predictors") or []}
+    return {arm: revision for arm, revision in has.items() if revision and revision != had.get(arm, "")}
 
 
 def effective_percent(world: World) -> dict[str, float]:
@@ -138,16 +179,14 @@ def _condition(type_: str, found: Mapping[str, Problem], reason: str) -> Conditi
     return Condition(type_, "False", first.reason, message)
 
 
-def _routes_ready(world: World, route: Ensure) -> Condition:
+def _routes_ready(world: World) -> Condition:
     def no(reason: str, message: str) -> Condition:
         return Condition("RoutesReady", "False", reason, message)
 
     if not world.gateways:
         return no("NoGateway", "no gateway is alive")
-    if world.route is None or not covers(world.route["spec"], route.object["spec"]):
-        return no("RouteNotWritten", "the Route is being written")
     behind = arms_.laggards(world)
-    if behind:
+    if behind or world.route is None:
         text = ", ".join(f"{name} ({said})" if said else name for name, said in behind.items())
         return no("RouteNotAccepted", f"not accepted yet by gateway {text}")
     if not world.route["spec"].get("segments"):

@@ -92,6 +92,9 @@ class Plan:
 
     actions: tuple[Action, ...] = ()
     status: Object | None = None
+    """As of after the actions; None where it is written already."""
+    status_may_wait: bool = False
+    """Whether the status is worth writing only if it lasts: it says that things are on their way, and no more."""
     probes: tuple[Probe, ...] = ()
     announcements: tuple[Announcement, ...] = ()
 

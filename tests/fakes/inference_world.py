@@ -9,6 +9,7 @@ import copy
 from collections.abc import Mapping
 from typing import Any
 
+from serving.planning import arms
 from serving.planning import inference as planner
 from serving.planning.traffic import UNITS
 from serving.planning.world import Action, Ensure, Plan, Remove, SetFinalizers, World
@@ -39,6 +40,9 @@ class InferenceWorld:
         self.sick: set[str] = set()
         """ModelVersions whose replicas are ready, and do not answer a probe with 200."""
         self.proven: set[str] = set()
+        self.is_patient = False
+        """Whether statuses that may wait are held back, for as long as this is so."""
+        self.written = 0
         self.count = 0
 
     @property
@@ -102,8 +106,9 @@ class InferenceWorld:
     def settle(self, rounds: int = 40) -> None:
         """Let everything run until nothing is left to do."""
         for _ in range(rounds):
+            before = self.written
             plan = self.go_on()
-            if not plan.actions and plan.status is None:
+            if self.written == before:
                 return
         raise AssertionError(f"still busy: {plan}")
 
@@ -131,9 +136,20 @@ class InferenceWorld:
         for action in plan.actions[:actions]:
             self._act(action)
             self.check()
+            self.written += 1
         if actions is None and plan.status is not None:
-            self.inference["status"] = copy.deepcopy(plan.status)
+            if self.is_patient and plan.status_may_wait:
+                self._check_proofs(plan.status)
+            else:
+                self.inference["status"] = copy.deepcopy(plan.status)
+                self.written += 1
         return plan
+
+    def _check_proofs(self, held_back: Object) -> None:
+        """Whoever reads the API finds proven what a status says that is held back."""
+        kept = arms.serving_backends(self.now())
+        for predictor in held_back["predictors"]:
+            assert kept.get(predictor["name"], "") == predictor["revision"], "a proof was lost"
 
     def _act(self, action: Action) -> None:
         match action:

@@ -22,6 +22,8 @@ SETTINGS = dataclasses.replace(
     backoff_base_seconds=0.001,
     backoff_cap_seconds=0.01,
     probe_retry_seconds=0.01,
+    gather_seconds=0.001,
+    status_settle_seconds=0.01,
 )
 CHILDREN = (kinds.DEPLOYMENT, kinds.SERVICE, kinds.AUTOSCALER, kinds.ROUTE)
 

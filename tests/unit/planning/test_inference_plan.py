@@ -36,6 +36,7 @@ steps = st.one_of(
     st.integers(0, 6).map(lambda count: lambda world: world.plan(actions=count)),
     predictors.map(lambda arms: lambda world: world.edit(*arms)),
     st.booleans().map(lambda alive: lambda world: setattr(world, "alive", alive)),
+    st.booleans().map(lambda patient: lambda world: setattr(world, "is_patient", patient)),
     _set("unready"),
     _set("broken"),
     _set("sick"),
