@@ -122,9 +122,16 @@ _BY_CODE: Mapping[int, type[ApiError]] = {
 }
 
 
+_MISFIT = "failed to create typed patch object"
+"""How kube-apiserver begins its answer to an apply with a field that the schema does not know, or of another type:
+500 without a reason (k8s.io/apimachinery/pkg/util/managedfields/internal/structuredmerge.go)."""
+
+
 def from_status(code: int, status: Mapping[str, Any]) -> ApiError:
     """Build the exception for a Kubernetes Status object; unknown reasons become plain `ApiError`."""
     reason = str(status.get("reason", ""))
+    if code == 500 and str(status.get("message", "")).startswith(_MISFIT):
+        code, reason = 422, "Invalid"
     details = status.get("details") or {}
     causes = [
         Cause(c.get("field", ""), c.get("message", ""), c.get("reason", ""))

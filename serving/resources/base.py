@@ -17,11 +17,13 @@ Name = Annotated[str, Field(pattern=NAME_PATTERN, min_length=1, max_length=63)]
 Quantity = Annotated[
     str,
     Field(
-        pattern=r"^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$",
+        pattern=r"^\+?([0-9]+(\.[0-9]*)?|\.[0-9]+)([KMGTPE]i|[numkMGTPE]|[eE][-+]?[0-9]+)?$",
         json_schema_extra={"x-kubernetes-int-or-string": True},
     ),
 ]
-"""A Kubernetes quantity, `500m` or `512Mi`: k8s.io/apimachinery/pkg/api/resource/quantity.go."""
+"""An amount of something, `500m` or `512Mi`: the grammar of k8s.io/apimachinery/pkg/api/resource/quantity.go without
+the minus. The looser pattern that Kubernetes itself uses lets `1.5.2` through, to be refused where nobody looks.
+"""
 
 
 class Base(BaseModel):

@@ -4,7 +4,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
-from serving.resources.base import Base, Conditions, Name, Quantity, list_map, rules
+from serving.resources.base import NAME_PATTERN, Base, Conditions, Name, Quantity, list_map, rules
 
 Framework = Literal["sklearn", "custom"]
 
@@ -29,6 +29,30 @@ class AutoScale(Base):
     max_replicas: Annotated[int, Field(ge=1, le=1000)] = 1
 
 
+def _open(**properties: Any) -> dict[str, Any]:
+    """Return the schema of an object of which only these fields are described; the rest is the Deployment's to check."""
+    described = {"properties": properties} if properties else {}
+    return {"type": "object", **described, "x-kubernetes-preserve-unknown-fields": True}
+
+
+def _keyed(key: str, type_: str) -> dict[str, Any]:
+    return {"type": "array", "items": {**_open(**{key: {"type": type_}}), "required": [key]}, **list_map(key)}
+
+
+_CONTAINER = {
+    **_open(
+        name={"type": "string", "maxLength": 63, "pattern": NAME_PATTERN},
+        env=_keyed("name", "string"),
+        ports=_keyed("containerPort", "integer"),
+        volumeMounts=_keyed("mountPath", "string"),
+        resources=_open(),
+        readinessProbe=_open(httpGet=_open(path={"type": "string"})),
+    ),
+    "required": ["name"],
+}
+"""A container, described as far as it is merged into the runtime's: what has another form is refused by its path."""
+
+
 class PredictorTemplate(Base):
     """What a predictor's Pod has besides the runtime: a custom container instead of it, or more beside it."""
 
@@ -38,15 +62,7 @@ class PredictorTemplate(Base):
             # Without bounds a cluster refuses the rule that looks for a name: its worst case is too dear.
             max_length=16,
             description="Containers merged by name into the Pod; the one named `predictor` serves on port 8080.",
-            json_schema_extra={
-                "items": {
-                    "type": "object",
-                    "required": ["name"],
-                    "properties": {"name": {"type": "string", "maxLength": 63}},
-                    "x-kubernetes-preserve-unknown-fields": True,
-                },
-                **list_map("name"),
-            },
+            json_schema_extra={"items": _CONTAINER, **list_map("name")},
         ),
     ] = []
 

@@ -14,6 +14,16 @@ async def test_apply_creates_and_then_changes_nothing_when_repeated(kube: Kube, 
     assert second["metadata"]["resourceVersion"] == first["metadata"]["resourceVersion"]
 
 
+async def test_apply_is_refused_with_the_field_named_when_the_schema_does_not_know_it(
+    kube: Kube, namespace: str
+) -> None:
+    body = model(namespace)
+    body["spec"]["descripton"] = "typo"
+    with pytest.raises(errors.ApiError, match=r"spec\.descripton") as refused:
+        await kube.apply(kinds.MODEL, body)
+    assert refused.value.code in (400, 422)
+
+
 async def test_apply_is_refused_with_the_owner_named_when_another_manager_owns_the_field(
     kube: Kube, namespace: str
 ) -> None:

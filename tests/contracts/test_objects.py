@@ -116,6 +116,14 @@ async def test_one_of_many_writers_wins_when_they_race(kube: Kube, namespace: st
          "spec.predictors[0].autoScale", "minReplicas must not be greater"),
         ({"predictors": [{"name": "a", "modelVersion": "v"}, {"name": "a", "modelVersion": "w"}]},
          "spec.predictors[1]", "Duplicate value"),
+        ({"predictors": [{"name": "a", "modelVersion": "v", "resources": {"cpu": "1.5.2"}}]},
+         "spec.predictors[0].resources.cpu", "1.5.2"),
+        ({"predictors": [{"name": "a", "modelVersion": "v",
+                          "template": {"containers": [{"name": "predictor", "ports": "eight"}]}}]},
+         "spec.predictors[0].template.containers[0].ports", "array"),
+        ({"predictors": [{"name": "a", "modelVersion": "v",
+                          "template": {"containers": [{"name": "predictor", "env": [{"value": "x"}]}]}}]},
+         "spec.predictors[0].template.containers[0].env[0].name", "Required"),
     ],
 )  # fmt: skip
 async def test_bad_input_names_field_rule_and_value_and_stores_nothing(
@@ -127,6 +135,23 @@ async def test_bad_input_names_field_rule_and_value_and_stores_nothing(
     assert field in {cause.field for cause in caught.value.causes}
     assert value in str(caught.value)
     assert await gone(kube, kinds.INFERENCE, namespace, "digits")
+
+
+async def test_create_is_refused_when_the_schema_does_not_know_a_field(kube: Kube, namespace: str) -> None:
+    body = model(namespace)
+    body["spec"]["descripton"] = "typo"
+    with pytest.raises(errors.ApiError, match=r"spec\.descripton") as refused:
+        await kube.create(kinds.MODEL, body)
+    assert refused.value.code in (400, 422)
+    assert await gone(kube, kinds.MODEL, namespace, "m")
+
+
+async def test_patch_is_refused_when_the_schema_does_not_know_a_field(kube: Kube, namespace: str) -> None:
+    made = await kube.create(kinds.MODEL, model(namespace))
+    with pytest.raises(errors.ApiError, match=r"spec\.descripton") as refused:
+        await kube.patch(kinds.MODEL, namespace, "m", {"spec": {"descripton": "typo"}})
+    assert refused.value.code in (400, 422)
+    assert await kube.get(kinds.MODEL, namespace, "m") == made
 
 
 async def test_defaults_are_stored_when_fields_are_absent(kube: Kube, namespace: str) -> None:
