@@ -4,8 +4,11 @@ Nearly every write is right, so each schema is made into nested tests once, whic
 doubt and build no paths. A doubt is no verdict: then `validation` is asked.
 """
 
+import math
+import re
 from collections.abc import Callable, Container
-from typing import Any
+from datetime import datetime
+from typing import Any, Literal
 
 from serving.embedded.conventions import schema as schemas
 from serving.embedded.conventions import validation
@@ -13,6 +16,7 @@ from serving.embedded.conventions.schema import Schema
 from serving.errors import Cause
 
 Test = Callable[[Any], bool]
+Mode = Literal["whole", "partial", "clean"]
 
 _TYPES: dict[str, frozenset[type]] = {
     "object": frozenset({dict}), "array": frozenset({list}), "string": frozenset({str}),
@@ -20,7 +24,7 @@ _TYPES: dict[str, frozenset[type]] = {
 }  # fmt: skip
 _SCALAR_RULES = ("enum", "minimum", "maximum", "minLength", "maxLength", "pattern")
 _FORMATS = ("quantity", "date-time", "byte")
-_tests: dict[tuple[int, bool], tuple[Schema, Test]] = {}
+_tests: dict[tuple[int, Mode], tuple[Schema, Test]] = {}
 
 
 def broken(
@@ -44,86 +48,151 @@ def broken(
 
 def test(schema: Schema, *, partial: bool) -> Test:
     """Return the test of a schema; schemas are shared and never change, so it is made once."""
-    made = _tests.get((id(schema), partial))
+    return _test(schema, "partial" if partial else "whole")
+
+
+def clean(value: Any, schema: Schema) -> bool:
+    """Whether reading the value by `structure` would change nothing, and nothing in it is wrong; what is missing is fine."""
+    return _test(schema, "clean")(value)
+
+
+def _test(schema: Schema, mode: Mode) -> Test:
+    made = _tests.get((id(schema), mode))
     if made is None or made[0] is not schema:
-        made = _tests[id(schema), partial] = (schema, _make(schema, partial=partial))
+        made = _tests[id(schema), mode] = (schema, _make(schema, mode))
     return made[1]
 
 
-def _make(schema: Schema, *, partial: bool) -> Test:
-    types = (
-        frozenset({int, str})
-        if schema.get("x-kubernetes-int-or-string")
-        else _TYPES.get(schema.get("type", ""))
-    )
-    ruled, map_, list_ = _is_ruled(schema), _map(schema, partial=partial), _list(schema, partial=partial)
+def _make(schema: Schema, mode: Mode) -> Test:
+    if mode == "clean" and schema.get("format") == "quantity":
+        types: frozenset[type] | None = _TYPES["string"]
+    elif schema.get("x-kubernetes-int-or-string"):
+        types = frozenset({int, str})
+    else:
+        types = _TYPES.get(schema.get("type", ""))
+    map_, list_, scalar = _map(schema, mode), _list(schema, mode), _scalar(schema)
+    if types == _TYPES["object"]:
+        return lambda value: type(value) is dict and map_(value)
+    if types == _TYPES["array"]:
+        return lambda value: type(value) is list and list_(value)
+    if types is not None:
+        return lambda value: type(value) in types and scalar(value)
+    nulls = mode != "clean"
 
     def passes(value: Any) -> bool:
         kind = type(value)
-        if types is not None and kind not in types:
-            return False
         if kind is dict:
             return map_(value)
         if kind is list:
             return list_(value)
-        return not (ruled or kind is int) or next(validation.scalar(value, schema, ""), None) is None
+        return (nulls or value is not None) and scalar(value)
 
     return passes
 
 
+def _plain(schema: Schema) -> type | None:
+    """Return the type that is all that is asked of a scalar, if it is one."""
+    plain = {"string": str, "boolean": bool}.get(schema.get("type", ""))
+    return None if _is_ruled(schema) or schema.get("x-kubernetes-int-or-string") else plain
+
+
 def _is_ruled(schema: Schema) -> bool:
-    """Whether more is asked of a scalar than its type; of an integer, its size always is."""
     return schema.get("format") in _FORMATS or any(rule in schema for rule in _SCALAR_RULES)
 
 
-def _map(schema: Schema, *, partial: bool) -> Test:
-    required = () if partial else tuple(schema.get("required") or ())
+def _scalar(schema: Schema) -> Test:
+    """Return the test of a scalar of the right type; of an integer, its size always is asked."""
+    rules = {rule for rule in _SCALAR_RULES if rule in schema}
+    sort, form = schema.get("type"), schema.get("format")
+    if sort == "string" and form not in _FORMATS and rules == {"enum"}:
+        return frozenset(schema["enum"]).__contains__
+    if sort == "integer" and rules <= {"minimum", "maximum"}:
+        size = validation.SIZES["int32" if form == "int32" else "int64"]
+        least, most = max(schema.get("minimum", -size), -size), min(schema.get("maximum", size - 1), size - 1)
+        return lambda value: bool(least <= value <= most)
+    if sort == "string" and form not in _FORMATS and rules <= {"minLength", "maxLength", "pattern"}:
+        short, long = schema.get("minLength", 0), schema.get("maxLength", math.inf)
+        search = re.compile(schema.get("pattern", "")).search
+        return lambda value: short <= len(value) <= long and search(value) is not None
+    if sort == "string" and form == "date-time" and not rules:
+        return _is_time
+    ruled = _is_ruled(schema)
+
+    def passes(value: Any) -> bool:
+        return not (ruled or type(value) is int) or next(validation.scalar(value, schema, ""), None) is None
+
+    return passes
+
+
+def _is_time(value: str) -> bool:
+    try:
+        datetime.fromisoformat(value)
+    except ValueError:
+        return False
+    return True
+
+
+def _map(schema: Schema, mode: Mode) -> Test:
+    required = tuple(schema.get("required") or ()) if mode == "whole" else ()
     named = schema.get("properties") or {}
     other = schemas.child({**schema, "properties": {}}, "")
-    below: dict[str, Test | None] = {}
+    below: dict[str, tuple[type | None, Test]] = {}
+
+    def find(key: str) -> tuple[type | None, Test]:
+        child = named.get(key, other)
+        found = (None, _unknown(mode)) if child is None else (_plain(child), _test(child, mode))
+        if key in named:
+            below[key] = found
+        return found
 
     def passes(value: dict[str, Any]) -> bool:
         for name in required:
             if name not in value:
                 return False
         for key, item in value.items():
-            if key in below:
-                one = below[key]
-            else:
-                child = named.get(key, other)
-                one = test(child, partial=partial) if child else None
-                if key in named:
-                    below[key] = one
-            if one is not None and not one(item):
+            plain, one = below.get(key) or find(key)
+            if type(item) is not plain and not one(item):
                 return False
         return True
 
     return passes
 
 
-def _list(schema: Schema, *, partial: bool) -> Test:
-    least, most = 0 if partial else schema.get("minItems", 0), schema.get("maxItems")
-    keys = schemas.map_keys(schema)
+def _unknown(mode: Mode) -> Test:
+    return lambda _: mode != "clean"
+
+
+def _list(schema: Schema, mode: Mode) -> Test:
+    least, most = 0 if mode != "whole" else schema.get("minItems", 0), schema.get("maxItems", math.inf)
     is_set = schema.get("x-kubernetes-list-type") == "set"
     items = schemas.items(schema)
+    keys = schemas.map_keys(schema)
+    properties = items.get("properties") or {}
+    defaults = tuple((key, properties.get(key, {}).get("default")) for key in keys)
 
     def passes(value: list[Any]) -> bool:
-        if len(value) < least or (most is not None and len(value) > most):
+        if not least <= len(value) <= most:
             return False
-        one = test(items, partial=partial)
-        if not all(one(item) for item in value):
-            return False
+        one = _test(items, mode)
+        for item in value:
+            if not one(item):
+                return False
         if is_set:
             return len(value) < 2 or (all(type(i) is str for i in value) and len({*value}) == len(value))
-        return not keys or _distinct(value, keys)
+        return not keys or _distinct(value, defaults)
 
     return passes
 
 
-def _distinct(value: list[Any], keys: tuple[str, ...]) -> bool:
-    """Whether every item is a map with all of its key, and no two have the same."""
-    if not all(type(item) is dict for item in value):
-        return False
-    found = [tuple(item.get(key) for key in keys) for item in value]
-    plain = all(type(part) is str or type(part) is int for key in found for part in key)
-    return plain and len({*found}) == len(found)
+def _distinct(value: list[Any], keys: tuple[tuple[str, Any], ...]) -> bool:
+    """Whether every item is a map with all of its key, and no two have the same; `keys` come with their defaults."""
+    found = set()
+    for item in value:
+        if type(item) is not dict:
+            return False
+        for key, default in keys:
+            part = item.get(key, default)
+            if type(part) is not str and type(part) is not int:
+                return False
+        found.add(tuple(item.get(key, default) for key, default in keys))
+    return len(found) == len(value)

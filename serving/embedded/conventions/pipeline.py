@@ -68,13 +68,13 @@ class Outcome(NamedTuple):
 
 def create(kind: Kind, namespace: str | None, body: Object, request: Request) -> Outcome:
     """Return the new object."""
-    obj, warnings = _read(kind, body, request)
+    obj, warnings, clean = _read(kind, body, request)
     obj["metadata"] = objectmeta.begin(
         kind, obj.get("metadata") or {}, namespace, uid=request.uid, now=request.now, suffix=request.suffix
     )
     if kind.status:
         obj.pop("status", None)
-    _complete(kind, obj, None)
+    _complete(kind, obj, None, clean=clean)
     obj["metadata"].pop("managedFields", None)
     owner = _owner(kind, request, managed.UPDATE)
     return Outcome(
@@ -87,10 +87,10 @@ def update(kind: Kind, old: Object, body: Object, request: Request) -> Outcome:
     if request.subresource == "scale":
         _check_scale(kind, old, body)
         body = scales.from_scale(old, body)
-    obj, warnings = _read(kind, body, request)
+    obj, warnings, clean = _read(kind, body, request)
     obj["metadata"] = objectmeta.keep(kind, old["metadata"], obj.get("metadata") or {})
     obj = _scoped(kind, old, obj, request)
-    _complete(kind, obj, old)
+    _complete(kind, obj, old, clean=clean)
     entries = obj["metadata"].get("managedFields")
     before = old["metadata"].get("managedFields")
     base = before if entries is None else entries
@@ -120,7 +120,7 @@ def apply(  # noqa: PLR0917 the shell calls all writes in one way
         if old is not None:
             _check_scale(kind, old, body)
         body = _scale_configuration(kind, name, body)
-    config, warnings = _read(kind, body, request)
+    config, warnings, clean = _read(kind, body, request)
     meta = config.get("metadata") or {}
     if meta.get("managedFields"):
         raise refusals.bad_request("metadata.managedFields must be nil")
@@ -128,7 +128,7 @@ def apply(  # noqa: PLR0917 the shell calls all writes in one way
         raise refusals.bad_request(
             f"the name of the object ({meta['name']}) does not match the name on the URL ({name})"
         )
-    broken = conforming.broken(config, schemas.of(kind), partial=True)
+    broken = () if clean else conforming.broken(config, schemas.of(kind), partial=True)
     if broken:
         raise refusals.unprocessable(kind, name, broken)
     if old is None:
@@ -155,14 +155,14 @@ def _applied_new(kind: Kind, namespace: str | None, name: str, config: Object, r
             f"uid mismatch: the provided object specified uid {meta['uid']}, and no existing object was found"
         )
         raise refusals.conflict(kind, name, why)
-    obj: Object = schemas.clone(config)
+    obj = dict(config)
     obj["metadata"] = objectmeta.begin(
         kind, meta, namespace, uid=request.uid, now=request.now, suffix=request.suffix
     )
     if kind.status:
         obj.pop("status", None)
         config = {key: value for key, value in config.items() if key != "status"}
-    _complete(kind, obj, None)
+    _complete(kind, obj, None, clean=True)
     wanted = frozenset(managed.fields(config, schemas.of(kind)))
     return _track(obj, {_owner(kind, request, managed.APPLY): wanted}, None, request)
 
@@ -183,7 +183,7 @@ def _applied_over(kind: Kind, old: Object, config: Object, request: Request) -> 
     obj = result.object
     obj["metadata"] = objectmeta.keep(kind, old["metadata"], obj.get("metadata") or {})
     obj = _scoped(kind, old, obj, request)
-    _complete(kind, obj, old)
+    _complete(kind, obj, old, clean=False)
     return _settle(old, _track(obj, result.managers, before, request))
 
 
@@ -203,8 +203,16 @@ def _configuration(kind: Kind, config: Object, request: Request) -> Object:
     }
 
 
-def _read(kind: Kind, body: Any, request: Request) -> tuple[Object, tuple[str, ...]]:
-    """Return a copy of the body without nulls and unknown fields, and the warnings about those."""
+class Body(NamedTuple):
+    """What a body says: without nulls and unknown fields, and the warnings about those. Shares what is unchanged."""
+
+    object: Object
+    warnings: tuple[str, ...]
+    clean: bool
+    """It was right as it came; what is missing was not asked."""
+
+
+def _read(kind: Kind, body: Any, request: Request) -> Body:
     if not isinstance(body, dict):
         raise refusals.bad_request("the body of the request must be a JSON object")
     for field, wanted in (("apiVersion", kind.api_version), ("kind", kind.kind)):
@@ -212,11 +220,14 @@ def _read(kind: Kind, body: Any, request: Request) -> tuple[Object, tuple[str, .
             raise refusals.bad_request(
                 f"the {field} in the data ({body[field]}) does not match the expected {field} ({wanted})"
             )
+    schema = schemas.of(kind)
+    if conforming.clean(body, schema):
+        return Body({**body, "apiVersion": kind.api_version, "kind": kind.kind}, (), clean=True)
     unknown: list[str] = []
-    obj = structure.read(body, schemas.of(kind), unknown)
+    obj = structure.read(body, schema, unknown)
     assert isinstance(obj, dict)
     sent = obj.get("metadata", {})
-    broken = conforming.broken({"metadata": sent}, schemas.of(kind), partial=True)
+    broken = conforming.broken({"metadata": sent}, schema, partial=True)
     if broken:
         raise refusals.unprocessable(
             kind, str(sent.get("name", "")) if isinstance(sent, dict) else "", broken
@@ -230,7 +241,7 @@ def _read(kind: Kind, body: Any, request: Request) -> tuple[Object, tuple[str, .
             f"strict decoding error: {', '.join(texts)}",
             causes,
         )
-    return obj, texts if request.field_validation == "Warn" else ()
+    return Body(obj, texts if request.field_validation == "Warn" else (), clean=False)
 
 
 def _scoped(kind: Kind, old: Object, obj: Object, request: Request) -> Object:
@@ -247,10 +258,16 @@ def _scoped(kind: Kind, old: Object, obj: Object, request: Request) -> Object:
     return {**kept, **({"status": old["status"]} if "status" in old else {})}
 
 
-def _complete(kind: Kind, obj: Object, old: Object | None) -> None:
+def _complete(kind: Kind, obj: Object, old: Object | None, *, clean: bool) -> None:
     """Put defaults in, check every rule, count the generation; changes `obj` itself, and nothing below it.
 
     What is as it was has its defaults and was checked then: only rules between two versions are asked again.
+
+    Args:
+        kind: of the object.
+        obj: the object after the write.
+        old: the object before it, or None.
+        clean: what is there is known to be right, though something may be missing.
 
     Raises:
         errors.Invalid: names every broken rule.
@@ -259,16 +276,20 @@ def _complete(kind: Kind, obj: Object, old: Object | None) -> None:
     known = _unchanged(obj, old)
     wants = bool((obj.keys() | (old or {}).keys()) - known - {"status"})
     # Kinds' own defaults look into an object: it must have the right types then.
-    structural = conforming.broken(obj, schema, known=known, partial=True) if wants else []
+    structural = conforming.broken(obj, schema, known=known, partial=True) if wants and not clean else []
     if not structural:
+        bare = dict(obj)
         obj |= structure.default(obj, schema, known=known)
-        if wants:
-            if old is not None:
-                obj |= {key: schemas.clone(value) for key, value in obj.items()}
+        if wants and admission.has_defaults(kind):
+            obj |= {key: schemas.clone(value) for key, value in obj.items()}
             admission.defaults(kind, obj)
         structural = conforming.broken(obj, schema, known=known)
+        if structural and wants:
+            structural = conforming.broken(bare, schema, known=known, partial=True) or structural
     meta = obj["metadata"]
-    broken = [*objectmeta.check(kind, meta, old["metadata"] if old else None), *structural]
+    broken = list(structural)
+    if "metadata" not in known:
+        broken = [*objectmeta.check(kind, meta, old["metadata"] if old else None), *structural]
     if not structural:
         broken += rules.check(obj, old, schema)
         broken += admission.check(kind, obj, old) if wants else ()

@@ -19,7 +19,8 @@ _TYPES: dict[str, tuple[type, ...]] = {
     "object": (dict,), "array": (list,), "string": (str,), "boolean": (bool,), "integer": (int,),
     "number": (int, float),
 }  # fmt: skip
-_SIZES = {"int32": 2**31, "int64": 2**63}
+SIZES = {"int32": 2**31, "int64": 2**63}
+"""Of an integer, by its format: one more than the largest."""
 
 
 def check(value: Any, schema: Schema, path: str = "", *, partial: bool = False) -> Iterator[Cause]:
@@ -108,7 +109,7 @@ def scalar(value: Any, schema: Schema, path: str) -> Iterator[Cause]:
                 path, value, f"{path} in body should be less than or equal to {schema['maximum']}"
             )
         size = "int32" if schema.get("format") == "int32" else "int64"
-        if isinstance(value, int) and not -_SIZES[size] <= value < _SIZES[size]:
+        if isinstance(value, int) and not -SIZES[size] <= value < SIZES[size]:
             yield refusals.invalid(path, value, f"{path} in body must be an {size}")
 
 

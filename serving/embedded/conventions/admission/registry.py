@@ -36,6 +36,10 @@ _CHECKS: dict[Kind, Callable[[Object, Object | None], Iterator[Cause]]] = {
 }
 
 
+def has_defaults(kind: Kind) -> bool:
+    return kind in _DEFAULTS
+
+
 def defaults(kind: Kind, obj: Object) -> None:
     """Put this kind's defaults in, in place."""
     if kind in _DEFAULTS:

@@ -1,6 +1,7 @@
 """The quick test of an object agrees with the validation that names what is wrong."""
 
 import copy
+import json
 import random
 from typing import Any
 
@@ -8,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from serving.embedded.conventions import conforming, validation
+from serving.embedded.conventions import conforming, structure, validation
 from serving.embedded.conventions import schema as schemas
 from serving.resources import kinds
 from serving.resources.kinds import Kind
@@ -31,6 +32,7 @@ SCHEMA: dict[str, Any] = {
             "type": "array", "x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["name"],
             "items": {"type": "object", "required": ["name"], "properties": {"name": {"type": "string"}}},
         },
+        "share": {"x-kubernetes-int-or-string": True, "format": "quantity"},
         "any": {"x-kubernetes-preserve-unknown-fields": True},
     },
 }  # fmt: skip
@@ -43,7 +45,7 @@ values = st.recursive(
     ),
     max_leaves=4,
 )
-objects = st.dictionaries(st.sampled_from(sorted(SCHEMA["properties"])), values, max_size=4)
+objects = st.dictionaries(st.sampled_from([*sorted(SCHEMA["properties"]), "unknown"]), values, max_size=4)
 
 
 @given(objects, st.booleans())
@@ -52,6 +54,14 @@ def test_a_doubt_is_raised_wherever_something_is_wrong(obj: dict[str, Any], part
     assert conforming.broken(obj, SCHEMA, partial=partial) == wrong
     if conforming.test(SCHEMA, partial=partial)(obj):
         assert not wrong
+
+
+@given(objects)
+def test_what_is_clean_is_read_as_it_is(obj: dict[str, Any]) -> None:
+    unknown: list[str] = []
+    read = structure.read(obj, SCHEMA, unknown)
+    same = not unknown and json.dumps(read) == json.dumps(obj)
+    assert conforming.clean(obj, SCHEMA) <= (same and not list(validation.check(obj, SCHEMA, partial=True)))
 
 
 WHOLE: dict[Kind, dict[str, Any]] = {
@@ -76,6 +86,7 @@ WHOLE: dict[Kind, dict[str, Any]] = {
 @pytest.mark.parametrize("kind", WHOLE, ids=lambda kind: kind.kind)
 def test_what_is_right_raises_no_doubt(kind: Kind) -> None:
     assert conforming.test(schemas.of(kind), partial=True)(WHOLE[kind])
+    assert conforming.clean(WHOLE[kind], schemas.of(kind))
 
 
 @pytest.mark.parametrize("kind", WHOLE, ids=lambda kind: kind.kind)
