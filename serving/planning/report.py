@@ -52,13 +52,13 @@ def may_wait(world: World, arms: Sequence[Arm], said: Object) -> bool:
         arms: as they stand then.
         said: the status to be written.
     """
-    ready = conditions.find(said["conditions"], "Ready") or {}
     if _is_news_of_routes((world.inference.get("status") or {}).get("conditions"), said["conditions"]):
         return False
-    reasons = {ready.get("reason"), *(predictor["reason"] for predictor in said["predictors"])}
+    parts = [c for c in said["conditions"] if c["type"] != "ScalingActive" and c["status"] != "True"]
+    reasons = {part["reason"] for part in [*parts, *said["predictors"]]}
     kept = arms_.serving_backends(world)
     return (
-        ready.get("status") == "False"
+        any(part["type"] == "Ready" for part in parts)
         and reasons <= set(_PASSING)
         and all(kept.get(arm.predictor.name, "") == arm.serving for arm in arms)
     )

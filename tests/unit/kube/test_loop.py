@@ -108,3 +108,22 @@ async def test_key_comes_back_when_requeue_is_asked_for() -> None:
     reconciler.add(KEY)
     async with running(reconciler), asyncio.timeout(2):
         await done.wait()
+
+
+async def test_a_look_at_a_key_is_the_one_that_its_timer_waited_for() -> None:
+    looks: list[Key] = []
+    other = Key("default", "b")
+
+    async def reconcile(key: Key) -> None:
+        looks.append(key)
+
+    reconciler = Reconciler("test", reconcile, FAST)
+    async with running(reconciler), asyncio.timeout(2):
+        reconciler.add_after(KEY, 0.02)
+        reconciler.add_after(KEY, 0.01)  # a burst: the earliest stays
+        reconciler.add_after(KEY, 0.03)
+        reconciler.add(KEY)
+        reconciler.add_after(other, 0.06)
+        while other not in looks:
+            await asyncio.sleep(0.001)
+    assert looks == [KEY, other]

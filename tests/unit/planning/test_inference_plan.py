@@ -123,6 +123,94 @@ def test_a_revision_that_does_not_answer_the_probe_is_asked_again_and_gets_nothi
     assert planner.plan(world.now(), NOW).probes
 
 
+def test_the_last_answer_of_a_failed_probe_holds_while_it_is_asked_again() -> None:
+    world = InferenceWorld(predictor("a", "v1"))
+    world.sick = {"v1"}
+    for _ in range(3):
+        world.go_on()
+    again = planner.plan(world.now(), NOW)
+    assert (again.status, [probe.backend for probe in again.probes]) == (None, list(world.deployments))
+    world.edit(predictor("a", "v2"))
+    world.go_on()
+    assert ready(world)["reason"] != "ProbeFailed", "it says nothing of another candidate"
+
+
+def test_a_status_that_says_only_that_things_are_on_their_way_may_wait() -> None:
+    world = InferenceWorld(predictor("a", "v1"))
+    seen = []
+    while not seen or seen[-1][0] != "Ready":
+        for plan in (planner.plan(world.now(), NOW), world.go_on()):
+            if plan.status is not None:
+                found = conditions.find(plan.status["conditions"], "Ready") or {}
+                seen.append((found["reason"], plan.status_may_wait))
+    assert set(seen) == {
+        ("ReplicasNotReady", True),
+        ("RouteNotAccepted", True),
+        ("Ready", False),
+    }
+
+
+def test_a_status_is_as_of_after_the_writes_of_its_plan() -> None:
+    world = InferenceWorld(predictor("a", "v1", autoScale={"minReplicas": 3, "maxReplicas": 3}))
+    plan = planner.plan(world.now(), NOW)
+    assert plan.status is not None
+    (said,) = plan.status["predictors"]
+    assert "0 of 3 replicas ready" in said["message"]
+    routes = conditions.find(plan.status["conditions"], "RoutesReady") or {}
+    assert (routes["reason"], routes["message"]) == ("RouteNotAccepted", "not accepted yet by gateway gw")
+    world.settle()
+    world.edit(predictor("a", "v1", 1), predictor("b", "v2", 0))
+    plan = planner.plan(world.now(), NOW)
+    assert [p["reason"] for p in (plan.status or {})["predictors"]] == ["Ready", "ReplicasNotReady"]
+
+
+def test_the_proof_of_an_arm_without_weight_does_not_wait() -> None:
+    """The Route names only arms with traffic, so this one's proof is in the status alone."""
+    world = InferenceWorld(predictor("a", "v1", 1), predictor("b", "v2", 0))
+    world.broken = {"v1"}
+    world.is_patient = True
+    for _ in range(4):
+        world.go_on()
+    assert world.route is not None
+    assert world.route["spec"]["segments"] == []
+    status = world.inference["status"]
+    assert [bool(p["revision"]) for p in status["predictors"]] == [False, True]
+    assert ready(world)["reason"] == "ReplicasNotReady"
+
+
+@pytest.mark.parametrize(
+    ("hit", "may_wait"),
+    [
+        pytest.param(lambda world: setattr(world, "broken", {"v2"}), True, id="slow"),
+        pytest.param(lambda world: setattr(world, "sick", {"v2"}), False, id="fails its probe"),
+        pytest.param(lambda world: setattr(world, "unready", {"v2"}), False, id="has no model"),
+        pytest.param(lambda world: setattr(world, "alive", False), False, id="no gateway"),
+    ],
+)
+def test_what_will_not_pass_by_itself_does_not_wait(
+    hit: Callable[[InferenceWorld], object], *, may_wait: bool
+) -> None:
+    world = InferenceWorld(predictor("a", "v1"), predictor("b", "v1"))
+    world.settle()
+    hit(world)
+    world.edit(predictor("a", "v1"), predictor("b", "v2"))
+    plans = [world.go_on() for _ in range(3)]
+    assert [plan.status_may_wait for plan in plans if plan.status is not None][-1] is may_wait
+
+
+def test_weights_that_are_in_effect_do_not_wait_for_an_arm_that_is_slow() -> None:
+    world = InferenceWorld(predictor("a", "v1", 1), predictor("b", "v2", 1))
+    world.settle()
+    world.broken, world.is_patient = {"v3"}, True
+    world.edit(predictor("a", "v1", 3), predictor("b", "v3", 1))
+    first = world.go_on()
+    assert first.status_may_wait
+    world.go_on()
+    routes = conditions.find(world.inference["status"]["conditions"], "RoutesReady") or {}
+    assert (routes["status"], routes["observedGeneration"]) == ("True", 2)
+    assert ready(world)["reason"] == "ReplicasNotReady"
+
+
 def test_an_arm_whose_version_is_not_ready_waits_and_holds_up_no_other() -> None:
     world = InferenceWorld(predictor("a", "v1", 50), predictor("b", "v2", 50))
     world.unready = {"v2"}

@@ -111,6 +111,13 @@ def test_the_same_reason_again_is_not_announced_and_a_proven_revision_is() -> No
     assert report.transitions(old, {**new, "predictors": [{"name": "a", "revision": ""}]}) == ()
 
 
+def test_revisions_that_are_proven_as_all_gets_ready_are_named_there_and_not_announced_apart() -> None:
+    new = ready("True", "Ready") | {"predictors": [{"name": "a", "revision": "r1"}]}
+    (announced,) = report.transitions({}, new)
+    assert (announced.reason, announced.warning) == ("Ready", False)
+    assert announced.message == "all predictors are proven and routed; a: revision r1"
+
+
 @settings(max_examples=40, deadline=None)
 @given(st.lists(st.integers(0, 100), min_size=1, max_size=6).filter(any))
 def test_the_shares_of_the_arms_sum_to_a_hundred(weights: list[int]) -> None:
