@@ -92,8 +92,8 @@ class Reconciler:
             result = await self._reconcile(key)
         except errors.Temporary as error:
             self._retry(key, error, error.retry_after)
-        except (errors.Conflict, errors.NotFound, errors.Unavailable) as error:
-            self._retry(key, error)
+        except (errors.Conflict, errors.NotFound, errors.Forbidden, errors.Unavailable) as error:
+            self._retry(key, error)  # forbidden: a right that is missing, or a namespace that is going
         except Exception as error:  # a bug must not stop the other keys
             log.exception("%s %s", self.name, key)
             self._retry(key, error)

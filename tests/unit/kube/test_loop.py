@@ -127,3 +127,21 @@ async def test_a_look_at_a_key_is_the_one_that_its_timer_waited_for() -> None:
         while other not in looks:
             await asyncio.sleep(0.001)
     assert looks == [KEY, other]
+
+
+async def test_no_traceback_is_logged_when_the_api_forbids_a_write(caplog: pytest.LogCaptureFixture) -> None:
+    done = asyncio.Event()
+
+    async def reconcile(key: Key) -> None:
+        if done.is_set():
+            return
+        done.set()
+        raise errors.Forbidden(403, "Forbidden", "namespace a is being terminated")
+
+    reconciler = Reconciler("test", reconcile, FAST)
+    reconciler.add(KEY)
+    with caplog.at_level("INFO"):
+        async with running(reconciler), asyncio.timeout(2):
+            while "being terminated" not in caplog.text:
+                await asyncio.sleep(0.001)
+    assert "Traceback" not in caplog.text
