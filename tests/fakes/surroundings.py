@@ -92,7 +92,7 @@ class Surroundings:
 
 def ready_version(name: str, framework: str = "sklearn") -> Object:
     """Return a ModelVersion that has been built."""
-    digest = "sha256:" + (name.encode().hex() * 8)[:64]
+    digest = "sha256:" + (name.encode().hex() * 32)[:64]
     return {
         "metadata": {"name": name, "namespace": NS},
         "spec": {"modelName": "digits", "source": {"path": "/somewhere"}},
