@@ -17,7 +17,7 @@ from serving.errors import Cause
 
 APPLY, UPDATE = "Apply", "Update"
 
-_SYSTEM: tuple[Path, ...] = (
+SYSTEM: tuple[Path, ...] = (
     ("f:apiVersion",), ("f:kind",),
     *(("f:metadata", f"f:{name}") for name in (
         "name", "namespace", "uid", "resourceVersion", "generation", "creationTimestamp", "managedFields",
@@ -51,15 +51,12 @@ def read(entries: list[dict[str, Any]] | None) -> tuple[dict[Owner, Fields], dic
     """Return the owners' fields and when each was last written."""
     managers: dict[Owner, Fields] = {}
     times: dict[Owner, str] = {}
-    for entry in entries or ():
-        if not entry:
+    for found in entries or ():
+        if not found:
             continue
-        owner = Owner(
-            entry.get("operation", UPDATE), entry.get("manager", ""), entry.get("subresource", ""),
-            entry.get("apiVersion", ""),
-        )  # fmt: skip
-        managers[owner] = fieldsets.fields_of(entry.get("fieldsV1") or {})
-        times[owner] = entry.get("time", "")
+        owner = owner_of(found)
+        managers[owner] = fieldsets.fields_of(found.get("fieldsV1") or {})
+        times[owner] = found.get("time", "")
     return managers, times
 
 
@@ -73,13 +70,28 @@ def write(managers: Managers, before: list[dict[str, Any]] | None, now: str) -> 
     for owner in sorted(managers):
         if managers[owner] or (empty and owner.operation == APPLY):
             same = old.get(owner) == managers[owner]
-            entry = {
-                "manager": owner.manager, "operation": owner.operation, "apiVersion": owner.api_version,
-                "time": (times.get(owner) if same else "") or now, "fieldsType": "FieldsV1",
-                "fieldsV1": fieldsets.tree_of(managers[owner]),
-            }  # fmt: skip
-            entries.append(entry | ({"subresource": owner.subresource} if owner.subresource else {}))
+            time = (times.get(owner) if same else "") or now
+            entries.append(entry(owner, fieldsets.tree_of(managers[owner]), time))
     return entries
+
+
+def owner_of(entry: Mapping[str, Any]) -> Owner:
+    """Return whose entry of managedFields it is."""
+    return Owner(
+        entry.get("operation", UPDATE), entry.get("manager", ""), entry.get("subresource", ""),
+        entry.get("apiVersion", ""),
+    )  # fmt: skip
+
+
+def entry(owner: Owner, fields: fieldsets.Tree, time: str) -> dict[str, Any]:
+    """Return the owner's entry of managedFields."""
+    made: dict[str, Any] = {
+        "manager": owner.manager, "operation": owner.operation, "apiVersion": owner.api_version, "time": time,
+        "fieldsType": "FieldsV1", "fieldsV1": fields,
+    }  # fmt: skip
+    if owner.subresource:
+        made["subresource"] = owner.subresource
+    return made
 
 
 def fields(obj: Mapping[str, Any], schema: Schema) -> dict[Path, Any]:
@@ -89,7 +101,7 @@ def fields(obj: Mapping[str, Any], schema: Schema) -> dict[Path, Any]:
 
 
 def _is_system(path: Path) -> bool:
-    return path[:1] in _SYSTEM or path[:2] in _SYSTEM or path == ("f:metadata",)
+    return path[:1] in SYSTEM or path[:2] in SYSTEM or path == ("f:metadata",)
 
 
 def _compare(before: Mapping[str, Any], after: Mapping[str, Any], schema: Schema) -> Difference:
@@ -132,8 +144,8 @@ def applied(
     wanted = frozenset(fields(config, schema))
     others = {other: owned for other, owned in managers.items() if other != owner}
     merged = fieldsets.merge(live, config, schema)
-    given_up = managers.get(owner, frozenset()) - wanted
-    gone = _given_up(given_up, wanted | frozenset().union(*others.values())) if given_up else given_up
+    gone = managers.get(owner, frozenset()) - wanted
+    gone = given_up(gone, wanted | frozenset().union(*others.values())) if gone else gone
     result = (fieldsets.remove(merged, fieldsets.encode(gone), schema) or {}) if gone else merged
     difference = _compare(live, result, schema)
     changed = (difference.added | difference.modified) & wanted
@@ -146,7 +158,7 @@ def applied(
     return Applied(result, {**kept, owner: wanted})
 
 
-def _given_up(last: Fields, owned: Fields) -> Fields:
+def given_up(last: Fields, owned: Fields) -> Fields:
     """Return what to remove: each path as high up as nothing that is still owned lies below it."""
     kept = fieldsets.prefixes(owned)
     gone = set()

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 import orjson
 
 from serving.embedded.conventions import (
+    claims,
     conforming,
     deletion,
     managed,
@@ -28,7 +29,7 @@ from serving.embedded.conventions import (
     schema as schemas,
 )
 from serving.embedded.conventions.admission import registry as admission
-from serving.embedded.conventions.managed import Managers, Owner
+from serving.embedded.conventions.managed import Owner
 from serving.errors import Cause
 from serving.resources import kinds
 from serving.resources.kinds import Kind
@@ -77,9 +78,7 @@ def create(kind: Kind, namespace: str | None, body: Object, request: Request) ->
     _complete(kind, obj, None, clean=clean)
     obj["metadata"].pop("managedFields", None)
     owner = _owner(kind, request, managed.UPDATE)
-    return Outcome(
-        _track(obj, managed.updated({}, None, obj, schemas.of(kind), owner), None, request), warnings
-    )
+    return Outcome(_tracked(obj, claims.created(obj, schemas.of(kind), owner, request.now)), warnings)
 
 
 def update(kind: Kind, old: Object, body: Object, request: Request) -> Outcome:
@@ -96,7 +95,7 @@ def update(kind: Kind, old: Object, body: Object, request: Request) -> Outcome:
     base = before if entries is None else entries
     owner = _owner(kind, request, managed.UPDATE)
     managers = managed.updated(managed.read(base)[0], old, obj, schemas.of(kind), owner)
-    return Outcome(_settle(old, _track(obj, managers, base, request)), warnings)
+    return Outcome(_settle(old, _tracked(obj, managed.write(managers, base, request.now))), warnings)
 
 
 def patch(kind: Kind, old: Object, patch: Any, content_type: str, request: Request) -> Outcome:
@@ -163,8 +162,8 @@ def _applied_new(kind: Kind, namespace: str | None, name: str, config: Object, r
         obj.pop("status", None)
         config = {key: value for key, value in config.items() if key != "status"}
     _complete(kind, obj, None, clean=True)
-    wanted = frozenset(managed.fields(config, schemas.of(kind)))
-    return _track(obj, {_owner(kind, request, managed.APPLY): wanted}, None, request)
+    owner = _owner(kind, request, managed.APPLY)
+    return _tracked(obj, claims.created(config, schemas.of(kind), owner, request.now))
 
 
 def _applied_over(kind: Kind, old: Object, config: Object, request: Request) -> Object:
@@ -173,18 +172,26 @@ def _applied_over(kind: Kind, old: Object, config: Object, request: Request) -> 
     objectmeta.keep(kind, old["metadata"], sent)
     config = _configuration(kind, config, request)
     before = old["metadata"].get("managedFields")
-    managers, _ = managed.read(before)
     live: Object = {**old, "metadata": _unmanaged(old["metadata"])}
-    if not managers:
-        first = Owner(managed.UPDATE, "before-first-apply", "", kind.api_version)
-        managers[first] = frozenset(managed.fields(live, schema))
     owner = _owner(kind, request, managed.APPLY)
-    result = managed.applied(managers, live, config, schema, owner, force=request.force)
-    obj = result.object
+    claimed = claims.applied(before or [], live, config, schema, owner, now=request.now)
+    obj, entries = claimed or _contested(before, live, config, schema, owner, request)
     obj["metadata"] = objectmeta.keep(kind, old["metadata"], obj.get("metadata") or {})
     obj = _scoped(kind, old, obj, request)
     _complete(kind, obj, old, clean=False)
-    return _settle(old, _track(obj, result.managers, before, request))
+    return _settle(old, _tracked(obj, entries))
+
+
+def _contested(  # noqa: PLR0917 as its twin in `claims`
+    before: list[Object] | None, live: Object, config: Object, schema: schemas.Schema, owner: Owner, request: Request
+) -> claims.Claimed:  # fmt: skip
+    """Apply where other owners may have a say."""
+    managers, _ = managed.read(before)
+    if not managers:
+        first = Owner(managed.UPDATE, "before-first-apply", "", owner.api_version)
+        managers[first] = frozenset(managed.fields(live, schema))
+    result = managed.applied(managers, live, config, schema, owner, force=request.force)
+    return claims.Claimed(result.object, managed.write(result.managers, before, request.now))
 
 
 def _configuration(kind: Kind, config: Object, request: Request) -> Object:
@@ -326,8 +333,7 @@ def _owner(kind: Kind, request: Request, operation: str) -> Owner:
     return Owner(operation, request.manager, request.subresource or "", kind.api_version)
 
 
-def _track(obj: Object, managers: Managers, before: list[Object] | None, request: Request) -> Object:
-    entries = managed.write(managers, before, request.now)
+def _tracked(obj: Object, entries: list[Object]) -> Object:
     meta = {key: value for key, value in obj["metadata"].items() if key != "managedFields"}
     return {**obj, "metadata": {**meta, **({"managedFields": entries} if entries else {})}}
 

@@ -1,0 +1,156 @@
+"""managedFields of a write that meets no other owner's fields: nearly every one, as each field has one writer.
+
+Then nothing is taken from anybody, and the trees of FieldsV1 are made, compared and kept as they are; `managed` has the
+rules for all writes, in sets of paths, and this must say the same.
+"""
+
+from collections.abc import Iterator, Mapping
+from typing import Any, NamedTuple
+
+import orjson
+
+from serving.embedded.conventions import fieldsets, managed
+from serving.embedded.conventions import schema as schemas
+from serving.embedded.conventions.fieldsets import Tree
+from serving.embedded.conventions.managed import APPLY, Owner
+from serving.embedded.conventions.schema import Schema
+
+Entry = dict[str, Any]
+
+_LEAF: Tree = {}
+"""Shared by all trees, which nobody changes."""
+_METADATA = "f:metadata"
+_SYSTEM = frozenset(path[0] for path in managed.SYSTEM if len(path) == 1)
+_SYSTEM_META = frozenset(path[1] for path in managed.SYSTEM if len(path) == 2)
+
+
+class Claimed(NamedTuple):
+    """The object after an apply, and its managedFields then."""
+
+    object: dict[str, Any]
+    entries: list[Entry]
+
+
+def created(obj: Mapping[str, Any], schema: Schema, owner: Owner, now: str) -> list[Entry]:
+    """Return the managedFields of a new object of which the owner wrote this much."""
+    fields = tree(obj, schema)
+    return [managed.entry(owner, fields, now)] if fields or owner.operation == APPLY else []
+
+
+def applied(
+    entries: list[Entry], live: dict[str, Any], config: dict[str, Any], schema: Schema, owner: Owner, *, now: str
+) -> Claimed | None:  # fmt: skip
+    """Return what `managed.applied` would, with the entries that `managed.write` would make of it.
+
+    None where it takes more to say: other owners may have fields that the owner wants, or wanted.
+    """
+    wanted = tree(config, schema)
+    own = next((entry for entry in entries if _is_of(entry, owner)), None)
+    last = _fields(own) if own is not None else _LEAF
+    others = [entry for entry in entries if entry is not own]
+    if not wanted or not entries or any(_meets(other, wanted) or _meets(other, last) for other in others):
+        return None
+    merged = fieldsets.merge(live, config, schema)
+    if own is not None and last == wanted:
+        return Claimed(merged, entries)
+    fields = fieldsets.fields_of(wanted)
+    if gone := fieldsets.fields_of(last) - fields:
+        merged = fieldsets.remove(merged, fieldsets.encode(managed.given_up(gone, fields)), schema) or {}
+    found = sorted([*others, managed.entry(owner, wanted, now)], key=managed.owner_of)
+    return Claimed(merged, found)
+
+
+def _is_of(entry: Entry, owner: Owner) -> bool:
+    return (
+        entry.get("manager", "") == owner.manager
+        and entry.get("subresource", "") == owner.subresource
+        and managed.owner_of(entry) == owner
+    )
+
+
+def _fields(entry: Entry) -> Tree:
+    return entry.get("fieldsV1") or _LEAF
+
+
+def _meets(entry: Entry, fields: Tree) -> bool:
+    """Whether the entry has anything under a top-level field of these."""
+    return not _fields(entry).keys().isdisjoint(fields)
+
+
+def tree(obj: Mapping[str, Any], schema: Schema) -> Tree:
+    """Return `encode` of `managed.fields`; must not be changed."""
+    found = {key: below for key, below in _tree(obj, _plan(schema)).items() if key not in _SYSTEM}
+    if _METADATA in found:
+        meta = {key: below for key, below in found[_METADATA].items() if key not in _SYSTEM_META}
+        if meta:
+            found[_METADATA] = meta
+        else:
+            del found[_METADATA]
+    return found
+
+
+class _Plan:
+    """What of a schema makes trees; schemas are shared and never change, so it is made once."""
+
+    __slots__ = ("atomic", "items", "key", "names", "schema")
+
+    def __init__(self, schema: Schema) -> None:
+        self.schema = schema
+        self.atomic = schemas.is_atomic(schema)
+        self.names: dict[str, tuple[str, _Plan]] = {}
+        self.items = schemas.items(schema)
+        keys = schemas.map_keys(schema)
+        plain = len(keys) == 1 and "default" not in (self.items.get("properties") or {}).get(keys[0], {})
+        self.key = keys[0] if plain and keys[0].isalnum() else ""
+
+    def member(self, key: str) -> "tuple[str, _Plan]":
+        """Return the path element of a map's key and what is below."""
+        found = self.names.get(key)
+        if found is None:
+            found = (f"f:{key}", _plan(schemas.child(self.schema, key) or schemas.ANY))
+            if key in (self.schema.get("properties") or {}):
+                self.names[key] = found
+        return found
+
+    def element(self, item: Any) -> str:
+        """Return the path element of a list's item."""
+        key = item.get(self.key) if self.key and type(item) is dict else None
+        if type(key) is str:
+            return f'k:{{"{self.key}":{orjson.dumps(key).decode()}}}'
+        return fieldsets.element_of(item, self.schema)
+
+
+_plans: dict[int, _Plan] = {}
+
+
+def _plan(schema: Schema) -> _Plan:
+    found = _plans.get(id(schema))
+    if found is None or found.schema is not schema:
+        found = _plans[id(schema)] = _Plan(schema)
+    return found
+
+
+def _tree(value: Any, plan: _Plan) -> Tree:
+    if not value or plan.atomic:
+        return _LEAF
+    if type(value) is dict:
+        return dict(_members(value, plan))
+    return _elements(value, plan) if type(value) is list else _LEAF
+
+
+def _members(value: dict[str, Any], plan: _Plan) -> Iterator[tuple[str, Tree]]:
+    for key in sorted(value):
+        item = value[key]
+        element, below = plan.names.get(key) or plan.member(key)
+        yield element, _tree(item, below) if type(item) is dict or type(item) is list else _LEAF
+
+
+def _elements(value: list[Any], plan: _Plan) -> Tree:
+    found: Tree = {}
+    below = _plan(plan.items)
+    for item in value:
+        inner = _tree(item, below) if type(item) is dict else _LEAF
+        found[plan.element(item)] = {".": _LEAF, **inner} if inner else _LEAF
+    if len(found) < len(value):  # items that are the same to the schema: their fields together
+        return fieldsets.encode({path for path, _ in fieldsets.leaves(value, plan.schema)})
+    return dict(sorted(found.items())) if len(found) > 1 else found
