@@ -101,8 +101,10 @@ class Plan:
 
 def covers(have: Any, want: Any) -> bool:
     """Whether every field of `want` is in `have` with that value; what servers add to `have` does not count."""
+    if have == want:  # most of it is, and this is asked at every look
+        return True
     if isinstance(want, dict):
         return isinstance(have, dict) and all(covers(have.get(key), value) for key, value in want.items())
-    if isinstance(want, list):
-        return isinstance(have, list) and len(have) == len(want) and all(map(covers, have, want))
-    return bool(have == want)
+    if isinstance(want, list) and isinstance(have, list) and len(have) == len(want):
+        return all(map(covers, have, want))
+    return False
