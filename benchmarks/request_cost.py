@@ -88,18 +88,25 @@ async def count(config: bytes, folder: Path, url: str, port: int, requests: int)
                 if process.returncode is not None:
                     raise RuntimeError((await said).decode()[-500:]) from None
                 await asyncio.sleep(0.2)
+    while not (await ask(reader, writer, url)).startswith(b"http/1.1 200"):  # noqa: ASYNC110 Envoy's word
+        await asyncio.sleep(1)  # 50 times slower than usual, it listens before it has all services
     for _ in range(requests):
-        writer.write(f"GET {url} HTTP/1.1\r\nhost: a\r\n\r\n".encode())
-        head = (await reader.readuntil(b"\r\n\r\n")).lower()
+        head = await ask(reader, writer, url)
         if not head.startswith(b"http/1.1 200"):
             raise RuntimeError(f"an answer that is none: {head!r}")
-        await reader.readexactly(int(re.findall(rb"content-length: (\d+)", head)[0]))
     writer.close()
     process.terminate()
     found = re.search(r"Collected : (\d+)", (await said).decode())
     if found is None:
         raise RuntimeError("callgrind has counted nothing")
     return int(found[1])
+
+
+async def ask(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, url: str) -> bytes:
+    writer.write(f"GET {url} HTTP/1.1\r\nhost: a\r\n\r\n".encode())
+    head = (await reader.readuntil(b"\r\n\r\n")).lower()
+    await reader.readexactly(int(re.findall(rb"content-length: (\d+)", head)[0]))
+    return head
 
 
 async def ours(ports: tuple[int, int], services: int, leave_out: str, requests: int) -> int:

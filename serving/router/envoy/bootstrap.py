@@ -65,6 +65,8 @@ def bootstrap(settings: GatewaySettings, *, port: int, sockets: Mapping[str, str
     return {
         "node": {"id": "slipway", "cluster": "slipway"},
         "admin": {"address": {"pipe": {"path": sockets["admin"], "mode": 0o600}}},
+        # Nothing takes statistics but who asks the admin socket; by default Envoy walks them all every five seconds.
+        "stats_flush_on_admin": True,
         "dynamic_resources": {"ads_config": _stream(), "cds_config": _STREAMED},
         "layered_runtime": {
             "layers": [
