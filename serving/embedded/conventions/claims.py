@@ -7,8 +7,6 @@ rules for all writes, in sets of paths, and this must say the same.
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
-import orjson
-
 from serving.embedded.conventions import fieldsets, managed
 from serving.embedded.conventions import schema as schemas
 from serving.embedded.conventions.fieldsets import Tree
@@ -92,16 +90,13 @@ def tree(obj: Mapping[str, Any], schema: Schema) -> Tree:
 class _Plan:
     """What of a schema makes trees; schemas are shared and never change, so it is made once."""
 
-    __slots__ = ("atomic", "items", "key", "names", "schema")
+    __slots__ = ("atomic", "items", "names", "schema")
 
     def __init__(self, schema: Schema) -> None:
         self.schema = schema
         self.atomic = schemas.is_atomic(schema)
         self.names: dict[str, tuple[str, _Plan]] = {}
         self.items = schemas.items(schema)
-        keys = schemas.map_keys(schema)
-        plain = len(keys) == 1 and "default" not in (self.items.get("properties") or {}).get(keys[0], {})
-        self.key = keys[0] if plain and keys[0].isalnum() else ""
 
     def member(self, key: str) -> "tuple[str, _Plan]":
         """Return the path element of a map's key and what is below."""
@@ -111,13 +106,6 @@ class _Plan:
             if key in (self.schema.get("properties") or {}):
                 self.names[key] = found
         return found
-
-    def element(self, item: Any) -> str:
-        """Return the path element of a list's item."""
-        key = item.get(self.key) if self.key and type(item) is dict else None
-        if type(key) is str:
-            return f'k:{{"{self.key}":{orjson.dumps(key).decode()}}}'
-        return fieldsets.element_of(item, self.schema)
 
 
 _plans: dict[int, _Plan] = {}
@@ -150,7 +138,7 @@ def _elements(value: list[Any], plan: _Plan) -> Tree:
     below = _plan(plan.items)
     for item in value:
         inner = _tree(item, below) if type(item) is dict else _LEAF
-        found[plan.element(item)] = {".": _LEAF, **inner} if inner else _LEAF
+        found[fieldsets.element_of(item, plan.schema)] = {".": _LEAF, **inner} if inner else _LEAF
     if len(found) < len(value):  # items that are the same to the schema: their fields together
         return fieldsets.encode({path for path, _ in fieldsets.leaves(value, plan.schema)})
     return dict(sorted(found.items())) if len(found) > 1 else found

@@ -70,6 +70,8 @@ def _make(schema: Schema, mode: Mode) -> Test:
         types = frozenset({int, str})
     else:
         types = _TYPES.get(schema.get("type", ""))
+    if schema is schemas.ANY:
+        return _without_nulls if mode == "clean" else lambda _: True
     map_, list_, scalar = _map(schema, mode), _list(schema, mode), _scalar(schema)
     if types == _TYPES["object"]:
         return lambda value: type(value) is dict and map_(value)
@@ -88,6 +90,17 @@ def _make(schema: Schema, mode: Mode) -> Test:
         return (nulls or value is not None) and scalar(value)
 
     return passes
+
+
+def _without_nulls(value: Any) -> bool:
+    if type(value) is dict:
+        for item in value.values():
+            if item is None or ((type(item) is dict or type(item) is list) and not _without_nulls(item)):
+                return False
+        return True
+    if type(value) is list:
+        return all(_without_nulls(item) for item in value)
+    return value is not None
 
 
 def _plain(schema: Schema) -> type | None:
@@ -137,13 +150,15 @@ def _map(schema: Schema, mode: Mode) -> Test:
     named = schema.get("properties") or {}
     other = schemas.child({**schema, "properties": {}}, "")
     below: dict[str, tuple[type | None, Test]] = {}
+    others: list[tuple[type | None, Test]] = []
 
     def find(key: str) -> tuple[type | None, Test]:
-        child = named.get(key, other)
-        found = (None, _unknown(mode)) if child is None else (_plain(child), _test(child, mode))
         if key in named:
-            below[key] = found
-        return found
+            found = below[key] = (_plain(named[key]), _test(named[key], mode))
+            return found
+        if not others:
+            others.append((None, _unknown(mode)) if other is None else (_plain(other), _test(other, mode)))
+        return others[0]
 
     def passes(value: dict[str, Any]) -> bool:
         for name in required:

@@ -21,6 +21,7 @@ Tree = dict[str, Any]
 
 ITEM = object()
 """The value of a path that says only that a list has this item."""
+_only_keys: dict[int, tuple[Schema, str]] = {}
 REMEMBERED = 1024
 """Trees of fields kept in both forms: objects of one kind and manager mostly have the same, at 10 KB each."""
 
@@ -54,8 +55,22 @@ def _elements(value: list[Any], schema: Schema) -> Iterator[tuple[str, Any]]:
 
 def element_of(item: Any, schema: Schema) -> str:
     """Return the path element of a list's item; without its key, an item is known by its whole value."""
+    name = _only_key(schema)
+    only = item.get(name) if name and type(item) is dict else None
+    if type(only) is str:
+        return f'k:{{"{name}":{orjson.dumps(only).decode()}}}'
     key = schemas.key_of(item, schema)
     return f"v:{_compact(item)}" if key is None else f"k:{_compact(key)}"
+
+
+def _only_key(schema: Schema) -> str:
+    """Return the one name that a list-map's key has, if it is one and plain; found once per schema."""
+    known = _only_keys.get(id(schema))
+    if known is None or known[0] is not schema:
+        keys = schemas.map_keys(schema)
+        name = keys[0] if len(keys) == 1 and keys[0].isalnum() else ""
+        known = _only_keys[id(schema)] = (schema, name)
+    return known[1]
 
 
 def _compact(value: Any) -> str:
@@ -179,37 +194,42 @@ def prefixes(fields: Iterable[Path]) -> frozenset[Path]:
 
 
 def merge(live: Any, config: Any, schema: Schema) -> Any:
-    """Return `live` with `config` put over it: atomic values replaced, maps, list-maps and sets united."""
-    if schemas.is_atomic(schema):
-        return schemas.clone(config)
-    if isinstance(live, dict) and isinstance(config, dict):
+    """Return `live` with `config` put over it: atomic values replaced, maps, list-maps and sets united.
+
+    The result shares parts with both.
+    """
+    if type(live) is dict and type(config) is dict and not schemas.is_atomic(schema):
         out = dict(live)
         for key, item in config.items():
-            below = schemas.child(schema, key) or schemas.ANY
-            out[key] = merge(live[key], item, below) if key in live else schemas.clone(item)
+            if key in live and (type(item) is dict or type(item) is list):
+                out[key] = merge(live[key], item, schemas.child(schema, key) or schemas.ANY)
+            else:
+                out[key] = item
         return out
-    if isinstance(live, list) and isinstance(config, list):
+    if type(live) is list and type(config) is list and not schemas.is_atomic(schema):
         return _merge_lists(live, config, schema)
-    return schemas.clone(config)
+    return config
 
 
 def _merge_lists(live: list[Any], config: list[Any], schema: Schema) -> list[Any]:
     """The configuration's order holds among its items; the others keep their neighbours."""
     wanted = dict(_elements(config, schema))
     have = dict(_elements(live, schema))
-    order: list[str] = []
+    order = list(have)
     pending = list(wanted)
-    for element in have:
-        if element not in wanted:
-            order.append(element)
-        while element in pending:
-            order.append(pending.pop(0))
-    order += pending
+    if order != pending:
+        order = []
+        for element in have:
+            if element not in wanted:
+                order.append(element)
+            while element in pending:
+                order.append(pending.pop(0))
+        order += pending
     below = schemas.items(schema)
     return [
         merge(have[element], wanted[element], below)
         if element in have and element in wanted
-        else schemas.clone(wanted.get(element, have.get(element)))
+        else wanted.get(element, have.get(element))
         for element in order
     ]
 

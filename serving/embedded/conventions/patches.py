@@ -52,9 +52,9 @@ def patched(
 
 
 def merge(base: Any, patch: Any) -> Any:
-    """RFC 7386."""
+    """RFC 7386; the result shares parts with both."""
     if not isinstance(patch, dict):
-        return schemas.clone(patch)
+        return patch
     out = dict(base) if isinstance(base, dict) else {}
     for key, value in patch.items():
         if value is None:

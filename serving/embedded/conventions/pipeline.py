@@ -86,7 +86,7 @@ def update(kind: Kind, old: Object, body: Object, request: Request) -> Outcome:
     if request.subresource == "scale":
         _check_scale(kind, old, body)
         body = scales.from_scale(old, body)
-    obj, warnings, clean = _read(kind, body, request)
+    obj, warnings, clean = _read(kind, body, request, old)
     obj["metadata"] = objectmeta.keep(kind, old["metadata"], obj.get("metadata") or {})
     obj = _scoped(kind, old, obj, request)
     _complete(kind, obj, old, clean=clean)
@@ -219,7 +219,7 @@ class Body(NamedTuple):
     """It was right as it came; what is missing was not asked."""
 
 
-def _read(kind: Kind, body: Any, request: Request) -> Body:
+def _read(kind: Kind, body: Any, request: Request, old: Object | None = None) -> Body:
     if not isinstance(body, dict):
         raise refusals.bad_request("the body of the request must be a JSON object")
     for field, wanted in (("apiVersion", kind.api_version), ("kind", kind.kind)):
@@ -228,7 +228,9 @@ def _read(kind: Kind, body: Any, request: Request) -> Body:
                 f"the {field} in the data ({body[field]}) does not match the expected {field} ({wanted})"
             )
     schema = schemas.of(kind)
-    if conforming.clean(body, schema):
+    # What a patch left alone is the old object's own, which was read when it was written.
+    new = {key: value for key, value in body.items() if value is not old.get(key)} if old else body
+    if conforming.clean(new, schema):
         return Body({**body, "apiVersion": kind.api_version, "kind": kind.kind}, (), clean=True)
     unknown: list[str] = []
     obj = structure.read(body, schema, unknown)
@@ -281,9 +283,10 @@ def _complete(kind: Kind, obj: Object, old: Object | None, *, clean: bool) -> No
     """
     schema = schemas.of(kind)
     known = _unchanged(obj, old)
-    wants = bool((obj.keys() | (old or {}).keys()) - known - {"status"})
+    changed = (obj.keys() | (old or {}).keys()) - known - {"status"}
+    wants = bool(changed - admission.beside(kind))
     # Kinds' own defaults look into an object: it must have the right types then.
-    structural = conforming.broken(obj, schema, known=known, partial=True) if wants and not clean else []
+    structural = conforming.broken(obj, schema, known=known, partial=True) if changed and not clean else []
     if not structural:
         bare = dict(obj)
         obj |= structure.default(obj, schema, known=known)
@@ -291,7 +294,7 @@ def _complete(kind: Kind, obj: Object, old: Object | None, *, clean: bool) -> No
             obj |= {key: schemas.clone(value) for key, value in obj.items()}
             admission.defaults(kind, obj)
         structural = conforming.broken(obj, schema, known=known)
-        if structural and wants:
+        if structural and changed:
             structural = conforming.broken(bare, schema, known=known, partial=True) or structural
     meta = obj["metadata"]
     broken = list(structural)

@@ -7,7 +7,7 @@ evaluated on create (https://kubernetes.io/docs/tasks/extend-kubernetes/custom-r
 import re
 from collections.abc import Iterator
 from functools import cache
-from typing import Any
+from typing import Any, Literal
 
 import cel
 
@@ -17,8 +17,10 @@ from serving.embedded.conventions.schema import Schema
 from serving.embedded.conventions.structure import join
 from serving.errors import Cause
 
+Asked = Literal["always", "when changed"]
+"""Of what is as it was, only rules between two versions are asked again."""
 _OLD_SELF = re.compile(r"\boldSelf\b")
-_HAVE_RULES: dict[int, tuple[Schema, bool]] = {}
+_ASKED: dict[int, tuple[Schema, Asked | None]] = {}
 
 
 def check(value: Any, old: Any, schema: Schema, path: str = "") -> Iterator[Cause]:
@@ -30,10 +32,11 @@ def check(value: Any, old: Any, schema: Schema, path: str = "") -> Iterator[Caus
     if isinstance(value, dict):
         for key, item in value.items():
             below = schemas.child(schema, key)
-            if below and _has_rules(below):
-                before = old.get(key) if isinstance(old, dict) else None
+            asked = _asked(below) if below else None
+            before = old.get(key) if asked and isinstance(old, dict) else None
+            if below and asked and (item is not before or asked == "always"):
                 yield from check(item, before, below, join(path, key))
-    elif isinstance(value, list) and _has_rules(schemas.items(schema)):
+    elif isinstance(value, list) and _asked(schemas.items(schema)):
         for index, item in enumerate(value):
             yield from check(item, _counterpart(item, old, schema), schemas.items(schema), f"{path}[{index}]")
 
@@ -58,23 +61,25 @@ def _program(expression: str) -> Any:
     return cel.compile(expression)
 
 
-def _has_rules(schema: Schema) -> bool:
-    """Whether there is a rule here or below; asked once per schema, as these are shared and never changed."""
-    known = _HAVE_RULES.get(id(schema))
+def _asked(schema: Schema) -> Asked | None:
+    """Say when the rules here or below are asked, if there are any; found once per schema, as these never change."""
+    known = _ASKED.get(id(schema))
     if known is None or known[0] is not schema:
-        known = _HAVE_RULES[id(schema)] = (schema, _look_for_rules(schema))
+        known = _ASKED[id(schema)] = (schema, _find_asked(schema))
     return known[1]
 
 
-def _look_for_rules(schema: Schema) -> bool:
-    if schema.get("x-kubernetes-validations"):
-        return True
+def _find_asked(schema: Schema) -> Asked | None:
+    rules = schema.get("x-kubernetes-validations") or ()
     below = [
         *(schema.get("properties") or {}).values(),
         schema.get("items"),
         schema.get("additionalProperties"),
     ]
-    return any(_has_rules(part) for part in below if isinstance(part, dict))
+    found = {_asked(part) for part in below if isinstance(part, dict)}
+    if "always" in found or any(_OLD_SELF.search(rule["rule"]) for rule in rules):
+        return "always"
+    return "when changed" if rules or "when changed" in found else None
 
 
 def _counterpart(item: Any, old: Any, schema: Schema) -> Any:

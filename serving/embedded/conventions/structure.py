@@ -6,8 +6,6 @@ from typing import Any
 from serving.embedded.conventions import schema as schemas
 from serving.embedded.conventions.schema import Schema
 
-_HAVE_DEFAULTS: dict[int, tuple[Schema, bool]] = {}
-
 
 def join(path: str, key: str) -> str:
     """Return the JSON path of a map's key; keys that are no identifiers stand in brackets."""
@@ -57,36 +55,52 @@ def default(value: Any, schema: Schema, *, known: Container[str] = ()) -> Any:
 
     Members of a map that are `known` have theirs already.
     """
-    if not has_defaults(schema):
-        return value
+    plan = _plan(schema)
     if isinstance(value, dict):
-        found = {
-            key: schemas.clone(below["default"])
-            for key, below in (schema.get("properties") or {}).items()
-            if key not in value and "default" in below
-        }
-        for key, item in (*value.items(), *list(found.items())):
-            below = schemas.child(schema, key)
-            filled = default(item, below) if below and key not in known else item
-            if filled is not item:
+        found = {key: schemas.clone(filled) for key, filled in plan.missing if key not in value}
+        deeper = [(key, below) for key, below in plan.named.items() if key in value]
+        if plan.others is not None:
+            deeper += [(key, plan.others) for key in value if key not in plan.properties]
+        for key, below in deeper:
+            filled = value[key] if key in known else default(value[key], below)
+            if filled is not value[key]:
                 found[key] = filled
         return {**value, **found} if found else value
-    if isinstance(value, list):
-        below = schemas.items(schema)
-        items = [default(item, below) for item in value]
+    if isinstance(value, list) and plan.items is not None:
+        items = [default(item, plan.items) for item in value]
         return items if any(new is not old for new, old in zip(items, value, strict=True)) else value
     return value
 
 
-def has_defaults(schema: Schema) -> bool:
-    """Whether there is a default below; asked once per schema, as these are shared and never changed."""
-    known = _HAVE_DEFAULTS.get(id(schema))
-    if known is None or known[0] is not schema:
-        parts = [
-            *(schema.get("properties") or {}).values(),
-            schema.get("items"),
-            schema.get("additionalProperties"),
+class _Plan:
+    """Where a schema has defaults; schemas are shared and never change, so it is made once."""
+
+    def __init__(self, schema: Schema) -> None:
+        self.schema = schema
+        self.properties = properties = schema.get("properties") or {}
+        self.missing = [
+            (key, default(below["default"], below)) for key, below in properties.items() if "default" in below
         ]
-        found = any("default" in part or has_defaults(part) for part in parts if isinstance(part, dict))
-        known = _HAVE_DEFAULTS[id(schema)] = (schema, found)
-    return known[1]
+        self.named = {key: below for key, below in properties.items() if _has_defaults(below)}
+        self.others = _if_defaults(schema.get("additionalProperties"))
+        self.items = _if_defaults(schema.get("items"))
+
+
+_plans: dict[int, _Plan] = {}
+
+
+def _plan(schema: Schema) -> _Plan:
+    found = _plans.get(id(schema))
+    if found is None or found.schema is not schema:
+        found = _plans[id(schema)] = _Plan(schema)
+    return found
+
+
+def _has_defaults(schema: Schema) -> bool:
+    """Whether there is a default below."""
+    plan = _plan(schema)
+    return bool(plan.missing or plan.named or plan.others is not None or plan.items is not None)
+
+
+def _if_defaults(schema: Any) -> Schema | None:
+    return schema if isinstance(schema, dict) and _has_defaults(schema) else None
