@@ -33,6 +33,8 @@ _NAMES = {url: name for name, url in _TYPES.items()}
 ROUTES_PAUSE = 9.0
 """Pause after routes, in multiples of what Envoy took to read them: it reads all when one changes, 0.1 ms for each
 service that is stored, so a burst of them is gathered into a tenth of its time. The first goes at once."""
+LONGEST_PAUSE = 1.0
+"""Seconds; on a busy machine Envoy may take long for other reasons, and a new service should not wait for that."""
 
 
 class Rejected(errors.SlipwayError):
@@ -227,7 +229,7 @@ class Delivery:
         self._tables[name].answered(accepted=error is None, whole=name == "weights")
         if name == "routes":
             now = self._now()
-            self._routes_from = now + ROUTES_PAUSE * (now - self._routes_sent)
+            self._routes_from = now + min(ROUTES_PAUSE * (now - self._routes_sent), LONGEST_PAUSE)
         if error is not None:
             self._rejection = error.get("message", "") or f"Envoy rejected {name}"
             self._given_up = True

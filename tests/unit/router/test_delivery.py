@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from serving.router.assembly import Assembly
-from serving.router.delivery import ROUTES_PAUSE, Delivery, Rejected
+from serving.router.delivery import LONGEST_PAUSE, Delivery, Rejected
 from serving.router.envoy import wire
 from serving.router.envoy.render import Renderer
 from serving.router.plan import Service, service_of
@@ -179,12 +179,12 @@ async def test_routes_that_envoy_took_long_to_read_are_not_followed_by_others_at
         delivery.time += 1
         await envoy.read()
         aim = delivery.tell(plan({"a": one}))
-    delivery.time += ROUTES_PAUSE / 2
+    delivery.time += LONGEST_PAUSE / 2
     delivery.tell(plan({"a": one, "b": one}))
     await settle(envoy)
     assert "default/b-p/8080" in envoy.has["endpoints"]
     assert delivery.served == aim
-    delivery.time += ROUTES_PAUSE / 2
+    delivery.time += LONGEST_PAUSE / 2
     delivery.tell(plan({"a": one, "b": one}))
     await settle(envoy)
     has_exactly(envoy, plan({"a": one, "b": one}))
