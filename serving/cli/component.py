@@ -49,9 +49,6 @@ def main(arguments: Sequence[str]) -> int:
     options = _parser().parse_args(arguments)
     data_dir = DataDir(Path(options.data_dir).absolute())
     logfile.of_component(options.name)
-    logging.getLogger("httpx").setLevel(
-        logging.WARNING
-    )  # it logs every request: four lines for each new Inference
     gc.set_threshold(*COLLECT_AFTER)
     data_dir.run.mkdir(parents=True, exist_ok=True)
     lock = (data_dir.run / f"{options.name}.lock").open("a")

@@ -10,7 +10,7 @@ _FORMAT = "%(asctime)s.%(msecs)03d %(levelname)s {name} %(name)s %(message)s"
 _DATES = "%Y-%m-%dT%H:%M:%S"
 _LEVEL = "SLIPWAY_LOG"
 """Environment variable: the least level that is written; INFO where it is not set."""
-_TALKATIVE = ("httpx", "httpcore", "uvicorn.error")
+_TALKATIVE = ("uvicorn.error",)
 """Libraries that report every request or start at INFO: their warnings are enough."""
 
 
