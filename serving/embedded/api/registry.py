@@ -1,8 +1,10 @@
 """Writes: read the newest, let the conventions decide, submit. Also what only a whole store knows: namespaces."""
 
+import datetime as dt
 import secrets
 import uuid
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 from serving import clock, errors
@@ -27,13 +29,20 @@ class Asking:
     force: bool = False
     dry_run: bool = False
 
-    def request(self) -> pipeline.Request:
-        """Return what the conventions need: this, and the time and fresh randomness."""
+    def request(self, *, creates: bool = False) -> pipeline.Request:
+        """Return what the conventions need: this, the time, and fresh randomness for what is created."""
+        random = secrets.token_bytes(21) if creates else b""
         return pipeline.Request(
-            manager=self.manager, now=clock.rfc3339(clock.now()), uid=str(uuid.uuid4()),
-            suffix="".join(_SUFFIX[byte % len(_SUFFIX)] for byte in secrets.token_bytes(5)),
+            manager=self.manager, now=_second(clock.now().replace(microsecond=0)),
+            uid=str(uuid.UUID(bytes=random[:16], version=4)) if creates else "",
+            suffix="".join(_SUFFIX[byte % len(_SUFFIX)] for byte in random[16:]),
             field_validation=self.field_validation, subresource=self.subresource, force=self.force,
         )  # fmt: skip
+
+
+@lru_cache(1)
+def _second(moment: dt.datetime) -> str:
+    return clock.rfc3339(moment)
 
 
 @dataclass(frozen=True)
@@ -70,7 +79,7 @@ class Registry:
             errors.AlreadyExists: the name is taken.
             errors.ApiError: 404 without the namespace, 403 in one that is going, 4xx for a bad object.
         """
-        outcome = pipeline.create(kind, namespace, body, asking.request())
+        outcome = pipeline.create(kind, namespace, body, asking.request(creates=True))
         return await self._insert(kind, namespace, outcome, asking)
 
     async def _insert(
@@ -134,8 +143,9 @@ class Registry:
         old = self.store.newest(kind, key)
         if old is None and asking.subresource is not None:
             raise refusals.not_found(kind, key.name)
+        request = asking.request(creates=old is None)
         outcome = pipeline.apply(
-            kind, None if old is None else old.object, namespace, key.name, body, asking.request()
+            kind, None if old is None else old.object, namespace, key.name, body, request
         )
         if old is None:
             return await self._insert(kind, namespace, outcome, asking)
