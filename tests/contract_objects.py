@@ -28,6 +28,16 @@ def inference(namespace: str, name: str = "digits", **spec: Any) -> dict[str, An
     }  # fmt: skip
 
 
+def deployment(namespace: str, name: str = "d", **container: Any) -> dict[str, Any]:
+    """Return one without replicas, so that nothing is run for it."""
+    one = {"name": "c", "image": "i", "command": ["sleep", "1"], **container}
+    template = {"metadata": {"labels": {"a": "b"}}, "spec": {"containers": [one]}}
+    return {
+        "apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": name, "namespace": namespace},
+        "spec": {"replicas": 0, "selector": {"matchLabels": {"a": "b"}}, "template": template},
+    }  # fmt: skip
+
+
 async def eventually(what: Callable[[], Awaitable[bool]], seconds: float = 10) -> None:
     """Poll until true; a deadline, never a fixed sleep."""
     async with asyncio.timeout(seconds):

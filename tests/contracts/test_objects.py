@@ -8,7 +8,7 @@ from serving import errors
 from serving.kube import Kube
 from serving.kube.client import JSON_PATCH
 from serving.resources import kinds
-from tests.contract_objects import eventually, gone, inference, model
+from tests.contract_objects import deployment, eventually, gone, inference, model
 
 
 async def test_create_gives_identity_and_generation_when_object_is_new(kube: Kube, namespace: str) -> None:
@@ -89,6 +89,22 @@ async def test_update_is_refused_when_resource_version_is_stale(kube: Kube, name
     await kube.patch(kinds.MODEL, namespace, "m", {"spec": {"description": "two"}})
     with pytest.raises(errors.Conflict):
         await kube.update(kinds.MODEL, made)
+
+
+async def test_update_is_refused_when_it_does_not_say_which_version_it_changes(
+    kube: Kube, namespace: str
+) -> None:
+    await kube.create(kinds.MODEL, model(namespace))
+    with pytest.raises(errors.Invalid, match=r"metadata\.resourceVersion"):
+        await kube.update(kinds.MODEL, model(namespace))
+
+
+async def test_create_is_refused_when_the_body_does_not_say_what_it_is(kube: Kube, namespace: str) -> None:
+    for missing in ("apiVersion", "kind"):
+        body = {key: value for key, value in model(namespace).items() if key != missing}
+        with pytest.raises(errors.ApiError, match=missing) as refused:
+            await kube.create(kinds.MODEL, body)
+        assert refused.value.code in (400, 422)
 
 
 async def test_one_of_many_writers_wins_when_they_race(kube: Kube, namespace: str) -> None:
@@ -240,14 +256,16 @@ async def test_dependents_stay_when_their_owner_is_deleted_as_orphan(kube: Kube,
     assert not (await kube.get(kinds.MODEL, namespace, "child"))["metadata"].get("ownerReferences")
 
 
+async def test_a_probes_zeros_are_numbers_that_were_not_given(kube: Kube, namespace: str) -> None:
+    probe = {"httpGet": {"port": 80}, "timeoutSeconds": 0, "periodSeconds": 0, "failureThreshold": 0}
+    made = await kube.create(kinds.DEPLOYMENT, deployment(namespace, readinessProbe=probe))
+    (container,) = made["spec"]["template"]["spec"]["containers"]
+    found = container["readinessProbe"]
+    assert (found["timeoutSeconds"], found["periodSeconds"], found["failureThreshold"]) == (1, 10, 3)
+
+
 async def test_scale_changes_replicas_and_nothing_else(kube: Kube, namespace: str) -> None:
-    template = {
-        "metadata": {"labels": {"a": "b"}},
-        "spec": {"containers": [{"name": "c", "image": "i", "command": ["sleep", "1"]}]},
-    }
-    body = {"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "d", "namespace": namespace},
-            "spec": {"replicas": 0, "selector": {"matchLabels": {"a": "b"}}, "template": template}}  # fmt: skip
-    before = await kube.create(kinds.DEPLOYMENT, body)
+    before = await kube.create(kinds.DEPLOYMENT, deployment(namespace))
     scale = await kube.patch(kinds.DEPLOYMENT, namespace, "d", {"spec": {"replicas": 2}}, subresource="scale")
     assert scale["kind"] == "Scale"
     after = await kube.get(kinds.DEPLOYMENT, namespace, "d")

@@ -123,3 +123,15 @@ def require_object(value: Any) -> dict[str, Any]:
             400, "BadRequest", f"the body must be a JSON object, not {type(value).__name__}"
         )
     return value
+
+
+def require_kind(body: dict[str, Any]) -> dict[str, Any]:
+    """Return the object, which must say what it is.
+
+    Raises:
+        errors.ApiError: 400.
+    """
+    for field in ("apiVersion", "kind"):
+        if not body.get(field):
+            raise errors.ApiError(400, "BadRequest", f"the {field} is missing in the object")
+    return body

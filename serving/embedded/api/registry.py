@@ -10,7 +10,7 @@ from typing import Any
 from serving import clock, errors
 from serving.embedded.api.history import Entry, Key, Object
 from serving.embedded.api.store import Store, Writing
-from serving.embedded.conventions import pipeline, refusals
+from serving.embedded.conventions import objectmeta, pipeline, refusals
 from serving.resources import kinds
 from serving.resources.kinds import Kind
 
@@ -128,6 +128,8 @@ class Registry:
     async def update(self, kind: Kind, key: Key, body: Object, asking: Asking) -> Written:
         """Replace an object, its status or its scale."""
         old = self.existing(kind, key)
+        if asking.subresource != "scale" and objectmeta.must_say_version(kind):
+            _require_version(kind, key, body)
         outcome = pipeline.update(kind, old.object, body, asking.request())
         return await self._replace(kind, key, old, outcome, asking)
 
@@ -208,6 +210,13 @@ class Registry:
                     writings.append(writing)
         for writing in writings:
             await writing.committed()
+
+
+def _require_version(kind: Kind, key: Key, body: Object) -> None:
+    meta = body.get("metadata")
+    if isinstance(meta, dict) and not meta.get("resourceVersion"):
+        cause = refusals.invalid("metadata.resourceVersion", 0, "must be specified for an update")
+        raise refusals.unprocessable(kind, key.name, [cause])
 
 
 def _terminating(old: Entry, now: str) -> Object:

@@ -107,7 +107,7 @@ class Resources:
         patch = bodies.parse(await self._body(request), media)
         key = _key(address)
         if media == bodies.APPLY_PATCH:
-            body = bodies.require_object(patch)
+            body = bodies.require_kind(bodies.require_object(patch))
             written = await self._registry.apply(address.kind, key, body, asking)
         else:
             written = await self._registry.patch(address.kind, key, patch, media, asking)
@@ -198,7 +198,8 @@ class Resources:
         media = bodies.media_type(request.headers.get("content-type", ""))
         builtin = address.kind not in kinds.OWN and address.subresource != "scale"
         binary = address.kind.kind if builtin else ""
-        return bodies.require_object(bodies.parse(await self._body(request), media, binary))
+        body = bodies.require_object(bodies.parse(await self._body(request), media, binary))
+        return bodies.require_kind(body) if address.kind in kinds.OWN else body
 
     async def _body(self, request: Request) -> bytes:
         """Read the body up to the limit.

@@ -47,6 +47,8 @@ GENERATED_LENGTH = 58
 
 GENERATIONS = frozenset({*kinds.OWN, kinds.DEPLOYMENT, kinds.JOB, kinds.POD, kinds.ENDPOINT_SLICE})
 """Kinds whose generation counts the changes of what is wanted."""
+_CONDITIONAL = frozenset({*kinds.OWN, kinds.LEASE})
+"""Kinds whose updates must say which version they change; the other built-in ones may be overwritten blindly."""
 _SERVER_FIELDS = (
     "uid", "creationTimestamp", "generation", "deletionTimestamp", "deletionGracePeriodSeconds", "resourceVersion",
     "name", "namespace",
@@ -80,6 +82,11 @@ def begin(
     if kind in GENERATIONS:
         out["generation"] = 1
     return out
+
+
+def must_say_version(kind: Kind) -> bool:
+    """Whether an update must say which version it changes (Kubernetes: not AllowUnconditionalUpdate)."""
+    return kind in _CONDITIONAL
 
 
 def keep(kind: Kind, old: Mapping[str, Any], meta: Mapping[str, Any]) -> dict[str, Any]:

@@ -77,7 +77,7 @@ def _container_defaults(container: Object) -> None:
 def _probe_defaults(probe: Object) -> None:
     numbers = (("timeoutSeconds", 1), ("periodSeconds", 10), ("successThreshold", 1), ("failureThreshold", 3))
     for name, value in numbers:
-        probe.setdefault(name, value)
+        probe[name] = probe.get(name) or value  # to Kubernetes a zero here is a number that was not given
     if "httpGet" in probe:
         _http_defaults(probe["httpGet"])
 
