@@ -18,6 +18,8 @@ _PASSING = (
     "Ready", "ModelVersionBuilding", "ReplicasNotReady", "RouteNotAccepted", "Probing", "NoTraffic",
 )  # fmt: skip
 """Reasons of `Ready` that pass by themselves while all is well; others are worth a warning."""
+_AT_FIRST = {"status": "False", "reason": "NoTraffic"}
+"""`Ready` of an Inference that has no status yet."""
 
 
 def status(world: World, arms: Sequence[Arm], now: str) -> Object:
@@ -81,17 +83,23 @@ def refused(inference: Object, problem: Problem, now: str) -> Object:
 
 
 def transitions(old: Object, new: Object) -> tuple[Announcement, ...]:
-    """Return the Events for what changed between two statuses as they are stored."""
-    before = conditions.find(old.get("conditions"), "Ready") or {}
+    """Return the Events for what changed between two statuses as they are stored.
+
+    `Ready` is announced when it turns, and while False when something goes wrong or is mended; how things that are on
+    their way get on stands in the status.
+    """
+    before = conditions.find(old.get("conditions"), "Ready") or _AT_FIRST
     after = conditions.find(new.get("conditions"), "Ready") or {}
     proven = _newly_proven(old, new)
     result = [
         Announcement("RevisionProven", f"predictor {arm}: revision {revision} is proven and serves")
         for arm, revision in proven.items()
     ]
-    if (before.get("status"), before.get("reason")) == (after.get("status"), after.get("reason")):
-        return tuple(result)
     reason = str(after.get("reason"))
+    is_same = (before["status"], before["reason"]) == (after.get("status"), reason)
+    is_on_its_way = before["status"] == after.get("status") and {before["reason"], reason} <= set(_PASSING)
+    if is_same or is_on_its_way:
+        return tuple(result)
     if after.get("status") == "True":
         named = "".join(f"; {arm}: revision {revision}" for arm, revision in proven.items())
         return (Announcement(reason, f"all predictors are proven and routed{named}"),)

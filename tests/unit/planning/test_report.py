@@ -111,6 +111,15 @@ def test_the_same_reason_again_is_not_announced_and_a_proven_revision_is() -> No
     assert report.transitions(old, {**new, "predictors": [{"name": "a", "revision": ""}]}) == ()
 
 
+@pytest.mark.parametrize("before", [{}, ready("False", "ReplicasNotReady")])
+def test_what_is_on_its_way_from_the_beginning_is_not_announced(before: Object) -> None:
+    assert report.transitions(before, ready("False", "RouteNotAccepted")) == ()
+    assert [a.reason for a in report.transitions(before, ready("False", "NoGateway"))] == ["NoGateway"]
+    assert [a.reason for a in report.transitions(ready("False", "NoGateway"), ready("False", "Probing"))] == [
+        "Probing"
+    ]
+
+
 def test_revisions_that_are_proven_as_all_gets_ready_are_named_there_and_not_announced_apart() -> None:
     new = ready("True", "Ready") | {"predictors": [{"name": "a", "revision": "r1"}]}
     (announced,) = report.transitions({}, new)
