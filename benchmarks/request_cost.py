@@ -55,7 +55,6 @@ MANAGERS: dict[str, Callable[[Json], None]] = {
     "statistics per cluster": no_statistics,
     "sender's address": without("use_remote_address", "internal_address_config"),
     "normal paths": without("normalize_path", "merge_slashes"),
-    "limit on headers' time": without("request_headers_timeout"),
     "stripping of our headers": without("early_header_mutation_extensions"),
     "filter that assigns callers": no_caller_filter,
 }

@@ -95,11 +95,10 @@ class GatewaySettings:
     """Circuit breakers; Envoy's 1024 fails streams long before a model is full (llm-d uses 40000)."""
     connect_timeout_seconds: float = 1.0
     stream_idle_seconds: float = 300.0
-    """A stream without a byte for this long is cut; there is no total timeout (Envoy's 15 s kills generations)."""
+    """A stream without a byte for this long is cut, and headers that are not complete by then; there is no total timeout
+    (Envoy's 15 s kills generations)."""
     drain_seconds: float = 30.0
     """Longest wait for requests in flight when the gateway stops."""
-    request_headers_seconds: float = 10.0
-    """A client that takes longer to send its headers is holding a connection, not asking."""
     upstream_idle_seconds: float = 4.0
     """An idle connection to a replica is closed by us: uvicorn closes after 5 s, and a request sent in that moment fails."""
     retries: int = 2

@@ -94,6 +94,19 @@ async def test_the_unknown_is_404_and_the_unready_503_with_a_reason_in_json(tmp_
         assert body == {"error": "default/digits: no replica of this service is ready"}
 
 
+async def test_a_client_that_trickles_its_headers_is_cut_off(tmp_path: Path) -> None:
+    async with world(tmp_path, stream_idle_seconds=0.5) as w:
+        reader, writer = await asyncio.open_connection("127.0.0.1", w.settings.gateway.port)
+        writer.write(b"GET / HTTP/1.1\r\nhost: a\r\n")
+        answer = asyncio.ensure_future(reader.readline())
+        async with asyncio.timeout(10):
+            while not answer.done():
+                writer.write(b"x-more: 1\r\n")
+                await asyncio.sleep(0.05)
+        assert answer.result().split()[1] == b"408"
+        writer.close()
+
+
 async def test_callers_without_the_header_get_an_identity_that_sticks(tmp_path: Path) -> None:
     async with world(tmp_path) as w, replicas():
         await w.serve([digits(5000, sticky=STICKY)], SLICES)
