@@ -1,5 +1,7 @@
 """Server-side apply: ownership, conflicts, giving up fields, keyed lists."""
 
+from typing import Any
+
 import pytest
 
 from serving import errors
@@ -85,3 +87,37 @@ async def test_status_apply_leaves_the_spec_alone(kube: Kube, namespace: str) ->
         2,
         1,
     )
+
+
+async def test_a_map_stays_when_its_manager_names_it_empty(kube: Kube, namespace: str) -> None:
+    await kube.apply(kinds.MODEL, model(namespace))
+    after = await kube.apply(kinds.MODEL, {**model(namespace), "spec": {}})
+    assert after["spec"] == {"description": ""}
+
+
+async def test_a_list_that_the_schema_does_not_describe_is_one_value(kube: Kube, namespace: str) -> None:
+    def with_arguments(*arguments: str) -> dict[str, Any]:
+        template = {"containers": [{"name": "predictor", "args": list(arguments)}]}
+        return inference(namespace, predictors=[{"name": "a", "modelVersion": "v", "template": template}])
+
+    def arguments(obj: dict[str, Any]) -> list[str]:
+        found: list[str] = obj["spec"]["predictors"][0]["template"]["containers"][0]["args"]
+        return found
+
+    await kube.apply(kinds.INFERENCE, with_arguments("-m", "x", "-m", "y"), manager="alice")
+    with pytest.raises(errors.Conflict, match="alice"):
+        await kube.apply(kinds.INFERENCE, with_arguments("-m", "z"), manager="bob", force=False)
+    after = await kube.apply(kinds.INFERENCE, with_arguments("-m", "z"), manager="bob")
+    assert arguments(after) == ["-m", "z"]
+    with pytest.raises(errors.Conflict, match="bob"):
+        await kube.apply(kinds.INFERENCE, with_arguments("-m", "x", "-m", "y"), manager="alice", force=False)
+
+
+async def test_an_entry_goes_when_the_gateway_that_wrote_it_gives_it_up(kube: Kube, namespace: str) -> None:
+    route = {"metadata": {"name": "r", "namespace": namespace}, "spec": {"inference": "r"}}
+    await kube.apply(kinds.ROUTE, route)
+    for gateway in ("a", "b"):
+        status = {"gateways": [{"name": gateway, "acceptedGeneration": 1}]}
+        await kube.apply_status(kinds.ROUTE, route, status, manager=f"slipway-gateway-{gateway}")
+    after = await kube.apply_status(kinds.ROUTE, route, {}, manager="slipway-gateway-a")
+    assert [entry["name"] for entry in after["status"]["gateways"]] == ["b"]

@@ -100,9 +100,9 @@ async def test_update_is_refused_when_it_does_not_say_which_version_it_changes(
 
 
 async def test_create_is_refused_when_the_body_does_not_say_what_it_is(kube: Kube, namespace: str) -> None:
-    for missing in ("apiVersion", "kind"):
+    for missing, named in (("apiVersion", "(?i)api ?version"), ("kind", "(?i)kind")):
         body = {key: value for key, value in model(namespace).items() if key != missing}
-        with pytest.raises(errors.ApiError, match=missing) as refused:
+        with pytest.raises(errors.ApiError, match=named) as refused:
             await kube.create(kinds.MODEL, body)
         assert refused.value.code in (400, 422)
 

@@ -53,7 +53,7 @@ def applied(
         return Claimed(merged, entries)
     fields = fieldsets.fields_of(wanted)
     if gone := fieldsets.fields_of(last) - fields:
-        merged = fieldsets.remove(merged, fieldsets.encode(managed.given_up(gone, fields)), schema) or {}
+        merged = managed.without(merged, managed.given_up(gone, fields), config, schema)
     found = sorted([*others, managed.entry(owner, wanted, now)], key=managed.owner_of)
     return Claimed(merged, found)
 
@@ -90,11 +90,12 @@ def tree(obj: Mapping[str, Any], schema: Schema) -> Tree:
 class _Plan:
     """What of a schema makes trees; schemas are shared and never change, so it is made once."""
 
-    __slots__ = ("atomic", "items", "names", "schema")
+    __slots__ = ("atomic", "items", "names", "schema", "united")
 
     def __init__(self, schema: Schema) -> None:
         self.schema = schema
         self.atomic = schemas.is_atomic(schema)
+        self.united = schemas.is_united(schema)
         self.names: dict[str, tuple[str, _Plan]] = {}
         self.items = schemas.items(schema)
 
@@ -123,7 +124,7 @@ def _tree(value: Any, plan: _Plan) -> Tree:
         return _LEAF
     if type(value) is dict:
         return dict(_members(value, plan))
-    return _elements(value, plan) if type(value) is list else _LEAF
+    return _elements(value, plan) if plan.united and type(value) is list else _LEAF
 
 
 def _members(value: dict[str, Any], plan: _Plan) -> Iterator[tuple[str, Tree]]:

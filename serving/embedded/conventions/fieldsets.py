@@ -39,7 +39,7 @@ def leaves(value: Any, schema: Schema, path: Path = ()) -> Iterator[tuple[Path, 
     if isinstance(value, dict) and value and not schemas.is_atomic(schema):
         for key, item in value.items():
             yield from leaves(item, schemas.child(schema, key) or schemas.ANY, (*path, f"f:{key}"))
-    elif isinstance(value, list) and value and not schemas.is_atomic(schema):
+    elif isinstance(value, list) and value and schemas.is_united(schema):
         for element, item in _elements(value, schema):
             yield (*path, element), ITEM
             if isinstance(item, dict):
@@ -114,7 +114,7 @@ def _members(value: Any, schema: Schema, path: Path) -> dict[Path, tuple[Any, Sc
             (*path, f"f:{key}"): (item, schemas.child(schema, key) or schemas.ANY)
             for key, item in value.items()
         }
-    if isinstance(value, list):
+    if isinstance(value, list) and schemas.is_united(schema):
         below = schemas.items(schema)
         return {(*path, element): (item, below) for element, item in _elements(value, schema)}
     return None
@@ -206,7 +206,7 @@ def merge(live: Any, config: Any, schema: Schema) -> Any:
             else:
                 out[key] = item
         return out
-    if type(live) is list and type(config) is list and not schemas.is_atomic(schema):
+    if type(live) is list and type(config) is list and schemas.is_united(schema):
         return _merge_lists(live, config, schema)
     return config
 

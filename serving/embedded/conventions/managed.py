@@ -146,7 +146,7 @@ def applied(
     merged = fieldsets.merge(live, config, schema)
     gone = managers.get(owner, frozenset()) - wanted
     gone = given_up(gone, wanted | frozenset().union(*others.values())) if gone else gone
-    result = (fieldsets.remove(merged, fieldsets.encode(gone), schema) or {}) if gone else merged
+    result = without(merged, gone, config, schema) if gone else merged
     difference = _compare(live, result, schema)
     changed = (difference.added | difference.modified) & wanted
     conflicts = {other: owned & changed for other, owned in others.items() if owned & changed}
@@ -156,6 +156,15 @@ def applied(
         other: owned - difference.removed - changed for other, owned in others.items()
     }
     return Applied(result, {**kept, owner: wanted})
+
+
+def without(
+    merged: dict[str, Any], gone: Fields, config: Mapping[str, Any], schema: Schema
+) -> dict[str, Any]:
+    """Return the object without these fields, and without maps that this empties, unless the configuration names them."""
+    left = fieldsets.remove(merged, fieldsets.encode(gone), schema) or {}
+    result: dict[str, Any] = fieldsets.merge(left, config, schema)
+    return result
 
 
 def given_up(last: Fields, owned: Fields) -> Fields:

@@ -107,6 +107,14 @@ def is_atomic(schema: Schema) -> bool:
     return False
 
 
+def is_united(schema: Schema) -> bool:
+    """Whether a list's items are written and owned one by one: those of list-maps and sets.
+
+    A list that the schema does not describe is one value; a map that it does not describe is not.
+    """
+    return schema.get("x-kubernetes-list-type") in ("map", "set")
+
+
 def clone(value: Any) -> Any:
     """Return a deep copy of JSON data."""
     if isinstance(value, dict):
