@@ -259,6 +259,7 @@ async def change(on: Machine, count: int) -> dict[str, Any]:
     """Change the weights of one Inference after the other, and wait for each until Envoy has it."""
     resting = await idle(on, 3.0)
     before, started = on.cpu(), clock.monotonic()
+    first = int((await on.kube.list(kinds.NAMESPACE)).resource_version)
     for step in range(CHANGES):
         number = step * count // CHANGES
         written = await on.kube.apply(kinds.INFERENCE, inference(number, 50))
@@ -266,9 +267,10 @@ async def change(on: Machine, count: int) -> dict[str, Any]:
         await until(partial(on.reached, name, generation))
     took = clock.monotonic() - started
     cpu = spent(before, on.cpu())
+    writes = int((await on.kube.list(kinds.NAMESPACE)).resource_version) - first
     own = {name: max(0.0, seconds - resting[name] / 100 * took) for name, seconds in cpu.items()}
     return {
-        "stored": count, "ms": round(1000 * took / CHANGES, 2),
+        "stored": count, "ms": round(1000 * took / CHANGES, 2), "writesPerChange": round(writes / CHANGES, 1),
         "cpuMs": {name: round(1000 * seconds / CHANGES, 2) for name, seconds in own.items()},
         "cpuMsTotal": round(1000 * sum(own.values()) / CHANGES, 2),
     }  # fmt: skip
