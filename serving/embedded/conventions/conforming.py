@@ -24,6 +24,7 @@ _TYPES: dict[str, frozenset[type]] = {
 }  # fmt: skip
 _SCALAR_RULES = ("enum", "minimum", "maximum", "minLength", "maxLength", "pattern")
 _FORMATS = ("quantity", "date-time", "byte")
+_LARGEST = validation.SIZES["int64"]
 _tests: dict[tuple[int, Mode], tuple[Schema, Test]] = {}
 
 
@@ -71,7 +72,7 @@ def _make(schema: Schema, mode: Mode) -> Test:
     else:
         types = _TYPES.get(schema.get("type", ""))
     if schema is schemas.ANY:
-        return _without_nulls if mode == "clean" else lambda _: True
+        return _is_undescribed if mode == "clean" else _is_undescribed_or_null
     map_, list_, scalar = _map(schema, mode), _list(schema, mode), _scalar(schema)
     if types == _TYPES["object"]:
         return lambda value: type(value) is dict and map_(value)
@@ -92,15 +93,22 @@ def _make(schema: Schema, mode: Mode) -> Test:
     return passes
 
 
-def _without_nulls(value: Any) -> bool:
-    if type(value) is dict:
-        for item in value.values():
-            if item is None or ((type(item) is dict or type(item) is list) and not _without_nulls(item)):
-                return False
-        return True
-    if type(value) is list:
-        return all(_without_nulls(item) for item in value)
-    return value is not None
+def _is_undescribed(value: Any) -> bool:
+    """Whether a value of which the schema says nothing can be kept as it is: no nulls, and integers that fit."""
+    return value is not None and _is_kept(value, _is_undescribed)
+
+
+def _is_undescribed_or_null(value: Any) -> bool:
+    return value is None or _is_kept(value, _is_undescribed_or_null)
+
+
+def _is_kept(value: Any, below: Test) -> bool:
+    sort = type(value)
+    if sort is dict:
+        return all(map(below, value.values()))
+    if sort is list:
+        return all(map(below, value))
+    return sort is not int or -_LARGEST <= value < _LARGEST
 
 
 def _plain(schema: Schema) -> type | None:

@@ -6,7 +6,7 @@ import random
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from serving.embedded.conventions import conforming, structure, validation
@@ -49,6 +49,8 @@ objects = st.dictionaries(st.sampled_from([*sorted(SCHEMA["properties"]), "unkno
 
 
 @given(objects, st.booleans())
+@example(obj={"any": [2**63]}, partial=False)
+@example(obj={"any": {"x": [None, {"name": 2**63}]}}, partial=True)
 def test_a_doubt_is_raised_wherever_something_is_wrong(obj: dict[str, Any], partial: bool) -> None:  # noqa: FBT001 drawn
     wrong = list(validation.check(obj, SCHEMA, partial=partial))
     assert conforming.broken(obj, SCHEMA, partial=partial) == wrong
@@ -57,6 +59,7 @@ def test_a_doubt_is_raised_wherever_something_is_wrong(obj: dict[str, Any], part
 
 
 @given(objects)
+@example({"any": [2**63]})
 def test_what_is_clean_is_read_as_it_is(obj: dict[str, Any]) -> None:
     unknown: list[str] = []
     read = structure.read(obj, SCHEMA, unknown)
