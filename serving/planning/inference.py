@@ -46,7 +46,10 @@ def plan(world: World, now: str) -> Plan:
         return _dismantle(world)
     try:
         if not is_usable_name(meta["name"]):
-            problem = Problem("InvalidName", f"{meta['name']} is no DNS label of at most 63 characters")
+            problem = Problem(
+                "InvalidName",
+                f"{meta['name']} is no DNS label of at most 63 characters that begins with a letter",
+            )
             return Plan(status=report.refused(world.inference, problem, now))
         spec = InferenceSpec.model_validate(world.inference["spec"])
     except ValidationError as error:

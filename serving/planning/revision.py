@@ -18,7 +18,8 @@ Object = dict[str, Any]
 NAME_LIMIT = 63
 """A DNS label: names of Services and values of labels."""
 CONTAINER = "predictor"
-_LABEL = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?")
+_LABEL = re.compile(r"[a-z]([-a-z0-9]*[a-z0-9])?")
+"""A DNS-1035 label: before 1.36 a Service's name must not begin with a digit, and here it must not."""
 _READY_PATH = "/v2/health/ready"
 
 
@@ -43,7 +44,7 @@ def hash8(value: Any) -> str:
 
 
 def is_usable_name(name: str) -> bool:
-    """Whether an Inference of this name can have children: a DNS label, as its host name needs one."""
+    """Whether an Inference of this name can have children: a DNS label that begins with a letter, as a Service's does."""
     return len(name) <= NAME_LIMIT and _LABEL.fullmatch(name) is not None
 
 

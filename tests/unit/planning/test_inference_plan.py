@@ -289,6 +289,7 @@ def test_other_finalizers_are_kept() -> None:
     ("name", "spec", "reason"),
     [
         ("a.b", {}, "InvalidName"),
+        ("2fast", {}, "InvalidName"),
         ("x" * 64, {}, "InvalidName"),
         ("fine", {"framework": "unheard-of"}, "InvalidSpec"),
     ],

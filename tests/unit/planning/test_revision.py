@@ -5,7 +5,7 @@ from serving.planning import revision
 from serving.resources.inference import Predictor
 from tests.fakes.surroundings import ready_version
 
-LABEL = st.from_regex(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?", fullmatch=True)
+LABEL = st.from_regex(r"[a-z]([-a-z0-9]{0,61}[a-z0-9])?", fullmatch=True)
 ARM = st.from_regex(r"[a-z0-9]([-a-z0-9]{0,28}[a-z0-9])?", fullmatch=True)
 
 
