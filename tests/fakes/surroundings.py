@@ -94,6 +94,8 @@ def ready_version(name: str, framework: str = "sklearn") -> Object:
     """Return a ModelVersion that has been built."""
     digest = "sha256:" + (name.encode().hex() * 32)[:64]
     return {
+        "apiVersion": kinds.MODEL_VERSION.api_version,
+        "kind": "ModelVersion",
         "metadata": {"name": name, "namespace": NS},
         "spec": {"modelName": "digits", "source": {"path": "/somewhere"}},
         "status": {
