@@ -12,7 +12,7 @@ from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from serving import errors
-from serving.embedded.api import addressing, documents
+from serving.embedded.api import addressing, documents, exchange
 from serving.embedded.api.resources import Resources
 from serving.embedded.conventions.status import to_status
 
@@ -52,7 +52,7 @@ class Front:
             return
         response: ASGIApp
         try:
-            response = await self._resources.answer(Request(scope, receive, send), address)
+            response = await self._resources.answer(exchange.Request(scope, receive), address)
         except errors.ApiError as error:
             response = refusal(error, path)
         except Exception as error:  # noqa: BLE001 a defect is answered as one, and logged, whatever it is
@@ -60,11 +60,11 @@ class Front:
         await response(scope, receive, send)
 
 
-def refusal(error: errors.ApiError, path: str) -> Response:
+def refusal(error: errors.ApiError, path: str) -> exchange.Answer:
     """Return the answer for an error."""
     address = addressing.parse(path)
     body = to_status(error) if address is None else to_status(error, address.kind, address.name or "")
-    return Response(orjson.dumps(body), error.code, media_type="application/json")
+    return exchange.Answer(orjson.dumps(body), error.code)
 
 
 def build(resources: Resources) -> ASGIApp:
@@ -89,14 +89,19 @@ def build(resources: Resources) -> ASGIApp:
 async def _http_failure(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
     reason = {404: "NotFound", 405: "MethodNotAllowed"}.get(error.status_code, "")
-    return refusal(errors.ApiError(error.status_code, reason, str(error.detail)), request.url.path)
+    failure = errors.ApiError(error.status_code, reason, str(error.detail))
+    return _response(refusal(failure, request.url.path))
 
 
 async def _defect(request: Request, error: Exception) -> Response:
-    return defect(request.method, request.url.path, error)
+    return _response(defect(request.method, request.url.path, error))
 
 
-def defect(method: str, path: str, error: Exception) -> Response:
+def _response(answer: exchange.Answer) -> Response:
+    return Response(answer.body, answer.code, media_type="application/json")
+
+
+def defect(method: str, path: str, error: Exception) -> exchange.Answer:
     """Log what should never have happened, and return the answer for it."""
     log.error("%s %s failed", method, path, exc_info=error)
     return refusal(errors.ApiError(500, "InternalError", f"internal error: {type(error).__name__}"), path)

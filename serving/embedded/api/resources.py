@@ -4,13 +4,13 @@ from collections.abc import Mapping
 from typing import Any
 
 import orjson
-from starlette.requests import ClientDisconnect, Request
-from starlette.responses import Response, StreamingResponse
+from starlette.responses import StreamingResponse
 from starlette.types import ASGIApp
 
 from serving import clock, errors
 from serving.embedded.api import bodies, logs, paging, queries, reading, rendering
 from serving.embedded.api.addressing import Address
+from serving.embedded.api.exchange import Answer, Request
 from serving.embedded.api.history import Entry, Key, Object
 from serving.embedded.api.registry import Asking, Registry, Written
 from serving.embedded.api.store import Store
@@ -54,18 +54,18 @@ class Resources:
         return await handler(request, address)
 
     async def _list(self, request: Request, address: Address) -> ASGIApp:
-        query, accepted = request.query_params, queries.accepted(request.headers.get("accept", ""))
+        query, accepted = request.query, queries.accepted(request.headers.get("accept", ""))
         if queries.flag(query, "watch"):
             return self._watch(request, address, accepted)
         page, version = reading.page(self._store, address, query, self._settings.page_limit)
         body = rendering.listing(
             address.kind, page, version, accepted, now=clock.now(), include=_include(query)
         )
-        return _json(body)
+        return Answer(body)
 
     def _watch(self, request: Request, address: Address, accepted: queries.Accepted) -> ASGIApp:
-        watch = reading.watch(self._store, address, request.query_params, self._settings.watch_seconds)
-        include = _include(request.query_params)
+        watch = reading.watch(self._store, address, request.query, self._settings.watch_seconds)
+        include = _include(request.query)
 
         def render(entry: Entry) -> bytes:
             return rendering.entry(address.kind, entry, accepted, now=clock.now(), include=include)
@@ -87,9 +87,9 @@ class Resources:
         if address.subresource == "log":
             return self._log(request, address, entry.object)
         if address.subresource == "scale":
-            return _json(orjson.dumps(scale.to_scale(entry.object)))
-        include = _include(request.query_params)
-        return _json(rendering.entry(address.kind, entry, accepted, now=clock.now(), include=include))
+            return Answer(orjson.dumps(scale.to_scale(entry.object)))
+        include = _include(request.query)
+        return Answer(rendering.entry(address.kind, entry, accepted, now=clock.now(), include=include))
 
     async def _put(self, request: Request, address: Address) -> ASGIApp:
         accepted = queries.accepted(request.headers.get("accept", ""))
@@ -119,8 +119,8 @@ class Resources:
         written = await self._registry.delete(address.kind, _key(address), options, asking)
         if written.removed and address.kind != kinds.POD:
             meta = written.object["metadata"]
-            return _json(orjson.dumps(status.success(address.kind, meta["name"], meta.get("uid", ""))))
-        return _json(written.body or orjson.dumps(written.object))
+            return Answer(orjson.dumps(status.success(address.kind, meta["name"], meta.get("uid", ""))))
+        return Answer(written.body or orjson.dumps(written.object))
 
     async def _delete_all(self, request: Request, address: Address) -> ASGIApp:
         everywhere = address.kind.namespaced and address.namespace is None
@@ -128,9 +128,9 @@ class Resources:
             message = "the server does not allow this method on the requested resource"
             raise errors.ApiError(405, "MethodNotAllowed", message)
         asking, options = await self._delete_options(request, address)
-        found = reading.select(self._store, address, request.query_params)
+        found = reading.select(self._store, address, request.query)
         await self._registry.delete_all(address.kind, found, options, asking)
-        return _json(
+        return Answer(
             rendering.listing(
                 address.kind, paging.Page([entry for _, entry in found]), self._store.version,
                 queries.Accepted(), now=clock.now(), include="Metadata",
@@ -138,7 +138,7 @@ class Resources:
         )  # fmt: skip
 
     async def _delete_options(self, request: Request, address: Address) -> tuple[Asking, Object]:
-        query = request.query_params
+        query = request.query
         asking = _asking(request, address)
         raw = await self._body(request)
         options: Object = {}
@@ -155,7 +155,7 @@ class Resources:
         return asking, options
 
     def _log(self, request: Request, address: Address, pod: Object) -> ASGIApp:
-        options = logs.Options(request.query_params, clock.now())
+        options = logs.Options(request.query, clock.now())
         name = logs.container(pod, options)
         path = logs.locate(self._data_dir, pod, name, previous=options.previous)
         logs.check_times(path, options)
@@ -181,18 +181,15 @@ class Resources:
 
     def _written(
         self, request: Request, address: Address, written: Written, accepted: queries.Accepted
-    ) -> Response:
+    ) -> Answer:
         if address.subresource == "scale":
             body = orjson.dumps(scale.to_scale(written.object))
         elif accepted.form == "Object" and written.body is not None:
             body = written.body
         else:
-            include = _include(request.query_params)
+            include = _include(request.query)
             body = rendering.single(address.kind, written.object, accepted, now=clock.now(), include=include)
-        response = _json(body, 201 if written.created else 200)
-        for warning in written.warnings:
-            response.headers.append("Warning", _warning(warning))
-        return response
+        return Answer(body, 201 if written.created else 200, written.warnings)
 
     async def _object(self, request: Request, address: Address) -> Object:
         media = bodies.media_type(request.headers.get("content-type", ""))
@@ -202,37 +199,11 @@ class Resources:
         return bodies.require_kind(body) if address.kind in kinds.OWN else body
 
     async def _body(self, request: Request) -> bytes:
-        """Read the body up to the limit.
-
-        Raises:
-            errors.ApiError: 413, it is larger; 400, the client went away.
-        """
-        limit = self._settings.max_body_bytes
-        too_large = errors.ApiError(
-            413, "RequestEntityTooLarge", f"Request entity too large: limit is {limit} bytes"
-        )
-        length = request.headers.get("content-length", "")
-        if length.isdigit() and int(length[:19]) > limit:
-            raise too_large
-        pieces: list[bytes] = []
-        size = 0
-        try:
-            async for piece in request.stream():
-                size += len(piece)
-                if size > limit:
-                    raise too_large
-                pieces.append(piece)
-        except ClientDisconnect as error:
-            raise errors.ApiError(400, "BadRequest", "the request ended before its body did") from error
-        return b"".join(pieces)
+        return await request.body(self._settings.max_body_bytes)
 
 
 def _key(address: Address) -> Key:
     return Key(address.namespace or "", address.name or "")
-
-
-def _json(body: bytes, code: int = 200) -> Response:
-    return Response(body, code, media_type="application/json")
 
 
 def _include(query: Mapping[str, str]) -> str:
@@ -243,7 +214,7 @@ def _include(query: Mapping[str, str]) -> str:
 
 
 def _asking(request: Request, address: Address, *, applies: bool = False) -> Asking:
-    query = request.query_params
+    query = request.query
     if applies and not query.get("fieldManager", ""):
         cause = errors.Cause(
             "fieldManager", "Required value: is required for apply patch", "FieldValueRequired"
@@ -268,10 +239,3 @@ def _option(query: Mapping[str, str], name: str) -> Any:
     if name == "orphanDependents":
         return queries.flag(query, name)
     return query[name]
-
-
-def _warning(text: str) -> str:
-    """Return a Warning header's value (RFC 7234 5.5): 299 and the text as a quoted string."""
-    printable = "".join(char if 32 <= ord(char) < 127 else "?" for char in text)
-    escaped = printable.replace("\\", "\\\\").replace('"', '\\"')
-    return f'299 - "{escaped}"'

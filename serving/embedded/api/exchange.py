@@ -1,0 +1,100 @@
+"""One request for a kind and its answer, over ASGI, with no more than such a request needs.
+
+The framework's own classes would cost a small write as much as the conventions do.
+"""
+
+from collections.abc import Callable, Mapping
+from functools import cached_property
+from http import HTTPStatus
+from urllib.parse import parse_qsl
+
+from starlette.types import Receive, Scope, Send
+
+from serving import errors
+
+WHOLE = "slipway.whole"
+"""ASGI extension: its `answer` is a function that takes the bytes of a whole answer, from its status line on, and says
+whether it sent them."""
+Whole = Callable[[bytes], bool]
+
+
+class Request:
+    """What a client asks for."""
+
+    def __init__(self, scope: Scope, receive: Receive) -> None:
+        self._scope, self._receive = scope, receive
+        self.method: str = scope["method"]
+
+    @cached_property
+    def headers(self) -> Mapping[str, str]:
+        """Values by lower-case name; the first one of several."""
+        found = reversed(self._scope["headers"])
+        return {name.decode("latin-1"): value.decode("latin-1") for name, value in found}
+
+    @cached_property
+    def query(self) -> Mapping[str, str]:
+        """Parameters by name; the last one of several."""
+        return dict(parse_qsl(self._scope["query_string"].decode("latin-1"), keep_blank_values=True))
+
+    async def body(self, limit: int) -> bytes:
+        """Read the body.
+
+        Raises:
+            errors.ApiError: 413, it is larger than `limit` bytes; 400, the client went away.
+        """
+        length = self.headers.get("content-length", "")
+        if length.isdigit() and int(length[:19]) > limit:
+            raise _too_large(limit)
+        pieces: list[bytes] = []
+        size = 0
+        more = True
+        while more:
+            message = await self._receive()
+            if message["type"] == "http.disconnect":
+                raise errors.ApiError(400, "BadRequest", "the request ended before its body did")
+            piece, more = message.get("body", b""), message.get("more_body", False)
+            size += len(piece)
+            if size > limit:
+                raise _too_large(limit)
+            pieces.append(piece)
+        return pieces[0] if len(pieces) == 1 else b"".join(pieces)
+
+
+def _too_large(limit: int) -> errors.ApiError:
+    return errors.ApiError(413, "RequestEntityTooLarge", f"Request entity too large: limit is {limit} bytes")
+
+
+class Answer:
+    """A whole answer in JSON, as an ASGI application."""
+
+    def __init__(self, body: bytes, code: int = 200, warnings: tuple[str, ...] = ()) -> None:
+        self.body, self.code = body, code
+        self._headers = [
+            (b"content-type", b"application/json"),
+            (b"content-length", b"%d" % len(body)),
+            *((b"warning", _warning(text).encode()) for text in warnings),
+        ]
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:  # noqa: ARG002 ASGI's signature
+        whole: Whole | None = (scope.get("extensions") or {}).get(WHOLE, {}).get("answer")
+        if whole is not None and self.code in _STATUS_LINES and scope["method"] != "HEAD":
+            lines = [
+                _STATUS_LINES[self.code],
+                *(b"%b: %b" % header for header in self._headers),
+                b"",
+                self.body,
+            ]
+            if whole(b"\r\n".join(lines)):
+                return
+        await send({"type": "http.response.start", "status": self.code, "headers": self._headers})
+        await send({"type": "http.response.body", "body": self.body})
+
+
+_STATUS_LINES = {status.value: f"HTTP/1.1 {status.value} {status.phrase}".encode() for status in HTTPStatus}
+
+
+def _warning(text: str) -> str:
+    """Return a Warning header's value (RFC 7234 5.5): 299 and the text as a quoted string."""
+    printable = "".join(char if 32 <= ord(char) < 127 else "?" for char in text)
+    escaped = printable.replace("\\", "\\\\").replace('"', '\\"')
+    return f'299 - "{escaped}"'
