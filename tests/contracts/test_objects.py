@@ -1,4 +1,4 @@
-"""Objects: versions, generations, conflicts, validation, patches, subresources, deletion."""
+"""Objects: versions, generations, conflicts, validation, patches, subresources."""
 
 import asyncio
 
@@ -8,7 +8,7 @@ from serving import errors
 from serving.kube import Kube
 from serving.kube.client import JSON_PATCH
 from serving.resources import kinds
-from tests.contract_objects import deployment, eventually, gone, inference, model
+from tests.contract_objects import deployment, gone, inference, model
 
 
 async def test_create_gives_identity_and_generation_when_object_is_new(kube: Kube, namespace: str) -> None:
@@ -189,6 +189,20 @@ async def test_transition_rule_holds_when_an_immutable_spec_changes(kube: Kube, 
         await kube.patch(kinds.MODEL_VERSION, namespace, "v", {"spec": {"source": {"path": "/models/b"}}})
 
 
+async def test_a_dry_run_answers_as_a_write_would_and_stores_nothing(kube: Kube, namespace: str) -> None:
+    path, dry = kinds.MODEL.path(namespace), {"dryRun": "All", "fieldManager": "contract"}
+    made = await kube.request("POST", path, body=model(namespace), query=dry)
+    assert made["metadata"]["uid"]
+    assert await gone(kube, kinds.MODEL, namespace, "m")
+    before = await kube.create(kinds.MODEL, model(namespace))
+    merge = "application/merge-patch+json"
+    change = {"spec": {"description": "two"}}
+    changed = await kube.request("PATCH", f"{path}/m", body=change, query=dry, content_type=merge)
+    assert (changed["spec"]["description"], changed["metadata"]["generation"]) == ("two", 2)
+    await kube.request("DELETE", f"{path}/m", query={"dryRun": "All"})
+    assert await kube.get(kinds.MODEL, namespace, "m") == before
+
+
 async def test_json_patch_is_refused_when_its_test_fails(kube: Kube, namespace: str) -> None:
     await kube.create(kinds.MODEL, model(namespace))
     patch = [
@@ -212,48 +226,6 @@ async def test_status_and_spec_are_written_apart(kube: Kube, namespace: str) -> 
     await kube.patch(kinds.MODEL, namespace, "m", {"status": {"versions": 9}, "spec": {"description": "two"}})
     now = await kube.get(kinds.MODEL, namespace, "m")
     assert (now["status"]["versions"], now["spec"]["description"]) == (3, "two")
-
-
-async def test_object_stays_until_its_last_finalizer_is_gone(kube: Kube, namespace: str) -> None:
-    await kube.create(kinds.MODEL, model(namespace, finalizers=["slipway.dev/test"]))
-    await kube.delete(kinds.MODEL, namespace, "m")
-    held = await kube.get(kinds.MODEL, namespace, "m")
-    assert held["metadata"]["deletionTimestamp"]
-    await kube.patch(kinds.MODEL, namespace, "m", {"metadata": {"finalizers": None}})
-    assert await gone(kube, kinds.MODEL, namespace, "m")
-
-
-async def test_delete_is_refused_when_uid_is_another_objects(kube: Kube, namespace: str) -> None:
-    await kube.create(kinds.MODEL, model(namespace))
-    await kube.delete(kinds.MODEL, namespace, "m", uid="00000000-0000-0000-0000-000000000000")
-    assert not await gone(kube, kinds.MODEL, namespace, "m")
-
-
-async def test_dependents_go_when_their_owner_is_deleted(kube: Kube, namespace: str) -> None:
-    owner = await kube.create(kinds.MODEL, model(namespace, "owner"))
-    reference = {
-        "apiVersion": owner["apiVersion"],
-        "kind": "Model",
-        "name": "owner",
-        "uid": owner["metadata"]["uid"],
-    }
-    await kube.create(kinds.MODEL, model(namespace, "child", ownerReferences=[reference]))
-    await kube.delete(kinds.MODEL, namespace, "owner")
-    await eventually(lambda: gone(kube, kinds.MODEL, namespace, "child"), seconds=30)
-
-
-async def test_dependents_stay_when_their_owner_is_deleted_as_orphan(kube: Kube, namespace: str) -> None:
-    owner = await kube.create(kinds.MODEL, model(namespace, "owner"))
-    reference = {
-        "apiVersion": owner["apiVersion"],
-        "kind": "Model",
-        "name": "owner",
-        "uid": owner["metadata"]["uid"],
-    }
-    await kube.create(kinds.MODEL, model(namespace, "child", ownerReferences=[reference]))
-    await kube.delete(kinds.MODEL, namespace, "owner", propagation="Orphan")
-    await eventually(lambda: gone(kube, kinds.MODEL, namespace, "owner"), seconds=30)
-    assert not (await kube.get(kinds.MODEL, namespace, "child"))["metadata"].get("ownerReferences")
 
 
 async def test_a_probes_zeros_are_numbers_that_were_not_given(kube: Kube, namespace: str) -> None:

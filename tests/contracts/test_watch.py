@@ -74,6 +74,26 @@ async def test_pages_hold_everything_once_when_listing_in_pieces(kube: Kube, nam
     assert [item["metadata"]["name"] for item in listing.items] == [f"m{n}" for n in range(7)]
 
 
+async def test_pages_show_one_moment_when_others_write_between_them(kube: Kube, namespace: str) -> None:
+    path = kinds.MODEL.path(namespace)
+    for number in range(4):
+        await kube.create(kinds.MODEL, model(namespace, f"m{number}"))
+    first = await kube.request("GET", path, query={"limit": "2"})
+    assert first["metadata"]["remainingItemCount"] == 2
+    await kube.delete(kinds.MODEL, namespace, "m2")
+    await kube.create(kinds.MODEL, model(namespace, "m9"))
+    more = first["metadata"]["continue"]
+    second = await kube.request("GET", path, query={"limit": "2", "continue": more})
+    assert [item["metadata"]["name"] for item in (*first["items"], *second["items"])] == [
+        "m0",
+        "m1",
+        "m2",
+        "m3",
+    ]
+    assert second["metadata"]["resourceVersion"] == first["metadata"]["resourceVersion"]
+    assert not second["metadata"].get("continue")
+
+
 async def test_selector_is_refused_when_malformed(kube: Kube, namespace: str) -> None:
     with pytest.raises(errors.ApiError) as caught:
         await kube.list(kinds.MODEL, namespace, labels="a in (")

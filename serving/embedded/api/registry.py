@@ -164,7 +164,9 @@ class Registry:
             return Written(old.object, old.body, warnings)
         removed = kind != kinds.NAMESPACE and pipeline.after_write(kind, obj)
         entry = await self.store.submit(kind, key, None if removed else obj).committed()
-        return Written(entry.object, entry.body, warnings, removed=removed)
+        if removed:
+            return Written(obj, None, warnings, removed=True)
+        return Written(entry.object, entry.body, warnings)
 
     async def delete(self, kind: Kind, key: Key, options: Object, asking: Asking) -> Written:
         """Delete an object: at once, or when what holds it lets go."""

@@ -1,0 +1,73 @@
+"""Deletion: finalizers, preconditions, and what becomes of dependents."""
+
+from typing import Any
+
+import pytest
+
+from serving import errors
+from serving.kube import Kube
+from serving.resources import kinds
+from tests.contract_objects import eventually, gone, model
+
+
+async def test_object_stays_until_its_last_finalizer_is_gone(kube: Kube, namespace: str) -> None:
+    await kube.create(kinds.MODEL, model(namespace, finalizers=["slipway.dev/test"]))
+    await kube.delete(kinds.MODEL, namespace, "m")
+    held = await kube.get(kinds.MODEL, namespace, "m")
+    assert held["metadata"]["deletionTimestamp"]
+    assert held["metadata"]["generation"] == 2
+    last = await kube.patch(kinds.MODEL, namespace, "m", {"metadata": {"finalizers": None}})
+    assert "finalizers" not in last["metadata"]
+    assert await gone(kube, kinds.MODEL, namespace, "m")
+
+
+async def test_no_finalizer_is_added_when_the_object_is_being_deleted(kube: Kube, namespace: str) -> None:
+    await kube.create(kinds.MODEL, model(namespace, finalizers=["slipway.dev/test"]))
+    await kube.delete(kinds.MODEL, namespace, "m")
+    more = {"metadata": {"finalizers": ["slipway.dev/test", "slipway.dev/late"]}}
+    with pytest.raises(errors.Invalid, match=r"slipway\.dev/late"):
+        await kube.patch(kinds.MODEL, namespace, "m", more)
+    await kube.patch(kinds.MODEL, namespace, "m", {"metadata": {"finalizers": None}})
+
+
+async def test_delete_is_refused_when_uid_is_another_objects(kube: Kube, namespace: str) -> None:
+    await kube.create(kinds.MODEL, model(namespace))
+    await kube.delete(kinds.MODEL, namespace, "m", uid="00000000-0000-0000-0000-000000000000")
+    assert not await gone(kube, kinds.MODEL, namespace, "m")
+
+
+def child_of(owner: dict[str, Any], **meta: Any) -> dict[str, Any]:
+    reference = {
+        "apiVersion": owner["apiVersion"], "kind": owner["kind"], "name": owner["metadata"]["name"],
+        "uid": owner["metadata"]["uid"], "blockOwnerDeletion": True,
+    }  # fmt: skip
+    return model(owner["metadata"]["namespace"], "child", ownerReferences=[reference], **meta)
+
+
+async def test_dependents_go_when_their_owner_is_deleted(kube: Kube, namespace: str) -> None:
+    owner = await kube.create(kinds.MODEL, model(namespace, "owner"))
+    await kube.create(kinds.MODEL, child_of(owner))
+    await kube.delete(kinds.MODEL, namespace, "owner")
+    await eventually(lambda: gone(kube, kinds.MODEL, namespace, "child"), seconds=30)
+
+
+async def test_owner_deleted_in_the_foreground_goes_after_what_blocks_it(kube: Kube, namespace: str) -> None:
+    owner = await kube.create(kinds.MODEL, model(namespace, "owner"))
+    await kube.create(kinds.MODEL, child_of(owner, finalizers=["slipway.dev/test"]))
+    await kube.delete(kinds.MODEL, namespace, "owner", propagation="Foreground")
+
+    async def child_is_going() -> bool:
+        return "deletionTimestamp" in (await kube.get(kinds.MODEL, namespace, "child"))["metadata"]
+
+    await eventually(child_is_going, seconds=30)
+    assert "foregroundDeletion" in (await kube.get(kinds.MODEL, namespace, "owner"))["metadata"]["finalizers"]
+    await kube.patch(kinds.MODEL, namespace, "child", {"metadata": {"finalizers": None}})
+    await eventually(lambda: gone(kube, kinds.MODEL, namespace, "owner"), seconds=30)
+
+
+async def test_dependents_stay_when_their_owner_is_deleted_as_orphan(kube: Kube, namespace: str) -> None:
+    owner = await kube.create(kinds.MODEL, model(namespace, "owner"))
+    await kube.create(kinds.MODEL, child_of(owner))
+    await kube.delete(kinds.MODEL, namespace, "owner", propagation="Orphan")
+    await eventually(lambda: gone(kube, kinds.MODEL, namespace, "owner"), seconds=30)
+    assert not (await kube.get(kinds.MODEL, namespace, "child"))["metadata"].get("ownerReferences")
