@@ -175,7 +175,11 @@ class Gateway:
         if bad is not None and bad[0] != service:
             del self._rejected[key]
             bad = None
-        self._assembly.put(key, self._accepted.get(key) if bad is not None else service)
+        self._put(key, self._accepted.get(key) if bad is not None else service)
+
+    def _put(self, key: Key, service: Service | None) -> None:
+        self._assembly.put(key, service)
+        self._unreported.pop(key, None)
 
     def _aim(self) -> None:
         plan = self._assembly.take()
@@ -185,7 +189,6 @@ class Gateway:
                 self._unreported[Key(service.namespace, service.route)] = aim, service
         for (namespace, name), reason in plan.routes.items():
             if reason:
-                self._unreported.pop(Key(namespace, name), None)
                 self._reporter.refused(Key(namespace, name), reason)
 
     async def _settle(self) -> None:
@@ -193,23 +196,25 @@ class Gateway:
         self._accepted = dict(self._assembly.services)
 
     async def _find_the_bad_ones(self, reason: str) -> None:
-        """Try the services that changed one at a time, so that one that Envoy rejects holds up no other."""
+        """Go back, and try what changed one at a time, so that a service that Envoy rejects holds up no other."""
         good = self._accepted
         tried = self._assembly.services
-        suspects = [key for key in {*good, *tried} if good.get(key) != tried.get(key)]
+        suspects = [Key(*key) for key in sorted({*good, *tried}) if good.get(key) != tried.get(key)]
         log.error("Envoy rejected an update of %d services: %s", len(suspects), reason)
         for key in suspects:
-            self._assembly.put(key, good.get(key))
+            self._put(key, good.get(key))
+        self._aim()
+        await self._settle()
         for key in suspects:
-            service = self._wanted.get(Key(*key))
-            self._assembly.put(key, service)
+            service = self._wanted.get(key)
+            self._put(key, service)
             try:
                 self._aim()
                 await self._settle()
             except Rejected as error:
-                self._assembly.put(key, good.get(key))
+                self._put(key, good.get(key))
                 if service is not None:
-                    self._rejected[Key(*key)] = (service, str(error))
+                    self._rejected[key] = (service, str(error))
         self._aim()
         await self._settle()
         for key, (_, said) in self._rejected.items():

@@ -93,19 +93,20 @@ async def test_a_route_is_reported_once_envoy_serves_it_and_its_weights_are_the_
         await gateway.stop_everything(data_dir, settings)
 
 
+@pytest.mark.parametrize("bad", ["bad", "very-bad"], ids=["first", "last"])
 async def test_a_route_that_envoy_rejects_holds_up_no_other_and_says_why(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, bad: str
 ) -> None:
     kube, settings = FakeKube(), settings_for_test()
     try:
-        for name, address in (("bad", "300.1.2.3"), ("digits", STABLE), ("more", STABLE)):
+        for name, address in ((bad, "300.1.2.3"), ("digits", STABLE), ("more", STABLE)):
             await kube.create(kinds.ENDPOINT_SLICE, new_slice(f"{name}-stable", [address]))
             await kube.create(kinds.ROUTE, new_route(name, [("stable", 10_000)]))
         async with running(tmp_path, kube, settings, monkeypatch):
-            await until(lambda: "malformed IP address" in entry(kube, "bad").get("message", ""))
+            await until(lambda: "malformed IP address" in entry(kube, bad).get("message", ""))
             await until(lambda: entry(kube, "digits").get("acceptedGeneration") == 1)
             await until(lambda: entry(kube, "more").get("acceptedGeneration") == 1)
-            assert entry(kube, "bad")["acceptedGeneration"] == 0
+            assert entry(kube, bad)["acceptedGeneration"] == 0
             await until(lambda: [e for e in kube.find(kinds.EVENT_V1) if e["type"] == "Warning"])
     finally:
         await gateway.stop_everything(DataDir(tmp_path), settings)
