@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
-from urllib.parse import quote, unquote, urlencode, urlsplit
+from urllib.parse import unquote, urlsplit
 from urllib.request import getproxies, proxy_bypass
 
 import aiohttp
@@ -17,7 +17,6 @@ from kubernetes.aio.client.configuration import Configuration
 from kubernetes.aio.client.rest import RESTClientObject
 
 from serving import errors
-from serving.kube import wire
 from serving.resources.kinds import Kind
 
 Object = dict[str, Any]
@@ -30,8 +29,6 @@ APPLY_PATCH = "application/apply-patch+yaml"
 REQUEST_SECONDS = 30.0
 STRICT = {"fieldValidation": "Strict"}
 """A field that the server does not know is an error; left to itself, kube-apiserver drops it and only warns."""
-_PATH = "/%:@!$&'()*+,;=~"
-"""What stands in a path as it is: what RFC 3986 allows there, and what is quoted already."""
 CONFIG_SECONDS = 0.2
 """Between looks for a kubeconfig that is not there yet."""
 
@@ -63,12 +60,6 @@ class Kube:
         self._configuration = configuration
         self._rest = RESTClientObject(configuration)
         self._session: aiohttp.ClientSession | None = None
-        self._wire: wire.Wire | None = None
-        if not (configuration.client_session_kwargs or {}).get("proxy"):
-            self._wire = wire.Wire(
-                configuration.host, self._rest.ssl_context, connections=configuration.connection_pool_maxsize,
-                server_name=configuration.tls_server_name,
-            )  # fmt: skip
         self.field_manager = field_manager
         self.namespace = namespace
 
@@ -84,8 +75,6 @@ class Kube:
 
     async def close(self) -> None:
         """Close the connections."""
-        if self._wire is not None:
-            self._wire.close()
         if self._session is not None:
             await self._session.close()
             self._session = None
@@ -141,7 +130,7 @@ class Kube:
             total=None, sock_connect=REQUEST_SECONDS, sock_read=timeout_seconds + 30
         )
         async with self._request("GET", kind.path(namespace), query=query, timeout=timeout) as response:
-            await _check(response)
+            await _raise_for_status(response)
             async for line in response.content:
                 event = orjson.loads(line)
                 if event["type"] == "ERROR":
@@ -233,14 +222,14 @@ class Kube:
     async def raw(self, path: str, query: Mapping[str, str] | None = None) -> bytes:
         """GET any path; for logs, discovery and the like."""
         async with self._request("GET", path, query=query) as response:
-            await _check(response)
+            await _raise_for_status(response)
             return await response.read()
 
     async def stream(self, path: str, query: Mapping[str, str] | None = None) -> AsyncIterator[bytes]:
         """GET any path, in pieces as they come; without a time limit."""
         timeout = aiohttp.ClientTimeout(total=None, sock_connect=REQUEST_SECONDS)
         async with self._request("GET", path, query=query, timeout=timeout) as response:
-            await _check(response)
+            await _raise_for_status(response)
             async for piece in response.content.iter_any():
                 yield piece
 
@@ -248,38 +237,12 @@ class Kube:
         self, method: str, path: str, *, body: Any = None, query: Mapping[str, str] | None = None,
         content_type: str = "application/json", accept: str = "application/json",
     ) -> Object:  # fmt: skip
-        found = await self._direct(method, path, body, query, content_type, accept)
-        if found is None:
-            async with self._request(
-                method, path, body=body, query=query, content_type=content_type, accept=accept
-            ) as response:
-                found = wire.Answer(response.status, await response.read())
-        _raise_for_status(found.status, found.body)
-        result: Object = orjson.loads(found.body)
-        return result
-
-    async def _direct(  # noqa: PLR0917 as `_json` has them
-        self, method: str, path: str, body: Any, query: Mapping[str, str] | None, content_type: str, accept: str
-    ) -> wire.Answer | None:  # fmt: skip
-        """Ask without the general client; None where it is needed (a proxy, a redirection)."""
-        if self._wire is None:
-            return None
-        asked = urlencode([pair for pair in (query or {}).items() if pair[1]])
-        target = f"{quote(path, safe=_PATH)}?{asked}" if asked else quote(path, safe=_PATH)
-        payload = b"" if body is None else orjson.dumps(body)
-        headers = await self._headers(content_type, accept)
-        try:
-            found = await self._wire.request(method, target, headers, payload, REQUEST_SECONDS)
-        except (TimeoutError, ssl.SSLError, OSError) as error:
-            raise errors.Unavailable(f"{method} {path}: {type(error).__name__}: {error}") from error
-        return None if 300 <= found.status < 400 else found
-
-    async def _headers(self, content_type: str, accept: str) -> dict[str, str]:
-        # By its name a cluster's audit log, metrics and fair queueing tell one component from another.
-        headers = {"Content-Type": content_type, "Accept": accept, "User-Agent": self.field_manager}
-        for auth in (await self._configuration.auth_settings()).values():
-            headers[auth["key"]] = auth["value"]
-        return headers
+        async with self._request(
+            method, path, body=body, query=query, content_type=content_type, accept=accept
+        ) as response:
+            await _raise_for_status(response)
+            result: Object = orjson.loads(await response.read())
+            return result
 
     @asynccontextmanager
     async def _request(
@@ -290,7 +253,10 @@ class Kube:
         """Map what goes wrong on the way to `errors.Unavailable`; what goes wrong in the caller's body passes."""
         if self._session is None:
             self._session = self._rest._create_pool_manager()  # noqa: SLF001 the documented seam for a session
-        headers = await self._headers(content_type, accept)
+        # By its name a cluster's audit log, metrics and fair queueing tell one component from another.
+        headers = {"Content-Type": content_type, "Accept": accept, "User-Agent": self.field_manager}
+        for auth in (await self._configuration.auth_settings()).values():
+            headers[auth["key"]] = auth["value"]
         try:
             async with self._session.request(
                 method, self._configuration.host.rstrip("/") + path,
@@ -303,21 +269,17 @@ class Kube:
             raise errors.Unavailable(f"{method} {path}: {type(error).__name__}: {error}") from error
 
 
-def _raise_for_status(code: int, text: bytes) -> None:
-    if code < 400:
+async def _raise_for_status(response: aiohttp.ClientResponse) -> None:
+    if response.status < 400:
         return
+    text = await response.read()
     try:
         status = orjson.loads(text)
     except orjson.JSONDecodeError:
-        status = {"message": text.decode(errors="replace")[:500] or f"HTTP {code}"}
-    if code in (429, 502, 503, 504):
+        status = {"message": text.decode(errors="replace")[:500] or f"HTTP {response.status}"}
+    if response.status in (429, 502, 503, 504):
         raise errors.Unavailable(str(status.get("message", "")))
-    raise errors.from_status(code, status)
-
-
-async def _check(response: aiohttp.ClientResponse) -> None:
-    if response.status >= 400:
-        _raise_for_status(response.status, await response.read())
+    raise errors.from_status(response.status, status)
 
 
 async def connect(kubeconfig: Path | None = None, *, component: str, pool: int = 64) -> Kube:
