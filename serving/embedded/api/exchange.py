@@ -3,19 +3,13 @@
 The framework's own classes would cost a small write as much as the conventions do.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from functools import cached_property
-from http import HTTPStatus
 from urllib.parse import parse_qsl
 
 from starlette.types import Receive, Scope, Send
 
 from serving import errors
-
-WHOLE = "slipway.whole"
-"""ASGI extension: its `answer` is a function that takes the bytes of a whole answer, from its status line on, and says
-whether it sent them."""
-Whole = Callable[[bytes], bool]
 
 
 class Request:
@@ -76,21 +70,8 @@ class Answer:
         ]
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:  # noqa: ARG002 ASGI's signature
-        whole: Whole | None = (scope.get("extensions") or {}).get(WHOLE, {}).get("answer")
-        if whole is not None and self.code in _STATUS_LINES and scope["method"] != "HEAD":
-            lines = [
-                _STATUS_LINES[self.code],
-                *(b"%b: %b" % header for header in self._headers),
-                b"",
-                self.body,
-            ]
-            if whole(b"\r\n".join(lines)):
-                return
         await send({"type": "http.response.start", "status": self.code, "headers": self._headers})
         await send({"type": "http.response.body", "body": self.body})
-
-
-_STATUS_LINES = {status.value: f"HTTP/1.1 {status.value} {status.phrase}".encode() for status in HTTPStatus}
 
 
 def _warning(text: str) -> str:

@@ -7,51 +7,30 @@ import logging
 import socket
 import ssl
 from collections.abc import Iterator
-from functools import partial
 
 import uvicorn
-from uvicorn._types import ASGI3Application
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from serving import clock, errors
 from serving.embedded.api import access, application, certificates
 from serving.embedded.api.collector import Collector
 from serving.embedded.api.database import Database
-from serving.embedded.api.exchange import WHOLE
 from serving.embedded.api.registry import Registry
 from serving.embedded.api.resources import Resources
 from serving.embedded.api.store import Store
-from serving.embedded.api.watching import ABORT, Hub
+from serving.embedded.api.watching import CONNECTION, Hub
 from serving.settings import ApiSettings, DataDir, Settings
 
 log = logging.getLogger(__name__)
 
 
 class _Protocol(HttpToolsProtocol):
-    """HTTP whose connections a handler can cut: an ordinary close waits until the peer has read everything.
-
-    And whose answers can be sent whole: head and body on their own are two TLS records and two wake-ups of the peer.
-    """
+    """HTTP whose connections a handler can cut: an ordinary close waits until the peer has read everything."""
 
     def on_message_begin(self) -> None:
         super().on_message_begin()
-        self.scope["extensions"] = {ABORT: {"connection": self.transport.abort}}
-
-    def _start_asgi_task(self, cycle: RequestResponseCycle, app: ASGI3Application) -> None:
-        cycle.scope["extensions"][WHOLE] = {"answer": partial(_send_whole, cycle)}
-        super()._start_asgi_task(cycle, app)
-
-
-def _send_whole(cycle: RequestResponseCycle, answer: bytes) -> bool:
-    """Do what `RequestResponseCycle.send` does for the start and the only piece of a body, where nothing is in the way."""
-    if cycle.flow.write_paused or cycle.disconnected or not cycle.keep_alive or cycle.response_started:
-        return False
-    cycle.waiting_for_100_continue = False
-    cycle.response_started = cycle.response_complete = True
-    cycle.transport.write(answer)
-    cycle.message_event.set()
-    cycle.on_response()
-    return True
+        connection = {"abort": self.transport.abort, "is_paused": lambda: self.flow.write_paused}
+        self.scope["extensions"] = {CONNECTION: connection}
 
 
 class _Server(uvicorn.Server):

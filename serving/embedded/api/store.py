@@ -18,6 +18,8 @@ from serving.resources.kinds import Kind
 
 log = logging.getLogger(__name__)
 
+MOST_AT_ONCE = 64
+"""Writes that are gathered before a commit begins; more may have come when it does."""
 Listener = Callable[[Change], None]
 
 
@@ -106,6 +108,7 @@ class Store:
     async def _write_queue(self) -> None:
         loop = asyncio.get_running_loop()
         while self._queue:
+            await self._gather()
             batch, self._queue = self._queue, []
             changes = [change for change, _ in batch]
             try:
@@ -115,6 +118,14 @@ class Store:
                 self._fail(batch + self._queue, error)
             else:
                 self._publish(batch)
+
+    async def _gather(self) -> None:
+        """Let requests that are here already join: a commit, and a line to each watcher, cost as much for one as for many."""
+        size = 0
+        while size < len(self._queue) < MOST_AT_ONCE:
+            size = len(self._queue)
+            await asyncio.sleep(0)  # what has arrived is read,
+            await asyncio.sleep(0)  # and answered up to its write
 
     def _fail(self, batch: list[tuple[Change, asyncio.Future[None]]], error: sqlite3.Error) -> None:
         log.error("%d writes failed: %s", len(batch), error)

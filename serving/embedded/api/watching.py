@@ -24,8 +24,8 @@ log = logging.getLogger(__name__)
 Render = Callable[[Entry], bytes]
 Line = Callable[[bytes | None], Awaitable[None]]
 """Sends a piece of the body; None ends it."""
-ABORT = "slipway.abort"
-"""ASGI extension: its `connection` is a function that cuts the connection."""
+CONNECTION = "slipway.connection"
+"""ASGI extension of two functions: `abort` cuts the connection, `is_paused` says whether to send would wait for the peer."""
 INITIAL_EVENTS_END = "k8s.io/initial-events-end"
 _CHUNK = 256 * 1024
 
@@ -88,15 +88,18 @@ class WatchResponse:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Send lines until one of the ends; `receive` tells when the client has gone."""
         assert scope["type"] == "http"
+        connection = scope["extensions"][CONNECTION]
         woken = self._hub.join(self._watch.kind)
         gone = asyncio.ensure_future(_until_disconnected(receive, woken))
         try:
             headers = [(b"content-type", b"application/json"), (b"cache-control", b"no-cache, private")]
             await send({"type": "http.response.start", "status": 200, "headers": headers})
-            await self._follow(woken, gone, _sender(send, self._settings.stalled_seconds))
+            await self._follow(
+                woken, gone, _sender(send, self._settings.stalled_seconds, connection["is_paused"])
+            )
         except TimeoutError:
             log.info("cut off a watcher of %s that does not read", self._watch.kind.plural)
-            scope["extensions"][ABORT]["connection"]()
+            connection["abort"]()
         finally:
             gone.cancel()
             self._hub.leave(self._watch.kind, woken)
@@ -185,20 +188,24 @@ def _chunks(lines: Iterator[bytes] | list[bytes]) -> Iterator[bytes]:
         yield b"".join(piece)
 
 
-def _sender(send: Send, seconds: float) -> Line:
+def _sender(send: Send, seconds: float, is_paused: Callable[[], bool]) -> Line:
     async def one(body: bytes | None) -> None:
-        async with asyncio.timeout(seconds):
-            await send({"type": "http.response.body", "body": body or b"", "more_body": body is not None})
+        message = {"type": "http.response.body", "body": body or b"", "more_body": body is not None}
+        if is_paused():
+            async with asyncio.timeout(seconds):
+                await send(message)
+        else:
+            await send(message)  # does not wait, and a timer would cost as much as the line does
 
     return one
 
 
 async def _wait(woken: asyncio.Event, seconds: float) -> None:
+    timer = asyncio.get_running_loop().call_later(max(seconds, 0.0), woken.set)
     try:
-        async with asyncio.timeout(max(seconds, 0)):
-            await woken.wait()
-    except TimeoutError:
-        return
+        await woken.wait()
+    finally:
+        timer.cancel()
 
 
 async def _until_disconnected(receive: Receive, woken: asyncio.Event) -> None:
