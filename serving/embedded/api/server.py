@@ -29,7 +29,10 @@ class _Protocol(HttpToolsProtocol):
 
     def on_message_begin(self) -> None:
         super().on_message_begin()
-        connection = {"abort": self.transport.abort, "is_paused": lambda: self.flow.write_paused}
+        connection: dict[object, object] = {
+            "abort": self.transport.abort,
+            "is_paused": lambda: self.flow.write_paused,
+        }
         self.scope["extensions"] = {CONNECTION: connection}
 
 
