@@ -1,0 +1,100 @@
+"""What our controllers write is accepted, and goes with its Inference: no gateway, and nothing that runs Pods."""
+
+import asyncio
+import json
+import shutil
+from collections.abc import AsyncIterator, Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from autoscaler import controller as autoscaler
+from serving.controllers.run import run
+from serving.kube import Kube
+from serving.resources import conditions, kinds
+from serving.settings import DEFAULTS, DataDir
+from tests.contract_objects import eventually, gone
+
+PREDICTORS = [
+    {"name": "stable", "modelVersion": "v1", "trafficWeight": 9, "resources": {"cpu": "500m", "memory": "1Gi"},
+     "autoScale": {"minReplicas": 2, "maxReplicas": 3}},
+    {"name": "own", "modelVersion": "v1", "template": {"containers": [
+        {"name": "predictor", "env": [{"name": "A", "value": "1"}], "ports": [{"containerPort": 9090, "name": "more"}]},
+        {"name": "beside", "image": "slipway.dev/runtimes/python", "args": ["-c", "pass"]},
+    ]}},
+]  # fmt: skip
+CHILDREN = (kinds.DEPLOYMENT, kinds.SERVICE, kinds.AUTOSCALER, kinds.ROUTE)
+
+
+@pytest.fixture
+async def controllers(contract_kubeconfig: Path, tmp_path: Path) -> AsyncIterator[None]:
+    """All of ours, in this process; the model store is in a directory of their own."""
+    data = DataDir(tmp_path / "data")
+    data.root.mkdir(mode=0o700)
+    shutil.copy(contract_kubeconfig, data.kubeconfig)
+    tasks = [
+        asyncio.ensure_future(run(data, DEFAULTS)),
+        asyncio.ensure_future(autoscaler.run(data.kubeconfig, DEFAULTS.controllers)),
+    ]
+    yield
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
+
+
+def version(namespace: str, path: Path) -> dict[str, Any]:
+    path.mkdir()
+    (path / "model.bin").write_bytes(b"weights")
+    (path / "slipway.json").write_text(json.dumps({"framework": "sklearn", "metrics": {"accuracy": 0.5}}))
+    return {
+        "apiVersion": kinds.MODEL_VERSION.api_version, "kind": "ModelVersion",
+        "metadata": {"name": "v1", "namespace": namespace}, "spec": {"modelName": "m", "source": {"path": str(path)}},
+    }  # fmt: skip
+
+
+def number_of(kube: Kube, namespace: str, kind: kinds.Kind) -> Callable[[], Awaitable[int]]:
+    async def number() -> int:
+        return len((await kube.list(kind, namespace, labels="slipway.dev/inference=d")).items)
+
+    return number
+
+
+@pytest.mark.usefixtures("controllers")
+async def test_all_that_an_inference_needs_is_accepted_and_goes_with_it(
+    kube: Kube, namespace: str, tmp_path: Path
+) -> None:
+    made = await kube.create(kinds.MODEL_VERSION, version(namespace, tmp_path / "model"))
+    spec = {
+        "framework": "sklearn",
+        "predictors": PREDICTORS,
+        "routing": {"sticky": {"header": "x-user-id"}},
+    }
+    body = {"apiVersion": kinds.INFERENCE.api_version, "kind": "Inference", "spec": spec}
+    await kube.create(kinds.INFERENCE, {**body, "metadata": {"name": "d", "namespace": namespace}})
+    numbers = {kind: number_of(kube, namespace, kind) for kind in CHILDREN}
+
+    async def everything_is_there() -> bool:
+        return [await number() for number in numbers.values()] == [2, 2, 2, 1]
+
+    async def nothing_is_left() -> bool:
+        return not any([await number() for number in numbers.values()])
+
+    async def model_is_ready() -> bool:
+        return conditions.is_true(await kube.get(kinds.INFERENCE, namespace, "d"), "ModelReady")
+
+    async def building_was_told() -> bool:
+        told = await kube.list(
+            kinds.EVENT_V1, namespace, fields=f"involvedObject.uid={made['metadata']['uid']}"
+        )
+        return {"Building", "Built"} <= {event["reason"] for event in told.items}
+
+    await eventually(everything_is_there, seconds=30)
+    await eventually(model_is_ready, seconds=30)
+    await eventually(building_was_told, seconds=30)
+    route = await kube.get(kinds.ROUTE, namespace, "d")
+    assert {backend["arm"] for backend in route["spec"]["backends"]} == {"stable", "own"}
+    assert (await kube.get(kinds.MODEL, namespace, "m"))["metadata"]["uid"]
+    await kube.delete(kinds.INFERENCE, namespace, "d")
+    await eventually(lambda: gone(kube, kinds.INFERENCE, namespace, "d"), seconds=30)
+    await eventually(nothing_is_left, seconds=30)
