@@ -4,7 +4,7 @@ The framework's own classes would cost a small write as much as the conventions 
 """
 
 from collections.abc import Mapping
-from functools import cached_property
+from functools import lru_cache
 from urllib.parse import parse_qsl
 
 from starlette.types import Receive, Scope, Send
@@ -16,19 +16,15 @@ class Request:
     """What a client asks for."""
 
     def __init__(self, scope: Scope, receive: Receive) -> None:
-        self._scope, self._receive = scope, receive
+        self._receive = receive
         self.method: str = scope["method"]
-
-    @cached_property
-    def headers(self) -> Mapping[str, str]:
+        self.headers: Mapping[str, str] = {
+            name.decode("latin-1"): value.decode("latin-1") for name, value in reversed(scope["headers"])
+        }
         """Values by lower-case name; the first one of several."""
-        found = reversed(self._scope["headers"])
-        return {name.decode("latin-1"): value.decode("latin-1") for name, value in found}
-
-    @cached_property
-    def query(self) -> Mapping[str, str]:
+        asked: bytes = scope["query_string"]
+        self.query: Mapping[str, str] = _remembered(asked) if len(asked) < _SHORT else _query(asked)
         """Parameters by name; the last one of several."""
-        return dict(parse_qsl(self._scope["query_string"].decode("latin-1"), keep_blank_values=True))
 
     async def body(self, limit: int) -> bytes:
         """Read the body.
@@ -52,6 +48,16 @@ class Request:
                 raise _too_large(limit)
             pieces.append(piece)
         return pieces[0] if len(pieces) == 1 else b"".join(pieces)
+
+
+def _query(text: bytes) -> Mapping[str, str]:
+    return dict(parse_qsl(text.decode("latin-1"), keep_blank_values=True))
+
+
+_remembered = lru_cache(256)(_query)
+"""A client asks in a few ways, again and again."""
+_SHORT = 256
+"""Bytes of a query that is remembered."""
 
 
 def _too_large(limit: int) -> errors.ApiError:

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Literal
 
 from serving import errors
@@ -29,6 +30,7 @@ class Accepted:
     group: str = ""
 
 
+@lru_cache(64)
 def accepted(header: str) -> Accepted:
     """Return the first offer of an Accept header that can be honoured.
 

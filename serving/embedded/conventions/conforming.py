@@ -193,10 +193,14 @@ def _list(schema: Schema, mode: Mode) -> Test:
     properties = items.get("properties") or {}
     defaults = tuple((key, properties.get(key, {}).get("default")) for key in keys)
 
+    one: Test | None = None
+
     def passes(value: list[Any]) -> bool:
+        nonlocal one
         if not least <= len(value) <= most:
             return False
-        one = _test(items, mode)
+        if one is None:
+            one = _test(items, mode)
         for item in value:
             if not one(item):
                 return False
@@ -209,7 +213,6 @@ def _list(schema: Schema, mode: Mode) -> Test:
 
 def _distinct(value: list[Any], keys: tuple[tuple[str, Any], ...]) -> bool:
     """Whether every item is a map with all of its key, and no two have the same; `keys` come with their defaults."""
-    found = set()
     for item in value:
         if type(item) is not dict:
             return False
@@ -217,5 +220,7 @@ def _distinct(value: list[Any], keys: tuple[tuple[str, Any], ...]) -> bool:
             part = item.get(key, default)
             if type(part) is not str and type(part) is not int:
                 return False
-        found.add(tuple(item.get(key, default) for key, default in keys))
-    return len(found) == len(value)
+    if len(keys) == 1:
+        ((only, default),) = keys
+        return len({item.get(only, default) for item in value}) == len(value)
+    return len({tuple([item.get(key, default) for key, default in keys]) for item in value}) == len(value)
