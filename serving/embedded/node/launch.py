@@ -104,6 +104,7 @@ def spawn_recorder(run: RunDirectory, spec: Mapping[str, Any], jail: Jail | None
     nonce = run.begin(**known)
     if jail is not None:
         os.chown(run.tmp, jail.uid, jail.gid)
+    Path(spec["log"]).touch(0o600)  # who hears of the run may ask for its log before the recorder opens it
     with open(run.path / "recorder.err", "wb") as errors_file:  # noqa: PTH123 a descriptor is wanted
         pid, write_end = _spawn(_python("main"), errors_file.fileno(), {"PATH": os.defpath})
     with contextlib.suppress(BrokenPipeError), open(write_end, "wb") as pipe:  # noqa: PTH123 a descriptor

@@ -1,0 +1,30 @@
+"""The log of a run is there as soon as anybody can hear of the run."""
+
+import contextlib
+import os
+import select
+import signal
+from pathlib import Path
+
+from serving.embedded.node.launch import spawn_recorder
+from serving.embedded.node.records import RunDirectory
+
+
+def test_log_is_there_before_the_recorder_has_opened_it(tmp_path: Path) -> None:
+    run = RunDirectory(tmp_path / "run" / "c" / "0")
+    log = tmp_path / "0.log"
+    spec = {
+        "directory": str(run.path), "argv": ["/bin/sh", "-c", "echo said"], "env": {}, "cwd": "/tmp", "cgroups": [],
+        "kill": None, "oom": None, "log": str(log), "log_bytes": 1000, "user": None, "view": None,
+    }  # fmt: skip
+    handle = spawn_recorder(run, spec, None)
+    try:
+        assert log.exists()
+        assert log.stat().st_mode & 0o777 == 0o600
+        ended, _, _ = select.select([handle], [], [], 20)
+        assert ended
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            signal.pidfd_send_signal(handle, signal.SIGKILL)
+        os.close(handle)
+    assert log.read_text() == "said\n"
