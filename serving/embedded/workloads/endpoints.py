@@ -140,3 +140,23 @@ def same(wanted: Object, stored: Object | None) -> bool:
         and (have.get("labels") or {}).items() >= want["labels"].items()
         and want["ownerReferences"][0]["uid"] in {o["uid"] for o in have.get("ownerReferences") or ()}
     )
+
+
+def is_pressing(wanted: Object, stored: Object | None) -> bool:
+    """Whether a difference must be told at once: of Pods that serve, or of whose the slice is."""
+    if _serving(wanted) != _serving(stored or {}):
+        return True
+    if stored is None:
+        return False
+    return not same({**wanted, **{part: stored.get(part) for part in ("endpoints", "ports")}}, stored)
+
+
+def _serving(slice_: Object) -> tuple[list[Object], list[Object]] | None:
+    found = [
+        endpoint
+        for endpoint in slice_.get("endpoints") or []
+        if not {"ready", "serving"}.isdisjoint(
+            key for key, yes in (endpoint.get("conditions") or {}).items() if yes
+        )
+    ]
+    return (slice_.get("ports") or [], found) if found else None

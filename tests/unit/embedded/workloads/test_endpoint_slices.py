@@ -1,6 +1,7 @@
 """What EndpointSlices say of Pods."""
 
 import copy
+import itertools
 
 from serving.embedded.workloads import endpoints
 
@@ -87,3 +88,32 @@ def test_nothing_relevant_changes_when_a_probe_only_restates() -> None:
     assert endpoints.relevant(before) == endpoints.relevant(after)
     after["status"]["conditions"][0]["status"] = "False"
     assert endpoints.relevant(before) != endpoints.relevant(after)
+
+
+def slice_of(*pods: dict) -> dict:
+    (found,) = endpoints.slices(SERVICE, pods)
+    return found
+
+
+def test_what_is_said_of_pods_that_do_not_serve_is_not_pressing() -> None:
+    none, coming, there = slice_of(), slice_of(pod("a", ready=False)), slice_of(pod("a"))
+    assert not endpoints.is_pressing(none, None)
+    assert not endpoints.is_pressing(coming, None)
+    assert not endpoints.is_pressing(coming, none)
+    assert not endpoints.is_pressing(slice_of(pod("a"), pod("bb", ready=False)), there)
+
+
+def test_a_pod_that_begins_or_ends_to_serve_is_pressing() -> None:
+    leaving = pod("a")
+    leaving["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z"
+    states = [slice_of(pod("a", ready=False)), slice_of(pod("a")), slice_of(leaving), slice_of()]
+    for before, after in itertools.pairwise(states):
+        assert endpoints.is_pressing(after, before)
+    assert endpoints.is_pressing(states[1], None)
+
+
+def test_a_slice_of_a_service_made_anew_is_pressing() -> None:
+    other = copy.deepcopy(SERVICE)
+    other["metadata"]["uid"] = "t"
+    (found,) = endpoints.slices(other, [pod("a", ready=False)])
+    assert endpoints.is_pressing(found, slice_of(pod("a", ready=False)))
