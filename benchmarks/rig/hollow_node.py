@@ -74,8 +74,8 @@ async def run(data_dir: DataDir, address: str) -> None:
         informer = Informer(kube, kinds.POD)
         informer.on_change(node.changed)
         async with asyncio.TaskGroup() as group:
+            group.create_task(run_workloads(kube, DEFAULTS, informer))
             group.create_task(informer.run())
-            group.create_task(run_workloads(kube, DEFAULTS))
 
 
 if __name__ == "__main__":

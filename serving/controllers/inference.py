@@ -140,7 +140,10 @@ class InferenceController:
                         return False
                 case Remove():
                     namespace = inference["metadata"]["namespace"]
-                    await self._kube.delete(action.kind, namespace, action.name, uid=action.uid)
+                    await self._kube.delete(
+                        action.kind, namespace, action.name, uid=action.uid,
+                        propagation="Foreground" if action.foreground else "Background",
+                    )  # fmt: skip
                 case SetFinalizers():
                     await self._set_finalizers(inference, action)
         return True

@@ -54,7 +54,8 @@ def plan(world: World, now: str) -> Plan:
         spec = InferenceSpec.model_validate(world.inference["spec"])
     except ValidationError as error:
         first = error.errors()[0]
-        message = f"spec.{'.'.join(map(str, first['loc']))}: {first['msg']}"
+        path = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in first["loc"])
+        message = f"spec{path}: {first['msg']}"
         return Plan(status=report.refused(world.inference, Problem("InvalidSpec", message), now))
     return _assemble(world, spec, now)
 
@@ -173,9 +174,9 @@ def _retired(world: World, arms: Sequence[Arm], route: Ensure) -> list[Action]:
     ]
 
 
-def _removals(kind: Kind, objects: Sequence[Object]) -> list[Remove]:
+def _removals(kind: Kind, objects: Sequence[Object], *, foreground: bool = False) -> list[Remove]:
     return [
-        Remove(kind, obj["metadata"]["name"], obj["metadata"]["uid"])
+        Remove(kind, obj["metadata"]["name"], obj["metadata"]["uid"], foreground)
         for obj in objects
         if not obj["metadata"].get("deletionTimestamp")
     ]
@@ -184,7 +185,7 @@ def _removals(kind: Kind, objects: Sequence[Object]) -> list[Remove]:
 def _dismantle(world: World) -> Plan:
     """Take the Route away first, so that gateways stop sending, then the replicas (which drain), then let go.
 
-    With `--cascade=orphan` the children stay.
+    With `--cascade=orphan` the children stay; with `--cascade=foreground` the Inference does, until its Pods are gone.
     """
     finalizers = world.inference["metadata"].get("finalizers") or []
     if FINALIZER not in finalizers:
@@ -196,7 +197,9 @@ def _dismantle(world: World) -> Plan:
         return Plan(actions=tuple(_removals(kinds.ROUTE, [world.route])))
     rest = [
         *_removals(kinds.AUTOSCALER, list(world.autoscalers.values())),
-        *_removals(kinds.DEPLOYMENT, list(world.deployments.values())),
+        *_removals(
+            kinds.DEPLOYMENT, list(world.deployments.values()), foreground="foregroundDeletion" in finalizers
+        ),
         *_removals(kinds.SERVICE, list(world.services.values())),
     ]
     return Plan(actions=(*rest, let_go))

@@ -52,11 +52,12 @@ class Ensure:
 
 @dataclass(frozen=True)
 class Remove:
-    """Delete this very object."""
+    """Delete this very object; with `foreground` it stays until what it owns is gone."""
 
     kind: Kind
     name: str
     uid: str
+    foreground: bool = False
 
 
 @dataclass(frozen=True)

@@ -112,9 +112,10 @@ async def run(data_dir: DataDir, settings: Settings) -> None:
         finished = FinishedPods(kube, informer, settings.node.finished_pods_kept)
         try:
             async with asyncio.TaskGroup() as group:
+                # First, as it wants to hear of every Pod.
+                group.create_task(run_workloads(kube, settings, informer))
                 group.create_task(informer.run())
                 group.create_task(agent.remove_orphans(informer))
                 group.create_task(finished.run())
-                group.create_task(run_workloads(kube, settings))
         finally:
             await agent.close()

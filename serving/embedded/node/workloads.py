@@ -15,10 +15,17 @@ from serving.settings import Settings
 Object = pods.Object
 
 
-async def run_workloads(kube: Kube, settings: Settings) -> None:
-    """Run the controllers until cancelled; they wait for the API and survive its absence."""
+async def run_workloads(kube: Kube, settings: Settings, watched: Informer | None = None) -> None:
+    """Run the controllers until cancelled; they wait for the API and survive its absence.
+
+    Args:
+        kube: a client.
+        settings: all.
+        watched: Pods, where somebody else in this process watches them too; it need not run yet, and he runs it.
+    """
     events = EventQueue(Recorder(kube, "slipway-node"))
-    pod_informer = Informer(kube, kinds.POD)
+    pod_informer = watched or Informer(kube, kinds.POD)
+    own = () if watched else (pod_informer,)
     deployment_informer = Informer(kube, kinds.DEPLOYMENT)
     owned = OwnedPods(kube, pod_informer, events, settings.node.name)
     deployments = DeploymentController(kube, deployment_informer, owned, events, settings.node.name)
@@ -33,7 +40,7 @@ async def run_workloads(kube: Kube, settings: Settings) -> None:
     _follow(job_informer, pod_informer, job_loop, owned)
     async with asyncio.TaskGroup() as group:
         group.create_task(events.run())
-        for informer in (pod_informer, deployment_informer, job_informer, services, slices):
+        for informer in (*own, deployment_informer, job_informer, services, slices):
             group.create_task(informer.run())
         group.create_task(job_loop.run(pod_informer, job_informer))
         group.create_task(deployment_loop.run(pod_informer, deployment_informer))

@@ -270,6 +270,17 @@ def test_deletion_takes_the_route_first_and_lets_go_last() -> None:
     assert last == SetFinalizers(())
 
 
+def test_deletion_in_the_foreground_waits_for_the_pods_of_its_deployments() -> None:
+    world = InferenceWorld(predictor("a", "v1"))
+    world.settle()
+    world.children["Route"].clear()
+    finalizers = ["foregroundDeletion", planner.FINALIZER]
+    world.inference["metadata"] |= {"deletionTimestamp": NOW, "finalizers": finalizers}
+    actions = planner.plan(world.now(), NOW).actions
+    assert [a.foreground for a in actions if isinstance(a, Remove) and a.kind.kind == "Deployment"] == [True]
+    assert actions[-1] == SetFinalizers(("foregroundDeletion",))
+
+
 def test_orphaning_leaves_all_children() -> None:
     world = InferenceWorld(predictor("a", "v1"))
     world.settle()
@@ -304,3 +315,11 @@ def test_what_cannot_be_planned_is_said_and_nothing_is_touched(name: str, spec: 
     assert plan.status is not None
     assert plan.status["url"] == "http://kept"
     assert [c["reason"] for c in plan.status["conditions"]] == [reason]
+
+
+def test_an_invalid_spec_is_said_by_the_path_that_the_api_uses() -> None:
+    world = InferenceWorld(predictor("a", "v1"))
+    world.inference["spec"]["predictors"][0]["trafficWeight"] = -1
+    plan = planner.plan(world.now(), NOW)
+    assert plan.status is not None
+    assert plan.status["conditions"][0]["message"].startswith("spec.predictors[0].trafficWeight: ")
