@@ -1,13 +1,13 @@
 """The Autoscaler controller: the only writer of replica counts, through the scale subresource."""
 
-import asyncio
-from collections.abc import Iterable
+from collections.abc import AsyncIterator, Iterable
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
 from autoscaler import policy
 from serving import clock, errors
-from serving.kube import Informer, Key, Kube, Reconciler, Recorder, Result, connect_eventually
+from serving.kube import Key, Kube, Reconciler, Recorder, Result, Watches, connect_eventually
 from serving.resources import conditions, kinds
 from serving.resources.conditions import Condition
 from serving.settings import ControllerSettings
@@ -20,11 +20,11 @@ _TARGET = "target"
 class AutoscalerController:
     """Watches Autoscalers and the Deployments that they name."""
 
-    def __init__(self, kube: Kube, settings: ControllerSettings) -> None:
+    def __init__(self, kube: Kube, settings: ControllerSettings, watches: Watches) -> None:
         self._kube = kube
         self._recorder = Recorder(kube, kube.field_manager)
-        self._autoscalers = Informer(kube, kinds.AUTOSCALER)
-        self._deployments = Informer(kube, kinds.DEPLOYMENT)
+        self._autoscalers = watches.of(kinds.AUTOSCALER)
+        self._deployments = watches.of(kinds.DEPLOYMENT)
         self._loop = Reconciler("autoscaler", self.reconcile, settings)
         self._autoscalers.index(_TARGET, _target)
         self._autoscalers.on_change(lambda before, after: self._loop.add(Key.of(after or before or {})))
@@ -32,10 +32,7 @@ class AutoscalerController:
 
     async def run(self) -> None:
         """Reconcile until cancelled."""
-        async with asyncio.TaskGroup() as group:
-            group.create_task(self._autoscalers.run())
-            group.create_task(self._deployments.run())
-            group.create_task(self._loop.run(self._autoscalers, self._deployments))
+        await self._loop.run(self._autoscalers, self._deployments)
 
     async def reconcile(self, key: Key) -> Result | None:
         """Size one target, and say so."""
@@ -104,7 +101,10 @@ def _target(autoscaler: Object) -> Iterable[str]:
     return [str(Key(autoscaler["metadata"]["namespace"], autoscaler["spec"]["scaleTargetRef"]["name"]))]
 
 
-async def run(kubeconfig: Path | None, settings: ControllerSettings) -> None:
-    """Run until cancelled; the API may come, go and come back."""
+@asynccontextmanager
+async def prepared(
+    kubeconfig: Path | None, settings: ControllerSettings, watches: Watches
+) -> AsyncIterator[AutoscalerController]:
+    """Give a controller with a client of its own; it runs once `watches` do."""
     async with await connect_eventually(kubeconfig, component="autoscaler") as kube:
-        await AutoscalerController(kube, settings).run()
+        yield AutoscalerController(kube, settings, watches)

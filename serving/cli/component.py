@@ -98,19 +98,12 @@ def _settings(options: argparse.Namespace) -> Settings:
 
 
 def _load(name: str) -> Run:
-    run: Run = importlib.import_module(MODULES[name]).run
+    found = importlib.import_module(MODULES[name])
+    run: Run = found.run
     if name != "controllers":
         return run
-    scale: Callable[[Path, object], Awaitable[None]] = importlib.import_module("autoscaler.controller").run
-
-    async def both(data_dir: DataDir, settings: Settings) -> None:
-        while not await asyncio.to_thread(data_dir.kubeconfig.exists):  # noqa: ASYNC110 another process writes it
-            await asyncio.sleep(settings.supervisor.poll_seconds)
-        async with asyncio.TaskGroup() as group:
-            group.create_task(_as_task(run(data_dir, settings)))
-            group.create_task(_as_task(scale(data_dir.kubeconfig, settings.controllers)))
-
-    return both
+    scaler = importlib.import_module("autoscaler.controller").prepared
+    return lambda data_dir, settings: found.run(data_dir, settings, scaler)
 
 
 async def _as_task(work: Awaitable[None]) -> None:

@@ -3,7 +3,7 @@
 from typing import Any
 
 from serving import errors
-from serving.kube import Informer, Key, Kube, Reconciler, Recorder, Result
+from serving.kube import Key, Kube, Reconciler, Recorder, Result, Watches
 from serving.planning import handoff as planner
 from serving.resources import kinds, names
 from serving.settings import ControllerSettings
@@ -14,9 +14,10 @@ _VERSION = "version"
 
 
 class HandoffController:
-    """Jobs and ModelVersions are watched by whoever runs this."""
+    """One per process."""
 
-    def __init__(self, kube: Kube, settings: ControllerSettings, versions: Informer, jobs: Informer) -> None:
+    def __init__(self, kube: Kube, settings: ControllerSettings, watches: Watches) -> None:
+        versions, jobs = watches.of(kinds.MODEL_VERSION), watches.of(kinds.JOB)
         self._kube = kube
         self._recorder = Recorder(kube, kube.field_manager)
         self._versions, self._jobs = versions, jobs

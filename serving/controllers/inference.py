@@ -12,7 +12,7 @@ from serving import clock, errors
 from serving.controllers.cache import OWNER, Cache, owner_uids
 from serving.controllers.gateways import Gateways
 from serving.controllers.prober import Prober
-from serving.kube import Informer, Key, Kube, Reconciler, Recorder, Result
+from serving.kube import Key, Kube, Reconciler, Recorder, Result, Watches
 from serving.planning import inference as planner
 from serving.planning import replicas
 from serving.planning.world import Ensure, Plan, Probe, Remove, SetFinalizers, World
@@ -29,18 +29,18 @@ _CHILDREN = (kinds.DEPLOYMENT, kinds.SERVICE, kinds.AUTOSCALER, kinds.ROUTE)
 
 
 class InferenceController:
-    """One per process; ModelVersions are watched by somebody else."""
+    """One per process."""
 
-    def __init__(self, kube: Kube, settings: ControllerSettings, prober: Prober, versions: Informer) -> None:
+    def __init__(self, kube: Kube, settings: ControllerSettings, prober: Prober, watches: Watches) -> None:
         self._kube = kube
         self._settings = settings
         self._prober = prober
         self._recorder = Recorder(kube, kube.field_manager)
-        self._inferences = Informer(kube, kinds.INFERENCE)
-        self._versions = versions
-        self._leases = Informer(kube, kinds.LEASE, namespace="default")
-        self._children = {kind: Informer(kube, kind) for kind in _CHILDREN}
-        self._pods = Informer(kube, kinds.POD, labels=names.INFERENCE_LABEL)
+        self._inferences = watches.of(kinds.INFERENCE)
+        self._versions = watches.of(kinds.MODEL_VERSION)
+        self._leases = watches.of(kinds.LEASE, namespace="default")
+        self._children = {kind: watches.of(kind) for kind in _CHILDREN}
+        self._pods = watches.of(kinds.POD, labels=names.INFERENCE_LABEL)
         self._loop = Reconciler("inference", self.reconcile, settings)
         self._gateways = Gateways(self._leases, self._add_all)
         self._held_since: dict[Key, float] = {}
@@ -48,16 +48,12 @@ class InferenceController:
         self._cache = Cache(self._inferences, *self._children.values())
         self._watch()
 
-    @property
-    def informers(self) -> list[Informer]:
-        """Those that must run for this controller."""
-        return [self._inferences, self._leases, self._pods, *self._children.values()]
-
     async def run(self) -> None:
         """Reconcile until cancelled."""
         async with asyncio.TaskGroup() as group:
             group.create_task(self._gateways.run())
-            group.create_task(self._loop.run(self._versions, *self.informers))
+            read = (self._inferences, self._versions, self._leases, self._pods, *self._children.values())
+            group.create_task(self._loop.run(*read))
 
     async def reconcile(self, key: Key) -> Result | None:
         """Bring one Inference nearer to its spec."""

@@ -7,7 +7,7 @@ from contextlib import suppress
 from typing import Any
 
 from serving import clock, errors
-from serving.kube import Informer, Key, Kube, Reconciler, Result
+from serving.kube import Key, Kube, Reconciler, Result, Watches
 from serving.planning import model as planner
 from serving.resources import kinds
 from serving.settings import ControllerSettings
@@ -18,21 +18,16 @@ _MODEL = "model"
 
 
 class ModelController:
-    """ModelVersions are watched by whoever runs this."""
+    """One per process."""
 
-    def __init__(self, kube: Kube, settings: ControllerSettings, versions: Informer) -> None:
+    def __init__(self, kube: Kube, settings: ControllerSettings, watches: Watches) -> None:
         self._kube = kube
-        self._models = Informer(kube, kinds.MODEL)
-        self._versions = versions
+        self._models = watches.of(kinds.MODEL)
+        self._versions = versions = watches.of(kinds.MODEL_VERSION)
         self._loop = Reconciler("model", self.reconcile, settings)
         versions.index(_MODEL, _model_of)
         versions.on_change(self._version_changed)
         self._models.on_change(lambda before, after: self._loop.add(Key.of(after or before or {})))
-
-    @property
-    def informers(self) -> list[Informer]:
-        """Those that must run for this controller."""
-        return [self._models]
 
     async def run(self) -> None:
         """Reconcile until cancelled."""

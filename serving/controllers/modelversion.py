@@ -9,7 +9,7 @@ from serving.controllers.cache import Cache
 from serving.controllers.output import Output, locate
 from serving.images.build import Built, capture
 from serving.images.store import ModelStore
-from serving.kube import Informer, Key, Kube, Reconciler, Recorder, Result
+from serving.kube import Key, Kube, Reconciler, Recorder, Result, Watches
 from serving.planning import modelversion as planner
 from serving.resources import kinds
 from serving.resources.model import Phase
@@ -23,11 +23,10 @@ _BUILD_RETRY_SECONDS = 5.0
 
 
 class ModelVersionController:
-    """Jobs and ModelVersions are watched by whoever runs this."""
+    """One per process."""
 
-    def __init__(
-        self, kube: Kube, settings: ControllerSettings, data: DataDir, versions: Informer, jobs: Informer
-    ) -> None:
+    def __init__(self, kube: Kube, settings: ControllerSettings, data: DataDir, watches: Watches) -> None:
+        versions, jobs = watches.of(kinds.MODEL_VERSION), watches.of(kinds.JOB)
         self._kube = kube
         self._data = data
         self._store = ModelStore(data.models)

@@ -1,20 +1,33 @@
 """The process that runs serving's controllers: one client each, shared watches, stopped together."""
 
 import asyncio
-from contextlib import AsyncExitStack
+from collections.abc import Callable
+from contextlib import AbstractAsyncContextManager, AsyncExitStack
+from pathlib import Path
+from typing import Protocol
 
 from serving.controllers.handoff import HandoffController
 from serving.controllers.inference import InferenceController
 from serving.controllers.model import ModelController
 from serving.controllers.modelversion import ModelVersionController
 from serving.controllers.prober import Prober
-from serving.kube import Informer, connect_eventually
-from serving.resources import kinds
-from serving.settings import DataDir, Settings
+from serving.kube import Watches, connect_eventually
+from serving.settings import ControllerSettings, DataDir, Settings
 
 
-async def run(data_dir: DataDir, settings: Settings) -> None:
-    """Run until cancelled; the API may come, go and come back."""
+class Controller(Protocol):
+    """Works on one kind."""
+
+    async def run(self) -> None:
+        """Reconcile until cancelled."""
+
+
+Prepare = Callable[[Path, ControllerSettings, Watches], AbstractAsyncContextManager[Controller]]
+"""Connects a controller of another package, and says what it watches."""
+
+
+async def run(data_dir: DataDir, settings: Settings, *others: Prepare) -> None:
+    """Run these controllers, and others beside them, until cancelled; the API may come, go and come back."""
     config = settings.controllers
     async with AsyncExitStack() as stack:
         clients = {
@@ -23,16 +36,20 @@ async def run(data_dir: DataDir, settings: Settings) -> None:
             )
             for name in ("inference", "model", "modelversion", "hand-off")
         }
-        versions = Informer(clients["modelversion"], kinds.MODEL_VERSION)
-        jobs = Informer(clients["hand-off"], kinds.JOB)
+        watches = Watches(clients["inference"])
         prober = Prober(data_dir.probe_socket, config.probe_timeout_seconds)
         stack.push_async_callback(prober.close)
-        inference = InferenceController(clients["inference"], config, prober, versions)
-        model = ModelController(clients["model"], config, versions)
-        built = ModelVersionController(clients["modelversion"], config, data_dir, versions, jobs)
-        handoff = HandoffController(clients["hand-off"], config, versions, jobs)
+        controllers: list[Controller] = [
+            InferenceController(clients["inference"], config, prober, watches),
+            ModelController(clients["model"], config, watches),
+            ModelVersionController(clients["modelversion"], config, data_dir, watches),
+            HandoffController(clients["hand-off"], config, watches),
+        ]
+        controllers += [
+            await stack.enter_async_context(prepare(data_dir.kubeconfig, config, watches))
+            for prepare in others
+        ]
         async with asyncio.TaskGroup() as group:
-            for controller in (inference, model, built, handoff):
+            for controller in controllers:
                 group.create_task(controller.run())
-            for informer in (versions, jobs, *inference.informers, *model.informers):
-                group.create_task(informer.run())
+            group.create_task(watches.run())

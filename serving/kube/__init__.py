@@ -8,5 +8,8 @@ from serving.kube.client import Kube, connect, connect_eventually
 from serving.kube.events import Recorder
 from serving.kube.informer import Informer, Key
 from serving.kube.loop import Reconciler, Result
+from serving.kube.watches import Watches
 
-__all__ = ["Informer", "Key", "Kube", "Reconciler", "Recorder", "Result", "connect", "connect_eventually"]
+__all__ = [
+    "Informer", "Key", "Kube", "Reconciler", "Recorder", "Result", "Watches", "connect", "connect_eventually",
+]  # fmt: skip

@@ -33,14 +33,10 @@ async def controllers(contract_kubeconfig: Path, tmp_path: Path) -> AsyncIterato
     data = DataDir(tmp_path / "data")
     data.root.mkdir(mode=0o700)
     shutil.copy(contract_kubeconfig, data.kubeconfig)
-    tasks = [
-        asyncio.ensure_future(run(data, DEFAULTS)),
-        asyncio.ensure_future(autoscaler.run(data.kubeconfig, DEFAULTS.controllers)),
-    ]
+    task = asyncio.ensure_future(run(data, DEFAULTS, autoscaler.prepared))
     yield
-    for task in tasks:
-        task.cancel()
-    await asyncio.gather(*tasks, return_exceptions=True)
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
 
 
 def version(namespace: str, path: Path) -> dict[str, Any]:

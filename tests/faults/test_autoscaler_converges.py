@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from autoscaler.controller import AutoscalerController
+from serving.kube import Watches
 from serving.resources import kinds
 from serving.settings import ControllerSettings
 from tests.fakes.api import FakeKube
@@ -38,7 +39,10 @@ def arrange() -> FakeKube:
 
 
 async def control(api: FakeKube) -> None:
-    await AutoscalerController(api.client("autoscaler"), SETTINGS).run()
+    kube = api.client("autoscaler")
+    watches = Watches(kube)
+    controller = AutoscalerController(kube, SETTINGS, watches)
+    await asyncio.gather(controller.run(), watches.run())
 
 
 async def node(api: FakeKube) -> None:

@@ -8,7 +8,7 @@ import pytest
 
 from serving import errors
 from serving.controllers.inference import InferenceController
-from serving.kube import Informer
+from serving.kube import Watches
 from serving.resources import conditions, kinds, names
 from serving.settings import ControllerSettings
 from tests.fakes.api import FakeKube
@@ -95,12 +95,11 @@ async def around(api: FakeKube) -> None:
 
 async def control(api: FakeKube) -> None:
     kube = api.client("inference")
-    versions = Informer(kube, kinds.MODEL_VERSION)
-    controller = InferenceController(kube, SETTINGS, FakeProber(), versions)
+    watches = Watches(kube)
+    controller = InferenceController(kube, SETTINGS, FakeProber(), watches)
     async with asyncio.TaskGroup() as group:
         group.create_task(controller.run())
-        for informer in (versions, *controller.informers):
-            group.create_task(informer.run())
+        group.create_task(watches.run())
 
 
 CASE = Case(arrange, control, around, story)

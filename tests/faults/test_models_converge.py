@@ -13,7 +13,7 @@ import pytest
 from serving.controllers.handoff import HandoffController
 from serving.controllers.model import ModelController
 from serving.controllers.modelversion import ModelVersionController
-from serving.kube import Informer
+from serving.kube import Watches
 from serving.planning.handoff import HANDED_OFF_ANNOTATION
 from serving.resources import kinds, names
 from serving.settings import ControllerSettings, DataDir
@@ -100,16 +100,14 @@ class Surroundings:
         return FakeKube()
 
     async def control(self, api: FakeKube) -> None:
-        versions = Informer(api.client("modelversion"), kinds.MODEL_VERSION)
-        jobs = Informer(api.client("hand-off"), kinds.JOB)
-        model = ModelController(api.client("model"), SETTINGS, versions)
-        built = ModelVersionController(api.client("modelversion"), SETTINGS, self.data, versions, jobs)
-        handoff = HandoffController(api.client("hand-off"), SETTINGS, versions, jobs)
+        watches = Watches(api.client("watches"))
+        model = ModelController(api.client("model"), SETTINGS, watches)
+        built = ModelVersionController(api.client("modelversion"), SETTINGS, self.data, watches)
+        handoff = HandoffController(api.client("hand-off"), SETTINGS, watches)
         async with asyncio.TaskGroup() as group:
             for controller in (model, built, handoff):
                 group.create_task(controller.run())
-            for informer in (versions, jobs, *model.informers):
-                group.create_task(informer.run())
+            group.create_task(watches.run())
 
     async def around(self, api: FakeKube) -> None:
         await asyncio.Event().wait()

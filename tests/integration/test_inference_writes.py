@@ -14,7 +14,7 @@ from autoscaler.controller import AutoscalerController
 from serving import clock
 from serving.controllers.inference import InferenceController
 from serving.controllers.prober import Prober
-from serving.kube import Informer, Kube, connect
+from serving.kube import Informer, Kube, Watches, connect
 from serving.planning.world import Probe
 from serving.resources import conditions, kinds
 from serving.settings import DEFAULTS, DataDir
@@ -124,11 +124,10 @@ async def surroundings(api_server: DataDir, tmp_path: Path) -> AsyncIterator[Sur
             version["metadata"]["namespace"] = namespace
             created = await kube.create(kinds.MODEL_VERSION, version)
             await kube.apply_status(kinds.MODEL_VERSION, created, version["status"])
-        versions = Informer(clients[0], kinds.MODEL_VERSION)
-        controller = InferenceController(clients[0], DEFAULTS.controllers, prober, versions)
-        scaler = AutoscalerController(clients[1], DEFAULTS.controllers)
-        informers = [informer.run() for informer in (versions, *controller.informers)]
-        async with running(around.run(), controller.run(), scaler.run(), *informers):
+        watches = Watches(clients[0])
+        controller = InferenceController(clients[0], DEFAULTS.controllers, prober, watches)
+        scaler = AutoscalerController(clients[1], DEFAULTS.controllers, watches)
+        async with running(around.run(), controller.run(), scaler.run(), watches.run()):
             yield around
 
 

@@ -4,6 +4,7 @@ import asyncio
 from typing import Any
 
 from autoscaler.controller import AutoscalerController
+from serving.kube import Watches
 from serving.resources import kinds
 from serving.settings import ControllerSettings
 from tests.fakes.api import FakeKube
@@ -22,9 +23,10 @@ async def test_replicas_that_nobody_has_counted_yet_are_not_reported() -> None:
     await api.create(kinds.DEPLOYMENT, DEPLOYMENT)
     await api.create(kinds.AUTOSCALER, AUTOSCALER)
     before = len(api.writes)
-    running = asyncio.ensure_future(
-        AutoscalerController(api.client("autoscaler"), ControllerSettings()).run()
-    )
+    kube = api.client("autoscaler")
+    watches = Watches(kube)
+    controller = AutoscalerController(kube, ControllerSettings(), watches)
+    running = asyncio.gather(controller.run(), watches.run())
     try:
         async with asyncio.timeout(10):
             await asyncio.sleep(0)

@@ -7,7 +7,7 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 from serving.controllers.inference import InferenceController
-from serving.kube import Informer
+from serving.kube import Watches
 from serving.planning.world import Probe
 from serving.resources import conditions, kinds
 from serving.settings import ControllerSettings
@@ -32,12 +32,11 @@ class World:
 
     async def control(self, settings: ControllerSettings) -> None:
         kube = self.api.client("inference")
-        versions = Informer(kube, kinds.MODEL_VERSION)
-        controller = InferenceController(kube, settings, self.prober, versions)
+        watches = Watches(kube)
+        controller = InferenceController(kube, settings, self.prober, watches)
         async with asyncio.TaskGroup() as group:
             group.create_task(controller.run())
-            for informer in (versions, *controller.informers):
-                group.create_task(informer.run())
+            group.create_task(watches.run())
 
     @property
     def inference(self) -> Object:

@@ -5,7 +5,7 @@ import contextlib
 
 from serving import errors
 from serving.controllers.model import ModelController
-from serving.kube import Informer
+from serving.kube import Watches
 from serving.resources import kinds
 from serving.settings import ControllerSettings
 from tests.fakes.api import FakeKube
@@ -18,9 +18,9 @@ VERSION = {
 
 async def test_model_is_created_when_only_its_version_was_written() -> None:
     kube = FakeKube()
-    versions = Informer(kube, kinds.MODEL_VERSION)
-    controller = ModelController(kube, ControllerSettings(backoff_base_seconds=0.001), versions)
-    tasks = [asyncio.create_task(each.run()) for each in (versions, *controller.informers, controller)]
+    watches = Watches(kube)
+    controller = ModelController(kube, ControllerSettings(backoff_base_seconds=0.001), watches)
+    tasks = [asyncio.create_task(each.run()) for each in (controller, watches)]
     try:
         await kube.create(kinds.MODEL_VERSION, VERSION)
         async with asyncio.timeout(5):

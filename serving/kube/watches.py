@@ -1,0 +1,28 @@
+"""The informers of one process. Whoever reads a kind reads the same copy of it: a second watch costs the API and us twice."""
+
+import asyncio
+
+from serving.kube.client import Kube
+from serving.kube.informer import Informer
+from serving.resources.kinds import Kind
+
+
+class Watches:
+    """Informers by what they watch; they run together."""
+
+    def __init__(self, kube: Kube) -> None:
+        self._kube = kube
+        self._informers: dict[tuple[Kind, str | None, str], Informer] = {}
+
+    def of(self, kind: Kind, *, namespace: str | None = None, labels: str = "") -> Informer:
+        """Return the informer of a kind (in a namespace, of objects with these labels); must be called before `run`."""
+        key = (kind, namespace, labels)
+        if key not in self._informers:
+            self._informers[key] = Informer(self._kube, kind, namespace=namespace, labels=labels)
+        return self._informers[key]
+
+    async def run(self) -> None:
+        """List and watch until cancelled."""
+        async with asyncio.TaskGroup() as group:
+            for informer in self._informers.values():
+                group.create_task(informer.run())
