@@ -7,9 +7,9 @@ GROUP = "slipway.dev"
 VERSION = "v1alpha1"
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Kind:
-    """One kind, as discovery describes it."""
+    """One kind, as discovery describes it. There is one of each, told apart by identity: they are keys of many tables."""
 
     group: str
     version: str
