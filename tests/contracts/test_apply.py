@@ -68,12 +68,18 @@ async def test_item_of_a_keyed_list_goes_when_its_manager_drops_it(kube: Kube, n
     assert [p["name"] for p in after["spec"]["predictors"]] == ["stable"]
 
 
-async def test_two_gateways_write_their_own_status_entries(kube: Kube, namespace: str) -> None:
+async def accepted_by_two(kube: Kube, namespace: str) -> dict[str, Any]:
+    """A Route with entries of the gateways a and b."""
     route = {"metadata": {"name": "r", "namespace": namespace}, "spec": {"inference": "r"}}
     await kube.apply(kinds.ROUTE, route)
     for gateway in ("a", "b"):
         status = {"gateways": [{"name": gateway, "acceptedGeneration": 1}]}
         await kube.apply_status(kinds.ROUTE, route, status, manager=f"slipway-gateway-{gateway}")
+    return route
+
+
+async def test_two_gateways_write_their_own_status_entries(kube: Kube, namespace: str) -> None:
+    await accepted_by_two(kube, namespace)
     now = await kube.get(kinds.ROUTE, namespace, "r")
     assert {g["name"] for g in now["status"]["gateways"]} == {"a", "b"}
 
@@ -114,10 +120,6 @@ async def test_a_list_that_the_schema_does_not_describe_is_one_value(kube: Kube,
 
 
 async def test_an_entry_goes_when_the_gateway_that_wrote_it_gives_it_up(kube: Kube, namespace: str) -> None:
-    route = {"metadata": {"name": "r", "namespace": namespace}, "spec": {"inference": "r"}}
-    await kube.apply(kinds.ROUTE, route)
-    for gateway in ("a", "b"):
-        status = {"gateways": [{"name": gateway, "acceptedGeneration": 1}]}
-        await kube.apply_status(kinds.ROUTE, route, status, manager=f"slipway-gateway-{gateway}")
+    route = await accepted_by_two(kube, namespace)
     after = await kube.apply_status(kinds.ROUTE, route, {}, manager="slipway-gateway-a")
     assert [entry["name"] for entry in after["status"]["gateways"]] == ["b"]

@@ -88,7 +88,7 @@ def tree(obj: Mapping[str, Any], schema: Schema) -> Tree:
 
 
 class _Plan:
-    """What of a schema makes trees; schemas are shared and never change, so it is made once."""
+    """What of a schema makes trees."""
 
     __slots__ = ("atomic", "items", "names", "schema", "united")
 
@@ -109,14 +109,7 @@ class _Plan:
         return found
 
 
-_plans: dict[int, _Plan] = {}
-
-
-def _plan(schema: Schema) -> _Plan:
-    found = _plans.get(id(schema))
-    if found is None or found.schema is not schema:
-        found = _plans[id(schema)] = _Plan(schema)
-    return found
+_plan = schemas.once(_Plan)
 
 
 def _tree(value: Any, plan: _Plan) -> Tree:

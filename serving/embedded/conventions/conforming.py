@@ -4,11 +4,12 @@ Nearly every write is right, so each schema is made into nested tests once, whic
 doubt and build no paths. A doubt is no verdict: then `validation` is asked.
 """
 
+import functools
 import math
 import re
 from collections.abc import Callable, Container
 from datetime import datetime
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 from serving.embedded.conventions import schema as schemas
 from serving.embedded.conventions import validation
@@ -25,7 +26,6 @@ _TYPES: dict[str, frozenset[type]] = {
 _SCALAR_RULES = ("enum", "minimum", "maximum", "minLength", "maxLength", "pattern")
 _FORMATS = ("quantity", "date-time", "byte")
 _LARGEST = validation.SIZES["int64"]
-_tests: dict[tuple[int, Mode], tuple[Schema, Test]] = {}
 
 
 def broken(
@@ -48,7 +48,7 @@ def broken(
 
 
 def test(schema: Schema, *, partial: bool) -> Test:
-    """Return the test of a schema; schemas are shared and never change, so it is made once."""
+    """Return the test of a schema."""
     return _test(schema, "partial" if partial else "whole")
 
 
@@ -58,10 +58,7 @@ def clean(value: Any, schema: Schema) -> bool:
 
 
 def _test(schema: Schema, mode: Mode) -> Test:
-    made = _tests.get((id(schema), mode))
-    if made is None or made[0] is not schema:
-        made = _tests[id(schema), mode] = (schema, _make(schema, mode))
-    return made[1]
+    return _TESTS[mode](schema)
 
 
 def _make(schema: Schema, mode: Mode) -> Test:
@@ -91,6 +88,11 @@ def _make(schema: Schema, mode: Mode) -> Test:
         return (nulls or value is not None) and scalar(value)
 
     return passes
+
+
+_TESTS: dict[Mode, Callable[[Schema], Test]] = {
+    mode: schemas.once(functools.partial(_make, mode=mode)) for mode in get_args(Mode)
+}
 
 
 def _is_undescribed(value: Any) -> bool:

@@ -21,7 +21,6 @@ Tree = dict[str, Any]
 
 ITEM = object()
 """The value of a path that says only that a list has this item."""
-_only_keys: dict[int, tuple[Schema, str]] = {}
 REMEMBERED = 1024
 """Trees of fields kept in both forms: objects of one kind and manager mostly have the same, at 10 KB each."""
 
@@ -63,14 +62,11 @@ def element_of(item: Any, schema: Schema) -> str:
     return f"v:{_compact(item)}" if key is None else f"k:{_compact(key)}"
 
 
+@schemas.once
 def _only_key(schema: Schema) -> str:
-    """Return the one name that a list-map's key has, if it is one and plain; found once per schema."""
-    known = _only_keys.get(id(schema))
-    if known is None or known[0] is not schema:
-        keys = schemas.map_keys(schema)
-        name = keys[0] if len(keys) == 1 and keys[0].isalnum() else ""
-        known = _only_keys[id(schema)] = (schema, name)
-    return known[1]
+    """Return the one name that a list-map's key has, if it is one and plain."""
+    keys = schemas.map_keys(schema)
+    return keys[0] if len(keys) == 1 and keys[0].isalnum() else ""
 
 
 def _compact(value: Any) -> str:

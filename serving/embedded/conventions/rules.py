@@ -20,7 +20,6 @@ from serving.errors import Cause
 Asked = Literal["always", "when changed"]
 """Of what is as it was, only rules between two versions are asked again."""
 _OLD_SELF = re.compile(r"\boldSelf\b")
-_ASKED: dict[int, tuple[Schema, Asked | None]] = {}
 
 
 def check(value: Any, old: Any, schema: Schema, path: str = "") -> Iterator[Cause]:
@@ -61,15 +60,9 @@ def _program(expression: str) -> Any:
     return cel.compile(expression)
 
 
+@schemas.once
 def _asked(schema: Schema) -> Asked | None:
-    """Say when the rules here or below are asked, if there are any; found once per schema, as these never change."""
-    known = _ASKED.get(id(schema))
-    if known is None or known[0] is not schema:
-        known = _ASKED[id(schema)] = (schema, _find_asked(schema))
-    return known[1]
-
-
-def _find_asked(schema: Schema) -> Asked | None:
+    """Say when the rules here or below are asked, if there are any."""
     rules = schema.get("x-kubernetes-validations") or ()
     below = [
         *(schema.get("properties") or {}).values(),

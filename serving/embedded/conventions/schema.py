@@ -4,14 +4,16 @@ Schemas are shared and must not be changed by callers. References are resolved o
 """
 
 import json
+from collections.abc import Callable
 from functools import cache
 from importlib.resources import files
-from typing import Any
+from typing import Any, TypeVar
 
 from serving.resources import catalog, kinds
 from serving.resources.kinds import Kind
 
 Schema = dict[str, Any]
+T = TypeVar("T")
 
 ANY: Schema = {"x-kubernetes-preserve-unknown-fields": True}
 """What stands below a field whose content the schema does not describe."""
@@ -113,6 +115,19 @@ def is_united(schema: Schema) -> bool:
     A list that the schema does not describe is one value; a map that it does not describe is not.
     """
     return schema.get("x-kubernetes-list-type") in ("map", "set")
+
+
+def once(make: Callable[[Schema], T]) -> Callable[[Schema], T]:
+    """Keep what a function returns for each schema: they are shared, told apart by identity, and never change."""
+    made: dict[int, tuple[Schema, T]] = {}
+
+    def find(schema: Schema) -> T:
+        known = made.get(id(schema))
+        if known is None or known[0] is not schema:
+            known = made[id(schema)] = (schema, make(schema))
+        return known[1]
+
+    return find
 
 
 def clone(value: Any) -> Any:

@@ -73,10 +73,9 @@ def default(value: Any, schema: Schema, *, known: Container[str] = ()) -> Any:
 
 
 class _Plan:
-    """Where a schema has defaults; schemas are shared and never change, so it is made once."""
+    """Where a schema has defaults."""
 
     def __init__(self, schema: Schema) -> None:
-        self.schema = schema
         self.properties = properties = schema.get("properties") or {}
         self.missing = [
             (key, default(below["default"], below)) for key, below in properties.items() if "default" in below
@@ -86,14 +85,7 @@ class _Plan:
         self.items = _if_defaults(schema.get("items"))
 
 
-_plans: dict[int, _Plan] = {}
-
-
-def _plan(schema: Schema) -> _Plan:
-    found = _plans.get(id(schema))
-    if found is None or found.schema is not schema:
-        found = _plans[id(schema)] = _Plan(schema)
-    return found
+_plan = schemas.once(_Plan)
 
 
 def _has_defaults(schema: Schema) -> bool:
