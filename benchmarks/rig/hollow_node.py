@@ -17,7 +17,7 @@ from serving.embedded.node.reporting import StatusWriter
 from serving.embedded.node.workloads import run_workloads
 from serving.embedded.workloads import pod_status
 from serving.embedded.workloads.pod_life import Container, Run
-from serving.kube import Informer, Kube, Recorder, connect
+from serving.kube import Kube, Recorder, Watches, connect
 from serving.resources import kinds
 from serving.settings import DEFAULTS, DataDir
 
@@ -71,11 +71,9 @@ class HollowNode:
 async def run(data_dir: DataDir, address: str) -> None:
     async with await connect(data_dir.kubeconfig, component="node") as kube:
         node = HollowNode(kube, address)
-        informer = Informer(kube, kinds.POD)
-        informer.on_change(node.changed)
-        async with asyncio.TaskGroup() as group:
-            group.create_task(run_workloads(kube, DEFAULTS, informer))
-            group.create_task(informer.run())
+        watches = Watches(kube)
+        watches.of(kinds.POD).on_change(node.changed)
+        await run_workloads(kube, DEFAULTS, watches)
 
 
 if __name__ == "__main__":

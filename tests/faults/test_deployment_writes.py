@@ -6,11 +6,11 @@ from functools import partial
 import pytest
 
 from serving import errors
-from serving.embedded.node.workloads import run_workloads
 from serving.resources import kinds
 from serving.settings import ControllerSettings, Settings
 from tests.fakes.api import FakeKube
 from tests.fakes.convergence import KilledOnce, running
+from tests.fakes.workloads import workloads
 
 FAST = Settings(controllers=ControllerSettings(backoff_base_seconds=0.001, backoff_cap_seconds=0.01))
 
@@ -90,12 +90,12 @@ def watched(api: FakeKube) -> list[int]:
 @pytest.mark.parametrize("done", [False, True], ids=["not-done", "answer-lost"])
 async def test_same_pods_and_never_too_many_whichever_write_fails(*, done: bool) -> None:
     api = FakeKube()
-    async with running(run_workloads(api.client("node"), FAST), node(api)):
+    async with running(workloads(api.client("node"), FAST), node(api)):
         await story(api)
     for number in range(1, len(api.writes)):  # 0 is the user's own
         api = FakeKube()
         api.fail_next(errors.Unavailable("told to fail"), skip=number, done=done)
-        async with running(run_workloads(api.client("node"), FAST), node(api)):
+        async with running(workloads(api.client("node"), FAST), node(api)):
             await story(api)
         assert max(watched(api)) <= 4
         revision = api.find(kinds.DEPLOYMENT)[0]["metadata"]["annotations"][
@@ -109,7 +109,7 @@ async def test_same_pods_when_killed_at_any_write_and_started_again(*, done: boo
     number, killed = 1, True
     while killed:
         api = FakeKube()
-        control = partial(run_workloads, api.client("node"), FAST)
+        control = partial(workloads, api.client("node"), FAST)
         agent = KilledOnce(api.hang_next(skip=number, done=done), control)
         async with running(agent.run(), node(api)):
             await story(api)

@@ -6,11 +6,11 @@ from functools import partial
 import pytest
 
 from serving import clock, errors
-from serving.embedded.node.workloads import run_workloads
 from serving.resources import conditions, kinds
 from serving.settings import ControllerSettings, NodeSettings, Settings
 from tests.fakes.api import FakeKube
 from tests.fakes.convergence import KilledOnce, running
+from tests.fakes.workloads import workloads
 
 FAST = Settings(
     controllers=ControllerSettings(backoff_base_seconds=0.001, backoff_cap_seconds=0.01),
@@ -63,12 +63,12 @@ async def story(api: FakeKube) -> None:
 @pytest.mark.parametrize("done", [False, True], ids=["not-done", "answer-lost"])
 async def test_attempts_are_counted_once_whichever_write_fails(*, done: bool) -> None:
     api = FakeKube()
-    async with running(run_workloads(api.client("node"), FAST), node(api)):
+    async with running(workloads(api.client("node"), FAST), node(api)):
         await story(api)
     for number in range(1, len(api.writes)):  # 0 is the user's own
         api = FakeKube()
         api.fail_next(errors.Unavailable("told to fail"), skip=number, done=done)
-        async with running(run_workloads(api.client("node"), FAST), node(api)):
+        async with running(workloads(api.client("node"), FAST), node(api)):
             await story(api)
 
 
@@ -77,7 +77,7 @@ async def test_attempts_are_counted_once_when_killed_at_any_write(*, done: bool)
     number, killed = 1, True
     while killed:
         api = FakeKube()
-        control = partial(run_workloads, api.client("node"), FAST)
+        control = partial(workloads, api.client("node"), FAST)
         agent = KilledOnce(api.hang_next(skip=number, done=done), control)
         async with running(agent.run(), node(api)):
             await story(api)
@@ -87,7 +87,7 @@ async def test_attempts_are_counted_once_when_killed_at_any_write(*, done: bool)
 
 async def test_job_fails_once_and_its_pods_end_when_backoff_limit_is_exceeded() -> None:
     api = FakeKube()
-    async with running(run_workloads(api.client("node"), FAST), node(api)):
+    async with running(workloads(api.client("node"), FAST), node(api)):
         await api.client("user").create(kinds.JOB, job(backoffLimit=0))
         status = await until_ended(api, "Failed")
     assert conditions.find(status["conditions"], "Failed")["reason"] == "BackoffLimitExceeded"

@@ -5,11 +5,11 @@ import asyncio
 import pytest
 
 from serving import errors
-from serving.embedded.node.workloads import run_workloads
 from serving.resources import kinds
 from serving.settings import ControllerSettings, Settings
 from tests.fakes.api import FakeKube
 from tests.fakes.convergence import running
+from tests.fakes.workloads import workloads
 
 FAST = Settings(controllers=ControllerSettings(backoff_base_seconds=0.001, backoff_cap_seconds=0.01))
 WRITES = 4
@@ -60,13 +60,13 @@ async def story(api: FakeKube) -> None:
 async def test_slices_are_right_whichever_write_fails(number: int, *, done: bool) -> None:
     api = FakeKube()
     api.fail_next(errors.Unavailable("told to fail"), skip=number, done=done)
-    async with running(run_workloads(api.client("node"), FAST)):
+    async with running(workloads(api.client("node"), FAST)):
         await story(api)
 
 
 async def test_nothing_is_written_when_nothing_of_endpoints_changes() -> None:
     api = FakeKube()
-    async with running(run_workloads(api.client("node"), FAST)):
+    async with running(workloads(api.client("node"), FAST)):
         await story(api)
         assert len(api.writes) >= WRITES
         before = len(api.writes)

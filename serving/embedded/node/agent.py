@@ -11,7 +11,7 @@ from serving.embedded.node.pod_runner import PodRunner
 from serving.embedded.node.records import pods
 from serving.embedded.node.stopping import stop_everything
 from serving.embedded.node.workloads import run_workloads
-from serving.kube import Informer, Kube, connect
+from serving.kube import Informer, Kube, Watches, connect
 from serving.kube.client import Object
 from serving.resources import kinds
 from serving.settings import DataDir, Settings
@@ -107,14 +107,13 @@ async def run(data_dir: DataDir, settings: Settings) -> None:
             if address := pod.info.get("ip"):
                 node.addresses.take(pod.path.name, address)
         agent = Agent(node)
-        informer = Informer(kube, kinds.POD)
+        watches = Watches(kube)
+        informer = watches.of(kinds.POD)
         informer.on_change(agent.changed)
         finished = FinishedPods(kube, informer, settings.node.finished_pods_kept)
         try:
             async with asyncio.TaskGroup() as group:
-                # First, as it wants to hear of every Pod.
-                group.create_task(run_workloads(kube, settings, informer))
-                group.create_task(informer.run())
+                group.create_task(run_workloads(kube, settings, watches))
                 group.create_task(agent.remove_orphans(informer))
                 group.create_task(finished.run())
         finally:

@@ -8,40 +8,31 @@ from serving.embedded.node.event_queue import EventQueue
 from serving.embedded.node.jobs import JobController
 from serving.embedded.node.owned_pods import OwnedPods
 from serving.embedded.workloads import pods
-from serving.kube import Informer, Key, Kube, Reconciler, Recorder
+from serving.kube import Informer, Key, Kube, Reconciler, Recorder, Watches
 from serving.resources import kinds
 from serving.settings import Settings
 
 Object = pods.Object
 
 
-async def run_workloads(kube: Kube, settings: Settings, watched: Informer | None = None) -> None:
-    """Run the controllers until cancelled; they wait for the API and survive its absence.
-
-    Args:
-        kube: a client.
-        settings: all.
-        watched: Pods, where somebody else in this process watches them too; it need not run yet, and he runs it.
-    """
+async def run_workloads(kube: Kube, settings: Settings, watches: Watches) -> None:
+    """Run the controllers, and the watches of this process, until cancelled; they survive the API's absence."""
     events = EventQueue(Recorder(kube, "slipway-node"))
-    pod_informer = watched or Informer(kube, kinds.POD)
-    own = () if watched else (pod_informer,)
-    deployment_informer = Informer(kube, kinds.DEPLOYMENT)
+    pod_informer, deployment_informer = watches.of(kinds.POD), watches.of(kinds.DEPLOYMENT)
     owned = OwnedPods(kube, pod_informer, events, settings.node.name)
     deployments = DeploymentController(kube, deployment_informer, owned, events, settings.node.name)
     deployment_loop = Reconciler("deployments", deployments.reconcile, settings.controllers)
     _follow(deployment_informer, pod_informer, deployment_loop, owned)
-    services = Informer(kube, kinds.SERVICE)
-    slices = Informer(kube, kinds.ENDPOINT_SLICE, labels=SLICE_LABELS)
+    services = watches.of(kinds.SERVICE)
+    slices = watches.of(kinds.ENDPOINT_SLICE, labels=SLICE_LABELS)
     endpoints = EndpointsController(kube, services, pod_informer, slices, settings.controllers)
-    job_informer = Informer(kube, kinds.JOB)
+    job_informer = watches.of(kinds.JOB)
     jobs = JobController(kube, job_informer, owned, events, settings.node)
     job_loop = Reconciler("jobs", jobs.reconcile, settings.controllers)
     _follow(job_informer, pod_informer, job_loop, owned)
     async with asyncio.TaskGroup() as group:
         group.create_task(events.run())
-        for informer in (*own, deployment_informer, job_informer, services, slices):
-            group.create_task(informer.run())
+        group.create_task(watches.run())
         group.create_task(job_loop.run(pod_informer, job_informer))
         group.create_task(deployment_loop.run(pod_informer, deployment_informer))
         group.create_task(endpoints.loop.run(pod_informer, services, slices))

@@ -12,10 +12,10 @@ from pathlib import Path
 import pytest
 
 from serving import clock
-from serving.embedded.node.workloads import run_workloads
 from serving.kube import Kube, connect
 from serving.resources import kinds
 from serving.settings import DataDir, Settings
+from tests.fakes.workloads import workloads
 
 pytestmark = [
     pytest.mark.kubectl,
@@ -110,7 +110,7 @@ async def playing(api_server: DataDir, namespace: str) -> AsyncIterator[tuple[Ku
     async with await connect(api_server.kubeconfig, component="node") as kube:
         await kube.create(kinds.NAMESPACE, {"metadata": {"name": namespace}})
         player = Player(kube, namespace)
-        tasks = [asyncio.create_task(run_workloads(kube, Settings())), asyncio.create_task(player.run())]
+        tasks = [asyncio.create_task(workloads(kube, Settings())), asyncio.create_task(player.run())]
         try:
             yield kube, Kubectl(api_server.kubeconfig, namespace), player
         finally:

@@ -1,0 +1,10 @@
+"""The node's controllers, alone in their process."""
+
+from serving.embedded.node.workloads import run_workloads
+from serving.kube import Kube, Watches
+from serving.settings import Settings
+
+
+async def workloads(kube: Kube, settings: Settings) -> None:
+    """Run them until cancelled."""
+    await run_workloads(kube, settings, Watches(kube))
