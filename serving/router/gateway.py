@@ -29,8 +29,7 @@ log = logging.getLogger(__name__)
 ENVOY_START_SECONDS = 20.0
 """Envoy starts in 0.2 s; a loaded machine with 2,000 clusters was seen to take 3 s."""
 PAUSE_SHARE = 2.0
-"""Pause after planning, in multiples of what it took (1 ms, or 5 at 1,000 services whose routes change): a burst of
-changes is gathered into a third of a core at most."""
+"""Pause after planning, in multiples of what it took: a burst of changes is gathered into a third of a core at most."""
 FORCED_SECONDS = 2.0
 """After SIGTERM Envoy exits in 0.1 s; then SIGKILL."""
 
