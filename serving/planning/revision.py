@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from serving.resources import names
-from serving.resources.inference import Predictor
+from serving.resources.inference import Predictor, PredictorTemplate
 
 Object = dict[str, Any]
 
@@ -83,10 +83,13 @@ def render(
     version = model_version["metadata"]["name"]
     labels = {names.INFERENCE_LABEL: inference, names.PREDICTOR_LABEL: predictor.name}
     base = _container(inference, framework, predictor, version, status["digest"])
-    own = predictor.template.containers if predictor.template is not None else []
-    containers = _merge_containers([base], own)
+    own = predictor.template or PredictorTemplate()
+    containers = _merge_containers([base], own.containers)
     template: Object = {
-        "metadata": {"labels": labels, "annotations": {names.MODEL_VERSION_ANNOTATION: version}},
+        "metadata": {
+            "labels": labels,
+            "annotations": {**own.metadata.annotations, names.MODEL_VERSION_ANNOTATION: version},
+        },
         "spec": {
             "containers": containers,
             "volumes": [

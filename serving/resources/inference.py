@@ -53,9 +53,22 @@ _CONTAINER = {
 """A container, described as far as it is merged into the runtime's: what has another form is refused by its path."""
 
 
+class TemplateMetadata(Base):
+    """What a predictor's Pod says of itself besides what it needs."""
+
+    annotations: Annotated[
+        dict[str, str],
+        Field(
+            description="Copied to the Pod. `slipway.dev/zygote: disabled` starts replicas as ordinary new processes.",
+            json_schema_extra={"additionalProperties": {"type": "string"}},
+        ),
+    ] = {}
+
+
 class PredictorTemplate(Base):
     """What a predictor's Pod has besides the runtime: a custom container instead of it, or more beside it."""
 
+    metadata: TemplateMetadata = TemplateMetadata()
     containers: Annotated[
         list[dict[str, Any]],
         Field(

@@ -71,3 +71,13 @@ def test_a_custom_container_has_its_own_image_and_is_probed_where_it_says() -> N
     container = found.template["spec"]["containers"][0]
     assert container["image"] == "mine"
     assert "livenessProbe" not in container
+
+
+def test_annotations_of_the_template_are_the_pods_and_cannot_say_another_version() -> None:
+    said = {"slipway.dev/zygote": "disabled", "slipway.dev/model-version": "another"}
+    template = rendered("v1", template={"metadata": {"annotations": said}}).template
+    assert template["metadata"]["annotations"] == {
+        "slipway.dev/zygote": "disabled",
+        "slipway.dev/model-version": "v1",
+    }
+    assert rendered("v1").name == rendered("v1", template={}).name
