@@ -141,6 +141,36 @@ class ControllerSettings:
 
 
 @dataclass(frozen=True)
+class RegistrySettings:
+    """The client of image registries."""
+
+    parallel: int = 4
+    """Blobs moved at once: one connection seldom fills a fast link, and each holds `chunk_bytes` while it uploads."""
+    chunk_bytes: int = 16 * 1024 * 1024
+    """One PATCH of an upload, kept in memory until the registry has it. Larger than the 10 MiB parts of registries on
+    object stores, which read a shorter last part back; four of them are still 64 MB."""
+    piece_bytes: int = 1024 * 1024
+    """Handed on at a time: large beside what handing on costs, small beside the chunk."""
+    connect_seconds: float = 10.0
+    """Until a connection stands, TLS included."""
+    stall_seconds: float = 30.0
+    """A peer that moves less than `slowest_bytes_per_second` for this long, or does not answer, is given up."""
+    slowest_bytes_per_second: int = 8 * 1024
+    """A gigabyte would take 36 hours: nobody waits for that, and a trickle must not hold a connection for ever."""
+    attempts: int = 6
+    """Tries in a row without progress; with the delays below about 15 s of a registry that is away."""
+    backoff_base_seconds: float = 0.5
+    """First delay between tries; doubles, and is drawn between half and all of it."""
+    backoff_cap_seconds: float = 15.0
+    retry_after_cap_seconds: float = 60.0
+    """A longer Retry-After is the caller's to wait for: it gives a worker away."""
+    helper_seconds: float = 30.0
+    """A credential helper may ask a keychain or a cloud, not a person."""
+    token_seconds: float = 60.0
+    """Lifetime of a token whose server does not say (distribution's token specification)."""
+
+
+@dataclass(frozen=True)
 class RuntimeSettings:
     """The model servers we ship."""
 
@@ -191,6 +221,7 @@ class Settings:
     gateway: GatewaySettings = field(default_factory=GatewaySettings)
     controllers: ControllerSettings = field(default_factory=ControllerSettings)
     supervisor: SupervisorSettings = field(default_factory=SupervisorSettings)
+    registry: RegistrySettings = field(default_factory=RegistrySettings)
 
 
 DEFAULTS = Settings()
