@@ -5,6 +5,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field
 
 from serving.resources.base import NAME_PATTERN, Base, Conditions, Name, Quantity, list_map, rules
+from serving.resources.routing import IDLE_SECONDS, IdleTimeout
 
 Framework = Literal["sklearn", "custom"]
 
@@ -17,7 +18,7 @@ class Resources(Base):
 
 
 class AutoScale(Base):
-    """Bounds of the replica count; a fixed count is min = max."""
+    """Bounds of the replica count; a fixed count is min = max, and a minimum of 0 lets an idle predictor go."""
 
     model_config = {
         **Base.model_config,
@@ -25,8 +26,11 @@ class AutoScale(Base):
             ("self.minReplicas <= self.maxReplicas", "minReplicas must not be greater than maxReplicas")
         ),
     }
-    min_replicas: Annotated[int, Field(ge=1, le=1000)] = 1
+    min_replicas: Annotated[
+        int, Field(ge=0, le=1000, description="With 0, requests that find no replica wait for one to start.")
+    ] = 1
     max_replicas: Annotated[int, Field(ge=1, le=1000)] = 1
+    idle_timeout_seconds: IdleTimeout = IDLE_SECONDS
 
 
 def _open(**properties: Any) -> dict[str, Any]:
