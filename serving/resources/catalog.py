@@ -44,7 +44,8 @@ DEFINITIONS: tuple[Definition, ...] = (
         kinds.MODEL_VERSION, "ModelVersion is one immutable image of a model's files, with its lineage.",
         model.ModelVersionSpec, model.ModelVersionStatus,
         (Column("Model", ".spec.modelName"), Column("Phase", ".status.phase"),
-         Column("Created-By", ".status.lineage.name"), Column("Digest", ".status.digest"),
+         Column("Source", ".status.lineage.kind"), Column("Created-By", ".status.lineage.name"),
+         Column("Digest", ".status.digest"), Column("Attempts", ".status.attempts", "integer", 1),
          Column("Finish-Time", ".status.finishTime", "date", 1), REASON, AGE),
     ),
     Definition(
