@@ -138,6 +138,21 @@ class ControllerSettings:
     statuses each; at 1 s, one."""
     builds: int = 1
     """Model images built at once; one already runs at the speed of sha256."""
+    transfers: int = 3
+    """ModelVersions at once whose files are fetched or pushed: what one waits for is the network, not this machine."""
+    build_attempts: int = 30
+    """Tries of a ModelVersion before it has failed for good: with the delays below two hours, longer than a
+    registry's restart or the clearing of a full disk."""
+    build_backoff_base_seconds: float = 2.0
+    """First delay after a failed try; doubles."""
+    build_backoff_cap_seconds: float = 300.0
+    """Longest delay between tries, as of a Pod that crashes."""
+    progress_seconds: float = 5.0
+    """Between two statuses that only say how far a build or transfer is: people look, and each is a write."""
+    release_seconds: float = 2.0
+    """Between looks at whether a deleted version's image is still pinned; pins are files, which nobody announces."""
+    store_bytes: int = 64 * 1024**3
+    """Size of the model store above which images that can be fetched again, and that nothing uses, are removed."""
 
 
 @dataclass(frozen=True)

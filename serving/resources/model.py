@@ -8,7 +8,10 @@ from serving.resources.base import Base, Conditions, Name, list_map, rules
 
 Phase = Literal["Pending", "Building", "Ready", "Failed"]
 
-_HOST = r"[A-Za-z0-9]([A-Za-z0-9.-]*[A-Za-z0-9])?(:[0-9]{1,5})?"
+_LABEL = r"[A-Za-z0-9]([-A-Za-z0-9]*[A-Za-z0-9])?"
+_PORT = r":[0-9]{1,5}"
+_HOST = rf"(localhost({_PORT})?|{_LABEL}(\.{_LABEL})+({_PORT})?|{_LABEL}{_PORT}|\[[0-9a-fA-F:.]+\]({_PORT})?)"
+"""With a dot, a port, or `localhost`: without them it would be the first part of a Docker Hub name."""
 _PART = r"[a-z0-9]+((\.|_|__|-+)[a-z0-9]+)*"
 REPOSITORY_PATTERN = rf"^{_HOST}(/{_PART})+$"
 """host[:port]/path, the host always said: https://github.com/distribution/reference, "name"."""
