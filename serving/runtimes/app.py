@@ -17,7 +17,8 @@ import orjson
 from serving import errors
 from serving.images.manifest import Input
 from serving.runtimes import protocol
-from serving.runtimes.estimator import Estimator, Output
+from serving.runtimes.model import Model, Output
+from serving.runtimes.phases import Startup
 from serving.runtimes.tensors import bad
 from serving.settings import RuntimeSettings
 
@@ -47,8 +48,10 @@ class Reply:
 class Identity:
     """What is served, and whether it still is: `draining` is set once, when the process is told to stop."""
 
+    platform: str
     name: str
     version: str
+    startup: Startup
     draining: bool = False
     in_flight: int = field(default=0)
 
@@ -56,10 +59,8 @@ class Identity:
 class InferenceApp:
     """One model behind the protocol's paths."""
 
-    def __init__(
-        self, estimator: Estimator, identity: Identity, settings: RuntimeSettings, worker: Executor
-    ) -> None:
-        self._estimator = estimator
+    def __init__(self, model: Model, identity: Identity, settings: RuntimeSettings, worker: Executor) -> None:
+        self._model = model
         self._identity = identity
         self._settings = settings
         self._worker = worker
@@ -105,7 +106,7 @@ class InferenceApp:
         if path == "/v2":
             return _json(
                 {
-                    "name": "slipway-sklearn",
+                    "name": f"slipway-{self._identity.platform}",
                     "version": "2",
                     "extensions": ["binary_tensor_data", "model_repository"],
                 }
@@ -127,7 +128,7 @@ class InferenceApp:
     def _ready(self) -> Reply:
         if self._identity.draining:
             return Reply(503, protocol.error_body("stopping"))
-        return Reply(200)
+        return Reply(200, headers=self._identity.startup.headers())
 
     def _index(self) -> Reply:
         state = "UNAVAILABLE" if self._identity.draining else "READY"
@@ -147,18 +148,18 @@ class InferenceApp:
         return {
             "name": self._identity.name,
             "versions": [self._identity.version],
-            "platform": "sklearn",
-            "inputs": [_described(self._estimator.input)],
-            "outputs": [_described(output) for output in self._estimator.outputs],
+            "platform": self._identity.platform,
+            "inputs": [_described(tensor) for tensor in self._model.inputs],
+            "outputs": [_described(output) for output in self._model.outputs],
         }
 
     async def _infer(self, headers: Headers, body: bytes) -> Reply:
         request = protocol.decode(body, headers.get(protocol.HEADER_LENGTH))
-        if self._estimator.expected_seconds(request) <= self._settings.inline_seconds:
-            outputs = self._estimator.infer(request)
+        if self._model.expected_seconds(request) <= self._settings.inline_seconds:
+            outputs = self._model.infer(request)
         else:
             loop = asyncio.get_running_loop()
-            outputs = await loop.run_in_executor(self._worker, self._estimator.infer, request)
+            outputs = await loop.run_in_executor(self._worker, self._model.infer, request)
         encoded, length = protocol.encode(
             outputs, model=self._identity.name, version=self._identity.version, id_=request.id
         )

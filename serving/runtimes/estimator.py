@@ -1,7 +1,6 @@
 """A scikit-learn estimator as tensors in, tensors out: what it takes, what it gives, and one call of it."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -9,21 +8,13 @@ import numpy as np
 from serving import clock, errors
 from serving.images.manifest import Input, OutputManifest
 from serving.runtimes import tensors
+from serving.runtimes.model import Output
 from serving.runtimes.protocol import Request, Tensor, Wanted
 from serving.runtimes.tensors import Array, bad
 
 PREDICT = "predict"
 PROBABILITIES = "probabilities"
 _METHODS: Mapping[str, str] = {PREDICT: "predict", PROBABILITIES: "predict_proba"}
-
-
-@dataclass(frozen=True)
-class Output:
-    """One output tensor; -1 in the shape is any size."""
-
-    name: str
-    datatype: str
-    shape: tuple[int, ...]
 
 
 class Estimator:
@@ -36,15 +27,16 @@ class Estimator:
             errors.Permanent: `UnsupportedModel`, its input is unknown or it fails on a row of zeros.
         """
         self._model = model
-        self.input = described.inputs[0] if described.inputs else _guess_input(model)
+        self._input = described.inputs[0] if described.inputs else _guess_input(model)
+        self.inputs = (self._input,)
         self.row_seconds = 0.0
         self.outputs = self._probe()
 
     def _probe(self) -> tuple[Output, ...]:
         names = [name for name, method in _METHODS.items() if hasattr(self._model, method)]
-        shape = tuple(1 if size == -1 else size for size in self.input.shape)
-        zero: object = b"" if self.input.datatype == "BYTES" else 0
-        row = np.full(shape, zero, dtype=tensors.DTYPES[self.input.datatype])
+        shape = tuple(1 if size == -1 else size for size in self._input.shape)
+        zero: object = b"" if self._input.datatype == "BYTES" else 0
+        row = np.full(shape, zero, dtype=tensors.DTYPES[self._input.datatype])
         try:
             found = [(name, self._call(name, row)) for name in names]
             # Again, now that first-call costs are paid: what one row takes.
@@ -54,7 +46,7 @@ class Estimator:
         except (ValueError, TypeError) as error:
             raise errors.Permanent(
                 "UnsupportedModel",
-                f"the model fails on {self.input.datatype} zeros of shape {list(shape)}: {error}",
+                f"the model fails on {self._input.datatype} zeros of shape {list(shape)}: {error}",
             ) from error
         return tuple(Output(name, tensors.datatype_of(a), (-1, *a.shape[1:])) for name, a in found)
 
@@ -92,17 +84,17 @@ class Estimator:
         if len(request.inputs) != 1:
             raise bad("inputs", "must be one tensor", [tensor.name for tensor in request.inputs])
         (tensor,) = request.inputs
-        if tensor.name != self.input.name:
-            raise bad("inputs[0].name", f"must be {self.input.name!r}", tensor.name)
-        if tensor.datatype != self.input.datatype:
-            raise bad("inputs[0].datatype", f"must be {self.input.datatype}", tensor.datatype)
+        if tensor.name != self._input.name:
+            raise bad("inputs[0].name", f"must be {self._input.name!r}", tensor.name)
+        if tensor.datatype != self._input.datatype:
+            raise bad("inputs[0].datatype", f"must be {self._input.datatype}", tensor.datatype)
         shape = tensor.array.shape
-        fits = len(shape) == len(self.input.shape) and all(
-            want in {-1, got} for want, got in zip(self.input.shape, shape, strict=True)
+        fits = len(shape) == len(self._input.shape) and all(
+            want in {-1, got} for want, got in zip(self._input.shape, shape, strict=True)
         )
         if not fits or 0 in shape:
             raise bad(
-                "inputs[0].shape", f"must be {list(self.input.shape)}, where -1 is 1 or more", list(shape)
+                "inputs[0].shape", f"must be {list(self._input.shape)}, where -1 is 1 or more", list(shape)
             )
         return tensor.array
 

@@ -5,9 +5,13 @@ spins for work that small requests do not have.
 """
 
 import os
+import sys
+from collections.abc import Mapping
 from pathlib import Path
 
 VARIABLES = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMEXPR_NUM_THREADS")
+_BY_API: Mapping[str, str] = {"openmp": "OMP_NUM_THREADS", "blas": "OPENBLAS_NUM_THREADS"}
+"""threadpoolctl's names."""
 
 
 def limit_threads(root: Path = Path("/sys/fs/cgroup"), self_cgroup: Path = Path("/proc/self/cgroup")) -> int:
@@ -16,6 +20,25 @@ def limit_threads(root: Path = Path("/sys/fs/cgroup"), self_cgroup: Path = Path(
     for name in VARIABLES:
         os.environ.setdefault(name, str(count))
     return count
+
+
+def raise_threads(environment: Mapping[str, str]) -> None:
+    """Give libraries that are loaded already, with one thread, what `limit_threads` put into the environment.
+
+    They read it when they were loaded, in the process that this one was forked from.
+    """
+    import threadpoolctl  # noqa: PLC0415 a process that is not forked does not need it
+
+    limits = {api: _count(environment, name) for api, name in _BY_API.items()}
+    if set(limits.values()) != {1}:
+        threadpoolctl.threadpool_limits(limits)
+        if torch := sys.modules.get("torch"):
+            torch.set_num_threads(limits["openmp"])
+
+
+def _count(environment: Mapping[str, str], name: str) -> int:
+    value = environment.get(name, "")
+    return int(value) if value.isdigit() and int(value) else 1
 
 
 def cpu_limit(root: Path, self_cgroup: Path) -> float | None:

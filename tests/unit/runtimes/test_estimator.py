@@ -9,7 +9,8 @@ from sklearn.preprocessing import FunctionTransformer, OneHotEncoder
 
 from serving import errors
 from serving.images.manifest import Input, OutputManifest
-from serving.runtimes.estimator import Estimator, Output
+from serving.runtimes.estimator import Estimator
+from serving.runtimes.model import Output
 from serving.runtimes.protocol import Request, Tensor, Wanted
 
 ROWS = np.array([[0.0, 0.0], [1.0, 1.0], [0.0, 1.0], [1.0, 0.0]])
@@ -22,7 +23,7 @@ def ask(array: np.ndarray, datatype: str = "FP64", *wanted: str) -> Request:
 
 def test_a_regressor_has_no_probabilities() -> None:
     estimator = Estimator(LinearRegression().fit(ROWS, ROWS.sum(axis=1)), OutputManifest())
-    assert estimator.input == Input("input", "FP64", (-1, 2))
+    assert estimator.inputs == (Input("input", "FP64", (-1, 2)),)
     assert estimator.outputs == (Output("predict", "FP64", (-1,)),)
     ((tensor, _),) = estimator.infer(ask(ROWS))
     assert np.allclose(tensor.array, ROWS.sum(axis=1))

@@ -1,0 +1,38 @@
+"""What the protocol needs of a model, whatever framework it comes from: each runtime brings one of these."""
+
+from dataclasses import dataclass
+from typing import Protocol
+
+from serving.images.manifest import Input
+from serving.runtimes.protocol import Request, Tensor
+
+
+@dataclass(frozen=True)
+class Output:
+    """One output tensor; -1 in the shape is any size."""
+
+    name: str
+    datatype: str
+    shape: tuple[int, ...]
+
+
+class Model(Protocol):
+    """A loaded model that has run once. Calls may come from several threads."""
+
+    @property
+    def inputs(self) -> tuple[Input, ...]:
+        """What it takes."""
+
+    @property
+    def outputs(self) -> tuple[Output, ...]:
+        """What it gives."""
+
+    def expected_seconds(self, request: Request) -> float:
+        """Return about how long `infer` will take."""
+
+    def infer(self, request: Request) -> list[tuple[Tensor, bool]]:
+        """Return the outputs that are asked for, each with whether it goes as binary.
+
+        Raises:
+            errors.ApiError: 400, an input or output that this model does not have, or values that it refuses.
+        """
