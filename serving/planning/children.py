@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 
-from serving.planning import traffic
+from serving.planning import replicas, traffic
 from serving.planning.arms import Arm, is_accepted
 from serving.planning.revision import Revision, autoscaler_name
 from serving.planning.world import Ensure, Object, World
@@ -29,7 +29,7 @@ def metadata(inference: Object, name: str, labels: Mapping[str, str]) -> Object:
     }  # fmt: skip
 
 
-def deployment(inference: Object, revision: Revision, replicas: int) -> Ensure:
+def deployment(inference: Object, revision: Revision, count: int) -> Ensure:
     """Return the Deployment of a revision; `replicas` is said at its creation only: later the Autoscaler says."""
     labels = {names.PREDICTOR_LABEL: revision.arm, names.REVISION_LABEL: revision.name}
     body: Object = {
@@ -39,47 +39,71 @@ def deployment(inference: Object, revision: Revision, replicas: int) -> Ensure:
             "template": revision.template,
         },
     }
-    return Ensure(kinds.DEPLOYMENT, body, at_creation={"spec": {"replicas": replicas}})
+    return Ensure(kinds.DEPLOYMENT, body, at_creation={"spec": {"replicas": count}})
 
 
-def service(inference: Object, revision: Revision) -> Ensure:
-    """Return the Service of a revision; headless, as the gateway reads its EndpointSlices."""
-    labels = {names.PREDICTOR_LABEL: revision.arm, names.REVISION_LABEL: revision.name}
+def is_on_demand(world: World, bounds: AutoScale, revision: str) -> bool:
+    """Whether requests to a revision may have to wait for a replica: it may be at zero, or still is."""
+    if bounds.min_replicas == 0:
+        return True
+    backends = ((world.route or {}).get("spec") or {}).get("backends") or []
+    was = any(backend["name"] == revision and backend.get("onDemand") for backend in backends)
+    return was and replicas.counts(world.deployments.get(revision))[1] == 0
+
+
+def on_demand_label(*, given: bool) -> dict[str, str]:
+    """Return the label by which the activator finds what may be at zero; nothing where it is not given."""
+    return {names.ON_DEMAND_LABEL: "true"} if given else {}
+
+
+def service(world: World, name: str, arm: Arm, port: int) -> Ensure:
+    """Return the Service of a revision of an arm; headless, as the gateway reads its EndpointSlices."""
+    label = on_demand_label(given=is_on_demand(world, arm.predictor.auto_scale, name))
+    labels = {names.PREDICTOR_LABEL: arm.predictor.name, names.REVISION_LABEL: name, **label}
     body: Object = {
-        "metadata": metadata(inference, revision.name, labels),
+        "metadata": metadata(world.inference, name, labels),
         "spec": {
             "clusterIP": "None",
-            "selector": {names.REVISION_LABEL: revision.name},
-            "ports": [
-                {"name": "http", "port": revision.port, "targetPort": revision.port, "protocol": "TCP"}
-            ],
+            "selector": {names.REVISION_LABEL: name},
+            "ports": [{"name": "http", "port": port, "targetPort": port, "protocol": "TCP"}],
         },
     }
     return Ensure(kinds.SERVICE, body)
 
 
-def autoscaler(inference: Object, arm: str, target: str, bounds: AutoScale) -> Ensure:
-    """Return the Autoscaler of an arm, pointed at the revision that serves it."""
-    name = autoscaler_name(inference["metadata"]["name"], arm)
+def autoscaler(inference: Object, arm: Arm, target: str) -> Ensure:
+    """Return the Autoscaler of an arm, pointed at the revision that serves it.
+
+    What is not proven yet is never at zero: it would never be ready, and so never be proven.
+    """
+    bounds = arm.predictor.auto_scale
+    name = autoscaler_name(inference["metadata"]["name"], arm.predictor.name)
+    label = on_demand_label(given=bounds.min_replicas == 0)
+    labels = {names.PREDICTOR_LABEL: arm.predictor.name, **label}
     body: Object = {
-        "metadata": metadata(inference, name, {names.PREDICTOR_LABEL: arm}),
+        "metadata": metadata(inference, name, labels),
         "spec": {
             "scaleTargetRef": {"apiVersion": "apps/v1", "kind": "Deployment", "name": target},
-            "minReplicas": bounds.min_replicas,
+            "minReplicas": bounds.min_replicas if arm.serving else max(bounds.min_replicas, 1),
             "maxReplicas": bounds.max_replicas,
+            "idleTimeoutSeconds": bounds.idle_timeout_seconds,
         },
     }
     return Ensure(kinds.AUTOSCALER, body)
 
 
 def initial_replicas(arm: Arm, deployments: Mapping[str, Object]) -> int:
-    """Return what a new revision starts with: as many replicas as the one that it replaces, within bounds."""
+    """Return what a new revision starts with: as many replicas as the one that it replaces, within bounds.
+
+    At least one: where the arm may be at zero too, a revision is started once, to be proven.
+    """
     bounds = arm.predictor.auto_scale
+    least = max(bounds.min_replicas, 1)
     serving = deployments.get(arm.serving)
     if serving is None:
-        return bounds.min_replicas
-    replicas: int = serving["spec"].get("replicas", 1)
-    return max(bounds.min_replicas, min(replicas, bounds.max_replicas))
+        return least
+    count: int = serving["spec"].get("replicas", 1)
+    return max(least, min(count, bounds.max_replicas))
 
 
 def route(world: World, spec: InferenceSpec, arms: Sequence[Arm], serving: Mapping[str, str]) -> Ensure:
@@ -97,8 +121,9 @@ def route(world: World, spec: InferenceSpec, arms: Sequence[Arm], serving: Mappi
     segments = _segments(old, old_backends, arms, proven)
     named = {segment["backend"] for segment in segments}
     backends = _backends(world, old_backends, arms, keep=named)
+    labels = on_demand_label(given=any(backend.get("onDemand") for backend in backends))
     body: Object = {
-        "metadata": metadata(world.inference, world.inference["metadata"]["name"], {}),
+        "metadata": metadata(world.inference, world.inference["metadata"]["name"], labels),
         "spec": {
             "inference": world.inference["metadata"]["name"],
             "backends": backends,
@@ -168,12 +193,29 @@ def _backends(
     for arm in arms:
         if arm.serving and arm.serving not in result:
             result[arm.serving] = _lost_backend(arm, world)
-    return list(result.values())
+    scaled = {arm.predictor.name: arm.predictor.auto_scale for arm in arms}
+    return [_as_scaled(world, backend, scaled.get(backend["arm"])) for backend in result.values()]
+
+
+def _as_scaled(world: World, backend: Object, bounds: AutoScale | None) -> Object:
+    """Return the entry as its arm is scaled now; an arm that has left the spec stays as it was."""
+    if bounds is None:
+        return backend
+    plain = {key: value for key, value in backend.items() if key not in ("onDemand", "autoscaler")}
+    if not is_on_demand(world, bounds, backend["name"]):
+        return plain
+    name = autoscaler_name(world.inference["metadata"]["name"], backend["arm"])
+    return {**plain, "onDemand": True, "autoscaler": name}
 
 
 def _lost_backend(arm: Arm, world: World) -> Object:
     """Rebuild the entry of a proven backend whose Route was deleted by somebody."""
-    service_ = world.services.get(arm.serving) or {}
-    ports = (service_.get("spec") or {}).get("ports") or [{}]
-    port = ports[0].get("port", names.RUNTIME_PORT)
+    port = service_port(world, arm.serving)
     return {"name": arm.serving, "arm": arm.predictor.name, "service": arm.serving, "port": port}
+
+
+def service_port(world: World, name: str) -> int:
+    """Return the port of a revision's Service as it is, or the runtimes' where there is none."""
+    ports = ((world.services.get(name) or {}).get("spec") or {}).get("ports") or [{}]
+    port: int = ports[0].get("port", names.RUNTIME_PORT)
+    return port

@@ -26,7 +26,7 @@ from serving.planning.world import (
     World,
     covers,
 )
-from serving.resources import kinds
+from serving.resources import kinds, names
 from serving.resources.inference import InferenceSpec
 from serving.resources.kinds import Kind
 
@@ -70,7 +70,7 @@ def _assemble(world: World, spec: InferenceSpec, now: str) -> Plan:
     if FINALIZER not in finalizers:
         actions.append(SetFinalizers((*finalizers, FINALIZER)))
     writes = [ensure for ensure in [*wanted, route] if _differs(world, ensure)]
-    actions += [*writes, *_retired(world, arms, route)]
+    actions += [*writes, *_stranded(world, arms), *_retired(world, arms, route)]
     after = _after(world, writes)
     arms_then = arms_.judge_again(after, arms) if writes else arms
     status = report.status(after, arms_then, now)
@@ -115,10 +115,26 @@ def _revisions(world: World, arms: Sequence[Arm]) -> list[Ensure]:
     result = []
     for arm in arms:
         if arm.wanted is not None and arm.wanted.name not in world.refused:
-            replicas = children.initial_replicas(arm, world.deployments)
-            result.append(children.deployment(world.inference, arm.wanted, replicas))
-            result.append(children.service(world.inference, arm.wanted))
+            count = children.initial_replicas(arm, world.deployments)
+            result.append(children.deployment(world.inference, arm.wanted, count))
+            result.append(children.service(world, arm.wanted.name, arm, arm.wanted.port))
+        if arm.serving in world.services and (arm.wanted is None or arm.wanted.name != arm.serving):
+            port = children.service_port(world, arm.serving)
+            result.append(children.service(world, arm.serving, arm, port))
     return result
+
+
+def _stranded(world: World, arms: Sequence[Arm]) -> list[Remove]:
+    """Return the deletions of candidates at zero, which nobody would start: made anew, they have replicas.
+
+    Such a one served, went to zero, was replaced, and is wanted again before it was retired.
+    """
+    found = [
+        world.deployments[arm.candidate.name]
+        for arm in arms
+        if arm.serving and arm.candidate is not None and arm.candidate.name in world.deployments
+    ]
+    return _removals(kinds.DEPLOYMENT, [o for o in found if o["spec"].get("replicas", 1) == 0])
 
 
 def _autoscalers(world: World, arms: Sequence[Arm]) -> list[Ensure]:
@@ -127,8 +143,7 @@ def _autoscalers(world: World, arms: Sequence[Arm]) -> list[Ensure]:
     for arm in arms:
         target = arm.serving or (arm.wanted.name if arm.wanted is not None else "")
         if target and target not in world.refused:
-            bounds = arm.predictor.auto_scale
-            result.append(children.autoscaler(world.inference, arm.predictor.name, target, bounds))
+            result.append(children.autoscaler(world.inference, arm, target))
     return result
 
 
@@ -149,12 +164,25 @@ def _differs(world: World, ensure: Ensure) -> bool:
         return True
     if ensure.kind is kinds.ROUTE and not _is_routed(have["spec"], ensure.object["spec"]):
         return True
-    return not covers(have, ensure.object)
+    return not covers(have, ensure.object) or _is_labelled(have) != _is_labelled(ensure.object)
 
 
 def _is_routed(have: Object, want: Object) -> bool:
-    """Whether a Route's spec asks for this; it stops being sticky by leaving that out."""
-    return covers(have, want) and ("sticky" in want or "sticky" not in have)
+    """Whether a Route's spec asks for this; it stops being sticky, or on demand, by leaving that out."""
+    return (
+        covers(have, want)
+        and ("sticky" in want or "sticky" not in have)
+        and _on_demand(have) == _on_demand(want)
+    )
+
+
+def _on_demand(spec: Object) -> list[bool]:
+    return [backend.get("onDemand", False) for backend in spec.get("backends") or []]
+
+
+def _is_labelled(child: Object) -> bool:
+    """Whether the activator looks at it; a child stops that by leaving the label out."""
+    return names.ON_DEMAND_LABEL in (child["metadata"].get("labels") or {})
 
 
 def _retired(world: World, arms: Sequence[Arm], route: Ensure) -> list[Action]:

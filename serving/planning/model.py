@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from serving.planning.release import is_ready
 from serving.resources import conditions
 from serving.resources.conditions import Condition
 
@@ -12,7 +13,7 @@ Object = dict[str, Any]
 def status(model: Mapping[str, Any], versions: Iterable[Mapping[str, Any]], now: str) -> Object:
     """Return the status to write: the newest ready version by creation (ties by name), and how many there are."""
     versions = list(versions)
-    ready = [v for v in versions if (v.get("status") or {}).get("phase") == "Ready"]
+    ready = [v for v in versions if is_ready(v)]
     latest = max(
         ready, key=lambda v: (v["metadata"]["creationTimestamp"], v["metadata"]["name"]), default=None
     )

@@ -1,14 +1,24 @@
-"""A ModelVersion's life: Pending (its source is not there yet) → Building → Ready or Failed, both for good."""
+"""A ModelVersion's life: Pending (its source is not there yet) → Building → Ready or Failed, both for good.
+
+What happens to one that is being deleted is `serving.planning.release`'s.
+"""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from serving.resources import conditions, names
+from serving.resources import conditions, kinds, names
 from serving.resources.conditions import Condition
 from serving.resources.model import Phase
 
 Object = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Hold:
+    """Write this metadata: the finalizer, by which deletion waits for the image, and the Model as owner."""
+
+    metadata: Object
 
 
 @dataclass(frozen=True)
@@ -29,9 +39,18 @@ class Fail:
 
 @dataclass(frozen=True)
 class Build:
-    """Capture the output of this Job (or the path that the spec names)."""
+    """Make the image: of the output of this Job, or of what the spec names."""
 
     job: Object | None
+
+
+@dataclass(frozen=True)
+class Retry:
+    """The try failed; another is due in `seconds`."""
+
+    reason: str
+    message: str
+    seconds: float
 
 
 @dataclass(frozen=True)
@@ -39,7 +58,7 @@ class Done:
     """Ready or Failed already."""
 
 
-Step = Wait | Fail | Build | Done
+Step = Hold | Wait | Fail | Build | Done
 
 
 def is_finished(version: Mapping[str, Any] | None) -> bool:
@@ -47,10 +66,20 @@ def is_finished(version: Mapping[str, Any] | None) -> bool:
     return ((version or {}).get("status") or {}).get("phase") in ("Ready", "Failed")
 
 
-def next_step(version: Mapping[str, Any], job: Object | None) -> Step:
-    """Return what to do with a ModelVersion, given the Job of its source's name (or None)."""
+def next_step(version: Mapping[str, Any], job: Object | None, model: Object | None) -> Step:
+    """Return what to do with a ModelVersion that is not being deleted.
+
+    Args:
+        version: the ModelVersion.
+        job: the Job of its source's name, or None.
+        model: its Model; while there is none the policy to build by is not known, and the Model controller makes one.
+    """
+    if model is not None and (metadata := _unheld(version["metadata"], model)):
+        return Hold(metadata)
     if is_finished(version):
         return Done()
+    if model is None:
+        return Wait("ModelNotFound", f"there is no Model {version['spec']['modelName']} yet")
     source = version["spec"]["source"]
     if "job" not in source:
         return Build(None)
@@ -60,6 +89,48 @@ def next_step(version: Mapping[str, Any], job: Object | None) -> Step:
     if uid:
         return Fail("JobGone", f"Job {name} was deleted before its output was captured")
     return Wait("JobNotFound", f"there is no Job {name}")
+
+
+def _unheld(meta: Mapping[str, Any], model: Mapping[str, Any]) -> Object:
+    """Return what is missing: nothing where it is held and owned."""
+    missing: Object = {}
+    finalizers = list(meta.get("finalizers") or [])
+    if names.MODEL_IMAGE_FINALIZER not in finalizers:
+        missing["finalizers"] = [*finalizers, names.MODEL_IMAGE_FINALIZER]
+    owners = list(meta.get("ownerReferences") or [])
+    going = "deletionTimestamp" in model["metadata"]
+    if not going and not any(owner.get("controller") for owner in owners):
+        missing["ownerReferences"] = [*owners, _owner(model)]
+    return missing
+
+
+def _owner(model: Mapping[str, Any]) -> Object:
+    meta = model["metadata"]
+    return {
+        "apiVersion": kinds.MODEL.api_version, "kind": kinds.MODEL.kind, "name": meta["name"], "uid": meta["uid"],
+        "controller": True, "blockOwnerDeletion": True,
+    }  # fmt: skip
+
+
+def after_failure(
+    attempts: int, reason: str, message: str, asked: float | None, *, limit: int, base: float, cap: float
+) -> Retry | Fail:
+    """Return what follows a try that failed for a reason that may pass.
+
+    Args:
+        attempts: tries that have failed, this one included.
+        reason: CamelCase, of this one.
+        message: for people.
+        asked: seconds that whoever refused wants us to wait, if they said so.
+        limit: tries before it has failed for good.
+        base: seconds before the second try; doubles.
+        cap: most seconds between tries, whatever was asked for.
+    """
+    if attempts >= limit:
+        return Fail(reason, f"{message}; given up after {attempts} attempts")
+    backoff = min(base * 2 ** min(attempts - 1, 30), cap)
+    delay = min(max(backoff, asked or 0.0), cap)
+    return Retry(reason, f"{message}; attempt {attempts} of {limit}, the next in {delay:g} s", delay)
 
 
 def _after_job(job: Object, name: str, uid: str) -> Step:
@@ -73,10 +144,13 @@ def _after_job(job: Object, name: str, uid: str) -> Step:
 
 
 def lineage(version: Mapping[str, Any], job: Object | None) -> dict[str, str]:
-    """Return where the files come from."""
-    if job is None:
-        return {"kind": "Path", "path": version["spec"]["source"].get("path", "")}
-    return {"kind": "Job", "name": job["metadata"]["name"], "uid": job["metadata"]["uid"]}
+    """Return where the files come from; an image's digest is added by whoever resolves it."""
+    if job is not None:
+        return {"kind": "Job", "name": job["metadata"]["name"], "uid": job["metadata"]["uid"]}
+    source = version["spec"]["source"]
+    field = next(name for name in ("path", "uri", "image") if name in source)
+    kind = {"path": "Path", "uri": "URI", "image": "Image"}[field]
+    return {"kind": kind, field: source[field]}
 
 
 def repository(version: Mapping[str, Any]) -> str:
@@ -90,6 +164,8 @@ def status(
     condition: tuple[str, str],
     now: str,
     built: Mapping[str, Any] | None = None,
+    *,
+    attempts: int = 0,
 ) -> Object:
     """Return the whole status to write.
 
@@ -99,12 +175,14 @@ def status(
         condition: reason and message of `Ready`, which is True in phase Ready alone.
         now: RFC 3339; the finish time of a final phase.
         built: image, digest, size and so on, once there are any.
+        attempts: tries that have failed so far.
     """
     generation = version["metadata"].get("generation", 1)
     old = (version.get("status") or {}).get("conditions")
     ready = Condition("Ready", "True" if phase == "Ready" else "False", *condition)
     result: Object = {
         "phase": phase,
+        "attempts": attempts,
         "observedGeneration": generation,
         "conditions": conditions.merge(old, [ready], generation=generation, now=now),
         **(built or {}),

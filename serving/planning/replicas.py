@@ -9,6 +9,9 @@ from typing import Any
 from serving.planning.world import Object, Problem, World
 from serving.resources import conditions
 
+SCALED_TO_ZERO = "ScaledToZero"
+WAKING = "Waking"
+_ON_ITS_WAY = "ReplicasNotReady"
 _STARTING = ("ContainerCreating", "PodInitializing")
 _CRASHED = ("Completed", "Error")
 """Reasons of an end that say nothing beyond the exit code; a server has no business to end at all."""
@@ -35,6 +38,21 @@ def problem(world: World, name: str, *, everything: bool) -> Problem | None:
     return Problem(reason, f"{message} ({said})" if said else message)
 
 
+def at_zero(world: World, name: str) -> Problem | None:
+    """Return in what state a proven revision is that may be at zero; None where it has a ready replica.
+
+    At zero and on its way back it serves, as its requests wait; what keeps it from coming back is a problem.
+    """
+    deployment = world.deployments.get(name)
+    wanted, ready = counts(deployment)
+    if deployment is None or ready:
+        return None
+    if not wanted:
+        return Problem(SCALED_TO_ZERO, f"revision {name}: the next request starts a replica")
+    reason, _ = _why(world, name, deployment)
+    return Problem(WAKING, f"revision {name}: a replica is starting") if reason == _ON_ITS_WAY else None
+
+
 def _why(world: World, name: str, deployment: Object | None) -> tuple[str, str]:
     """Return reason and detail: what a Pod is in trouble with, else what the Deployment says."""
     pods = sorted(world.pods.get(name, ()), key=lambda pod: str(pod["metadata"]["name"]))
@@ -47,7 +65,7 @@ def _why(world: World, name: str, deployment: Object | None) -> tuple[str, str]:
     refused = conditions.find(said, "ReplicaFailure") or {}
     if refused.get("status") == "True":
         return "RevisionFailed" if stuck else "ReplicaFailure", str(refused.get("message", ""))
-    return ("RevisionFailed", str(progressing.get("message", ""))) if stuck else ("ReplicasNotReady", "")
+    return ("RevisionFailed", str(progressing.get("message", ""))) if stuck else (_ON_ITS_WAY, "")
 
 
 def trouble(pod: Mapping[str, Any]) -> Problem | None:

@@ -7,7 +7,7 @@ reason, and its message names the revision that serves meanwhile. Traffic does n
 from collections.abc import Mapping, Sequence
 
 from serving.planning import arms as arms_
-from serving.planning import replicas
+from serving.planning import children, replicas
 from serving.planning.arms import Arm
 from serving.planning.revision import autoscaler_name
 from serving.planning.world import Announcement, Object, Problem, World
@@ -16,6 +16,7 @@ from serving.resources.conditions import Condition
 
 _PASSING = (
     "Ready", "ModelVersionBuilding", "ReplicasNotReady", "RouteNotAccepted", "Probing", "NoTraffic",
+    replicas.SCALED_TO_ZERO, replicas.WAKING,
 )  # fmt: skip
 """Reasons of `Ready` that pass by themselves while all is well; others are worth a warning."""
 _AT_FIRST = {"status": "False", "reason": "NoTraffic"}
@@ -34,7 +35,9 @@ def status(world: World, arms: Sequence[Arm], now: str) -> Object:
     generation = world.inference["metadata"].get("generation", 1)
     percent = effective_percent(world)
     parts = [_model_ready(arms), _predictors_ready(world, arms), _routes_ready(world)]
-    found = [conditions.aggregate(parts), *parts, _scaling_active(world, arms)]
+    at_zero = [_at_zero(world, arm) for arm in arms]
+    reason = replicas.SCALED_TO_ZERO if at_zero and all(at_zero) else "Ready"
+    found = [conditions.aggregate(parts, ready_reason=reason), *parts, _scaling_active(world, arms)]
     return {
         "url": _url(world),
         "predictors": [_predictor(world, arm, percent.get(arm.predictor.name, 0.0)) for arm in arms],
@@ -136,7 +139,7 @@ def _in_spec_order(arms: Sequence[Arm], percent: Mapping[str, float]) -> list[st
 
 
 def _predictor(world: World, arm: Arm, percent: float) -> Object:
-    problem = _problem(world, arm)
+    problem = _problem(world, arm) or _at_zero(world, arm)
     counted = world.deployments.get(arm.serving) if arm.serving else None
     if counted is None and arm.wanted is not None:
         counted = world.deployments.get(arm.wanted.name)
@@ -159,7 +162,14 @@ def _problem(world: World, arm: Arm) -> Problem | None:
         return arm.model_problem
     if arm.rollout_problem is not None:
         return arm.rollout_problem
-    return replicas.problem(world, arm.serving, everything=False)
+    return None if _at_zero(world, arm) else replicas.problem(world, arm.serving, everything=False)
+
+
+def _at_zero(world: World, arm: Arm) -> Problem | None:
+    """Return in what state an arm is that has no ready replica and needs none; None for all others."""
+    if not arm.serving or not children.is_on_demand(world, arm.predictor.auto_scale, arm.serving):
+        return None
+    return replicas.at_zero(world, arm.serving)
 
 
 def _model_ready(arms: Sequence[Arm]) -> Condition:

@@ -88,6 +88,15 @@ class InferenceWorld:
             ok = _version(deployment) not in self.broken
             deployment["status"] = {"replicas": count, "readyReplicas": count if ok else 0}
 
+    def size(self, *, idle: bool = True) -> None:
+        """Autoscalers keep their targets within bounds; at the least where nobody asks."""
+        for scaler in self.children["Autoscaler"].values():
+            spec = scaler["spec"]
+            target = self.deployments.get(spec["scaleTargetRef"]["name"])
+            if target is not None:
+                wanted = 0 if idle else target["spec"]["replicas"]
+                target["spec"]["replicas"] = min(max(wanted, spec["minReplicas"]), spec["maxReplicas"])
+
     def accept(self) -> None:
         """The gateway serves the Route as it is, and says so."""
         if self.route is not None and self.alive:
@@ -99,6 +108,7 @@ class InferenceWorld:
 
     def go_on(self) -> Plan:
         """What usually happens, in the order in which it usually does."""
+        self.size(idle=False)
         self.ready()
         self.accept()
         return self.plan()
@@ -169,6 +179,7 @@ class InferenceWorld:
             obj["metadata"] |= {"uid": f"uid-{self.count}", "generation": 1}
             table[obj["metadata"]["name"]] = obj
             return
+        old["metadata"]["labels"] = obj["metadata"]["labels"]
         spec = obj["spec"] | ({"replicas": old["spec"]["replicas"]} if "replicas" in old["spec"] else {})
         if spec != old["spec"]:
             old["spec"] = spec

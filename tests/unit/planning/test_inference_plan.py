@@ -16,7 +16,13 @@ ARMS = ("a", "b", "c")
 VERSIONS = ("v1", "v2", "v3")
 
 predictors = st.lists(
-    st.builds(predictor, st.sampled_from(ARMS), st.sampled_from(VERSIONS), st.integers(0, 3)),
+    st.builds(
+        predictor,
+        st.sampled_from(ARMS),
+        st.sampled_from(VERSIONS),
+        st.integers(0, 3),
+        autoScale=st.integers(0, 1).map(lambda least: {"minReplicas": least}),
+    ),
     min_size=1,
     max_size=3,
     unique_by=lambda p: p["name"],
@@ -32,7 +38,7 @@ def _set(name: str) -> st.SearchStrategy[Callable[[InferenceWorld], None]]:
 steps = st.one_of(
     st.just(InferenceWorld.go_on),
     st.just(InferenceWorld.go_on),
-    st.sampled_from([InferenceWorld.plan, InferenceWorld.ready, InferenceWorld.accept]),
+    st.sampled_from([InferenceWorld.plan, InferenceWorld.ready, InferenceWorld.accept, InferenceWorld.size]),
     st.integers(0, 6).map(lambda count: lambda world: world.plan(actions=count)),
     predictors.map(lambda arms: lambda world: world.edit(*arms)),
     st.booleans().map(lambda alive: lambda world: setattr(world, "alive", alive)),
