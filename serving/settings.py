@@ -118,6 +118,40 @@ class GatewaySettings:
 
 
 @dataclass(frozen=True)
+class ActivatorSettings:
+    """What holds the requests of predictors at zero."""
+
+    held_per_backend: int = 2_000
+    """Requests that wait for one backend: a burst of 1,000 fits twice."""
+    held: int = 10_000
+    """Requests that wait in all: each is two open files here and two in Envoy, and 20 KiB."""
+    bytes_per_backend: int = 256 * 1024 * 1024
+    """Bodies that wait for one backend: 1,000 images of 224 x 224 pixels."""
+    bytes: int = 512 * 1024 * 1024
+    """Bodies that wait in all: what a laptop can spare."""
+    body_bytes: int = 64 * 1024 * 1024
+    """One request, as the runtimes accept."""
+    deadline_seconds: float = 240.0
+    """Longest wait for a replica; below the gateway's `stream_idle_seconds`, so that the client gets a reason."""
+    retry_after_seconds: int = 5
+    """Retry-After of what was held in vain, or could not be: about a start."""
+    permits: int = 32
+    """Requests that one replica works on before its next is released: it never idles between two, and what it is not
+    asked goes to the replica that is ready next."""
+    attempts: int = 3
+    """Of a request that a replica took and did not answer; one that could not be handed over is tried until its
+    deadline."""
+    retry_seconds: float = 0.05
+    """Between attempts when no other replica is there."""
+    report_seconds: float = 1.0
+    """Between reports of how many wait; that there are any, or none, is reported at once."""
+    report_retry_seconds: float = 0.1
+    """After a report that the API did not take; it restarts within a second."""
+    backlog: int = 4_096
+    """Connections that wait for accept on one socket: a burst arrives faster than it is accepted."""
+
+
+@dataclass(frozen=True)
 class ControllerSettings:
     """All controllers."""
 
@@ -234,6 +268,7 @@ class Settings:
     api: ApiSettings = field(default_factory=ApiSettings)
     node: NodeSettings = field(default_factory=NodeSettings)
     gateway: GatewaySettings = field(default_factory=GatewaySettings)
+    activator: ActivatorSettings = field(default_factory=ActivatorSettings)
     controllers: ControllerSettings = field(default_factory=ControllerSettings)
     supervisor: SupervisorSettings = field(default_factory=SupervisorSettings)
     registry: RegistrySettings = field(default_factory=RegistrySettings)
@@ -296,6 +331,11 @@ class DataDir:
         return self.root / "pods"
 
     @property
+    def zygotes(self) -> Path:
+        """Sockets, identities and logs of the processes that replicas are forked from."""
+        return self.root / "zygotes"
+
+    @property
     def models(self) -> Path:
         """The model store: blobs/sha256/<hex>, trees/<hex>."""
         return self.root / "models"
@@ -309,6 +349,11 @@ class DataDir:
     def probe_socket(self) -> Path:
         """Unix socket of the gateway's private listener: /NAMESPACE/BACKEND/... reaches one backend."""
         return self.gateway / "probe.sock"
+
+    @property
+    def activator(self) -> Path:
+        """The activator's sockets, one per backend that may be at zero."""
+        return self.root / "activator"
 
     def pod_volume(self, pod_uid: str, volume: str) -> Path:
         """Where an emptyDir of a Pod lies."""

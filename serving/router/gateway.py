@@ -49,12 +49,12 @@ async def run(data_dir: DataDir, settings: Settings) -> None:
         async with listening(delivery):
             if not await _adopted(process, config, data_dir, settings):
                 # It listens once it has been told something; one that was adopted keeps what it has.
-                delivery.aim(Renderer(settings.gateway).render(RoutePlan()))
+                delivery.aim(Renderer(settings.gateway, str(data_dir.activator)).render(RoutePlan()))
                 log.info("started Envoy %d", process.start(config).pid)
             await delivery.wait_ready(ENVOY_START_SECONDS)
             kube = await _connect(data_dir)
             async with kube, asyncio.TaskGroup() as group:
-                gateway = Gateway(kube, delivery, settings)
+                gateway = Gateway(kube, delivery, data_dir, settings)
                 group.create_task(_keep_alive(process, config, settings))
                 group.create_task(gateway.run())
 
@@ -95,7 +95,7 @@ async def _until_gone(identity: Identity, seconds: float) -> None:
 class Gateway:
     """One gateway: what it last read, and what Envoy last accepted."""
 
-    def __init__(self, kube: Kube, delivery: Delivery, settings: Settings) -> None:
+    def __init__(self, kube: Kube, delivery: Delivery, data_dir: DataDir, settings: Settings) -> None:
         self._routes = Informer(kube, kinds.ROUTE)
         self._slices = Informer(kube, kinds.ENDPOINT_SLICE)
         self._slices.index("service", lambda item: [_service_key(item)])
@@ -103,7 +103,7 @@ class Gateway:
         self._routes.on_change(self._route_changed)
         self._slices.on_change(self._slice_changed)
         self._delivery = delivery
-        self._renderer = Renderer(settings.gateway)
+        self._renderer = Renderer(settings.gateway, str(data_dir.activator))
         self._reporter = Reporter(kube, self._routes, Recorder(kube, "gateway"), settings)
         self._changed: set[Key] = set()
         self._wake = asyncio.Event()

@@ -4,6 +4,7 @@ Knows nothing of Envoy, and nothing of why the weights are what they are: segmen
 controller, and the only thing decided here is where a segment goes whose backend has no ready endpoint.
 """
 
+import hashlib
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -18,6 +19,8 @@ NOTHING_PROVEN = "no revision of this service has been proven yet"
 
 _HEADER = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 """A field name: RFC 9110 section 5.1."""
+_SOCKET_BYTES = 6
+"""Two of a million clusters have the same with a chance of 1 in 500."""
 _RESERVED = ("x-slipway-", "x-envoy-", "x-gateway-destination-endpoint")
 
 Object = Mapping[str, Any]
@@ -33,10 +36,19 @@ class Endpoint:
 
 @dataclass(frozen=True)
 class Cluster:
-    """One revision of one predictor: its ready replicas, in a fixed order."""
+    """One revision of one predictor: its ready replicas, in a fixed order.
+
+    Without any, the requests to one that is `on_demand` go to the activator, which holds them.
+    """
 
     name: str
     endpoints: tuple[Endpoint, ...]
+    on_demand: bool = False
+
+    @property
+    def socket(self) -> str:
+        """The file name of the activator's socket for it: short, as sockets' paths are, and of any cluster another."""
+        return hashlib.blake2b(self.name.encode(), digest_size=_SOCKET_BYTES).hexdigest()
 
 
 @dataclass(frozen=True)
@@ -107,10 +119,11 @@ def service_of(route: Object, slices_of: Mapping[str, Sequence[Object]]) -> Serv
     meta, spec = route["metadata"], route["spec"]
     namespace: str = meta["namespace"]
     backends: list[Object] = list(spec.get("backends") or [])
-    clusters = {b["name"]: _cluster(namespace, b, slices_of.get(b["service"], ())) for b in backends}
+    clusters = {b["name"]: cluster_of(namespace, b, slices_of.get(b["service"], ())) for b in backends}
     by_name = {b["name"]: b for b in backends}
     segments = [(s["backend"], int(s["size"])) for s in spec.get("segments") or []]
-    ready = {name for name, cluster in clusters.items() if cluster.endpoints}
+    # Segments name what was proven: on demand, it serves without a replica too.
+    ready = {name for name, cluster in clusters.items() if cluster.endpoints or cluster.on_demand}
     sticky = spec.get("sticky")
     ring = tuple(
         Slice(clusters[n].name, by_name[n]["arm"], by_name[n].get("modelVersion") or "", size)
@@ -197,7 +210,8 @@ def _split(
     return list(given.items())
 
 
-def _cluster(namespace: str, backend: Object, slices: Sequence[Object]) -> Cluster:
+def cluster_of(namespace: str, backend: Object, slices: Sequence[Object]) -> Cluster:
+    """Return a backend of a Route in this namespace, with what the EndpointSlices of its Service say of it."""
     port = int(backend["port"])
     found = {
         Endpoint(address, _port(item, port))
@@ -206,7 +220,8 @@ def _cluster(namespace: str, backend: Object, slices: Sequence[Object]) -> Clust
         if (endpoint.get("conditions") or {}).get("ready") is not False
         for address in endpoint["addresses"][:1]
     }
-    return Cluster(f"{namespace}/{backend['service']}/{port}", tuple(sorted(found)))
+    name = f"{namespace}/{backend['service']}/{port}"
+    return Cluster(name, tuple(sorted(found)), on_demand=bool(backend.get("onDemand")))
 
 
 def _port(item: Object, wanted: int) -> int:

@@ -16,6 +16,7 @@ from pathlib import Path
 
 from serving import errors
 from serving.router.binary import find_envoy
+from serving.router.plan import Cluster
 from serving.settings import DataDir, GatewaySettings
 
 _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
@@ -44,6 +45,8 @@ class EnvoyProcess:
         self._dir = data_dir.gateway
         self._bootstrap = self._dir / "bootstrap.json"
         self._log = data_dir.logs / "envoy.log"
+        self._sockets = [self._dir / f"{name}.sock" for name in ("admin", "probe", "changes")]
+        self._sockets.append(data_dir.activator / Cluster("", ()).socket)
         self._settings = settings
         self._child: subprocess.Popen[bytes] | None = None
 
@@ -82,11 +85,9 @@ class EnvoyProcess:
             errors.UserError: no Envoy, the port is taken, or the directory's path is too long for sockets.
         """
         self._check_port()
-        for name in ("admin.sock", "probe.sock", "changes.sock"):
-            if len(os.fsencode(self._dir / name)) > _SOCKET_PATH_BYTES:
-                raise errors.UserError(
-                    f"{self._dir}: too long for a Unix socket; choose a shorter --data-dir"
-                )
+        for path in self._sockets:
+            if len(os.fsencode(path)) > _SOCKET_PATH_BYTES:
+                raise errors.UserError(f"{path}: too long for a Unix socket; choose a shorter --data-dir")
         self._log.parent.mkdir(parents=True, exist_ok=True)
         write_atomically(self._bootstrap, bootstrap)
         with self._log.open("ab") as log:

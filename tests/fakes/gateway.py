@@ -91,7 +91,7 @@ class World:
         self.admin = Admin(self.data_dir.gateway / "admin.sock")
         self.delivery = Delivery(self.data_dir.gateway, self.admin)
         self.assembly = Assembly()
-        self.renderer = Renderer(settings.gateway)
+        self.renderer = Renderer(settings.gateway, str(self.data_dir.activator))
         self._around = contextlib.AsyncExitStack()
 
     @property

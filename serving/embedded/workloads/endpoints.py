@@ -120,7 +120,12 @@ def _slice(service: Object, number: int, ports: list[Object], endpoints: list[Ob
         "metadata": {
             "name": f"{meta['name']}-{suffix}",
             "namespace": meta["namespace"],
-            "labels": {names.SERVICE_NAME_LABEL: meta["name"], MANAGED_BY_LABEL: MANAGER},
+            # As k8s.io/endpointslice: the Service's labels are its slices' too, and select them.
+            "labels": {
+                **(meta.get("labels") or {}),
+                names.SERVICE_NAME_LABEL: meta["name"],
+                MANAGED_BY_LABEL: MANAGER,
+            },
             "ownerReferences": [pods.owner_reference(kinds.SERVICE, service)],
         },
         "addressType": "IPv4",
@@ -137,7 +142,7 @@ def same(wanted: Object, stored: Object | None) -> bool:
     want = wanted["metadata"]
     return (
         all(stored.get(part) == wanted[part] for part in ("addressType", "endpoints", "ports"))
-        and (have.get("labels") or {}).items() >= want["labels"].items()
+        and (have.get("labels") or {}) == want["labels"]
         and want["ownerReferences"][0]["uid"] in {o["uid"] for o in have.get("ownerReferences") or ()}
     )
 

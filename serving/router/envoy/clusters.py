@@ -45,12 +45,19 @@ def cluster(cluster: Cluster, settings: GatewaySettings) -> dict[str, Any]:
     }
 
 
-def load_assignment(cluster: Cluster) -> dict[str, Any]:
-    """Return a cluster's endpoints."""
-    found = [
-        {"endpoint": {"address": {"socket_address": {"address": e.address, "port_value": e.port}}}}
-        for e in cluster.endpoints
+def load_assignment(cluster: Cluster, activators: str) -> dict[str, Any]:
+    """Return a cluster's endpoints: its replicas, or the activator's socket where it is on demand and has none.
+
+    Args:
+        cluster: the cluster.
+        activators: the folder of the activator's sockets.
+    """
+    addresses: list[dict[str, Any]] = [
+        {"socket_address": {"address": e.address, "port_value": e.port}} for e in cluster.endpoints
     ]
+    if not addresses and cluster.on_demand:
+        addresses = [{"pipe": {"path": f"{activators}/{cluster.socket}"}}]
+    found = [{"endpoint": {"address": address}} for address in addresses]
     return {
         "@type": f"{_TYPE}envoy.config.endpoint.v3.ClusterLoadAssignment",
         "cluster_name": cluster.name,

@@ -61,8 +61,10 @@ class Rendered:
 class Renderer:
     """Renders plans; has the pieces of all services that the routes are joined from."""
 
-    def __init__(self, settings: GatewaySettings) -> None:
+    def __init__(self, settings: GatewaySettings, activators: str) -> None:
+        """Args: activators: the folder of the activator's sockets."""
         self._settings = settings
+        self._activators = activators
         self._missing = NO_SERVICE.format(domain=settings.domain)
         self._services: dict[str, _Piece] = {}
         self._probes: dict[str, tuple[bytes, str]] = {}
@@ -112,10 +114,10 @@ class Renderer:
         return routes.tree_entry(probe.prefix, routes.probe_route(probe)), probe.cluster
 
     def _cluster(self, cluster: Cluster) -> tuple[Resource, Resource]:
-        endpoints = resource(clusters.load_assignment(cluster))
+        endpoints = resource(clusters.load_assignment(cluster, self._activators))
         return (
             resource(clusters.cluster(cluster, self._settings)),
-            endpoints if cluster.endpoints else Resource(EMPTY, endpoints.content),
+            endpoints if cluster.endpoints or cluster.on_demand else Resource(EMPTY, endpoints.content),
         )
 
     def _service(self, service: Service) -> "_Piece":

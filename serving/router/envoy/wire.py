@@ -128,7 +128,8 @@ _FIELDS: dict[str, dict[str, tuple[int, str]]] = {
     "LocalityLbEndpoints": {"lb_endpoints": (2, "list LbEndpoint")},
     "LbEndpoint": {"endpoint": (1, "Endpoint")},
     "Endpoint": {"address": (1, "Address")},
-    "Address": {"socket_address": (1, "SocketAddress")},
+    "Address": {"socket_address": (1, "SocketAddress"), "pipe": (2, "Pipe")},
+    "Pipe": {"path": (1, "string")},
     "SocketAddress": {"address": (2, "string"), "port_value": (3, "varint")},
     "Runtime": {"name": (1, "string"), "layer": (2, "Struct")},
     "HttpProtocolOptions": {

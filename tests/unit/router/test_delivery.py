@@ -47,7 +47,7 @@ class Teller(Delivery):
     def __init__(self, envoy: FakeEnvoy) -> None:
         self.time = 0.0
         super().__init__(Path("/nowhere"), FakeAdmin(envoy), now=lambda: self.time)  # type: ignore[arg-type]
-        self._assembly, self._renderer = Assembly(), Renderer(GatewaySettings())
+        self._assembly, self._renderer = Assembly(), Renderer(GatewaySettings(), "/activator")
 
     def tell(self, services: list[Service]) -> int:
         return self.aim(self._renderer.render(replaced(self._assembly, services)))
@@ -64,7 +64,7 @@ async def settle(envoy: FakeEnvoy) -> None:
 
 
 def has_exactly(envoy: FakeEnvoy, services: list[Service]) -> None:
-    wanted = Renderer(GatewaySettings()).render(replaced(Assembly(), services))
+    wanted = Renderer(GatewaySettings(), "/activator").render(replaced(Assembly(), services))
     versions = {kind: {n: v for n, (v, _) in found.items()} for kind, found in envoy.has.items()}
     assert versions["clusters"] == {n: r.version for n, r in wanted.clusters.items() if r}
     assert versions["endpoints"] == {n: r.version for n, r in wanted.endpoints.items() if r}

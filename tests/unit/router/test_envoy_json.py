@@ -37,7 +37,11 @@ def decoded(resource: Resource) -> object:
 
 
 def written() -> dict[str, Weights]:
-    return {prefix: found for prefix, found in Renderer(SETTINGS).render(plan()).weights.items() if found}
+    return {
+        prefix: found
+        for prefix, found in Renderer(SETTINGS, "/activator").render(plan()).weights.items()
+        if found
+    }
 
 
 def compare(name: str, found: object) -> None:
@@ -51,7 +55,7 @@ def compare(name: str, found: object) -> None:
 
 
 def test_resources_are_as_in_the_golden_file() -> None:
-    found = Renderer(SETTINGS).render(plan())
+    found = Renderer(SETTINGS, "/activator").render(plan())
     routes = {name: resource for name, (resource, _) in found.routes.items()}
     for kind, resources in (("clusters", found.clusters), ("endpoints", found.endpoints), ("routes", routes)):
         compare(f"{kind}.json", {name: decoded(resource) for name, resource in resources.items() if resource})
@@ -71,13 +75,13 @@ def test_weights_are_read_back_as_they_were_written() -> None:
 
 
 def test_the_same_plan_has_the_same_versions_and_another_has_others() -> None:
-    first, again = (Renderer(SETTINGS).render(plan()) for _ in range(2))
+    first, again = (Renderer(SETTINGS, "/activator").render(plan()) for _ in range(2))
     assert first == again
-    assert first.routes["public"] != Renderer(SETTINGS).render(RoutePlan()).routes["public"]
+    assert first.routes["public"] != Renderer(SETTINGS, "/activator").render(RoutePlan()).routes["public"]
 
 
 def test_a_change_of_endpoints_renders_those_endpoints_alone() -> None:
-    assembly, renderer = Assembly(), Renderer(SETTINGS)
+    assembly, renderer = Assembly(), Renderer(SETTINGS, "/activator")
     one = route("digits", [("a", 5000), ("b", 5000)])
     slices = {f"digits-{a}": [endpoint_slice(f"digits-{a}", ["127.77.0.2"])] for a in "ab"}
     renderer.render(replaced(assembly, [service_of(one, slices)]))
@@ -89,7 +93,7 @@ def test_a_change_of_endpoints_renders_those_endpoints_alone() -> None:
 def test_a_salt_with_any_characters_is_only_ever_a_digest_in_the_pattern() -> None:
     odd = route("digits", [("a", 5000), ("b", 5000)], sticky={"header": "x-user", "salt": "\\9 (.*"})
     slices = {f"digits-{a}": [endpoint_slice(f"digits-{a}", ["127.77.0.2"])] for a in "ab"}
-    found = Renderer(SETTINGS).render(replaced(Assembly(), [service_of(odd, slices)]))
+    found = Renderer(SETTINGS, "/activator").render(replaced(Assembly(), [service_of(odd, slices)]))
     content = found.routes["public"][0].content
     assert b"(.*$" not in content.replace(b"^(.*)$", b"")
     assert b"\\9" not in content

@@ -34,6 +34,18 @@ def test_ready_pod_is_listed_with_its_address_and_named_port() -> None:
     assert endpoint["targetRef"] == {"kind": "Pod", "name": "a", "namespace": "default", "uid": "a"}
 
 
+def test_slices_have_their_services_labels_and_lose_those_that_it_loses() -> None:
+    labelled = copy.deepcopy(SERVICE)
+    labelled["metadata"]["labels"] = {"slipway.dev/on-demand": "true", "kubernetes.io/service-name": "a lie"}
+    (with_label,) = endpoints.slices(labelled, [pod("a")])
+    assert with_label["metadata"]["labels"]["slipway.dev/on-demand"] == "true"
+    assert with_label["metadata"]["labels"]["kubernetes.io/service-name"] == "web"
+    (without,) = endpoints.slices(SERVICE, [pod("a")])
+    assert endpoints.same(without, copy.deepcopy(without))
+    assert not endpoints.same(without, with_label)
+    assert endpoints.is_pressing(with_label, without)
+
+
 def test_terminating_pod_is_not_ready_though_it_serves() -> None:
     leaving = pod("a")
     leaving["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z"
