@@ -341,6 +341,11 @@ class DataDir:
         return self.root / "models"
 
     @property
+    def downloads(self) -> Path:
+        """What is fetched from storages, one directory per ModelVersion uid, until it is in the model store."""
+        return self.root / "downloads"
+
+    @property
     def gateway(self) -> Path:
         """Envoy's files, its admin socket and the private probe socket."""
         return self.root / "gateway"
