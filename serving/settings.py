@@ -239,6 +239,11 @@ class RuntimeSettings:
     """Longest wait for requests in flight after that; below the Pod's 30 s."""
     backlog: int = 2048
     """Connections that wait for accept, as uvicorn's."""
+    map_from_bytes: int = 1024 * 1024
+    """Arrays of a model this large are views of its file, which all replicas share; smaller ones are copied, as each
+    view holds a descriptor and a mapping of its own."""
+    map_at_most: int = 256
+    """Arrays of one model that are views; a process commonly may have 1,024 descriptors, most of them for clients."""
 
 
 @dataclass(frozen=True)

@@ -1,43 +1,101 @@
-"""From a mounted model image to verified bytes. Nothing is unpickled that does not belong to the digest.
+"""From a mounted model image to verified bytes. Nothing that holds code is used that does not belong to the digest.
 
 The chain: `$SLIPWAY_MODEL_DIGEST` is the hash of `manifest.json` (beside the model directory), which lists the
-digest of every file. The pickle is loaded from the very bytes that were hashed, so that a file that is swapped
-between the check and the use changes nothing.
+digest of every file. A file is opened once; what is hashed is a mapping of that descriptor, and what is loaded is the
+same descriptor, so that a file that takes its name between the check and the use changes nothing.
+
+A file that holds code (a pickle, a program) is hashed at every load. Others are, unless the node has just compared
+the image with its seal, which is what `sealed` says: then they are as they were when the store hashed them.
 """
 
 import hashlib
-import io
+import mmap
 import os
 import stat
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from serving import errors
 from serving.images import manifest, oci
+from serving.resources import names
 
-MODEL_FILES = ("model.joblib", "model.pkl")
-_CHUNK = 1024 * 1024
 _OPEN = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
 
 @dataclass(frozen=True)
-class Verified:
-    """The pickle and the description, as hashed."""
+class Wanted:
+    """The files that a framework loads. `programs` hold code, and one of them must be there; `weights` hold none."""
 
-    pickle: bytes
+    programs: tuple[str, ...]
+    weights: tuple[str, ...] = ()
+
+
+class Opened:
+    """One file: its descriptor, and its bytes as a mapping of it."""
+
+    def __init__(self, path: Path) -> None:
+        """Open and map it.
+
+        Raises:
+            errors.Permanent: `DigestMismatch`, it cannot be read or is no regular file.
+        """
+        self.name = path.name
+        try:
+            self._fd = os.open(path, _OPEN)
+        except OSError as error:
+            raise errors.Permanent(
+                "DigestMismatch", f"{path.name}: cannot be read: {error.strerror}"
+            ) from error
+        found = os.fstat(self._fd)
+        if not stat.S_ISREG(found.st_mode):
+            os.close(self._fd)
+            raise errors.Permanent("DigestMismatch", f"{path.name}: is not a regular file")
+        empty = found.st_size == 0  # which cannot be mapped
+        self.data = b"" if empty else mmap.mmap(self._fd, 0, prot=mmap.PROT_READ, flags=mmap.MAP_SHARED)
+
+    @property
+    def again(self) -> str:
+        """A path by which a library may open the very same file."""
+        return f"/proc/self/fd/{self._fd}"
+
+    def digest(self) -> str:
+        """Return `sha256:<hex>` of the bytes."""
+        return f"sha256:{hashlib.sha256(self.data).hexdigest()}"
+
+    def close(self) -> None:
+        """Give the descriptor and the mapping back; what a library has mapped by itself stays."""
+        if isinstance(self.data, mmap.mmap):
+            self.data.close()
+        os.close(self._fd)
+
+
+@dataclass(frozen=True)
+class Verified:
+    """A model's files, open and checked, and its description."""
+
+    program: Opened
+    weights: Mapping[str, Opened]
     output: manifest.OutputManifest
 
+    def close(self) -> None:
+        """Close them all."""
+        for opened in (self.program, *self.weights.values()):
+            opened.close()
 
-def verified(directory: Path, digest: str) -> Verified:
-    """Read and check everything below `directory`.
+
+def verified(directory: Path, digest: str, sealed: str, wanted: Wanted) -> Verified:
+    """Check everything below `directory`, and open what is wanted.
 
     Args:
         directory: the image's `models` directory; `manifest.json` lies beside it.
         digest: `sha256:<hex>` of the manifest.
+        sealed: digest of the image whose seal the node has just checked; empty where nobody did.
+        wanted: what will be loaded.
 
     Raises:
-        errors.Permanent: `DigestMismatch` (the message names the file), `InvalidImage`, `ModelFileMissing`.
+        errors.Permanent: `DigestMismatch` (the message names the file), `InvalidImage`, `InvalidManifest`,
+            `ModelFileMissing`.
     """
     image = _read(directory.parent / "manifest.json")
     if oci.digest_of(image) != digest:
@@ -47,50 +105,38 @@ def verified(directory: Path, digest: str) -> Verified:
         )
     expected = {file.path: file.digest for file in oci.files_of(image)}
     _check_names(directory, set(expected))
-    names = [name for name in MODEL_FILES if name in expected]
-    if len(names) != 1:
+    programs = [path for path in wanted.programs if path in expected]
+    if len(programs) != 1:
         raise errors.Permanent(
             "ModelFileMissing",
-            f"exactly one of {', '.join(MODEL_FILES)} must be in the image, got {sorted(expected)[:20]}",
+            f"exactly one of {', '.join(wanted.programs)} must be in the image, got {sorted(expected)[:20]}",
         )
-    kept: dict[str, bytes] = {}
+    always = {programs[0], names.MANIFEST_FILE}
+    opened: dict[str, Opened] = {}
+    output = manifest.OutputManifest()
     for path, want in sorted(expected.items()):
-        keep = path in {names[0], "slipway.json"}
-        got, data = _hashed(directory / path, keep=keep)
-        if got != want:
-            raise errors.Permanent("DigestMismatch", f"{path}: must be {want}, got {got}")
-        kept[path] = data
-    output = manifest.parse(kept["slipway.json"]) if "slipway.json" in kept else manifest.OutputManifest()
-    return Verified(kept[names[0]], output)
-
-
-def estimator(pickle: bytes) -> Any:
-    """Unpickle verified bytes.
-
-    Raises:
-        errors.Permanent: `UnsupportedModel`, it is not a scikit-learn estimator with `predict`; `LoadFailed`.
-    """
-    import joblib  # noqa: PLC0415 a refused model must not cost the imports
-    from sklearn.base import BaseEstimator  # noqa: PLC0415 as above
-
-    try:
-        model = joblib.load(io.BytesIO(pickle))
-    except Exception as error:  # unpickling runs the model's own code, which may raise anything
-        raise errors.Permanent(
-            "LoadFailed", f"the model does not load: {type(error).__name__}: {error}"
-        ) from error
-    if not isinstance(model, BaseEstimator) or not callable(getattr(model, "predict", None)):
-        raise errors.Permanent(
-            "UnsupportedModel", f"{type(model).__name__} is no scikit-learn estimator with predict"
-        )
-    return model
+        loaded = path == programs[0] or path in wanted.weights
+        hashed = path in always or sealed != digest
+        if not (loaded or hashed):
+            continue
+        file = Opened(directory / path)
+        if hashed and file.digest() != want:
+            raise errors.Permanent("DigestMismatch", f"{path}: must be {want}, got {file.digest()}")
+        if path == names.MANIFEST_FILE:
+            output = manifest.parse(bytes(file.data))
+        if loaded:
+            opened[path] = file
+        else:
+            file.close()
+    program = opened.pop(programs[0])
+    return Verified(program, opened, output)
 
 
 def _check_names(directory: Path, expected: set[str]) -> None:
     found = {
         Path(at, name).relative_to(directory).as_posix()
-        for at, directories, names in os.walk(directory)
-        for name in [*names, *(d for d in directories if Path(at, d).is_symlink())]
+        for at, directories, files in os.walk(directory)
+        for name in [*files, *(d for d in directories if Path(at, d).is_symlink())]
     }
     for path in sorted(found ^ expected):
         rule = "is missing" if path in expected else "is not in the manifest"
@@ -98,21 +144,7 @@ def _check_names(directory: Path, expected: set[str]) -> None:
 
 
 def _read(path: Path) -> bytes:
-    return _hashed(path, keep=True)[1]
-
-
-def _hashed(path: Path, *, keep: bool) -> tuple[str, bytes]:
-    try:
-        fd = os.open(path, _OPEN)
-    except OSError as error:
-        raise errors.Permanent("DigestMismatch", f"{path.name}: cannot be read: {error.strerror}") from error
-    with os.fdopen(fd, "rb", buffering=0) as file:
-        if not stat.S_ISREG(os.fstat(fd).st_mode):
-            raise errors.Permanent("DigestMismatch", f"{path.name}: is not a regular file")
-        if keep:
-            data = file.readall()
-            return oci.digest_of(data), data
-        digest = hashlib.sha256()
-        while chunk := file.read(_CHUNK):
-            digest.update(chunk)
-    return f"sha256:{digest.hexdigest()}", b""
+    file = Opened(path)
+    data = bytes(file.data)
+    file.close()
+    return data

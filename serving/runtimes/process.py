@@ -4,28 +4,28 @@ Works alike in a new process and in one that was forked with everything imported
 module, reads no environment, starts no thread and opens nothing. Knows no framework.
 
 Environment: SLIPWAY_MODEL_NAME, SLIPWAY_MODEL_VERSION, SLIPWAY_MODEL_DIR, SLIPWAY_MODEL_DIGEST (all required),
-SLIPWAY_SPAWNED (unix seconds), HOST (127.0.0.1), PORT (8080).
+SLIPWAY_MODEL_SEALED (`loading` says what it means), SLIPWAY_SPAWNED (unix seconds), HOST (127.0.0.1), PORT (8080).
 """
 
 from __future__ import annotations
 
+import importlib
 import logging
 import os
 import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from serving import errors
 from serving.resources import names
-from serving.runtimes import threads
-from serving.runtimes.phases import Stopwatch
+from serving.runtimes import loading, threads
+from serving.runtimes.phases import Startup, Stopwatch
 from serving.settings import RuntimeSettings
 
 if TYPE_CHECKING:
     from serving.images.manifest import OutputManifest
-    from serving.runtimes.loading import Verified
     from serving.runtimes.model import Model
 
 PRELOAD = (
@@ -37,7 +37,6 @@ PRELOAD = (
     "uvicorn.loops.uvloop",
     "uvicorn.protocols.http.httptools_impl",
     "serving.runtimes.app",
-    "serving.runtimes.loading",
     "serving.runtimes.serve",
 )
 """What every runtime has imported when it has answered its first request, beside its framework."""
@@ -55,6 +54,7 @@ class Options:
     version: str
     directory: Path
     digest: str
+    sealed: str
     host: str
     port: int
 
@@ -63,8 +63,19 @@ class Options:
 class Framework(Generic[Loaded]):
     """How one framework's models are made of their files, and first run."""
 
-    load: Callable[[Verified], Loaded]
+    load: Callable[[loading.Verified], Loaded]
     warm: Callable[[Loaded, OutputManifest], Model]
+
+
+@dataclass(frozen=True)
+class Runtime(Generic[Loaded]):
+    """A framework before it is imported."""
+
+    platform: str
+    """Its name, for clients who ask."""
+    wanted: loading.Wanted
+    framework: Callable[[], Framework[Loaded]]
+    """Imports it. Called once the numeric libraries' threads are limited and the files are verified."""
 
 
 def options(environment: Mapping[str, str], settings: RuntimeSettings) -> Options:
@@ -85,22 +96,26 @@ def options(environment: Mapping[str, str], settings: RuntimeSettings) -> Option
     port = environment.get("PORT") or str(settings.port)
     if not port.isdigit() or int(port) > 65535:
         raise errors.UserError(f"PORT: must be 0 to 65535, got {port!r}")
-    return Options(name, version, Path(directory), digest, environment.get("HOST") or "127.0.0.1", int(port))
+    return Options(
+        name,
+        version,
+        Path(directory),
+        digest,
+        sealed=environment.get(names.MODEL_SEALED_ENV, ""),
+        host=environment.get("HOST") or "127.0.0.1",
+        port=int(port),
+    )
 
 
-def main(platform: str, framework: Callable[[], Framework[Loaded]]) -> int:
-    """Serve one model; return the exit status: 0 told to stop, 1 it cannot be served, 2 the environment is wrong.
-
-    Args:
-        platform: the framework's name, for clients who ask.
-        framework: imports it. Called once the numeric libraries' threads are limited and the files are verified.
-    """
+def main(runtime: Runtime[Any]) -> int:
+    """Serve one model; return the exit status: 0 told to stop, 1 it cannot be served, 2 the environment is wrong."""
     format_ = "%(asctime)s %(levelname)s %(message)s"
     logging.basicConfig(level=logging.INFO, format=format_, stream=sys.stderr, force=True)
     settings = RuntimeSettings()
     try:
         stopwatch = Stopwatch(os.environ.get(names.SPAWNED_ENV, ""))
-        _run(options(os.environ, settings), settings, stopwatch, platform, framework)
+        chosen = options(os.environ, settings)
+        _serve(_ready(runtime, chosen, stopwatch), runtime.platform, stopwatch.startup, chosen, settings)
     except errors.UserError as error:
         _log.error("%s", error)
         return 2
@@ -110,38 +125,37 @@ def main(platform: str, framework: Callable[[], Framework[Loaded]]) -> int:
     return 0
 
 
-def _run(
-    chosen: Options,
-    settings: RuntimeSettings,
-    stopwatch: Stopwatch,
-    platform: str,
-    framework: Callable[[], Framework[Loaded]],
-) -> None:
-    # After `limit_threads`, and only once there is something to serve: these import NumPy and the framework.
+def _ready(runtime: Runtime[Loaded], chosen: Options, stopwatch: Stopwatch) -> Model:
+    """Return the verified model, loaded and run."""
+    files = loading.verified(chosen.directory, chosen.digest, chosen.sealed, runtime.wanted)
+    stopwatch.end("verify")
     forked = "numpy" in sys.modules
     threads.limit_threads()
-    from serving.runtimes import loading  # noqa: PLC0415
-
+    # Only now that there is something to serve, and after `limit_threads`: this imports NumPy and the framework.
+    for name in PRELOAD:
+        importlib.import_module(name)
+    framework = runtime.framework()
+    if forked:
+        threads.raise_threads(os.environ)
+        _reseed()
     stopwatch.end("import")
-    files = loading.verified(chosen.directory, chosen.digest)
-    stopwatch.end("verify")
-    from concurrent.futures import ThreadPoolExecutor  # noqa: PLC0415
+    loaded = framework.load(files)
+    files.close()
+    stopwatch.end("load")
+    model = framework.warm(loaded, files.output)
+    stopwatch.end("warmup")
+    return model
+
+
+def _serve(model: Model, platform: str, startup: Startup, chosen: Options, settings: RuntimeSettings) -> None:
+    from concurrent.futures import ThreadPoolExecutor  # noqa: PLC0415 as in `_ready`, which has imported them
 
     import uvloop  # noqa: PLC0415
 
     from serving.runtimes.app import Identity, InferenceApp  # noqa: PLC0415
     from serving.runtimes.serve import serve  # noqa: PLC0415
 
-    made = framework()
-    if forked:
-        threads.raise_threads(os.environ)
-        _reseed()
-    stopwatch.end("import")
-    loaded = made.load(files)
-    stopwatch.end("load")
-    model = made.warm(loaded, files.output)
-    stopwatch.end("warmup")
-    identity = Identity(platform, chosen.name, chosen.version, stopwatch.startup)
+    identity = Identity(platform, chosen.name, chosen.version, startup)
     with ThreadPoolExecutor(1, thread_name_prefix="model") as worker:
         app = InferenceApp(model, identity, settings, worker)
         _log.info("%s version %s, %s", chosen.name, chosen.version, chosen.digest)

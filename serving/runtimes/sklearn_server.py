@@ -7,12 +7,14 @@ import sys
 from typing import Any
 
 from serving.runtimes import process
+from serving.runtimes.loading import Wanted
 
 PRELOAD = (
     *process.PRELOAD,
     "joblib.numpy_pickle_compat",
     "scipy.special",
     "serving.runtimes.estimator",
+    "serving.runtimes.pickled",
     # Any estimator may be in a pickle, so every package that has some.
     "sklearn.calibration",
     "sklearn.cluster",
@@ -51,14 +53,14 @@ PRELOAD = (
 
 def main() -> int:
     """Serve until told to stop; return the exit status."""
-    return process.main("sklearn", _framework)
+    return process.main(process.Runtime("sklearn", Wanted(("model.joblib", "model.pkl")), _framework))
 
 
 def _framework() -> process.Framework[Any]:
     # They import NumPy and scikit-learn.
-    from serving.runtimes import estimator, loading  # noqa: PLC0415
+    from serving.runtimes import estimator, pickled  # noqa: PLC0415
 
-    return process.Framework(load=lambda files: loading.estimator(files.pickle), warm=estimator.Estimator)
+    return process.Framework(load=pickled.estimator, warm=estimator.Estimator)
 
 
 if __name__ == "__main__":
