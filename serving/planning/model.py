@@ -10,6 +10,17 @@ from serving.resources.conditions import Condition
 Object = dict[str, Any]
 
 
+def is_missing(versions: Iterable[Mapping[str, Any]]) -> bool:
+    """Whether a Model that is not there has to be made for these versions.
+
+    Those that have an owner lost it: they are about to be collected, and their Model was deleted on purpose.
+    """
+    return any(
+        "deletionTimestamp" not in version["metadata"] and not version["metadata"].get("ownerReferences")
+        for version in versions
+    )
+
+
 def status(model: Mapping[str, Any], versions: Iterable[Mapping[str, Any]], now: str) -> Object:
     """Return the status to write: the newest ready version by creation (ties by name), and how many there are."""
     versions = list(versions)

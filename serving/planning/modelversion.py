@@ -81,9 +81,11 @@ def next_step(version: Mapping[str, Any], job: Object | None, model: Object | No
     if model is None:
         return Wait("ModelNotFound", f"there is no Model {version['spec']['modelName']} yet")
     source = version["spec"]["source"]
-    if "job" not in source:
-        return Build(None)
-    name, uid = source["job"]["name"], source["job"].get("uid", "")
+    return _of_job(source["job"], job) if "job" in source else Build(None)
+
+
+def _of_job(source: Mapping[str, Any], job: Object | None) -> Step:
+    name, uid = source["name"], source.get("uid", "")
     if job is not None:
         return _after_job(job, name, uid)
     if uid:
