@@ -110,11 +110,14 @@ async def run(data_dir: DataDir, settings: Settings) -> None:
         watches = Watches(kube)
         informer = watches.of(kinds.POD)
         informer.on_change(agent.changed)
+        deployments = watches.of(kinds.DEPLOYMENT)
+        node.zygotes.follow(deployments)
         finished = FinishedPods(kube, informer, settings.node.finished_pods_kept)
         try:
             async with asyncio.TaskGroup() as group:
                 group.create_task(run_workloads(kube, settings, watches))
                 group.create_task(agent.remove_orphans(informer))
                 group.create_task(finished.run())
+                group.create_task(node.zygotes.run(deployments))
         finally:
             await agent.close()

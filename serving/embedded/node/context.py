@@ -4,7 +4,6 @@ import asyncio
 import os
 import pwd
 import sys
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -12,7 +11,7 @@ import serving
 from serving import errors
 from serving.embedded.node.addresses import Addresses
 from serving.embedded.node.cgroup_files import Cgroups, detect
-from serving.embedded.node.runtimes import RUNTIMES
+from serving.embedded.node.zygotes import Zygotes
 from serving.kube import Kube, Recorder
 from serving.settings import DataDir, NodeSettings
 
@@ -43,12 +42,8 @@ class Node:
     cgroups: Cgroups
     addresses: Addresses
     jail: Jail | None
+    zygotes: Zygotes
     launching: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(LAUNCHES_AT_ONCE))
-
-    @property
-    def images(self) -> Mapping[str, tuple[str, ...]]:
-        """Image to command."""
-        return {image: tuple(command) for image, command in RUNTIMES.items()}
 
 
 def interpreter_paths() -> tuple[str, ...]:
@@ -97,4 +92,5 @@ def discover(data_dir: DataDir, settings: NodeSettings, kube: Kube) -> Node:
         detect(),
         Addresses(settings.pod_network),
         jail(data_dir, settings.run_as),
+        Zygotes(data_dir.zygotes),
     )

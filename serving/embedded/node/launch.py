@@ -1,36 +1,53 @@
-"""Starts a container's exit recorder, and commands inside a running container."""
+"""Starts a container: says what it is to be, and has a zygote forked or an exit recorder executed for it."""
 
-import asyncio
-import contextlib
+import logging
 import os
-import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import orjson
 
-import serving
 from serving import errors
 from serving.embedded.node import volumes
-from serving.embedded.node.context import Jail, Node
+from serving.embedded.node.context import Node
+from serving.embedded.node.forking import Asked, Forked
 from serving.embedded.node.records import RunDirectory
-from serving.embedded.workloads import pod_cgroups, pod_env, pod_mounts
+from serving.embedded.node.runtimes import RUNTIMES
+from serving.embedded.node.spawning import spawn_recorder
+from serving.embedded.node.zygotes import IMAGES
+from serving.embedded.workloads import pod_cgroups, pod_env, pod_forks, pod_mounts
+from serving.embedded.workloads.pod_forks import Kept
 from serving.kube.client import Object
+from serving.resources import names
 
-_ROOT = str(Path(next(iter(serving.__path__))).parent)
-_BOOT = "import sys; sys.path.append(sys.argv[1]); from serving.embedded.node import recorder; recorder.{}()"
-
-
-def _python(function: str) -> list[str]:
-    return [sys.executable, "-I", "-S", "-c", _BOOT.format(function), _ROOT]
+log = logging.getLogger(__name__)
 
 
-async def specification(
-    node: Node, pod: Object, container: Object, run: RunDirectory, address: str
-) -> dict[str, Any]:
-    """Return what the exit recorder needs to know, with volumes and cgroups made.
+@dataclass(frozen=True)
+class Launch:
+    """One run of a container that is about to start; its volumes are there."""
+
+    node: Node
+    pod: Object
+    container: Object
+    run: RunDirectory
+    specification: dict[str, Any]
+    """What the exit recorder needs to know, but for the cgroups and the nonce."""
+
+
+@dataclass(frozen=True)
+class Started:
+    """`handle` is the recorder's pidfd; `remark` says why there was no fork where one could be expected."""
+
+    handle: int
+    forked: bool
+    remark: str = ""
+
+
+async def prepare(node: Node, pod: Object, container: Object, run: RunDirectory, address: str) -> Launch:
+    """Return all that is needed to start a container, with its volumes made.
 
     Raises:
         errors.Temporary: something that the container refers to is not there yet.
@@ -55,22 +72,19 @@ async def specification(
             m["name"]: mounts_source(mounts, m["mountPath"]) for m in container.get("volumeMounts") or []
         }
         env = pod_mounts.rewrite(env, container, places)
-    group = node.cgroups.create(meta["uid"], container["name"], pod_cgroups.limits(container))
-    log = node.data_dir.pod_log(meta["uid"], container["name"], run.index)
-    log.parent.mkdir(parents=True, exist_ok=True)
-    return {
+    runtime = RUNTIMES.get(container.get("image", ""))
+    specification = {
         "directory": str(run.path),
-        "argv": pod_env.arguments(container, node.images.get(container.get("image", "")), env),
+        "argv": pod_env.arguments(container, runtime.command if runtime else None, env),
         "env": env,
+        "stamp": names.SPAWNED_ENV if runtime and runtime.module else None,
         "cwd": container.get("workingDir") or "/tmp",  # noqa: S108 private to the container
-        "cgroups": list(group.paths),
-        "kill": group.kill_file,
-        "oom": group.oom_file,
-        "log": str(log),
+        "log": str(node.data_dir.pod_log(meta["uid"], container["name"], run.index)),
         "log_bytes": node.settings.log_bytes,
         "user": [node.jail.uid, node.jail.gid] if node.jail else None,
         "view": _view(node, run, mounts) if node.jail else None,
     }
+    return Launch(node, pod, container, run, specification)
 
 
 def mounts_source(mounts: Sequence[pod_mounts.Mount], target: str) -> str:
@@ -99,97 +113,73 @@ def _view(node: Node, run: RunDirectory, mounts: Sequence[pod_mounts.Mount]) -> 
     }
 
 
-def spawn_recorder(run: RunDirectory, spec: Mapping[str, Any], jail: Jail | None, **known: Any) -> int:
-    """Record the run and start its recorder in a session of its own; returns its pidfd. Blocks for milliseconds."""
-    nonce = run.begin(**known)
-    if jail is not None:
-        os.chown(run.tmp, jail.uid, jail.gid)
-    Path(spec["log"]).touch(0o600)  # who hears of the run may ask for its log before the recorder opens it
-    with open(run.path / "recorder.err", "wb") as errors_file:  # noqa: PTH123 a descriptor is wanted
-        pid, write_end = _spawn(_python("main"), errors_file.fileno(), {"PATH": os.defpath})
-    with contextlib.suppress(BrokenPipeError), open(write_end, "wb") as pipe:  # noqa: PTH123 a descriptor
-        pipe.write(orjson.dumps({**spec, "nonce": nonce}))
-    return os.pidfd_open(pid)
-
-
-def _spawn(argv: list[str], stderr: int, env: Mapping[str, str]) -> tuple[int, int]:
-    """Start a process that no death of this one ends; returns (pid, write end of its standard input)."""
-    read_end, write_end = os.pipe()
-    devnull = os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)
-    try:
-        actions = [
-            (os.POSIX_SPAWN_DUP2, read_end, 0),
-            (os.POSIX_SPAWN_DUP2, devnull, 1),
-            (os.POSIX_SPAWN_DUP2, stderr, 2),
-        ]
-        pid = os.posix_spawn(argv[0], argv, env, file_actions=actions, setsid=True)
-    except OSError:
-        os.close(write_end)
-        raise
-    else:
-        return pid, write_end
-    finally:
-        os.close(read_end)
-        os.close(devnull)
-
-
-async def gone(handle: int) -> None:
-    """Wait until the process of a pidfd has ended, child or not, and close the descriptor."""
-    loop = asyncio.get_running_loop()
-    ended = asyncio.Event()
-    loop.add_reader(handle, ended.set)
-    try:
-        await ended.wait()
-    finally:
-        loop.remove_reader(handle)
-        with contextlib.suppress(ChildProcessError):
-            os.waitid(os.P_PIDFD, handle, os.WEXITED | os.WNOHANG)  # noqa: ASYNC222 it has ended: no wait
-        os.close(handle)
-
-
-@dataclass(frozen=True)
-class Target:
-    """A running container."""
-
-    node: Node
-    uid: str
-    container: Object
-    address: str
-    pid: int
-
-    def environment(self) -> dict[str, str]:
-        """Return the environment that its main process was started with."""
-        raw = Path(f"/proc/{self.pid}/environ").read_bytes().split(b"\0")
-        return dict(entry.decode(errors="replace").split("=", 1) for entry in raw if b"=" in entry)
-
-
-async def inside(target: Target, argv: list[str], timeout: float) -> int:
-    """Run a command in the container's cgroups and view, as its user; returns the exit status.
+def start(launch: Launch, **known: Any) -> Started:
+    """Record the run, with what else is `known` of it, and start its recorder. Blocks for milliseconds.
 
     Raises:
-        TimeoutError: it took longer than `timeout` seconds, and was killed.
-        OSError: the container is gone.
+        OSError: the disk or the process table is full.
     """
-    spec = {
-        "argv": argv,
-        "env": target.environment(),
-        "cwd": "/tmp",  # noqa: S108 private to the container
-        "pid": target.pid,
-        "cgroups": target.node.cgroups.paths(target.uid, target.container["name"]),
-        "user": [target.node.jail.uid, target.node.jail.gid] if target.node.jail else None,
-    }
-    process = await asyncio.create_subprocess_exec(
-        *_python("run_inside"),
-        stdin=asyncio.subprocess.PIPE,
-        stdout=asyncio.subprocess.DEVNULL,
-        stderr=asyncio.subprocess.DEVNULL,
-        env={"PATH": os.defpath},
-    )
+    run, node = launch.run, launch.node
+    asked = _ask(launch)
+    nonce = run.begin(**known)  # while the zygote forks
+    if node.jail is not None:
+        os.chown(run.tmp, node.jail.uid, node.jail.gid)
+    log_path = Path(launch.specification["log"])
+    log_path.parent.mkdir(parents=True, exist_ok=True)
+    log_path.touch(0o600)  # who hears of the run may ask for its log before the recorder opens it
+    limits, remark = pod_cgroups.limits(launch.container), ""
     try:
-        await asyncio.wait_for(process.communicate(orjson.dumps(spec)), timeout)
-    except TimeoutError:
-        process.kill()
-        await process.wait()
-        raise
-    assert process.returncode is not None
-    return process.returncode
+        if asked is not None:
+            forked = asked.answer()
+            return _fork(launch, forked, limits, nonce)
+    except errors.Temporary as error:
+        remark = str(error)
+        if error.reason == "ZygoteStuck":
+            node.zygotes.distrust(_kept(launch))
+    return Started(
+        spawn_recorder(run.path / "recorder.err", _confined(launch, limits, nonce)),
+        forked=False,
+        remark=remark,
+    )
+
+
+def _fork(launch: Launch, forked: Forked, limits: pod_cgroups.Limits, nonce: str) -> Started:
+    """Start it in a forked process.
+
+    Raises:
+        errors.Temporary: it cannot be, or the process has gone; nothing of the container has run.
+    """
+    try:
+        own = pod_cgroups.without_inherited(limits, forked.inherited)
+        confined = _confined(launch, own, nonce)
+    except (ValueError, OSError) as error:
+        forked.dismiss()
+        raise errors.Temporary("NotForked", str(error)) from error
+    forked.give(confined)
+    return Started(forked.handle, forked=True)
+
+
+def _confined(launch: Launch, limits: pod_cgroups.Limits, nonce: str) -> bytes:
+    """Make the container's cgroups; return the whole specification."""
+    group = launch.node.cgroups.create(launch.pod["metadata"]["uid"], launch.container["name"], limits)
+    own = {"cgroups": list(group.paths), "kill": group.kill_file, "oom": group.oom_file, "nonce": nonce}
+    return orjson.dumps({**launch.specification, **own})
+
+
+def _kept(launch: Launch) -> Kept:
+    return Kept(launch.pod["metadata"]["namespace"], launch.container["image"])
+
+
+def _ask(launch: Launch) -> Asked | None:
+    """Ask for a fork where the container may be forked and a zygote is kept for it."""
+    if not pod_forks.can_fork(launch.pod["metadata"], launch.container, IMAGES):
+        return None
+    zygotes, kept = launch.node.zygotes, _kept(launch)
+    name = zygotes.place(kept)
+    if name is None or not pod_forks.honoured(launch.specification["env"]):
+        return None
+    try:
+        return Asked(zygotes.directory, name)
+    except errors.Temporary as error:
+        log.debug("%s in %s: %s", kept.image, kept.namespace, error)
+        return None

@@ -11,6 +11,7 @@ from serving.embedded.node import attending, ending, launch
 from serving.embedded.node.context import Node
 from serving.embedded.node.pod_state import PodState
 from serving.embedded.node.records import RunDirectory
+from serving.embedded.node.runtimes import RUNTIMES
 from serving.embedded.workloads import pod_life, pod_probes, pod_rules, pod_status
 from serving.embedded.workloads.pod_life import Blocked, Container, Run
 from serving.kube.client import Object
@@ -142,12 +143,10 @@ class PodRunner:
         try:
             self._check()
             async with self._pod.node.launching:
-                spec = await launch.specification(
+                prepared = await launch.prepare(
                     self._pod.node, self._pod.object, self._pod.specs[name], directory, self._pod.address
                 )
-                handle = await asyncio.to_thread(
-                    launch.spawn_recorder, directory, spec, self._pod.node.jail, streak=streak
-                )
+                started = await asyncio.to_thread(launch.start, prepared, streak=streak)
         except errors.Temporary as error:
             self._block(name, error.reason, str(error))
             return
@@ -157,13 +156,15 @@ class PodRunner:
         self._pod.update(
             name, run=Run(index, streak), before=container.run, blocked=None, started=False, ready=False
         )
-        attending.follow(self._pod, directory, handle)
+        if started.remark:
+            self._pod.event("NotForked", f"container {name} is an ordinary new process: {started.remark}")
+        attending.follow(self._pod, directory, started.handle)
         await asyncio.to_thread(self._pod.directory.forget_before, name, index)
 
     def _check(self) -> None:
         causes = pod_rules.refusals(
             self._pod.object,
-            self._pod.node.images,
+            RUNTIMES,
             mounts=self._pod.node.jail is not None,
             protected=self._pod.node.jail.keep if self._pod.node.jail else (),
             data=str(self._pod.node.data_dir.root.resolve()),

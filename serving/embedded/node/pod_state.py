@@ -9,7 +9,7 @@ from typing import Any
 
 from serving import clock
 from serving.embedded.node.context import Node
-from serving.embedded.node.launch import Target
+from serving.embedded.node.inside import Target
 from serving.embedded.node.records import PodDirectory, RunDirectory
 from serving.embedded.node.reporting import StatusWriter
 from serving.embedded.workloads import pod_cgroups, pod_life, pod_status

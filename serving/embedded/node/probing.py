@@ -5,8 +5,8 @@ import ssl
 from collections.abc import Mapping
 from typing import Any
 
-from serving.embedded.node import launch
-from serving.embedded.node.launch import Target
+from serving.embedded.node import inside
+from serving.embedded.node.inside import Target
 from serving.embedded.workloads.pod_probes import port_of
 from serving.kube.client import Object
 
@@ -15,7 +15,7 @@ async def ask(target: Target, action: Mapping[str, Any], timeout: float) -> str:
     """Return why the probe failed; empty where it succeeded. A failure is an answer: nothing is raised."""
     try:
         if "exec" in action:
-            code = await launch.inside(target, list(action["exec"].get("command") or []), timeout)
+            code = await inside.run(target, list(action["exec"].get("command") or []), timeout)
             return "" if code == 0 else f"command exited with {code}"
         if "tcpSocket" in action:
             port = port_of(target.container, action["tcpSocket"]["port"])

@@ -1,15 +1,17 @@
 """The exit recorder: parent of one run of one container, so that the agent may die and come back.
 
-It runs in its own session under `python -I -S`, owns the container's output (a pipe, written to a bounded log
-file), and writes the exit status durably. It knows nothing of Pods or the API, imports the standard library
-only (and little of it: one runs beside every replica), and must never need the agent again once started.
+It runs in its own session under `python -I -S` (or forked from a zygote: see `zygote.py`), owns the container's
+output (a pipe, written to a bounded log file), and writes the exit status durably. It knows nothing of Pods or the
+API, imports the standard library only (and little of it: one runs beside every replica), and must never need the
+agent again once started.
 
 In its run directory:
     lock          held (flock) while it lives; who gets it knows that nobody records here
     launch.json   written by the agent: {"nonce", ...}; a recorder with another nonce came too late, and ends
     started.json  {"boot_id", "recorder": [pid, start time], "process": [pid, start time]}; its mtime is the start
     exit.json     {"code", "signal", "oom", "error"}; its mtime is the end. Written once, never changed
-Its specification comes as JSON on standard input (it has secrets in it, so it is never a file).
+Its specification comes as JSON on standard input, or on the zygote's socket (it has secrets in it, so it is never
+a file).
 """
 
 from __future__ import annotations
@@ -27,6 +29,7 @@ from serving.embedded.node import sandbox
 
 TYPE_CHECKING = False  # as type checkers read it; the module costs half a megabyte beside every replica
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from typing import Any, NoReturn
 
 CHUNK = 65536
@@ -115,8 +118,14 @@ def oom_kills(path: str | None) -> int:
     return 0
 
 
-def _container(spec: dict[str, Any], output: int, problem: int, go: int) -> NoReturn:
-    """In the forked child: become the container's command, or say on `problem` why not."""
+def _execute(spec: dict[str, Any]) -> NoReturn:
+    os.execvpe(spec["argv"][0], spec["argv"], spec["env"])  # noqa: S606 what it is for
+
+
+def _container(
+    spec: dict[str, Any], output: int, problem: int, go: int, become: Callable[[dict[str, Any]], None]
+) -> None:
+    """In the forked child: enter the container and `become` its program, or say on `problem` why not."""
     try:
         os.read(go, 1)  # its identity is recorded first, so that it can never run unrecorded
         os.setsid()
@@ -128,13 +137,14 @@ def _container(spec: dict[str, Any], output: int, problem: int, go: int) -> NoRe
             os.dup2(source, target)
         sandbox.enter(spec)
         signal.pthread_sigmask(signal.SIG_UNBLOCK, STOPPING)
-        os.execvpe(spec["argv"][0], spec["argv"], spec["env"])  # noqa: S606 what it is for
+        become(spec)
     except OSError as error:
         where = f" ({error.filename})" if error.filename else ""
         os.write(problem, f"{spec['argv'][0]}: {error.strerror or error}{where}".encode())
+        os._exit(START_ERROR)
     except Exception as error:  # noqa: BLE001 the child must end here whatever happens, and say why
         os.write(problem, f"{type(error).__name__}: {error}".encode())
-    os._exit(START_ERROR)
+        os._exit(START_ERROR)
 
 
 def descendants(root: int) -> list[int]:
@@ -217,7 +227,7 @@ def _finish(spec: dict[str, Any], output: int, log: Log) -> None:
             log.write(data)
 
 
-def _record(spec: dict[str, Any]) -> None:
+def _record(spec: dict[str, Any], become: Callable[[dict[str, Any]], None]) -> bool:
     directory = spec["directory"]
     out_read, out_write = os.pipe()
     problem_read, problem_write = os.pipe()
@@ -228,10 +238,13 @@ def _record(spec: dict[str, Any]) -> None:
     signal.set_wakeup_fd(wake_write, warn_on_full_buffer=False)
     log = Log(spec["log"], spec["log_bytes"])
     before = oom_kills(spec["oom"])
+    if spec["stamp"]:
+        spec["env"][spec["stamp"]] = f"{time.clock_gettime(time.CLOCK_REALTIME):.6f}"
     pid = os.fork()
     if pid == 0:
         os.close(go_write)
-        _container(spec, out_write, problem_write, go_read)
+        _container(spec, out_write, problem_write, go_read, become)
+        return True
     for fd in (out_write, problem_write, go_read):
         os.close(fd)
     write_record(directory, "started.json", {
@@ -247,28 +260,41 @@ def _record(spec: dict[str, Any]) -> None:
         "code": 128 + number if number else os.WEXITSTATUS(status), "signal": number,
         "oom": oom_kills(spec["oom"]) > before, "error": problem,
     })  # fmt: skip
+    return False
 
 
 def main() -> None:
-    """Run one container to its end. Ends at once where another recorder, or a verdict, was first."""
-    spec = json.loads(sys.stdin.buffer.read())
+    """Run one container to its end, whose program is executed."""
+    record(json.loads(sys.stdin.buffer.read()), _execute)
+
+
+def record(spec: dict[str, Any], become: Callable[[dict[str, Any]], None]) -> bool:
+    """Run one container to its end. Ends at once where another recorder, or a verdict, was first.
+
+    Args:
+        spec: what `launch.specification` returns, and the run's nonce.
+        become: called in the container's process when all is ready; what it raises is the run's start error.
+
+    Returns:
+        True in the container's process, where `become` has returned: the caller is the container now.
+    """
     signal.pthread_sigmask(signal.SIG_BLOCK, STOPPING)
     lock = os.open(f"{spec['directory']}/lock", os.O_RDWR | os.O_CREAT, 0o600)
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
-        return
+        return False
     try:
         with open(f"{spec['directory']}/launch.json") as file:  # noqa: PTH123 as above
             if json.load(file)["nonce"] != spec["nonce"]:
-                return
+                return False
     except FileNotFoundError:
-        return
+        return False
     os.chdir("/")
     sandbox.become_subreaper()
     with contextlib.suppress(OSError), open("/proc/self/oom_score_adj", "w") as file:  # noqa: PTH123 as above
         file.write("-900")
-    _record(spec)
+    return _record(spec, become)
 
 
 def run_inside() -> None:

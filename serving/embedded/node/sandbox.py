@@ -1,6 +1,6 @@
 """What stands between a container and the machine: cgroups, a private view of the files, another user.
 
-Runs in the forked child of the exit recorder, before exec. Standard library only. It decides nothing: the
+Runs in the forked child of the exit recorder, before exec (or what a zygote does instead). Standard library only. It decides nothing: the
 specification says what is mounted where, and anything that cannot be done is an OSError, never skipped.
 """
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 MS_RDONLY, MS_NOSUID, MS_NODEV, MS_REMOUNT = 1, 2, 4, 32
 MS_BIND, MS_MOVE, MS_REC, MS_PRIVATE = 4096, 8192, 16384, 1 << 18
 CLONE_NEWNS = 0x00020000
-PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER, PR_SET_NO_NEW_PRIVS = 1, 36, 38
+PR_SET_PDEATHSIG, PR_SET_DUMPABLE, PR_SET_CHILD_SUBREAPER, PR_SET_NO_NEW_PRIVS = 1, 4, 36, 38
 
 _libc = ctypes.CDLL(None, use_errno=True)
 
@@ -37,6 +37,11 @@ def _prctl(option: int, value: int) -> None:
 def become_subreaper() -> None:
     """Orphans of the container become children of this process, so that none escapes."""
     _prctl(PR_SET_CHILD_SUBREAPER, 1)
+
+
+def be_inspectable() -> None:
+    """Own its entries in /proc again, as an exec would let it: changing the user has given them to root."""
+    _prctl(PR_SET_DUMPABLE, 1)
 
 
 def _mount(source: str, target: str, kind: str | None, flags: int, data: str | None = None) -> None:

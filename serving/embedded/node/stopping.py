@@ -8,9 +8,10 @@ import signal
 from collections.abc import Sequence
 
 from serving.embedded import identity
+from serving.embedded.node import zygotes
 from serving.embedded.node.cgroup_files import Cgroups, detect
-from serving.embedded.node.launch import gone
 from serving.embedded.node.records import PodDirectory, RunDirectory, pods
+from serving.embedded.node.spawning import gone
 from serving.settings import DataDir, Settings
 
 log = logging.getLogger(__name__)
@@ -98,6 +99,7 @@ async def remove(
 
 async def stop_everything(data_dir: DataDir, settings: Settings) -> None:
     """End every process of every Pod, gracefully and all at once; records stay, for the next agent to read."""
+    zygotes.end_all(data_dir.zygotes)
     cgroups = detect()
 
     async def one(pod: PodDirectory) -> None:

@@ -4,7 +4,7 @@ https://docs.kernel.org/admin-guide/cgroup-v2.html, https://docs.kernel.org/admi
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from decimal import Decimal
 from typing import Any
 
@@ -74,6 +74,30 @@ def limits(container: Mapping[str, Any]) -> Limits:
         None if memory is None else int(quantity.parse(memory)),
         tuple(sorted(set(asked) - {"cpu", "memory"})),
     )
+
+
+def without_inherited(wanted: Limits, inherited: int) -> Limits:
+    """Return the limits of a forked container's own cgroup, so that what it holds altogether stays within `wanted`.
+
+    What a process shares with the one that it was forked from is charged to that one; the container's cgroup counts
+    only what it allocates itself, and its own copies of shared pages that it changes (those count twice: the
+    original is in `inherited` still).
+
+    Args:
+        wanted: as the Pod says.
+        inherited: bytes that are shared at the fork.
+
+    Raises:
+        ValueError: the limit is used up before the container does anything.
+    """
+    if wanted.memory is None:
+        return wanted
+    left = wanted.memory - inherited
+    if left <= 0:
+        raise ValueError(
+            f"memory limit {wanted.memory} is not above the {inherited} bytes that a forked process begins with"
+        )
+    return replace(wanted, memory=left)
 
 
 def settings(where: Layout, group: str, wanted: Limits) -> list[tuple[str, str]]:

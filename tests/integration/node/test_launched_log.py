@@ -5,19 +5,26 @@ import os
 import select
 import signal
 from pathlib import Path
+from types import SimpleNamespace
+from typing import cast
 
-from serving.embedded.node.launch import spawn_recorder
+from serving.embedded.node.cgroup_files import Cgroups
+from serving.embedded.node.context import Node
+from serving.embedded.node.launch import Launch, start
 from serving.embedded.node.records import RunDirectory
+from serving.embedded.workloads.pod_cgroups import Layout
 
 
 def test_log_is_there_before_the_recorder_has_opened_it(tmp_path: Path) -> None:
     run = RunDirectory(tmp_path / "run" / "c" / "0")
     log = tmp_path / "0.log"
     spec = {
-        "directory": str(run.path), "argv": ["/bin/sh", "-c", "echo said"], "env": {}, "cwd": "/tmp", "cgroups": [],
-        "kill": None, "oom": None, "log": str(log), "log_bytes": 1000, "user": None, "view": None,
+        "directory": str(run.path), "argv": ["/bin/sh", "-c", "echo said"], "env": {}, "stamp": None, "cwd": "/tmp",
+        "log": str(log), "log_bytes": 1000, "user": None, "view": None,
     }  # fmt: skip
-    handle = spawn_recorder(run, spec, None)
+    node = cast("Node", SimpleNamespace(jail=None, cgroups=Cgroups(Layout())))
+    pod = {"metadata": {"uid": "u", "namespace": "default", "name": "p"}}
+    handle = start(Launch(node, pod, {"name": "c", "image": "-"}, run, spec)).handle
     try:
         assert log.exists()
         assert log.stat().st_mode & 0o777 == 0o600

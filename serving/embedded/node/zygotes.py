@@ -1,0 +1,137 @@
+"""Keeps a zygote per runtime and namespace alive while a Deployment there uses the runtime.
+
+A zygote that dies is started anew; a restarted agent adopts those that run, by identity. Nothing ever waits for one:
+who asks for a fork gets it at once, or starts the container as an ordinary new process.
+
+Below DIR/zygotes: see `zygote.py`; and NAME.log, what it said.
+"""
+
+import asyncio
+import contextlib
+import hashlib
+import logging
+import os
+import signal
+from pathlib import Path
+
+from serving import clock
+from serving.embedded import identity
+from serving.embedded.node.runtimes import RUNTIMES
+from serving.embedded.node.spawning import gone, spawn_zygote
+from serving.embedded.workloads.pod_forks import Kept, Wanted, kept_for
+from serving.kube import Informer
+from serving.kube.client import Object
+
+log = logging.getLogger(__name__)
+
+IMAGES = frozenset(image for image, runtime in RUNTIMES.items() if runtime.module)
+FIRST_RETRY_SECONDS = 0.1
+RETRY_CAP_SECONDS = 60.0
+"""A runtime whose imports fail is tried again now and then: its packages may be installed any moment."""
+HEALTHY_SECONDS = 10.0
+"""One that lived this long is started anew at once when it dies."""
+
+
+def name_of(kept: Kept) -> str:
+    """Return the beginning of a zygote's file names: short, as a namespace's name need not be."""
+    return hashlib.sha256(f"{kept.namespace}/{kept.image}".encode()).hexdigest()[:16]
+
+
+class Zygotes:
+    """Starts, adopts, restarts and ends them; one of these per agent."""
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+        self._wanted = Wanted()
+        self._changed = asyncio.Event()
+        self._kept: dict[Kept, asyncio.Task[None]] = {}
+
+    def follow(self, deployments: Informer) -> None:
+        """Take what is wanted from Deployments; the informer must not run yet."""
+        deployments.on_change(self._deployment_changed)
+
+    def _deployment_changed(self, before: Object | None, after: Object | None) -> None:
+        if self._wanted.changed(kept_for(before, IMAGES), kept_for(after, IMAGES)):
+            self._changed.set()
+
+    def place(self, kept: Kept) -> str | None:
+        """Return the name of the zygote to ask; None where none is kept."""
+        return name_of(kept) if kept in self._kept else None
+
+    def distrust(self, kept: Kept) -> None:
+        """End a zygote that does not answer: its keeper starts another."""
+        if found := identity.read(self.directory / f"{name_of(kept)}.json"):
+            identity.send(found[0], signal.SIGKILL)
+
+    async def run(self, deployments: Informer) -> None:
+        """Keep what is wanted until cancelled; then they stay, for the next agent to adopt."""
+        await deployments.synced.wait()
+        self.directory.mkdir(parents=True, exist_ok=True, mode=0o700)
+        self._end_others()
+        async with asyncio.TaskGroup() as group:
+            while True:
+                wanted = self._wanted.all()
+                for kept in wanted - self._kept.keys():
+                    self._kept[kept] = group.create_task(self._keep(kept))
+                for kept in self._kept.keys() - wanted:
+                    end(self.directory, name_of(kept))
+                await self._changed.wait()
+                self._changed.clear()
+
+    def _end_others(self) -> None:
+        """End what an earlier agent kept and nobody wants any more."""
+        wanted = {name_of(kept) for kept in self._wanted.all()}
+        for path in self.directory.glob("*.json"):
+            if path.stem not in wanted:
+                end(self.directory, path.stem)
+
+    async def _keep(self, kept: Kept) -> None:
+        """Have one running while it is wanted; the imports of one that is being started take a second."""
+        delay = FIRST_RETRY_SECONDS
+        while kept in self._wanted.all():
+            begun = clock.monotonic()
+            handle = self._adopted(kept)
+            if handle is None:
+                handle = await asyncio.to_thread(self._start, kept)
+            if kept not in self._wanted.all():  # it is not any more, and was not there to be ended
+                end(self.directory, name_of(kept))
+            await gone(handle)
+            if kept in self._wanted.all():
+                delay = FIRST_RETRY_SECONDS if clock.monotonic() - begun > HEALTHY_SECONDS else delay
+                log.warning(
+                    "the zygote of %s in %s has ended; another in %g s", kept.image, kept.namespace, delay
+                )
+                await asyncio.sleep(delay)
+                delay = min(delay * 2, RETRY_CAP_SECONDS)
+        del self._kept[kept]
+        self._changed.set()
+
+    def _adopted(self, kept: Kept) -> int | None:
+        found = identity.read(self.directory / f"{name_of(kept)}.json")
+        if found is None:
+            return None
+        with contextlib.suppress(ProcessLookupError):
+            handle = os.pidfd_open(found[0].pid)
+            if identity.alive(found[0]):
+                return handle
+            os.close(handle)
+        return None
+
+    def _start(self, kept: Kept) -> int:
+        module = RUNTIMES[kept.image].module
+        assert module is not None
+        return spawn_zygote(self.directory, name_of(kept), module)
+
+
+def end(directory: Path, name: str) -> None:
+    """End one zygote and forget it; what was forked from it goes on."""
+    if found := identity.read(directory / f"{name}.json"):
+        identity.send(found[0], signal.SIGKILL)
+    for suffix in ("json", "sock", "lock", "log"):
+        (directory / f"{name}.{suffix}").unlink(missing_ok=True)
+
+
+def end_all(directory: Path) -> None:
+    """End every zygote."""
+    for path in directory.glob("*.json"):
+        end(directory, path.stem)
