@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from serving.planning.release import is_ready
-from serving.resources import conditions
+from serving.resources import conditions, kinds
 from serving.resources.conditions import Condition
 
 Object = dict[str, Any]
@@ -13,12 +13,13 @@ Object = dict[str, Any]
 def is_missing(versions: Iterable[Mapping[str, Any]]) -> bool:
     """Whether a Model that is not there has to be made for these versions.
 
-    Those that have an owner lost it: they are about to be collected, and their Model was deleted on purpose.
+    Those that a Model owns have lost it: it was deleted on purpose, and they are about to be collected.
     """
-    return any(
-        "deletionTimestamp" not in version["metadata"] and not version["metadata"].get("ownerReferences")
-        for version in versions
-    )
+    return any("deletionTimestamp" not in v["metadata"] and not _is_owned(v["metadata"]) for v in versions)
+
+
+def _is_owned(meta: Mapping[str, Any]) -> bool:
+    return any(owner.get("kind") == kinds.MODEL.kind for owner in meta.get("ownerReferences") or [])
 
 
 def status(model: Mapping[str, Any], versions: Iterable[Mapping[str, Any]], now: str) -> Object:

@@ -58,3 +58,21 @@ def test_the_status_depends_neither_on_the_order_nor_on_being_computed_again(
     newest = max((v for v in versions if v["status"].get("phase") == "Ready"),
                  key=lambda v: (v["metadata"]["creationTimestamp"], v["metadata"]["name"]), default=None)  # fmt: skip
     assert status.get("latestVersion", {}).get("name") == (newest and newest["metadata"]["name"])
+
+
+def test_a_model_is_made_for_versions_that_nobody_owns_only() -> None:
+    free = version("v1", 1, "Ready")
+    owned = version("v2", 1, "Ready")
+    owned["metadata"]["ownerReferences"] = [{"kind": "Model", "name": "digits", "uid": "gone"}]
+    going = version("v3", 1, "Ready")
+    going["metadata"]["deletionTimestamp"] = NOW
+    assert planner.is_missing([owned, free])
+    assert not planner.is_missing([owned, going])
+    assert not planner.is_missing([])
+
+
+def test_a_version_that_is_being_deleted_is_not_the_latest() -> None:
+    going = version("v2", 2, "Ready")
+    going["metadata"]["deletionTimestamp"] = NOW
+    status = planner.status(MODEL, [version("v1", 1, "Ready"), going], NOW)
+    assert status["latestVersion"]["name"] == "v1"
