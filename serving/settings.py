@@ -220,6 +220,15 @@ class RegistrySettings:
 
 
 @dataclass(frozen=True)
+class StoreSettings:
+    """The model store."""
+
+    max_bytes: int = 100 * 10**9
+    """Beyond this the least recently used images go, of those that can be fetched again and that nobody uses: a fifth
+    of a laptop's disk. What was built here and never pushed stays whatever its size, as it is nowhere else."""
+
+
+@dataclass(frozen=True)
 class RuntimeSettings:
     """The model servers we ship."""
 
@@ -277,6 +286,7 @@ class Settings:
     controllers: ControllerSettings = field(default_factory=ControllerSettings)
     supervisor: SupervisorSettings = field(default_factory=SupervisorSettings)
     registry: RegistrySettings = field(default_factory=RegistrySettings)
+    store: StoreSettings = field(default_factory=StoreSettings)
 
 
 DEFAULTS = Settings()

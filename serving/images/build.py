@@ -10,12 +10,12 @@ from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
-from typing import BinaryIO
 
 from serving import errors
-from serving.images import layers, manifest, oci, source
+from serving.images import disk, layers, manifest, oci, source
 from serving.images.oci import File
-from serving.images.store import ModelStore, Staging
+from serving.images.staging import Staging
+from serving.images.store import ModelStore
 
 __all__ = ["Built", "File", "capture"]
 
@@ -71,13 +71,13 @@ def capture(
         output = _read_manifest(root, seen, framework)
         with ThreadPoolExecutor(1) as hasher:
             plan = layers.plan(layers.Entry(name, found.size) for name, found in seen.items())
-            built = [_Writer(root, seen, staging, hasher).layer(layer, i) for i, layer in enumerate(plan)]
+            built = [_Writer(root, seen, staging, hasher).layer(layer) for layer in plan]
         _check_unchanged(root, seen)
         files = tuple(sorted((f for layer in built for f in layer.files), key=lambda f: f.path))
         documents = oci.documents(built, output)
         digest = staging.add(documents.image)
         image = f"{repository}@{digest}"
-        modelpack, about = _stage_documents(staging, documents, image, repository, lineage)
+        modelpack, about = _stage_documents(staging, documents, repository, lineage)
         store.commit(staging, digest, {file.path: file.digest for file in files})
     return Built(
         digest=digest,
@@ -106,18 +106,13 @@ def _read_manifest(root: int, seen: Mapping[str, source.Seen], framework: str) -
 
 
 def _stage_documents(
-    staging: Staging, documents: oci.Documents, image: str, repository: str, facts: Mapping[str, str]
+    staging: Staging, documents: oci.Documents, repository: str, facts: Mapping[str, str]
 ) -> tuple[str, str]:
     staging.add(documents.config)
     staging.add(documents.modelpack_config)
     staging.add(oci.EMPTY)
     about, blob = oci.lineage(documents.image, repository, facts)
     staging.add(blob)
-    staging.refs = [
-        (oci.descriptor(oci.MANIFEST_TYPE, documents.image), image),
-        (oci.descriptor(oci.MANIFEST_TYPE, documents.modelpack) | {"artifactType": oci.MODELPACK_TYPE}, ""),
-        (oci.descriptor(oci.MANIFEST_TYPE, about) | {"artifactType": oci.LINEAGE_TYPE}, ""),
-    ]
     return staging.add(documents.modelpack), staging.add(about)
 
 
@@ -129,7 +124,7 @@ def _check_unchanged(root: int, seen: Mapping[str, source.Seen]) -> None:
 
 
 class _Writer:
-    """Writes one layer's blob and its files of the tree from one reading."""
+    """Writes the files of the tree, and hashes each byte as part of its file and of its layer from one reading."""
 
     def __init__(
         self, root: int, seen: Mapping[str, source.Seen], staging: Staging, hasher: ThreadPoolExecutor
@@ -139,34 +134,26 @@ class _Writer:
         self._staging = staging
         self._hasher = hasher
 
-    def layer(self, layer: layers.Layer, number: int) -> oci.BuiltLayer:
-        blob_path = self._staging.path / f"layer-{number}"
+    def layer(self, layer: layers.Layer) -> oci.BuiltLayer:
         tar = hashlib.sha256()
+        size = len(layers.TRAILER)
         files: list[File] = []
-        with blob_path.open("xb", buffering=0) as blob:
-            for header, entry in layers.entries(layer):
-                _put(blob, header)
-                tar.update(header)
-                if entry is not None:
-                    files.append(File(entry.path, self._file(entry, blob, tar), entry.size))
-                    _put(blob, layers.padding(entry.size))
-                    tar.update(layers.padding(entry.size))
-            _put(blob, layers.TRAILER)
-            tar.update(layers.TRAILER)
-            os.fsync(blob.fileno())
-            size = blob.tell()
-        digest = f"sha256:{tar.hexdigest()}"
-        self._staging.blobs[digest] = blob_path
-        return oci.BuiltLayer(digest, size, tuple(files))
+        for header, entry in layers.entries(layer):
+            tar.update(header)
+            size += len(header)
+            if entry is not None:
+                files.append(File(entry.path, self._file(entry, tar), entry.size))
+                tar.update(layers.padding(entry.size))
+                size += entry.size + len(layers.padding(entry.size))
+        tar.update(layers.TRAILER)
+        return oci.BuiltLayer(f"sha256:{tar.hexdigest()}", size, tuple(files))
 
-    def _file(self, entry: layers.Entry, blob: BinaryIO, tar: "hashlib._Hash") -> str:
-        target = self._staging.tree / layers.ROOT / entry.path
-        target.parent.mkdir(parents=True, exist_ok=True)
+    def _file(self, entry: layers.Entry, tar: "hashlib._Hash") -> str:
         own = hashlib.sha256()
         left = entry.size
         with (
             source.reading(self._root, entry.path, self._seen[entry.path]) as file,
-            target.open("xb", buffering=0) as copy,
+            self._staging.file_path(entry.path).open("xb", buffering=0) as copy,
         ):
             while left:
                 chunk = file.read(min(_CHUNK, left))
@@ -175,15 +162,7 @@ class _Writer:
                 left -= len(chunk)
                 hashed = self._hasher.submit(tar.update, chunk)
                 own.update(chunk)
-                _put(blob, chunk)
-                _put(copy, chunk)
+                disk.put(copy, chunk)
                 hashed.result()
             os.fsync(copy.fileno())
         return f"sha256:{own.hexdigest()}"
-
-
-def _put(file: BinaryIO, data: bytes) -> None:
-    # An unbuffered write may be short (a nearly full disk); the rest then fails with ENOSPC.
-    view = memoryview(data)
-    while view:
-        view = view[file.write(view) :]

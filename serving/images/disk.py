@@ -6,8 +6,9 @@ import os
 import shutil
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import BinaryIO
 
 from serving import errors
 from serving.images.source import Seen
@@ -30,6 +31,13 @@ def disk_full() -> Iterator[None]:
         raise errors.Temporary(
             "DiskFull", f"the model store's disk is full: {error}", retry_after=30.0
         ) from error
+
+
+def put(file: BinaryIO, data: bytes | memoryview) -> None:
+    """Write all of it: an unbuffered write may be short (a nearly full disk); the rest then fails with ENOSPC."""
+    view = memoryview(data)
+    while view:
+        view = view[file.write(view) :]
 
 
 def write_synced(path: Path, data: bytes) -> None:
@@ -81,6 +89,16 @@ def stat_tree(tree: Path) -> dict[str, Seen]:
         for directory, _, names in os.walk(tree)
         for name in names
     }
+
+
+def size(directory: Path) -> int:
+    """Return the bytes of the files below a directory; what vanishes meanwhile is not counted."""
+    found = 0
+    for at, _, names in os.walk(directory):
+        for name in names:
+            with suppress(FileNotFoundError):
+                found += Path(at, name).lstat().st_size
+    return found
 
 
 def remove_tree(path: Path) -> None:

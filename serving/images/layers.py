@@ -18,10 +18,14 @@ BIG_FILE = 1024 * 1024
 """Bytes from which a file gets a layer of its own, so that it is shared with every version that has it."""
 MAX_LAYERS = 60
 """overlayfs mounts of images fail near 70 layers (moby/buildkit#4810)."""
+MAX_DEPTH = 64
+"""Directories below each other; deeper is a mistake, and what walks a tree by recursion has to end."""
 BLOCK = 512
 TRAILER = bytes(2 * BLOCK)
 """End of archive: two zero blocks (POSIX.1-2001, pax)."""
 _WHITEOUT = ".wh."
+_MAX_NAME = 255
+"""Bytes in one component: NAME_MAX of Linux file systems."""
 
 
 @dataclass(frozen=True)
@@ -65,7 +69,7 @@ def check_paths(paths: Sequence[str]) -> None:
     """
     seen: dict[str, str] = {}
     for path in paths:
-        if rule := _broken_rule(path):
+        if rule := broken_rule(path):
             raise errors.Permanent("InvalidOutput", f"{path!r}: {rule}")
         folded = unicodedata.normalize("NFC", path).casefold()
         if folded in seen:
@@ -81,7 +85,8 @@ def check_paths(paths: Sequence[str]) -> None:
                 raise errors.Permanent("InvalidOutput", f"{path!r}: {parent!r} is a file, not a directory")
 
 
-def _broken_rule(path: str) -> str:
+def broken_rule(path: str) -> str:
+    """Return the rule that a path breaks, or nothing."""
     parts = path.split("/")
     if not path or path.startswith("/"):
         return "must be a relative path"
@@ -91,6 +96,8 @@ def _broken_rule(path: str) -> str:
         return "must not start with `.wh.`: image layers delete files by that prefix"
     if "\0" in path or any(0xD800 <= ord(char) <= 0xDFFF for char in path):
         return "must be valid UTF-8 without NUL"
+    if len(parts) > MAX_DEPTH + 1 or any(len(part.encode()) > _MAX_NAME for part in parts):
+        return f"must have at most {MAX_DEPTH + 1} components of at most {_MAX_NAME} bytes"
     return ""
 
 

@@ -78,6 +78,12 @@ def descriptor(media_type: str, data: bytes) -> dict[str, Any]:
     return {"mediaType": media_type, "digest": digest_of(data), "size": len(data)}
 
 
+def referrer(document: Mapping[str, Any], data: bytes) -> dict[str, Any]:
+    """Return the descriptor by which a list of referrers names a document (OCI distribution-spec, "Listing Referrers")."""
+    told = {name: document[name] for name in ("artifactType", "annotations") if document.get(name)}
+    return descriptor(str(document.get("mediaType") or MANIFEST_TYPE), data) | told
+
+
 def documents(built: Sequence[BuiltLayer], output: OutputManifest) -> Documents:
     """Return the image's and the ModelPack's documents over the same layers.
 

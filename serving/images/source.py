@@ -13,11 +13,10 @@ from pathlib import Path
 from typing import BinaryIO
 
 from serving import errors
+from serving.images import layers
 
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
-MAX_DEPTH = 64
-"""Directories below each other; deeper is a mistake, and recursion has to end."""
 MAX_FILES = 10_000
 """Files in one model: each is listed in the manifest (4 MiB at most) and in the ModelVersion's status."""
 
@@ -88,8 +87,8 @@ def walk(root: int) -> dict[str, Seen]:
 
 
 def _walk(fd: int, prefix: str, found: dict[str, Seen], depth: int) -> None:
-    if depth > MAX_DEPTH:
-        raise errors.Permanent("InvalidOutput", f"{prefix!r}: more than {MAX_DEPTH} directories deep")
+    if depth > layers.MAX_DEPTH:
+        raise errors.Permanent("InvalidOutput", f"{prefix!r}: more than {layers.MAX_DEPTH} directories deep")
     with os.scandir(fd) as listing:
         names = sorted(entry.name for entry in listing)
     for name in names:

@@ -1,232 +1,264 @@
-"""The model store: content-addressed blobs in an OCI layout, and unpacked, sealed trees of them.
+"""The model store: unpacked, sealed images, each file once, that are pushed and pulled by the same bytes.
 
-    oci-layout, index.json         what skopeo and its like read
-    blobs/sha256/<hex>             layers, configs, manifests
-    trees/<manifest hex>/          mounted by replicas: manifest.json and models/..., files 0444, directories 0555
-    trees/<manifest hex>.seal.json inode, size, mtime, ctime and digest of every file of the tree
-    tmp/<random>/                  what is being written; locked by its writer
-
-Everything becomes visible by one rename of something complete and synced; the rename of the tree comes last.
-Killed at any moment, a writer leaves only a directory below `tmp`, which the next one removes. A tree costs
-its bytes a second time (a tar and its contents share no blocks on ext4).
+`contents` says what lies where. Everything that stays after a call is on disk: any process may be killed at any time.
 """
 
-import fcntl
 import json
-import os
-import re
-import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
 from serving import errors
-from serving.images import disk, layers, oci
-from serving.images.source import Seen
-
-_DIGEST = re.compile(r"sha256:([0-9a-f]{64})")
-
-
-@dataclass(frozen=True)
-class Sealed:
-    """One file of a tree as it was when the tree was made."""
-
-    digest: str
-    seen: Seen
-
-
-class Staging:
-    """A private directory for one capture: blobs by digest, and the tree."""
-
-    def __init__(self, path: Path) -> None:
-        self.path = path
-        self.tree = path / "tree"
-        self.blobs: dict[str, Path] = {}
-        self.refs: list[tuple[Mapping[str, object], str]] = []
-        (self.tree / layers.ROOT).mkdir(parents=True)
-
-    def add(self, data: bytes) -> str:
-        """Write a small blob; return its digest."""
-        digest = oci.digest_of(data)
-        path = self.path / digest.removeprefix("sha256:")
-        disk.write_synced(path, data)
-        self.blobs[digest] = path
-        return digest
+from serving.images import catalog, disk, layout, oci, seal
+from serving.images.contents import Contents
+from serving.images.importing import Import
+from serving.images.staging import Staging
+from serving.settings import StoreSettings
 
 
 class ModelStore:
-    """A store at `root`, made where it does not exist. Any number of processes may use it at once."""
+    """A store at `root`, made where it does not exist. Any number of processes and threads may use it at once."""
 
-    def __init__(self, root: Path) -> None:
+    def __init__(self, root: Path, settings: StoreSettings | None = None) -> None:
         self.root = root
-        self._blobs = root / "blobs" / "sha256"
-        self._trees = root / "trees"
-        self._tmp = root / "tmp"
+        self._settings = settings or StoreSettings()
         with disk.disk_full():
-            for directory in (self._blobs, self._trees, self._tmp):
-                directory.mkdir(parents=True, exist_ok=True)
-            with self._locked():
-                if not (root / "oci-layout").exists():
-                    disk.replace(root / "oci-layout", oci.encode({"imageLayoutVersion": "1.0.0"}), self._tmp)
-                self._sweep()
-
-    def blob(self, digest: str) -> Path:
-        """Where the blob with this digest lies."""
-        return self._blobs / _hex(digest)
+            self._contents = Contents(root)
+        self._records = self._contents.records
+        self._catalog = self._contents.catalog
 
     def tree(self, digest: str) -> Path:
         """Where the unpacked image with this manifest digest lies: `manifest.json` and `models/`."""
-        return self._trees / _hex(digest)
+        return self._contents.tree(digest)
 
     def has(self, digest: str) -> bool:
         """Whether the image is in the store, whole."""
         return self.tree(digest).is_dir()
+
+    def images(self) -> list[str]:
+        """Return the digests of all images of the store."""
+        return self._catalog.digests()
 
     def verify(self, digest: str, *, deep: bool = False) -> tuple[oci.File, ...]:
         """Return the image's files after checking its manifest and that nothing was touched since insertion.
 
         Args:
             digest: of the manifest.
-            deep: read and hash every byte too.
+            deep: read and hash every byte too, the image's blobs included.
 
         Raises:
             errors.Permanent: `ImageMissing`, `SealBroken` (the message names the file).
         """
-        tree = self.tree(digest)
-        try:
-            manifest = (tree / "manifest.json").read_bytes()
-            seal = _read_seal(self._seal(digest))
-        except (OSError, ValueError, KeyError, TypeError) as error:
-            raise errors.Permanent("ImageMissing", f"{digest} is not in the model store: {error}") from error
-        if oci.digest_of(manifest) != digest:
-            raise errors.Permanent("SealBroken", f"{tree}/manifest.json is not {digest}")
-        files = oci.files_of(manifest)
-        expected = {f"{layers.ROOT}/{file.path}": file.digest for file in files} | {"manifest.json": digest}
-        if {path: sealed.digest for path, sealed in seal.items()} != expected:
-            raise errors.Permanent("SealBroken", f"the seal of {digest} is not of this image")
-        for path, now in disk.stat_tree(tree).items():
-            if path not in seal or seal[path].seen != now:
-                raise errors.Permanent("SealBroken", f"{tree / path} was touched after it was sealed")
-            if deep and disk.file_digest(tree / path) != seal[path].digest:
-                raise errors.Permanent("SealBroken", f"{tree / path} does not have the digest of its seal")
-            expected.pop(path)
-        if expected:
-            raise errors.Permanent("SealBroken", f"{tree / min(expected)} is missing")
-        return files
+        return self._contents.verify(digest, deep=deep)
+
+    def read_manifest(self, digest: str) -> bytes:
+        """Return an image's manifest.
+
+        Raises:
+            errors.Permanent: `ImageMissing`, `SealBroken`.
+        """
+        return self._catalog.manifest(digest)
+
+    def blob_size(self, digest: str) -> int:
+        """Return the size in bytes of any blob of a stored image.
+
+        Raises:
+            errors.Permanent: `ImageMissing`.
+        """
+        path = self._path(digest)
+        return path.stat().st_size if path is not None else self._catalog.find(digest)[1].size
+
+    def read_blob(self, digest: str) -> Iterator[bytes]:
+        """Yield any blob of a stored image in chunks of at most 1 MiB; a layer is made from the tree.
+
+        Raises:
+            errors.Permanent: `ImageMissing`, at once; `SealBroken`, after the last chunk: the bytes are not those.
+        """
+        path = self._path(digest)
+        if path is not None:
+            return catalog.hashed(digest, path, catalog.file_chunks(path))
+        tree, layer = self._catalog.find(digest)
+        return catalog.hashed(digest, tree, catalog.layer_chunks(tree, layer))
+
+    def referrers(self, digest: str) -> list[tuple[dict[str, Any], bytes]]:
+        """Return the stored documents that refer to an image (ModelPack, lineage, signatures) with their descriptors."""
+        paths = [self._contents.blob(name) for name in self._records.referrers(digest)]
+        documents = [path.read_bytes() for path in paths if path.exists()]
+        return [(oci.referrer(json.loads(document), document), document) for document in documents]
+
+    def export(self, digest: str, directory: Path, name: str = "latest") -> None:
+        """Write the image, and what refers to it, as an OCI image layout.
+
+        Args:
+            digest: of the manifest.
+            directory: empty, or made.
+            name: by which tools find the image in the layout: `oci:DIRECTORY:NAME`.
+
+        Raises:
+            errors.Permanent: `ImageMissing`, `SealBroken`.
+            errors.UserError: the directory is not empty.
+            errors.Temporary: `DiskFull`.
+        """
+        layout.write(directory, self.read_manifest(digest), self.referrers(digest), self.read_blob, name)
+
+    @contextmanager
+    def importing(self, manifest: bytes, *, origin: str | None = None) -> Iterator[Import]:
+        """Give what a pull fills; at its clean end the image is in the store, at any other nothing is.
+
+        Args:
+            manifest: the image manifest, byte for byte.
+            origin: where the image can be fetched again.
+
+        Raises:
+            errors.Permanent: `InvalidImage`.
+            errors.Temporary: `DiskFull`.
+        """
+        with self.staging() as staging:
+            found = Import(manifest, staging)
+            yield found
+            self.commit(staging, found.digest, found.finish(), origin=origin)
 
     @contextmanager
     def staging(self) -> Iterator[Staging]:
-        """Give a private directory, removed at the end unless the process is killed; the next `ModelStore` removes it then.
+        """Give what is to become an image, removed at the end unless it was committed.
 
         Raises:
             errors.Temporary: `DiskFull`; nothing has become visible.
         """
-        with disk.disk_full():
-            with self._locked():
-                path = Path(tempfile.mkdtemp(dir=self._tmp))
-                fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-                fcntl.flock(fd, fcntl.LOCK_EX)
-            try:
-                yield Staging(path)
-            finally:
-                disk.remove_tree(path)
-                os.close(fd)
+        with disk.disk_full(), self._contents.private() as path:
+            yield Staging(path)
 
-    def commit(self, staging: Staging, digest: str, digests: Mapping[str, str]) -> None:
-        """Make a staged image visible: its blobs, its entries in the index, then its tree. Again is a no-op.
+    def commit(
+        self, staging: Staging, digest: str, digests: Mapping[str, str], *, origin: str | None = None
+    ) -> None:
+        """Make a staged image visible: its blobs, what refers to it, then its tree. Again is a no-op.
 
         Args:
             staging: has the blobs (the manifest too) and the tree without `manifest.json`.
             digest: of the manifest.
             digests: of each file of the tree, by path relative to `models/`.
+            origin: where the image can be fetched again.
         """
-        manifest = staging.blobs[digest].read_bytes()
-        disk.write_synced(staging.tree / "manifest.json", manifest)
+        staging.blobs.pop(digest).rename(staging.tree / seal.MANIFEST)
         disk.freeze(staging.tree)
-        with self._locked():
-            for blob_digest, path in staging.blobs.items():
-                path.chmod(0o444)
-                if not self.blob(blob_digest).exists():
-                    path.rename(self.blob(blob_digest))
-            disk.sync_directory(self._blobs)
-            self._index(staging)
-            self._put_tree(staging, digest, digests)
+        with self._contents.locked():
+            self._contents.put_blobs(staging, digest)
+            if origin is not None:
+                self._records.set_origin(digest, origin)
+            self._contents.put_tree(staging, digest, digests)
+            self._records.used(digest)
+        self._evict(self._settings.max_bytes, keep=digest)
 
-    def _put_tree(self, staging: Staging, digest: str, digests: Mapping[str, str]) -> None:
-        tree = self.tree(digest)
-        if tree.exists():
-            try:
-                self.verify(digest)
-            except errors.Permanent:
-                tree.rename(staging.path / "broken")
-            else:
-                return
-        named = {f"{layers.ROOT}/{path}": found for path, found in digests.items()} | {
-            "manifest.json": digest
-        }
-        seal = {
-            path: {"digest": named[path], **asdict(seen)}
-            for path, seen in disk.stat_tree(staging.tree).items()
-        }
-        disk.replace(self._seal(digest), oci.encode({"image": digest, "files": seal}), self._tmp)
-        # A directory must be writable for its own rename (its `..` changes), whoever owns its parent.
-        staging.tree.chmod(0o755)
-        staging.tree.rename(tree)
-        tree.chmod(0o555)
-        disk.sync_directory(self._trees)
+    def attach(self, digest: str, *blobs: bytes) -> None:
+        """Add documents that refer to an image, and their blobs: a signature, say. Again is a no-op.
 
-    def _index(self, staging: Staging) -> None:
-        path = self.root / "index.json"
-        index = json.loads(path.read_bytes()) if path.exists() else {"manifests": []}
-        entries: list[dict[str, object]] = list(index["manifests"])
-        for fields, name in staging.refs:
-            entry = {**fields} | (
-                {"annotations": {"org.opencontainers.image.ref.name": name}} if name else {}
-            )
-            if entry not in entries:
-                entries.append(entry)
-        if entries != index["manifests"]:
-            document = {"schemaVersion": 2, "mediaType": oci.INDEX_TYPE, "manifests": entries}
-            disk.replace(path, oci.encode(document), self._tmp)
+        Raises:
+            errors.Permanent: `ImageMissing`.
+            errors.Temporary: `DiskFull`.
+        """
+        with self.staging() as staging:
+            for blob in blobs:
+                staging.add(blob)
+            with self._present(digest):
+                self._contents.put_blobs(staging, digest)
 
-    def _seal(self, digest: str) -> Path:
-        return self._trees / f"{_hex(digest)}.seal.json"
+    def pin(self, digest: str, owner: str) -> None:
+        """Keep the image for a user of it until `unpin`, over restarts; it counts as used now.
 
-    def _sweep(self) -> None:
-        for path in self._tmp.iterdir():
-            if not path.is_dir():
-                path.unlink()
-                continue
-            fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-            try:
-                fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                continue
-            else:
-                disk.remove_tree(path)
-            finally:
-                os.close(fd)
+        Raises:
+            errors.Permanent: `ImageMissing`, `InvalidOwner`.
+        """
+        with disk.disk_full(), self._present(digest):
+            self._records.pin(digest, owner)
+
+    def unpin(self, digest: str, owner: str) -> None:
+        """Take a pin off; one that is not there is no error. The image counts as used until now."""
+        with self._contents.locked():
+            self._records.unpin(digest, owner)
+
+    def pins(self, digest: str) -> set[str]:
+        """Return who keeps the image."""
+        return self._records.pins(digest)
+
+    def owners(self) -> set[str]:
+        """Return everyone who keeps an image."""
+        return self._records.owners()
+
+    def set_origin(self, digest: str, reference: str) -> None:
+        """Record where the same digest can be fetched again (`registry.example/models/digits@sha256:...`).
+
+        Raises:
+            errors.Permanent: `ImageMissing`.
+        """
+        with disk.disk_full(), self._present(digest):
+            self._records.set_origin(digest, reference)
+
+    def origin(self, digest: str) -> str | None:
+        """Return where the same digest can be fetched again."""
+        return self._records.origin(digest)
+
+    def remove(self, digest: str) -> bool:
+        """Remove an image and what nothing else uses; False while it is pinned, True where it is gone afterwards."""
+        with self._contents.private() as trash:
+            with self._contents.locked():
+                if self._records.pins(digest):
+                    return False
+                self._contents.take_out(digest, trash)
+            return True
+
+    def repair(self, digest: str) -> str | None:
+        """Take a broken image out so that it can be fetched again. Its pins and its origin stay.
+
+        Returns:
+            None where the image is sound, else its origin.
+
+        Raises:
+            errors.Permanent: `ImageMissing`; `SealBroken`, it is broken and has no origin: nothing was done.
+        """
+        try:
+            self.verify(digest, deep=True)
+        except errors.Permanent as error:
+            origin = self.origin(digest)
+            if error.reason != "SealBroken" or origin is None:
+                raise
+        else:
+            return None
+        with self._contents.private() as trash, self._contents.locked():
+            self._contents.take_out(digest, trash)
+        return origin
+
+    def size(self) -> int:
+        """Return the bytes of all trees and blobs."""
+        return sum(disk.size(self.tree(digest)) for digest in self.images()) + disk.size(self._contents.blobs)
+
+    def evict(self, limit_bytes: int) -> list[str]:
+        """Remove images until the store has at most so many bytes, the least recently used first; returns them.
+
+        Only what has an origin and no pin goes; the store stays larger where that is not enough.
+        """
+        return self._evict(limit_bytes, keep=None)
+
+    def _evict(self, limit_bytes: int, keep: str | None) -> list[str]:
+        sizes = {digest: disk.size(self.tree(digest)) for digest in self.images()}
+        left = sum(sizes.values())
+        removed: list[str] = []
+        for digest in sorted(sizes, key=self._records.last_use):
+            if left + disk.size(self._contents.blobs) <= limit_bytes:
+                break
+            if digest != keep and self.origin(digest) is not None and self.remove(digest):
+                left -= sizes[digest]
+                removed.append(digest)
+        return removed
+
+    def _path(self, digest: str) -> Path | None:
+        """Where a blob lies as a file, None where it is made."""
+        candidates = (self._contents.blob(digest), self.tree(digest) / seal.MANIFEST)
+        return next((path for path in candidates if path.is_file()), None)
 
     @contextmanager
-    def _locked(self) -> Iterator[None]:
-        fd = os.open(self.root / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-        try:
-            fcntl.flock(fd, fcntl.LOCK_EX)
+    def _present(self, digest: str) -> Iterator[None]:
+        with self._contents.locked():
+            if not self.has(digest):
+                raise catalog.missing(digest)
             yield
-        finally:
-            os.close(fd)
-
-
-def _hex(digest: str) -> str:
-    match = _DIGEST.fullmatch(digest)
-    if match is None:
-        raise errors.Permanent("InvalidDigest", f"{digest!r}: must be `sha256:` and 64 hexadecimal digits")
-    return match.group(1)
-
-
-def _read_seal(path: Path) -> dict[str, Sealed]:
-    return {
-        name: Sealed(file["digest"], Seen(file["inode"], file["size"], file["mtime_ns"], file["ctime_ns"]))
-        for name, file in json.loads(path.read_bytes())["files"].items()
-    }

@@ -1,0 +1,187 @@
+"""What lies where in a store, how it gets in and out, and what a kill leaves to be cleaned up.
+
+    trees/<manifest hex>/          mounted by replicas: manifest.json and models/..., files 0444, directories 0555
+    trees/<manifest hex>.seal.json inode, size, mtime, ctime and digest of every file of the tree
+    blobs/sha256/<hex>             configs, documents that refer to an image, and layers that are not as we build them
+    images/<manifest hex>/         who uses it, where it can be had again, what refers to it (`records`)
+    tmp/<random>/                  what is being written or removed; locked by its writer
+
+A layer that we build is not kept: `layers` gives its bytes from the tree. Everything becomes visible by one rename
+of something complete and synced, the tree's comes last, and goes by one. Killed at any moment, a writer leaves a
+directory below `tmp` and things that no tree needs; whoever opens the store next removes both. Methods that say so
+need the lock.
+"""
+
+import fcntl
+import json
+import os
+import tempfile
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+
+from serving import errors
+from serving.images import disk, image, oci, seal
+from serving.images.catalog import Catalog
+from serving.images.image import hexadecimal
+from serving.images.records import Records
+from serving.images.staging import Staging
+
+
+class Contents:
+    """The directories of a store at `root`, made where they do not exist."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self.blobs = root / "blobs" / "sha256"
+        self._trees = root / "trees"
+        self._tmp = root / "tmp"
+        self.records = Records(root / "images", self._tmp)
+        self.catalog = Catalog(self._trees)
+        for directory in (self.blobs, self._trees, self._tmp, self.records.root):
+            directory.mkdir(parents=True, exist_ok=True)
+        with self.locked():
+            self._sweep()
+            self._take_over_layout()
+            self.collect()
+
+    def tree(self, digest: str) -> Path:
+        """Where an image's tree lies."""
+        return self._trees / hexadecimal(digest)
+
+    def seal(self, digest: str) -> Path:
+        """Where an image's seal lies."""
+        return self._trees / f"{hexadecimal(digest)}.seal.json"
+
+    def blob(self, digest: str) -> Path:
+        """Where a blob lies that is kept."""
+        return self.blobs / hexadecimal(digest)
+
+    def verify(self, digest: str, *, deep: bool) -> tuple[oci.File, ...]:
+        """Return the image's files, sorted: see `ModelStore.verify`."""
+        found = image.parse(self.catalog.manifest(digest))
+        try:
+            sealed = seal.read(self.seal(digest))
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            raise seal.broken(f"{self.seal(digest)} cannot be read: {error!r}") from error
+        files = seal.check(self.tree(digest), digest, found, sealed, deep=deep)
+        if deep:
+            for blob in sorted(found.kept):
+                if not self.blob(blob).is_file() or disk.file_digest(self.blob(blob)) != blob:
+                    raise seal.broken(f"{self.blob(blob)} is missing or does not have its digest")
+        return files
+
+    def put_blobs(self, staging: Staging, digest: str) -> None:
+        """Move staged blobs in, and record which of them refer to the image. Needs the lock."""
+        for blob, path in staging.blobs.items():
+            path.chmod(0o444)
+            if not self.blob(blob).exists():
+                path.rename(self.blob(blob))
+        disk.sync_directory(self.blobs)
+        for document, subject in staging.documents.items():
+            if subject == digest:
+                self.records.refer(digest, document)
+
+    def put_tree(self, staging: Staging, digest: str, digests: Mapping[str, str]) -> None:
+        """Move a finished tree in, in the place of one that does not verify. Needs the lock."""
+        tree = self.tree(digest)
+        if tree.exists():
+            try:
+                self.verify(digest, deep=False)
+            except errors.Permanent:
+                _move_directory(tree, staging.path / "broken")
+            else:
+                return
+        disk.replace(self.seal(digest), seal.encode(digest, staging.tree, digests), self._tmp)
+        _move_directory(staging.tree, tree)
+        tree.chmod(0o555)
+        disk.sync_directory(self._trees)
+
+    def take_out(self, digest: str, trash: Path) -> None:
+        """Move a tree out, and remove what only it needed. Needs the lock."""
+        if self.tree(digest).is_dir():
+            _move_directory(self.tree(digest), trash / "tree")
+            disk.sync_directory(self._trees)
+        self.collect()
+
+    def collect(self) -> None:
+        """Remove what belongs to no tree: the ends of removals, and of insertions that were killed. Needs the lock."""
+        present = set(self.catalog.digests())
+        for path in self._trees.glob("*.seal.json"):
+            if f"sha256:{path.name.partition('.')[0]}" not in present:
+                path.unlink()
+        for record in self.records.root.iterdir():
+            digest = f"sha256:{record.name}"
+            if digest not in present and not self.records.pins(digest):
+                disk.remove_tree(record)
+        try:
+            needed = {blob for digest in present for blob in self._needed(digest)}
+        except errors.Permanent:
+            return  # a tree that cannot be read may need any of them
+        for blob in self.blobs.iterdir():
+            if f"sha256:{blob.name}" not in needed:
+                blob.unlink()
+
+    def _needed(self, digest: str) -> Iterator[str]:
+        yield from self.catalog.image(digest).blobs
+        for name in self.records.referrers(digest):
+            yield name
+            if self.blob(name).exists():
+                yield from self.catalog.referred(name, self.blob(name))
+
+    def _take_over_layout(self) -> None:
+        """A store that kept layers as blobs of an OCI layout had its documents in the layout's index."""
+        index = self.root / "index.json"
+        if not index.exists():
+            return
+        for entry in json.loads(index.read_bytes())["manifests"]:
+            path = self.blob(entry["digest"])
+            subject = image.subject(path.read_bytes()) if path.exists() else None
+            if subject is not None and self.tree(subject).is_dir():
+                self.records.refer(subject, entry["digest"])
+        (self.root / "oci-layout").unlink(missing_ok=True)
+        index.unlink()
+
+    def _sweep(self) -> None:
+        for path in self._tmp.iterdir():
+            if not path.is_dir():
+                path.unlink()
+                continue
+            fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+            try:
+                fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                continue
+            else:
+                disk.remove_tree(path)
+            finally:
+                os.close(fd)
+
+    @contextmanager
+    def private(self) -> Iterator[Path]:
+        """Give a directory that nobody else touches, removed at the end; after a kill, by the next who opens the store."""
+        with self.locked():
+            path = Path(tempfile.mkdtemp(dir=self._tmp))
+            fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+            fcntl.flock(fd, fcntl.LOCK_EX)
+        try:
+            yield path
+        finally:
+            disk.remove_tree(path)
+            os.close(fd)
+
+    @contextmanager
+    def locked(self) -> Iterator[None]:
+        """Hold the store's lock, against other threads too. Not reentrant."""
+        fd = os.open(self.root / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX)
+            yield
+        finally:
+            os.close(fd)
+
+
+def _move_directory(path: Path, target: Path) -> None:
+    # A directory must be writable for its own rename (its `..` changes), whoever owns its parent.
+    path.chmod(0o755)
+    path.rename(target)
