@@ -1,5 +1,6 @@
 """The Autoscaler controller: the only writer of replica counts, through the scale subresource."""
 
+import datetime as dt
 from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -8,7 +9,7 @@ from typing import Any
 from autoscaler import policy
 from serving import clock, errors
 from serving.kube import Key, Kube, Reconciler, Recorder, Result, Watches, connect_eventually
-from serving.resources import conditions, kinds
+from serving.resources import conditions, kinds, leases, routing
 from serving.resources.conditions import Condition
 from serving.settings import ControllerSettings
 
@@ -18,13 +19,14 @@ _TARGET = "target"
 
 
 class AutoscalerController:
-    """Watches Autoscalers and the Deployments that they name."""
+    """Watches Autoscalers, the Deployments that they name, and the gateways' Leases."""
 
     def __init__(self, kube: Kube, settings: ControllerSettings, watches: Watches) -> None:
         self._kube = kube
         self._recorder = Recorder(kube, kube.field_manager)
         self._autoscalers = watches.of(kinds.AUTOSCALER)
         self._deployments = watches.of(kinds.DEPLOYMENT)
+        self._leases = watches.of(kinds.LEASE, namespace="default")
         self._loop = Reconciler("autoscaler", self.reconcile, settings)
         self._autoscalers.index(_TARGET, _target)
         self._autoscalers.on_change(lambda before, after: self._loop.add(Key.of(after or before or {})))
@@ -32,7 +34,7 @@ class AutoscalerController:
 
     async def run(self) -> None:
         """Reconcile until cancelled."""
-        await self._loop.run(self._autoscalers, self._deployments)
+        await self._loop.run(self._autoscalers, self._deployments, self._leases)
 
     async def reconcile(self, key: Key) -> Result | None:
         """Size one target, and say so."""
@@ -52,16 +54,23 @@ class AutoscalerController:
             )
             await self._report(autoscaler, 0, 0, missing)
             return None
-        current = deployment["spec"].get("replicas", 1)
-        decision = policy.decide(current, spec.get("minReplicas", 1), spec.get("maxReplicas", 1))
-        if decision.replicas != current:
+        now = clock.now()
+        decision = policy.decide(
+            _as_it_is(autoscaler, deployment),
+            _bounds(spec),
+            _demand(autoscaler),
+            leases.live(self._leases, now),
+            now,
+        )
+        if decision.replicas != deployment["spec"].get("replicas", 1):
             await self._scale(autoscaler, deployment, decision)
         elif not deployment.get("status"):
             return None  # nobody has counted its replicas yet; when somebody does, this is woken
         running = (deployment.get("status") or {}).get("replicas", 0)
-        condition = Condition("Ready", "True", "FixedCount", decision.reason)
+        condition = Condition("Ready", "True", decision.reason, decision.message)
         await self._report(autoscaler, decision.replicas, running, condition)
-        return None
+        again = decision.look_again
+        return Result(again.total_seconds()) if again is not None else None
 
     async def _scale(self, autoscaler: Object, deployment: Object, decision: policy.Decision) -> None:
         meta = deployment["metadata"]
@@ -72,7 +81,7 @@ class AutoscalerController:
             )
         except errors.NotFound:
             return  # deleted meanwhile; the watch says so
-        await self._recorder.emit(autoscaler, "Scaled", f"{meta['name']}: {decision.reason}")
+        await self._recorder.emit(autoscaler, "Scaled", f"{meta['name']}: {decision.message}")
 
     async def _report(self, autoscaler: Object, desired: int, current: int, ready: Condition) -> None:
         old = autoscaler.get("status") or {}
@@ -89,7 +98,7 @@ class AutoscalerController:
             status["lastScaleTime"] = now
         elif "lastScaleTime" in old:
             status["lastScaleTime"] = old["lastScaleTime"]
-        if status != old:
+        if status != {name: value for name, value in old.items() if name != "demand"}:
             await self._kube.apply_status(kinds.AUTOSCALER, autoscaler, status)
 
     def _deployment_changed(self, before: Object | None, after: Object | None) -> None:
@@ -99,6 +108,34 @@ class AutoscalerController:
 
 def _target(autoscaler: Object) -> Iterable[str]:
     return [str(Key(autoscaler["metadata"]["namespace"], autoscaler["spec"]["scaleTargetRef"]["name"]))]
+
+
+def _bounds(spec: Object) -> policy.Bounds:
+    idle = dt.timedelta(seconds=spec.get("idleTimeoutSeconds", routing.IDLE_SECONDS))
+    return policy.Bounds(spec.get("minReplicas", 1), spec.get("maxReplicas", 1), idle)
+
+
+def _as_it_is(autoscaler: Object, deployment: Object) -> policy.Target:
+    meta, status = deployment["metadata"], deployment.get("status") or {}
+    available = conditions.find(status.get("conditions"), "Available") or {}
+    up_since = None
+    if available.get("status") == "True" and status.get("observedGeneration") == meta.get("generation"):
+        scaled = (autoscaler.get("status") or {}).get("lastScaleTime")
+        known = (autoscaler["metadata"].get("creationTimestamp"), available.get("lastTransitionTime"), scaled)
+        up_since = max((clock.parse(moment) for moment in known if moment), default=None)
+    return policy.Target(deployment["spec"].get("replicas", 1), status.get("readyReplicas", 0), up_since)
+
+
+def _demand(autoscaler: Object) -> list[policy.Demand]:
+    found = (autoscaler.get("status") or {}).get("demand") or []
+    return [
+        policy.Demand(
+            said["reporter"],
+            said.get("inFlight", 0),
+            clock.parse(said["lastRequestTime"]) if said.get("lastRequestTime") else None,
+        )
+        for said in found
+    ]
 
 
 @asynccontextmanager
