@@ -33,6 +33,7 @@ MODULES = {
     "node": "serving.embedded.node.agent",
     "controllers": "serving.controllers.run",
     "gateway": "serving.router.gateway",
+    "activator": "serving.router.activator",
 }
 """Each has `async def run(data_dir, settings)`, which works until it is cancelled."""
 

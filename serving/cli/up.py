@@ -137,7 +137,7 @@ async def _stop_or_force(
 
 async def _stop(keeper: supervisor.Supervisor, where: DataDir, final: Settings) -> None:
     """First who would start anything again, then who is drained, last the API that all of them report to."""
-    await keeper.stop("controllers", "gateway")
+    await keeper.stop("controllers", "gateway", "activator")
     await _cleanup("serving.router.gateway")(where, final)
     await keeper.stop("node")
     await _cleanup("serving.embedded.node.agent")(where, final)

@@ -24,7 +24,7 @@ from serving.settings import DataDir, SupervisorSettings
 
 log = logging.getLogger(__name__)
 
-COMPONENTS = ("api", "node", "controllers", "gateway")
+COMPONENTS = ("api", "node", "controllers", "gateway", "activator")
 """In the order of their start; all but `api` keep trying until it answers."""
 
 

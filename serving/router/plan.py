@@ -212,16 +212,21 @@ def _split(
 
 def cluster_of(namespace: str, backend: Object, slices: Sequence[Object]) -> Cluster:
     """Return a backend of a Route in this namespace, with what the EndpointSlices of its Service say of it."""
+    name = f"{namespace}/{backend['service']}/{int(backend['port'])}"
+    found = tuple(sorted(replicas_of(backend, slices)))
+    return Cluster(name, found, on_demand=bool(backend.get("onDemand")))
+
+
+def replicas_of(backend: Object, slices: Sequence[Object]) -> dict[Endpoint, str]:
+    """Return the ready replicas of a backend, each with its Pod's name, which may be unknown (empty)."""
     port = int(backend["port"])
-    found = {
-        Endpoint(address, _port(item, port))
+    return {
+        Endpoint(address, _port(item, port)): (endpoint.get("targetRef") or {}).get("name", "")
         for item in slices
         for endpoint in item.get("endpoints") or []
         if (endpoint.get("conditions") or {}).get("ready") is not False
         for address in endpoint["addresses"][:1]
     }
-    name = f"{namespace}/{backend['service']}/{port}"
-    return Cluster(name, tuple(sorted(found)), on_demand=bool(backend.get("onDemand")))
 
 
 def _port(item: Object, wanted: int) -> int:

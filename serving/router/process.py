@@ -20,7 +20,7 @@ from serving.router.plan import Cluster
 from serving.settings import DataDir, GatewaySettings
 
 _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
-_SOCKET_PATH_BYTES = 107
+SOCKET_PATH_BYTES = 107
 """sockaddr_un.sun_path less its NUL: unix(7)."""
 
 
@@ -86,7 +86,7 @@ class EnvoyProcess:
         """
         self._check_port()
         for path in self._sockets:
-            if len(os.fsencode(path)) > _SOCKET_PATH_BYTES:
+            if len(os.fsencode(path)) > SOCKET_PATH_BYTES:
                 raise errors.UserError(f"{path}: too long for a Unix socket; choose a shorter --data-dir")
         self._log.parent.mkdir(parents=True, exist_ok=True)
         write_atomically(self._bootstrap, bootstrap)
