@@ -76,6 +76,8 @@ class NodeSettings:
     """terminationGracePeriodSeconds where the Pod does not say, as Kubernetes."""
     drain_seconds: float = 1.5
     """Between leaving the EndpointSlice and SIGTERM: the time for every gateway to stop sending."""
+    metrics_port: int = 0
+    """TCP port of `GET /metrics` on 127.0.0.1; 0 picks a free one. `DIR/run/metrics.json` says which."""
     finished_pods_kept: int = 100
     """Finished Pods without an owner that are kept before the oldest go."""
 
@@ -113,6 +115,10 @@ class GatewaySettings:
     """A gateway whose Lease is older is not waited for."""
     lease_renew_seconds: float = 5.0
     """Three tries within the Lease."""
+    activity_seconds: float = 1.0
+    """Between looks at whether what may be at zero has requests; short beside the shortest sensible idle timeout."""
+    quiet_seconds: float = 3.0
+    """Without a request for this long, traffic has ended: a client that asks every other second is not news each time."""
     envoy_check_seconds: float = 0.2
     """Between looks at whether Envoy lives; a killed one is back within a second."""
 
@@ -185,8 +191,6 @@ class ControllerSettings:
     """Between two statuses that only say how far a build or transfer is: people look, and each is a write."""
     release_seconds: float = 2.0
     """Between looks at whether a deleted version's image is still pinned; pins are files, which nobody announces."""
-    store_bytes: int = 64 * 1024**3
-    """Size of the model store above which images that can be fetched again, and that nothing uses, are removed."""
 
 
 @dataclass(frozen=True)
@@ -223,8 +227,8 @@ class RegistrySettings:
 class StoreSettings:
     """The model store."""
 
-    max_bytes: int = 100 * 10**9
-    """Beyond this the least recently used images go, of those that can be fetched again and that nobody uses: a fifth
+    max_bytes: int = 64 * 1024**3
+    """Beyond this the least recently used images go, of those that can be fetched again and that nobody uses: an eighth
     of a laptop's disk. What was built here and never pushed stays whatever its size, as it is nowhere else."""
 
 
@@ -334,6 +338,11 @@ class DataDir:
     def ports(self) -> Path:
         """The ports that were used last, so that the next `up` uses them again."""
         return self.run / "ports.json"
+
+    @property
+    def metrics(self) -> Path:
+        """The port of the node agent's metrics."""
+        return self.run / "metrics.json"
 
     @property
     def logs(self) -> Path:
