@@ -1,4 +1,4 @@
-"""The Model controller: keeps `status.latestVersion` at the newest version that is ready.
+"""The Model controller: keeps `status.latestVersion` at the newest version that is ready, and removes what retention says.
 
 A Model that has versions but was never written is created, so that `get models` shows what there is.
 """
@@ -7,9 +7,12 @@ from contextlib import suppress
 from typing import Any
 
 from serving import clock, errors
-from serving.kube import Key, Kube, Reconciler, Result, Watches
+from serving.controllers.usage import Usage
+from serving.kube import Key, Kube, Reconciler, Recorder, Result, Watches
 from serving.planning import model as planner
+from serving.planning import release
 from serving.resources import kinds
+from serving.resources.model import ModelSpec
 from serving.settings import ControllerSettings
 
 Object = dict[str, Any]
@@ -22,29 +25,44 @@ class ModelController:
 
     def __init__(self, kube: Kube, settings: ControllerSettings, watches: Watches) -> None:
         self._kube = kube
+        self._recorder = Recorder(kube, kube.field_manager)
         self._models = watches.of(kinds.MODEL)
         self._versions = versions = watches.of(kinds.MODEL_VERSION)
         self._loop = Reconciler("model", self.reconcile, settings)
         versions.index(_MODEL, _model_of)
         versions.on_change(self._version_changed)
         self._models.on_change(lambda before, after: self._loop.add(Key.of(after or before or {})))
+        self._usage = Usage(watches, self._usage_changed)
 
     async def run(self) -> None:
         """Reconcile until cancelled."""
-        await self._loop.run(self._models, self._versions)
+        await self._loop.run(self._models, self._versions, *self._usage.informers)
 
     async def reconcile(self, key: Key) -> Result | None:
-        """Write the Model's status if it is not what the cache has."""
+        """Write the Model's status if it is not what the cache has, then remove versions that are too old."""
         model = self._models.get(*key)
         versions = self._versions.by_index(_MODEL, str(key))
         if model is None:
-            if any("deletionTimestamp" not in version["metadata"] for version in versions):
+            if planner.is_missing(versions):
                 await self._create(key)
             return None
         status = planner.status(model, versions, clock.rfc3339(clock.now()))
         if status != (model.get("status") or {}):
             await self._kube.apply_status(kinds.MODEL, model, status)
+        await self._retain(model, versions)
         return None
+
+    async def _retain(self, model: Object, versions: list[Object]) -> None:
+        """Delete what is beyond `retention.keep`; whoever begins to use one now still holds it by its finalizer."""
+        retention = ModelSpec.model_validate(model.get("spec") or {}).retention
+        if retention is None:
+            return
+        used = [v["metadata"]["name"] for v in versions if self._usage.of(Key.of(v))]
+        for version in release.surplus(versions, retention.keep, used):
+            meta = version["metadata"]
+            await self._kube.delete(kinds.MODEL_VERSION, meta["namespace"], meta["name"], uid=meta["uid"])
+            words = f"deleted {meta['name']}: {retention.keep} newer ready versions are kept"
+            await self._recorder.emit(model, "VersionRetired", words)
 
     async def _create(self, key: Key) -> None:
         """A version whose Model nobody has written: create it, once; the watch brings it back here."""
@@ -54,6 +72,11 @@ class ModelController:
                 kinds.MODEL,
                 {"apiVersion": kinds.MODEL.api_version, "kind": "Model", "metadata": meta, "spec": {}},
             )
+
+    def _usage_changed(self, key: Key) -> None:
+        version = self._versions.get(*key)
+        if version is not None:
+            self._version_changed(None, version)
 
     def _version_changed(self, before: Object | None, after: Object | None) -> None:
         for version in (before, after):

@@ -1,120 +1,233 @@
-"""The ModelVersion controller: builds each version's image once, from a Job's output or a path."""
+"""The ModelVersion controller: makes each version's image once, keeps it while it is needed, lets it go when deleted.
+
+Two queues: one decides, quickly; the other makes and fetches, which may take hours.
+"""
 
 import asyncio
-from pathlib import Path
+from contextlib import suppress
 from typing import Any
 
 from serving import clock, errors
 from serving.controllers.cache import Cache
-from serving.controllers.output import Output, locate
-from serving.images.build import Built, capture
+from serving.controllers.keeping import Keeper
+from serving.controllers.making import Maker
+from serving.controllers.usage import Usage
 from serving.images.store import ModelStore
 from serving.kube import Key, Kube, Reconciler, Recorder, Result, Watches
 from serving.planning import modelversion as planner
 from serving.resources import kinds
 from serving.resources.model import Phase
-from serving.settings import ControllerSettings, DataDir
+from serving.settings import DataDir, Settings
 
 Object = dict[str, Any]
 
 _JOB = "job"
-_JOB_LABEL = "batch.kubernetes.io/job-name"
-_BUILD_RETRY_SECONDS = 5.0
+_MODEL = "model-of-version"
 
 
 class ModelVersionController:
     """One per process."""
 
-    def __init__(self, kube: Kube, settings: ControllerSettings, data: DataDir, watches: Watches) -> None:
-        versions, jobs = watches.of(kinds.MODEL_VERSION), watches.of(kinds.JOB)
+    def __init__(self, kube: Kube, settings: Settings, data: DataDir, watches: Watches) -> None:
         self._kube = kube
-        self._data = data
-        self._store = ModelStore(data.models)
+        self._settings = settings.controllers
         self._recorder = Recorder(kube, kube.field_manager)
-        self._versions, self._jobs = versions, jobs
-        self._cache = Cache(versions)
-        self._building = asyncio.Semaphore(settings.builds)
-        self._loop = Reconciler("modelversion", self.reconcile, settings)
-        versions.index(_JOB, _job_of)
-        versions.on_change(lambda before, after: self._loop.add(Key.of(after or before or {})))
-        jobs.on_change(self._job_changed)
+        self._versions, self._jobs = watches.of(kinds.MODEL_VERSION), watches.of(kinds.JOB)
+        self._models = watches.of(kinds.MODEL)
+        self._cache = Cache(self._versions)
+        self._deciding = Reconciler("modelversion", self.reconcile, self._settings)
+        self._making = Reconciler("modelversion-build", self._work, self._settings)
+        self._busy: set[Key] = set()
+        """What is being made or fetched now: only when that has ended is it let go."""
+        self._due: dict[Key, float] = {}
+        """Monotonic seconds before which what has failed is not tried again."""
+        usage = Usage(watches, self._deciding.add)
+        self._maker = Maker(kube, ModelStore(data.models, settings.store), data, settings)
+        self._keeper = Keeper(kube, self._maker, usage, self._versions, settings)
+        self._read = (self._versions, self._jobs, self._models, *usage.informers)
+        self._watch()
 
     async def run(self) -> None:
         """Reconcile until cancelled."""
-        await self._loop.run(self._versions, self._jobs)
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self._deciding.run(*self._read))
+            group.create_task(self._making.run(*self._read))
 
     async def reconcile(self, key: Key) -> Result | None:
-        """Bring one ModelVersion to Ready or Failed, or say what it waits for."""
+        """Do what is quick for one ModelVersion, and have done what is not."""
         version = self._cache.get(kinds.MODEL_VERSION, *key)
-        if version is None or version["metadata"].get("deletionTimestamp"):
+        if version is None:
+            self._due.pop(key, None)
             return None
-        source = version["spec"]["source"].get("job")
-        job = self._jobs.get(key.namespace, source["name"]) if source else None
-        match planner.next_step(version, job):
+        if version["metadata"].get("deletionTimestamp"):
+            return None if key in self._busy else await self._keeper.release(version)
+        match self._step(version):
+            case planner.Hold(metadata):
+                await self._hold(version, metadata)
             case planner.Wait(reason, message):
                 await self._report(version, "Pending", reason, message)
             case planner.Fail(reason, message):
                 await self._report(version, "Failed", reason, message)
-            case planner.Build(found):
-                return await self._build(version, found)
+            case planner.Build():
+                self._making.add(key)
             case planner.Done():
-                pass
+                if version["status"]["phase"] == "Ready" and not await self._keeper.is_kept(version):
+                    self._making.add(key)
         return None
+
+    def _step(self, version: Object) -> planner.Step:
+        namespace, source = version["metadata"]["namespace"], version["spec"]["source"].get("job")
+        job = self._jobs.get(namespace, source["name"]) if source else None
+        return planner.next_step(version, job, self._models.get(namespace, version["spec"]["modelName"]))
+
+    async def _hold(self, version: Object, metadata: Object) -> None:
+        """Compare and swap: somebody else may hold finalizers and be owner too."""
+        meta = version["metadata"]
+        patch = {"metadata": {**metadata, "resourceVersion": meta["resourceVersion"]}}
+        written = await self._kube.patch(kinds.MODEL_VERSION, meta["namespace"], meta["name"], patch)
+        self._cache.wrote(kinds.MODEL_VERSION, written)
+        self._deciding.add(Key.of(version))
+
+    async def _work(self, key: Key) -> Result | None:
+        """Make or fetch one image, if that is due and still wanted."""
+        version = self._cache.get(kinds.MODEL_VERSION, *key)
+        if version is None or version["metadata"].get("deletionTimestamp"):
+            return None
+        if (wait := self._due.get(key, 0.0) - clock.monotonic()) > 0:
+            return Result(wait)
+        self._busy.add(key)
+        try:
+            match self._step(version):
+                case planner.Build(job):
+                    return await self._build(version, job)
+                case planner.Done() if version["status"]["phase"] == "Ready":
+                    return await self._restore(version)
+                case _:
+                    return None
+        finally:
+            self._busy.discard(key)
+            self._deciding.add(key)
 
     async def _build(self, version: Object, job: Object | None) -> Result | None:
-        """Capture is a no-op for files that are in the store already: killed at any point, it can be repeated."""
-        await self._report(version, "Building", "Building", "the image is being built")
+        meta, said = version["metadata"], _Said()
+        model = self._models.get(meta["namespace"], version["spec"]["modelName"])
+        assert model is not None
+        if (version.get("status") or {}).get("phase") != "Building":
+            version = await self._report(version, "Building", "Building", "the image is being built")
+        progress = asyncio.create_task(self._report_progress(version, said))
         try:
-            output = await self._output(version, job)
-            async with self._building:
-                built = await asyncio.to_thread(self._capture, version, job, output)
+            built = await self._maker.make(version, job, model, said.say)
         except errors.Permanent as error:
+            await _stop(progress)
             await self._report(version, "Failed", error.reason, str(error))
+            return None
         except errors.Temporary as error:
-            await self._report(version, "Building", error.reason, str(error))
-            return Result(error.retry_after or _BUILD_RETRY_SECONDS)
-        else:
-            said = _described(version, job, built)
-            await self._report(version, "Ready", "Built", f"image {built.digest}", said)
+            await _stop(progress)
+            return await self._failed(version, error)
+        finally:
+            await _stop(progress)
+        await self._report(version, "Ready", "Built", f"image {built['digest']}", built)
+        await self._keeper.evict()
         return None
 
-    async def _output(self, version: Object, job: Object | None) -> Output:
-        if job is None:
-            path = Path(version["spec"]["source"]["path"])
-            return Output(path, path)
-        meta = job["metadata"]
-        labels = f"{_JOB_LABEL}={meta['name']}"
-        listing = await self._kube.list(kinds.POD, meta["namespace"], labels=labels)
-        owned = [
-            pod
-            for pod in listing.items
-            if any(o["uid"] == meta["uid"] for o in pod["metadata"].get("ownerReferences") or [])
-        ]
-        return locate(job, owned, self._data)
+    async def _failed(self, version: Object, error: errors.Temporary) -> Result | None:
+        attempts = int((version.get("status") or {}).get("attempts", 0)) + 1
+        config = self._settings
+        verdict = planner.after_failure(
+            attempts, error.reason, str(error), error.retry_after, limit=config.build_attempts,
+            base=config.build_backoff_base_seconds, cap=config.build_backoff_cap_seconds,
+        )  # fmt: skip
+        match verdict:
+            case planner.Fail(reason, message):
+                await self._report(version, "Failed", reason, message, attempts=attempts)
+                return None
+            case planner.Retry(reason, message, seconds):
+                self._due[Key.of(version)] = clock.monotonic() + seconds
+                await self._report(version, "Building", reason, message, attempts=attempts, warn=True)
+                return Result(seconds)
 
-    def _capture(self, version: Object, job: Object | None, output: Output) -> Built:
-        return capture(
-            output.path,
-            self._store,
-            repository=planner.repository(version),
-            lineage=planner.lineage(version, job),
-            framework=version["spec"].get("framework", ""),
-            within=output.volume if job is not None else None,
-        )
+    async def _restore(self, version: Object) -> Result | None:
+        """Fetch the image of a ready version again; what goes wrong is said by Events, as the version stays ready."""
+        if await self._keeper.is_kept(version):
+            return None
+        image, meta = version["status"]["image"], version["metadata"]
+        try:
+            await self._maker.restore(
+                version, self._models.get(meta["namespace"], version["spec"]["modelName"])
+            )
+        except (errors.Permanent, errors.Temporary) as error:
+            self._due[Key.of(version)] = clock.monotonic() + self._settings.build_backoff_cap_seconds
+            await self._recorder.emit(
+                version, error.reason, f"cannot fetch {image} again: {error}", "Warning"
+            )
+            return Result(self._settings.build_backoff_cap_seconds)
+        await self._recorder.emit(version, "Fetched", f"fetched {image} again")
+        await self._keeper.evict()
+        return None
+
+    async def _report_progress(self, version: Object, said: "_Said") -> None:
+        """Say at a modest rate how far it is; no Events, and losing one is harmless."""
+        shown = ""
+        while True:
+            await asyncio.sleep(self._settings.progress_seconds)
+            if said.words != shown:
+                shown = said.words
+                with suppress(errors.Unavailable, errors.ApiError):
+                    await self._report(version, "Building", "Building", shown, quiet=True)
 
     async def _report(
-        self, version: Object, phase: Phase, reason: str, message: str, built: Object | None = None
-    ) -> None:
-        status = planner.status(version, phase, (reason, message), clock.rfc3339(clock.now()), built)
-        if status == version.get("status"):
-            return
+        self, version: Object, phase: Phase, reason: str, message: str, built: Object | None = None, *,
+        attempts: int | None = None, warn: bool = False, quiet: bool = False,
+    ) -> Object:  # fmt: skip
+        """Write the status if it says something else, and announce it; returns the version as it is then."""
+        now = clock.rfc3339(clock.now())
+        old = version.get("status") or {}
+        failed = int(old.get("attempts", 0)) if attempts is None else attempts
+        status = planner.status(version, phase, (reason, message), now, built, attempts=failed)
+        if status == old:
+            return version
         written = await self._kube.apply_status(kinds.MODEL_VERSION, version, status)
         self._cache.wrote(kinds.MODEL_VERSION, written)
-        await self._recorder.emit(version, reason, message, "Warning" if phase == "Failed" else "Normal")
+        if not quiet:
+            is_bad = warn or phase == "Failed"
+            await self._recorder.emit(version, reason, message, "Warning" if is_bad else "Normal")
+        return written
+
+    def _watch(self) -> None:
+        self._versions.index(_JOB, _job_of)
+        self._versions.index(_MODEL, _model_of)
+        self._cache.on_news(
+            kinds.MODEL_VERSION, lambda before, after: self._deciding.add(Key.of(after or before or {}))
+        )
+        self._jobs.on_change(self._job_changed)
+        self._models.on_change(self._model_changed)
 
     def _job_changed(self, before: Object | None, after: Object | None) -> None:
         for version in self._versions.by_index(_JOB, str(Key.of(after or before or {}))):
-            self._loop.add(Key.of(version))
+            self._deciding.add(Key.of(version))
+
+    def _model_changed(self, before: Object | None, after: Object | None) -> None:
+        """A new policy is worth a try at once."""
+        if before and after and before["metadata"]["generation"] == after["metadata"]["generation"]:
+            return
+        for version in self._versions.by_index(_MODEL, str(Key.of(after or before or {}))):
+            self._due.pop(Key.of(version), None)
+            self._deciding.add(Key.of(version))
+
+
+class _Said:
+    """The last words about how far something is; written by any thread."""
+
+    def __init__(self) -> None:
+        self.words = ""
+
+    def say(self, words: str) -> None:
+        self.words = words
+
+
+async def _stop(task: asyncio.Task[None]) -> None:
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
 
 
 def _job_of(version: Object) -> list[str]:
@@ -122,14 +235,5 @@ def _job_of(version: Object) -> list[str]:
     return [str(Key(version["metadata"]["namespace"], job["name"]))] if job else []
 
 
-def _described(version: Object, job: Object | None, built: Built) -> Object:
-    return planner.describe(
-        image=built.image,
-        digest=built.digest,
-        size=built.size,
-        framework=built.framework,
-        metrics=built.metrics,
-        files=[(file.path, file.digest, file.size) for file in built.files],
-        origin=planner.lineage(version, job),
-        source_revision=built.source_revision,
-    )
+def _model_of(version: Object) -> list[str]:
+    return [str(Key(version["metadata"]["namespace"], version["spec"]["modelName"]))]

@@ -42,7 +42,7 @@ async def run(data_dir: DataDir, settings: Settings, *others: Prepare) -> None:
         controllers: list[Controller] = [
             InferenceController(clients["inference"], config, prober, watches),
             ModelController(clients["model"], config, watches),
-            ModelVersionController(clients["modelversion"], config, data_dir, watches),
+            ModelVersionController(clients["modelversion"], settings, data_dir, watches),
             HandoffController(clients["hand-off"], config, watches),
         ]
         controllers += [

@@ -64,7 +64,8 @@ class Signing(Base):
     secret_name: Annotated[
         SecretName,
         Field(
-            description="A Secret of this namespace; its key cosign.key is a PEM private key (ECDSA P-256)."
+            description="A Secret of this namespace: cosign.key is a PKCS#8 PEM private key (ECDSA P-256), "
+            "cosign.password its password where it has one."
         ),
     ]
 

@@ -16,15 +16,16 @@ from serving.controllers.modelversion import ModelVersionController
 from serving.kube import Watches
 from serving.planning.handoff import HANDED_OFF_ANNOTATION
 from serving.resources import kinds, names
-from serving.settings import ControllerSettings, DataDir
+from serving.settings import DEFAULTS, ControllerSettings, DataDir
 from tests.fakes.api import FakeKube
 from tests.fakes.convergence import Case, until
 
 Object = dict[str, Any]
 NS = "default"
-SETTINGS = dataclasses.replace(
+CONTROLLERS = dataclasses.replace(
     ControllerSettings(), workers=2, backoff_base_seconds=0.001, backoff_cap_seconds=0.01
 )
+SETTINGS = dataclasses.replace(DEFAULTS, controllers=CONTROLLERS)
 
 
 def job(name: str, **annotations: str) -> Object:
@@ -101,9 +102,9 @@ class Surroundings:
 
     async def control(self, api: FakeKube) -> None:
         watches = Watches(api.client("watches"))
-        model = ModelController(api.client("model"), SETTINGS, watches)
+        model = ModelController(api.client("model"), CONTROLLERS, watches)
         built = ModelVersionController(api.client("modelversion"), SETTINGS, self.data, watches)
-        handoff = HandoffController(api.client("hand-off"), SETTINGS, watches)
+        handoff = HandoffController(api.client("hand-off"), CONTROLLERS, watches)
         async with asyncio.TaskGroup() as group:
             for controller in (model, built, handoff):
                 group.create_task(controller.run())

@@ -1,0 +1,116 @@
+"""What becomes of images that are made: pinned while an Inference wants them, removed when nothing needs them.
+
+A ready version's pin begins with its build, stays while anything refers to the version, and is taken off when nothing
+does: then the image may be evicted, if it can be fetched again.
+"""
+
+import asyncio
+from collections.abc import Iterable
+from typing import Any
+
+from serving import clock, errors
+from serving.controllers.making import Maker, owner
+from serving.controllers.usage import Usage
+from serving.kube import Informer, Key, Kube, Result
+from serving.planning import release
+from serving.resources import kinds, names
+from serving.settings import Settings
+
+Object = dict[str, Any]
+
+DIGEST = "digest"
+
+
+class Keeper:
+    """One per process."""
+
+    def __init__(
+        self, kube: Kube, maker: Maker, usage: Usage, versions: Informer, settings: Settings
+    ) -> None:
+        self._kube = kube
+        self._store = maker.store
+        self._maker = maker
+        self._usage = usage
+        self._versions = versions
+        self._release_seconds = settings.controllers.release_seconds
+        self._max_bytes = settings.store.max_bytes
+        versions.index(DIGEST, digests)
+
+    async def is_kept(self, version: Object) -> bool:
+        """Pin or unpin the image of a ready version; False if it is needed and has to be fetched first."""
+        digest = version["status"]["digest"]
+        if self._usage.of(Key.of(version)):
+            return await asyncio.to_thread(self._pinned, digest, owner(version))
+        # Until the watch has shown it as ready, others of its digest do not know that they share the image.
+        seen = self._versions.get(*Key.of(version))
+        if seen is not None and release.is_ready(seen):
+            await asyncio.to_thread(self._store.unpin, digest, owner(version))
+        return True
+
+    def _pinned(self, digest: str, who: str) -> bool:
+        try:
+            self._store.pin(digest, who)
+        except errors.Permanent as error:
+            if error.reason != "ImageMissing":
+                raise
+            return False
+        return True
+
+    async def release(self, version: Object) -> Result | None:
+        """Let go of a version that is being deleted, and of its image; or say who keeps it.
+
+        The finalizer goes last: killed before that, all of it is done again.
+        """
+        digest = (version.get("status") or {}).get("digest", "")
+        users, others = self._usage.of(Key.of(version)), self._sharing(version)
+        pinned: set[str] = set()
+        if not users:
+            await asyncio.to_thread(self._maker.forget, version)
+            if digest:
+                await asyncio.to_thread(self._store.unpin, digest, owner(version))
+                pinned = await asyncio.to_thread(self._store.pins, digest)
+        match release.release(version, users, sorted(pinned), others):
+            case release.Await(message):
+                await self._say(version, message)
+                return Result(self._release_seconds)
+            case release.Release(to_remove):
+                if to_remove and not await asyncio.to_thread(self._store.remove, to_remove):
+                    return Result(self._release_seconds)
+        await self._let_go(version)
+        return None
+
+    async def evict(self) -> list[str]:
+        """Bring the store below its bound, as far as images can be fetched again and nobody has pinned them.
+
+        The store does so itself when an image comes in; one that was built can be fetched again only when it is pushed.
+        """
+        return await asyncio.to_thread(self._store.evict, self._max_bytes)
+
+    def _sharing(self, version: Object) -> list[str]:
+        mine = Key.of(version)
+        return [
+            str(Key.of(other))
+            for digest in digests(version)
+            for other in self._versions.by_index(DIGEST, digest)
+            if Key.of(other) != mine
+        ]
+
+    async def _say(self, version: Object, message: str) -> None:
+        if not release.is_said(version, message):
+            status = release.awaiting(version, message, clock.rfc3339(clock.now()))
+            await self._kube.apply_status(kinds.MODEL_VERSION, version, status)
+
+    async def _let_go(self, version: Object) -> None:
+        """Compare and swap: somebody else may hold finalizers too."""
+        meta = version["metadata"]
+        left = [name for name in meta.get("finalizers") or [] if name != names.MODEL_IMAGE_FINALIZER]
+        if left == (meta.get("finalizers") or []):
+            return
+        patch = {"metadata": {"finalizers": left, "resourceVersion": meta["resourceVersion"]}}
+        await self._kube.patch(kinds.MODEL_VERSION, meta["namespace"], meta["name"], patch)
+
+
+def digests(version: Object) -> Iterable[str]:
+    """Index function: what was made."""
+    found = (version.get("status") or {}).get("digest")
+    return [found] if found else []

@@ -1,0 +1,182 @@
+"""Makes a version's image, whatever its source: whole in the store, pinned, and pushed where its Model says so.
+
+Every step is a no-op where it has been done before, so a build that was killed at any point can be repeated.
+"""
+
+import asyncio
+import shutil
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from serving import errors
+from serving.controllers import storage
+from serving.controllers.output import Output, locate
+from serving.controllers.registries import Registries
+from serving.images import manifest
+from serving.images.build import Built, capture
+from serving.images.store import ModelStore
+from serving.kube import Kube
+from serving.planning import modelversion as planner
+from serving.resources import kinds, names
+from serving.resources.model import ModelSpec
+from serving.settings import DataDir, Settings
+
+Object = dict[str, Any]
+Say = Callable[[str], None]
+
+_JOB_LABEL = "batch.kubernetes.io/job-name"
+_FILE = "file://"
+
+
+def owner(version: Mapping[str, Any]) -> str:
+    """Return the name under which a ModelVersion pins its image."""
+    return f"modelversion-{version['metadata']['uid']}"
+
+
+class Maker:
+    """One per process."""
+
+    def __init__(self, kube: Kube, store: ModelStore, data: DataDir, settings: Settings) -> None:
+        self._kube = kube
+        self.store = store
+        self._data = data
+        self._registries = Registries(kube, store, settings.registry)
+        self._builds = asyncio.Semaphore(settings.controllers.builds)
+        self._transfers = asyncio.Semaphore(settings.controllers.transfers)
+
+    async def make(self, version: Object, job: Object | None, model: Object, say: Say) -> Object:
+        """Return the part of the status that says what was made.
+
+        Args:
+            version: the ModelVersion.
+            job: its source, if that is a Job.
+            model: by whose policy.
+            say: told how far it is.
+
+        Raises:
+            errors.Permanent, errors.Temporary: with the reason for the status.
+        """
+        policy = ModelSpec.model_validate(model.get("spec") or {})
+        source = version["spec"]["source"]
+        if "image" in source:
+            return await self._import(version, policy, source["image"], say)
+        built = await self._build(version, job, say)
+        image = built.image
+        if policy.registry is not None:
+            say(f"pushing to {policy.registry.repository}")
+            meta = version["metadata"]
+            async with self._transfers:
+                image = await self._registries.push(meta["namespace"], policy, built.digest, meta["name"])
+            await asyncio.to_thread(self.store.set_origin, built.digest, image)
+        return planner.describe(
+            image=image, digest=built.digest, size=built.size, framework=built.framework, metrics=built.metrics,
+            files=[(file.path, file.digest, file.size) for file in built.files],
+            origin=planner.lineage(version, job), source_revision=built.source_revision,
+        )  # fmt: skip
+
+    async def restore(self, version: Object, model: Object | None) -> None:
+        """Bring the image of a ready version back from where it was pushed to or pulled from.
+
+        Raises:
+            errors.Permanent, errors.Temporary: as `make`.
+        """
+        policy = ModelSpec.model_validate((model or {}).get("spec") or {})
+        async with self._transfers:
+            namespace = version["metadata"]["namespace"]
+            digest = await self._registries.pull(namespace, policy, version["status"]["image"])
+        await self._pin(version, digest)
+
+    def forget(self, version: Object) -> None:
+        """Remove what a build has left outside the store; blocking."""
+        shutil.rmtree(self._download(version), ignore_errors=True)
+
+    async def _build(self, version: Object, job: Object | None, say: Say) -> Built:
+        output = await self._output(version, job, say)
+        say("the image is being built")
+        async with self._builds:
+            built = await asyncio.to_thread(self._capture, version, job, output)
+            await self._pin(version, built.digest)
+        await asyncio.to_thread(self.forget, version)
+        return built
+
+    async def _pin(self, version: Object, digest: str) -> None:
+        """Keep the image; an eviction may have been faster, and then all of it is done again."""
+        try:
+            await asyncio.to_thread(self.store.pin, digest, owner(version))
+        except errors.Permanent as error:
+            raise errors.Temporary(error.reason, str(error)) from error
+
+    async def _output(self, version: Object, job: Object | None, say: Say) -> Output:
+        if job is not None:
+            return await self._job_output(job)
+        source = version["spec"]["source"]
+        if "uri" in source and not source["uri"].startswith(_FILE):
+            async with self._transfers:
+                into = self._download(version)
+                path = await asyncio.to_thread(storage.fetch, source["uri"], into, say)
+        else:
+            path = Path(source.get("path") or source["uri"].removeprefix(_FILE))
+        return Output(path, path)
+
+    async def _job_output(self, job: Object) -> Output:
+        meta = job["metadata"]
+        labels = f"{_JOB_LABEL}={meta['name']}"
+        listing = await self._kube.list(kinds.POD, meta["namespace"], labels=labels)
+        owned = [
+            pod
+            for pod in listing.items
+            if any(o["uid"] == meta["uid"] for o in pod["metadata"].get("ownerReferences") or [])
+        ]
+        return locate(job, owned, self._data)
+
+    def _capture(self, version: Object, job: Object | None, output: Output) -> Built:
+        return capture(
+            output.path,
+            self.store,
+            repository=planner.repository(version),
+            lineage=planner.lineage(version, job),
+            framework=version["spec"].get("framework", ""),
+            within=output.volume if job is not None else None,
+        )
+
+    async def _import(self, version: Object, policy: ModelSpec, image: str, say: Say) -> Object:
+        say(f"pulling {image}")
+        async with self._transfers:
+            digest = await self._registries.pull(version["metadata"]["namespace"], policy, image)
+        await self._pin(version, digest)
+        return await asyncio.to_thread(self._imported, version, image, digest)
+
+    def _imported(self, version: Object, image: str, digest: str) -> Object:
+        files = self.store.verify(digest)
+        described = manifest.OutputManifest()
+        if any(file.path == names.MANIFEST_FILE for file in files):
+            described = manifest.parse(
+                (self.store.tree(digest) / "models" / names.MANIFEST_FILE).read_bytes()
+            )
+        framework = _agreed(described.framework, version["spec"].get("framework", ""))
+        named, at, _ = image.partition("@")
+        origin = planner.lineage(version, None) | {"image": image if at else f"{named}@{digest}"}
+        return planner.describe(
+            image=f"{_without_tag(named)}@{digest}", digest=digest, size=sum(file.size for file in files),
+            framework=framework, metrics=described.metrics,
+            files=[(file.path, file.digest, file.size) for file in files],
+            origin=origin, source_revision=described.source_revision,
+        )  # fmt: skip
+
+    def _download(self, version: Object) -> Path:
+        return self._data.downloads / str(version["metadata"]["uid"])
+
+
+def _without_tag(name: str) -> str:
+    host, slash, repository = name.partition("/")
+    return f"{host}{slash}{repository.partition(':')[0]}"
+
+
+def _agreed(found: str, said: str) -> str:
+    if found and said and found != said:
+        raise errors.Permanent(
+            "InvalidManifest",
+            f"{names.MANIFEST_FILE}: framework: must be the ModelVersion's {said!r}, got {found!r}",
+        )
+    return found or said

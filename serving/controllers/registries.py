@@ -1,0 +1,94 @@
+"""Registries as a Model's policy wants them: whose login, which key signs, whose signature is trusted."""
+
+import base64
+from typing import Any
+
+from serving import errors
+from serving.images.registry import Credentials, Reference, Registry, pull, push
+from serving.images.signing import PrivateKey, private_key, public_key
+from serving.images.store import ModelStore
+from serving.kube import Kube
+from serving.resources import kinds
+from serving.resources.model import ModelSpec
+from serving.settings import RegistrySettings
+
+DOCKER_CONFIG_KEY = ".dockerconfigjson"
+"""Of a Secret of type kubernetes.io/dockerconfigjson."""
+SIGNING_KEY = "cosign.key"
+"""Of a signing Secret, as cosign names it; not in cosign's own encryption."""
+SIGNING_PASSWORD = "cosign.password"  # noqa: S105 the name of a Secret's key, no password
+_MENDABLE = frozenset({"Unauthorized", "InvalidCredentials", "InvalidKey", "UntrustedCertificate"})
+"""What whoever keeps the Secret or the registry can put right: worth another try, though not for the client's code."""
+
+
+class Registries:
+    """Pushes and pulls for the versions of a Model."""
+
+    def __init__(self, kube: Kube, store: ModelStore, settings: RegistrySettings) -> None:
+        self._kube = kube
+        self._store = store
+        self._settings = settings
+
+    async def push(self, namespace: str, policy: ModelSpec, digest: str, tag: str) -> str:
+        """Push an image of the store, signed where the policy says so; returns `REPOSITORY@DIGEST`.
+
+        Raises:
+            errors.Permanent, errors.Temporary: as `serving.images.registry.push`; what a Secret's keeper can mend is
+                Temporary.
+        """
+        assert policy.registry is not None
+        target = Reference.parse(f"{policy.registry.repository}:{tag}")
+        try:
+            credentials = await self._credentials(namespace, policy)
+            key = await self._signing_key(namespace, policy)
+            async with Registry(credentials, self._settings) as registry:
+                pushed = await push(registry, self._store, digest, target, signing_key=key)
+        except errors.Permanent as error:
+            raise _mendable(error) from error
+        return pushed.image
+
+    async def pull(self, namespace: str, policy: ModelSpec, image: str) -> str:
+        """Bring an image into the store, if its signature is trusted where the policy asks for one; returns its digest.
+
+        Raises:
+            errors.Permanent, errors.Temporary: as `serving.images.registry.pull`; what a Secret's keeper can mend is
+                Temporary.
+        """
+        keys = [public_key(pem.encode()) for pem in policy.verification.keys] if policy.verification else []
+        try:
+            credentials = await self._credentials(namespace, policy)
+            async with Registry(credentials, self._settings) as registry:
+                return await pull(registry, self._store, Reference.parse(image), trusted_keys=keys)
+        except errors.Permanent as error:
+            raise _mendable(error) from error
+
+    async def _credentials(self, namespace: str, policy: ModelSpec) -> Credentials:
+        if policy.registry is None or policy.registry.secret_name is None:
+            return Credentials.from_docker()
+        name = policy.registry.secret_name
+        data = await self._secret(namespace, name)
+        return Credentials.from_secret(_value(data, name, DOCKER_CONFIG_KEY), name)
+
+    async def _signing_key(self, namespace: str, policy: ModelSpec) -> PrivateKey | None:
+        if policy.signing is None:
+            return None
+        name = policy.signing.secret_name
+        data = await self._secret(namespace, name)
+        password = _value(data, name, SIGNING_PASSWORD) if SIGNING_PASSWORD in data else None
+        return private_key(_value(data, name, SIGNING_KEY), password)
+
+    async def _secret(self, namespace: str, name: str) -> dict[str, Any]:
+        try:
+            return (await self._kube.get(kinds.SECRET, namespace, name)).get("data") or {}
+        except errors.NotFound as error:
+            raise errors.Temporary("SecretNotFound", f"there is no Secret {name}") from error
+
+
+def _value(data: dict[str, Any], secret: str, key: str) -> bytes:
+    if key not in data:
+        raise errors.Temporary("InvalidSecret", f"Secret {secret}: must have the key {key}")
+    return base64.b64decode(data[key])
+
+
+def _mendable(error: errors.Permanent) -> errors.SlipwayError:
+    return errors.Temporary(error.reason, str(error)) if error.reason in _MENDABLE else error
