@@ -13,6 +13,7 @@ import orjson
 from serving import clock, errors
 from serving.kube import Informer, Key, Kube, Recorder, connect
 from serving.resources import kinds, names
+from serving.router.activity import Activity, scaled_clusters
 from serving.router.admin import Admin
 from serving.router.assembly import Assembly, RoutePlan
 from serving.router.delivery import Delivery, Rejected
@@ -54,7 +55,7 @@ async def run(data_dir: DataDir, settings: Settings) -> None:
             await delivery.wait_ready(ENVOY_START_SECONDS)
             kube = await _connect(data_dir)
             async with kube, asyncio.TaskGroup() as group:
-                gateway = Gateway(kube, delivery, data_dir, settings)
+                gateway = Gateway(kube, delivery, admin, data_dir, settings)
                 group.create_task(_keep_alive(process, config, settings))
                 group.create_task(gateway.run())
 
@@ -95,7 +96,9 @@ async def _until_gone(identity: Identity, seconds: float) -> None:
 class Gateway:
     """One gateway: what it last read, and what Envoy last accepted."""
 
-    def __init__(self, kube: Kube, delivery: Delivery, data_dir: DataDir, settings: Settings) -> None:
+    def __init__(
+        self, kube: Kube, delivery: Delivery, admin: Admin, data_dir: DataDir, settings: Settings
+    ) -> None:
         self._routes = Informer(kube, kinds.ROUTE)
         self._slices = Informer(kube, kinds.ENDPOINT_SLICE)
         self._slices.index("service", lambda item: [_service_key(item)])
@@ -105,6 +108,7 @@ class Gateway:
         self._delivery = delivery
         self._renderer = Renderer(settings.gateway, str(data_dir.activator))
         self._reporter = Reporter(kube, self._routes, Recorder(kube, "gateway"), settings)
+        self._activity = Activity(kube, admin, settings)
         self._changed: set[Key] = set()
         self._wake = asyncio.Event()
         self._aiming = asyncio.Lock()
@@ -122,6 +126,7 @@ class Gateway:
             group.create_task(self._routes.run())
             group.create_task(self._slices.run())
             group.create_task(self._reporter.run())
+            group.create_task(self._activity.run())
             # Before both are complete, a plan would take endpoints away from an adopted Envoy.
             await self._routes.synced.wait()
             await self._slices.synced.wait()
@@ -159,6 +164,7 @@ class Gateway:
 
     def _read(self, key: Key) -> None:
         route = self._routes.get(*key)
+        self._activity.know(key, scaled_clusters(route) if route is not None else {})
         if route is None:
             self._wanted.pop(key, None)
             return

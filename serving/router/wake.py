@@ -5,10 +5,8 @@ from typing import Any
 
 import orjson
 
-from serving.resources import conditions
+from serving.resources import conditions, names
 
-STARTED = "slipway.dev/Started"
-"""Condition of a Pod in which the node says what its start was made of."""
 PARTS = ("fetch", "verify", "spawn", "import", "load", "warmup", "probe")
 """Of the node's message, in order, in milliseconds; `seen` and `ready` are unix seconds."""
 
@@ -48,7 +46,7 @@ def report(pod: str, accepted_at: str, found: Sequence[Phase]) -> dict[str, Any]
 
 
 def _said(pod: Mapping[str, Any] | None) -> dict[str, float] | None:
-    found = conditions.find(((pod or {}).get("status") or {}).get("conditions"), STARTED)
+    found = conditions.find(((pod or {}).get("status") or {}).get("conditions"), names.STARTED_CONDITION)
     try:
         said = orjson.loads((found or {}).get("message") or "")
     except orjson.JSONDecodeError:
