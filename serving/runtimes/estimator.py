@@ -7,10 +7,10 @@ import numpy as np
 
 from serving import clock, errors
 from serving.images.manifest import Input, OutputManifest
-from serving.runtimes import tensors
+from serving.runtimes import signature, tensors
 from serving.runtimes.model import Output
-from serving.runtimes.protocol import Request, Tensor, Wanted
-from serving.runtimes.tensors import Array, bad
+from serving.runtimes.protocol import Request, Tensor
+from serving.runtimes.tensors import Array
 
 PREDICT = "predict"
 PROBABILITIES = "probabilities"
@@ -52,8 +52,7 @@ class Estimator:
 
     def expected_seconds(self, request: Request) -> float:
         """Return about how long `infer` will take, as if every row cost what the first one did."""
-        rows = max((tensor.array.shape[0] for tensor in request.inputs if tensor.array.shape), default=0)
-        return rows * self.row_seconds * max(1, len(request.outputs or self.outputs))
+        return signature.rows(request) * self.row_seconds * max(1, len(request.outputs or self.outputs))
 
     def infer(self, request: Request) -> list[tuple[Tensor, bool]]:
         """Return the outputs that are asked for, each with whether it goes as binary.
@@ -61,14 +60,9 @@ class Estimator:
         Raises:
             errors.ApiError: 400, an input or output that this model does not have, or values that it refuses.
         """
-        rows = self._checked(request)
-        wanted = request.outputs
-        if wanted is None:
-            wanted = tuple(Wanted(output.name, request.binary) for output in self.outputs)
+        (rows,) = signature.arrays(request, self.inputs)
+        wanted = signature.wanted(request, self.outputs)
         datatypes = {output.name: output.datatype for output in self.outputs}
-        for i, one in enumerate(wanted):
-            if one.name not in datatypes:
-                raise bad(f"outputs[{i}].name", f"must be one of {', '.join(datatypes)}", one.name)
         try:
             arrays = [self._call(one.name, rows) for one in wanted]
         except ValueError as error:
@@ -79,24 +73,6 @@ class Estimator:
             (Tensor(one.name, datatypes[one.name], array), one.binary)
             for one, array in zip(wanted, arrays, strict=True)
         ]
-
-    def _checked(self, request: Request) -> Array:
-        if len(request.inputs) != 1:
-            raise bad("inputs", "must be one tensor", [tensor.name for tensor in request.inputs])
-        (tensor,) = request.inputs
-        if tensor.name != self._input.name:
-            raise bad("inputs[0].name", f"must be {self._input.name!r}", tensor.name)
-        if tensor.datatype != self._input.datatype:
-            raise bad("inputs[0].datatype", f"must be {self._input.datatype}", tensor.datatype)
-        shape = tensor.array.shape
-        fits = len(shape) == len(self._input.shape) and all(
-            want in {-1, got} for want, got in zip(self._input.shape, shape, strict=True)
-        )
-        if not fits or 0 in shape:
-            raise bad(
-                "inputs[0].shape", f"must be {list(self._input.shape)}, where -1 is 1 or more", list(shape)
-            )
-        return tensor.array
 
     def _call(self, output: str, rows: Array) -> Array:
         if rows.dtype == object:

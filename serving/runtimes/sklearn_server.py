@@ -47,6 +47,7 @@ PRELOAD = (
     "sklearn.semi_supervised",
     "sklearn.svm",
     "sklearn.tree",
+    "serving.runtimes.sklearn_rehearsal",
 )
 """What is imported before a fork, so that nothing is after it."""
 

@@ -42,11 +42,12 @@ Labels = NDArray[np.int64]
 
 def held_out() -> tuple[Images, Labels]:
     """Return the images ([719, 64], float64, 0 to 16) and labels ([719]) that no estimator was trained on."""
-    _, images, _, labels = _split()
+    _, images, _, labels = split()
     return images, labels
 
 
-def _split() -> tuple[Images, Images, Labels, Labels]:
+def split() -> tuple[Images, Images, Labels, Labels]:
+    """Return the images to train on, the held-out images, and the labels of both."""
     images, labels = load_digits(return_X_y=True)
     train_x, test_x, train_y, test_y = train_test_split(
         images, labels, test_size=_TEST_SHARE, random_state=_SPLIT_SEED, stratify=labels
@@ -69,7 +70,7 @@ ESTIMATORS: dict[str, Callable[[int], Any]] = {"logistic": logistic, "forest": f
 
 def train(estimator: str, seed: int) -> tuple[Any, dict[str, float]]:
     """Fit one estimator; return it with its metrics on the held-out images."""
-    train_x, test_x, train_y, test_y = _split()
+    train_x, test_x, train_y, test_y = split()
     model = ESTIMATORS[estimator](seed).fit(train_x, train_y)
     metrics = {
         "accuracy": round(float(accuracy_score(test_y, model.predict(test_x))), 6),
@@ -86,10 +87,16 @@ def write(model: Any, metrics: dict[str, float], output: Path) -> None:
     partial = output / ".model.joblib.partial"
     joblib.dump(model, partial)
     partial.replace(output / "model.joblib")
+    describe("sklearn", metrics, output, source=Path(__file__))
+
+
+def describe(framework: str, metrics: dict[str, float], output: Path, *, source: Path) -> None:
+    """Write the manifest; `source` is the training program, whose digest is its revision where nobody says another."""
+    revision = f"sha256:{hashlib.sha256(source.read_bytes()).hexdigest()}"
     manifest = {
-        "framework": "sklearn",
+        "framework": framework,
         "metrics": metrics,
-        "sourceRevision": os.environ.get("SOURCE_REVISION") or f"sha256:{_own_digest()}",
+        "sourceRevision": os.environ.get("SOURCE_REVISION") or revision,
         "inputs": [{"name": "input", "datatype": "FP64", "shape": [-1, 64]}],
     }
     partial = output / ".slipway.json.partial"
@@ -97,8 +104,16 @@ def write(model: Any, metrics: dict[str, float], output: Path) -> None:
     partial.replace(output / "slipway.json")
 
 
-def _own_digest() -> str:
-    return hashlib.sha256(Path(__file__).read_bytes()).hexdigest()
+def output_directory() -> Path:
+    """Return where the model goes.
+
+    Raises:
+        errors.UserError: `$SLIPWAY_OUTPUT_DIR` is not set.
+    """
+    output = os.environ.get("SLIPWAY_OUTPUT_DIR")
+    if not output:
+        raise errors.UserError("SLIPWAY_OUTPUT_DIR is not set: say where the model goes")
+    return Path(output)
 
 
 def main(arguments: list[str] | None = None) -> None:
@@ -111,13 +126,11 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--estimator", choices=sorted(ESTIMATORS), required=True)
     parser.add_argument("--seed", type=int, default=0)
     options = parser.parse_args(arguments)
-    output = os.environ.get("SLIPWAY_OUTPUT_DIR")
-    if not output:
-        raise errors.UserError("SLIPWAY_OUTPUT_DIR is not set: say where the model goes")
+    output = output_directory()
     logging.basicConfig(level=logging.INFO, format="%(message)s", stream=sys.stdout)
     _log.info("training %s with seed %d", options.estimator, options.seed)
     model, metrics = train(options.estimator, options.seed)
-    write(model, metrics, Path(output))
+    write(model, metrics, output)
     _log.info("accuracy %.4f on %d held-out images", metrics["accuracy"], metrics["heldOutImages"])
 
 
