@@ -106,6 +106,8 @@ async def run(data_dir: DataDir, settings: Settings) -> None:
         for pod in pods(data_dir.pods):
             if address := pod.info.get("ip"):
                 node.addresses.take(pod.path.name, address)
+        port = node.metrics.serve(data_dir, settings.node.metrics_port)
+        log.info("metrics at http://127.0.0.1:%d/metrics", port)
         agent = Agent(node)
         watches = Watches(kube)
         informer = watches.of(kinds.POD)
@@ -118,6 +120,7 @@ async def run(data_dir: DataDir, settings: Settings) -> None:
                 group.create_task(run_workloads(kube, settings, watches))
                 group.create_task(agent.remove_orphans(informer))
                 group.create_task(finished.run())
+                group.create_task(node.events.run())
                 group.create_task(node.zygotes.run(deployments))
         finally:
             await agent.close()

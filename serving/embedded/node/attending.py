@@ -1,26 +1,31 @@
 """Attends one run of one container: sees it begin and end, and asks its probes in between."""
 
 import asyncio
+import contextlib
 
 from serving import clock
 from serving.embedded.node import probing, stopping
+from serving.embedded.node.launch import Started
 from serving.embedded.node.pod_state import PodState
+from serving.embedded.node.probing import Answer
 from serving.embedded.node.records import RunDirectory
 from serving.embedded.workloads import pod_probes
 from serving.embedded.workloads.pod_probes import Probe, Verdict
 
 
-def follow(pod: PodState, run: RunDirectory, handle: int | None = None) -> None:
-    """Attend a run in tasks of the Pod; `handle` is the pidfd of a recorder that was started just now."""
-    pod.spawn(_watch(pod, run, handle))
+def follow(pod: PodState, run: RunDirectory, started: Started | None = None) -> None:
+    """Attend a run in tasks of the Pod; `started` is its recorder, where that was started just now."""
+    pod.spawn(_watch(pod, run, started))
     for probe in pod_probes.parse(pod.specs[run.container]):
         pod.spawn(_probe(pod, run, probe))
 
 
-async def _watch(pod: PodState, run: RunDirectory, handle: int | None) -> None:
+async def _watch(pod: PodState, run: RunDirectory, started: Started | None) -> None:
     """Keep `run` of the container true until it has ended."""
     name = run.container
-    watching = asyncio.ensure_future(stopping.ended(run, handle))
+    if started is not None:
+        await _recorded(started)
+    watching = asyncio.ensure_future(stopping.ended(run, started.handle if started else None))
     try:
         while not watching.done() and run.identities() is None:
             await asyncio.wait({watching}, timeout=stopping.POLL_SECONDS)
@@ -41,6 +46,14 @@ async def _watch(pod: PodState, run: RunDirectory, handle: int | None) -> None:
         pod.event(ended.exit.reason, f"container {name}: {told}", warning=True)
 
 
+async def _recorded(started: Started) -> None:
+    """Wait until the recorder has recorded the start, or has ended."""
+    with started.connection as connection:
+        connection.setblocking(False)  # noqa: FBT003 as sockets have it
+        with contextlib.suppress(OSError):
+            await asyncio.get_running_loop().sock_recv(connection, 1)
+
+
 def _running(pod: PodState, name: str, run: RunDirectory) -> None:
     container = pod.containers[name]
     fresh = container.run is None or container.run.started_at is None
@@ -54,47 +67,52 @@ def _running(pod: PodState, name: str, run: RunDirectory) -> None:
 
 async def _probe(pod: PodState, run: RunDirectory, probe: Probe) -> None:
     name = run.container
-    while (
-        not (container := pod.containers[name]).running
-        or container.run is None
-        or not (container.run.started_at and (container.started or probe.kind == "startup"))
-    ):
-        if run.exit() is not None or pod.terminating:
-            return
-        await asyncio.sleep(pod_probes.FIRST_PERIOD / 4)
+
+    def due() -> bool:
+        container = pod.containers[name]
+        begun = pod.running(run) and container.run is not None and container.run.started_at is not None
+        return begun and (container.started or probe.kind == "startup")
+
+    await pod.until(lambda: due() or not pod.running(run))
+    container = pod.containers[name]
+    if not due() or container.run is None or container.run.started_at is None:
+        return
+    begun = container.run.started_at
     known = {"startup": container.started, "readiness": container.ready}.get(probe.kind, False)
     verdict = Verdict(ok=known or None, proven=known)
     if probe.kind == "startup" and container.started:
         return
-    passed = (clock.now() - container.run.started_at).total_seconds()
-    await asyncio.sleep(max(probe.initial_delay - passed, 0))
+    await asyncio.sleep(max(probe.initial_delay - (clock.now() - begun).total_seconds(), 0))
     while pod.running(run) and name not in pod.stopping and not pod.terminating:
         found = run.identities()
         if found is None:
             return
-        problem = await probing.ask(pod.target(name, found[1].pid), probe.action, probe.timeout)
+        answer = await probing.ask(pod.target(name, found[1].pid), probe.action, probe.timeout)
         if not pod.running(run):
             return
-        before, verdict = verdict, pod_probes.judge(probe, verdict, not problem, clock.monotonic())
-        if _judged(pod, run, probe, (before, verdict), problem):
+        before, verdict = verdict, pod_probes.judge(probe, verdict, not answer.problem, clock.monotonic())
+        if _judged(pod, run, probe, (before, verdict), answer):
             return
-        await asyncio.sleep(pod_probes.next_delay(probe, verdict))
+        passed = (clock.now() - begun).total_seconds()
+        await asyncio.sleep(pod_probes.next_delay(probe, verdict, passed))
 
 
 def _judged(
-    pod: PodState, run: RunDirectory, probe: Probe, verdicts: tuple[Verdict, Verdict], problem: str
+    pod: PodState, run: RunDirectory, probe: Probe, verdicts: tuple[Verdict, Verdict], answer: Answer
 ) -> bool:
     """Act on what a probe has found; returns whether it need not be asked again."""
     name = run.container
     before, verdict = verdicts
     if verdict.ok is not before.ok:
         if probe.kind == "readiness":
+            if verdict.ok:
+                pod.begun_serving(run, answer.headers)
             pod.update(name, ready=verdict.ok is True)
         elif probe.kind == "startup" and verdict.ok:
             has_readiness = any(p.kind == "readiness" for p in pod_probes.parse(pod.specs[name]))
             pod.update(name, started=True, ready=not has_readiness)
         if verdict.ok is False:
-            pod.event("Unhealthy", f"{probe.kind} probe of {name} failed: {problem}", warning=True)
+            pod.event("Unhealthy", f"{probe.kind} probe of {name} failed: {answer.problem}", warning=True)
             if probe.kind != "readiness":
                 pod.spawn(_kill(pod, run, f"container {name} failed its {probe.kind} probe"))
                 return True

@@ -11,6 +11,8 @@ import serving
 from serving import errors
 from serving.embedded.node.addresses import Addresses
 from serving.embedded.node.cgroup_files import Cgroups, detect
+from serving.embedded.node.event_queue import EventQueue
+from serving.embedded.node.metrics import Metrics
 from serving.embedded.node.zygotes import Zygotes
 from serving.kube import Kube, Recorder
 from serving.settings import DataDir, NodeSettings
@@ -38,11 +40,12 @@ class Node:
     data_dir: DataDir
     settings: NodeSettings
     kube: Kube
-    events: Recorder
+    events: EventQueue
     cgroups: Cgroups
     addresses: Addresses
     jail: Jail | None
     zygotes: Zygotes
+    metrics: Metrics = field(default_factory=Metrics)
     launching: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(LAUNCHES_AT_ONCE))
 
 
@@ -88,7 +91,7 @@ def discover(data_dir: DataDir, settings: NodeSettings, kube: Kube) -> Node:
         data_dir,
         settings,
         kube,
-        Recorder(kube, "node"),
+        EventQueue(Recorder(kube, "node")),
         detect(),
         Addresses(settings.pod_network),
         jail(data_dir, settings.run_as),

@@ -41,9 +41,9 @@ async def _pre_stop(pod: PodState, name: str) -> None:
         run = pod.containers[name].run
         found = pod.directory.run(name, run.index).identities() if run else None
         if found:
-            problem = await probing.ask(pod.target(name, found[1].pid), action, pod.grace())
-            if problem:
-                pod.event("FailedPreStopHook", f"container {name}: {problem}", warning=True)
+            answer = await probing.ask(pod.target(name, found[1].pid), action, pod.grace())
+            if answer.problem:
+                pod.event("FailedPreStopHook", f"container {name}: {answer.problem}", warning=True)
 
 
 async def _finalize(pod: PodState) -> None:

@@ -29,17 +29,16 @@ class Forked:
     """Bytes of unreclaimable memory that it shares with the zygote; no cgroup of its own is charged for them."""
 
     def give(self, specification: bytes) -> None:
-        """Let it become the recorder of this run.
+        """Let it become the recorder of this run; it closes the connection when the start is recorded.
 
         Raises:
             errors.Temporary: it has gone, or reads nothing.
         """
         try:
-            with self.connection:
-                self.connection.sendall(specification)
-                self.connection.shutdown(socket.SHUT_WR)
+            self.connection.sendall(specification)
+            self.connection.shutdown(socket.SHUT_WR)
         except OSError as error:
-            os.close(self.handle)
+            self.dismiss()
             raise errors.Temporary("ZygoteGone", f"the forked process takes nothing: {error}") from error
 
     def dismiss(self) -> None:

@@ -2,6 +2,7 @@
 
 import logging
 import os
+import socket
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -35,15 +36,23 @@ class Launch:
     run: RunDirectory
     specification: dict[str, Any]
     """What the exit recorder needs to know, but for the cgroups and the nonce."""
+    fetch: float = 0.0
+    """Seconds that getting its images took."""
+    verify: float = 0.0
+    """Seconds that checking their seals took."""
 
 
 @dataclass(frozen=True)
 class Started:
-    """`handle` is the recorder's pidfd; `remark` says why there was no fork where one could be expected."""
+    """A recorder that has been started, and will record the run's start or end itself."""
 
     handle: int
+    """Its pidfd."""
+    connection: socket.socket
+    """Ends when the start is recorded, or the recorder has ended."""
     forked: bool
     remark: str = ""
+    """Why there was no fork where one could be expected."""
 
 
 async def prepare(node: Node, pod: Object, container: Object, run: RunDirectory, address: str) -> Launch:
@@ -136,11 +145,8 @@ def start(launch: Launch, **known: Any) -> Started:
         remark = str(error)
         if error.reason == "ZygoteStuck":
             node.zygotes.distrust(_kept(launch))
-    return Started(
-        spawn_recorder(run.path / "recorder.err", _confined(launch, limits, nonce)),
-        forked=False,
-        remark=remark,
-    )
+    handle, connection = spawn_recorder(run.path / "recorder.err", _confined(launch, limits, nonce))
+    return Started(handle, connection, forked=False, remark=remark)
 
 
 def _fork(launch: Launch, forked: Forked, limits: pod_cgroups.Limits, nonce: str) -> Started:
@@ -156,7 +162,7 @@ def _fork(launch: Launch, forked: Forked, limits: pod_cgroups.Limits, nonce: str
         forked.dismiss()
         raise errors.Temporary("NotForked", str(error)) from error
     forked.give(confined)
-    return Started(forked.handle, forked=True)
+    return Started(forked.handle, forked.connection, forked=True)
 
 
 def _confined(launch: Launch, limits: pod_cgroups.Limits, nonce: str) -> bytes:

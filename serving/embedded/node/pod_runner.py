@@ -12,7 +12,7 @@ from serving.embedded.node.context import Node
 from serving.embedded.node.pod_state import PodState
 from serving.embedded.node.records import RunDirectory
 from serving.embedded.node.runtimes import RUNTIMES
-from serving.embedded.workloads import pod_life, pod_probes, pod_rules, pod_status
+from serving.embedded.workloads import pod_life, pod_probes, pod_rules, pod_status, startup
 from serving.embedded.workloads.pod_life import Blocked, Container, Run
 from serving.kube.client import Object
 from serving.resources import kinds
@@ -140,6 +140,7 @@ class PodRunner:
         index = 0 if container.run is None else container.run.index + 1
         streak = 0 if container.run is None else pod_life.streak_after(container.run, self._pod.node.settings)
         directory = self._pod.directory.run(name, index)
+        seen = clock.now() if index else self._pod.seen
         try:
             self._check()
             async with self._pod.node.launching:
@@ -156,9 +157,11 @@ class PodRunner:
         self._pod.update(
             name, run=Run(index, streak), before=container.run, blocked=None, started=False, ready=False
         )
+        how: startup.How = "Zygote" if started.forked else "Cold"
+        self._pod.beginnings[name] = startup.Beginning(seen, how, prepared.fetch, prepared.verify)
         if started.remark:
             self._pod.event("NotForked", f"container {name} is an ordinary new process: {started.remark}")
-        attending.follow(self._pod, directory, started.handle)
+        attending.follow(self._pod, directory, started)
         await asyncio.to_thread(self._pod.directory.forget_before, name, index)
 
     def _check(self) -> None:

@@ -3,16 +3,17 @@
 import asyncio
 import contextlib
 import logging
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import replace
 from typing import Any
 
 from serving import clock
 from serving.embedded.node.context import Node
+from serving.embedded.node.event_queue import Told
 from serving.embedded.node.inside import Target
 from serving.embedded.node.records import PodDirectory, RunDirectory
 from serving.embedded.node.reporting import StatusWriter
-from serving.embedded.workloads import pod_cgroups, pod_life, pod_status
+from serving.embedded.workloads import pod_cgroups, pod_life, pod_status, startup
 from serving.embedded.workloads.pod_life import Container
 from serving.kube.client import Object
 
@@ -37,6 +38,11 @@ class PodState:
         """Something has changed: time to ask `pod_life` again."""
         self.gone = asyncio.Event()
         """The API has it no more: no reason to wait for anything."""
+        self.seen = clock.now()
+        self.beginnings: dict[str, startup.Beginning] = {}
+        """Of containers whose runs were begun here and have not served yet."""
+        self._trace: startup.Trace | None = None
+        self._moved = asyncio.Event()
         self.address = ""
         self.terminating = False
         self.stopping: set[str] = set()
@@ -77,29 +83,44 @@ class PodState:
         """Note what has changed about a container."""
         self.containers[name] = replace(self.containers[name], **changes)
         self.wake.set()
+        self._moved.set()
+        self._moved = asyncio.Event()
+
+    async def until(self, holds: Callable[[], bool]) -> None:
+        """Wait until this holds of the containers."""
+        while not holds():
+            await self._moved.wait()
+
+    def begun_serving(self, run: RunDirectory, headers: Mapping[str, str]) -> None:
+        """Note what the run's start was made of, from the first good answer to its readiness probe."""
+        beginning = self.beginnings.pop(run.container, None)
+        known = self.containers[run.container].run
+        if beginning is not None and known is not None and known.started_at is not None:
+            self._trace = startup.trace(beginning, known.started_at, clock.now(), headers)
+            self.node.metrics.started(self.object, self._trace)
 
     def report(self, steps: pod_life.Steps) -> None:
         """Let the API know how things are."""
         limits = [pod_cgroups.limits(spec) for spec in self.specs.values()]
-        self.writer.say(
-            pod_status.status(
-                self.uid,
-                self.policy,
-                self.part("initContainers"),
-                self.part("containers"),
-                ip=self.address,
-                now=clock.now(),
-                old=self.writer.latest,
-                terminating=self.terminating,
-                backing_off=steps.backing_off,
-                not_enforced=pod_cgroups.not_enforced(limits, self.node.cgroups.missing),
-                limited=any(limit != pod_cgroups.Limits() for limit in limits),
-            )
+        status = pod_status.status(
+            self.uid,
+            self.policy,
+            self.part("initContainers"),
+            self.part("containers"),
+            ip=self.address,
+            now=clock.now(),
+            old=self.writer.latest,
+            terminating=self.terminating,
+            backing_off=steps.backing_off,
+            not_enforced=pod_cgroups.not_enforced(limits, self.node.cgroups.missing),
+            limited=any(limit != pod_cgroups.Limits() for limit in limits),
+            trace=self._trace,
         )
+        self.writer.say(status, soon=not pod_status.on_its_way(self.writer.latest, status))
 
     def event(self, reason: str, message: str, *, warning: bool = False) -> None:
         """Emit an Event, without waiting for it."""
-        self.spawn(self.node.events.emit(self.object, reason, message, "Warning" if warning else "Normal"))
+        self.node.events.tell(self.object, Told(reason, message, "Warning" if warning else "Normal"))
 
     def spawn(self, work: Coroutine[Any, Any, None]) -> None:
         """Do this in a task that ends with the runner."""

@@ -3,6 +3,7 @@
 import asyncio
 import ssl
 from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 from serving.embedded.node import inside
@@ -10,27 +11,38 @@ from serving.embedded.node.inside import Target
 from serving.embedded.workloads.pod_probes import port_of
 from serving.kube.client import Object
 
+MOST_HEADERS = 64
+"""Of a probe's answer that are read."""
 
-async def ask(target: Target, action: Mapping[str, Any], timeout: float) -> str:
-    """Return why the probe failed; empty where it succeeded. A failure is an answer: nothing is raised."""
+
+@dataclass(frozen=True)
+class Answer:
+    """`problem` is empty where the probe succeeded; names of headers are in lower case."""
+
+    problem: str = ""
+    headers: Mapping[str, str] = field(default_factory=dict)
+
+
+async def ask(target: Target, action: Mapping[str, Any], timeout: float) -> Answer:
+    """Return what the probe found. A failure is an answer: nothing is raised."""
     try:
         if "exec" in action:
             code = await inside.run(target, list(action["exec"].get("command") or []), timeout)
-            return "" if code == 0 else f"command exited with {code}"
+            return Answer("" if code == 0 else f"command exited with {code}")
         if "tcpSocket" in action:
             port = port_of(target.container, action["tcpSocket"]["port"])
             host = action["tcpSocket"].get("host") or target.address
             _, writer = await asyncio.wait_for(asyncio.open_connection(host, port), timeout)
             writer.close()
-            return ""
+            return Answer()
         return await asyncio.wait_for(_http(target.container, target.address, action["httpGet"]), timeout)
     except TimeoutError:
-        return f"no answer within {timeout:g} s"
+        return Answer(f"no answer within {timeout:g} s")
     except (OSError, ValueError, asyncio.IncompleteReadError) as error:
-        return str(error) or type(error).__name__
+        return Answer(str(error) or type(error).__name__)
 
 
-async def _http(container: Object, address: str, action: dict[str, Any]) -> str:
+async def _http(container: Object, address: str, action: dict[str, Any]) -> Answer:
     host = action.get("host") or address
     port = port_of(container, action["port"])
     path = action.get("path") or "/"
@@ -52,6 +64,16 @@ async def _http(container: Object, address: str, action: dict[str, Any]) -> str:
         writer.write("\r\n".join(lines).encode())
         status = (await reader.readuntil(b"\n")).decode(errors="replace").split(" ", 2)
         code = int(status[1]) if len(status) > 1 and status[1].isdigit() else 0
-        return "" if 200 <= code < 400 else f"HTTP status {code}"
+        return Answer("" if 200 <= code < 400 else f"HTTP status {code}", await _headers(reader))
     finally:
         writer.close()
+
+
+async def _headers(reader: asyncio.StreamReader) -> dict[str, str]:
+    found: dict[str, str] = {}
+    for _ in range(MOST_HEADERS):
+        name, colon, value = (await reader.readline()).decode("latin-1").partition(":")
+        if not colon:
+            break
+        found[name.lower()] = value.strip()
+    return found

@@ -10,8 +10,8 @@ In its run directory:
     launch.json   written by the agent: {"nonce", ...}; a recorder with another nonce came too late, and ends
     started.json  {"boot_id", "recorder": [pid, start time], "process": [pid, start time]}; its mtime is the start
     exit.json     {"code", "signal", "oom", "error"}; its mtime is the end. Written once, never changed
-Its specification comes as JSON on standard input, or on the zygote's socket (it has secrets in it, so it is never
-a file).
+Its specification comes as JSON on a socket (it has secrets in it, so it is never a file), which is closed from here
+when the run's start is recorded: so the agent hears of it.
 """
 
 from __future__ import annotations
@@ -227,7 +227,7 @@ def _finish(spec: dict[str, Any], output: int, log: Log) -> None:
             log.write(data)
 
 
-def _record(spec: dict[str, Any], become: Callable[[dict[str, Any]], None]) -> bool:
+def _record(spec: dict[str, Any], become: Callable[[dict[str, Any]], None], agent: int) -> bool:
     directory = spec["directory"]
     out_read, out_write = os.pipe()
     problem_read, problem_write = os.pipe()
@@ -243,6 +243,7 @@ def _record(spec: dict[str, Any], become: Callable[[dict[str, Any]], None]) -> b
     pid = os.fork()
     if pid == 0:
         os.close(go_write)
+        os.close(agent)
         _container(spec, out_write, problem_write, go_read, become)
         return True
     for fd in (out_write, problem_write, go_read):
@@ -252,6 +253,7 @@ def _record(spec: dict[str, Any], become: Callable[[dict[str, Any]], None]) -> b
         "process": [pid, start_time(pid)],
     })  # fmt: skip
     os.write(go_write, b"1")
+    os.close(agent)
     problem = os.read(problem_read, 4096).decode(errors="replace")  # ends at exec
     status = _attend(pid, out_read, wake_read, log)
     _finish(spec, out_read, log)
@@ -265,15 +267,19 @@ def _record(spec: dict[str, Any], become: Callable[[dict[str, Any]], None]) -> b
 
 def main() -> None:
     """Run one container to its end, whose program is executed."""
-    record(json.loads(sys.stdin.buffer.read()), _execute)
+    spec = json.loads(sys.stdin.buffer.read())
+    agent = os.dup(0)
+    os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
+    record(spec, _execute, agent)
 
 
-def record(spec: dict[str, Any], become: Callable[[dict[str, Any]], None]) -> bool:
+def record(spec: dict[str, Any], become: Callable[[dict[str, Any]], None], agent: int) -> bool:
     """Run one container to its end. Ends at once where another recorder, or a verdict, was first.
 
     Args:
         spec: what `launch.specification` returns, and the run's nonce.
         become: called in the container's process when all is ready; what it raises is the run's start error.
+        agent: the descriptor that is closed when the start is recorded, or before.
 
     Returns:
         True in the container's process, where `become` has returned: the caller is the container now.
@@ -294,7 +300,7 @@ def record(spec: dict[str, Any], become: Callable[[dict[str, Any]], None]) -> bo
     sandbox.become_subreaper()
     with contextlib.suppress(OSError), open("/proc/self/oom_score_adj", "w") as file:  # noqa: PTH123 as above
         file.write("-900")
-    return _record(spec, become)
+    return _record(spec, become, agent)
 
 
 def run_inside() -> None:

@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import os
+import socket
 import sys
 import time
 from collections.abc import Mapping
@@ -29,20 +30,22 @@ def python(function: str) -> list[str]:
     return [sys.executable, "-I", "-S", "-c", _BOOT.format(function), _ROOT]
 
 
-def spawn_recorder(errors_path: Path, specification: bytes) -> int:
-    """Start an exit recorder in a session of its own and give it its specification; returns its pidfd."""
-    read_end, write_end = os.pipe()
+def spawn_recorder(errors_path: Path, specification: bytes) -> tuple[int, socket.socket]:
+    """Start an exit recorder in a session of its own and give it its specification.
+
+    Returns its pidfd, and the connection which it closes when the start is recorded.
+    """
+    ours, its = socket.socketpair()
     try:
-        with open(errors_path, "wb") as errors_file:  # noqa: PTH123 a descriptor is wanted
-            pid = _spawn(python("main"), read_end, errors_file.fileno(), {"PATH": os.defpath})
+        with its, open(errors_path, "wb") as errors_file:  # noqa: PTH123 a descriptor is wanted
+            pid = _spawn(python("main"), its.fileno(), errors_file.fileno(), {"PATH": os.defpath})
     except OSError:
-        os.close(write_end)
+        ours.close()
         raise
-    finally:
-        os.close(read_end)
-    with contextlib.suppress(BrokenPipeError), open(write_end, "wb") as pipe:  # noqa: PTH123 a descriptor
-        pipe.write(specification)
-    return os.pidfd_open(pid)
+    with contextlib.suppress(BrokenPipeError):
+        ours.sendall(specification)
+        ours.shutdown(socket.SHUT_WR)
+    return os.pidfd_open(pid), ours
 
 
 def spawn_zygote(directory: Path, name: str, module: str) -> int:

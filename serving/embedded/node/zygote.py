@@ -56,7 +56,7 @@ def main() -> int:
     listener.close()
     os.close(lock)
     spec = _specification(connection)
-    if spec is None or not recorder.record(spec, _become):
+    if spec is None or not recorder.record(spec, _become, connection.detach()):
         return 0
     sys.argv = [str(runtime.__file__), *spec["argv"][3:]]
     sys.modules["__main__"] = runtime
@@ -111,12 +111,11 @@ def _specification(connection: socket.socket) -> dict[str, Any] | None:
     os.setsid()
     connection.settimeout(READ_SECONDS)
     try:
-        with connection:
-            told = json.dumps({"inherited": resident()}).encode()
-            handle = os.pidfd_open(os.getpid())
-            socket.send_fds(connection, [told], [handle])
-            os.close(handle)
-            raw = b"".join(iter(lambda: connection.recv(65536), b""))
+        told = json.dumps({"inherited": resident()}).encode()
+        handle = os.pidfd_open(os.getpid())
+        socket.send_fds(connection, [told], [handle])
+        os.close(handle)
+        raw = b"".join(iter(lambda: connection.recv(65536), b""))
         spec: dict[str, Any] = json.loads(raw)
     except (OSError, ValueError):
         return None

@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
+from serving.embedded.workloads import startup
 from serving.embedded.workloads.pod_life import Container, Exit, Policy, Run, init_done, phase
 from serving.resources.conditions import find
 
@@ -79,6 +80,26 @@ def _conditions(
     return result
 
 
+def on_its_way(before: Mapping[str, Any], after: Mapping[str, Any]) -> bool:
+    """Whether a status says no more than that a Pod's first start is on its way: ready follows within moments."""
+    if after["phase"] not in ("Pending", "Running"):
+        return False
+    ready_before, ready_now = (find(status.get("conditions"), "Ready") or {} for status in (before, after))
+    if ready_before.get("status") == "True" or ready_now.get("reason") != "ContainersNotReady":
+        return False
+    said = [*(after.get("initContainerStatuses") or []), *after["containerStatuses"]]
+    return all(_is_first_start(container) for container in said)
+
+
+def _is_first_start(container: Mapping[str, Any]) -> bool:
+    waiting = container["state"].get("waiting") or {}
+    return (
+        "terminated" not in container["state"]
+        and not container["restartCount"]
+        and waiting.get("reason", "ContainerCreating") in ("ContainerCreating", "PodInitializing")
+    )
+
+
 def ready(mains: Sequence[Container], *, terminating: bool) -> bool:
     """Whether the Pod takes traffic."""
     return not terminating and bool(mains) and all(c.running and c.ready for c in mains)
@@ -87,6 +108,7 @@ def ready(mains: Sequence[Container], *, terminating: bool) -> bool:
 def status(
     uid: str, policy: Policy, inits: Sequence[Container], mains: Sequence[Container], *, ip: str, now: datetime,
     old: Mapping[str, Any], terminating: bool, backing_off: Sequence[str], not_enforced: str, limited: bool,
+    trace: startup.Trace | None = None,
 ) -> dict[str, Any]:  # fmt: skip
     """Return the whole status.
 
@@ -102,6 +124,7 @@ def status(
         backing_off: names of containers that wait for their restart.
         not_enforced: which limits are asked for and not enforced; empty where none.
         limited: whether any limit is asked for.
+        trace: of its last start that was seen here; None leaves what `old` says.
     """
     now_phase = phase(policy, inits, mains)
     over = now_phase in ("Succeeded", "Failed")
@@ -123,13 +146,15 @@ def status(
     if limited:
         reason = "NotEnforced" if not_enforced else "Enforced"
         wanted.append((LIMITS_ENFORCED, not not_enforced, reason, not_enforced))
+    before = old.get("conditions") or []
+    wanted += startup.kept(before) if trace is None else [startup.condition(trace)]
     idle = "ContainerCreating" if initialized else "PodInitializing"
     body: dict[str, Any] = {
         "phase": now_phase, "hostIP": "127.0.0.1", "hostIPs": [{"ip": "127.0.0.1"}],
         "podIP": ip, "podIPs": [{"ip": ip}],
         "startTime": old.get("startTime") or rfc3339(now),
         "qosClass": "Burstable" if limited else "BestEffort",
-        "conditions": _conditions(wanted, old.get("conditions") or [], now),
+        "conditions": _conditions(wanted, before, now),
         "containerStatuses": [
             _container(uid, c, ready=c.running and c.ready and not terminating,
                        backing_off=c.name in backing_off, idle=idle)

@@ -24,14 +24,18 @@ def test_log_is_there_before_the_recorder_has_opened_it(tmp_path: Path) -> None:
     }  # fmt: skip
     node = cast("Node", SimpleNamespace(jail=None, cgroups=Cgroups(Layout())))
     pod = {"metadata": {"uid": "u", "namespace": "default", "name": "p"}}
-    handle = start(Launch(node, pod, {"name": "c", "image": "-"}, run, spec)).handle
+    started = start(Launch(node, pod, {"name": "c", "image": "-"}, run, spec))
+    handle = started.handle
     try:
         assert log.exists()
         assert log.stat().st_mode & 0o777 == 0o600
+        assert started.connection.recv(1) == b""
+        assert run.identities() is not None
         ended, _, _ = select.select([handle], [], [], 20)
         assert ended
     finally:
         with contextlib.suppress(ProcessLookupError):
             signal.pidfd_send_signal(handle, signal.SIGKILL)
         os.close(handle)
+        started.connection.close()
     assert log.read_text() == "said\n"

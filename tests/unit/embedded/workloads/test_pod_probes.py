@@ -1,8 +1,10 @@
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from serving.embedded.workloads.pod_probes import (
     FIRST_PERIOD,
+    SHORTEST,
     Probe,
     Verdict,
     judge,
@@ -37,10 +39,16 @@ def test_one_success_ends_a_row_of_failures():
 
 
 def test_a_probe_is_asked_often_until_it_has_succeeded_once():
-    assert next_delay(READY, Verdict()) == FIRST_PERIOD
-    assert next_delay(READY, told(READY, (0, True))) == 10
-    assert next_delay(READY, told(READY, (0, True), (1, False))) == 10
-    assert next_delay(Probe("liveness", {}, 0, 10, 1, 1, 3), Verdict()) == 10
+    assert next_delay(READY, Verdict(), 0.0) == SHORTEST
+    assert next_delay(READY, Verdict(), 0.5) == pytest.approx(0.05)
+    assert next_delay(READY, Verdict(), 60.0) == FIRST_PERIOD
+    assert next_delay(READY, told(READY, (0, True)), 0.1) == 10
+    assert next_delay(READY, told(READY, (0, True), (1, False)), 0.1) == 10
+    assert next_delay(Probe("liveness", {}, 0, 10, 1, 1, 3), Verdict(), 0.0) == 10
+
+
+def test_a_command_is_asked_no_more_than_once_a_second():
+    assert next_delay(Probe("readiness", {"exec": {}}, 0, 10, 1, 1, 3), Verdict(), 0.0) == 1
 
 
 @given(st.lists(st.booleans(), min_size=1), st.integers(1, 4), st.integers(1, 4))

@@ -1,0 +1,88 @@
+"""What a replica's start was made of: the Pod condition that says it, from what the node and the runtime measured.
+
+The runtime tells its phases with its answer to the readiness probe, by `Server-Timing` (https://www.w3.org/TR/server-timing/)
+and `names.STARTED_HEADER`; of one that tells nothing, all that follows its process's beginning is `probe`.
+"""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any, Literal
+
+import orjson
+
+from serving.resources import names
+
+How = Literal["Cold", "Zygote", "Standby"]
+PHASES = ("fetch", "verify", "spawn", "import", "load", "warmup", "probe")
+"""In order: getting images; checking their seals and hashes; volumes, sandbox and process, up to the beginning of the
+runtime's `main`; imports; making the model; its first runs; from then until the probe knew."""
+_METRIC = re.compile(r"\s*([A-Za-z]+)\s*;\s*dur=([0-9]+(?:\.[0-9]+)?)\s*")
+
+
+@dataclass(frozen=True)
+class Beginning:
+    """A run as the node began it. `seen`: UTC, when there was a reason to start; `fetch`, `verify`: seconds."""
+
+    seen: datetime
+    how: How = "Cold"
+    fetch: float = 0.0
+    verify: float = 0.0
+
+
+@dataclass(frozen=True)
+class Trace:
+    """One start-up: `seconds` by phase add up to `ready - seen`."""
+
+    how: How
+    seen: datetime
+    ready: datetime
+    seconds: Mapping[str, float] = field(default_factory=dict)
+
+    def message(self) -> str:
+        """Return the condition's message: unix seconds, and milliseconds by phase."""
+        told: dict[str, float] = {"seen": self.seen.timestamp(), "ready": self.ready.timestamp()}
+        told |= {name: round(1000 * self.seconds[name], 3) for name in PHASES}
+        return orjson.dumps(told).decode()
+
+
+def trace(beginning: Beginning, begun: datetime, ready: datetime, headers: Mapping[str, str]) -> Trace:
+    """Return where the time of a start went.
+
+    Args:
+        beginning: what the node did before there was a process.
+        begun: UTC, when the process began.
+        ready: UTC, when the probe's answer was there.
+        headers: of this answer; names in lower case.
+    """
+    said = {name: float(value) / 1000 for name, value in _METRIC.findall(headers.get("server-timing", ""))}
+    started = _seconds(headers.get(names.STARTED_HEADER, "")) or begun.timestamp()
+    inside = {name: said.get(name, 0.0) for name in ("import", "verify", "load", "warmup")}
+    before = beginning.fetch + beginning.verify
+    spent = {
+        "fetch": beginning.fetch,
+        "verify": beginning.verify + inside.pop("verify"),
+        "spawn": max(0.0, started - beginning.seen.timestamp() - before),
+        **inside,
+    }
+    left = (ready - beginning.seen).total_seconds() - sum(spent.values())
+    return Trace(beginning.how, beginning.seen, ready, {**spent, "probe": max(0.0, left)})
+
+
+def _seconds(text: str) -> float | None:
+    return float(text) if re.fullmatch(r"[0-9]+(\.[0-9]+)?", text) else None
+
+
+def condition(told: Trace) -> tuple[str, bool, str, str]:
+    """Return type, status, reason and message."""
+    return names.STARTED_CONDITION, True, told.how, told.message()
+
+
+def kept(conditions: list[dict[str, Any]]) -> list[tuple[str, bool, str, str]]:
+    """Return the condition as it was said before; empty where it was not."""
+    return [
+        (names.STARTED_CONDITION, True, c.get("reason", ""), c.get("message", ""))
+        for c in conditions
+        if c["type"] == names.STARTED_CONDITION
+    ]
