@@ -1,0 +1,16 @@
+"""Push to and pull from any registry that speaks the OCI distribution protocol.
+
+    async with Registry(credentials) as registry:
+        pushed = await push(registry, store, digest, Reference.parse("registry.example/models/digits:v1"))
+        digest = await pull(registry, store, Reference.parse(f"registry.example/models/digits@{digest}"))
+
+`reference`, `challenge` and `docker_config` are pure; `transport` is the only module that opens a connection.
+"""
+
+from serving.images.registry.client import Registry
+from serving.images.registry.credentials import Credentials
+from serving.images.registry.pull import pull
+from serving.images.registry.push import Pushed, push
+from serving.images.registry.reference import Reference
+
+__all__ = ["Credentials", "Pushed", "Reference", "Registry", "pull", "push"]

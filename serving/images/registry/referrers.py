@@ -1,0 +1,91 @@
+"""What refers to an image: by the referrers API, or by the tag that stands in for it where a registry has none.
+
+Distribution-spec, "Referrers Tag Schema": an index at the tag `sha256-<hex>` that every writer reads, changes and
+writes. Nobody locks it, so a writer looks afterwards whether its entry is still there, and writes again if not.
+"""
+
+import asyncio
+import random
+from collections.abc import Mapping
+from typing import Any
+
+from serving import errors
+from serving.images import oci
+from serving.images.registry import manifests, wire
+from serving.images.registry.client import Call, Registry, refused
+from serving.images.registry.reference import Reference
+
+_MAX_PAGES = 100
+_WRITES = 5
+"""Tries to add an entry against other writers before somebody else has to."""
+
+
+async def find(registry: Registry, target: Reference, digest: str) -> tuple[Mapping[str, Any], ...]:
+    """Return the descriptors of all manifests that refer to a digest.
+
+    Raises:
+        errors.Temporary: `RegistryUnavailable`.
+        errors.Permanent: `Unauthorized`.
+    """
+    call = Call("GET", target, f"referrers/{digest}", headers={"Accept": oci.INDEX_TYPE})
+    found: list[Mapping[str, Any]] = []
+    for _ in range(_MAX_PAGES):
+        answer = await registry.ask(call)
+        if answer.status == 404:
+            return await _at_tag(registry, target, digest)
+        if answer.status != 200:
+            raise refused(call, answer)
+        found += _entries(wire.json_object(answer.body))
+        if answer.next_page is None:
+            break
+        call = Call("GET", target, url=answer.next_page, headers={"Accept": oci.INDEX_TYPE})
+    return tuple(found)
+
+
+async def add(registry: Registry, target: Reference, subject: str, manifest: bytes) -> None:
+    """Store a manifest that refers to `subject`, so that `find` finds it.
+
+    Args:
+        registry: the client.
+        target: the repository; its blobs must be there.
+        subject: digest that the manifest names as its subject.
+        manifest: the exact bytes.
+
+    Raises:
+        errors.Temporary: `ReferrersContended`, others wrote at the same time again and again; what `manifests.put` raises.
+    """
+    digest = oci.digest_of(manifest)
+    if await manifests.put(registry, target.at(digest), manifest):
+        return
+    entry = _entry(manifest)
+    for _ in range(_WRITES):
+        found = await _at_tag(registry, target, subject)
+        if any(other.get("digest") == digest for other in found):
+            return
+        index = {"schemaVersion": 2, "mediaType": oci.INDEX_TYPE, "manifests": [*found, entry]}
+        await manifests.put(registry, target.tagged(fallback_tag(subject)), oci.encode(index), oci.INDEX_TYPE)
+        await asyncio.sleep(random.uniform(0.02, 0.1))  # noqa: S311 writers that met part again; no secret
+    raise errors.Temporary("ReferrersContended", f"others keep writing what refers to {target.at(subject)}")
+
+
+def fallback_tag(digest: str) -> str:
+    """Return the tag that stands in for the referrers API."""
+    return digest.replace(":", "-")
+
+
+async def _at_tag(registry: Registry, target: Reference, digest: str) -> tuple[Mapping[str, Any], ...]:
+    found = await manifests.find(registry, target.tagged(fallback_tag(digest)))
+    return _entries(found.document) if found else ()
+
+
+def _entries(index: Mapping[str, Any]) -> tuple[Mapping[str, Any], ...]:
+    return tuple(entry for entry in index.get("manifests") or [] if isinstance(entry, dict))
+
+
+def _entry(manifest: bytes) -> dict[str, Any]:
+    """Return the descriptor as the specification wants it in the index: with artifactType and annotations."""
+    document = wire.json_object(manifest)
+    kind = document.get("artifactType") or (document.get("config") or {}).get("mediaType")
+    entry = oci.descriptor(document.get("mediaType") or oci.MANIFEST_TYPE, manifest)
+    more = {"artifactType": kind, "annotations": document.get("annotations")}
+    return entry | {name: value for name, value in more.items() if value}

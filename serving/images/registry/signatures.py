@@ -1,0 +1,104 @@
+"""Signatures of an image in its registry, where cosign looks for them: the tag `sha256-<hex>.sig`, and the referrers.
+
+One manifest serves both; it is written anew with one more layer for each signer.
+"""
+
+from collections.abc import Callable, Sequence
+
+from serving import errors
+from serving.images import oci, signing
+from serving.images.image import Blob
+from serving.images.registry import blobs, manifests, referrers, uploads, wire
+from serving.images.registry.client import MAX_DOCUMENT, Registry
+from serving.images.registry.reference import Reference
+from serving.images.signing import SIGNATURE_ARTIFACT, PrivateKey, PublicKey, Signature
+
+_MAX_SIGNATURES = 64
+"""Looked at per image: whoever may push could add any number."""
+
+
+def tag(digest: str) -> str:
+    """Return the tag where cosign looks."""
+    return f"{referrers.fallback_tag(digest)}.sig"
+
+
+async def attach(registry: Registry, target: Reference, digest: str, key: PrivateKey) -> None:
+    """Sign an image that is in the registry, unless this key has signed it there; others' signatures stay.
+
+    Raises:
+        errors.Temporary, errors.Permanent: as a push.
+    """
+    present = await manifests.find(registry, target.tagged(tag(digest)))
+    existing = await _signatures(registry, target, present.data) if present else []
+    if valid(existing, digest, [key.public_key()]):
+        return
+    made = signing.sign(signing.payload(target.name, digest), key)
+    image = await manifests.get(registry, target.at(digest))
+    subject = oci.descriptor(image.media_type, image.data)
+    manifest, config = signing.documents([*existing, made], subject)
+    for data in (config, made.payload):
+        blob = Blob(oci.digest_of(data), len(data))
+        if not await blobs.exists(registry, target, blob.digest, push=True):
+            await uploads.upload(registry, target, blob, _once(data))
+    await referrers.add(registry, target, digest, manifest)
+    await manifests.put(registry, target.tagged(tag(digest)), manifest)
+
+
+def _once(data: bytes) -> Callable[[], list[bytes]]:
+    return lambda: [data]
+
+
+async def require(registry: Registry, target: Reference, digest: str, keys: Sequence[PublicKey]) -> None:
+    """Return if a trusted key has signed the image.
+
+    Raises:
+        errors.Permanent: `SignatureMissing`, nobody has signed it; `SignatureInvalid`, none of these keys has.
+    """
+    found = 0
+    for place in await _places(registry, target, digest):
+        manifest = await manifests.find(registry, place)
+        if manifest is None:
+            continue
+        present = await _signatures(registry, target, manifest.data)
+        if valid(present, digest, keys):
+            return
+        found += len(present)
+    if not found:
+        raise errors.Permanent("SignatureMissing", f"{target.at(digest)} has no signature")
+    raise errors.Permanent(
+        "SignatureInvalid", f"none of the {found} signatures of {target.at(digest)} is by a trusted key"
+    )
+
+
+async def _places(registry: Registry, target: Reference, digest: str) -> list[Reference]:
+    listed = await referrers.find(registry, target, digest)
+    signatures = [entry for entry in listed if entry.get("artifactType") == SIGNATURE_ARTIFACT]
+    named = [target.at(str(entry.get("digest"))) for entry in signatures[:_MAX_SIGNATURES]]
+    return [target.tagged(tag(digest)), *named]
+
+
+async def _signatures(registry: Registry, target: Reference, manifest: bytes) -> list[Signature]:
+    payloads: dict[str, bytes] = {}
+    for blob, _ in _listed(manifest):
+        payloads[blob.digest] = await blobs.read(registry, target, blob)
+    return signatures_in(manifest, lambda blob: payloads[blob.digest])
+
+
+def signatures_in(manifest: bytes, read: Callable[[Blob], bytes]) -> list[Signature]:
+    """Return the signatures of a signature manifest, given a way to read the payloads."""
+    return [Signature(read(blob), signature) for blob, signature in _listed(manifest)]
+
+
+def _listed(manifest: bytes) -> list[tuple[Blob, str]]:
+    found: list[tuple[Blob, str]] = []
+    for layer in (wire.json_object(manifest).get("layers") or [])[:_MAX_SIGNATURES]:
+        signature = (layer.get("annotations") or {}).get(signing.SIGNATURE_ANNOTATION)
+        size = layer.get("size")
+        if layer.get("mediaType") == signing.PAYLOAD_TYPE and signature and 0 < int(size) <= MAX_DOCUMENT:
+            found.append((Blob(str(layer["digest"]), int(size)), str(signature)))
+    return found
+
+
+def valid(found: Sequence[Signature], digest: str, keys: Sequence[PublicKey]) -> bool:
+    """Whether one of the signatures is of this image and by one of these keys."""
+    return any(signing.verify(signature, digest, keys) for signature in found)

@@ -1,0 +1,103 @@
+"""A TCP proxy between a client and a real registry that breaks, slows or changes what goes through."""
+
+import asyncio
+from dataclasses import dataclass
+
+
+@dataclass
+class Faults:
+    """What happens to connections from now on; counts are in bytes of one direction of one connection."""
+
+    cut_requests_after: int | None = None
+    cut_answers_after: int | None = None
+    cuts: int = 0
+    """How many connections are cut; the others go through whole."""
+    change_answer_byte: int | None = None
+    """Offset of a byte of an answer (with its head) that is another one at the client."""
+    answer_bytes_per_second: float | None = None
+    silent: bool = False
+    """Connections are taken, and nothing is ever answered."""
+
+
+class FaultyProxy:
+    """`async with FaultyProxy(port) as proxy`: speaks to 127.0.0.1:port for whoever connects to `proxy.host`."""
+
+    def __init__(self, port: int) -> None:
+        self._port = port
+        self.faults = Faults()
+        self.requests_bytes = 0
+        self.answers_bytes = 0
+        self._connections: set[asyncio.Task[None]] = set()
+
+    async def __aenter__(self) -> "FaultyProxy":
+        self._server = await asyncio.start_server(self._serve, "127.0.0.1", 0)
+        self.host = f"127.0.0.1:{self._server.sockets[0].getsockname()[1]}"
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        self._server.close()
+        for task in self._connections:
+            task.cancel()
+        await asyncio.gather(*self._connections, return_exceptions=True)
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        self._connections.add(task)
+        try:
+            if self.faults.silent:
+                await asyncio.Event().wait()
+            there, back = await asyncio.open_connection("127.0.0.1", self._port)
+            ways = [
+                asyncio.ensure_future(self._requests(reader, back)),
+                asyncio.ensure_future(self._answers(there, writer)),
+            ]
+            try:
+                await asyncio.wait(ways, return_when=asyncio.FIRST_COMPLETED)
+            finally:
+                for way in ways:
+                    way.cancel()
+                await asyncio.gather(*ways, return_exceptions=True)
+                back.transport.abort()
+        except (OSError, asyncio.CancelledError):
+            pass
+        finally:
+            self._connections.discard(task)
+            writer.transport.abort()
+
+    def _cut(self, seen: int, after: int | None) -> bool:
+        if after is None or seen < after or self.faults.cuts <= 0:
+            return False
+        self.faults.cuts -= 1
+        return True
+
+    async def _requests(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        seen = 0
+        while data := await reader.read(65536):
+            seen += len(data)
+            self.requests_bytes += len(data)
+            writer.write(data)
+            await writer.drain()
+            if self._cut(seen, self.faults.cut_requests_after):
+                return
+
+    async def _answers(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        seen = 0
+        while data := await reader.read(65536):
+            at = self.faults.change_answer_byte
+            if at is not None and seen <= at < seen + len(data):
+                data = data[: at - seen] + bytes([data[at - seen] ^ 1]) + data[at - seen + 1 :]
+            seen += len(data)
+            self.answers_bytes += len(data)
+            await self._write(writer, data)
+            if self._cut(seen, self.faults.cut_answers_after):
+                return
+
+    async def _write(self, writer: asyncio.StreamWriter, data: bytes) -> None:
+        speed = self.faults.answer_bytes_per_second
+        step = len(data) if speed is None else max(1, int(speed / 20))
+        for start in range(0, len(data), step):
+            writer.write(data[start : start + step])
+            await writer.drain()
+            if speed is not None:
+                await asyncio.sleep(1 / 20)  # the speed is the fault

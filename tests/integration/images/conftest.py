@@ -1,0 +1,43 @@
+"""A real registry, and images to move."""
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from serving.images.build import Built, capture
+from serving.images.store import ModelStore
+from tests.registry_server import RegistryServer
+
+
+@pytest.fixture(scope="session")
+def shared_registry(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RegistryServer]:
+    """Shared by the session: use a repository of your own."""
+    server = RegistryServer(tmp_path_factory.mktemp("registry") / "server").start()
+    yield server
+    server.stop()
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> ModelStore:
+    return ModelStore(tmp_path / "store")
+
+
+@pytest.fixture
+def trained(tmp_path: Path) -> Path:
+    """Ten files that make four layers."""
+    root = tmp_path / "trained"
+    (root / "weights").mkdir(parents=True)
+    (root / "tokenizer").mkdir()
+    for i in range(3):
+        (root / "weights" / f"part-{i}.bin").write_bytes(os.urandom(1_500_000 + i))
+    for i in range(6):
+        (root / "tokenizer" / f"vocabulary-{i}.json").write_bytes(os.urandom(2_000))
+    (root / "slipway.json").write_text('{"framework": "sklearn", "metrics": {"accuracy": 0.9}}')
+    return root
+
+
+@pytest.fixture
+def built(trained: Path, store: ModelStore) -> Built:
+    return capture(trained, store, repository="slipway.local/default/digits", lineage={"job": "train-digits"})

@@ -1,0 +1,239 @@
+"""Logins: Basic, tokens per scope that run out, identity tokens, credential helpers."""
+
+import asyncio
+import base64
+import json
+import os
+from collections.abc import AsyncIterator, Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from aiohttp import web
+
+from serving import errors
+from serving.images.build import Built
+from serving.images.registry import Credentials, Reference, Registry, pull, push
+from serving.images.store import ModelStore
+from serving.settings import DEFAULTS
+from tests.fakes.token_server import TokenServer
+from tests.registry_server import PASSWORD, USER, RegistryServer
+
+QUICK = replace(DEFAULTS.registry, backoff_base_seconds=0.01, chunk_bytes=200_000)
+
+
+def docker_config(host: str, user: str, password: str) -> dict[str, object]:
+    return {"auths": {host: {"auth": base64.b64encode(f"{user}:{password}".encode()).decode()}}}
+
+
+def secret(host: str, user: str = USER, password: str = PASSWORD) -> Credentials:
+    return Credentials.from_secret(json.dumps(docker_config(host, user, password)).encode(), "pull")
+
+
+@pytest.fixture(scope="module")
+def basic(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RegistryServer]:
+    server = RegistryServer.with_htpasswd(tmp_path_factory.mktemp("basic") / "server").start()
+    yield server
+    server.stop()
+
+
+@pytest.fixture
+def tokens(tmp_path: Path) -> TokenServer:
+    return TokenServer(tmp_path, {USER: PASSWORD})
+
+
+@pytest.fixture
+async def realm(tokens: TokenServer) -> AsyncIterator[str]:
+    runner = web.AppRunner(tokens.app)
+    await runner.setup()
+    site = web.TCPSite(runner, "127.0.0.1", 0)
+    await site.start()
+    yield f"http://127.0.0.1:{runner.addresses[0][1]}/token"
+    await runner.cleanup()
+
+
+@pytest.fixture
+async def guarded(tmp_path: Path, tokens: TokenServer, realm: str) -> AsyncIterator[RegistryServer]:
+    server = RegistryServer(tmp_path / "guarded", tokens.auth_settings(realm)).start()
+    yield server
+    server.stop()
+
+
+async def test_basic_login_of_a_secret_is_used(
+    basic: RegistryServer, store: ModelStore, built: Built, tmp_path: Path
+) -> None:
+    target = Reference.parse(f"{basic.host}/basic/login:v1")
+    async with Registry(secret(basic.host)) as registry:
+        await push(registry, store, built.digest, target)
+        assert await pull(registry, ModelStore(tmp_path / "other"), target) == built.digest
+
+
+@pytest.mark.parametrize("credentials", ["none", "wrong"])
+async def test_without_the_right_login_nothing_is_pushed_and_the_reason_is_said(
+    basic: RegistryServer, store: ModelStore, built: Built, credentials: str
+) -> None:
+    target = Reference.parse(f"{basic.host}/basic/refused:v1")
+    used = Credentials.none() if credentials == "none" else secret(basic.host, password="wrong")
+    async with Registry(used, QUICK) as registry:
+        with pytest.raises(errors.Permanent) as raised:
+            await push(registry, store, built.digest, target)
+    assert raised.value.reason == "Unauthorized"
+    assert basic.host in str(raised.value)
+    assert "wrong" not in str(raised.value)
+
+
+async def test_one_token_serves_a_whole_push(
+    guarded: RegistryServer, tokens: TokenServer, store: ModelStore, built: Built
+) -> None:
+    target = Reference.parse(f"{guarded.host}/token/push:v1")
+    async with Registry(secret(guarded.host)) as registry:
+        await push(registry, store, built.digest, target)
+    assert len([scopes for scopes in tokens.asked if any(scope.endswith(",push") for scope in scopes)]) == 1
+
+
+async def test_mount_asks_for_both_repositories_in_one_token(
+    guarded: RegistryServer, tokens: TokenServer, store: ModelStore, built: Built
+) -> None:
+    first = Reference.parse(f"{guarded.host}/token/first:v1")
+    async with Registry(secret(guarded.host)) as registry:
+        await push(registry, store, built.digest, first)
+        second = first.sibling("token/second")
+        pushed = await push(registry, store, built.digest, second.tagged("v1"), mount_from=["token/first"])
+    assert pushed.bytes_uploaded == 0
+    wanted = {"repository:token/second:pull,push", "repository:token/first:pull"}
+    assert any(wanted <= scopes for scopes in tokens.asked)
+
+
+async def test_repository_that_may_not_be_read_is_not_mounted_from_but_uploaded(
+    guarded: RegistryServer, tokens: TokenServer, store: ModelStore, built: Built
+) -> None:
+    first = Reference.parse(f"{guarded.host}/token/hidden:v1")
+    async with Registry(secret(guarded.host)) as registry:
+        await push(registry, store, built.digest, first)
+    tokens.denied.add("token/hidden")
+    second = first.sibling("token/open").tagged("v1")
+    async with Registry(secret(guarded.host)) as registry:
+        pushed = await push(registry, store, built.digest, second, mount_from=["token/hidden"])
+    assert pushed.bytes_mounted == 0
+    assert pushed.bytes_uploaded > 4_000_000
+
+
+async def test_tokens_that_run_out_are_fetched_again_while_a_push_goes_on(
+    guarded: RegistryServer, tokens: TokenServer, store: ModelStore, built: Built
+) -> None:
+    tokens.lifetime = 60.0
+    tokens.said_lifetime = 0.001
+    target = Reference.parse(f"{guarded.host}/token/short:v1")
+    async with Registry(secret(guarded.host), QUICK) as registry:
+        await push(registry, store, built.digest, target)
+    assert len(tokens.asked) > 10
+
+
+async def test_token_that_the_registry_no_longer_takes_is_dropped_and_asked_for_anew(
+    guarded: RegistryServer, tokens: TokenServer, store: ModelStore, built: Built, tmp_path: Path
+) -> None:
+    target = Reference.parse(f"{guarded.host}/token/dropped:v1")
+    async with Registry(secret(guarded.host)) as registry:
+        await push(registry, store, built.digest, target)
+        before = len(tokens.asked)
+        tokens.new_key()
+        guarded.stop()
+        guarded.start()
+        assert await pull(registry, ModelStore(tmp_path / "other"), target) == built.digest
+    assert len(tokens.asked) == before + 1
+
+
+async def test_registry_that_takes_no_token_is_asked_once_more_only(
+    guarded: RegistryServer, tokens: TokenServer, store: ModelStore
+) -> None:
+    tokens.lifetime, tokens.said_lifetime = -3600.0, 300.0
+    async with Registry(secret(guarded.host), QUICK) as registry:
+        with pytest.raises(errors.Permanent, match="not allowed to pull") as raised:
+            await pull(registry, store, Reference.parse(f"{guarded.host}/token/never:v1"))
+    assert raised.value.reason == "Unauthorized"
+    assert len(tokens.asked) == 1
+
+
+async def test_identity_token_is_exchanged(
+    guarded: RegistryServer, tokens: TokenServer, store: ModelStore, built: Built
+) -> None:
+    tokens.refresh_tokens["refresh"] = USER
+    config = {
+        "auths": {guarded.host: {"auth": base64.b64encode(b"<token>:").decode(), "identitytoken": "refresh"}}
+    }
+    used = Credentials.from_secret(json.dumps(config).encode(), "pull")
+    target = Reference.parse(f"{guarded.host}/token/identity:v1")
+    async with Registry(used) as registry:
+        await push(registry, store, built.digest, target)
+    assert tokens.asked
+
+
+async def test_busy_token_server_is_asked_again(
+    guarded: RegistryServer, tokens: TokenServer, store: ModelStore, built: Built
+) -> None:
+    tokens.failures[:] = [503, 429]
+    target = Reference.parse(f"{guarded.host}/token/busy:v1")
+    async with Registry(secret(guarded.host), QUICK) as registry:
+        await push(registry, store, built.digest, target)
+    assert not tokens.failures
+
+
+@pytest.fixture
+def helper(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A credential helper `docker-credential-test` whose program the test writes."""
+    programs = tmp_path / "programs"
+    programs.mkdir()
+    monkeypatch.setenv("PATH", f"{programs}:{os.environ['PATH']}")
+    monkeypatch.setenv("DOCKER_CONFIG", str(tmp_path))
+    (tmp_path / "config.json").write_text(json.dumps({"credsStore": "test"}))
+    path = programs / "docker-credential-test"
+    path.touch(0o755)
+    return path
+
+
+REFERENCE = Reference.parse("r.example:5000/a")
+
+
+def test_helper_is_asked_for_the_host(helper: Path, tmp_path: Path) -> None:
+    answer = json.dumps({"ServerURL": "x", "Username": USER, "Secret": PASSWORD})
+    helper.write_text(f"#!/bin/sh\necho \"$1 $(cat)\" >> {tmp_path}/asked\necho '{answer}'\n")
+    login = asyncio.run(Credentials.from_docker().login(REFERENCE))
+    assert login is not None
+    assert (login.username, login.password) == (USER, PASSWORD)
+    assert (tmp_path / "asked").read_text() == "get r.example:5000\n"
+
+
+def test_helper_may_know_an_identity_token_or_nothing(helper: Path) -> None:
+    helper.write_text('#!/bin/sh\necho \'{"Username": "<token>", "Secret": "refresh"}\'\n')
+    login = asyncio.run(Credentials.from_docker().login(REFERENCE))
+    assert login is not None
+    assert login.identity_token == "refresh"
+    helper.write_text("#!/bin/sh\necho credentials not found in native keychain\nexit 1\n")
+    assert asyncio.run(Credentials.from_docker().login(REFERENCE)) is None
+
+
+def test_helper_that_hangs_or_fails_can_be_tried_again(helper: Path, tmp_path: Path) -> None:
+    helper.write_text(f"#!/bin/sh\necho $$ > {tmp_path}/pid\nexec sleep 60\n")
+    credentials = Credentials.from_docker()
+    credentials._helper_seconds = 0.3
+    with pytest.raises(errors.Temporary, match=r"did not answer within 0\.3 s"):
+        asyncio.run(credentials.login(REFERENCE))
+    assert not Path("/proc", (tmp_path / "pid").read_text().strip()).exists()
+    helper.write_text("#!/bin/sh\nexit 3\n")
+    with pytest.raises(errors.Temporary, match="failed with 3"):
+        asyncio.run(Credentials.from_docker().login(REFERENCE))
+
+
+def test_helper_that_is_not_there_or_answers_nonsense_is_an_error_of_the_configuration(
+    helper: Path,
+) -> None:
+    helper.write_text("#!/bin/sh\necho nonsense\n")
+    with pytest.raises(errors.Permanent, match="must answer"):
+        asyncio.run(Credentials.from_docker().login(REFERENCE))
+    helper.unlink()
+    with pytest.raises(errors.Permanent, match="docker-credential-test cannot be run"):
+        asyncio.run(Credentials.from_docker().login(REFERENCE))
+
+
+def test_no_configuration_means_anonymous(tmp_path: Path) -> None:
+    assert asyncio.run(Credentials.from_docker(tmp_path / "none").login(REFERENCE)) is None
