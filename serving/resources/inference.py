@@ -7,7 +7,7 @@ from pydantic import Field
 from serving.resources.base import NAME_PATTERN, Base, Conditions, Name, Quantity, list_map, rules
 from serving.resources.routing import IDLE_SECONDS, IdleTimeout
 
-Framework = Literal["sklearn", "custom"]
+Framework = Literal["sklearn", "pytorch", "custom"]
 
 
 class Resources(Base):

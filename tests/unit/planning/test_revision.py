@@ -1,8 +1,12 @@
+from typing import get_args
+
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from serving.embedded.node.runtimes import RUNTIMES
 from serving.planning import revision
-from serving.resources.inference import Predictor
+from serving.resources.inference import Framework, Predictor
 from tests.fakes.surroundings import ready_version
 
 LABEL = st.from_regex(r"[a-z]([-a-z0-9]{0,61}[a-z0-9])?", fullmatch=True)
@@ -81,3 +85,10 @@ def test_annotations_of_the_template_are_the_pods_and_cannot_say_another_version
         "slipway.dev/model-version": "v1",
     }
     assert rendered("v1").name == rendered("v1", template={}).name
+
+
+@pytest.mark.parametrize("framework", [name for name in get_args(Framework) if name != "custom"])
+def test_every_framework_runs_in_an_image_that_this_machine_knows(framework: str) -> None:
+    (container,) = rendered(framework=framework).template["spec"]["containers"]
+    assert container["image"] == f"slipway.dev/runtimes/{framework}"
+    assert container["image"] in RUNTIMES
