@@ -227,8 +227,8 @@ class RegistrySettings:
 class StoreSettings:
     """The model store."""
 
-    max_bytes: int = 100 * 10**9
-    """Beyond this the least recently used images go, of those that can be fetched again and that nobody uses: a fifth
+    max_bytes: int = 64 * 1024**3
+    """Beyond this the least recently used images go, of those that can be fetched again and that nobody uses: an eighth
     of a laptop's disk. What was built here and never pushed stays whatever its size, as it is nowhere else."""
 
 
