@@ -1,26 +1,19 @@
-"""`capture`: a directory of trained files becomes an image in the model store, in one pass over its bytes.
+"""`capture`: a directory of trained files becomes an image in the model store, in one pass over its bytes."""
 
-Memory does not grow with the files: each chunk is hashed twice (as part of its file and of its layer; the
-second on a thread, hashlib releases the lock) and written twice (blob and tree).
-"""
-
-import hashlib
-import os
 from collections.abc import Mapping
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 
 from serving import errors
-from serving.images import disk, layers, manifest, oci, source
+from serving.images import layers, manifest, oci, source
 from serving.images.oci import File
+from serving.images.packing import Packer
 from serving.images.staging import Staging
 from serving.images.store import ModelStore
 
 __all__ = ["Built", "File", "capture"]
 
-_CHUNK = 4 * 1024 * 1024
-"""Bytes read at a time; two are alive at once. Larger chunks were not faster."""
 MANIFEST_FILE = "slipway.json"
 
 
@@ -49,6 +42,7 @@ def capture(
     lineage: Mapping[str, str],
     framework: str = "",
     within: Path | None = None,
+    compression: Literal["none", "zstd"] = "none",
 ) -> Built:
     """Put the files below `path` into the store as an image. The same files give the same digest; again is a no-op.
 
@@ -59,6 +53,7 @@ def capture(
         lineage: who made the files; stored beside the image, never in it.
         framework: what the ModelVersion says; must agree with `slipway.json` where both say one.
         within: no component of `path` below this directory may be a link (give the volume's root for a Job's output).
+        compression: of the layers. Compressed ones are kept beside the tree, and may differ between versions of zstd.
 
     Raises:
         errors.Permanent: `EmptyOutput`, `InvalidOutput`, `InvalidManifest`, `TooManyFiles`.
@@ -69,9 +64,9 @@ def capture(
         if not set(seen) - {MANIFEST_FILE}:
             raise errors.Permanent("EmptyOutput", f"{path}: no files were written there")
         output = _read_manifest(root, seen, framework)
-        with ThreadPoolExecutor(1) as hasher:
-            plan = layers.plan(layers.Entry(name, found.size) for name, found in seen.items())
-            built = [_Writer(root, seen, staging, hasher).layer(layer) for layer in plan]
+        plan = layers.plan(layers.Entry(name, found.size) for name, found in seen.items())
+        with Packer(root, seen, staging, compression) as packer:
+            built = [packer.pack(layer) for layer in plan]
         _check_unchanged(root, seen)
         files = tuple(sorted((f for layer in built for f in layer.files), key=lambda f: f.path))
         documents = oci.documents(built, output)
@@ -121,48 +116,3 @@ def _check_unchanged(root: int, seen: Mapping[str, source.Seen]) -> None:
     for path in sorted(now.keys() | seen.keys()):
         if now.get(path) != seen.get(path):
             raise source.still_changing(path)
-
-
-class _Writer:
-    """Writes the files of the tree, and hashes each byte as part of its file and of its layer from one reading."""
-
-    def __init__(
-        self, root: int, seen: Mapping[str, source.Seen], staging: Staging, hasher: ThreadPoolExecutor
-    ) -> None:
-        self._root = root
-        self._seen = seen
-        self._staging = staging
-        self._hasher = hasher
-
-    def layer(self, layer: layers.Layer) -> oci.BuiltLayer:
-        tar = hashlib.sha256()
-        size = len(layers.TRAILER)
-        files: list[File] = []
-        for header, entry in layers.entries(layer):
-            tar.update(header)
-            size += len(header)
-            if entry is not None:
-                files.append(File(entry.path, self._file(entry, tar), entry.size))
-                tar.update(layers.padding(entry.size))
-                size += entry.size + len(layers.padding(entry.size))
-        tar.update(layers.TRAILER)
-        return oci.BuiltLayer(f"sha256:{tar.hexdigest()}", size, tuple(files))
-
-    def _file(self, entry: layers.Entry, tar: "hashlib._Hash") -> str:
-        own = hashlib.sha256()
-        left = entry.size
-        with (
-            source.reading(self._root, entry.path, self._seen[entry.path]) as file,
-            self._staging.file_path(entry.path).open("xb", buffering=0) as copy,
-        ):
-            while left:
-                chunk = file.read(min(_CHUNK, left))
-                if not chunk:
-                    raise source.still_changing(entry.path)
-                left -= len(chunk)
-                hashed = self._hasher.submit(tar.update, chunk)
-                own.update(chunk)
-                disk.put(copy, chunk)
-                hashed.result()
-            os.fsync(copy.fileno())
-        return f"sha256:{own.hexdigest()}"

@@ -1,13 +1,16 @@
 """The few disk operations that the store's promises rest on: synced writes, atomic replacement, read-only trees."""
 
 import errno
+import fcntl
 import hashlib
+import mmap
 import os
 import shutil
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from types import TracebackType
 from typing import BinaryIO
 
 from serving import errors
@@ -38,6 +41,53 @@ def put(file: BinaryIO, data: bytes | memoryview) -> None:
     view = memoryview(data)
     while view:
         view = view[file.write(view) :]
+
+
+class Copy:
+    """A new file, written from start to end; large ones past the page cache where the file system can.
+
+    That spares the copy into the cache, the stall of writing it back at the end, and what others have in the cache.
+    Linux only; elsewhere, and where the file system refuses, it is an ordinary file.
+    """
+
+    def __init__(self, path: Path, *, direct: bool) -> None:
+        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
+        self._direct = direct and hasattr(os, "O_DIRECT")
+        try:
+            self._fd = os.open(path, flags | (os.O_DIRECT if self._direct else 0), 0o600)
+        except OSError as error:
+            if error.errno != errno.EINVAL or not self._direct:
+                raise
+            path.unlink(missing_ok=True)  # open(2): some file systems make the file and then refuse the flag
+            self._direct = False
+            self._fd = os.open(path, flags, 0o600)
+        self._file = os.fdopen(self._fd, "wb", buffering=0)
+
+    def __enter__(self) -> "Copy":
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        with self._file:
+            if error is None:
+                os.fsync(self._fd)
+
+    def write(self, data: memoryview) -> None:
+        """Write the next bytes. They lie at a multiple of a page in memory, and all but the last are whole pages."""
+        whole = len(data) - len(data) % mmap.PAGESIZE
+        if self._direct and whole:
+            try:
+                data = data[os.write(self._fd, data[:whole]) :]
+            except OSError as error:
+                if error.errno != errno.EINVAL:
+                    raise
+        if (
+            self._direct and data
+        ):  # the end, a short write as the disk fills up, or a device with larger blocks
+            fcntl.fcntl(self._fd, fcntl.F_SETFL, fcntl.fcntl(self._fd, fcntl.F_GETFL) & ~os.O_DIRECT)
+            self._direct = False
+        put(self._file, data)
 
 
 def write_synced(path: Path, data: bytes) -> None:

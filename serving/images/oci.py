@@ -46,11 +46,15 @@ class File:
 
 @dataclass(frozen=True)
 class BuiltLayer:
-    """A finished layer blob: `size` is the tar's."""
+    """A finished layer blob: `size` is the blob's."""
 
     digest: str
     size: int
     files: tuple[File, ...]
+    diff_id: str
+    """Digest of the uncompressed tar."""
+    compression: str = ""
+    """Empty or `zstd`."""
 
 
 @dataclass(frozen=True)
@@ -94,8 +98,8 @@ def documents(built: Sequence[BuiltLayer], output: OutputManifest) -> Documents:
     Raises:
         errors.Permanent: `TooManyFiles`, the manifest would be larger than registries accept.
     """
-    digests = [layer.digest for layer in built]
-    config = encode(_config(digests))
+    diff_ids = [layer.diff_id for layer in built]
+    config = encode(_config(diff_ids))
     image = encode(
         {
             "schemaVersion": 2,
@@ -110,7 +114,7 @@ def documents(built: Sequence[BuiltLayer], output: OutputManifest) -> Documents:
             "TooManyFiles",
             f"the manifest has {len(image)} bytes, more than {MAX_MANIFEST}: pack small files together",
         )
-    pack_config = encode(_modelpack_config(digests, output))
+    pack_config = encode(_modelpack_config(diff_ids, output))
     pack = encode(
         {
             "schemaVersion": 2,
@@ -124,26 +128,26 @@ def documents(built: Sequence[BuiltLayer], output: OutputManifest) -> Documents:
     return Documents(image, config, pack, pack_config)
 
 
-def _config(digests: Sequence[str]) -> dict[str, Any]:
+def _config(diff_ids: Sequence[str]) -> dict[str, Any]:
     # The files have no architecture; a bare manifest is pulled whatever this says, but containerd needs a value.
     return {
         "architecture": "amd64",
         "os": "linux",
         "created": _EPOCH,
         "config": {},
-        "rootfs": {"type": "layers", "diff_ids": list(digests)},
-        "history": [{"created": _EPOCH, "created_by": "slipway"} for _ in digests],
+        "rootfs": {"type": "layers", "diff_ids": list(diff_ids)},
+        "history": [{"created": _EPOCH, "created_by": "slipway"} for _ in diff_ids],
     }
 
 
-def _modelpack_config(digests: Sequence[str], output: OutputManifest) -> dict[str, Any]:
+def _modelpack_config(diff_ids: Sequence[str], output: OutputManifest) -> dict[str, Any]:
     described = {"name": layers.ROOT} | (
         {"revision": output.source_revision} if output.source_revision else {}
     )
     return {
         "descriptor": described,
         "config": {"format": output.framework} if output.framework else {},
-        "modelfs": {"type": "layers", "diffIds": list(digests)},
+        "modelfs": {"type": "layers", "diffIds": list(diff_ids)},
     }
 
 
@@ -151,7 +155,7 @@ def _layer(layer: BuiltLayer, media_type: str) -> dict[str, Any]:
     name = f"{layers.ROOT}/{layer.files[0].path}" if len(layer.files) == 1 else layers.ROOT
     files = [{"path": f.path, "digest": f.digest, "size": f.size} for f in layer.files]
     return {
-        "mediaType": media_type,
+        "mediaType": f"{media_type}+{layer.compression}" if layer.compression else media_type,
         "digest": layer.digest,
         "size": layer.size,
         "annotations": {TITLE: name, FILEPATH: name, FILES: encode(files).decode()},

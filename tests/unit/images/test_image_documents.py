@@ -13,8 +13,8 @@ FILES = (
     oci.File("slipway.json", "sha256:" + "2" * 64, 20),
 )
 BUILT = (
-    oci.BuiltLayer("sha256:" + "a" * 64, 2048, (FILES[1],)),
-    oci.BuiltLayer("sha256:" + "b" * 64, 4096, (FILES[0],)),
+    oci.BuiltLayer("sha256:" + "a" * 64, 2048, (FILES[1],), "sha256:" + "a" * 64),
+    oci.BuiltLayer("sha256:" + "b" * 64, 4096, (FILES[0],), "sha256:" + "b" * 64),
 )
 OUTPUT = OutputManifest("sklearn", {"accuracy": 0.5}, "abc")
 
@@ -70,6 +70,7 @@ def test_a_manifest_that_is_not_ours_is_refused(data: bytes) -> None:
 
 
 def test_a_manifest_that_names_a_path_outside_is_refused() -> None:
-    evil = oci.BuiltLayer("sha256:" + "a" * 64, 1, (oci.File("../../etc/passwd", "sha256:" + "1" * 64, 1),))
+    outside = oci.File("../../etc/passwd", "sha256:" + "1" * 64, 1)
+    evil = oci.BuiltLayer("sha256:" + "a" * 64, 1, (outside,), "sha256:" + "a" * 64)
     with pytest.raises(errors.Permanent, match=r"`\.\.`"):
         oci.files_of(oci.documents([evil], OUTPUT).image)
