@@ -36,8 +36,9 @@ def settings_for_test(**gateway: Any) -> Settings:
 def route(
     name: str, weights: list[tuple[str, int]], *, namespace: str = "default", port: int = 8080,
     sticky: dict[str, str] | None = None, generation: int = 1, unweighted: Iterable[str] = (),
+    on_demand: Iterable[str] = (),
 ) -> dict[str, Any]:  # fmt: skip
-    """A Route whose backends are named `<name>-<arm>`, and whose Services are too."""
+    """A Route whose backends are named `<name>-<arm>`, and whose Services and Autoscalers are too."""
     arms = list(dict.fromkeys([arm for arm, _ in weights] + list(unweighted)))
     spec: dict[str, Any] = {
         "inference": name,
@@ -47,6 +48,9 @@ def route(
         ],
         "segments": [{"backend": f"{name}-{arm}", "size": size} for arm, size in weights],
     }  # fmt: skip
+    for backend in spec["backends"]:
+        if backend["arm"] in on_demand:
+            backend |= {"onDemand": True, "autoscaler": backend["name"]}
     if sticky:
         spec["sticky"] = sticky
     return {

@@ -6,9 +6,9 @@ import pytest
 from serving.router.assembly import Assembly, RoutePlan
 from serving.router.envoy import weights, wire
 from serving.router.envoy.bootstrap import bootstrap
-from serving.router.envoy.render import Renderer, Resource
+from serving.router.envoy.render import EMPTY, Renderer, Resource
 from serving.router.envoy.weights import Weights
-from serving.router.plan import service_of
+from serving.router.plan import Cluster, service_of
 from serving.settings import GatewaySettings
 from tests.fakes.gateway import endpoint_slice, replaced, route
 
@@ -88,6 +88,27 @@ def test_a_change_of_endpoints_renders_those_endpoints_alone() -> None:
     slices["digits-a"] = [endpoint_slice("digits-a", ["127.77.0.2", "127.77.0.3"])]
     found = renderer.render(replaced(assembly, [service_of(one, slices)]))
     assert (list(found.endpoints), found.weights, found.routes) == (["default/digits-a/8080"], {}, {})
+
+
+def test_from_zero_to_a_replica_and_back_is_one_change_of_endpoints() -> None:
+    assembly, renderer = Assembly(), Renderer(SETTINGS, "/data/activator")
+    one = route("digits", [("a", 5000), ("b", 5000)], on_demand="ab")
+    up = {"digits-a": [endpoint_slice("digits-a", ["127.77.0.2"])]}
+    first = renderer.render(replaced(assembly, [service_of(one, {})]))
+    assert EMPTY not in {found and found.version for found in first.endpoints.values()}
+    seen = []
+    for slices in (up, {}):
+        found = renderer.render(replaced(assembly, [service_of(one, slices)]))
+        assert (list(found.endpoints), found.weights, found.routes) == (["default/digits-a/8080"], {}, {})
+        changed = found.endpoints["default/digits-a/8080"]
+        assert changed is not None
+        (locality,) = wire.decode("Any", changed.content)["endpoints"]
+        seen += [endpoint["endpoint"]["address"] for endpoint in locality["lb_endpoints"]]
+    socket = Cluster("default/digits-a/8080", ()).socket
+    assert seen == [
+        {"socket_address": {"address": "127.77.0.2", "port_value": 8080}},
+        {"pipe": {"path": f"/data/activator/{socket}"}},
+    ]
 
 
 def test_a_salt_with_any_characters_is_only_ever_a_digest_in_the_pattern() -> None:

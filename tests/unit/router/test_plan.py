@@ -4,7 +4,7 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from serving.router.plan import RING, lay_out, service_of, share_out
+from serving.router.plan import RING, Cluster, lay_out, service_of, share_out
 from tests.fakes.gateway import endpoint_slice, route
 
 
@@ -34,6 +34,27 @@ def test_an_arm_without_ready_replicas_gives_its_share_to_the_others() -> None:
     service = plan_one(two_arms(), digits_candidate=ready("digits-candidate", "127.77.0.3"))
     assert [(s.arm, s.weight) for s in service.ring] == [("stable", 0), ("candidate", RING)]
     assert service.weights == (("candidate", 100.0), ("stable", 0.0))
+
+
+def test_an_arm_on_demand_keeps_its_share_without_a_replica_and_counts_as_serving() -> None:
+    found = two_arms(on_demand=["stable"])
+    service = plan_one(found, digits_candidate=ready("digits-candidate", "127.77.0.3"))
+    assert [(s.arm, s.weight) for s in service.ring] == [("stable", 9000), ("candidate", 1000)]
+    assert service.weights == (("candidate", 10.0), ("stable", 90.0))
+    assert plan_one(two_arms(on_demand=["stable", "candidate"])).unavailable == ""
+
+
+def test_an_arm_on_demand_that_was_never_proven_gets_nothing() -> None:
+    service = plan_one(route("digits", [("stable", RING)], unweighted=["next"], on_demand=["next"]),
+                       digits_stable=ready("digits-stable", "127.77.0.2"))  # fmt: skip
+    assert [(s.arm, s.weight) for s in service.ring] == [("stable", RING), ("next", 0)]
+
+
+def test_sockets_of_clusters_are_short_and_their_own() -> None:
+    names = [f"n{n}/{'s' * 60}{m}/8080" for n in range(20) for m in range(20)]
+    sockets = {Cluster(name, ()).socket for name in names}
+    assert len(sockets) == len(names)
+    assert {len(socket) for socket in sockets} == {12}
 
 
 def test_an_endpoint_that_is_not_ready_gets_nothing_and_one_that_does_not_say_is_ready() -> None:
