@@ -7,7 +7,7 @@ from typing import Any
 
 from serving import errors
 from serving.images import oci
-from serving.images.registry import wire
+from serving.images.registry import descriptors, wire
 from serving.images.registry.client import MAX_DOCUMENT, Call, Registry, refused
 from serving.images.registry.reference import Reference
 
@@ -87,19 +87,16 @@ async def get_image(registry: Registry, reference: Reference) -> Fetched:
 
 
 def _choose(reference: Reference, index: Mapping[str, Any]) -> str:
-    entries = [entry for entry in index.get("manifests") or [] if isinstance(entry, dict)]
-    images = [entry for entry in entries if not entry.get("artifactType") and not _is_attestation(entry)]
-    fitting = [entry for entry in images if _LINUX.items() <= (entry.get("platform") or {}).items()]
+    entries = [entry for entry in descriptors.entries_of(index) if not entry.get("artifactType")]
+    platforms = [(entry, descriptors.mapping(entry, "platform")) for entry in entries]
+    # BuildKit lists attestations beside images (moby/buildkit, docs/attestations/attestation-storage.md).
+    images = [(entry, platform) for entry, platform in platforms if platform.get("os") != "unknown"]
+    fitting = [pair for pair in images if _LINUX.items() <= pair[1].items()]
     if not fitting and len(images) == 1:
         fitting = images
     if not fitting:
         raise errors.Permanent("InvalidImage", f"{reference} is an index without an entry for linux/amd64")
-    return Reference.parse(f"{reference.name}@{fitting[0].get('digest')}").digest
-
-
-def _is_attestation(entry: Mapping[str, Any]) -> bool:
-    """Whether BuildKit put an entry there that is no image (moby/buildkit, docs/attestations/attestation-storage.md)."""
-    return (entry.get("platform") or {}).get("os") == "unknown"
+    return str(fitting[0][0]["digest"])
 
 
 async def put(

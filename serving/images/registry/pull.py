@@ -13,9 +13,8 @@ from serving import errors
 from serving.images import image, oci
 from serving.images.image import Blob
 from serving.images.importing import Import
-from serving.images.registry import blobs, feed, manifests, parallel, referrers, signatures
+from serving.images.registry import blobs, descriptors, feed, manifests, parallel, referrers, signatures
 from serving.images.registry.client import MAX_DOCUMENT, Registry
-from serving.images.registry.push import blobs_of
 from serving.images.registry.reference import Reference
 from serving.images.signing import SIGNATURE_ARTIFACT, PublicKey
 from serving.images.store import ModelStore
@@ -118,10 +117,10 @@ async def _bring_documents(
     for fields in await referrers.find(registry, reference, digest):
         if fields.get("artifactType") not in _KEPT:
             continue
-        found = await manifests.find(registry, reference.at(str(fields.get("digest"))))
-        if found is None or (found.document.get("subject") or {}).get("digest") != digest:
+        found = await manifests.find(registry, reference.at(fields["digest"]))
+        if found is None or descriptors.mapping(found.document, "subject").get("digest") != digest:
             continue  # an entry that outlived its manifest, or that lies
-        own = [blob for blob in blobs_of(found.document) if blob.digest not in parsed.blobs]
+        own = [blob for blob in descriptors.blobs_of(found.document) if blob.digest not in parsed.blobs]
         for blob in own:
             data = await blobs.read(registry, reference, _small(blob))
             await asyncio.to_thread(staged.add_blob, blob.digest, data)

@@ -5,16 +5,24 @@ image that is not whole. Again is cheap: what is there is skipped.
 """
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from yarl import URL
 
 from serving import errors
 from serving.images import image, oci
 from serving.images.image import Blob
-from serving.images.registry import blobs, manifests, parallel, referrers, signatures, uploads, wire
+from serving.images.registry import (
+    blobs,
+    descriptors,
+    manifests,
+    parallel,
+    referrers,
+    signatures,
+    uploads,
+    wire,
+)
 from serving.images.registry.client import Registry
 from serving.images.registry.reference import Reference
 from serving.images.signing import PrivateKey
@@ -93,16 +101,10 @@ def _blobs_of(manifest: bytes, about: Sequence[bytes]) -> list[Blob]:
     found = {layer.digest: layer.size for layer in parsed.layers}
     found[parsed.config.digest] = parsed.config.size
     for data in about:
-        found |= {blob.digest: blob.size for blob in blobs_of(wire.json_object(data))}
+        found |= {blob.digest: blob.size for blob in descriptors.blobs_of(wire.json_object(data))}
     return [
         Blob(digest, size) for digest, size in sorted(found.items(), key=lambda item: (-item[1], item[0]))
     ]
-
-
-def blobs_of(document: Mapping[str, Any]) -> list[Blob]:
-    """Return the blobs that a manifest names."""
-    named = [document.get("config"), *(document.get("layers") or [])]
-    return [Blob(str(item["digest"]), int(item["size"])) for item in named if item]
 
 
 class _Push:

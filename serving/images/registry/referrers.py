@@ -11,7 +11,7 @@ from typing import Any
 
 from serving import errors
 from serving.images import oci
-from serving.images.registry import manifests, wire
+from serving.images.registry import descriptors, manifests, wire
 from serving.images.registry.client import Call, Registry, refused
 from serving.images.registry.reference import Reference
 
@@ -35,7 +35,7 @@ async def find(registry: Registry, target: Reference, digest: str) -> tuple[Mapp
             return await _at_tag(registry, target, digest)
         if answer.status != 200:
             raise refused(call, answer)
-        found += _entries(wire.json_object(answer.body))
+        found += descriptors.entries_of(wire.json_object(answer.body))
         if answer.next_page is None:
             break
         call = Call("GET", target, url=answer.next_page, headers={"Accept": oci.INDEX_TYPE})
@@ -75,17 +75,13 @@ def fallback_tag(digest: str) -> str:
 
 async def _at_tag(registry: Registry, target: Reference, digest: str) -> tuple[Mapping[str, Any], ...]:
     found = await manifests.find(registry, target.tagged(fallback_tag(digest)))
-    return _entries(found.document) if found else ()
-
-
-def _entries(index: Mapping[str, Any]) -> tuple[Mapping[str, Any], ...]:
-    return tuple(entry for entry in index.get("manifests") or [] if isinstance(entry, dict))
+    return descriptors.entries_of(found.document) if found else ()
 
 
 def _entry(manifest: bytes) -> dict[str, Any]:
     """Return the descriptor as the specification wants it in the index: with artifactType and annotations."""
     document = wire.json_object(manifest)
-    kind = document.get("artifactType") or (document.get("config") or {}).get("mediaType")
+    kind = document.get("artifactType") or descriptors.mapping(document, "config").get("mediaType")
     entry = oci.descriptor(document.get("mediaType") or oci.MANIFEST_TYPE, manifest)
     more = {"artifactType": kind, "annotations": document.get("annotations")}
     return entry | {name: value for name, value in more.items() if value}

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from serving import errors
 from serving.images import oci, signing
 from serving.images.image import Blob
-from serving.images.registry import blobs, manifests, referrers, uploads, wire
+from serving.images.registry import blobs, descriptors, manifests, referrers, uploads, wire
 from serving.images.registry.client import MAX_DOCUMENT, Registry
 from serving.images.registry.reference import Reference
 from serving.images.signing import SIGNATURE_ARTIFACT, PrivateKey, PublicKey, Signature
@@ -73,7 +73,7 @@ async def require(registry: Registry, target: Reference, digest: str, keys: Sequ
 async def _places(registry: Registry, target: Reference, digest: str) -> list[Reference]:
     listed = await referrers.find(registry, target, digest)
     signatures = [entry for entry in listed if entry.get("artifactType") == SIGNATURE_ARTIFACT]
-    named = [target.at(str(entry.get("digest"))) for entry in signatures[:_MAX_SIGNATURES]]
+    named = [target.at(entry["digest"]) for entry in signatures[:_MAX_SIGNATURES]]
     return [target.tagged(tag(digest)), *named]
 
 
@@ -91,11 +91,14 @@ def signatures_in(manifest: bytes, read: Callable[[Blob], bytes]) -> list[Signat
 
 def _listed(manifest: bytes) -> list[tuple[Blob, str]]:
     found: list[tuple[Blob, str]] = []
-    for layer in (wire.json_object(manifest).get("layers") or [])[:_MAX_SIGNATURES]:
-        signature = (layer.get("annotations") or {}).get(signing.SIGNATURE_ANNOTATION)
-        size = layer.get("size")
-        if layer.get("mediaType") == signing.PAYLOAD_TYPE and signature and 0 < int(size) <= MAX_DOCUMENT:
-            found.append((Blob(str(layer["digest"]), int(size)), str(signature)))
+    layers = wire.json_object(manifest).get("layers")
+    for layer in layers[:_MAX_SIGNATURES] if isinstance(layers, list) else []:
+        if not isinstance(layer, dict) or layer.get("mediaType") != signing.PAYLOAD_TYPE:
+            continue
+        signature = descriptors.mapping(layer, "annotations").get(signing.SIGNATURE_ANNOTATION)
+        payload = descriptors.blob(layer)
+        if isinstance(signature, str) and payload.size <= MAX_DOCUMENT:
+            found.append((payload, signature))
     return found
 
 

@@ -1,0 +1,53 @@
+"""Descriptors in documents that come from a registry. Pure; nothing in them is believed."""
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from serving import errors
+from serving.images.image import Blob
+
+_DIGEST = re.compile(r"sha256:[0-9a-f]{64}")
+
+
+def blob(descriptor: Any) -> Blob:
+    """Return what a descriptor says.
+
+    Raises:
+        errors.Permanent: `InvalidImage`; the message has the descriptor.
+    """
+    fields = descriptor if isinstance(descriptor, dict) else {}
+    digest, size = fields.get("digest"), fields.get("size")
+    if not isinstance(digest, str) or not _DIGEST.fullmatch(digest) or type(size) is not int or size < 0:
+        raise errors.Permanent(
+            "InvalidImage", f"a descriptor must have a sha256 digest and a size, got {str(descriptor)[:200]}"
+        )
+    return Blob(digest, size)
+
+
+def blobs_of(document: Mapping[str, Any]) -> list[Blob]:
+    """Return the blobs that a manifest names: its config and its layers.
+
+    Raises:
+        errors.Permanent: `InvalidImage`.
+    """
+    layers = document.get("layers")
+    return [blob(item) for item in [document.get("config"), *(layers if isinstance(layers, list) else [])]]
+
+
+def entries_of(index: Mapping[str, Any]) -> tuple[Mapping[str, Any], ...]:
+    """Return the descriptors of an index, without what is none."""
+    listed = index.get("manifests")
+    found = listed if isinstance(listed, list) else []
+    return tuple(entry for entry in found if isinstance(entry, dict) and _is_named(entry))
+
+
+def _is_named(entry: Mapping[str, Any]) -> bool:
+    digest = entry.get("digest")
+    return isinstance(digest, str) and _DIGEST.fullmatch(digest) is not None
+
+
+def mapping(document: Mapping[str, Any], name: str) -> Mapping[str, Any]:
+    """Return the object in a field, or {} where there is none."""
+    value = document.get(name)
+    return value if isinstance(value, dict) else {}

@@ -1,0 +1,164 @@
+"""Pushed images are opened by programs that know nothing of this project."""
+
+import filecmp
+import json
+import os
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from serving import errors
+from serving.images.build import Built
+from serving.images.registry import Credentials, Reference, Registry, manifests, pull, push
+from serving.images.store import ModelStore
+from tests.registry_server import RegistryServer
+
+
+def program(name: str) -> str:
+    found = shutil.which(name)
+    if found is None:
+        pytest.skip(f"{name} is not installed (Debian package {name})")
+    return found
+
+
+def run(*command: object, **environment: str) -> str:
+    done = subprocess.run(
+        [str(part) for part in command],
+        capture_output=True,
+        text=True,
+        check=False,
+        env=os.environ | environment,
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def same_files(one: Path, other: Path) -> bool:
+    names = sorted(str(path.relative_to(one)) for path in one.rglob("*") if path.is_file())
+    return (
+        names == sorted(str(path.relative_to(other)) for path in other.rglob("*") if path.is_file())
+        and filecmp.cmpfiles(one, other, names, shallow=False)[0] == names
+    )
+
+
+@pytest.fixture
+async def pushed(
+    shared_registry: RegistryServer, store: ModelStore, built: Built, tmp_path: Path
+) -> Reference:
+    """The image in a repository of this test, with the tag v1."""
+    target = Reference.parse(f"{shared_registry.host}/tools/{built.digest[7:19]}:v1")
+    async with Registry(Credentials.none()) as registry:
+        await push(registry, store, built.digest, target)
+    return target
+
+
+def test_skopeo_reads_the_image(pushed: Reference, built: Built) -> None:
+    skopeo = program("skopeo")
+    found = json.loads(run(skopeo, "inspect", "--tls-verify=false", f"docker://{pushed}"))
+    assert found["Digest"] == built.digest
+    assert found["Os"] == "linux"
+    config = json.loads(run(skopeo, "inspect", "--tls-verify=false", "--config", f"docker://{pushed}"))
+    assert config["rootfs"]["diff_ids"] == found["Layers"]
+
+
+def test_umoci_unpacks_what_skopeo_copied(pushed: Reference, trained: Path, tmp_path: Path) -> None:
+    skopeo, umoci = program("skopeo"), program("umoci")
+    copied, bundle = tmp_path / "layout", tmp_path / "bundle"
+    run(
+        skopeo, "--insecure-policy", "copy", "--src-tls-verify=false", f"docker://{pushed}", f"oci:{copied}:v1",
+    )  # fmt: skip
+    rootless = [] if os.geteuid() == 0 else ["--rootless"]
+    run(umoci, "unpack", *rootless, "--image", f"{copied}:v1", bundle)
+    assert same_files(bundle / "rootfs" / "models", trained)
+
+
+def test_skopeo_copies_between_repositories_without_changing_the_digest(
+    pushed: Reference, built: Built
+) -> None:
+    skopeo = program("skopeo")
+    copy = pushed.sibling(f"{pushed.repository}-copy").tagged("v1")
+    run(
+        skopeo, "--insecure-policy", "copy", "--preserve-digests", "--src-tls-verify=false",
+        "--dest-tls-verify=false", f"docker://{pushed}", f"docker://{copy}",
+    )  # fmt: skip
+    found = json.loads(run(skopeo, "inspect", "--tls-verify=false", f"docker://{copy}"))
+    assert found["Digest"] == built.digest
+
+
+def test_buildah_mounts_the_image(pushed: Reference, trained: Path, tmp_path: Path) -> None:
+    if os.geteuid() != 0:
+        pytest.skip("buildah mount needs root")
+    policy = tmp_path / "policy.json"
+    policy.write_text('{"default": [{"type": "insecureAcceptAnything"}]}')
+    buildah = [
+        program("buildah"), "--storage-driver", "vfs", "--root", tmp_path / "root", "--runroot", tmp_path / "run",
+    ]  # fmt: skip
+    name = run(
+        *buildah, "from", "--tls-verify=false", "--signature-policy", policy, f"docker://{pushed}"
+    ).strip()
+    try:
+        mounted = Path(run(*buildah, "mount", name).strip())
+        assert same_files(mounted / "models", trained)
+    finally:
+        run(*buildah, "rm", name)
+
+
+def test_modelpack_client_restores_the_tree(pushed: Reference, trained: Path, tmp_path: Path) -> None:
+    modelpack = pytest.importorskip("modelpack_client", reason="modelpack-client is not installed")
+    modelpack.ModelPackClient(insecure=True).pull(str(pushed.tagged("v1-modelpack")), str(tmp_path / "out"))
+    assert same_files(tmp_path / "out" / "models", trained)
+
+
+def made_by_umoci(work: Path, files: dict[str, bytes]) -> str:
+    """An image of one gzip layer, as a source for skopeo."""
+    umoci, layout, bundle = program("umoci"), work / "layout", work / "bundle"
+    run(umoci, "init", "--layout", layout)
+    run(umoci, "new", "--image", f"{layout}:v1")
+    run(umoci, "unpack", "--rootless", "--image", f"{layout}:v1", bundle)
+    for name, data in files.items():
+        path = bundle / "rootfs" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(data)
+    run(umoci, "repack", "--image", f"{layout}:v2", bundle)
+    return f"oci:{layout}:v2"
+
+
+@pytest.mark.parametrize("compression", ["gzip", "zstd"])
+async def test_image_that_another_builder_made_is_pulled(
+    shared_registry: RegistryServer, tmp_path: Path, compression: str
+) -> None:
+    skopeo = program("skopeo")
+    weights = os.urandom(300_000)
+    source = made_by_umoci(
+        tmp_path, {"models/model.bin": weights, "models/deep/config.json": b"{}", "etc/motd": b"not a model"}
+    )
+    again = []
+    if compression == "zstd":
+        run(skopeo, "--insecure-policy", "copy", "--dest-decompress", source, f"dir:{tmp_path}/plain")
+        source, again = f"dir:{tmp_path}/plain", ["--dest-compress-format=zstd"]
+    target = Reference.parse(f"{shared_registry.host}/foreign/{compression}:v1")
+    run(skopeo, "--insecure-policy", "copy", *again, "--dest-tls-verify=false", source, f"docker://{target}")
+    store = ModelStore(tmp_path / "store")
+    async with Registry(Credentials.none()) as registry:
+        found = await manifests.get(registry, target)
+        digest = await pull(registry, store, target)
+    assert found.document["layers"][0]["mediaType"].endswith(f"+{compression}")
+    assert (store.tree(digest) / "models" / "model.bin").read_bytes() == weights
+    assert (store.tree(digest) / "models" / "deep" / "config.json").read_bytes() == b"{}"
+    assert not (store.tree(digest) / "etc").exists()
+    store.verify(digest, deep=True)
+
+
+async def test_image_without_models_is_refused(shared_registry: RegistryServer, tmp_path: Path) -> None:
+    skopeo = program("skopeo")
+    source = made_by_umoci(tmp_path, {"etc/motd": b"not a model"})
+    target = Reference.parse(f"{shared_registry.host}/foreign/none-of-models:v1")
+    run(skopeo, "--insecure-policy", "copy", "--dest-tls-verify=false", source, f"docker://{target}")
+    store = ModelStore(tmp_path / "store")
+    async with Registry(Credentials.none()) as registry:
+        with pytest.raises(errors.Permanent) as raised:
+            await pull(registry, store, target)
+    assert raised.value.reason == "InvalidImage"
+    assert store.images() == []

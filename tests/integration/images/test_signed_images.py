@@ -1,0 +1,164 @@
+"""Signatures in a registry: where cosign looks for them, and what a pull that trusts keys refuses."""
+
+import base64
+import json
+from pathlib import Path
+
+import pytest
+from cryptography.hazmat.primitives.asymmetric import ec
+
+from serving import errors
+from serving.images import oci, signing
+from serving.images.build import Built, capture
+from serving.images.image import Blob
+from serving.images.registry import (
+    Credentials,
+    Reference,
+    Registry,
+    blobs,
+    manifests,
+    pull,
+    push,
+    referrers,
+    signatures,
+)
+from serving.images.store import ModelStore
+from tests.registry_server import RegistryServer
+
+
+@pytest.fixture(scope="module")
+def key() -> ec.EllipticCurvePrivateKey:
+    return ec.generate_private_key(ec.SECP256R1())
+
+
+@pytest.fixture(scope="module")
+def stranger() -> ec.EllipticCurvePrivateKey:
+    return ec.generate_private_key(ec.SECP256R1())
+
+
+@pytest.fixture
+def target(shared_registry: RegistryServer, built: Built) -> Reference:
+    return Reference.parse(f"{shared_registry.host}/signed/{built.digest[7:19]}:v1")
+
+
+async def test_signature_lies_where_cosign_looks(
+    target: Reference, store: ModelStore, built: Built, key: ec.EllipticCurvePrivateKey
+) -> None:
+    async with Registry(Credentials.none()) as registry:
+        await push(registry, store, built.digest, target, signing_key=key)
+        found = await manifests.get(registry, target.tagged(f"{built.digest.replace(':', '-')}.sig"))
+        (layer,) = found.document["layers"]
+        payload = await blobs.read(registry, target, Blob(layer["digest"], layer["size"]))
+        config = found.document["config"]
+        listed = await referrers.find(registry, target, built.digest)
+        diff_ids = json.loads(await blobs.read(registry, target, Blob(config["digest"], config["size"])))
+    assert layer["mediaType"] == "application/vnd.dev.cosign.simplesigning.v1+json"
+    made = base64.b64decode(layer["annotations"]["dev.cosignproject.cosign/signature"])
+    key.public_key().verify(made, payload, signing._ALGORITHM)
+    critical = json.loads(payload)["critical"]
+    assert critical["image"]["docker-manifest-digest"] == built.digest
+    assert critical["identity"]["docker-reference"] == target.name
+    assert diff_ids["rootfs"]["diff_ids"] == [layer["digest"]]
+    assert found.digest in {
+        entry["digest"] for entry in listed if entry["artifactType"] == signing.SIGNATURE_ARTIFACT
+    }
+
+
+async def test_image_signed_by_a_trusted_key_is_pulled_and_stays_trusted_without_the_registry(
+    target: Reference,
+    store: ModelStore,
+    built: Built,
+    key: ec.EllipticCurvePrivateKey,
+    stranger: ec.EllipticCurvePrivateKey,
+    tmp_path: Path,
+) -> None:
+    other = ModelStore(tmp_path / "other")
+    trusted = [stranger.public_key(), key.public_key()]
+    async with Registry(Credentials.none()) as registry:
+        await push(registry, store, built.digest, target, signing_key=key)
+        assert await pull(registry, other, target, trusted_keys=trusted) == built.digest
+        nowhere = Reference.parse(f"127.0.0.1:1/gone@{built.digest}")
+        assert await pull(registry, other, nowhere, trusted_keys=trusted) == built.digest
+
+
+@pytest.mark.parametrize("signed", [False, True])
+async def test_image_without_a_trusted_signature_never_becomes_visible(
+    target: Reference,
+    store: ModelStore,
+    built: Built,
+    key: ec.EllipticCurvePrivateKey,
+    stranger: ec.EllipticCurvePrivateKey,
+    tmp_path: Path,
+    signed: bool,  # noqa: FBT001 a parameter of the test
+) -> None:
+    other = ModelStore(tmp_path / "other")
+    async with Registry(Credentials.none()) as registry:
+        await push(registry, store, built.digest, target, signing_key=stranger if signed else None)
+        with pytest.raises(errors.Permanent) as raised:
+            await pull(registry, other, target, trusted_keys=[key.public_key()])
+    assert raised.value.reason == ("SignatureInvalid" if signed else "SignatureMissing")
+    assert other.images() == []
+    assert not list((tmp_path / "other").rglob("part-0.bin"))
+
+
+async def test_stored_image_without_a_trusted_signature_is_refused_too(
+    target: Reference, store: ModelStore, built: Built, key: ec.EllipticCurvePrivateKey
+) -> None:
+    async with Registry(Credentials.none()) as registry:
+        await push(registry, store, built.digest, target)
+        with pytest.raises(errors.Permanent) as raised:
+            await pull(registry, store, target.at(built.digest), trusted_keys=[key.public_key()])
+    assert raised.value.reason == "SignatureMissing"
+
+
+async def test_signature_of_another_image_does_not_count(
+    target: Reference,
+    store: ModelStore,
+    built: Built,
+    trained: Path,
+    key: ec.EllipticCurvePrivateKey,
+    tmp_path: Path,
+) -> None:
+    (trained / "weights" / "part-0.bin").write_bytes(b"evil" * 500_000)
+    evil = capture(trained, store, repository="r", lineage={})
+    async with Registry(Credentials.none()) as registry:
+        await push(registry, store, built.digest, target, signing_key=key)
+        await push(registry, store, evil.digest, target.tagged("v2"))
+        signature = await manifests.get(registry, target.tagged(signatures.tag(built.digest)))
+        await manifests.put(registry, target.tagged(signatures.tag(evil.digest)), signature.data)
+        with pytest.raises(errors.Permanent) as raised:
+            await pull(
+                registry, ModelStore(tmp_path / "other"), target.tagged("v2"), trusted_keys=[key.public_key()]
+            )
+    assert raised.value.reason == "SignatureInvalid"
+
+
+async def test_signing_again_adds_nothing_and_another_key_adds_its_own(
+    target: Reference,
+    store: ModelStore,
+    built: Built,
+    key: ec.EllipticCurvePrivateKey,
+    stranger: ec.EllipticCurvePrivateKey,
+) -> None:
+    async with Registry(Credentials.none()) as registry:
+        for signer in (key, key, stranger, key):
+            await push(registry, store, built.digest, target, signing_key=signer)
+        found = await manifests.get(registry, target.tagged(signatures.tag(built.digest)))
+        assert len(found.document["layers"]) == 2
+        for signer in (key, stranger):
+            await signatures.require(registry, target, built.digest, [signer.public_key()])
+
+
+async def test_signature_of_an_image_whose_tag_is_gone_is_found_among_its_referrers(
+    target: Reference, store: ModelStore, built: Built, key: ec.EllipticCurvePrivateKey
+) -> None:
+    empty = oci.encode(
+        {
+            "schemaVersion": 2, "mediaType": oci.MANIFEST_TYPE, "artifactType": "test/none", "layers": [],
+            "config": oci.descriptor(oci.EMPTY_TYPE, oci.EMPTY),
+        }
+    )  # fmt: skip
+    async with Registry(Credentials.none()) as registry:
+        await push(registry, store, built.digest, target, signing_key=key)
+        await manifests.put(registry, target.tagged(signatures.tag(built.digest)), empty)
+        await signatures.require(registry, target, built.digest, [key.public_key()])
