@@ -163,7 +163,7 @@ class Backend:
             replica = await self._turn(ticket)
             try:
                 return await self._send(request, body, replica)
-            except aiohttp.ClientConnectorError as error:
+            except (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError) as error:
                 log.info("%s: %s", self.name, error)
             except (aiohttp.ClientError, ConnectionError) as error:
                 taken += 1
