@@ -87,12 +87,13 @@ class Keeper:
         return await asyncio.to_thread(self._store.evict, self._max_bytes)
 
     def _sharing(self, version: Object) -> list[str]:
-        mine = Key.of(version)
+        """Others of the same digest that will stay; one that is going, and that nobody uses, may be gone already."""
         return [
             str(Key.of(other))
             for digest in digests(version)
             for other in self._versions.by_index(DIGEST, digest)
-            if Key.of(other) != mine
+            if Key.of(other) != Key.of(version)
+            and ("deletionTimestamp" not in other["metadata"] or self._usage.of(Key.of(other)))
         ]
 
     async def _say(self, version: Object, message: str) -> None:

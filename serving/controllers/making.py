@@ -79,12 +79,15 @@ class Maker:
         """Bring the image of a ready version back from where it was pushed to or pulled from.
 
         Raises:
-            errors.Permanent, errors.Temporary: as `make`.
+            errors.Permanent, errors.Temporary: as `make`; `ImageLost`, it was in this machine's store and nowhere else.
         """
+        if version["status"]["image"].startswith(f"{names.LOCAL_REGISTRY}/"):
+            raise errors.Permanent("ImageLost", "it was never pushed: make another version from its files")
         policy = ModelSpec.model_validate((model or {}).get("spec") or {})
         async with self._transfers:
-            namespace = version["metadata"]["namespace"]
-            digest = await self._registries.pull(namespace, policy, version["status"]["image"])
+            namespace, image = version["metadata"]["namespace"], version["status"]["image"]
+            ours = "image" not in version["spec"]["source"]
+            digest = await self._registries.pull(namespace, policy, image, ours=ours)
         await self._pin(version, digest)
 
     def forget(self, version: Object) -> None:

@@ -184,7 +184,7 @@ class ModelVersionController:
         old = version.get("status") or {}
         failed = int(old.get("attempts", 0)) if attempts is None else attempts
         status = planner.status(version, phase, (reason, message), now, built, attempts=failed)
-        if status == old:
+        if all(old.get(key) == value for key, value in status.items()):  # the API has added defaults
             return version
         written = await self._kube.apply_status(kinds.MODEL_VERSION, version, status)
         self._cache.wrote(kinds.MODEL_VERSION, written)

@@ -1,0 +1,165 @@
+"""ModelVersions that go to and come from a registry: Debian's docker-registry."""
+
+import asyncio
+import base64
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from cryptography.hazmat.primitives import serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+
+from serving.images.registry import Credentials, Reference, Registry, manifests
+from serving.resources import conditions, kinds
+from tests.integration.models.conftest import Life
+from tests.registry_server import RegistryServer
+
+Object = dict[str, Any]
+Files = Callable[..., str]
+pytestmark = pytest.mark.timeout(60)
+
+
+@pytest.fixture
+async def registry(tmp_path: Path) -> AsyncIterator[RegistryServer]:
+    server = RegistryServer(tmp_path / "registry").start()
+    yield server
+    server.stop()
+
+
+def keys() -> tuple[str, str]:
+    """Return a private and its public key as PEM."""
+    key = ec.generate_private_key(ec.SECP256R1())
+    private = key.private_bytes(
+        serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+    )
+    public = key.public_key().public_bytes(
+        serialization.Encoding.PEM, serialization.PublicFormat.SubjectPublicKeyInfo
+    )
+    return private.decode(), public.decode()
+
+
+async def secret(life: Life, name: str, **data: str) -> None:
+    encoded = {key.replace("_", "."): base64.b64encode(text.encode()).decode() for key, text in data.items()}
+    await life.create(kinds.SECRET, name, {}, data=encoded)
+
+
+async def tagged(image: str) -> str:
+    """Return the digest that the registry has for a tag."""
+    async with Registry(Credentials.none()) as client:
+        found = await manifests.find(client, Reference.parse(image))
+        assert found is not None, image
+        return str(found.digest)
+
+
+async def test_a_built_version_is_pushed_under_its_name_and_named_by_its_digest(
+    life: Life, files: Files, registry: RegistryServer
+) -> None:
+    repository = f"{registry.host}/models/digits"
+    await life.create(kinds.MODEL, "digits", {"registry": {"repository": repository}})
+    await life.version("v1", path=files())
+    status = await life.ready("v1")
+    assert status["image"] == f"{repository}@{status['digest']}"
+    assert await tagged(f"{repository}:v1") == status["digest"]
+    assert life.store.origin(status["digest"]) == status["image"]
+
+
+async def test_an_image_becomes_a_version_with_its_files_and_its_digest(
+    life: Life, files: Files, registry: RegistryServer
+) -> None:
+    repository = f"{registry.host}/models/digits"
+    await life.create(kinds.MODEL, "digits", {"registry": {"repository": repository}})
+    path = files()
+    (Path(path) / "slipway.json").write_text('{"framework": "sklearn", "metrics": {"accuracy": 0.5}}')
+    await life.version("v1", path=path)
+    built = await life.ready("v1")
+    await life.delete(kinds.MODEL_VERSION, "v1")
+    await life.gone(kinds.MODEL_VERSION, "v1")
+    assert not life.store.has(built["digest"])
+    await life.version("again", "other", image=f"{repository}:v1")
+    status = await life.ready("again")
+    for field in ("image", "digest", "size", "files", "framework", "metrics"):
+        assert status[field] == built[field], field
+    assert status["lineage"]["image"] == f"{repository}:v1@{built['digest']}"
+    assert life.store.verify(built["digest"], deep=True)
+
+
+async def test_a_registry_that_is_away_is_waited_for_and_the_tries_are_counted(
+    life: Life, files: Files, registry: RegistryServer
+) -> None:
+    registry.stop()
+    repository = f"{registry.host}/models/digits"
+    await life.create(kinds.MODEL, "digits", {"registry": {"repository": repository}})
+    await life.version("v1", path=files())
+    waiting = await life.until("v1", lambda v: v.get("status", {}).get("attempts", 0) >= 2)
+    said = conditions.find(waiting["status"]["conditions"], "Ready")
+    assert said is not None
+    assert (waiting["status"]["phase"], said["reason"]) == ("Building", "RegistryUnavailable")
+    assert "of 30, the next in" in said["message"]
+    await life.announced("v1", "RegistryUnavailable")
+    registry.start()
+    assert (await life.ready("v1"))["attempts"] >= 2
+
+
+async def test_a_secret_that_comes_later_is_enough(life: Life, files: Files, tmp_path: Path) -> None:
+    registry = RegistryServer.with_htpasswd(tmp_path / "locked").start()
+    try:
+        policy = {"registry": {"repository": f"{registry.host}/models/digits", "secretName": "login"}}
+        await life.create(kinds.MODEL, "digits", policy)
+        await life.version("v1", path=files())
+        await life.announced("v1", "SecretNotFound")
+        await life.create(kinds.SECRET, "login", {}, data={})
+        await life.announced("v1", "InvalidSecret")
+    finally:
+        registry.stop()
+
+
+async def test_only_images_signed_by_a_trusted_key_become_versions(
+    life: Life, files: Files, registry: RegistryServer
+) -> None:
+    private, public = keys()
+    await secret(life, "signing", cosign_key=private)
+    repository = f"{registry.host}/models/digits"
+    signed = {"registry": {"repository": repository}, "signing": {"secretName": "signing"}}
+    await life.create(kinds.MODEL, "signed", signed)
+    await life.create(kinds.MODEL, "unsigned", {"registry": {"repository": repository}})
+    await life.create(kinds.MODEL, "careful", {"verification": {"keys": [keys()[1], public]}})
+    await life.version("good", "signed", path=files("a", model="good"))
+    await life.version("bad", "unsigned", path=files("b", model="bad"))
+    good, bad = await life.ready("good"), await life.ready("bad")
+    for name in ("good", "bad"):
+        await life.delete(kinds.MODEL_VERSION, name)
+        await life.gone(kinds.MODEL_VERSION, name)
+    await life.version("from-good", "careful", image=good["image"])
+    await life.version("from-bad", "careful", image=bad["image"])
+    assert (await life.ready("from-good"))["digest"] == good["digest"]
+    assert (await life.failed("from-bad"))[0] == "SignatureMissing"
+    assert not life.store.has(bad["digest"])
+
+
+async def test_an_evicted_image_is_fetched_again_when_an_inference_wants_it(
+    life: Life, files: Files, registry: RegistryServer
+) -> None:
+    repository = f"{registry.host}/models/digits"
+    await life.create(kinds.MODEL, "digits", {"registry": {"repository": repository}})
+    await life.version("v1", path=files())
+    digest = (await life.ready("v1"))["digest"]
+    async with asyncio.timeout(20):
+        while life.store.pins(digest):
+            await asyncio.sleep(0.03)
+    assert life.store.evict(0) == [digest]
+    await life.inference("inf", "v1")
+    await life.announced("v1", "Fetched")
+    assert life.store.verify(digest, deep=True)
+    assert len(life.store.pins(digest)) == 1
+    assert life.store.evict(0) == []
+
+
+async def test_an_image_that_is_nowhere_else_is_said_to_be_lost(life: Life, files: Files) -> None:
+    await life.version("v1", path=files())
+    digest = (await life.ready("v1"))["digest"]
+    async with asyncio.timeout(20):
+        while not life.store.remove(digest):
+            await asyncio.sleep(0.03)
+    await life.inference("inf", "v1")
+    await life.announced("v1", "ImageLost")
