@@ -1,0 +1,101 @@
+"""Model images for tests: trained files, images carried between stores as a registry would, images of other builders."""
+
+import gzip
+import io
+import json
+import tarfile
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import zstandard
+
+from serving.images import image, oci
+from serving.images.store import ModelStore
+
+LAYER = oci.LAYER_TYPE
+Tweak = Callable[[tarfile.TarInfo], tarfile.TarInfo]
+
+
+def write_trained(path: Path, *, big: int = 2_500_000, seed: int = 1) -> Path:
+    """A small file, one in a directory, one large enough for a layer of its own."""
+    (path / "vocabulary").mkdir(parents=True)
+    (path / "weights.bin").write_bytes(bytes((seed * 31 + i * i) % 251 for i in range(997)) * (big // 997))
+    (path / "vocabulary" / "désert.txt").write_text(f"sand {seed}")
+    (path / "slipway.json").write_text(json.dumps({"framework": "sklearn", "metrics": {"accuracy": 0.9}}))
+    return path
+
+
+def pieces(data: bytes, size: int = 100_000) -> Iterator[bytes]:
+    """The bytes as a network gives them."""
+    yield from (data[i : i + size] for i in range(0, len(data), size))
+
+
+def carry(source: ModelStore, target: ModelStore, digest: str, origin: str | None = None) -> None:
+    """Do what a push and a pull do."""
+    manifest = source.read_manifest(digest)
+    with target.importing(manifest, origin=origin) as arriving:
+        for layer in image.parse(manifest).layers:
+            arriving.add_layer(layer.digest, source.read_blob(layer.digest))
+        config = image.parse(manifest).config.digest
+        arriving.add_blob(config, b"".join(source.read_blob(config)))
+        for described, document in source.referrers(digest):
+            for blob in image.referred(document) - image.parse(manifest).blobs:
+                arriving.add_blob(blob, b"".join(source.read_blob(blob)))
+            arriving.add_blob(described["digest"], document)
+
+
+@dataclass(frozen=True)
+class Foreign:
+    """An image that others built: its documents, and its layers as blobs."""
+
+    manifest: bytes
+    config: bytes
+    blobs: dict[str, bytes]
+
+    @property
+    def digest(self) -> str:
+        return oci.digest_of(self.manifest)
+
+    def bring(self, store: ModelStore) -> None:
+        with store.importing(self.manifest) as arriving:
+            arriving.add_blob(oci.digest_of(self.config), self.config)
+            for digest, data in self.blobs.items():
+                arriving.add_layer(digest, pieces(data))
+
+
+def member(
+    name: str, data: bytes = b"", kind: bytes = tarfile.REGTYPE, link: str = ""
+) -> tuple[tarfile.TarInfo, bytes]:
+    info = tarfile.TarInfo(name)
+    info.size, info.type, info.linkname = len(data), kind, link
+    return info, data
+
+
+def tar_of(members: Iterable[tuple[tarfile.TarInfo, bytes]]) -> bytes:
+    out = io.BytesIO()
+    with tarfile.open(fileobj=out, mode="w", format=tarfile.PAX_FORMAT) as tar:
+        for info, data in members:
+            tar.addfile(info, io.BytesIO(data))
+    return out.getvalue()
+
+
+def foreign(*tars: bytes, compression: str = "") -> Foreign:
+    """An image of these layers, without our annotations."""
+    pack = {"": bytes, "gzip": gzip.compress, "zstd": zstandard.ZstdCompressor().compress}[compression]
+    kind = f"{LAYER}+{compression}" if compression else LAYER
+    packed = [pack(tar) for tar in tars]
+    config = oci.encode(
+        {
+            "architecture": "amd64",
+            "os": "linux",
+            "rootfs": {"type": "layers", "diff_ids": [oci.digest_of(t) for t in tars]},
+        }
+    )
+    manifest = oci.encode(
+        {
+            "schemaVersion": 2, "mediaType": oci.MANIFEST_TYPE, "config": oci.descriptor(oci.CONFIG_TYPE, config),
+            "layers": [oci.descriptor(kind, data) for data in packed],
+        }
+    )  # fmt: skip
+    return Foreign(manifest, config, {oci.digest_of(data): data for data in packed})
