@@ -122,29 +122,56 @@ def _execute(spec: dict[str, Any]) -> NoReturn:
     os.execvpe(spec["argv"][0], spec["argv"], spec["env"])  # noqa: S606 what it is for
 
 
-def _container(
-    spec: dict[str, Any], output: int, problem: int, go: int, become: Callable[[dict[str, Any]], None]
-) -> None:
-    """In the forked child: enter the container and `become` its program, or say on `problem` why not."""
-    try:
-        os.read(go, 1)  # its identity is recorded first, so that it can never run unrecorded
-        os.setsid()
-        signal.set_wakeup_fd(-1)
-        for number in (signal.SIGCHLD, signal.SIGPIPE):
-            signal.signal(number, signal.SIG_DFL)
+class Cell:
+    """The container's process before it is told what to be, and this process's ends of its pipes.
+
+    It can be forked before anybody knows what for, and never runs unrecorded: it waits for its specification, which it
+    gets when its identity has been recorded. After the fork `pid` is 0 in the container's process; there, what was
+    given as `become` has returned by then, and `spec` is what it was told.
+    """
+
+    def __init__(self, become: Callable[[dict[str, Any]], None]) -> None:
+        """Fork; `become` is called in the container when all is ready: what it raises is the run's start error."""
+        self.output, output = os.pipe()
+        self.problem, problem = os.pipe()
+        told, self.tell = os.pipe()
+        self.wakeup, wake = os.pipe()
+        os.set_blocking(wake, False)
+        signal.signal(signal.SIGCHLD, lambda *_: None)
+        signal.set_wakeup_fd(wake, warn_on_full_buffer=False)
+        self.spec: dict[str, Any] = {}
+        self.pid = os.fork()
+        if self.pid == 0:
+            os.close(self.tell)
+            self._wait(told, output, problem, become)
+            return
+        for fd in (output, problem, told):
+            os.close(fd)
+
+    def _wait(self, told: int, output: int, problem: int, become: Callable[[dict[str, Any]], None]) -> None:
+        """Enter the container and `become` its program, or say on `problem` why not."""
         devnull = os.open(os.devnull, os.O_RDWR)
         for source, target in ((devnull, 0), (output, 1), (output, 2)):
             os.dup2(source, target)
-        sandbox.enter(spec)
-        signal.pthread_sigmask(signal.SIG_UNBLOCK, STOPPING)
-        become(spec)
-    except OSError as error:
-        where = f" ({error.filename})" if error.filename else ""
-        os.write(problem, f"{spec['argv'][0]}: {error.strerror or error}{where}".encode())
-        os._exit(START_ERROR)
-    except Exception as error:  # noqa: BLE001 the child must end here whatever happens, and say why
-        os.write(problem, f"{type(error).__name__}: {error}".encode())
-        os._exit(START_ERROR)
+        raw = b"".join(iter(lambda: os.read(told, CHUNK), b""))
+        if not raw:
+            os._exit(0)
+        self.spec = json.loads(raw)
+        try:
+            os.setsid()
+            signal.set_wakeup_fd(-1)
+            for number in (signal.SIGCHLD, signal.SIGPIPE):
+                signal.signal(number, signal.SIG_DFL)
+            sandbox.enter(self.spec)
+            signal.pthread_sigmask(signal.SIG_UNBLOCK, STOPPING)
+            become(self.spec)
+        except OSError as error:
+            where = f" ({error.filename})" if error.filename else ""
+            os.write(problem, f"{self.spec['argv'][0]}: {error.strerror or error}{where}".encode())
+            os._exit(START_ERROR)
+        except Exception as error:  # noqa: BLE001 the child must end here whatever happens, and say why
+            os.write(problem, f"{type(error).__name__}: {error}".encode())
+            os._exit(START_ERROR)
 
 
 def descendants(root: int) -> list[int]:
@@ -227,80 +254,68 @@ def _finish(spec: dict[str, Any], output: int, log: Log) -> None:
             log.write(data)
 
 
-def _record(spec: dict[str, Any], become: Callable[[dict[str, Any]], None], agent: int) -> bool:
+def _record(spec: dict[str, Any], cell: Cell, agent: int) -> None:
     directory = spec["directory"]
-    out_read, out_write = os.pipe()
-    problem_read, problem_write = os.pipe()
-    go_read, go_write = os.pipe()
-    wake_read, wake_write = os.pipe()
-    os.set_blocking(wake_write, False)
-    signal.signal(signal.SIGCHLD, lambda *_: None)
-    signal.set_wakeup_fd(wake_write, warn_on_full_buffer=False)
     log = Log(spec["log"], spec["log_bytes"])
     before = oom_kills(spec["oom"])
-    if spec["stamp"]:
-        spec["env"][spec["stamp"]] = f"{time.clock_gettime(time.CLOCK_REALTIME):.6f}"
-    pid = os.fork()
-    if pid == 0:
-        os.close(go_write)
-        os.close(agent)
-        _container(spec, out_write, problem_write, go_read, become)
-        return True
-    for fd in (out_write, problem_write, go_read):
-        os.close(fd)
     write_record(directory, "started.json", {
         "boot_id": boot_id(), "recorder": [os.getpid(), start_time(os.getpid())],
-        "process": [pid, start_time(pid)],
+        "process": [cell.pid, start_time(cell.pid)],
     })  # fmt: skip
-    os.write(go_write, b"1")
     os.close(agent)
-    problem = os.read(problem_read, 4096).decode(errors="replace")  # ends at exec
-    status = _attend(pid, out_read, wake_read, log)
-    _finish(spec, out_read, log)
+    if spec["stamp"]:
+        spec["env"][spec["stamp"]] = f"{time.clock_gettime(time.CLOCK_REALTIME):.6f}"
+    with contextlib.suppress(BrokenPipeError), open(cell.tell, "wb") as pipe:  # noqa: PTH123 a descriptor
+        pipe.write(json.dumps(spec).encode())
+    problem = os.read(cell.problem, 4096).decode(errors="replace")  # ends when it has become its program
+    status = _attend(cell.pid, cell.output, cell.wakeup, log)
+    _finish(spec, cell.output, log)
     number = os.WTERMSIG(status) if os.WIFSIGNALED(status) else 0
     write_record(directory, "exit.json", {
         "code": 128 + number if number else os.WEXITSTATUS(status), "signal": number,
         "oom": oom_kills(spec["oom"]) > before, "error": problem,
     })  # fmt: skip
-    return False
 
 
 def main() -> None:
     """Run one container to its end, whose program is executed."""
+    block_stopping()
+    cell = Cell(_execute)
     spec = json.loads(sys.stdin.buffer.read())
     agent = os.dup(0)
     os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
-    record(spec, _execute, agent)
+    record(spec, cell, agent)
 
 
-def record(spec: dict[str, Any], become: Callable[[dict[str, Any]], None], agent: int) -> bool:
+def block_stopping() -> None:
+    """Let signals that ask to stop wait, for good here, and until its program begins in the container."""
+    signal.pthread_sigmask(signal.SIG_BLOCK, STOPPING)
+
+
+def record(spec: dict[str, Any], cell: Cell, agent: int) -> None:
     """Run one container to its end. Ends at once where another recorder, or a verdict, was first.
 
     Args:
-        spec: what `launch.specification` returns, and the run's nonce.
-        become: called in the container's process when all is ready; what it raises is the run's start error.
+        spec: what `launch.start` sends.
+        cell: the process that becomes the container.
         agent: the descriptor that is closed when the start is recorded, or before.
-
-    Returns:
-        True in the container's process, where `become` has returned: the caller is the container now.
     """
-    signal.pthread_sigmask(signal.SIG_BLOCK, STOPPING)
     lock = os.open(f"{spec['directory']}/lock", os.O_RDWR | os.O_CREAT, 0o600)
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
-        return False
+        return
     try:
         with open(f"{spec['directory']}/launch.json") as file:  # noqa: PTH123 as above
             if json.load(file)["nonce"] != spec["nonce"]:
-                return False
+                return
     except FileNotFoundError:
-        return False
+        return
     os.chdir("/")
     sandbox.become_subreaper()
     with contextlib.suppress(OSError), open("/proc/self/oom_score_adj", "w") as file:  # noqa: PTH123 as above
         file.write("-900")
-    return _record(spec, become, agent)
+    _record(spec, cell, agent)
 
 
 def run_inside() -> None:

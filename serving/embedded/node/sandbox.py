@@ -39,6 +39,13 @@ def become_subreaper() -> None:
     _prctl(PR_SET_CHILD_SUBREAPER, 1)
 
 
+def die_with(parent: int | None) -> None:
+    """End when `parent`, which must be the parent, ends; None takes that back."""
+    _prctl(PR_SET_PDEATHSIG, 0 if parent is None else signal.SIGKILL)
+    if parent is not None and os.getppid() != parent:
+        os._exit(0)
+
+
 def be_inspectable() -> None:
     """Own its entries in /proc again, as an exec would let it: changing the user has given them to root."""
     _prctl(PR_SET_DUMPABLE, 1)

@@ -5,15 +5,19 @@ ready to load a model within milliseconds. One per runtime and namespace: childr
 memory and the hash seed with it. It never sees what a child is given: the child reads its own specification.
 
 A child is the exit recorder of its run, exactly as an executed one (`recorder.py`), and the container's process is
-a child of that; the death of the zygote means nothing to either. It must stay single-threaded, hold no
-descriptor but its socket, configure nothing (no logging, no signal handlers), and know nothing of Pods or the API.
+a child of that; the death of the zygote means nothing to either. To fork 120 MB takes 7 ms, and both do it: so there
+is always one such pair, a spare, which waits for the next connection; it dies with the zygote until it has one.
+
+The zygote must stay single-threaded, hold no descriptor but its socket, configure nothing (no logging, no signal
+handlers), and know nothing of Pods or the API.
 
 Run as: python -P -m serving.embedded.node.zygote DIRECTORY NAME MODULE
 In DIRECTORY:
     NAME.lock  held (flock) while it lives: a second one ends at once
     NAME.json  who it is, as `identity.write` has it
     NAME.sock  ready when it listens. A connection is one fork: the answer is the recorder's pidfd (SCM_RIGHTS) with
-               {"inherited": bytes}, the memory that it shares with the zygote; then it reads a specification
+               {"inherited": bytes}, the memory that it shares with the zygote; then it reads a specification, and closes
+               the connection when the start is recorded
 """
 
 import ctypes
@@ -23,6 +27,7 @@ import importlib
 import json
 import os
 import random
+import select
 import signal
 import socket
 import sys
@@ -35,6 +40,8 @@ from serving.embedded.node import recorder, sandbox
 BACKLOG = 256
 READ_SECONDS = 10.0
 """Longest wait of a forked child for its specification; the agent sends it within milliseconds, or never."""
+REST_SECONDS = 0.2
+"""Between a fork that was wanted and the next spare, unless another is wanted: what was forked has the processors then."""
 _ARGUMENTS = (48 - 3, 49 - 3)
 """proc(5): arg_start and arg_end are fields 48 and 49 of stat; the first that is kept here is the third."""
 
@@ -52,13 +59,15 @@ def main() -> int:
     runtime = _import(module)
     listener = _listen(directory, name)
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # recorders are nobody's to wait for
-    connection = _forked(listener)
-    listener.close()
+    taken = _forked(listener, os.getpid())
     os.close(lock)
-    spec = _specification(connection)
-    if spec is None or not recorder.record(spec, _become, connection.detach()):
+    recorder.block_stopping()
+    cell = recorder.Cell(_become)
+    if cell.pid:
+        _record(listener, taken, cell)
         return 0
-    sys.argv = [str(runtime.__file__), *spec["argv"][3:]]
+    listener.detach()  # its descriptor is closed by now, and its number another's
+    sys.argv = [str(runtime.__file__), *cell.spec["argv"][3:]]
     sys.modules["__main__"] = runtime
     return int(runtime.main())
 
@@ -92,23 +101,33 @@ def _listen(directory: Path, name: str) -> socket.socket:
     return listener
 
 
-def _forked(listener: socket.socket) -> socket.socket:
-    """Fork for every connection; returns in the children, each with its own."""
+def _forked(listener: socket.socket, zygote: int) -> int:
+    """Fork a spare whenever there is none; returns in the spares, with the descriptor on which each says that it is taken."""
     while True:
-        connection = listener.accept()[0]
         if threads() != 1:
             sys.exit("has more than one thread: it cannot be forked")
+        is_taken, taken = os.pipe()
         try:
             if os.fork() == 0:
-                return connection
-        except OSError as error:  # no memory, or too many processes: who asked sees the connection end
+                os.close(is_taken)
+                os.setsid()
+                sandbox.die_with(zygote)
+                return taken
+        except OSError as error:  # no memory, or too many processes: who asks is not answered
             print(f"fork: {error}", file=sys.stderr, flush=True)  # noqa: T201 its log
-        connection.close()
+        os.close(taken)
+        os.read(is_taken, 1)  # ends too where the spare has died
+        os.close(is_taken)
+        select.select([listener], [], [], REST_SECONDS)
 
 
-def _specification(connection: socket.socket) -> dict[str, Any] | None:
-    """Say who this process is, and read what it is to run; None where nobody wants it any more."""
-    os.setsid()
+def _record(listener: socket.socket, taken: int, cell: recorder.Cell) -> None:
+    """Wait to be wanted, say who this process is, and record the run that it is given."""
+    connection = listener.accept()[0]
+    listener.close()
+    sandbox.die_with(None)
+    os.write(taken, b"1")
+    os.close(taken)
     connection.settimeout(READ_SECONDS)
     try:
         told = json.dumps({"inherited": resident()}).encode()
@@ -118,8 +137,8 @@ def _specification(connection: socket.socket) -> dict[str, Any] | None:
         raw = b"".join(iter(lambda: connection.recv(65536), b""))
         spec: dict[str, Any] = json.loads(raw)
     except (OSError, ValueError):
-        return None
-    return spec
+        return  # nobody wants it any more
+    recorder.record(spec, cell, connection.detach())
 
 
 def resident() -> int:
