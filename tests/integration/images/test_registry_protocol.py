@@ -1,0 +1,174 @@
+"""Parts of the protocol that Debian's registry does not have: redirects, the referrers API, pages, and what is refused."""
+
+import datetime as dt
+import email.utils
+import json
+from collections.abc import AsyncIterator
+
+import pytest
+from aiohttp import web
+from yarl import URL
+
+from serving import clock, errors
+from serving.images import oci
+from serving.images.build import Built
+from serving.images.image import Blob
+from serving.images.registry import (
+    Credentials,
+    Reference,
+    Registry,
+    blobs,
+    manifests,
+    pull,
+    push,
+    referrers,
+    wire,
+)
+from serving.images.registry.client import Call
+from serving.images.store import ModelStore
+from tests.fakes.registry import FakeRegistry
+
+
+@pytest.fixture
+def fake() -> FakeRegistry:
+    return FakeRegistry()
+
+
+async def serve(app: web.Application) -> tuple[web.AppRunner, str]:
+    runner = web.AppRunner(app)
+    await runner.setup()
+    await web.TCPSite(runner, "127.0.0.1", 0).start()
+    return runner, f"127.0.0.1:{runner.addresses[0][1]}"
+
+
+@pytest.fixture
+async def target(fake: FakeRegistry) -> AsyncIterator[Reference]:
+    runner, host = await serve(fake.app)
+    yield Reference.parse(f"{host}/models/a:v1")
+    await runner.cleanup()
+
+
+async def test_registry_that_lists_referrers_gets_no_tag_for_them(
+    fake: FakeRegistry, target: Reference, store: ModelStore, built: Built
+) -> None:
+    fake.page = 1
+    async with Registry(Credentials.none()) as registry:
+        await push(registry, store, built.digest, target)
+        found = await referrers.find(registry, target, built.digest)
+    assert {entry["digest"] for entry in found} == {built.modelpack, built.lineage}
+    assert {name for name in fake.manifests if not name.startswith("sha256:")} == {"v1", "v1-modelpack"}
+
+
+async def test_tag_is_written_last(
+    fake: FakeRegistry, target: Reference, store: ModelStore, built: Built
+) -> None:
+    async with Registry(Credentials.none()) as registry:
+        await push(registry, store, built.digest, target)
+    assert fake.log[-1] == ("PUT", "/v2/models/a/manifests/v1")
+
+
+async def test_another_host_never_sees_the_authorization(fake: FakeRegistry, target: Reference) -> None:
+    data = b"layer"
+    blob = Blob(oci.digest_of(data), len(data))
+    seen: list[str | None] = []
+
+    async def give(request: web.Request) -> web.Response:
+        seen.append(request.headers.get("Authorization"))
+        return web.Response(body=data)
+
+    store_app = web.Application()
+    store_app.router.add_get("/{digest}", give)
+    runner, host = await serve(store_app)
+    fake.redirect_blobs_to = f"http://{host}"
+    fake.statuses[:] = [(401, {"WWW-Authenticate": 'Basic realm="x"'})]
+    config = json.dumps({"auths": {target.host: {"username": "alice", "password": "s3cret"}}}).encode()
+    try:
+        async with Registry(Credentials.from_secret(config, "pull")) as registry:
+            assert await blobs.read(registry, target, blob) == data
+    finally:
+        await runner.cleanup()
+    assert seen == [None]
+    assert [bool(sent) for sent in fake.authorizations] == [False, True]
+
+
+async def test_signed_address_that_has_run_out_is_asked_for_anew(
+    fake: FakeRegistry, target: Reference
+) -> None:
+    data = b"layer"
+    blob = Blob(oci.digest_of(data), len(data))
+    answers = [403, 200]
+
+    async def give(_: web.Request) -> web.Response:
+        return web.Response(status=answers.pop(0), body=data)
+
+    store_app = web.Application()
+    store_app.router.add_get("/{digest}", give)
+    runner, host = await serve(store_app)
+    fake.redirect_blobs_to = f"http://{host}"
+    try:
+        async with Registry(Credentials.none()) as registry:
+            assert await blobs.read(registry, target, blob) == data
+    finally:
+        await runner.cleanup()
+    assert len(fake.log) == 2
+
+
+async def test_manifest_with_other_bytes_than_its_digest_is_refused(
+    fake: FakeRegistry, target: Reference, store: ModelStore, built: Built
+) -> None:
+    async with Registry(Credentials.none()) as registry:
+        await push(registry, store, built.digest, target)
+        fake.manifests[built.digest] += b" "
+        with pytest.raises(errors.Temporary) as raised:
+            await manifests.get(registry, target.at(built.digest))
+    assert raised.value.reason == "DigestMismatch"
+
+
+@pytest.mark.parametrize(
+    "index",
+    [
+        {"manifests": []},
+        {"manifests": "x"},
+        {"manifests": [1, {"digest": "no"}]},
+        {"manifests": [{"digest": "sha256:" + c * 64, "platform": {"os": "linux", "architecture": "s390x"}} for c in "ab"]},
+        {"manifests": [{"digest": "sha256:" + "a" * 64, "platform": {"os": "unknown"}}]},
+    ],
+)  # fmt: skip
+async def test_index_without_an_image_for_us_is_refused(
+    fake: FakeRegistry, target: Reference, store: ModelStore, index: dict[str, object]
+) -> None:
+    fake.manifests["v1"] = json.dumps({"mediaType": oci.INDEX_TYPE, **index}).encode()
+    async with Registry(Credentials.none()) as registry:
+        with pytest.raises(errors.Permanent) as raised:
+            await pull(registry, store, target)
+    assert raised.value.reason == "InvalidImage"
+    assert "linux/amd64" in str(raised.value)
+
+
+def test_plain_http_is_for_this_machine_and_where_it_is_asked_for() -> None:
+    def scheme(host: str, *plain: str) -> str:
+        return Registry(Credentials.none(), plain_http=plain).base(Reference.parse(f"{host}/a")).scheme
+
+    assert scheme("127.0.0.1:5000") == scheme("localhost:5000") == "http"
+    assert scheme("r.example") == scheme("10.0.0.1:5000") == "https"
+    assert scheme("10.0.0.1:5000", "10.0.0.1:5000") == "http"
+    assert scheme("10.0.0.1:5001", "10.0.0.1:5000") == "https"
+
+
+def test_nobody_leads_out_of_tls() -> None:
+    registry = Registry(Credentials.none())
+    call = Call("GET", Reference.parse("r.example/a"))
+    assert registry._secured(call, URL("https://cdn.example/x")) == URL("https://cdn.example/x")
+    assert registry._secured(call, URL("http://r.example/v2/a/x?y=1")) == URL("https://r.example/v2/a/x?y=1")
+    with pytest.raises(errors.Permanent) as raised:
+        registry._secured(call, URL("http://cdn.example/x"))
+    assert raised.value.reason == "InsecureRegistry"
+
+
+def test_retry_after_is_a_number_or_a_date() -> None:
+    later = email.utils.format_datetime(clock.now() + dt.timedelta(seconds=90), usegmt=True)
+    assert wire.retry_after({"Retry-After": "7"}) == 7.0
+    assert 80 < (wire.retry_after({"Retry-After": later}) or 0) <= 90
+    assert wire.retry_after({"Retry-After": "Sat, 01 Jan 2000 00:00:00 GMT"}) == 0.0
+    assert wire.retry_after({"Retry-After": "soon"}) is None
+    assert wire.retry_after({}) is None
