@@ -77,7 +77,7 @@ class NodeSettings:
     drain_seconds: float = 1.5
     """Between leaving the EndpointSlice and SIGTERM: the time for every gateway to stop sending."""
     metrics_port: int = 0
-    """TCP port of `GET /metrics` on 127.0.0.1; 0 picks a free one. `DIR/run/metrics.json` says which."""
+    """TCP port of `GET /metrics` on 127.0.0.1; 0 picks a free one. `DIR/run/metrics/node.json` says which."""
     finished_pods_kept: int = 100
     """Finished Pods without an owner that are kept before the oldest go."""
 
@@ -117,8 +117,8 @@ class GatewaySettings:
     """Three tries within the Lease."""
     activity_seconds: float = 1.0
     """Between looks at whether what may be at zero has requests; short beside the shortest sensible idle timeout."""
-    quiet_seconds: float = 3.0
-    """Without a request for this long, traffic has ended: a client that asks every other second is not news each time."""
+    quiet_seconds: float = 2.0
+    """Without a request for this long, traffic has ended: a client that asks every second is not news each time."""
     envoy_check_seconds: float = 0.2
     """Between looks at whether Envoy lives; a killed one is back within a second."""
 
@@ -153,6 +153,8 @@ class ActivatorSettings:
     """Between reports of how many wait; that there are any, or none, is reported at once."""
     report_retry_seconds: float = 0.1
     """After a report that the API did not take; it restarts within a second."""
+    metrics_port: int = 0
+    """TCP port of `GET /metrics` on 127.0.0.1; 0 picks a free one. `DIR/run/metrics/activator.json` says which."""
     backlog: int = 4_096
     """Connections that wait for accept on one socket: a burst arrives faster than it is accepted."""
 
@@ -339,10 +341,9 @@ class DataDir:
         """The ports that were used last, so that the next `up` uses them again."""
         return self.run / "ports.json"
 
-    @property
-    def metrics(self) -> Path:
-        """The port of the node agent's metrics."""
-        return self.run / "metrics.json"
+    def metrics(self, component: str) -> Path:
+        """The port of a component's metrics."""
+        return self.run / "metrics" / f"{component}.json"
 
     @property
     def logs(self) -> Path:

@@ -15,10 +15,11 @@ from typing import Any
 
 import aiohttp
 
-from serving import clock, errors
+from serving import clock, errors, metrics
 from serving.kube import Informer, Key, Kube, connect_eventually
 from serving.resources import kinds, names
 from serving.router import wake
+from serving.router.activator_metrics import ActivatorMetrics
 from serving.router.demand import Demand, Waiting
 from serving.router.forwarding import STOPPING, Backend, Listener, Watcher
 from serving.router.holding import Total
@@ -51,7 +52,12 @@ async def run(data_dir: DataDir, settings: Settings) -> None:
         cookie_jar=aiohttp.DummyCookieJar(),
     )
     async with session, await connect_eventually(data_dir.kubeconfig, component="activator") as kube:
-        await Activator(kube, session, data_dir, settings).run()
+        activator = Activator(kube, session, data_dir, settings)
+        port = metrics.serve(
+            activator.metrics.registry, data_dir.metrics("activator"), settings.activator.metrics_port
+        )
+        log.info("metrics at http://%s:%d/metrics", metrics.HOST, port)
+        await activator.run()
 
 
 def _allow_many_files() -> None:
@@ -93,7 +99,8 @@ class Activator:
         self._slices.on_change(self._slice_changed)
         self._demand = Demand(kube, self._waiting, settings.activator, settings.controllers)
         self._total = Total()
-        self._watcher = Watcher(self._changed, self._woken, lambda _: None, lambda _: None)
+        self.metrics = ActivatorMetrics(lambda: sum(len(backend.line) for backend in list(self._of)))
+        self._watcher = Watcher(self._changed, self._woken, self.metrics.waited, self.metrics.refused)
         self._places: dict[Key, dict[Cluster, _Place]] = {}
         """By Route; a cluster stands here without endpoints."""
         self._of: dict[Backend, _Place] = {}
@@ -190,6 +197,7 @@ class Activator:
         except (errors.ApiError, errors.Unavailable) as error:
             log.info("Pod %s/%s: %s", namespace, name, error)
         found = wake.phases(accepted, released, pod)
+        self.metrics.woken(namespace, place.autoscaler.name, found)
         at = clock.rfc3339_micro(dt.datetime.fromtimestamp(accepted, dt.UTC))
         self._wakes[place.autoscaler] = wake.report(name, at, found)
         self._look(place.autoscaler)

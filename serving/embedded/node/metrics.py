@@ -1,17 +1,13 @@
 """What the node tells Prometheus: how long replicas take to start, and where the time goes. Loopback only."""
 
-import contextlib
-import errno
+from prometheus_client import CollectorRegistry, Histogram
 
-import orjson
-from prometheus_client import CollectorRegistry, Histogram, start_http_server
-
+from serving import metrics
 from serving.embedded.workloads.startup import PHASES, Trace
 from serving.kube.client import Object
 from serving.resources import names
 from serving.settings import DataDir
 
-HOST = "127.0.0.1"
 BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0)
 """Seconds: from a phase of a forked replica to the transfer of a large model."""
 
@@ -39,25 +35,5 @@ class Metrics:
             ).observe(trace.seconds[phase])
 
     def serve(self, data_dir: DataDir, port: int) -> int:
-        """Answer `GET /metrics` in threads of this process, and write down at which port; returns it.
-
-        Args:
-            data_dir: `run/metrics.json` says the port; the one that was used last is taken again.
-            port: TCP; 0 is any.
-
-        Raises:
-            OSError: the port that was asked for is another's.
-        """
-        last = port
-        if not port:
-            with contextlib.suppress(OSError, orjson.JSONDecodeError, KeyError):
-                last = int(orjson.loads(data_dir.metrics.read_bytes())["port"])
-        try:
-            server, _ = start_http_server(last, HOST, self._registry)
-        except OSError as error:
-            if port or error.errno != errno.EADDRINUSE:
-                raise
-            server, _ = start_http_server(0, HOST, self._registry)
-        data_dir.metrics.parent.mkdir(parents=True, exist_ok=True)
-        data_dir.metrics.write_bytes(orjson.dumps({"port": server.server_port}))
-        return int(server.server_port)
+        """Answer `GET /metrics`, as `metrics.serve` does."""
+        return metrics.serve(self._registry, data_dir.metrics("node"), port)
