@@ -72,10 +72,15 @@ def load(files: Verified) -> Program:
         raise errors.Permanent(
             "LoadFailed", f"the model does not load: {type(error).__name__}: {error}"
         ) from error
-    return _described(exported, module)
+    return described(exported, module)
 
 
-def _described(exported: torch.export.ExportedProgram, module: Any) -> Program:
+def described(exported: torch.export.ExportedProgram, module: Any) -> Program:
+    """Return the program with its inputs, as its graph says them.
+
+    Raises:
+        errors.Permanent: `UnsupportedModel`, it takes something else than tensors of known types.
+    """
     args, kwargs = exported.example_inputs or ((), {})
     examples = (*args, *kwargs.values())
     names = list(exported.graph_signature.user_inputs)

@@ -1,83 +1,25 @@
-"""The scikit-learn runtime as a process of its own, spoken to by tritonclient as it comes and by raw HTTP."""
+"""The scikit-learn runtime as a process of its own: how it starts, what it refuses, how it ends."""
 
-import gzip
-import http.client
-import json
-import os
-import re
 import signal
-import socket
 import subprocess
 import sys
 import threading
-import time
-from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 
 import httpx
-import numpy as np
 import pytest
-import tritonclient.http as triton
-from tritonclient.utils import InferenceServerException
 
 from serving.images import disk
 from serving.images.build import Built, capture
 from serving.images.store import ModelStore
 from serving.runtimes import train_digits
-
-ROOT = Path(__file__).parents[2]
-DEADLINE = 60.0
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
-
-
-@dataclass
-class Running:
-    """A started server."""
-
-    process: subprocess.Popen[bytes]
-    port: int
-    log: Path
-
-    @property
-    def address(self) -> str:
-        return f"127.0.0.1:{self.port}"
+from tests import runtime_process
+from tests.runtime_process import DEADLINE, Running, wait_ready
 
 
 def start(built: Built, models: Path, log: Path, **changed: str) -> Running:
-    port = free_port()
-    environment = {
-        **os.environ,
-        "SLIPWAY_MODEL_NAME": "digits",
-        "SLIPWAY_MODEL_VERSION": "digits-v1",
-        "SLIPWAY_MODEL_DIR": str(models),
-        "SLIPWAY_MODEL_DIGEST": built.digest,
-        "HOST": "127.0.0.1",
-        "PORT": str(port),
-        **changed,
-    }
-    with log.open("wb") as output:
-        process = subprocess.Popen(
-            [sys.executable, "-m", "serving.runtimes.sklearn_server"], cwd=ROOT, env=environment, stderr=output
-        )  # fmt: skip
-    return Running(process, port, log)
-
-
-def wait_ready(server: Running) -> None:
-    deadline = time.monotonic() + DEADLINE
-    while time.monotonic() < deadline:
-        assert server.process.poll() is None, server.log.read_text()
-        try:
-            if httpx.get(f"http://{server.address}/v2/health/ready").status_code == 200:
-                return
-        except httpx.TransportError:
-            time.sleep(0.05)
-    raise AssertionError(f"not ready: {server.log.read_text()}")
+    command = ["-m", "serving.runtimes.sklearn_server"]
+    return runtime_process.start(command, built.digest, models, log, **changed)
 
 
 @pytest.fixture(scope="module")
@@ -87,149 +29,6 @@ def image(tmp_path_factory: pytest.TempPathFactory) -> tuple[ModelStore, Built]:
     train_digits.write(model, metrics, base / "out")
     store = ModelStore(base / "store")
     return store, capture(base / "out", store, repository="slipway.local/default/digits", lineage={})
-
-
-@pytest.fixture(scope="module")
-def server(image: tuple[ModelStore, Built], tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
-    store, built = image
-    running = start(built, store.tree(built.digest) / "models", tmp_path_factory.mktemp("log") / "log")
-    wait_ready(running)
-    yield running
-    running.process.kill()
-    running.process.wait()
-
-
-@pytest.fixture
-def client(server: Running) -> Iterator[triton.InferenceServerClient]:
-    with triton.InferenceServerClient(server.address) as found:
-        yield found
-
-
-def digits_input(images: np.ndarray, *, binary: bool = True) -> triton.InferInput:
-    tensor = triton.InferInput("input", list(images.shape), "FP64")
-    tensor.set_data_from_numpy(images, binary_data=binary)
-    return tensor
-
-
-def test_tritonclient_finds_a_live_ready_described_model(client: triton.InferenceServerClient) -> None:
-    assert client.is_server_live()
-    assert client.is_server_ready()
-    assert client.is_model_ready("digits")
-    assert client.is_model_ready("digits", "digits-v1")
-    assert not client.is_model_ready("digits", "digits-v2")
-    assert not client.is_model_ready("other")
-    assert client.get_model_metadata("digits") == {
-        "name": "digits",
-        "versions": ["digits-v1"],
-        "platform": "sklearn",
-        "inputs": [{"name": "input", "datatype": "FP64", "shape": [-1, 64]}],
-        "outputs": [
-            {"name": "predict", "datatype": "INT64", "shape": [-1]},
-            {"name": "probabilities", "datatype": "FP64", "shape": [-1, 10]},
-        ],
-    }
-    (listed,) = client.get_model_repository_index()
-    assert (listed["name"], listed["version"], listed["state"]) == ("digits", "digits-v1", "READY")
-
-
-@pytest.mark.parametrize("compression", [None, "gzip", "deflate"])
-@pytest.mark.parametrize("binary_out", [True, False])
-@pytest.mark.parametrize("binary_in", [True, False])
-def test_predictions_are_the_models_in_every_encoding(
-    client: triton.InferenceServerClient, *, binary_in: bool, binary_out: bool, compression: str | None
-) -> None:
-    images, labels = train_digits.held_out()
-    outputs = [
-        triton.InferRequestedOutput(name, binary_data=binary_out) for name in ("predict", "probabilities")
-    ]
-    result = client.infer(
-        "digits",
-        [digits_input(images, binary=binary_in)],
-        outputs=outputs,
-        request_id="r1",
-        request_compression_algorithm=compression,
-        response_compression_algorithm=compression,
-    )
-    predicted, probabilities = result.as_numpy("predict"), result.as_numpy("probabilities")
-    assert np.mean(predicted == labels) > 0.9
-    assert (probabilities.argmax(axis=1) == predicted).all()
-    assert np.allclose(probabilities.sum(axis=1), 1.0)
-    answer = result.get_response()
-    assert (answer["model_name"], answer["model_version"], answer["id"]) == ("digits", "digits-v1", "r1")
-
-
-def test_only_what_is_requested_is_returned(client: triton.InferenceServerClient) -> None:
-    images, _ = train_digits.held_out()
-    result = client.infer(
-        "digits", [digits_input(images[:2])], outputs=[triton.InferRequestedOutput("predict")]
-    )
-    assert [output["name"] for output in result.get_response()["outputs"]] == ["predict"]
-
-
-@pytest.mark.parametrize(
-    ("tensor", "datatype", "name", "says"),
-    [
-        (
-            np.zeros((1, 63)),
-            "FP64",
-            "input",
-            "inputs[0].shape: must be [-1, 64], where -1 is 1 or more, got [1, 63]",
-        ),
-        (np.zeros((0, 64)), "FP64", "input", "inputs[0].shape: must be"),
-        (np.zeros((1, 64), np.float32), "FP32", "input", "inputs[0].datatype: must be FP64, got 'FP32'"),
-        (np.zeros((1, 64)), "FP64", "pixels", "inputs[0].name: must be 'input', got 'pixels'"),
-        (np.full((1, 64), np.nan), "FP64", "input", "inputs[0]: the model refuses it: Input X contains NaN"),
-    ],
-)
-def test_a_tensor_that_does_not_fit_is_refused_by_field_rule_and_value(
-    client: triton.InferenceServerClient, tensor: np.ndarray, datatype: str, name: str, says: str
-) -> None:
-    given = triton.InferInput(name, list(tensor.shape), datatype)
-    given.set_data_from_numpy(tensor)
-    with pytest.raises(InferenceServerException, match=re.escape(says)) as caught:
-        client.infer("digits", [given])
-    assert caught.value.status() == "400"
-
-
-def test_an_output_that_the_model_does_not_have_is_refused(client: triton.InferenceServerClient) -> None:
-    with pytest.raises(InferenceServerException, match=r"outputs\[0\]\.name: must be one of predict, prob"):
-        client.infer(
-            "digits", [digits_input(np.zeros((1, 64)))], outputs=[triton.InferRequestedOutput("score")]
-        )
-
-
-@pytest.mark.parametrize(
-    ("method", "path", "options", "code"),
-    [
-        ("GET", "/v3", {}, 404),
-        ("GET", "/v2/models/other", {}, 404),
-        ("POST", "/v2/models/digits/versions/9/infer", {"content": b"{}"}, 404),
-        ("GET", "/v2/models/digits/infer", {}, 405),
-        ("POST", "/v2/models/digits/infer", {"content": b"{"}, 400),
-        ("POST", "/v2/models/digits/infer", {"content": b"x", "headers": {"content-encoding": "gzip"}}, 400),
-        ("POST", "/v2/models/digits/infer", {"content": b"x", "headers": {"content-encoding": "br"}}, 400),
-        ("POST", "/v2/models/digits/infer", {"content": gzip.compress(b"{}")[:-3], "headers": {"content-encoding": "gzip"}}, 400),
-        ("POST", "/v2/models/digits/infer", {"content": gzip.compress(bytes(70_000_000), 1), "headers": {"content-encoding": "gzip"}}, 400),
-        ("POST", "/v2/models/digits/infer", {"content": b"{}", "headers": {"inference-header-content-length": "9"}}, 400),
-    ],
-)  # fmt: skip
-def test_a_broken_request_gets_the_protocols_error_object(
-    server: Running, method: str, path: str, options: dict, code: int
-) -> None:
-    answer = httpx.request(method, f"http://{server.address}{path}", **options)
-    assert answer.status_code == code
-    assert answer.json()["error"]
-
-
-def test_a_body_above_the_bound_is_refused_before_it_is_sent(server: Running) -> None:
-    connection = http.client.HTTPConnection(server.address, timeout=10)
-    connection.putrequest("POST", "/v2/models/digits/infer")
-    connection.putheader("content-length", str(10**10))
-    connection.endheaders()
-    answer = connection.getresponse()
-    assert answer.status == 400
-    assert "body: must be at most" in json.loads(answer.read())["error"]
-    connection.close()
 
 
 def test_sigterm_finishes_what_is_in_flight_and_exits_0(
@@ -351,3 +150,25 @@ def test_a_pickle_that_is_no_estimator_is_refused(tmp_path: Path) -> None:
     refused = start(built, store.tree(built.digest) / "models", tmp_path / "log")
     assert refused.process.wait(DEADLINE) == 1
     assert "UnsupportedModel: dict is no scikit-learn estimator" in refused.log.read_text()
+
+
+def test_without_pytorch_its_runtime_ends_by_saying_what_to_install(tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    out.mkdir()
+    (out / "model.pt2").write_bytes(b"program")
+    store = ModelStore(tmp_path / "store")
+    digest = capture(out, store, repository="r", lineage={}).digest
+    absent = "import sys; sys.modules['torch'] = None; from serving.runtimes.torch_server import main; sys.exit(main())"
+    refused = runtime_process.start(["-c", absent], digest, store.tree(digest) / "models", tmp_path / "log")
+    assert refused.process.wait(DEADLINE) == 1
+    assert (
+        "RuntimeMissing: PyTorch is not installed (pip install 'slipway[torch]')" in refused.log.read_text()
+    )
+
+
+def test_importing_a_runtimes_module_imports_no_framework() -> None:
+    script = "import sys; from serving.runtimes import sklearn_server, torch_server; print(*sys.modules)"
+    done = subprocess.run(
+        [sys.executable, "-c", script], cwd=runtime_process.ROOT, capture_output=True, check=True
+    )
+    assert not {b"numpy", b"torch", b"sklearn", b"uvicorn", b"uvloop", b"asyncio"} & set(done.stdout.split())

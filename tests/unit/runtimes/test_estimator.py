@@ -73,3 +73,12 @@ def test_a_model_that_fails_on_zeros_is_refused_at_start() -> None:
     described = OutputManifest(inputs=(Input("input", "FP64", (-1, 5)),))
     with pytest.raises(errors.Permanent, match="fails on FP64 zeros of shape"):
         Estimator(model, described)
+
+
+def test_values_that_the_model_refuses_are_the_clients_mistake() -> None:
+    estimator = Estimator(LinearRegression().fit(ROWS, ROWS.sum(axis=1)), OutputManifest())
+    with pytest.raises(
+        errors.ApiError, match=r"inputs\[0\]: the model refuses it: Input X contains NaN"
+    ) as caught:
+        estimator.infer(ask(np.full((1, 2), np.nan)))
+    assert caught.value.code == 400

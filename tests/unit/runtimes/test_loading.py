@@ -1,0 +1,108 @@
+"""What of an image is hashed when a runtime opens it, with and without the node's word that its seal holds."""
+
+from pathlib import Path
+
+import pytest
+
+from serving import errors
+from serving.images.build import capture
+from serving.images.store import ModelStore
+from serving.runtimes.loading import Wanted, verified
+
+WANTED = Wanted(("model.pt2", "model.pkl"), ("weights.pt",))
+CONTENT = {
+    "model.pt2": b"program",
+    "weights.pt": b"many numbers",
+    "notes.txt": b"for people",
+    "slipway.json": b'{"framework": "pytorch"}',
+}
+
+
+@pytest.fixture
+def image(tmp_path: Path) -> tuple[Path, str]:
+    """A writable copy of an image as it is mounted, and its digest."""
+    return mounted(tmp_path, CONTENT)
+
+
+def mounted(base: Path, content: dict[str, bytes]) -> tuple[Path, str]:
+    (base / "out").mkdir()
+    for name, data in content.items():
+        (base / "out" / name).write_bytes(data)
+    store = ModelStore(base / "store")
+    digest = capture(base / "out", store, repository="r", lineage={}).digest
+    (base / "mnt" / "models").mkdir(parents=True)
+    for name in ("manifest.json", *(f"models/{name}" for name in content)):
+        (base / "mnt" / name).write_bytes((store.tree(digest) / name).read_bytes())
+    return base / "mnt" / "models", digest
+
+
+def test_wanted_files_are_open_and_described(image: tuple[Path, str]) -> None:
+    models, digest = image
+    found = verified(models, digest, "", WANTED)
+    assert bytes(found.program.data) == b"program"
+    assert Path(found.program.again).read_bytes() == b"program"
+    assert {name: bytes(file.data) for name, file in found.weights.items()} == {"weights.pt": b"many numbers"}
+    assert found.output.framework == "pytorch"
+    found.close()
+
+
+@pytest.mark.parametrize("sealed", [True, False])
+@pytest.mark.parametrize("name", ["model.pt2", "slipway.json"])
+def test_code_and_its_description_are_hashed_whoever_vouches(
+    *, name: str, sealed: bool, image: tuple[Path, str]
+) -> None:
+    models, digest = image
+    (models / name).write_bytes(b"evil")
+    with pytest.raises(errors.Permanent, match=f"^{name}: must be sha256:") as caught:
+        verified(models, digest, digest if sealed else "", WANTED)
+    assert caught.value.reason == "DigestMismatch"
+
+
+@pytest.mark.parametrize("name", ["weights.pt", "notes.txt"])
+def test_other_files_are_hashed_unless_this_images_seal_was_checked(
+    name: str, image: tuple[Path, str]
+) -> None:
+    models, digest = image
+    (models / name).write_bytes(b"changed")
+    for sealed in ("", "sha256:" + "0" * 64):
+        with pytest.raises(errors.Permanent, match=f"^{name}: must be sha256:"):
+            verified(models, digest, sealed, WANTED)
+    verified(models, digest, digest, WANTED).close()
+
+
+@pytest.mark.parametrize("sealed", [True, False])
+def test_a_file_more_or_less_is_refused_whoever_vouches(*, sealed: bool, image: tuple[Path, str]) -> None:
+    models, digest = image
+    (models / "notes.txt").rename(models / "more.txt")
+    with pytest.raises(errors.Permanent, match=r"^more.txt: is not in the manifest"):
+        verified(models, digest, digest if sealed else "", WANTED)
+
+
+@pytest.mark.parametrize("names", [["weights.pt"], ["model.pt2", "model.pkl"]])
+def test_none_or_several_programs_are_refused(names: list[str], tmp_path: Path) -> None:
+    models, digest = mounted(tmp_path, dict.fromkeys(names, b"x"))
+    with pytest.raises(
+        errors.Permanent, match=r"^exactly one of model.pt2, model.pkl must be in the image"
+    ) as caught:
+        verified(models, digest, "", WANTED)
+    assert caught.value.reason == "ModelFileMissing"
+
+
+def test_an_empty_program_is_opened_as_no_bytes(tmp_path: Path) -> None:
+    models, digest = mounted(tmp_path, {"model.pkl": b""})
+    found = verified(models, digest, "", WANTED)
+    assert found.program.data == b""
+    found.close()
+
+
+@pytest.mark.parametrize("kind", ["link", "directory"])
+def test_what_is_no_regular_file_is_not_followed(kind: str, image: tuple[Path, str], tmp_path: Path) -> None:
+    models, digest = image
+    (models / "model.pt2").rename(tmp_path / "elsewhere")
+    if kind == "link":
+        (models / "model.pt2").symlink_to(tmp_path / "elsewhere")
+    else:
+        (models / "model.pt2").mkdir()
+    with pytest.raises(errors.Permanent) as caught:
+        verified(models, digest, digest, WANTED)
+    assert caught.value.reason == "DigestMismatch"
