@@ -67,8 +67,12 @@ def _shown(kind: Kind, part: Mapping[str, Any]) -> Any:
 async def _lineage(kube: "Kube", kind: Kind, obj: Mapping[str, Any]) -> AsyncIterator[str]:
     meta = obj["metadata"]
     if kind is kinds.INFERENCE:
-        pods = await kube.list(kinds.POD, meta["namespace"], labels=f"{names.INFERENCE_LABEL}={meta['name']}")
+        own = f"{names.INFERENCE_LABEL}={meta['name']}"
+        pods = await kube.list(kinds.POD, meta["namespace"], labels=own)
         yield titled("Replicas", sections.replicas(pods.items, clock.now()))
+        scalers = await kube.list(kinds.AUTOSCALER, meta["namespace"], labels=own)
+        if wakes := sections.wakes(scalers.items, clock.now()):
+            yield titled("Last start from zero, ms", wakes)
         for predictor in obj["spec"]["predictors"]:
             steps = await lineage.of_version(kube, meta["namespace"], predictor["modelVersion"])
             yield titled(f"Lineage of {predictor['name']}", tables.text(lineage.Step._fields, steps))

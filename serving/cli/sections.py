@@ -78,6 +78,29 @@ def replicas(pods: Iterable[Object], now: datetime) -> str:
     return tables.text(headers, rows) if rows else NONE
 
 
+def wakes(autoscalers: Iterable[Object], now: datetime) -> str:
+    """Return where the time of each arm's last start from zero went, in milliseconds; empty where there was none."""
+    found = {
+        str((scaler["metadata"].get("labels") or {}).get(names.PREDICTOR_LABEL)): said["lastWake"]
+        for scaler in autoscalers
+        for said in (scaler.get("status") or {}).get("demand") or []
+        if said.get("lastWake")
+    }
+    phases = list(dict.fromkeys(phase["name"] for wake in found.values() for phase in wake["phases"]))
+    rows = []
+    for arm, wake in sorted(found.items()):
+        took = {phase["name"]: f"{phase['milliseconds']:.0f}" for phase in wake["phases"]}
+        rows.append(
+            [
+                arm,
+                ages.since(wake["acceptedAt"], now),
+                f"{wake['total']:.0f}",
+                *(took.get(name) for name in phases),
+            ]
+        )
+    return tables.text(["Arm", "Age", "Total", *(name.capitalize() for name in phases)], rows) if rows else ""
+
+
 def _replica(pod: Object, now: datetime) -> list[object]:
     meta, status = pod["metadata"], pod.get("status") or {}
     containers = status.get("containerStatuses") or []
