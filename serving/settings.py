@@ -371,6 +371,11 @@ class DataDir:
         return self.root / "downloads"
 
     @property
+    def imports(self) -> Path:
+        """Copies that `slipway model import` has made, one directory per namespace and version, until they are built."""
+        return self.root / "imports"
+
+    @property
     def gateway(self) -> Path:
         """Envoy's files, its admin socket and the private probe socket."""
         return self.root / "gateway"
