@@ -15,6 +15,8 @@ class Faults:
     change_answer_byte: int | None = None
     """Offset of a byte of an answer (with its head) that is another one at the client."""
     answer_bytes_per_second: float | None = None
+    slow_after: int = 0
+    """Bytes of a connection's answers that come at full speed before."""
     silent: bool = False
     """Connections are taken, and nothing is ever answered."""
 
@@ -25,6 +27,7 @@ class FaultyProxy:
     def __init__(self, port: int) -> None:
         self._port = port
         self.faults = Faults()
+        self.connections = 0
         self.requests_bytes = 0
         self.answers_bytes = 0
         self._connections: set[asyncio.Task[None]] = set()
@@ -44,6 +47,7 @@ class FaultyProxy:
         task = asyncio.current_task()
         assert task is not None
         self._connections.add(task)
+        self.connections += 1
         try:
             if self.faults.silent:
                 await asyncio.Event().wait()
@@ -89,12 +93,12 @@ class FaultyProxy:
                 data = data[: at - seen] + bytes([data[at - seen] ^ 1]) + data[at - seen + 1 :]
             seen += len(data)
             self.answers_bytes += len(data)
-            await self._write(writer, data)
+            await self._write(writer, data, slow=seen > self.faults.slow_after)
             if self._cut(seen, self.faults.cut_answers_after):
                 return
 
-    async def _write(self, writer: asyncio.StreamWriter, data: bytes) -> None:
-        speed = self.faults.answer_bytes_per_second
+    async def _write(self, writer: asyncio.StreamWriter, data: bytes, *, slow: bool) -> None:
+        speed = self.faults.answer_bytes_per_second if slow else None
         step = len(data) if speed is None else max(1, int(speed / 20))
         for start in range(0, len(data), step):
             writer.write(data[start : start + step])

@@ -136,7 +136,7 @@ async def test_wrong_bytes_are_refused_and_can_be_tried_again(
 
 
 async def test_trickling_registry_is_given_up(proxy: FaultyProxy, store: ModelStore, built: Built) -> None:
-    proxy.faults.answer_bytes_per_second = 600.0
+    proxy.faults.answer_bytes_per_second, proxy.faults.slow_after = 600.0, 5_000
     with pytest.raises(errors.Temporary, match="hardly sent anything") as raised:
         await asyncio.wait_for(fetch(proxy, store, built, IMPATIENT), 40)
     assert raised.value.reason == "RegistryUnavailable"
@@ -146,8 +146,9 @@ async def test_trickling_registry_is_given_up(proxy: FaultyProxy, store: ModelSt
 async def test_slow_but_steady_registry_is_not_given_up(
     proxy: FaultyProxy, store: ModelStore, built: Built
 ) -> None:
-    proxy.faults.answer_bytes_per_second = 1_500_000.0
-    assert await fetch(proxy, store, built) == built.digest
+    proxy.faults.answer_bytes_per_second = 1_000_000.0
+    assert await fetch(proxy, store, built, IMPATIENT) == built.digest
+    assert proxy.connections < 20, "nothing was tried again"
 
 
 async def test_silent_registry_is_given_up(proxy: FaultyProxy, store: ModelStore, built: Built) -> None:

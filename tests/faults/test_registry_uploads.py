@@ -58,6 +58,16 @@ async def test_cut_inside_a_chunk_goes_on_where_the_registry_still_has_it(
     assert not fake.uploads
 
 
+async def test_upload_that_breaks_often_but_goes_on_is_not_given_up(
+    fake: FakeRegistry, target: Reference
+) -> None:
+    never = 10**9
+    fake.cut_patches[:] = [50_000, never] * (SETTINGS.attempts + 2)
+    await upload(target, replace(SETTINGS, chunk_bytes=60_000))
+    assert fake.blobs[BLOB.digest] == DATA
+    assert fake.received == len(DATA)
+
+
 async def test_upload_that_the_registry_forgot_begins_anew(fake: FakeRegistry, target: Reference) -> None:
     real = fake._patch
 

@@ -4,6 +4,7 @@ import datetime as dt
 import email.utils
 import json
 from collections.abc import AsyncIterator
+from pathlib import Path
 
 import pytest
 from aiohttp import web
@@ -27,6 +28,7 @@ from serving.images.registry import (
 from serving.images.registry.client import Call
 from serving.images.store import ModelStore
 from tests.fakes.registry import FakeRegistry
+from tests.fakes.token_server import TokenServer
 
 
 @pytest.fixture
@@ -111,6 +113,41 @@ async def test_signed_address_that_has_run_out_is_asked_for_anew(
     finally:
         await runner.cleanup()
     assert len(fake.log) == 2
+
+
+async def test_blob_that_is_longer_than_the_manifest_says_is_cut_off(
+    fake: FakeRegistry, target: Reference
+) -> None:
+    data = bytes(30_000_000)
+    fake.blobs[oci.digest_of(data)] = data
+    came = bytearray()
+
+    async def take(registry: Registry) -> None:
+        async for piece in blobs.pieces(registry, target, Blob(oci.digest_of(data), 5_000_000)):
+            came.extend(piece)
+
+    async with Registry(Credentials.none()) as registry:
+        with pytest.raises(errors.Temporary) as raised:
+            await take(registry)
+    assert raised.value.reason == "DigestMismatch"
+    assert len(came) <= 5_000_000
+
+
+async def test_scopes_that_only_the_registry_knows_are_asked_for_too(
+    fake: FakeRegistry, target: Reference, tmp_path: Path
+) -> None:
+    tokens = TokenServer(tmp_path, {})
+    runner, host = await serve(tokens.app)
+    asks = (
+        f'Bearer realm="http://{host}/token",service="s",scope="repository:models/a:pull special:thing:use"'
+    )
+    fake.statuses[:] = [(401, {"WWW-Authenticate": asks})]
+    try:
+        async with Registry(Credentials.none()) as registry:
+            assert not await blobs.exists(registry, target, "sha256:" + "0" * 64)
+    finally:
+        await runner.cleanup()
+    assert tokens.asked == [{"repository:models/a:pull", "special:thing:use"}]
 
 
 async def test_manifest_with_other_bytes_than_its_digest_is_refused(
