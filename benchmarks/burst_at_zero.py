@@ -1,0 +1,179 @@
+"""A burst of 1,000 requests at once at a predictor that is at zero: how many are lost, and how long they wait.
+
+The whole product runs (`slipway up`), the predictor is the shipped scikit-learn runtime with `minReplicas: 0`, and each run
+waits until its last replica is gone. Every request has a connection of its own and nothing is tried again. Directly
+after each burst the same one finds the replica up, which says what the client and the replica themselves take: the
+client is a Python program on the same machine. Lost is every request whose answer is not a 200 with the right digit.
+"""
+
+import argparse
+import asyncio
+import contextlib
+import shutil
+import sys
+import tempfile
+from collections.abc import AsyncIterator, Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import orjson
+from rig import cold_models
+from rig.cold_models import Trained
+from rig.harness import Bar, interval, median, percentile, report
+
+from serving import clock
+from serving.cli.demo_stack import Stack
+from serving.kube import Kube, connect
+from serving.resources import conditions, kinds
+from serving.settings import DataDir
+
+BURST = 1_000
+NAME = "burst"
+WAIT_SECONDS = 120.0
+POLL_SECONDS = 0.05
+
+Object = dict[str, Any]
+
+
+@dataclass
+class Bursts:
+    """Milliseconds, one entry per run; `lost` says what came instead of an answer."""
+
+    first: list[float] = field(default_factory=list)
+    p50: list[float] = field(default_factory=list)
+    p99: list[float] = field(default_factory=list)
+    last: list[float] = field(default_factory=list)
+    lost: list[str] = field(default_factory=list)
+
+    def add(self, took: Sequence[float]) -> None:
+        self.first.append(min(took))
+        self.p50.append(median(took))
+        self.p99.append(percentile(took, 99))
+        self.last.append(max(took))
+
+    def results(self) -> Object:
+        p95 = partial(percentile, percent=95)
+        return {
+            "firstMs": interval(self.first), "firstP95Ms": interval(self.first, p95), "p50Ms": interval(self.p50),
+            "p99Ms": interval(self.p99), "lastMs": interval(self.last), "lost": len(self.lost),
+        }  # fmt: skip
+
+
+async def until(kube: Kube, kind: kinds.Kind, name: str, reason: str) -> Object:
+    """Wait until this object is Ready for this reason."""
+    deadline = clock.monotonic() + WAIT_SECONDS
+    while True:
+        found = await kube.get(kind, "default", name)
+        said = (found.get("status") or {}).get("conditions")
+        ready = conditions.find(said, "Ready") or {}
+        if (ready.get("status"), ready.get("reason")) == ("True", reason):
+            return found
+        if clock.monotonic() > deadline:
+            raise RuntimeError(f"{kind.kind} {name} is not {reason}: {said}")
+        await asyncio.sleep(POLL_SECONDS)
+
+
+async def until_gone(kube: Kube) -> None:
+    """Wait until the last replica has ended, so that nothing of it takes the machine's time."""
+    await until(kube, kinds.INFERENCE, NAME, "ScaledToZero")
+    while (await kube.list(kinds.POD, "default")).items:  # noqa: ASYNC110 another process says so
+        await asyncio.sleep(POLL_SECONDS)
+
+
+async def burst(session: aiohttp.ClientSession, url: str, model: Trained, into: Bursts) -> None:
+    """Ask all at once; every time counts from the burst's beginning."""
+    body = orjson.dumps(model.request)
+    began = clock.monotonic()
+
+    async def one() -> float:
+        try:
+            async with session.post(url, data=body, headers={"content-type": "application/json"}) as answer:
+                content = await answer.read()
+                if answer.status != 200 or model.answer(orjson.loads(content)) != model.expected:
+                    into.lost.append(f"{answer.status}: {content[:200]!r}")
+        except aiohttp.ClientError as error:
+            into.lost.append(repr(error))
+        return 1000 * (clock.monotonic() - began)
+
+    into.add(await asyncio.gather(*(one() for _ in range(BURST))))
+
+
+@contextlib.asynccontextmanager
+async def deployed(model: Trained, folder: Path) -> AsyncIterator[tuple[Stack, Kube]]:
+    """Give the running product with the model in it."""
+    stack = Stack(DataDir(folder / "data"))
+    try:
+        await stack.start()
+        async with await connect(stack.where.kubeconfig, component="bench") as kube:
+            source = {"modelName": NAME, "source": {"path": str(model.directory)}}
+            await kube.create(kinds.MODEL_VERSION, _object(kinds.MODEL_VERSION, source))
+            predictor = {
+                "name": "only", "modelVersion": NAME,
+                "autoScale": {"minReplicas": 0, "maxReplicas": 1, "idleTimeoutSeconds": 1},
+            }  # fmt: skip
+            spec = {"framework": model.framework, "predictors": [predictor]}
+            await kube.create(kinds.INFERENCE, _object(kinds.INFERENCE, spec))
+            yield stack, kube
+    finally:
+        await stack.end()
+
+
+def _object(kind: kinds.Kind, spec: Object) -> Object:
+    metadata = {"name": NAME, "namespace": "default"}
+    return {"apiVersion": kind.api_version, "kind": kind.kind, "metadata": metadata, "spec": spec}
+
+
+async def measure(model: Trained, runs: int, folder: Path) -> tuple[Bursts, Bursts]:
+    """Return the bursts at zero, and those that found the replica up."""
+    at_zero, up = Bursts(), Bursts()
+    async with deployed(model, folder) as (stack, kube):
+        gateway = orjson.loads(stack.where.ports.read_bytes())["gateway"]
+        url = f"http://127.0.0.1:{gateway}/default/{NAME}/v2/models/{NAME}/infer"
+        for run in range(runs):
+            await until_gone(kube)
+            timeout = aiohttp.ClientTimeout(total=WAIT_SECONDS)
+            async with aiohttp.ClientSession(
+                connector=aiohttp.TCPConnector(limit=0), timeout=timeout
+            ) as session:
+                await burst(session, url, model, at_zero)
+                await burst(session, url, model, up)
+            print(
+                f"{run + 1}/{runs}  at zero: p50 {at_zero.p50[-1]:.0f} ms, p99 {at_zero.p99[-1]:.0f} ms; "
+                f"up: p50 {up.p50[-1]:.0f} ms, p99 {up.p99[-1]:.0f} ms; lost {len(at_zero.lost)}",
+                file=sys.stderr, flush=True,
+            )  # fmt: skip
+    return at_zero, up
+
+
+@contextlib.contextmanager
+def _folder() -> Iterator[Path]:
+    """Give a directory that replicas may enter."""
+    path = Path(tempfile.mkdtemp(prefix="slipway-burst-"))
+    path.chmod(0o755)
+    try:
+        yield path
+    finally:
+        shutil.rmtree(path, ignore_errors=True)
+
+
+async def main(*, quick: bool) -> None:
+    runs = 3 if quick else 20
+    with _folder() as folder:
+        at_zero, up = await measure(cold_models.sklearn(folder / "model"), runs, folder)
+    for said in [*at_zero.lost, *up.lost][:5]:
+        print(said, file=sys.stderr)
+    lost = len(at_zero.lost)
+    report(
+        "burst_at_zero",
+        {"runs": runs, "requests": BURST, "atZero": at_zero.results(), "replicaUp": up.results()},
+        [Bar(f"requests lost of {runs} bursts of {BURST} at zero", lost, 0, lost == 0)],
+    )
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--quick", action="store_true", help="three bursts")
+    asyncio.run(main(quick=parser.parse_args().quick))
