@@ -10,6 +10,8 @@ from typing import Annotated, Literal
 import typer
 
 from serving import settings
+from serving.cli.model_commands import model
+from serving.cli.options import DataDirOfUp, Kubeconfig, Namespace, Output, OwnDataDir
 
 app = typer.Typer(
     name="slipway",
@@ -23,21 +25,7 @@ traffic = typer.Typer(
     help="Show and set how traffic is split over the arms.", no_args_is_help=True, rich_markup_mode=None
 )
 
-Kubeconfig = Annotated[
-    Path | None, typer.Option("--kubeconfig", metavar="FILE", help="The API to talk to.  [default: that of the running `up`, else the current one]")
-]  # fmt: skip
-DataDirOfUp = Annotated[
-    Path | None, typer.Option("--data-dir", metavar="DIR", help="Talk to the `up` of this directory.")
-]
-OwnDataDir = Annotated[
-    Path | None, typer.Option("--data-dir", metavar="DIR", help="Where everything lies.  [default: $SLIPWAY_DATA_DIR or ~/.local/share/slipway]")
-]  # fmt: skip
-Namespace = Annotated[
-    str | None,
-    typer.Option("-n", "--namespace", metavar="NAME", help="[default: the kubeconfig's, else default]"),
-]
 InferenceName = Annotated[str, typer.Argument(help="The Inference.")]
-Output = Literal["table", "wide", "json", "yaml", "name"]
 
 
 @app.command()
@@ -197,6 +185,7 @@ def traffic_set(
 
 
 app.add_typer(traffic, name="traffic")
+app.add_typer(model, name="model")
 
 
 @app.command()

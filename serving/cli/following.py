@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 from serving import errors
 from serving.cli import tables
-from serving.cli.commands import Output
+from serving.cli.options import Output
 from serving.cli.printing import placed, print_objects, served
 from serving.cli.target import full_name
 from serving.resources.kinds import Kind

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 from serving import errors
 from serving.cli import following, tables
-from serving.cli.commands import Output
+from serving.cli.options import Output
 from serving.cli.printing import placed, print_objects, served
 from serving.cli.session import with_kube
 from serving.cli.target import Target, full_name, named

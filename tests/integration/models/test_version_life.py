@@ -9,7 +9,7 @@ from fsspec.registry import known_implementations
 
 from serving.planning import release
 from serving.resources import conditions, kinds
-from tests.integration.models.conftest import Life
+from tests.model_life import Life
 
 Files = Callable[..., str]
 pytestmark = pytest.mark.timeout(60)

@@ -2,7 +2,7 @@
 
 import asyncio
 import base64
-from collections.abc import AsyncIterator, Callable
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -12,19 +12,12 @@ from cryptography.hazmat.primitives.asymmetric import ec
 
 from serving.images.registry import Credentials, Reference, Registry, manifests
 from serving.resources import conditions, kinds
-from tests.integration.models.conftest import Life
+from tests.model_life import Life
 from tests.registry_server import RegistryServer
 
 Object = dict[str, Any]
 Files = Callable[..., str]
 pytestmark = pytest.mark.timeout(60)
-
-
-@pytest.fixture
-async def registry(tmp_path: Path) -> AsyncIterator[RegistryServer]:
-    server = RegistryServer(tmp_path / "registry").start()
-    yield server
-    server.stop()
 
 
 def keys() -> tuple[str, str]:

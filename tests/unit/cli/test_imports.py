@@ -30,7 +30,9 @@ def imported(arguments: list[str], home: Path) -> set[str]:
 
 
 @pytest.mark.parametrize(
-    "arguments", [["--help"], ["apply", "--help"], ["demo", "--help"], ["traffic", "set", "-h"]], ids=" ".join
+    "arguments",
+    [["--help"], ["apply", "--help"], ["demo", "--help"], ["traffic", "set", "-h"], ["model", "push", "-h"]],
+    ids=" ".join,
 )
 def test_help_imports_nothing_that_does_the_work(arguments: list[str], tmp_path: Path) -> None:
     assert imported(arguments, tmp_path) & HEAVY == set()

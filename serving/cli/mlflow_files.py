@@ -1,0 +1,150 @@
+"""MLflow's files: a run's directory with its metrics, and the MLmodel file of a logged model.
+
+Formats: https://mlflow.org/docs/latest/ml/model/ (MLmodel), mlflow/store/tracking/file_store.py (a run's directory:
+meta.yaml, metrics/NAME with lines of `timestamp value step`), both as of MLflow 2 and 3.
+"""
+
+import json
+import math
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from serving import errors
+
+MLMODEL = "MLmodel"
+_META = "meta.yaml"
+_MAX_BYTES = 1024 * 1024
+"""Of a file that describes; larger is none of MLflow's."""
+_UP = 8
+"""Directories between a model and its run's: artifacts, and the path under which it was logged."""
+_MAX_METRICS = 256
+_FRAMEWORKS = (
+    "sklearn", "pytorch", "transformers", "sentence_transformers", "onnx", "xgboost", "lightgbm", "catboost",
+    "tensorflow", "keras",
+)  # fmt: skip
+"""Flavors that say how the files are loaded; `python_function` is beside each."""
+_DATATYPES = {
+    "bool": "BOOL", "uint8": "UINT8", "uint16": "UINT16", "uint32": "UINT32", "uint64": "UINT64", "int8": "INT8",
+    "int16": "INT16", "int32": "INT32", "int64": "INT64", "float16": "FP16", "float32": "FP32", "float64": "FP64",
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class About:
+    """What MLflow says of a model."""
+
+    framework: str
+    run_id: str
+    metrics: Mapping[str, float]
+    renamed: Mapping[str, str]
+    inputs: tuple[Mapping[str, object], ...]
+
+
+def model_of(path: Path) -> Path | None:
+    """Return the model's directory where `path` is one, or a run's that has logged one; else None.
+
+    Raises:
+        errors.UserError: the run has logged several models, or none.
+    """
+    if (path / MLMODEL).is_file():
+        return path
+    if not (path / _META).is_file() or not (path / "artifacts").is_dir():
+        return None
+    found = sorted(file.parent for file in (path / "artifacts").rglob(MLMODEL))
+    if len(found) == 1:
+        return found[0]
+    listed = "".join(f"\n  {each}" for each in found)
+    raise errors.UserError(
+        f"{path}: this MLflow run has logged {len(found)} models below artifacts"
+        + (f", name one:{listed}" if found else "; name a directory that has an MLmodel file")
+    )
+
+
+def describe(model: Path) -> About:
+    """Return what the MLmodel file and the run say.
+
+    Raises:
+        errors.UserError: the MLmodel file cannot be read, or names files that no runtime loads.
+    """
+    document = _yaml(model / MLMODEL)
+    flavors = document.get("flavors")
+    if not isinstance(flavors, dict) or not flavors:
+        raise errors.UserError(f"{model / MLMODEL}: flavors: must be an object, got {flavors!r}")
+    framework = next((name for name in _FRAMEWORKS if name in flavors), "")
+    run = _run(model)
+    run_id = str(document.get("run_id") or (_yaml(run / _META).get("run_id", "") if run else ""))
+    renamed = _sklearn(model, flavors["sklearn"]) if framework == "sklearn" else {}
+    metrics = dict(_metrics(run / "metrics")) if run is not None else {}
+    return About(
+        framework.replace("_", "-"), run_id, metrics, renamed, tuple(_inputs(document.get("signature")))
+    )
+
+
+def _sklearn(model: Path, flavor: Any) -> Mapping[str, str]:
+    """MLflow names the pickle; the runtime looks for `model.pkl`."""
+    named = str((flavor or {}).get("pickled_model", "model.pkl"))
+    if not (model / named).is_file() or Path(named).suffix not in (".pkl", ".joblib"):
+        raise errors.UserError(
+            f"{model / MLMODEL}: flavors.sklearn.pickled_model: must be a .pkl file beside it, got {named!r}"
+        )
+    return {} if named in ("model.pkl", "model.joblib") else {named: "model.pkl"}
+
+
+def _run(model: Path) -> Path | None:
+    """Return the directory of the run (or, in MLflow 3, of the logged model) that the model lies in."""
+    for directory in list(model.parents)[:_UP]:
+        if (directory / _META).is_file():
+            return directory if (directory / "metrics").is_dir() else None
+    return None
+
+
+def _metrics(directory: Path) -> Iterator[tuple[str, float]]:
+    """Yield the last value of each metric, under names that slipway.json takes."""
+    found = [path for path in sorted(directory.rglob("*")) if path.is_file() and not path.is_symlink()]
+    for path in found[:_MAX_METRICS]:
+        name = re.sub(r"[^-A-Za-z0-9_.@/]+", "_", str(path.relative_to(directory))).strip("-_.@/")[:128]
+        lines = _text(path).splitlines()
+        try:
+            value = float(lines[-1].split()[1])
+        except (IndexError, ValueError):
+            continue
+        if name and math.isfinite(value):
+            yield name, value
+
+
+def _inputs(signature: Any) -> Iterator[Mapping[str, object]]:
+    """Yield the one input tensor, where the signature has exactly one whose first size is the batch."""
+    try:
+        (tensor,) = json.loads((signature or {})["inputs"])
+        spec = tensor["tensor-spec"]
+        shape, datatype = [int(size) for size in spec["shape"]], _DATATYPES[spec["dtype"]]
+    except (KeyError, TypeError, ValueError):
+        return
+    if 1 <= len(shape) <= 8 and shape[0] == -1 and all(size == -1 or size > 0 for size in shape):
+        yield {"name": str(tensor.get("name") or "input"), "datatype": datatype, "shape": shape}
+
+
+def _yaml(path: Path) -> Mapping[str, Any]:
+    try:
+        document = yaml.safe_load(_text(path))
+    except yaml.YAMLError as error:
+        raise errors.UserError(f"{path}: must be YAML: {error}") from error
+    if not isinstance(document, dict):
+        raise errors.UserError(f"{path}: must be an object, got {type(document).__name__}")
+    return document
+
+
+def _text(path: Path) -> str:
+    try:
+        with path.open("rb") as file:
+            data = file.read(_MAX_BYTES + 1)
+    except OSError as error:
+        raise errors.UserError(f"{path}: cannot be read: {error}") from error
+    if len(data) > _MAX_BYTES:
+        raise errors.UserError(f"{path}: must have at most {_MAX_BYTES} bytes")
+    return data.decode(errors="replace")

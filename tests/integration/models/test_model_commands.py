@@ -1,0 +1,146 @@
+"""`slipway model` against the real API, controllers, store and registry."""
+
+import asyncio
+import shutil
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from serving.cli import main
+from serving.resources import kinds
+from serving.settings import DataDir
+from tests.foreign_models import RUN_ID, cache, run_directory
+from tests.model_life import Life
+from tests.registry_server import RegistryServer
+
+Ended = tuple[int, str, str]
+Slipway = Callable[..., Awaitable[Ended]]
+pytestmark = pytest.mark.timeout(60)
+
+
+@pytest.fixture
+def slipway(life: Life, api_server: DataDir, capsys: pytest.CaptureFixture[str]) -> Slipway:
+    """Runs the command line in a thread, beside the controllers."""
+    shutil.copy(api_server.kubeconfig, life.data.kubeconfig)
+
+    def run(arguments: tuple[str, ...]) -> int:
+        with pytest.raises(SystemExit) as ended:
+            main.run([*arguments, "--kubeconfig", str(life.data.kubeconfig), "-n", life.namespace])
+        return int(ended.value.code or 0)
+
+    async def command(*arguments: str) -> Ended:
+        capsys.readouterr()
+        code = await asyncio.to_thread(run, arguments)
+        out, err = capsys.readouterr()
+        assert "Traceback" not in err
+        return code, out, err
+
+    return command
+
+
+async def test_an_mlflow_run_is_imported_from_a_copy_and_left_as_it_was(
+    life: Life, slipway: Slipway, tmp_path: Path
+) -> None:
+    run = run_directory(tmp_path)
+    before = sorted(path.relative_to(run) for path in run.rglob("*"))
+    code, out, err = await slipway("model", "import", str(run), "--model", "digits")
+    name = f"digits-{RUN_ID[:12]}"
+    assert code == 0, err
+    assert out.startswith(
+        f"modelversion.slipway.dev/{name} ready: slipway.local/{life.namespace}/digits@sha256:"
+    )
+    status = (await life.get(kinds.MODEL_VERSION, name))["status"]
+    assert (status["framework"], status["metrics"]["accuracy"]) == ("sklearn", 0.97)
+    assert status["lineage"]["sourceRevision"] == RUN_ID
+    assert [f["path"] for f in status["files"]] == ["MLmodel", "conda.yaml", "model.pkl", "slipway.json"]
+    assert sorted(path.relative_to(run) for path in run.rglob("*")) == before
+    assert list(life.data.imports.glob("*/*")) == []
+
+
+async def test_a_hugging_face_cache_is_imported_without_its_links(
+    life: Life, slipway: Slipway, tmp_path: Path
+) -> None:
+    code, _, err = await slipway(
+        "model", "import", str(cache(tmp_path)), "--model", "tiny", "--version", "t1"
+    )
+    assert code == 0, err
+    status = (await life.get(kinds.MODEL_VERSION, "t1"))["status"]
+    assert [f["path"] for f in status["files"]] == ["config.json", "model.safetensors", "slipway.json"]
+    assert life.store.verify(status["digest"], deep=True)
+
+
+async def test_a_name_that_is_taken_and_a_directory_that_is_empty_are_refused(
+    life: Life, slipway: Slipway, tmp_path: Path, files: Callable[..., str]
+) -> None:
+    path = files()
+    assert (await slipway("model", "import", path, "--model", "digits", "--version", "v1"))[0] == 0
+    code, _, err = await slipway("model", "import", path, "--model", "digits", "--version", "v1")
+    assert (code, "already exists" in err) == (4, True)
+    (tmp_path / "empty").mkdir()
+    code, _, err = await slipway(
+        "model", "import", str(tmp_path / "empty"), "--model", "digits", "--version", "v2"
+    )
+    assert (code, "EmptyOutput" in err) == (1, True)
+
+
+async def test_a_version_is_listed_compared_verified_pushed_and_pulled(
+    life: Life, slipway: Slipway, registry: RegistryServer, files: Callable[..., str]
+) -> None:
+    for name, text in {"v1": "one", "v2": "two"}.items():
+        await life.version(name, path=files(name, model=text, other="same"))
+        await life.ready(name)
+    _, out, _ = await slipway("model", "list", "--model", "digits")
+    assert [line.split()[0] for line in out.splitlines()] == ["NAME", "v1", "v2"]
+    assert (await slipway("model", "list", "-o", "name"))[1].splitlines() == [
+        "modelversion.slipway.dev/v1", "modelversion.slipway.dev/v2",
+    ]  # fmt: skip
+    assert "~  model.joblib" in (await slipway("model", "diff", "v1", "v2"))[1]
+    code, out, _ = await slipway("model", "verify", "v1")
+    assert (code, "2 files" in out) == (0, True)
+
+    image = f"{registry.host}/models/digits"
+    code, out, err = await slipway("model", "push", "v1", image)
+    digest = (await life.ready("v1"))["digest"]
+    assert (code, out) == (0, f"pushed {image}@{digest} as v1\n"), err
+    assert "were there" in err
+    code, out, err = await slipway("model", "pull", f"{image}:v1", "--model", "copy")
+    assert (code, out) == (0, f"modelversion.slipway.dev/copy-v1 ready: {image}@{digest}\n"), err
+
+
+async def test_a_changed_byte_in_the_store_is_found(
+    life: Life, slipway: Slipway, files: Callable[..., str]
+) -> None:
+    await life.version("v1", path=files())
+    digest = (await life.ready("v1"))["digest"]
+    file = life.store.tree(digest) / "models" / "model.joblib"
+    file.chmod(0o644)
+    file.write_text("changed")
+    code, _, err = await slipway("model", "verify", "v1")
+    assert (code, "model.joblib" in err) == (1, True)
+
+
+async def test_without_the_store_a_push_says_where_to_run_it(
+    life: Life, slipway: Slipway, api_server: DataDir, tmp_path: Path, files: Callable[..., str]
+) -> None:
+    await life.version("v1", path=files())
+    await life.ready("v1")
+    elsewhere = tmp_path / "elsewhere" / "kubeconfig"
+    elsewhere.parent.mkdir()
+    shutil.copy(api_server.kubeconfig, elsewhere)
+    life.data.kubeconfig.unlink()
+    life.data = DataDir(elsewhere.parent)
+    code, _, err = await slipway("model", "push", "v1", "127.0.0.1:1/models/digits")
+    assert (code, "run it on the machine" in err) == (1, True)
+
+
+async def test_the_deletion_of_what_a_pull_could_not_fetch_is_quick(
+    life: Life, slipway: Slipway, registry: RegistryServer
+) -> None:
+    code, _, err = await slipway("model", "pull", f"{registry.host}/models/nothing:v1")
+    assert (code, "ImageNotFound" in err) == (1, True)
+    found: Any = await life.get(kinds.MODEL_VERSION, "nothing-v1")
+    assert found["status"]["phase"] == "Failed"
+    await life.delete(kinds.MODEL_VERSION, "nothing-v1")
+    await life.gone(kinds.MODEL_VERSION, "nothing-v1")

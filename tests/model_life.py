@@ -1,0 +1,123 @@
+"""Model and ModelVersion controllers over the real API and a real store, and what users do with them."""
+
+import asyncio
+import dataclasses
+from collections.abc import Callable
+from typing import Any
+
+from serving import errors
+from serving.controllers.model import ModelController
+from serving.controllers.modelversion import ModelVersionController
+from serving.images.store import ModelStore
+from serving.kube import Kube, Watches
+from serving.resources import conditions, kinds
+from serving.settings import DEFAULTS, DataDir
+
+Object = dict[str, Any]
+SETTINGS = dataclasses.replace(
+    DEFAULTS,
+    controllers=dataclasses.replace(
+        DEFAULTS.controllers,
+        workers=2,
+        build_backoff_base_seconds=0.1,
+        release_seconds=0.1,
+        progress_seconds=0.1,
+    ),
+    registry=dataclasses.replace(DEFAULTS.registry, attempts=1, backoff_base_seconds=0.05),
+)
+
+
+class Life:
+    """A namespace of its own, and what users do in it."""
+
+    def __init__(self, kube: Kube, data: DataDir, namespace: str) -> None:
+        self.kube = kube
+        self.data = data
+        self.store = ModelStore(data.models)
+        self.namespace = namespace
+
+    async def create(self, kind: kinds.Kind, name: str, spec: Object, **more: Any) -> Object:
+        meta = {"name": name, "namespace": self.namespace}
+        body = {"apiVersion": kind.api_version, "kind": kind.kind, "metadata": meta, **more}
+        return await self.kube.create(kind, body | ({"spec": spec} if spec else {}))
+
+    async def version(self, name: str, model: str = "digits", **source: Any) -> Object:
+        return await self.create(kinds.MODEL_VERSION, name, {"modelName": model, "source": source})
+
+    async def inference(self, name: str, *versions: str) -> Object:
+        predictors = [{"name": f"p{i}", "modelVersion": version} for i, version in enumerate(versions)]
+        return await self.create(kinds.INFERENCE, name, {"framework": "sklearn", "predictors": predictors})
+
+    async def get(self, kind: kinds.Kind, name: str) -> Object:
+        return await self.kube.get(kind, self.namespace, name)
+
+    async def delete(self, kind: kinds.Kind, name: str) -> None:
+        await self.kube.delete(kind, self.namespace, name)
+
+    async def until(
+        self, name: str, true: Callable[[Object], bool], kind: kinds.Kind = kinds.MODEL_VERSION
+    ) -> Object:
+        found: Object = {}
+        try:
+            async with asyncio.timeout(20):
+                while True:
+                    found = await self.get(kind, name)
+                    if true(found):
+                        return found
+                    await asyncio.sleep(0.03)
+        except TimeoutError:
+            raise AssertionError(found) from None
+
+    async def finished(self, name: str) -> Object:
+        found = await self.until(name, lambda v: v.get("status", {}).get("phase") in ("Ready", "Failed"))
+        status: Object = found["status"]
+        return status
+
+    async def ready(self, name: str) -> Object:
+        status = await self.finished(name)
+        assert status["phase"] == "Ready", status["conditions"]
+        return status
+
+    async def failed(self, name: str) -> tuple[str, str]:
+        status = await self.finished(name)
+        assert status["phase"] == "Failed"
+        said = conditions.find(status["conditions"], "Ready")
+        assert said is not None
+        return said["reason"], said["message"]
+
+    async def gone(self, kind: kinds.Kind, name: str) -> None:
+        try:
+            async with asyncio.timeout(20):
+                while True:
+                    await self.get(kind, name)
+                    await asyncio.sleep(0.03)
+        except errors.NotFound:
+            return
+        except TimeoutError:
+            raise AssertionError(await self.get(kind, name)) from None
+
+    async def announced(self, name: str, reason: str) -> None:
+        """Wait for the Event."""
+        async with asyncio.timeout(20):
+            while True:
+                events = (await self.kube.list(kinds.EVENT_V1, self.namespace)).items
+                if any(e["reason"] == reason and e["involvedObject"]["name"] == name for e in events):
+                    return
+                await asyncio.sleep(0.03)
+
+    async def clear(self) -> None:
+        """Leave nothing to the controllers of the next test, which see all namespaces."""
+        for kind in (kinds.INFERENCE, kinds.MODEL, kinds.MODEL_VERSION):
+            for found in (await self.kube.list(kind, self.namespace)).items:
+                await self.delete(kind, found["metadata"]["name"])
+        for found in (await self.kube.list(kinds.MODEL_VERSION, self.namespace)).items:
+            await self.gone(kinds.MODEL_VERSION, found["metadata"]["name"])
+
+
+async def control(kube: Kube, data: DataDir) -> None:
+    watches = Watches(kube)
+    model = ModelController(kube, SETTINGS.controllers, watches)
+    version = ModelVersionController(kube, SETTINGS, data, watches)
+    async with asyncio.TaskGroup() as group:
+        for each in (model, version, watches):
+            group.create_task(each.run())
