@@ -1,4 +1,4 @@
-"""What can be typed after `slipway model`. As in `serving.cli.commands`, each command imports what it does when it is run."""
+"""What can be typed after `slipway model`. As in `serving.cli.commands`, a command imports what it does when it runs."""
 
 from pathlib import Path
 from typing import Annotated
