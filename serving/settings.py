@@ -201,9 +201,9 @@ class RegistrySettings:
 
     parallel: int = 4
     """Blobs moved at once: one connection seldom fills a fast link, and each holds `chunk_bytes` while it uploads."""
-    chunk_bytes: int = 16 * 1024 * 1024
+    chunk_bytes: int = 12 * 1024 * 1024
     """One PATCH of an upload, kept in memory until the registry has it. Larger than the 10 MiB parts of registries on
-    object stores, which read a shorter last part back; four of them are still 64 MB."""
+    object stores, which read a shorter last part back; four of them are 48 MiB."""
     piece_bytes: int = 1024 * 1024
     """Handed on at a time: large beside what handing on costs, small beside the chunk."""
     connect_seconds: float = 10.0

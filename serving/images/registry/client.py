@@ -5,7 +5,7 @@ whole have a limit, others are streamed.
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Collection, Mapping
+from collections.abc import AsyncIterator, Collection, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from types import TracebackType
@@ -43,7 +43,8 @@ class Call:
     also_from: str = ""
     """Another repository that the token must allow to pull from."""
     headers: Mapping[str, str] = field(default_factory=dict)
-    body: bytes | memoryview = b""
+    body: Sequence[bytes | memoryview] = ()
+    """In parts, so that it lies in memory once."""
     patience: float | None = None
     """Seconds until it must be answered, counted from the body's last progress; None: the setting."""
 
@@ -68,6 +69,37 @@ class Answer:
         """Where `Location` points, made absolute."""
         text = self.headers.get("Location")
         return self.url.join(URL(text)) if text else None
+
+
+class _Body:
+    """A request's body on its way; whoever takes it fast enough gets more time."""
+
+    def __init__(
+        self, parts: Sequence[bytes | memoryview], limit: asyncio.Timeout, seconds: float, slowest: float
+    ) -> None:
+        self._parts = parts
+        self._limit = limit
+        self._seconds = seconds
+        self._enough = seconds * slowest
+        self.answered = False
+        """The limit is over; an answer may come before the last piece is known to be gone."""
+
+    async def pieces(self) -> AsyncIterator[memoryview]:
+        """Yield the parts in pieces."""
+        moved = 0
+        for part in self._parts:
+            for start in range(0, len(part), _WRITE_PIECE):
+                piece = memoryview(part)[start : start + _WRITE_PIECE]
+                yield piece
+                moved += len(piece)
+                if moved >= self._enough:
+                    moved = 0
+                    self._more_time()
+        self._more_time()
+
+    def _more_time(self) -> None:
+        if not self.answered:
+            self._limit.reschedule(asyncio.get_running_loop().time() + self._seconds)
 
 
 class Registry:
@@ -183,34 +215,22 @@ class Registry:
     async def _send(self, call: Call, url: URL, headers: dict[str, str]) -> aiohttp.ClientResponse:
         assert self._session is not None
         seconds = call.patience or self.settings.stall_seconds
+        if call.body or call.method in {"POST", "PUT", "PATCH"}:
+            headers["Content-Length"] = str(sum(len(part) for part in call.body))
         with wire.mapped(call.target.host, seconds):
             async with asyncio.timeout(seconds) as limit:
-                data = None
-                if call.body or call.method in {"POST", "PUT", "PATCH"}:
-                    headers["Content-Length"] = str(len(call.body))
-                    data = self._pieces(memoryview(call.body), limit, seconds) if call.body else None
-                return await self._session.request(
-                    call.method,
-                    url,
-                    headers=headers,
-                    data=data,
-                    allow_redirects=False,
-                    proxy=wire.proxy_of(url),
-                )
-
-    async def _pieces(
-        self, body: memoryview, limit: asyncio.Timeout, seconds: float
-    ) -> AsyncIterator[memoryview]:
-        """Yield the body; whoever takes it fast enough gets more time."""
-        enough = seconds * self.settings.slowest_bytes_per_second
-        moved = 0
-        for start in range(0, len(body), _WRITE_PIECE):
-            piece = body[start : start + _WRITE_PIECE]
-            yield piece
-            moved += len(piece)
-            if moved >= enough or start + len(piece) == len(body):
-                moved = 0
-                limit.reschedule(asyncio.get_running_loop().time() + seconds)
+                body = _Body(call.body, limit, seconds, self.settings.slowest_bytes_per_second)
+                try:
+                    return await self._session.request(
+                        call.method,
+                        url,
+                        headers=headers,
+                        data=body.pieces() if call.body else None,
+                        allow_redirects=False,
+                        proxy=wire.proxy_of(url),
+                    )
+                finally:
+                    body.answered = True
 
     def base(self, target: Reference) -> URL:
         """Return `https://HOST/v2/REPOSITORY`, or http where that is allowed."""

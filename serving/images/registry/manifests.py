@@ -115,7 +115,7 @@ async def put(
         raise errors.Permanent("InvalidImage", f"the manifest of {target} has more than {MAX_DOCUMENT} bytes")
     name = target.digest or target.tag
     call = Call(
-        "PUT", target, f"manifests/{name}", push=True, headers={"Content-Type": media_type}, body=data
+        "PUT", target, f"manifests/{name}", push=True, headers={"Content-Type": media_type}, body=(data,)
     )
     answer = await registry.ask(call)
     if answer.status in {400, 404} and "BLOB_UNKNOWN" in wire.explain(answer.body):

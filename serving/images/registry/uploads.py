@@ -6,6 +6,7 @@ relative; after 416, 5xx or a lost connection the registry is asked how far it c
 """
 
 import asyncio
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 
 from yarl import URL
@@ -23,34 +24,44 @@ _ABORT_SECONDS = 5.0
 
 
 class _Source:
-    """Windows of a blob's bytes; reading goes on in a thread, and begins anew to go back."""
+    """Windows of a blob's bytes, kept once; reading goes on in a thread, and begins anew to go back."""
 
     def __init__(self, begin: Callable[[], Iterable[bytes]]) -> None:
         self._begin = begin
         self._parts: Iterator[bytes] = iter(())
-        self._held = bytearray()
+        self._held: deque[memoryview] = deque()
         self._start = -1
+        self._end = 0
 
-    async def window(self, offset: int, size: int) -> bytearray:
+    async def window(self, offset: int, size: int) -> list[memoryview]:
         """Return the bytes from `offset`, `size` of them unless the blob ends before."""
         return await asyncio.to_thread(self._window, offset, size)
 
-    def _window(self, offset: int, size: int) -> bytearray:
+    def _window(self, offset: int, size: int) -> list[memoryview]:
         if self._start < 0 or offset < self._start:
-            self._parts, self._held, self._start = iter(self._begin()), bytearray(), 0
-        while self._start + len(self._held) < offset + size:
+            self._parts, self._held, self._start, self._end = iter(self._begin()), deque(), 0, 0
+        while self._end < offset + size:
             part = next(self._parts, None)
             if part is None:
                 break
-            self._held += part
+            if part:
+                self._held.append(memoryview(part))
+                self._end += len(part)
             self._drop(offset)
         self._drop(offset)
-        return self._held[:size]
+        window: list[memoryview] = []
+        for held in self._held:
+            window.append(held[:size])
+            size -= len(window[-1])
+        return [piece for piece in window if piece]
 
     def _drop(self, offset: int) -> None:
-        gone = min(offset - self._start, len(self._held))
-        del self._held[:gone]
-        self._start += gone
+        while self._held and self._start < offset:
+            gone = min(offset - self._start, len(self._held[0]))
+            rest = self._held.popleft()[gone:]
+            if rest:
+                self._held.appendleft(rest)
+            self._start += gone
 
 
 class _Gone(errors.Temporary):
@@ -152,12 +163,10 @@ class _Upload:
     async def _patch(self) -> None:
         assert self._session is not None
         chunk = await self._source.window(self._offset, self._chunk)
-        self._check_source(chunk)
-        end = self._offset + len(chunk)
+        end = self._offset + _length(chunk)
+        self._check_source(end)
         headers = {"Content-Type": _OCTETS, "Content-Range": f"{self._offset}-{end - 1}"}
-        call = Call(
-            "PATCH", self._target, url=self._session, push=True, headers=headers, body=memoryview(chunk)
-        )
+        call = Call("PATCH", self._target, url=self._session, push=True, headers=headers, body=chunk)
         answer = await self._registry.ask(call, retry=False)
         location = answer.location()
         if answer.status in {404, 416}:
@@ -169,15 +178,14 @@ class _Upload:
     async def _finish(self) -> None:
         assert self._session is not None
         chunk = await self._source.window(self._offset, self._blob.size - self._offset)
-        if self._offset + len(chunk) != self._blob.size:
-            self._check_source(b"")
+        self._check_source(self._offset + _length(chunk))
         call = Call(
             "PUT",
             self._target,
             url=self._session.update_query(digest=self._blob.digest),
             push=True,
             headers={"Content-Type": _OCTETS},
-            body=memoryview(chunk),
+            body=chunk,
             patience=self._registry.settings.stall_seconds * _FINISH_FACTOR,
         )
         answer = await self._registry.ask(call, retry=False)
@@ -205,11 +213,15 @@ class _Upload:
         self._session, self._offset = None, 0
         return await blobs.exists(self._registry, self._target, self._blob.digest, push=True)
 
-    def _check_source(self, chunk: bytes | bytearray) -> None:
-        if not chunk:
+    def _check_source(self, end: int) -> None:
+        if end != min(self._blob.size, self._offset + self._chunk):
             raise errors.Permanent(
-                "SealBroken", f"{self._blob.digest} ends after {self._offset} of {self._blob.size} bytes"
+                "SealBroken", f"{self._blob.digest} ends after {end} of {self._blob.size} bytes"
             )
+
+
+def _length(parts: Iterable[memoryview]) -> int:
+    return sum(len(part) for part in parts)
 
 
 def _received(answer: Answer, sent_to: int | None) -> int:
