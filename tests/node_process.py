@@ -8,10 +8,15 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 from serving import errors
-from serving.kube import Kube
+from serving.embedded import identity
+from serving.embedded.node.records import PodDirectory
+from serving.embedded.node.zygotes import name_of
+from serving.embedded.workloads.pod_forks import Kept
+from serving.kube import Kube, connect
 from serving.resources import kinds
 from serving.settings import DataDir
 
@@ -19,6 +24,9 @@ _PROGRAM = """
 import asyncio, logging, signal, sys
 from dataclasses import replace
 from pathlib import Path
+from serving.embedded.node import runtimes, spawning
+spawning.ONE_THREAD["PYTHONPATH"] = sys.argv[2]
+runtimes.RUNTIMES["{script}"] = runtimes.Runtime((sys.executable, "-u", sys.argv[2] + "/tests/script_runtime.py"), "tests.script_runtime")
 from serving.embedded.node import agent
 from serving.settings import DEFAULTS, DataDir
 logging.basicConfig(level=logging.INFO)
@@ -35,6 +43,14 @@ async def main():
 asyncio.run(main())
 """
 
+ROOT = Path(__file__).parents[1]
+PYTHON = "slipway.dev/runtimes/python"
+SCRIPT = "slipway.dev/runtimes/script"
+"""Does what `PYTHON` does for these arguments, and can be forked."""
+STARTS = {"executed": PYTHON, "forked": SCRIPT}
+"""Ways to start a container; fixtures that choose one set `chosen`."""
+chosen = {"image": PYTHON}
+
 
 class NodeProcess:
     """One agent over one data directory."""
@@ -47,7 +63,15 @@ class NodeProcess:
     def start(self) -> "NodeProcess":
         with self.log.open("ab") as output:
             self.process = subprocess.Popen(
-                [sys.executable, "-c", _PROGRAM, str(self.data_dir.root)], stdout=output, stderr=output
+                [
+                    sys.executable,
+                    "-c",
+                    _PROGRAM.replace("{script}", SCRIPT),
+                    str(self.data_dir.root),
+                    str(ROOT),
+                ],
+                stdout=output,
+                stderr=output,
             )
         return self
 
@@ -72,7 +96,7 @@ def pod(namespace: str, name: str, script: str, **container: Any) -> dict[str, A
             "containers": [
                 {
                     "name": "main",
-                    "image": "slipway.dev/runtimes/python",
+                    "image": chosen["image"],
                     "args": ["-u", "-c", script],
                     **container,
                 }
@@ -91,6 +115,70 @@ class H(http.server.BaseHTTPRequestHandler):
 print('up', flush=True)
 http.server.HTTPServer((os.environ['HOST'], int(os.environ['PORT'])), H).serve_forever()
 """
+
+
+def keeper(namespace: str) -> dict[str, Any]:
+    """A Deployment at zero, for whose sake a zygote of `SCRIPT` is kept."""
+    labels = {"app": "keeper"}
+    template = {"metadata": {"labels": labels}, "spec": {"containers": [{"name": "main", "image": SCRIPT}]}}
+    return {
+        "apiVersion": "apps/v1",
+        "kind": "Deployment",
+        "metadata": {"name": "keeper", "namespace": namespace},
+        "spec": {"replicas": 0, "selector": {"matchLabels": labels}, "template": template},
+    }
+
+
+async def choose(start: str, node: NodeProcess, namespace: str) -> None:
+    """Let `pod` make Pods that are started so; returns when there is what that takes."""
+    chosen["image"] = STARTS[start]
+    if start == "forked":
+        async with await connect(node.data_dir.kubeconfig, component="test") as kube:
+            with contextlib.suppress(errors.AlreadyExists):
+                await kube.create(kinds.DEPLOYMENT, keeper(namespace))
+        await until_zygote(node.data_dir, namespace)
+
+
+async def clear(node: NodeProcess, namespace: str) -> None:
+    """Delete all Pods and what they were forked for."""
+    chosen["image"] = PYTHON
+    async with await connect(node.data_dir.kubeconfig, component="test") as kube:
+        with contextlib.suppress(errors.NotFound):
+            await kube.delete(kinds.DEPLOYMENT, namespace, "keeper")
+        names = [found["metadata"]["name"] for found in (await kube.list(kinds.POD, namespace)).items]
+        for name in names:
+            await kube.delete(kinds.POD, namespace, name, grace_seconds=0)
+        for name in names:
+            await until_gone(kube, namespace, name)
+
+
+def zygote_of(data_dir: DataDir, namespace: str) -> identity.Identity | None:
+    """Return the zygote of `SCRIPT` that listens, if one does."""
+    name = name_of(Kept(namespace, SCRIPT))
+    found = identity.read(data_dir.zygotes / f"{name}.json")
+    listens = (data_dir.zygotes / f"{name}.sock").exists()
+    return found[0] if found and listens and identity.alive(found[0]) else None
+
+
+async def until_zygote(
+    data_dir: DataDir, namespace: str, other_than: identity.Identity | None = None
+) -> identity.Identity:
+    """Poll until a zygote listens."""
+    deadline = time.monotonic() + 15
+    while time.monotonic() < deadline:
+        found = zygote_of(data_dir, namespace)
+        if found is not None and found != other_than:
+            return found
+        await asyncio.sleep(0.02)
+    raise AssertionError(f"no zygote of {namespace}: {list(data_dir.zygotes.glob('*'))}")
+
+
+def forked(data_dir: DataDir, found: dict[str, Any]) -> bool:
+    """Whether the Pod's last run was forked from a zygote."""
+    run = next(PodDirectory(data_dir.pods / found["metadata"]["uid"]).latest())
+    identities = run.identities()
+    assert identities is not None
+    return b"node.zygote" in Path(f"/proc/{identities[0].pid}/cmdline").read_bytes()
 
 
 async def until(

@@ -1,3 +1,4 @@
+import asyncio
 import os
 import select
 import signal
@@ -13,7 +14,10 @@ from serving.resources import kinds
 from serving.settings import DEFAULTS, DataDir
 from tests.node_process import (
     SERVER,
+    STARTS,
     NodeProcess,
+    choose,
+    clear,
     is_ready,
     log_of,
     main_status,
@@ -26,10 +30,12 @@ from tests.node_process import (
 NAMESPACE = "default"
 
 
-@pytest.fixture
-def node(api_server: DataDir) -> Iterator[NodeProcess]:
+@pytest.fixture(params=STARTS, autouse=True)
+def node(request: pytest.FixtureRequest, api_server: DataDir) -> Iterator[NodeProcess]:
     process = NodeProcess(api_server).start()
+    asyncio.run(choose(request.param, process, NAMESPACE))
     yield process
+    asyncio.run(clear(process, NAMESPACE))
     process.stop()
     print(process.log.read_text()[-6000:])
 

@@ -1,4 +1,5 @@
 import asyncio
+import json
 import os
 import time
 from collections.abc import AsyncIterator, Iterator
@@ -11,7 +12,10 @@ from serving.resources import kinds
 from serving.settings import DataDir
 from tests.node_process import (
     SERVER,
+    STARTS,
     NodeProcess,
+    choose,
+    clear,
     is_ready,
     log_of,
     main_status,
@@ -26,10 +30,12 @@ root = pytest.mark.root
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="needs root")
 
 
-@pytest.fixture(scope="module")
-def node(api_server: DataDir) -> Iterator[NodeProcess]:
+@pytest.fixture(scope="module", params=STARTS, autouse=True)
+def node(request: pytest.FixtureRequest, api_server: DataDir) -> Iterator[NodeProcess]:
     process = NodeProcess(api_server).start()
+    asyncio.run(choose(request.param, process, NAMESPACE))
     yield process
+    asyncio.run(clear(process, NAMESPACE))
     process.stop()
     print(process.log.read_text()[-6000:])
 
@@ -138,10 +144,13 @@ async def test_environment_from_secrets_config_maps_and_fields_reaches_the_conta
         kinds.SECRET, {"metadata": {"name": "env-s", "namespace": NAMESPACE}, "data": {"k": "aGlkZGVu"}}
     )
     found = await until(kube, NAMESPACE, "env", phase("Succeeded"))
-    output = log_of(node.data_dir, found)
-    assert '"BOTH": "hidden-env"' in output
-    assert '"C": "conf"' in output
-    assert "SLIPWAY" not in output
+    await kube.delete(kinds.CONFIG_MAP, NAMESPACE, "env-c")
+    await kube.delete(kinds.SECRET, NAMESPACE, "env-s")
+    environment = json.loads(log_of(node.data_dir, found))
+    assert environment["BOTH"] == "hidden-env"
+    assert environment["C"] == "conf"
+    assert not {name for name in environment if name.startswith("SLIPWAY")} - {"SLIPWAY_SPAWNED"}
+    assert not environment.keys() & {"PYTHONPATH", "OMP_NUM_THREADS"}
 
 
 async def test_a_chatty_container_keeps_a_bounded_log(kube: Kube, node: NodeProcess) -> None:
@@ -168,7 +177,7 @@ print([line for line in open('/proc/self/status') if line.startswith(('NoNewPriv
 """
     digest = "ab" * 32
     tree = node.data_dir.models / "trees" / digest / "models"
-    tree.mkdir(parents=True)
+    tree.mkdir(parents=True, exist_ok=True)
     (tree / "m").write_text("weights")
     await kube.create(
         kinds.SECRET, {"metadata": {"name": "jail-s", "namespace": NAMESPACE}, "data": {"k": "aGlkZGVu"}}
@@ -183,6 +192,7 @@ print([line for line in open('/proc/self/status') if line.startswith(('NoNewPriv
     found = await until(
         kube, NAMESPACE, "jailed", lambda p: p["status"].get("phase") in ("Succeeded", "Failed"), 30
     )
+    await kube.delete(kinds.SECRET, NAMESPACE, "jail-s")
     lines = log_of(node.data_dir, found).splitlines()
     assert lines[0].startswith("65534 False ["), lines
     assert lines[1] == "hidden weights"

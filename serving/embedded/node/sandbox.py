@@ -190,6 +190,7 @@ def _volume(mount: dict[str, Any], opened: dict[str, int], own: set[str], uid: i
 
 def enter(spec: dict[str, Any]) -> None:
     """Become what the specification says; the caller execs next. Raises OSError where that cannot be done."""
+    os.umask(0o022)  # of mount points too, which another user is to enter
     _join(spec["cgroups"])
     if spec["user"] is not None:
         with open("/proc/self/oom_score_adj", "w") as file:  # noqa: PTH123 as above
@@ -200,6 +201,7 @@ def enter(spec: dict[str, Any]) -> None:
 
 def join(spec: dict[str, Any]) -> None:
     """Become one more process of the container in which `spec["pid"]` runs; the caller execs next."""
+    os.umask(0o022)
     _join(spec["cgroups"])
     if spec["user"] is not None:
         handle = os.open(f"/proc/{spec['pid']}/ns/mnt", os.O_RDONLY | os.O_CLOEXEC)
@@ -219,7 +221,6 @@ def _drop(spec: dict[str, Any]) -> None:
         os.setgroups([])
         os.setresgid(gid, gid, gid)
         os.setresuid(uid, uid, uid)
-    os.umask(0o022)
     _prctl(PR_SET_NO_NEW_PRIVS, 1)
     _prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
     os.chdir(spec["cwd"])

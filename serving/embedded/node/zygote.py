@@ -49,7 +49,6 @@ _ARGUMENTS = (48 - 3, 49 - 3)
 def main() -> int:
     """Fork until killed. Returns in the forked processes only, with the container's exit status."""
     directory, name, module = Path(sys.argv[1]), sys.argv[2], sys.argv[3]
-    os.umask(0o077)
     lock = os.open(directory / f"{name}.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -95,7 +94,9 @@ def _listen(directory: Path, name: str) -> socket.socket:
     path.unlink(missing_ok=True)
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     place = os.open(directory, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+    before = os.umask(0o077)
     listener.bind(f"/proc/self/fd/{place}/{name}.sock")  # the path may be longer than an address can be
+    os.umask(before)
     os.close(place)
     listener.listen(BACKLOG)
     return listener
