@@ -11,6 +11,7 @@ from typing import Any
 from serving import clock, errors
 from serving.controllers.making import Maker, owner
 from serving.controllers.usage import Usage
+from serving.images import warming
 from serving.kube import Informer, Key, Kube, Result
 from serving.planning import release
 from serving.resources import kinds, names
@@ -34,18 +35,30 @@ class Keeper:
         self._versions = versions
         self._release_seconds = settings.controllers.release_seconds
         self._max_bytes = settings.store.max_bytes
+        self._warm_share = settings.controllers.warm_share
+        self._warm: set[str] = set()
         versions.index(DIGEST, digests)
 
     async def is_kept(self, version: Object) -> bool:
         """Pin or unpin the image of a ready version; False if it is needed and has to be fetched first."""
         digest = version["status"]["digest"]
         if self._usage.of(Key.of(version)):
-            return await asyncio.to_thread(self._pinned, digest, owner(version))
+            if not await asyncio.to_thread(self._pinned, digest, owner(version)):
+                return False
+            await self.warm(digest)
+            return True
+        self._warm.discard(digest)
         # Until the watch has shown it as ready, others of its digest do not know that they share the image.
         seen = self._versions.get(*Key.of(version))
         if seen is not None and release.is_ready(seen):
             await asyncio.to_thread(self._store.unpin, digest, owner(version))
         return True
+
+    async def warm(self, digest: str) -> None:
+        """Bring an image into the page cache, once as long as it is used."""
+        if digest not in self._warm:
+            self._warm.add(digest)
+            await asyncio.to_thread(warming.warm, self._store.tree(digest), self._warm_share)
 
     def _pinned(self, digest: str, who: str) -> bool:
         try:

@@ -61,7 +61,7 @@ class Maker:
         source = version["spec"]["source"]
         if "image" in source:
             return await self._import(version, policy, source["image"], say)
-        built = await self._build(version, job, say)
+        built = await self._build(version, job, policy, say)
         image = built.image
         if policy.registry is not None:
             say(f"pushing to {policy.registry.repository}")
@@ -94,11 +94,11 @@ class Maker:
         """Remove what a build has left outside the store; blocking."""
         shutil.rmtree(self._download(version), ignore_errors=True)
 
-    async def _build(self, version: Object, job: Object | None, say: Say) -> Built:
+    async def _build(self, version: Object, job: Object | None, policy: ModelSpec, say: Say) -> Built:
         output = await self._output(version, job, say)
         say("the image is being built")
         async with self._builds:
-            built = await asyncio.to_thread(self._capture, version, job, output)
+            built = await asyncio.to_thread(self._capture, version, job, output, policy)
             await self._pin(version, built.digest)
         await asyncio.to_thread(self.forget, version)
         return built
@@ -133,7 +133,7 @@ class Maker:
         ]
         return locate(job, owned, self._data)
 
-    def _capture(self, version: Object, job: Object | None, output: Output) -> Built:
+    def _capture(self, version: Object, job: Object | None, output: Output, policy: ModelSpec) -> Built:
         return capture(
             output.path,
             self.store,
@@ -141,6 +141,7 @@ class Maker:
             lineage=planner.lineage(version, job),
             framework=version["spec"].get("framework", ""),
             within=output.volume if job is not None else None,
+            compression=policy.compression,
         )
 
     async def _import(self, version: Object, policy: ModelSpec, image: str, say: Say) -> Object:

@@ -126,6 +126,7 @@ class ModelVersionController:
             return await self._failed(version, error)
         finally:
             await _stop(progress)
+        await self._keeper.warm(built["digest"])
         await self._report(version, "Ready", "Built", f"image {built['digest']}", built)
         await self._keeper.evict()
         return None
