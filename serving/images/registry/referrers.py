@@ -15,6 +15,8 @@ from serving.images.registry import descriptors, manifests, wire
 from serving.images.registry.client import Call, Registry, refused
 from serving.images.registry.reference import Reference
 
+_WITHOUT_API = frozenset({400, 404, 405})
+"""The specification has 404; older registries do not know the path, and say so in other ways."""
 _MAX_PAGES = 100
 _WRITES = 5
 """Tries to add an entry against other writers before somebody else has to."""
@@ -31,7 +33,7 @@ async def find(registry: Registry, target: Reference, digest: str) -> tuple[Mapp
     found: list[Mapping[str, Any]] = []
     for _ in range(_MAX_PAGES):
         answer = await registry.ask(call)
-        if answer.status == 404:
+        if answer.status in _WITHOUT_API:
             return await _at_tag(registry, target, digest)
         if answer.status != 200:
             raise refused(call, answer)

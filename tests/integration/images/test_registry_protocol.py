@@ -3,6 +3,7 @@
 import datetime as dt
 import email.utils
 import json
+import ssl
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -11,6 +12,7 @@ from aiohttp import web
 from yarl import URL
 
 from serving import clock, errors
+from serving.embedded.api import certificates
 from serving.images import oci
 from serving.images.build import Built
 from serving.images.image import Blob
@@ -27,6 +29,7 @@ from serving.images.registry import (
 )
 from serving.images.registry.client import Call
 from serving.images.store import ModelStore
+from serving.settings import DEFAULTS
 from tests.fakes.registry import FakeRegistry
 from tests.fakes.token_server import TokenServer
 
@@ -190,6 +193,28 @@ def test_plain_http_is_for_this_machine_and_where_it_is_asked_for() -> None:
     assert scheme("r.example") == scheme("10.0.0.1:5000") == "https"
     assert scheme("10.0.0.1:5000", "10.0.0.1:5000") == "http"
     assert scheme("10.0.0.1:5001", "10.0.0.1:5000") == "https"
+
+
+async def test_certificate_that_nobody_vouches_for_is_refused_for_good(
+    fake: FakeRegistry, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    certificates.ensure(tmp_path, "127.0.0.1", DEFAULTS.api, clock.now())
+    issued = certificates.files(tmp_path)
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(issued.certificate, issued.key)
+    runner = web.AppRunner(fake.app)
+    await runner.setup()
+    await web.TCPSite(runner, "127.0.0.1", 0, ssl_context=context).start()
+    monkeypatch.setattr(Registry, "_is_plain", lambda *_: False)
+    target = Reference.parse(f"127.0.0.1:{runner.addresses[0][1]}/a")
+    try:
+        async with Registry(Credentials.none()) as registry:
+            with pytest.raises(errors.Permanent) as raised:
+                await manifests.get(registry, target)
+    finally:
+        await runner.cleanup()
+    assert raised.value.reason == "UntrustedCertificate"
+    assert not fake.log
 
 
 def test_nobody_leads_out_of_tls() -> None:

@@ -1,0 +1,52 @@
+"""Memory of a push and a pull does not grow with the model."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+from serving.settings import DEFAULTS
+from tests.registry_server import RegistryServer
+
+ROOT = Path(__file__).parents[3]
+SIZE = 60 * 1024 * 1024
+PROGRAM = f"""
+import asyncio, hashlib, resource, sys
+from serving.images.image import Blob
+from serving.images.registry import Credentials, Reference, Registry, blobs, parallel, uploads
+
+def peak():
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+
+def data(i):
+    return (bytes([i]) * 1_048_576 for _ in range({SIZE} // 1_048_576))
+
+def digest(i):
+    found = hashlib.sha256()
+    for part in data(i):
+        found.update(part)
+    return "sha256:" + found.hexdigest()
+
+async def main():
+    target = Reference.parse(sys.argv[1])
+    wanted = {{i: Blob(digest(i), {SIZE}) for i in range(6)}}
+    async with Registry(Credentials.none()) as registry:
+        before = peak()
+        await parallel.run(4, lambda i: uploads.upload(registry, target, wanted[i], lambda: data(i)), wanted)
+        pushed = peak()
+        async def fetch(i):
+            assert sum([len(piece) async for piece in blobs.pieces(registry, target, wanted[i])]) == {SIZE}
+        await parallel.run(4, fetch, wanted)
+        print(pushed - before, peak() - pushed)
+asyncio.run(main())
+"""
+
+
+def test_memory_is_bounded_by_the_chunks_in_flight(shared_registry: RegistryServer) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", PROGRAM, f"{shared_registry.host}/memory/a"],
+        cwd=ROOT, capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    pushed, pulled = (int(text) for text in done.stdout.split())
+    chunks = DEFAULTS.registry.parallel * DEFAULTS.registry.chunk_bytes
+    assert pushed < chunks + 24 * 1024 * 1024
+    assert pulled < 16 * 1024 * 1024
