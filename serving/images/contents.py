@@ -15,6 +15,7 @@ need the lock.
 import fcntl
 import json
 import os
+import secrets
 import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -97,12 +98,17 @@ class Contents:
         tree.chmod(0o555)
         disk.sync_directory(self._trees)
 
-    def take_out(self, digest: str, trash: Path) -> None:
-        """Move a tree out, and remove what only it needed. Needs the lock."""
+    def take_out(self, digest: str) -> Path:
+        """Move a tree out, and remove what only it needed; returns what is left to be deleted. Needs the lock.
+
+        Makes no directory first: on a full disk that would fail, and nothing could be removed any more.
+        """
+        trash = self._tmp / f"removed-{secrets.token_hex(8)}"
         if self.tree(digest).is_dir():
-            _move_directory(self.tree(digest), trash / "tree")
+            _move_directory(self.tree(digest), trash)
             disk.sync_directory(self._trees)
         self.collect()
+        return trash
 
     def collect(self) -> None:
         """Remove what belongs to no tree: the ends of removals, and of insertions that were killed. Needs the lock."""

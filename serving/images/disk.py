@@ -152,13 +152,10 @@ def size(directory: Path) -> int:
 
 
 def remove_tree(path: Path) -> None:
-    """Remove a tree whose directories may be read-only."""
-    path.chmod(0o700)
-    for directory, names, _ in os.walk(path):
-        for name in names:
-            child = Path(directory, name)
-            if not child.is_symlink():
-                child.chmod(0o700)
+    """Remove a tree whose directories may be read-only; what others remove at the same time is no error."""
+    for directory, _, _ in os.walk(path):
+        with suppress(FileNotFoundError):
+            Path(directory).chmod(0o700)
     shutil.rmtree(path, ignore_errors=True)
 
 

@@ -200,12 +200,12 @@ class ModelStore:
 
     def remove(self, digest: str) -> bool:
         """Remove an image and what nothing else uses; False while it is pinned, True where it is gone afterwards."""
-        with self._contents.private() as trash:
-            with self._contents.locked():
-                if self._records.pins(digest):
-                    return False
-                self._contents.take_out(digest, trash)
-            return True
+        with self._contents.locked():
+            if self._records.pins(digest):
+                return False
+            trash = self._contents.take_out(digest)
+        disk.remove_tree(trash)
+        return True
 
     def repair(self, digest: str) -> str | None:
         """Take a broken image out so that it can be fetched again. Its pins and its origin stay.
@@ -224,8 +224,9 @@ class ModelStore:
                 raise
         else:
             return None
-        with self._contents.private() as trash, self._contents.locked():
-            self._contents.take_out(digest, trash)
+        with self._contents.locked():
+            trash = self._contents.take_out(digest)
+        disk.remove_tree(trash)
         return origin
 
     def size(self) -> int:
