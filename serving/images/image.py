@@ -169,9 +169,12 @@ def _object(data: bytes, what: str) -> dict[str, Any]:
 def _layer(where: str, item: Any) -> Layer:
     blob = _blob(where, item)
     media_type = item.get("mediaType")
-    if media_type not in COMPRESSION:
+    if not isinstance(media_type, str) or media_type not in COMPRESSION:
         raise invalid(f"{where}.mediaType: must be one of {', '.join(COMPRESSION)}, got {media_type!r}")
-    said = (item.get("annotations") or {}).get(oci.FILES)
+    annotations = item.get("annotations") or {}
+    if not isinstance(annotations, dict):
+        raise invalid(f"{where}.annotations: must be an object, got {str(annotations)[:60]}")
+    said = annotations.get(oci.FILES)
     files = None if said is None else _files(f"{where}.annotations[{oci.FILES}]", said)
     return Layer(blob.digest, blob.size, COMPRESSION[media_type], files)
 
