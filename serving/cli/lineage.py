@@ -10,6 +10,10 @@ if TYPE_CHECKING:
     from serving.kube import Kube
 
 
+_PLACES = {"path": "Path", "uri": "URI", "image": "Image"}
+"""Fields of a lineage that say where files lay, and what they are called here."""
+
+
 class Step(NamedTuple):
     """One step back: what it is, its name, and what proves that it is that one."""
 
@@ -48,8 +52,10 @@ async def of_version(kube: "Kube", namespace: str, name: str) -> list[Step]:
     source = status.get("lineage") or {}
     if source.get("uid"):
         steps.append(await _job(kube, namespace, source))
-    elif source.get("path"):
-        steps.append(Step("Path", source["path"], f"revision {source.get('sourceRevision') or 'unknown'}"))
+    for field, what in _PLACES.items():
+        if source.get(field):
+            revision = source.get("sourceRevision") or "unknown"
+            steps.append(Step(what, source[field], f"revision {revision}"))
     steps += [
         Step("File", file["path"], f"{file['digest']} ({file['size']} bytes)")
         for file in status.get("files") or []

@@ -5,14 +5,14 @@ Every step is a no-op where it has been done before, so a build that was killed 
 
 import asyncio
 import shutil
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from serving import errors
 from serving.controllers import storage
 from serving.controllers.output import Output, locate
-from serving.controllers.registries import Registries
+from serving.controllers.registries import Registries, Say
 from serving.images import manifest
 from serving.images.build import Built, capture
 from serving.images.store import ModelStore
@@ -23,7 +23,6 @@ from serving.resources.model import ModelSpec
 from serving.settings import DataDir, Settings
 
 Object = dict[str, Any]
-Say = Callable[[str], None]
 
 _JOB_LABEL = "batch.kubernetes.io/job-name"
 _FILE = "file://"
@@ -67,7 +66,9 @@ class Maker:
             say(f"pushing to {policy.registry.repository}")
             meta = version["metadata"]
             async with self._transfers:
-                image = await self._registries.push(meta["namespace"], policy, built.digest, meta["name"])
+                image = await self._registries.push(
+                    meta["namespace"], policy, built.digest, meta["name"], say
+                )
             await asyncio.to_thread(self.store.set_origin, built.digest, image)
         return planner.describe(
             image=image, digest=built.digest, size=built.size, framework=built.framework, metrics=built.metrics,

@@ -1,9 +1,12 @@
 """Registries as a Model's policy wants them: whose login, which key signs, whose signature is trusted."""
 
 import base64
+from collections.abc import Callable
 from typing import Any
 
 from serving import errors
+from serving.images import disk
+from serving.images.counted import CountedStore
 from serving.images.registry import Credentials, Reference, Registry, pull, push
 from serving.images.signing import PrivateKey, private_key, public_key
 from serving.images.store import ModelStore
@@ -11,6 +14,8 @@ from serving.kube import Kube
 from serving.resources import kinds
 from serving.resources.model import ModelSpec
 from serving.settings import RegistrySettings
+
+Say = Callable[[str], None]
 
 DOCKER_CONFIG_KEY = ".dockerconfigjson"
 """Of a Secret of type kubernetes.io/dockerconfigjson."""
@@ -29,8 +34,10 @@ class Registries:
         self._store = store
         self._settings = settings
 
-    async def push(self, namespace: str, policy: ModelSpec, digest: str, tag: str) -> str:
+    async def push(self, namespace: str, policy: ModelSpec, digest: str, tag: str, say: Say) -> str:
         """Push an image of the store, signed where the policy says so; returns `REPOSITORY@DIGEST`.
+
+        `say` is told how far it is, often, from other threads.
 
         Raises:
             errors.Permanent, errors.Temporary: as `serving.images.registry.push`; what a Secret's keeper can mend is
@@ -42,10 +49,21 @@ class Registries:
             credentials = await self._credentials(namespace, policy)
             key = await self._signing_key(namespace, policy)
             async with Registry(credentials, self._settings) as registry:
-                pushed = await push(registry, self._store, digest, target, signing_key=key)
+                store = self._counted(digest, target, say)
+                pushed = await push(registry, store, digest, target, signing_key=key)
         except errors.Permanent as error:
             raise _mendable(error) from error
         return pushed.image
+
+    def _counted(self, digest: str, target: Reference, say: Say) -> CountedStore:
+        total, sent = disk.size(self._store.tree(digest)), 0
+
+        def count(size: int) -> None:
+            nonlocal sent
+            sent += size
+            say(f"pushing to {target.name}: sent {sent / 2**20:.1f} of at most {total / 2**20:.1f} MiB")
+
+        return CountedStore(self._store.root, count)
 
     async def pull(self, namespace: str, policy: ModelSpec, image: str, *, ours: bool = False) -> str:
         """Bring an image into the store; returns its digest. Its signature must be trusted where the policy asks for one.

@@ -4,16 +4,13 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from serving.images.store import ModelStore
-from serving.settings import StoreSettings
 
 
 class CountedStore(ModelStore):
     """As `ModelStore`; tells `on_read` the size of each chunk of a blob that is read, from any thread."""
 
-    def __init__(
-        self, root: Path, on_read: Callable[[int], None], settings: StoreSettings | None = None
-    ) -> None:
-        super().__init__(root, settings)
+    def __init__(self, root: Path, on_read: Callable[[int], None]) -> None:
+        super().__init__(root)
         self._on_read = on_read
 
     def read_blob(self, digest: str) -> Iterator[bytes]:

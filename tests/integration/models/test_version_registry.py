@@ -2,7 +2,8 @@
 
 import asyncio
 import base64
-from collections.abc import Callable
+import threading
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
 from serving.images.registry import Credentials, Reference, Registry, manifests
+from serving.images.store import ModelStore
 from serving.resources import conditions, kinds
 from tests.model_life import Life
 from tests.registry_server import RegistryServer
@@ -156,3 +158,24 @@ async def test_an_image_that_is_nowhere_else_is_said_to_be_lost(life: Life, file
             await asyncio.sleep(0.03)
     await life.inference("inf", "v1")
     await life.announced("v1", "ImageLost")
+
+
+async def test_a_long_push_says_how_far_it_is(
+    life: Life, files: Files, registry: RegistryServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read, held = ModelStore.read_blob, threading.Event()
+
+    def slowly(store: ModelStore, digest: str) -> Iterator[bytes]:
+        for chunk in read(store, digest):
+            yield chunk
+            held.wait(10)
+
+    monkeypatch.setattr(ModelStore, "read_blob", slowly)
+    await life.create(kinds.MODEL, "digits", {"registry": {"repository": f"{registry.host}/models/digits"}})
+    await life.version("v1", path=files())
+
+    try:
+        await life.until("v1", lambda v: "digits: sent " in str(v.get("status")))
+    finally:
+        held.set()
+    await life.ready("v1")
