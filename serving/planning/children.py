@@ -46,9 +46,12 @@ def is_on_demand(world: World, bounds: AutoScale, revision: str) -> bool:
     """Whether requests to a revision may have to wait for a replica: it may be at zero, or still is."""
     if bounds.min_replicas == 0:
         return True
+    return _was_on_demand(world, revision) and replicas.counts(world.deployments.get(revision))[1] == 0
+
+
+def _was_on_demand(world: World, revision: str) -> bool:
     backends = ((world.route or {}).get("spec") or {}).get("backends") or []
-    was = any(backend["name"] == revision and backend.get("onDemand") for backend in backends)
-    return was and replicas.counts(world.deployments.get(revision))[1] == 0
+    return any(backend["name"] == revision and backend.get("onDemand") for backend in backends)
 
 
 def on_demand_label(*, given: bool) -> dict[str, str]:
@@ -58,8 +61,13 @@ def on_demand_label(*, given: bool) -> dict[str, str]:
 
 def service(world: World, name: str, arm: Arm, port: int) -> Ensure:
     """Return the Service of a revision of an arm; headless, as the gateway reads its EndpointSlices."""
-    label = on_demand_label(given=is_on_demand(world, arm.predictor.auto_scale, name))
-    labels = {names.PREDICTOR_LABEL: arm.predictor.name, names.REVISION_LABEL: name, **label}
+    # Until the Route no longer says so: without the label the activator does not see the replicas that it waits for.
+    given = is_on_demand(world, arm.predictor.auto_scale, name) or _was_on_demand(world, name)
+    labels = {
+        names.PREDICTOR_LABEL: arm.predictor.name,
+        names.REVISION_LABEL: name,
+        **on_demand_label(given=given),
+    }
     body: Object = {
         "metadata": metadata(world.inference, name, labels),
         "spec": {

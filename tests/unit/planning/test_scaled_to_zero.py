@@ -146,6 +146,20 @@ def test_requests_still_wait_until_the_first_replica_when_a_predictor_at_zero_no
     assert replicas(world) == [1]
 
 
+def test_a_service_keeps_its_mark_until_the_route_has_lost_its_own() -> None:
+    world = at_zero(predictor("a", "v1", **ON_DEMAND))
+    world.edit(predictor("a", "v1"))
+    world.plan()
+    world.size()
+    world.ready()
+    world.plan()
+    assert not any(b.get("onDemand") for b in world.children["Route"]["digits"]["spec"]["backends"])
+    assert labelled(world) == {"Service"}
+    world.accept()
+    world.plan()
+    assert labelled(world) == set()
+
+
 def test_the_service_of_a_revision_that_serves_is_marked_while_another_is_being_proven() -> None:
     world = InferenceWorld(predictor("a", "v1"))
     world.settle()
