@@ -6,6 +6,7 @@ Blocks for milliseconds, or for `ANSWER_SECONDS` where the zygote is stuck; it i
 import contextlib
 import os
 import socket
+import sys
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -16,6 +17,8 @@ from serving import errors
 ANSWER_SECONDS = 0.5
 """A fork takes 5 ms, and on a loaded machine ten times that; an ordinary start takes a second, so that a zygote which
 does not answer makes it half as slow again, once."""
+_INT = 4
+"""Bytes of a descriptor's number in a message (C's int)."""
 
 
 @dataclass(frozen=True)
@@ -78,7 +81,11 @@ class Asked:
         """
         handles: list[int] = []
         try:
-            told, handles, _, _ = socket.recv_fds(self._connection, 4096, 1)
+            # Not by socket.recv_fds: it drops the flag, and containers that are executed would inherit the descriptor.
+            told, ancillary, _, _ = self._connection.recvmsg(
+                4096, socket.CMSG_SPACE(_INT), socket.MSG_CMSG_CLOEXEC
+            )
+            handles = [int.from_bytes(data[:_INT], sys.byteorder) for _, _, data in ancillary]
             (handle,) = handles
             return Forked(self._connection, handle, int(orjson.loads(told)["inherited"]))
         except (OSError, ValueError, KeyError) as error:

@@ -96,6 +96,7 @@ class Zygotes:
             if kept not in self._wanted.all():  # it is not any more, and was not there to be ended
                 end(self.directory, name_of(kept))
             await gone(handle)
+            (self.directory / f"{name_of(kept)}.sock").unlink(missing_ok=True)
             if kept in self._wanted.all():
                 delay = FIRST_RETRY_SECONDS if clock.monotonic() - begun > HEALTHY_SECONDS else delay
                 log.warning(
