@@ -13,6 +13,7 @@ import pytest
 from serving.controllers.handoff import HandoffController
 from serving.controllers.model import ModelController
 from serving.controllers.modelversion import ModelVersionController
+from serving.images.store import ModelStore
 from serving.kube import Watches
 from serving.planning.handoff import HANDED_OFF_ANNOTATION
 from serving.resources import kinds, names
@@ -23,7 +24,11 @@ from tests.fakes.convergence import Case, until
 Object = dict[str, Any]
 NS = "default"
 CONTROLLERS = dataclasses.replace(
-    ControllerSettings(), workers=2, backoff_base_seconds=0.001, backoff_cap_seconds=0.01
+    ControllerSettings(),
+    workers=2,
+    backoff_base_seconds=0.001,
+    backoff_cap_seconds=0.01,
+    release_seconds=0.01,
 )
 SETTINGS = dataclasses.replace(DEFAULTS, controllers=CONTROLLERS)
 
@@ -135,10 +140,53 @@ class Surroundings:
         end["ModelVersion v-gone"][1]["source"] = "a path of this run"
         return end
 
+    async def end_of_life(self, api: FakeKube) -> Object:
+        """Retention takes a version; one in use that is deleted waits; the Model's deletion takes the rest."""
+        api._create(
+            kinds.MODEL, {"metadata": {"name": "digits", "namespace": NS}, "spec": {"retention": {"keep": 1}}}
+        )
+        predictors = [{"name": "a", "modelVersion": "v1"}]
+        inference = {"metadata": {"name": "inf", "namespace": NS}, "spec": {"predictors": predictors}}
+        api._create(kinds.INFERENCE, inference)
+        for number in (1, 2, 3):
+            path = self.data.root / f"files-{number}"
+            path.mkdir(parents=True)
+            (path / "model.joblib").write_text(f"weights {number}")
+            spec = {"modelName": "digits", "source": {"path": str(path)}}
+            api._create(
+                kinds.MODEL_VERSION, {"metadata": {"name": f"v{number}", "namespace": NS}, "spec": spec}
+            )
+            await until(lambda name=f"v{number}": phase(api, name) == "Ready", f"v{number} is ready")
+        await until(lambda: not find(api, kinds.MODEL_VERSION, "v2"), "retention takes v2")
+        api.change(kinds.MODEL_VERSION, NS, "v1", {"metadata": {"deletionTimestamp": api.now}})
+        await until(
+            lambda: "used by Inference inf" in str(find(api, kinds.MODEL_VERSION, "v1")),
+            "v1 says why it waits",
+        )
+        store = ModelStore(self.data.models)
+        kept = set(store.images())
+        api.remove(kinds.INFERENCE, NS, "inf")
+        await until(lambda: not find(api, kinds.MODEL_VERSION, "v1"), "v1 goes")
+        await until(lambda: says(api, 1, "v3"), "the Model says so")
+        await until(lambda: not store.owners(), "nothing is pinned")
+        left = picture(api)
+        for part, name in ((1, "source"), (2, "lineage")):
+            left["ModelVersion v3"][part][name] = "a path of this run"
+        last = find(api, kinds.MODEL_VERSION, "v3")["status"]["digest"]
+        return left | {
+            "images": [len(kept), [image == last for image in store.images()]],
+            "pins": sorted(store.owners()),
+        }
+
 
 def case(root: Path) -> Case:
     it = Surroundings(root)
     return Case(it.arrange, it.control, it.around, it.story)
+
+
+def last_case(root: Path) -> Case:
+    it = Surroundings(root)
+    return Case(it.arrange, it.control, it.around, it.end_of_life)
 
 
 async def test_the_undisturbed_end_is_right(tmp_path: Path) -> None:
@@ -162,3 +210,17 @@ async def test_same_objects_when_each_write_fails_in_turn(tmp_path: Path, *, don
 @pytest.mark.parametrize("done", [False, True], ids=["before", "after"])
 async def test_same_objects_when_killed_at_each_write_in_turn(tmp_path: Path, *, done: bool) -> None:
     assert await case(tmp_path).survives_kills(done=done) > 15
+
+
+async def test_versions_end_as_they_should_when_nothing_is_in_the_way(tmp_path: Path) -> None:
+    end, _ = await last_case(tmp_path).undisturbed()
+    assert sorted(end) == ["Model digits", "ModelVersion v3", "images", "pins"]
+    assert (end["images"], end["pins"]) == ([2, [True]], [])
+
+
+async def test_versions_end_the_same_when_each_write_is_refused_in_turn(tmp_path: Path) -> None:
+    assert await last_case(tmp_path).survives_failures(done=False) > 15
+
+
+async def test_versions_end_the_same_when_killed_behind_each_write_in_turn(tmp_path: Path) -> None:
+    assert await last_case(tmp_path).survives_kills(done=True) > 15
