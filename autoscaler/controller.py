@@ -1,5 +1,6 @@
 """The Autoscaler controller: the only writer of replica counts, through the scale subresource."""
 
+import asyncio
 import datetime as dt
 from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager
@@ -34,7 +35,12 @@ class AutoscalerController:
 
     async def run(self) -> None:
         """Reconcile until cancelled."""
-        await self._loop.run(self._autoscalers, self._deployments, self._leases)
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self._kube.stay_connected(self._may_wake))
+            group.create_task(self._loop.run(self._autoscalers, self._deployments, self._leases))
+
+    def _may_wake(self) -> bool:
+        return any(found["spec"].get("minReplicas") == 0 for found in self._autoscalers)
 
     async def reconcile(self, key: Key) -> Result | None:
         """Size one target, and say so."""

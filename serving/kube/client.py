@@ -3,8 +3,8 @@
 import asyncio
 import logging
 import ssl
-from collections.abc import AsyncIterator, Mapping
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 from urllib.parse import unquote, urlsplit
@@ -29,6 +29,8 @@ APPLY_PATCH = "application/apply-patch+yaml"
 REQUEST_SECONDS = 30.0
 STRICT = {"fieldValidation": "Strict"}
 """A field that the server does not know is an error; left to itself, kube-apiserver drops it and only warns."""
+KEEP_SECONDS = 10.0
+"""Between requests that only keep a connection: aiohttp closes one that was idle for 15 s."""
 CONFIG_SECONDS = 0.2
 """Between looks for a kubeconfig that is not there yet."""
 
@@ -232,6 +234,14 @@ class Kube:
             await _raise_for_status(response)
             async for piece in response.content.iter_any():
                 yield piece
+
+    async def stay_connected(self, wanted: Callable[[], bool]) -> None:
+        """Until cancelled, keep a connection while it is wanted: after a silence, a handshake is most of a request."""
+        while True:
+            await asyncio.sleep(KEEP_SECONDS)
+            if wanted():
+                with suppress(errors.ApiError, errors.Unavailable):
+                    await self.raw("/version")
 
     async def _json(
         self, method: str, path: str, *, body: Any = None, query: Mapping[str, str] | None = None,

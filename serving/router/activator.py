@@ -117,6 +117,7 @@ class Activator:
             async with self._tasks as group:
                 for work in (self._routes, self._slices, self._demand):
                     group.create_task(work.run())
+                group.create_task(self._kube.stay_connected(lambda: bool(self._places)))
                 await self._routes.synced.wait()
                 await self._slices.synced.wait()
                 while True:

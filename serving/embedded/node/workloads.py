@@ -9,7 +9,7 @@ from serving.embedded.node.jobs import JobController
 from serving.embedded.node.owned_pods import OwnedPods
 from serving.embedded.workloads import pods
 from serving.kube import Informer, Key, Kube, Reconciler, Recorder, Watches
-from serving.resources import kinds
+from serving.resources import kinds, names
 from serving.settings import Settings
 
 Object = pods.Object
@@ -32,10 +32,15 @@ async def run_workloads(kube: Kube, settings: Settings, watches: Watches) -> Non
     _follow(job_informer, pod_informer, job_loop, owned)
     async with asyncio.TaskGroup() as group:
         group.create_task(events.run())
+        group.create_task(kube.stay_connected(lambda: any(map(_may_be_at_zero, services))))
         group.create_task(watches.run())
         group.create_task(job_loop.run(pod_informer, job_informer))
         group.create_task(deployment_loop.run(pod_informer, deployment_informer))
         group.create_task(endpoints.loop.run(pod_informer, services, slices))
+
+
+def _may_be_at_zero(service: Object) -> bool:
+    return names.ON_DEMAND_LABEL in (service["metadata"].get("labels") or {})
 
 
 def _follow(owners: Informer, children: Informer, loop: Reconciler, owned: OwnedPods) -> None:
