@@ -8,7 +8,7 @@ from typing import Literal
 from serving import errors
 from serving.images import layers, manifest, oci, source
 from serving.images.oci import File
-from serving.images.packing import Packer
+from serving.images.packing import pack
 from serving.images.staging import Staging
 from serving.images.store import ModelStore
 
@@ -65,8 +65,7 @@ def capture(
             raise errors.Permanent("EmptyOutput", f"{path}: no files were written there")
         output = _read_manifest(root, seen, framework)
         plan = layers.plan(layers.Entry(name, found.size) for name, found in seen.items())
-        with Packer(root, seen, staging, compression) as packer:
-            built = [packer.pack(layer) for layer in plan]
+        built = pack(root, seen, plan, staging, compression)
         _check_unchanged(root, seen)
         files = tuple(sorted((f for layer in built for f in layer.files), key=lambda f: f.path))
         documents = oci.documents(built, output)

@@ -10,7 +10,6 @@ import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from types import TracebackType
 from typing import BinaryIO
 
 from serving import errors
@@ -63,15 +62,14 @@ class Copy:
             self._fd = os.open(path, flags, 0o600)
         self._file = os.fdopen(self._fd, "wb", buffering=0)
 
-    def __enter__(self) -> "Copy":
-        return self
+    def finish(self) -> None:
+        """Have all of it on the disk."""
+        os.fsync(self._fd)
+        self.close()
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        with self._file:
-            if error is None:
-                os.fsync(self._fd)
+    def close(self) -> None:
+        """Close the file, finished or not. Again is a no-op."""
+        self._file.close()
 
     def write(self, data: memoryview) -> None:
         """Write the next bytes. They lie at a multiple of a page in memory, and all but the last are whole pages."""

@@ -1,16 +1,19 @@
 """Each file is read once: into the tree, into its own hash, and into its layer's.
 
 Two hashes of each byte are what a build costs; they run on a thread each (hashlib releases the lock) while this one
-reads and writes. Memory is a few buffers, whatever the files' size.
+reads and writes and another syncs, over the ends of files and layers. Memory is a few buffers, whatever the size.
 """
 
 import hashlib
+import itertools
 import mmap
 import os
-from collections.abc import Mapping
+from collections import deque
+from collections.abc import Iterable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import ExitStack
+from dataclasses import dataclass
 from pathlib import Path
-from types import TracebackType
 from typing import BinaryIO
 
 import zstandard
@@ -22,14 +25,14 @@ _CHUNK = 4 * 1024 * 1024
 """Bytes read at a time. Larger chunks were not faster; an anonymous map is aligned as direct writes need it."""
 _BUFFERS = 4
 """Chunks alive at once: one being read or written while the threads work on others."""
-_ALONE = 256 * 1024
-"""A file up to this size is hashed where it is read: handing it to a thread costs as much."""
+_UNSYNCED = 32
+"""Files that wait to be synced at once; each is an open descriptor."""
 _ZSTD_LEVEL = 3
 """Fixed, as is one thread: both change the bytes. Higher levels gain little on weights."""
 
 
 class Tar:
-    """A layer on its way: hashes what goes into it."""
+    """A layer on its way: hashes what goes into it. Its methods run on one thread, in order."""
 
     compression = ""
 
@@ -37,15 +40,21 @@ class Tar:
         self._hash = hashlib.sha256()
         self._size = 0
 
-    def update(self, data: bytes | memoryview) -> None:
-        """Take the next bytes of the tar."""
-        self._hash.update(data)
-        self._size += len(data)
+    def update(self, ahead: bytes, data: memoryview) -> None:
+        """Take the next bytes of the tar: headers, and the file content after them."""
+        for part in (ahead, data):
+            self._hash.update(part)
+            self._size += len(part)
 
-    def finish(self, files: tuple[oci.File, ...]) -> oci.BuiltLayer:
-        """Return the layer, all of whose bytes were taken."""
-        digest = f"sha256:{self._hash.hexdigest()}"
-        return oci.BuiltLayer(digest, self._size, files, digest)
+    def finish(self, rest: bytes) -> oci.BuiltLayer:
+        """Take the last bytes; return the layer, without its files."""
+        self.update(rest, memoryview(b""))
+        return oci.BuiltLayer(self.diff_id, self._size, (), self.diff_id)
+
+    @property
+    def diff_id(self) -> str:
+        """Digest of what was taken so far."""
+        return f"sha256:{self._hash.hexdigest()}"
 
 
 class Compressed(Tar):
@@ -62,18 +71,20 @@ class Compressed(Tar):
         self._blob = hashlib.sha256()
         self._blob_size = 0
 
-    def update(self, data: bytes | memoryview) -> None:
+    def update(self, ahead: bytes, data: memoryview) -> None:
         """Take the next bytes of the tar."""
-        super().update(data)
-        self._write(self._compressor.compress(data))
+        super().update(ahead, data)
+        for part in (ahead, data):
+            self._write(self._compressor.compress(part))
 
-    def finish(self, files: tuple[oci.File, ...]) -> oci.BuiltLayer:
-        """Return the layer; its blob is staged."""
+    def finish(self, rest: bytes) -> oci.BuiltLayer:
+        """Take the last bytes; return the layer, without its files. Its blob is staged."""
+        super().finish(rest)
         self._write(self._compressor.flush())
         os.fsync(self._file.fileno())
         digest = f"sha256:{self._blob.hexdigest()}"
         self._staging.blobs[digest] = self._path
-        return oci.BuiltLayer(digest, self._blob_size, files, super().finish(files).digest, self.compression)
+        return oci.BuiltLayer(digest, self._blob_size, (), self.diff_id, self.compression)
 
     def _write(self, data: bytes) -> None:
         self._blob.update(data)
@@ -81,96 +92,119 @@ class Compressed(Tar):
         disk.put(self._file, data)
 
 
-class Packer:
-    """Packs the layers of one capture, one after the other."""
+@dataclass(frozen=True)
+class _Packed:
+    """A layer all of whose bytes were read; the threads may still be at it."""
 
+    layer: Future[oci.BuiltLayer]
+    files: list[tuple[layers.Entry, Future[str]]]
+
+    def built(self) -> oci.BuiltLayer:
+        files = tuple(oci.File(entry.path, digest.result(), entry.size) for entry, digest in self.files)
+        found = self.layer.result()
+        return oci.BuiltLayer(found.digest, found.size, files, found.diff_id, found.compression)
+
+
+def pack(
+    root: int,
+    seen: Mapping[str, source.Seen],
+    plan: Iterable[layers.Layer],
+    staging: Staging,
+    compression: str,
+) -> list[oci.BuiltLayer]:
+    """Write the files into the staged tree; return what the manifest says of their layers.
+
+    Args:
+        root: descriptor of the directory.
+        seen: its files, as the walk found them.
+        plan: which go into which layer.
+        staging: where to.
+        compression: `none` or `zstd`.
+
+    Raises:
+        errors.Temporary: `OutputStillChanging`.
+    """
+    with ExitStack() as opened:
+        packer = _Packer(root, seen, staging, opened)
+        packed = [packer.layer(layer, compression) for layer in plan]
+        packer.wait()
+        return [found.built() for found in packed]
+
+
+class _Packer:
     def __init__(
-        self, root: int, seen: Mapping[str, source.Seen], staging: Staging, compression: str
+        self, root: int, seen: Mapping[str, source.Seen], staging: Staging, opened: ExitStack
     ) -> None:
         self._root = root
         self._seen = seen
         self._staging = staging
-        self._compression = compression
-        self._packed = 0
-        self._layer_lane = ThreadPoolExecutor(1, thread_name_prefix="layer")
-        self._file_lane = ThreadPoolExecutor(1, thread_name_prefix="file")
-        self._buffers = [memoryview(mmap.mmap(-1, _CHUNK)) for _ in range(_BUFFERS)]
+        self._opened = opened
+        self._layer_lane, self._file_lane, self._sync_lane = (
+            opened.enter_context(ThreadPoolExecutor(1, thread_name_prefix=name))
+            for name in ("layer", "file", "sync")
+        )
+        self._buffers = deque(memoryview(mmap.mmap(-1, _CHUNK)) for _ in range(_BUFFERS))
+        self._at_work: deque[tuple[Future[None], ...]] = deque(() for _ in range(_BUFFERS))
+        self._unsynced: deque[Future[None]] = deque()
+        self._numbers = itertools.count()
 
-    def __enter__(self) -> "Packer":
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._layer_lane.shutdown()
-        self._file_lane.shutdown()
-
-    def pack(self, layer: layers.Layer) -> oci.BuiltLayer:
-        """Write the layer's files into the tree; return what the manifest says of it.
-
-        Raises:
-            errors.Temporary: `OutputStillChanging`.
-        """
-        if self._compression != "zstd":
-            return self._pack(layer, Tar())
-        path = self._staging.path / f"layer-{self._packed}"
-        self._packed += 1
-        with path.open("xb", buffering=0) as blob:
-            return self._pack(layer, Compressed(self._staging, path, blob))
-
-    def _pack(self, layer: layers.Layer, tar: Tar) -> oci.BuiltLayer:
-        files: list[oci.File] = []
+    def layer(self, layer: layers.Layer, compression: str) -> _Packed:
+        tar = self._tar(compression)
+        ahead = b""
+        files: list[tuple[layers.Entry, Future[str]]] = []
         for header, entry in layers.entries(layer):
-            tar.update(header)
+            ahead += header
             if entry is not None:
-                files.append(oci.File(entry.path, self._file(entry, tar), entry.size))
-                tar.update(layers.padding(entry.size))
-        tar.update(layers.TRAILER)
-        return tar.finish(tuple(files))
+                files.append((entry, self._file(entry, tar, ahead)))
+                ahead = layers.padding(entry.size)
+        return _Packed(self._layer_lane.submit(tar.finish, ahead + layers.TRAILER), files)
 
-    def _file(self, entry: layers.Entry, tar: Tar) -> str:
+    def wait(self) -> None:
+        """Wait for everything that was begun, and raise what went wrong."""
+        for work in self._at_work:
+            _finish(work)
+        _finish(self._unsynced)
+
+    def _tar(self, compression: str) -> Tar:
+        if compression != "zstd":
+            return Tar()
+        path = self._staging.path / f"layer-{next(self._numbers)}"
+        return Compressed(self._staging, path, self._opened.enter_context(path.open("xb", buffering=0)))
+
+    def _file(self, entry: layers.Entry, tar: Tar, ahead: bytes) -> Future[str]:
         own = hashlib.sha256()
-        target = self._staging.file_path(entry.path)
-        with (
-            source.reading(self._root, entry.path, self._seen[entry.path]) as file,
-            disk.Copy(target, direct=entry.size >= layers.BIG_FILE) as copy,
-        ):
-            if entry.size <= _ALONE:
-                data = self._fill(file, 0, entry.path, entry.size)
-                own.update(data)
-                tar.update(data)
+        copy = disk.Copy(self._staging.file_path(entry.path), direct=entry.size >= layers.BIG_FILE)
+        self._opened.callback(copy.close)
+        with source.reading(self._root, entry.path, self._seen[entry.path]) as file:
+            for start in range(0, max(entry.size, 1), _CHUNK):
+                data = self._fill(file, entry.path, min(_CHUNK, entry.size - start))
+                self._at_work.append(
+                    (
+                        self._layer_lane.submit(tar.update, ahead, data),
+                        self._file_lane.submit(own.update, data),
+                    )
+                )
+                ahead = b""
                 copy.write(data)
-            else:
-                self._stream(entry, file, copy, own, tar)
-        return f"sha256:{own.hexdigest()}"
+        self._unsynced.append(self._sync_lane.submit(copy.finish))
+        if len(self._unsynced) > _UNSYNCED:
+            self._unsynced.popleft().result()
+        return self._file_lane.submit(lambda: f"sha256:{own.hexdigest()}")
 
-    def _stream(
-        self, entry: layers.Entry, file: BinaryIO, copy: disk.Copy, own: "hashlib._Hash", tar: Tar
-    ) -> None:
-        at_work: list[tuple[Future[None], ...]] = [() for _ in self._buffers]
-        for number, start in enumerate(range(0, entry.size, _CHUNK)):
-            slot = number % _BUFFERS
-            _finished(at_work[slot])
-            data = self._fill(file, slot, entry.path, min(_CHUNK, entry.size - start))
-            at_work[slot] = (
-                self._layer_lane.submit(tar.update, data),
-                self._file_lane.submit(own.update, data),
-            )
-            copy.write(data)
-        for work in at_work:
-            _finished(work)
-
-    def _fill(self, file: BinaryIO, slot: int, path: str, size: int) -> memoryview:
-        buffer = self._buffers[slot][:size]
+    def _fill(self, file: BinaryIO, path: str, size: int) -> memoryview:
+        """Read so many bytes into the buffer whose last use is longest ago."""
+        _finish(self._at_work.popleft())
+        self._buffers.rotate(-1)
+        data = self._buffers[-1][:size]
         done = 0
         while done < size:
-            count = file.readinto(buffer[done:])  # type: ignore[attr-defined]
+            count = file.readinto(data[done:])  # type: ignore[attr-defined]
             if not count:
                 raise source.still_changing(path)
             done += count
-        return buffer
+        return data
 
 
-def _finished(work: tuple[Future[None], ...]) -> None:
+def _finish(work: Iterable[Future[None]]) -> None:
     for part in work:
         part.result()

@@ -1,0 +1,263 @@
+"""From trained files to an image in the store, and from there to a registry.
+
+Build: rounds of sha256 over the same number of bytes in memory, a build in a new process into an empty store, and
+buildah's (`copy`, `commit --disable-compression`) of the same files, in that order, so that a busy moment hits all of
+them. A build's time is that of `capture`, from the first look at the files until the image is visible and synced; its
+memory is the process's peak (VmHWM). Files come from the page cache: they have just been written, as after a training.
+
+Upload: to a real registry, in bytes as the client counts them and as the registry's disk grows. 1 GB of random
+weights in ten files, so that one changed file is 10 %, and small files beside them; 128 MB with --quick.
+"""
+
+import argparse
+import asyncio
+import contextlib
+import hashlib
+import json
+import os
+import shutil
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from rig import proxies
+from rig.harness import Bar, at_least, interval, report
+
+from serving.images.build import capture
+from serving.images.disk import remove_tree
+from serving.images.registry import Credentials, Reference, Registry, push
+from serving.images.store import ModelStore
+
+MB = 1_000_000
+FILES, SMALL_FILES, SMALL_BYTES = 10, 50, 8_000
+BUILD_BAR, MEMORY_BAR_MB, UNCHANGED_BAR = 0.5, 100.0, 0.0
+CHUNK = 1024 * 1024
+ROOT = Path(__file__).parents[1]
+BUILD = """
+import json, re, sys, time
+from pathlib import Path
+from serving.images.build import capture
+from serving.images.store import ModelStore
+store = ModelStore(Path(sys.argv[2]))
+started = time.perf_counter()
+built = capture(Path(sys.argv[1]), store, repository="bench/m", lineage={"uid": "1"}, compression=sys.argv[3])
+took = time.perf_counter() - started
+peak = re.search(r"VmHWM:\\s+(\\d+) kB", Path("/proc/self/status").read_text())
+print(json.dumps({"seconds": took, "peakMB": int(peak[1]) * 1024 / 1e6, "digest": built.digest}))
+"""
+REGISTRY = """version: 0.1
+log: {{level: error, accesslog: {{disabled: true}}}}
+storage: {{filesystem: {{rootdirectory: {root}}}}}
+http: {{addr: 127.0.0.1:{port}}}
+"""
+
+
+@dataclass(frozen=True)
+class Round:
+    """Seconds of each contender, one after the other."""
+
+    sha256: float
+    build: float
+    peak_mb: float
+    buildah: float | None
+
+
+def write_weights(path: Path, size: int) -> None:
+    with path.open("wb") as file:
+        for start in range(0, size, CHUNK):
+            file.write(os.urandom(min(CHUNK, size - start)))
+
+
+def train(folder: Path, size: int) -> Path:
+    (folder / "small").mkdir(parents=True)
+    for i in range(FILES):
+        write_weights(folder / f"weights-{i}.bin", size // FILES)
+    for i in range(SMALL_FILES):
+        (folder / "small" / f"{i}.txt").write_bytes(os.urandom(SMALL_BYTES))
+    os.sync()
+    return folder
+
+
+def sha256_seconds(size: int) -> float:
+    data = os.urandom(CHUNK)
+    found = hashlib.sha256()
+    started = time.perf_counter()
+    for start in range(0, size, CHUNK):
+        found.update(data[: min(CHUNK, size - start)])
+    return time.perf_counter() - started
+
+
+def build(folder: Path, store: Path, compression: str = "none") -> dict[str, Any]:
+    done = subprocess.run(
+        [sys.executable, "-c", BUILD, folder, store, compression],
+        cwd=ROOT, stdout=subprocess.PIPE, text=True, check=True,
+    )  # fmt: skip
+    found: dict[str, Any] = json.loads(done.stdout)
+    return found
+
+
+class Buildah:
+    """The other builder, with a storage of its own."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self.driver = next((driver for driver in ("overlay", "vfs") if self._works(driver)), "")
+
+    @property
+    def missing(self) -> str:
+        if shutil.which("buildah") is None:
+            return "buildah is not installed (Debian package buildah)"
+        return "" if self.driver else "buildah works with neither overlay nor vfs here"
+
+    def seconds(self, trained: Path) -> float:
+        with self._storage(self.driver) as storage:
+            started = time.perf_counter()
+            container = _output(*storage, "from", "scratch")
+            _output(*storage, "copy", container, str(trained), "/models")
+            _output(*storage, "commit", "--quiet", "--disable-compression", container, "bench")
+            os.sync()  # as our build has, when it ends
+            return time.perf_counter() - started
+
+    def _works(self, driver: str) -> bool:
+        if shutil.which("buildah") is None:
+            return False
+        with self._storage(driver) as storage:
+            done = subprocess.run([*storage, "from", "scratch"], capture_output=True, check=False)
+            return done.returncode == 0
+
+    @contextlib.contextmanager
+    def _storage(self, driver: str) -> Iterator[tuple[str, ...]]:
+        root, run = self._folder / "buildah", self._folder / "buildah-run"
+        storage = ("buildah", "--root", str(root), "--runroot", str(run), "--storage-driver", driver)
+        try:
+            yield storage
+        finally:
+            subprocess.run([*storage, "rm", "--all"], capture_output=True, check=False)
+            for path in (root, run):
+                remove_tree(path)
+
+
+def _output(*command: str) -> str:
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise RuntimeError(f"{' '.join(command)}: {done.stderr.strip()}")
+    return done.stdout.strip()
+
+
+def one_round(folder: Path, trained: Path, size: int, buildah: Buildah) -> Round:
+    store = folder / "store"
+    before = sha256_seconds(size)
+    built = build(trained, store)
+    remove_tree(store)
+    after = sha256_seconds(size)
+    other = None if buildah.missing else buildah.seconds(trained)
+    found = Round((before + after) / 2, built["seconds"], built["peakMB"], other)
+    print(
+        f"  sha256 {found.sha256:.2f} s, build {found.build:.2f} s ({found.sha256 / found.build:.2f}),"
+        f" buildah {'-' if other is None else f'{other:.2f} s'}",
+        flush=True,
+    )
+    return found
+
+
+def grown(path: Path, before: int) -> int:
+    return sum(file.stat().st_size for file in path.rglob("*") if file.is_file()) - before
+
+
+async def uploads(folder: Path, trained: Path, size: int) -> dict[str, Any]:
+    """First push, a version with one file of ten changed, the same files built again elsewhere."""
+    port, data = proxies.free_port(), folder / "registry"
+    config = folder / "registry.yml"
+    config.write_text(REGISTRY.format(root=data, port=port))
+    results: dict[str, Any] = {}
+
+    async def version(name: str, lineage: str = "1") -> None:
+        store = ModelStore(folder / f"store-{name}")
+        digest = capture(trained, store, repository="bench/m", lineage={"uid": lineage}).digest
+        before = grown(data, 0)
+        started = time.perf_counter()
+        async with Registry(Credentials.none()) as registry:
+            pushed = await push(registry, store, digest, Reference.parse(f"127.0.0.1:{port}/bench/m:{name}"))
+        results[name] = {
+            "bytesUploaded": pushed.bytes_uploaded,
+            "registryGrewBytes": grown(data, before),
+            "seconds": round(time.perf_counter() - started, 2),
+        }
+        print(f"  {name}: {results[name]}", flush=True)
+        remove_tree(store.root)
+
+    both = f"{proxies.PROXY_CORE},{proxies.LOAD_CORE}"
+    with proxies.running(both, port, "docker-registry", "serve", str(config)):
+        await version("first")
+        await version("unchanged")
+        await version("unchanged-by-another-job", "2")
+        write_weights(trained / "weights-0.bin", size // FILES)
+        await version("tenth-changed")
+    return results
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--quick", action="store_true", help="128 MB and three rounds")
+    parser.add_argument("--folder", type=Path, help="where to write; three times the weights' size is needed")
+    options = parser.parse_args()
+    size = 128 * MB if options.quick else 1000 * MB
+    folder = Path(tempfile.mkdtemp(prefix="images-", dir=options.folder))
+    try:
+        run(folder, size, 3 if options.quick else 9)
+    finally:
+        remove_tree(folder)
+
+
+def run(folder: Path, size: int, rounds: int) -> None:
+    trained = train(folder / "trained", size)
+    buildah = Buildah(folder)
+    print(f"{size // MB} MB; buildah: {buildah.missing or buildah.driver}", flush=True)
+    one_round(folder, trained, size, buildah)  # the first finds cold caches
+    found = [one_round(folder, trained, size, buildah) for _ in range(rounds)]
+    compressed = build(trained, folder / "store", "zstd")
+    remove_tree(folder / "store")
+    ratio = interval([r.sha256 / r.build for r in found])
+    peak = max(r.peak_mb for r in found)
+    results: dict[str, Any] = {
+        "bytes": size,
+        "buildOverSha256": ratio,
+        "buildMBPerSecond": interval([size / MB / r.build for r in found]),
+        "sha256MBPerSecond": interval([size / MB / r.sha256 for r in found]),
+        "peakMB": round(peak, 1),
+        "zstd": {"seconds": round(compressed["seconds"], 2), "peakMB": round(compressed["peakMB"], 1)},
+    }
+    bars = [
+        at_least("build rate over sha256 rate", ratio, BUILD_BAR),
+        Bar("peak memory of a build, MB", round(peak, 1), MEMORY_BAR_MB, peak <= MEMORY_BAR_MB),
+    ]
+    if buildah.missing:
+        results["buildah"] = {"skipped": buildah.missing}
+    else:
+        times = [(r.buildah, r.build) for r in found if r.buildah is not None]
+        results["buildah"] = {
+            "storageDriver": buildah.driver,
+            "seconds": round(statistics.median(other for other, _ in times), 2),
+            "buildahOverOurs": interval([other / ours for other, ours in times]),
+        }
+    if shutil.which("docker-registry") is None:
+        results["uploads"] = {"skipped": "docker-registry is not installed (Debian package docker-registry)"}
+    else:
+        pushed = results["uploads"] = asyncio.run(uploads(folder, trained, size))
+        unchanged = float(pushed["unchanged"]["bytesUploaded"])
+        bars.append(
+            Bar("bytes uploaded for unchanged files", unchanged, UNCHANGED_BAR, unchanged <= UNCHANGED_BAR)
+        )
+    report("images", results, bars)
+
+
+if __name__ == "__main__":
+    main()
