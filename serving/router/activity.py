@@ -21,6 +21,10 @@ from serving.settings import FIELD_MANAGER_PREFIX, Settings
 
 log = logging.getLogger(__name__)
 
+PAUSE_SHARE = 50.0
+"""Pause after a look, in multiples of what it took: Envoy walks the statistics of all clusters for it, on the thread that takes
+changes, which is 5 ms for 100 services and 70 ms for 1,000 of two arms."""
+
 
 @dataclass(frozen=True)
 class Traffic:
@@ -88,11 +92,13 @@ class Activity:
             group.create_task(self._loop.run())
             while True:
                 await self._some.wait()
+                began = clock.monotonic()
                 try:
                     self._look(await self._admin.requests())
                 except errors.Unavailable as error:
                     log.info("%s", error)
-                await asyncio.sleep(self._settings.activity_seconds)
+                took = clock.monotonic() - began
+                await asyncio.sleep(max(self._settings.activity_seconds, PAUSE_SHARE * took))
 
     def _look(self, counted: Mapping[str, Counts]) -> None:
         now, quiet = clock.now(), dt.timedelta(seconds=self._settings.quiet_seconds)
