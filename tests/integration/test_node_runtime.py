@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from serving.images.build import capture
+from serving.images.store import ModelStore
 from serving.kube import Kube, connect
 from serving.resources import kinds
 from serving.settings import DataDir
@@ -164,7 +166,7 @@ async def test_a_chatty_container_keeps_a_bounded_log(kube: Kube, node: NodeProc
 @root
 @needs_root
 async def test_as_root_a_container_is_nobody_and_sees_neither_token_nor_home(
-    kube: Kube, node: NodeProcess
+    kube: Kube, node: NodeProcess, tmp_path: Path
 ) -> None:
     script = f"""
 import os, sklearn
@@ -175,16 +177,17 @@ try: open('/mnt/model/new', 'w')
 except OSError as e: print(e.errno)
 print([line for line in open('/proc/self/status') if line.startswith(('NoNewPrivs', 'CapEff'))])
 """
-    digest = "ab" * 32
-    tree = node.data_dir.models / "trees" / digest / "models"
-    tree.mkdir(parents=True, exist_ok=True)
-    (tree / "m").write_text("weights")
+    trained = tmp_path / "trained"
+    trained.mkdir()
+    (trained / "m").write_text("weights")
+    store = ModelStore(node.data_dir.models)
+    digest = capture(trained, store, repository="slipway.local/default/m", lineage={}).digest
     await kube.create(
         kinds.SECRET, {"metadata": {"name": "jail-s", "namespace": NAMESPACE}, "data": {"k": "aGlkZGVu"}}
     )
     await run(kube, "jailed", script, spec_restartPolicy="Never", spec_volumes=[
         {"name": "s", "secret": {"secretName": "jail-s"}}, {"name": "out", "emptyDir": {}},
-        {"name": "model", "image": {"reference": f"slipway.local/default/m@sha256:{digest}"}},
+        {"name": "model", "image": {"reference": f"slipway.local/default/m@{digest}"}},
     ], volumeMounts=[
         {"name": "s", "mountPath": "/etc/model-secret"}, {"name": "out", "mountPath": "/outputs"},
         {"name": "model", "mountPath": "/mnt/model"},

@@ -81,6 +81,7 @@ class Agent:
         orphans = [pod for pod in pods(self._node.data_dir.pods) if pod.path.name not in known]
         grace = self._node.settings.grace_seconds
         await asyncio.gather(*(stopping.remove(pod, self._node.cgroups, grace) for pod in orphans))
+        await self._node.images.release_others(lambda: {pod["metadata"]["uid"] for pod in informer})
 
     async def close(self) -> None:
         """Stop following; nothing that runs is touched."""
@@ -102,7 +103,7 @@ async def run(data_dir: DataDir, settings: Settings) -> None:
     """Run Pods until cancelled; then their processes stay, for the next agent to adopt."""
     data_dir.pods.mkdir(parents=True, exist_ok=True, mode=0o700)
     async with await _connect(data_dir) as kube:
-        node = discover(data_dir, settings.node, kube)
+        node = discover(data_dir, settings, kube)
         for pod in pods(data_dir.pods):
             if address := pod.info.get("ip"):
                 node.addresses.take(pod.path.name, address)

@@ -12,10 +12,12 @@ from serving import errors
 from serving.embedded.node.addresses import Addresses
 from serving.embedded.node.cgroup_files import Cgroups, detect
 from serving.embedded.node.event_queue import EventQueue
+from serving.embedded.node.images import Images
 from serving.embedded.node.metrics import Metrics
 from serving.embedded.node.zygotes import Zygotes
+from serving.images.store import ModelStore
 from serving.kube import Kube, Recorder
-from serving.settings import DataDir, NodeSettings
+from serving.settings import DataDir, NodeSettings, Settings
 
 LAUNCHES_AT_ONCE = 4
 """Containers started at the same moment; more only makes them wait for each other on the processor."""
@@ -45,6 +47,7 @@ class Node:
     addresses: Addresses
     jail: Jail | None
     zygotes: Zygotes
+    images: Images
     metrics: Metrics = field(default_factory=Metrics)
     launching: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(LAUNCHES_AT_ONCE))
 
@@ -85,15 +88,16 @@ def jail(data_dir: DataDir, user: str) -> Jail | None:
     return Jail(entry.pw_uid, entry.pw_gid, tuple(sorted(homes - {"/"})), keep)
 
 
-def discover(data_dir: DataDir, settings: NodeSettings, kube: Kube) -> Node:
+def discover(data_dir: DataDir, settings: Settings, kube: Kube) -> Node:
     """Find out what this machine can do."""
     return Node(
         data_dir,
-        settings,
+        settings.node,
         kube,
         EventQueue(Recorder(kube, "node")),
         detect(),
-        Addresses(settings.pod_network),
-        jail(data_dir, settings.run_as),
+        Addresses(settings.node.pod_network),
+        jail(data_dir, settings.node.run_as),
         Zygotes(data_dir.zygotes),
+        Images(kube, ModelStore(data_dir.models, settings.store), settings.registry),
     )

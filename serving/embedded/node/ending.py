@@ -30,6 +30,8 @@ async def terminate(pod: PodState) -> None:
     grace = 0.0 if pod.gone.is_set() else pod.grace()
     await stopping.remove(pod.directory, pod.node.cgroups, grace, pod.gone)
     pod.node.addresses.release(pod.address)
+    if any("image" in volume for volume in pod.object["spec"].get("volumes") or []):
+        await pod.node.images.release(pod.uid)
     await _finalize(pod)
 
 

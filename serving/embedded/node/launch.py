@@ -64,7 +64,7 @@ async def prepare(node: Node, pod: Object, container: Object, run: RunDirectory,
     """
     meta = pod["metadata"]
     maps, secrets = pod_env.references(container)
-    mounts = await volumes.mounts(node, pod, container)
+    found = await volumes.of_container(node, pod, container)
     try:
         env = pod_env.environment(
             pod,
@@ -78,9 +78,13 @@ async def prepare(node: Node, pod: Object, container: Object, run: RunDirectory,
         raise errors.Temporary("CreateContainerConfigError", str(error)) from error
     if node.jail is None:
         places = {
-            m["name"]: mounts_source(mounts, m["mountPath"]) for m in container.get("volumeMounts") or []
+            m["name"]: mounts_source(found.mounts, m["mountPath"])
+            for m in container.get("volumeMounts") or []
         }
         env = pod_mounts.rewrite(env, container, places)
+    env.pop(names.MODEL_SEALED_ENV, None)
+    if env.get(names.MODEL_DIGEST_ENV) in {image.digest for image in found.images}:
+        env[names.MODEL_SEALED_ENV] = env[names.MODEL_DIGEST_ENV]
     runtime = RUNTIMES.get(container.get("image", ""))
     specification = {
         "directory": str(run.path),
@@ -91,9 +95,11 @@ async def prepare(node: Node, pod: Object, container: Object, run: RunDirectory,
         "log": str(node.data_dir.pod_log(meta["uid"], container["name"], run.index)),
         "log_bytes": node.settings.log_bytes,
         "user": [node.jail.uid, node.jail.gid] if node.jail else None,
-        "view": _view(node, run, mounts) if node.jail else None,
+        "view": _view(node, run, found.mounts) if node.jail else None,
     }
-    return Launch(node, pod, container, run, specification)
+    fetch = sum(image.fetch for image in found.images)
+    verify = sum(image.verify for image in found.images)
+    return Launch(node, pod, container, run, specification, fetch, verify)
 
 
 def mounts_source(mounts: Sequence[pod_mounts.Mount], target: str) -> str:

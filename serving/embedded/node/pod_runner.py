@@ -143,10 +143,10 @@ class PodRunner:
         seen = clock.now() if index else self._pod.seen
         try:
             self._check()
+            prepared = await launch.prepare(
+                self._pod.node, self._pod.object, self._pod.specs[name], directory, self._pod.address
+            )
             async with self._pod.node.launching:
-                prepared = await launch.prepare(
-                    self._pod.node, self._pod.object, self._pod.specs[name], directory, self._pod.address
-                )
                 started = await asyncio.to_thread(launch.start, prepared, streak=streak)
         except errors.Temporary as error:
             self._block(name, error.reason, str(error))

@@ -3,16 +3,17 @@
 import base64
 import os
 from collections.abc import Iterable
+from dataclasses import dataclass
 from pathlib import Path
 from posixpath import normpath
 from typing import Any
 
 from serving import errors
 from serving.embedded.node.context import Node
-from serving.embedded.workloads.pod_mounts import Mount, keyed_files, kind_of, tree_of
+from serving.embedded.node.images import Mounted
+from serving.embedded.workloads.pod_mounts import Mount, keyed_files, kind_of
 from serving.kube.client import Object
 from serving.resources import kinds
-from serving.resources.names import LOCAL_REGISTRY
 
 DEFAULT_MODE = 0o400
 """Of files made from Secrets and ConfigMaps; they belong to the container's user."""
@@ -44,7 +45,7 @@ async def secrets(node: Node, namespace: str, names: Iterable[str]) -> dict[str,
 
 
 def directory(node: Node, uid: str, volume: Object) -> str:
-    """Make sure that an emptyDir, hostPath or image volume is there; returns its directory or file.
+    """Make sure that an emptyDir or hostPath volume is there; returns its directory or file.
 
     Raises:
         errors.Temporary: it is not there yet.
@@ -56,15 +57,6 @@ def directory(node: Node, uid: str, volume: Object) -> str:
             path.mkdir(parents=True, mode=0o700)
             _give(node, path)
         return str(path)
-    if kind == "image":
-        digest = tree_of(volume["image"]["reference"])
-        tree = node.data_dir.models / "trees" / str(digest)
-        if not tree.is_dir():
-            raise errors.Temporary(
-                "ErrImagePull",
-                f"{volume['image']['reference']}: not in this machine's model store ({LOCAL_REGISTRY})",
-            )
-        return str(tree)
     return _host_path(node, normpath(volume["hostPath"]["path"]), volume["hostPath"].get("type", ""))
 
 
@@ -84,24 +76,36 @@ def _give(node: Node, path: Path) -> None:
         os.chown(path, node.jail.uid, node.jail.gid)
 
 
-async def mounts(node: Node, pod: Object, container: Object) -> list[Mount]:
-    """Return the container's mounts, outer before inner, with everything they need in place.
+@dataclass(frozen=True)
+class Volumes:
+    """A container's mounts, outer before inner, and the images among them."""
+
+    mounts: tuple[Mount, ...]
+    images: tuple[Mounted, ...]
+
+
+async def of_container(node: Node, pod: Object, container: Object) -> Volumes:
+    """Return what a container mounts, with everything it needs in place.
 
     Raises:
         errors.Temporary: something is not there yet.
     """
     volumes = {volume["name"]: volume for volume in pod["spec"].get("volumes") or []}
-    found = []
+    found: list[Mount] = []
+    images: list[Mounted] = []
     for mount in container.get("volumeMounts") or []:
         volume = volumes[mount["name"]]
         target = normpath(mount["mountPath"])
         kind = kind_of(volume)
         if kind in ("configMap", "secret"):
             found.append(Mount(target, None, read_only=True, files=await _files(node, pod, volume)))
-            continue
-        read_only = bool(mount.get("readOnly")) or kind == "image"
-        found.append(Mount(target, directory(node, pod["metadata"]["uid"], volume), read_only))
-    return sorted(found, key=lambda mount: mount.target)
+        elif kind == "image":
+            images.append(await node.images.mount(pod, volume))
+            found.append(Mount(target, images[-1].path, read_only=True))
+        else:
+            where = directory(node, pod["metadata"]["uid"], volume)
+            found.append(Mount(target, where, bool(mount.get("readOnly"))))
+    return Volumes(tuple(sorted(found, key=lambda mount: mount.target)), tuple(images))
 
 
 async def _files(node: Node, pod: Object, volume: Object) -> tuple[tuple[str, bytes, int], ...]:

@@ -20,9 +20,9 @@ _DIRECTORIES = ("emptyDir", "hostPath", "image")
 _NEVER = ("/", "/bin", "/etc", "/lib", "/lib64", "/sbin", "/usr", "/usr/lib", "/usr/bin", "/usr/lib64")
 _NEVER_BELOW = ("/proc", "/sys", "/dev")
 _IMAGE = re.compile(
-    re.escape(names.LOCAL_REGISTRY)
-    + r"/[a-z0-9][-a-z0-9.]*/[a-z0-9][-a-z0-9./]*@sha256:(?P<hex>[0-9a-f]{64})"
+    r"[A-Za-z0-9.:\[\]-]+/[a-z0-9][-a-z0-9._/]*(?::[A-Za-z0-9_][-A-Za-z0-9_.]{0,127})?@(?P<digest>sha256:[0-9a-f]{64})"
 )
+"""Registry, repository, perhaps a tag, and a digest: what a volume holds must not change while Pods come and go."""
 
 
 @dataclass(frozen=True)
@@ -35,10 +35,10 @@ class Mount:
     files: tuple[tuple[str, bytes, int], ...] | None = None
 
 
-def tree_of(reference: str) -> str | None:
-    """Return the hex digest that an image reference of the local store names; None for any other reference."""
+def digest_of(reference: str) -> str | None:
+    """Return the digest that an image reference names; None for one that names none, or is none."""
     match = _IMAGE.fullmatch(reference)
-    return match["hex"] if match else None
+    return match["digest"] if match else None
 
 
 def kind_of(volume: Mapping[str, Any]) -> str | None:
@@ -74,10 +74,11 @@ def volume_refusals(volumes: Sequence[Mapping[str, Any]], data: str | None) -> I
                 )
             if body.get("type", "") not in ("", "Directory", "DirectoryOrCreate", "File"):
                 yield Cause(f"{path}.hostPath.type", "must be Directory, DirectoryOrCreate or File")
-        elif kind == "image" and tree_of(body.get("reference", "")) is None:
+        elif kind == "image" and digest_of(body.get("reference", "")) is None:
             yield Cause(
                 f"{path}.image.reference",
-                f"{body.get('reference')!r} is not {names.LOCAL_REGISTRY}/NAMESPACE/MODEL@sha256:HEX",
+                f"{body.get('reference')!r} is neither {names.LOCAL_REGISTRY}/NAMESPACE/MODEL@sha256:HEX nor "
+                "REGISTRY/REPOSITORY@sha256:HEX",
             )
 
 

@@ -1,7 +1,7 @@
 import pytest
 
 from serving.embedded.workloads import pod_rules
-from serving.embedded.workloads.pod_mounts import keyed_files, rewrite, tree_of
+from serving.embedded.workloads.pod_mounts import digest_of, keyed_files, rewrite
 
 IMAGES = ("slipway.dev/runtimes/python",)
 
@@ -71,10 +71,14 @@ def test_without_root_environment_values_are_moved_to_where_the_volume_lies():
     }
 
 
-def test_only_references_by_digest_into_the_local_store_are_image_volumes():
-    assert tree_of("slipway.local/ns/model@sha256:" + "a" * 64) == "a" * 64
-    assert tree_of("slipway.local/ns/model:latest") is None
-    assert tree_of("slipway.local/ns/model@sha256:../../etc") is None
+def test_only_references_by_digest_are_image_volumes():
+    digest = "sha256:" + "a" * 64
+    assert digest_of(f"slipway.local/ns/model@{digest}") == digest
+    assert digest_of(f"registry.example:5000/models/digits@{digest}") == digest
+    assert digest_of(f"[::1]:5000/models/digits:v1@{digest}") == digest
+    for reference in (f"{digest}", f"digits@{digest}", "registry.example/digits:v1", f"a/b@{digest}0"):
+        assert digest_of(reference) is None
+    assert digest_of("slipway.local/ns/model@sha256:../../etc") is None
 
 
 def test_items_choose_keys_and_paths():

@@ -1,0 +1,141 @@
+"""Image volumes: pinned while a Pod has them, checked before they are mounted, fetched from a registry where missing."""
+
+import asyncio
+import base64
+import json
+import time
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+
+import pytest
+
+from serving.images.build import capture
+from serving.images.registry import Credentials, Reference, Registry, push
+from serving.images.store import ModelStore
+from serving.kube import Kube, connect
+from serving.resources import kinds
+from serving.settings import DataDir
+from tests.model_images import write_trained
+from tests.node_process import NodeProcess, is_ready, log_of, main_status, phase, pod, until, until_gone
+from tests.registry_server import PASSWORD, USER, RegistryServer
+
+NAMESPACE = "default"
+READS = "import os; print(open(os.environ['D'] + '/slipway.json').read())"
+
+
+@pytest.fixture(scope="module")
+def node(api_server: DataDir) -> Iterator[NodeProcess]:
+    process = NodeProcess(api_server).start()
+    yield process
+    process.stop()
+    print(process.log.read_text()[-6000:])
+
+
+@pytest.fixture
+async def kube(api_server: DataDir, node: NodeProcess) -> AsyncIterator[Kube]:
+    async with await connect(api_server.kubeconfig, component="test") as client:
+        yield client
+
+
+def built(root: Path, seed: int) -> tuple[ModelStore, str]:
+    """An image in a store of its own, as on the machine where it was made."""
+    store = ModelStore(root / "elsewhere")
+    trained = write_trained(root / "trained", seed=seed)
+    image = capture(trained, store, repository=f"slipway.local/{NAMESPACE}/m", lineage={})
+    return store, image.digest
+
+
+def user(name: str, reference: str, script: str = READS, **spec: object) -> dict:
+    volume = {"name": "model", "image": {"reference": reference, **spec.pop("image", {})}}
+    return pod(NAMESPACE, name, script, spec_volumes=[volume], env=[{"name": "D", "value": "/mnt/model/models"}],
+               volumeMounts=[{"name": "model", "mountPath": "/mnt/model"}], **spec)  # fmt: skip
+
+
+async def waiting(kube: Kube, name: str, reason: str) -> str:
+    found = await until(
+        kube, NAMESPACE, name,
+        lambda p: main_status(p).get("state", {}).get("waiting", {}).get("reason") == reason,
+    )  # fmt: skip
+    return main_status(found)["state"]["waiting"]["message"]
+
+
+async def test_an_image_is_fetched_with_the_pods_secret_and_pinned_until_the_pod_is_gone(
+    kube: Kube, node: NodeProcess, tmp_path: Path
+) -> None:
+    source, digest = built(tmp_path, 1)
+    registry = RegistryServer.with_htpasswd(tmp_path / "registry").start()
+    login = {"auths": {registry.host: {"username": USER, "password": PASSWORD}}}
+    config = json.dumps(login).encode()
+    try:
+        reference = Reference.parse(f"{registry.host}/models/m:v1")
+        async with Registry(Credentials.from_secret(config, "here")) as client:
+            await push(client, source, digest, reference)
+        image = str(reference.at(digest))
+        await kube.create(kinds.POD, user("refused", image))
+        assert "Unauthorized" in await waiting(kube, "refused", "ErrImagePull")
+        await kube.delete(kinds.POD, NAMESPACE, "refused")
+        await kube.create(kinds.SECRET, {
+            "metadata": {"name": "login", "namespace": NAMESPACE}, "type": "kubernetes.io/dockerconfigjson",
+            "data": {".dockerconfigjson": base64.b64encode(config).decode()},
+        })  # fmt: skip
+        created = await kube.create(
+            kinds.POD,
+            user("fetches", image, spec_imagePullSecrets=[{"name": "login"}],
+                 script=READS + "\nimport time; print('', flush=True); time.sleep(60)"),
+        )  # fmt: skip
+        await until(kube, NAMESPACE, "fetches", is_ready)
+    finally:
+        registry.stop()
+    store = ModelStore(node.data_dir.models)
+    assert store.pins(digest) == {f"pod/{created['metadata']['uid']}"}
+    assert store.origin(digest) == image
+    assert store.evict(0) == []
+    await kube.delete(kinds.POD, NAMESPACE, "fetches")
+    await until_gone(kube, NAMESPACE, "fetches")
+    assert store.pins(digest) == set()
+
+
+async def test_an_image_that_was_touched_is_not_mounted(
+    kube: Kube, node: NodeProcess, tmp_path: Path
+) -> None:
+    store = ModelStore(node.data_dir.models)
+    image = capture(
+        write_trained(tmp_path / "t", seed=2), store, repository=f"slipway.local/{NAMESPACE}/m", lineage={}
+    )
+    reference = f"slipway.local/{NAMESPACE}/m@{image.digest}"
+    await kube.create(kinds.POD, user("sound", reference, spec_restartPolicy="Never"))
+    found = await until(kube, NAMESPACE, "sound", phase("Succeeded"))
+    assert json.loads(log_of(node.data_dir, found))["framework"] == "sklearn"
+    weights = store.tree(image.digest) / "models" / "weights.bin"
+    weights.parent.chmod(0o755)
+    weights.chmod(0o644)
+    weights.write_bytes(b"swapped")
+    await kube.create(kinds.POD, user("touched", reference))
+    assert "weights.bin" in await waiting(kube, "touched", "ErrImagePull")
+
+
+async def test_an_image_that_nobody_has_is_not_waited_for_in_silence(kube: Kube) -> None:
+    missing = "sha256:" + "c" * 64
+    await kube.create(kinds.POD, user("local", f"slipway.local/{NAMESPACE}/m@{missing}"))
+    await kube.create(kinds.POD, user("never", f"127.0.0.1:1/m@{missing}", image={"pullPolicy": "Never"}))
+    await kube.create(kinds.POD, user("down", f"127.0.0.1:1/m@{missing}"))
+    assert "not in this machine's model store" in await waiting(kube, "local", "ErrImagePull")
+    assert "pullPolicy is Never" in await waiting(kube, "never", "ErrImageNeverPull")
+    assert "RegistryUnavailable" in await waiting(kube, "down", "ErrImagePull")
+
+
+async def test_pins_of_pods_that_are_gone_are_dropped_when_an_agent_starts(
+    kube: Kube, node: NodeProcess, tmp_path: Path
+) -> None:
+    store = ModelStore(node.data_dir.models)
+    image = capture(
+        write_trained(tmp_path / "t", seed=3), store, repository=f"slipway.local/{NAMESPACE}/m", lineage={}
+    )
+    store.pin(image.digest, "pod/long-gone")
+    store.pin(image.digest, "version/kept")
+    node.stop()
+    node.start()
+    deadline = time.monotonic() + 10
+    while store.pins(image.digest) != {"version/kept"}:
+        assert time.monotonic() < deadline
+        await asyncio.sleep(0.02)
