@@ -5,7 +5,8 @@ digest of every file. A file is opened once; what is hashed is a mapping of that
 same descriptor, so that a file that takes its name between the check and the use changes nothing.
 
 A file that holds code (a pickle, a program) is hashed at every load. Others are, unless the node has just compared
-the image with its seal, which is what `sealed` says: then they are as they were when the store hashed them.
+the image with its seal, which is what `sealed` says: then they are as they were when the store hashed them. An image that
+others built lists no files; its seal is all there is to go by, so without one it is refused.
 """
 
 import hashlib
@@ -17,7 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from serving import errors
-from serving.images import manifest, oci
+from serving.images import image, manifest, oci
 from serving.resources import names
 
 _OPEN = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
@@ -97,14 +98,13 @@ def verified(directory: Path, digest: str, sealed: str, wanted: Wanted) -> Verif
         errors.Permanent: `DigestMismatch` (the message names the file), `InvalidImage`, `InvalidManifest`,
             `ModelFileMissing`.
     """
-    image = _read(directory.parent / "manifest.json")
-    if oci.digest_of(image) != digest:
+    document = _read(directory.parent / "manifest.json")
+    if oci.digest_of(document) != digest:
         raise errors.Permanent(
             "DigestMismatch",
-            f"manifest.json: must be the ModelVersion's {digest}, got {oci.digest_of(image)}",
+            f"manifest.json: must be the ModelVersion's {digest}, got {oci.digest_of(document)}",
         )
-    expected = {file.path: file.digest for file in oci.files_of(image)}
-    _check_names(directory, set(expected))
+    expected = _expected(directory, document, sealed == digest)
     programs = [path for path in wanted.programs if path in expected]
     if len(programs) != 1:
         raise errors.Permanent(
@@ -120,7 +120,7 @@ def verified(directory: Path, digest: str, sealed: str, wanted: Wanted) -> Verif
         if not (loaded or hashed):
             continue
         file = Opened(directory / path)
-        if hashed and file.digest() != want:
+        if hashed and want is not None and file.digest() != want:
             raise errors.Permanent("DigestMismatch", f"{path}: must be {want}, got {file.digest()}")
         if path == names.MANIFEST_FILE:
             output = manifest.parse(bytes(file.data))
@@ -132,15 +132,25 @@ def verified(directory: Path, digest: str, sealed: str, wanted: Wanted) -> Verif
     return Verified(program, opened, output)
 
 
-def _check_names(directory: Path, expected: set[str]) -> None:
+def _expected(directory: Path, document: bytes, sealed: bool) -> dict[str, str | None]:  # noqa: FBT001 one private caller
+    """Return the files that must be there, and their digests as far as the image lists them."""
     found = {
         Path(at, name).relative_to(directory).as_posix()
         for at, directories, files in os.walk(directory)
         for name in [*files, *(d for d in directories if Path(at, d).is_symlink())]
     }
-    for path in sorted(found ^ expected):
+    listed = [layer.files for layer in image.parse(document).layers]
+    if None in listed:
+        if not sealed:
+            raise errors.Permanent(
+                "InvalidImage", "the image lists no digests of its files, and no node has checked its seal"
+            )
+        return dict.fromkeys(found)
+    expected: dict[str, str | None] = {file.path: file.digest for files in listed for file in files or ()}
+    for path in sorted(found ^ set(expected)):
         rule = "is missing" if path in expected else "is not in the manifest"
         raise errors.Permanent("DigestMismatch", f"{path}: {rule}")
+    return expected
 
 
 def _read(path: Path) -> bytes:

@@ -1,10 +1,12 @@
 """What of an image is hashed when a runtime opens it, with and without the node's word that its seal holds."""
 
+import json
 from pathlib import Path
 
 import pytest
 
 from serving import errors
+from serving.images import oci
 from serving.images.build import capture
 from serving.images.store import ModelStore
 from serving.runtimes.loading import Wanted, verified
@@ -106,3 +108,20 @@ def test_what_is_no_regular_file_is_not_followed(kind: str, image: tuple[Path, s
     with pytest.raises(errors.Permanent) as caught:
         verified(models, digest, digest, WANTED)
     assert caught.value.reason == "DigestMismatch"
+
+
+def test_an_image_that_others_built_is_opened_by_its_seal_alone(image: tuple[Path, str]) -> None:
+    models, _ = image
+    manifest = models.parent / "manifest.json"
+    document = json.loads(manifest.read_bytes())
+    for layer in document["layers"]:
+        del layer["annotations"]
+    manifest.write_text(json.dumps(document))
+    digest = oci.digest_of(manifest.read_bytes())
+    found = verified(models, digest, digest, WANTED)
+    assert bytes(found.program.data) == b"program"
+    assert found.output.framework == "pytorch"
+    found.close()
+    with pytest.raises(errors.Permanent, match="no node has checked its seal") as caught:
+        verified(models, digest, "", WANTED)
+    assert caught.value.reason == "InvalidImage"
