@@ -130,7 +130,7 @@ class ActivatorSettings:
     held_per_backend: int = 2_000
     """Requests that wait for one backend: a burst of 1,000 fits twice."""
     held: int = 10_000
-    """Requests that wait in all: each is two open files here and two in Envoy, and 20 KiB."""
+    """Requests that wait in all: each is an open file here and two in Envoy."""
     bytes_per_backend: int = 256 * 1024 * 1024
     """Bodies that wait for one backend: 1,000 images of 224 x 224 pixels."""
     bytes: int = 512 * 1024 * 1024

@@ -57,8 +57,11 @@ def may_wait(world: World, arms: Sequence[Arm], said: Object) -> bool:
         arms: as they stand then.
         said: the status to be written.
     """
-    if _is_news_of_routes((world.inference.get("status") or {}).get("conditions"), said["conditions"]):
+    old = world.inference.get("status") or {}
+    if _is_news_of_routes(old.get("conditions"), said["conditions"]):
         return False
+    if _is_waking(old, said):
+        return True
     parts = [c for c in said["conditions"] if c["type"] != "ScalingActive" and c["status"] != "True"]
     reasons = {part["reason"] for part in [*parts, *said["predictors"]]}
     kept = arms_.serving_backends(world)
@@ -67,6 +70,15 @@ def may_wait(world: World, arms: Sequence[Arm], said: Object) -> bool:
         and reasons <= set(_PASSING)
         and all(kept.get(arm.predictor.name, "") == arm.serving for arm in arms)
     )
+
+
+def _is_waking(old: Object, new: Object) -> bool:
+    """Whether all is Ready as before, and an arm is on its way from zero: most are there before anybody reads it."""
+    is_kept = old.get("observedGeneration") == new["observedGeneration"] and all(
+        (conditions.find(found.get("conditions"), "Ready") or {}).get("status") == "True"
+        for found in (old, new)
+    )
+    return is_kept and any(arm["reason"] == replicas.WAKING for arm in new["predictors"])
 
 
 def _is_news_of_routes(old: Sequence[Object] | None, new: Sequence[Object]) -> bool:

@@ -58,9 +58,9 @@ def scaled_clusters(route: Mapping[str, Any]) -> dict[Key, list[str]]:
     namespace = route["metadata"]["namespace"]
     found: dict[Key, list[str]] = {}
     for backend in route["spec"].get("backends") or []:
-        if backend.get("onDemand"):
+        if backend.get("onDemand") and backend.get("autoscaler"):
             name = cluster_of(namespace, backend, ()).name
-            found.setdefault(Key(namespace, backend.get("autoscaler") or ""), []).append(name)
+            found.setdefault(Key(namespace, backend["autoscaler"]), []).append(name)
     return found
 
 

@@ -51,6 +51,8 @@ class Demand:
 
     def changed(self, key: Key, now: Waiting) -> None:
         """Look again: now where somebody begins to wait, or nobody does any more, or something was learned."""
+        if not key.name:
+            return  # a Route that names no Autoscaler: nobody sizes this backend
         said = self._said.get(key)
         if said is None or (said.count > 0) != (now.count > 0) or said.last_wake != now.last_wake:
             self._loop.add(key)

@@ -89,6 +89,15 @@ def test_on_its_way_back_it_stays_ready_and_says_what_keeps_it_from_coming() -> 
     assert (said["status"], said["reason"]) == ("False", "ErrImagePull")
 
 
+def test_that_it_is_on_its_way_is_only_said_if_that_lasts() -> None:
+    world = at_zero(predictor("a", "v1", **ON_DEMAND))
+    (deployment,) = world.deployments.values()
+    deployment["spec"]["replicas"] = 1
+    assert planner.plan(world.now(), NOW).status_may_wait
+    world.ready()
+    assert not planner.plan(world.now(), NOW).status_may_wait
+
+
 def test_a_new_revision_of_a_predictor_at_zero_is_started_proven_and_takes_over() -> None:
     world = at_zero(predictor("a", "v1", **ON_DEMAND))
     (old,) = world.deployments
