@@ -64,4 +64,4 @@ async def make(kube: "Kube", wanted: dict[str, Any], timeout: float) -> dict[str
 
 def _words(found: dict[str, Any]) -> str:
     said = conditions.find((found.get("status") or {}).get("conditions"), "Ready") or {}
-    return f"{said.get('reason', 'Pending')}: {said.get('message', 'no controller has looked at it')}"
+    return f"{said.get('reason', 'Pending')}: {said.get('message', 'waiting for the controllers')}"

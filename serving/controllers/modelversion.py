@@ -64,6 +64,8 @@ class ModelVersionController:
         match self._step(version):
             case planner.Hold(metadata):
                 await self._hold(version, metadata)
+            case planner.Wait(reason="ModelNotFound"):
+                pass  # the Model controller makes it at once: not worth a write
             case planner.Wait(reason, message):
                 await self._report(version, "Pending", reason, message)
             case planner.Fail(reason, message):
