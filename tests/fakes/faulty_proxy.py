@@ -95,6 +95,8 @@ class FaultyProxy:
             self.answers_bytes += len(data)
             await self._write(writer, data, slow=seen > self.faults.slow_after)
             if self._cut(seen, self.faults.cut_answers_after):
+                writer.close()  # what was sent arrives: a reset would throw away what the client has not read yet
+                await writer.wait_closed()
                 return
 
     async def _write(self, writer: asyncio.StreamWriter, data: bytes, *, slow: bool) -> None:

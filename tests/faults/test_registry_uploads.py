@@ -140,6 +140,19 @@ async def test_bytes_that_are_not_the_blobs_are_refused_with_a_reason(
     assert not fake.blobs
 
 
+async def test_real_registry_refuses_bytes_that_changed_on_their_way(tmp_path: Path) -> None:
+    server = RegistryServer(tmp_path / "server").start()
+    target = Reference.parse(f"{server.host}/changed/a")
+    try:
+        async with Registry(Credentials.none(), SETTINGS) as registry:
+            with pytest.raises(errors.Temporary) as raised:
+                await uploads.upload(registry, target, BLOB, lambda: [bytes(len(DATA))])
+            assert not await blobs.exists(registry, target, BLOB.digest)
+    finally:
+        server.stop()
+    assert raised.value.reason == "DigestMismatch"
+
+
 async def test_retry_after_is_waited_for(fake: FakeRegistry, target: Reference) -> None:
     fake.statuses[:] = [(429, {"Retry-After": "1"}), (503, {})]
     loop = asyncio.get_running_loop()

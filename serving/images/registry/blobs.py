@@ -2,7 +2,8 @@
 
 import asyncio
 import hashlib
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
 
 import aiohttp
 from yarl import URL
@@ -63,14 +64,15 @@ async def read(registry: Registry, target: Reference, blob: Blob) -> bytes:
         errors.Temporary: `DigestMismatch`; `RegistryUnavailable`.
     """
     parts = bytearray()
-    async for piece in pieces(registry, target, blob):
-        parts += piece
+    async with aclosing(pieces(registry, target, blob)) as arriving:
+        async for piece in arriving:
+            parts += piece
     if f"sha256:{hashlib.sha256(parts).hexdigest()}" != blob.digest:
         raise wrong_bytes(target, blob.digest)
     return bytes(parts)
 
 
-async def pieces(registry: Registry, target: Reference, blob: Blob) -> AsyncIterator[bytes]:
+async def pieces(registry: Registry, target: Reference, blob: Blob) -> AsyncGenerator[bytes, None]:
     """Yield exactly `blob.size` bytes; whoever uses them must check the digest. A broken download goes on where it broke.
 
     Raises:
@@ -81,17 +83,20 @@ async def pieces(registry: Registry, target: Reference, blob: Blob) -> AsyncIter
     offset = since = 0
     while offset < blob.size:
         try:
-            async for piece in _from(registry, target, blob, offset):
-                offset += len(piece)
-                if offset - since >= registry.settings.chunk_bytes:
-                    patience.progress()
-                    since = offset
-                yield piece
+            async with aclosing(_from(registry, target, blob, offset)) as arriving:
+                async for piece in arriving:
+                    offset += len(piece)
+                    if offset - since >= registry.settings.chunk_bytes:
+                        patience.progress()
+                        since = offset
+                    yield piece
         except errors.Temporary as error:
             await patience.wait(error)
 
 
-async def _from(registry: Registry, target: Reference, blob: Blob, offset: int) -> AsyncIterator[bytes]:
+async def _from(
+    registry: Registry, target: Reference, blob: Blob, offset: int
+) -> AsyncGenerator[bytes, None]:
     headers = {"Range": f"bytes={offset}-"} if offset else {}
     call = Call("GET", target, f"blobs/{blob.digest}", headers=headers)
     async with registry.stream(call) as response:
@@ -126,7 +131,8 @@ def _begins_at(response: aiohttp.ClientResponse) -> int:
         return 0
     unit, _, rest = response.headers.get("Content-Range", "").partition(" ")
     first = rest.partition("-")[0]
-    return int(first) if unit == "bytes" and first.isdecimal() else -1
+    number = wire.number(first) if unit == "bytes" else None
+    return -1 if number is None else number
 
 
 class _Pace:

@@ -68,7 +68,7 @@ class Answer:
     def location(self) -> URL | None:
         """Where `Location` points, made absolute."""
         text = self.headers.get("Location")
-        return self.url.join(URL(text)) if text else None
+        return self.url.join(wire.address(str(self.url.host), text)) if text else None
 
 
 class _Body:
@@ -162,13 +162,12 @@ class Registry:
             with wire.mapped(call.target.host, self.settings.stall_seconds):
                 async with asyncio.timeout(self.settings.stall_seconds):
                     body = await wire.read_limited(response, MAX_DOCUMENT)
-            following = response.links["next"]["url"] if "next" in response.links else None
             return Answer(
                 response.status,
                 response.headers,
                 body,
                 response.url,
-                response.url.join(URL(str(following))) if following else None,
+                wire.next_page(response),
             )
 
     @asynccontextmanager
@@ -209,7 +208,7 @@ class Registry:
             if response.status not in _REDIRECTS or call.method not in {"GET", "HEAD"} or not to:
                 return response
             response.release()
-            url = self._secured(call, url.join(URL(to)))
+            url = self._secured(call, url.join(wire.address(call.target.host, to)))
         raise errors.Temporary(wire.UNAVAILABLE, f"{call.target.host} redirects without end")
 
     async def _send(self, call: Call, url: URL, headers: dict[str, str]) -> aiohttp.ClientResponse:

@@ -79,8 +79,8 @@ async def _bring(registry: Registry, store: ModelStore, reference: Reference, ma
             async def layer(wanted: image.Layer) -> None:
                 blob = Blob(wanted.digest, wanted.size)
                 if not await _from_store(store, staged, threads, blob):
-                    use = _adding(staged, blob.digest)
-                    await feed.consume(threads, blobs.pieces(registry, reference, blob), use)
+                    source = blobs.pieces(registry, reference, blob)
+                    await feed.download(threads, source, _adding(staged, blob.digest))
 
             config = await blobs.read(registry, reference, _small(parsed.config))
             await asyncio.to_thread(staged.add_blob, parsed.config.digest, config)
@@ -94,21 +94,14 @@ def _adding(staged: Import, digest: str) -> Callable[[Iterable[bytes]], None]:
 
 async def _from_store(store: ModelStore, staged: Import, threads: ThreadPoolExecutor, blob: Blob) -> bool:
     """Take a layer over from an image that is there already; False to download it."""
-
-    def take() -> bool:
-        try:
-            size = store.blob_size(blob.digest)
-        except errors.Permanent:
+    try:
+        if await asyncio.to_thread(store.blob_size, blob.digest) != blob.size:
             return False
-        if size != blob.size:
-            return False
-        try:
-            staged.add_layer(blob.digest, store.read_blob(blob.digest))
-        except (errors.Permanent, errors.Temporary):
-            return False  # removed or broken meanwhile: the registry has it
-        return True
-
-    return await asyncio.get_running_loop().run_in_executor(threads, take)
+        chunks = await asyncio.to_thread(store.read_blob, blob.digest)
+        await feed.local(threads, chunks, _adding(staged, blob.digest))
+    except (errors.Permanent, errors.Temporary):
+        return False  # removed or broken meanwhile: the registry has it
+    return True
 
 
 async def _bring_documents(
@@ -143,7 +136,14 @@ class _Importing:
         self._context = store.importing(manifest, origin=origin)
 
     async def __aenter__(self) -> Import:
-        return await asyncio.to_thread(self._context.__enter__)
+        entering = asyncio.ensure_future(asyncio.to_thread(self._context.__enter__))
+        try:
+            return await asyncio.shield(entering)
+        except asyncio.CancelledError as error:
+            await asyncio.wait([entering])
+            if entering.exception() is None:
+                await self.__aexit__(type(error), error, error.__traceback__)
+            raise
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None

@@ -13,7 +13,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import aiohttp
-from yarl import URL
 
 from serving import clock, errors
 from serving.images.registry import challenge as challenges
@@ -100,7 +99,7 @@ class Tokens:
     async def _token(
         self, target: Reference, asked: Challenge, login: Login | None, scopes: frozenset[str]
     ) -> _Held:
-        realm = URL(asked.parameters["realm"])
+        realm = wire.address(target.host, asked.parameters["realm"])
         if realm.scheme != "https" and not wire.may_be_plain(realm):
             raise errors.Permanent(
                 "Unauthorized", f"{target.host} sends logins to {realm.host} without TLS: refused"

@@ -21,6 +21,8 @@ _OCTETS = "application/octet-stream"
 _FINISH_FACTOR = 10
 """How much longer than another answer the last one may take: a registry on an object store copies the blob then."""
 _ABORT_SECONDS = 5.0
+_LARGEST_CHUNK = 128 * 1024 * 1024
+"""A registry that wants larger chunks gets these and may refuse them: it is our memory."""
 
 
 class _Source:
@@ -157,8 +159,8 @@ class _Upload:
         self._session, self._offset = answer.location(), 0
         if answer.status != 202 or self._session is None:
             raise refused(call, answer)
-        least = answer.headers.get("OCI-Chunk-Min-Length", "")
-        self._chunk = max(self._chunk, int(least)) if least.isdecimal() else self._chunk
+        least = wire.number(answer.headers.get("OCI-Chunk-Min-Length", ""))
+        self._chunk = max(self._chunk, min(least or 0, _LARGEST_CHUNK))
 
     async def _patch(self) -> None:
         assert self._session is not None
@@ -227,9 +229,9 @@ def _length(parts: Iterable[memoryview]) -> int:
 def _received(answer: Answer, sent_to: int | None) -> int:
     """Return how many bytes the registry says it has (`Range: 0-<last>`, inclusive; 0-0 is said of nothing too)."""
     text = answer.headers.get("Range", "").removeprefix("bytes=")
-    last = text.partition("-")[2]
-    if not last.isdecimal():
+    last = wire.number(text.partition("-")[2])
+    if last is None:
         return sent_to or 0
-    if sent_to is not None and int(last) == sent_to - 1:
+    if sent_to is not None and last == sent_to - 1:
         return sent_to
-    return int(last) + 1 if int(last) else 0
+    return last + 1 if last else 0

@@ -4,6 +4,7 @@ import asyncio
 import email.utils
 import json
 import random
+import re
 import urllib.request
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -17,6 +18,7 @@ from serving.images.registry.reference import is_loopback
 from serving.settings import RegistrySettings
 
 UNAVAILABLE = "RegistryUnavailable"
+_NUMBER = re.compile(r"[0-9]{1,18}")
 _SHOWN = 300
 """Characters of a foreign message that are shown."""
 
@@ -58,12 +60,38 @@ def raise_for_unavailable(host: str, response: aiohttp.ClientResponse) -> None:
 def retry_after(headers: Mapping[str, str]) -> float | None:
     """Return the seconds that Retry-After asks for: a number, or a date (RFC 9110 §10.2.3)."""
     text = headers.get("Retry-After", "")
-    if text.isdecimal():
-        return float(text)
+    if (seconds := number(text)) is not None:
+        return float(seconds)
     try:
         return max(0.0, (email.utils.parsedate_to_datetime(text) - clock.now()).total_seconds())
     except (ValueError, TypeError):
         return None
+
+
+def number(text: str) -> int | None:
+    """Return a number in a header, or None for anything else."""
+    return int(text) if _NUMBER.fullmatch(text) else None
+
+
+def address(host: str, text: str) -> URL:
+    """Parse an address that a peer gave.
+
+    Raises:
+        errors.Permanent: `RegistryRefused`.
+    """
+    try:
+        return URL(text)
+    except ValueError as error:
+        raise errors.Permanent("RegistryRefused", f"{host} names no address: {text[:_SHOWN]!r}") from error
+
+
+def next_page(response: aiohttp.ClientResponse) -> URL | None:
+    """Return where a list goes on (`Link: <...>; rel="next"`, RFC 8288)."""
+    try:
+        found = response.links["next"]["url"] if "next" in response.links else None
+    except ValueError:  # an address that is none
+        return None
+    return response.url.join(URL(str(found))) if found else None
 
 
 async def read_limited(response: aiohttp.ClientResponse, limit: int) -> bytes:
