@@ -49,7 +49,9 @@ async def _sections(kube: "Kube", kind: Kind, obj: Mapping[str, Any]) -> AsyncIt
         if kind.status:
             yield titled("Status", sections.document({k: v for k, v in status.items() if k != "conditions"}))
     if found := status.get("conditions"):
-        yield titled("Conditions", sections.conditions(found, now))
+        yield titled("Conditions", sections.conditions(sections.without_start(found), now))
+    if kind is kinds.POD and (start := sections.start(obj)):
+        yield titled("Start", start)
     async for section in _lineage(kube, kind, obj):
         yield section
     yield titled("Events", sections.events(await _events(kube, obj["metadata"]), now))

@@ -118,10 +118,8 @@ async def test_an_image_that_nobody_has_is_not_waited_for_in_silence(kube: Kube)
     missing = "sha256:" + "c" * 64
     await kube.create(kinds.POD, user("local", f"slipway.local/{NAMESPACE}/m@{missing}"))
     await kube.create(kinds.POD, user("never", f"127.0.0.1:1/m@{missing}", image={"pullPolicy": "Never"}))
-    await kube.create(kinds.POD, user("down", f"127.0.0.1:1/m@{missing}"))
     assert "not in this machine's model store" in await waiting(kube, "local", "ErrImagePull")
     assert "pullPolicy is Never" in await waiting(kube, "never", "ErrImageNeverPull")
-    assert "RegistryUnavailable" in await waiting(kube, "down", "ErrImagePull")
 
 
 async def test_pins_of_pods_that_are_gone_are_dropped_when_an_agent_starts(

@@ -70,3 +70,17 @@ def test_a_start_from_zero_shows_where_its_time_went() -> None:
     lines = [line.split() for line in sections.wakes([scaler, quiet], NOW).splitlines()]
     assert lines == [["ARM", "AGE", "TOTAL", "DECIDE", "LOAD"], ["a", "30s", "102", "21", "80"]]
     assert sections.wakes([quiet], NOW) == ""
+
+
+def test_a_pods_start_is_a_table_of_its_phases() -> None:
+    message = '{"seen":10.0,"ready":10.05,"fetch":0,"verify":2.5,"spawn":20,"import":0,"load":7.5,"warmup":10,"probe":10}'
+    said = {"type": names.STARTED_CONDITION, "status": "True", "reason": "Zygote", "message": message}
+    ready = {"type": "Ready", "status": "True"}
+    pod = {"status": {"conditions": [ready, said]}}
+    lines = [line.split() for line in sections.start(pod).splitlines()]
+    assert lines[0] == ["PHASE", "MILLISECONDS", "SHARE"]
+    assert ["spawn", "20.0", "40%"] in lines
+    assert lines[-1][:3] == ["ready", "(zygote)", "50.0"]
+    assert sections.without_start(pod["status"]["conditions"]) == [ready]
+    assert sections.start({"status": {"conditions": [{**said, "message": "no JSON"}]}}) == ""
+    assert sections.start({}) == ""

@@ -1,4 +1,16 @@
-from serving.embedded.workloads.pod_cgroups import layout, limits, not_enforced, oom_file, settings
+from decimal import Decimal
+
+import pytest
+
+from serving.embedded.workloads.pod_cgroups import (
+    Limits,
+    layout,
+    limits,
+    not_enforced,
+    oom_file,
+    settings,
+    without_inherited,
+)
 
 V1 = "cgroup /cg/memory cgroup rw,memory 0 0\ncgroup /cg/cpu cgroup rw,cpu,cpuacct 0 0\n"
 V2 = "cgroup2 /cg cgroup2 rw 0 0\n"
@@ -32,3 +44,15 @@ def test_limits_that_nothing_enforces_are_named_only_where_they_are_asked_for():
     )
     assert not_enforced([limits({})], missing) == ""
     assert not layout("", "").enforces("cpu")
+
+
+def test_a_forked_container_may_use_what_it_did_not_inherit():
+    limit = Limits(memory=512 << 20, cpu=Decimal(2))
+    assert without_inherited(limit, 120 << 20) == Limits(memory=392 << 20, cpu=Decimal(2))
+    assert without_inherited(Limits(cpu=Decimal(2)), 120 << 20) == Limits(cpu=Decimal(2))
+
+
+@pytest.mark.parametrize("inherited", [64 << 20, 65 << 20])
+def test_a_limit_that_is_used_up_at_the_fork_is_refused(inherited):
+    with pytest.raises(ValueError, match=f"memory limit {64 << 20} is not above the {inherited} bytes"):
+        without_inherited(Limits(memory=64 << 20), inherited)

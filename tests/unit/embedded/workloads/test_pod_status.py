@@ -70,3 +70,19 @@ def test_a_finished_pod_says_completed():
                               not_enforced="", limited=False)  # fmt: skip
     assert found["phase"] == "Succeeded"
     assert condition(found, "Ready")["reason"] == "PodCompleted"
+
+
+def test_only_the_way_to_the_first_readiness_can_wait():
+    creating = status(Container("main", "image"))
+    up = status(replace(UP, ready=False))
+    assert pod_status.on_its_way({}, creating)
+    assert pod_status.on_its_way(creating, up)
+    assert not pod_status.on_its_way(up, status(UP))
+    assert not pod_status.on_its_way(status(UP), up)
+    assert not pod_status.on_its_way(up, status(replace(UP, ready=False), terminating=True))
+    blocked = Container("main", "image", blocked=Blocked("ErrImagePull", "not there", NOW))
+    assert not pod_status.on_its_way(creating, status(blocked))
+    ended = Container("main", "image", Run(0, 0, NOW, Exit(1, "Error", finished_at=LATER)))
+    assert not pod_status.on_its_way(up, status(ended))
+    again = replace(UP, ready=False, run=Run(1, 1, NOW))
+    assert not pod_status.on_its_way(up, status(again))
