@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import fsspec
 import pytest
@@ -72,6 +73,20 @@ async def test_deleting_a_model_deletes_its_versions_and_it_stays_away(life: Lif
     await life.gone(kinds.MODEL_VERSION, "v1")
     await life.gone(kinds.MODEL, "digits")
     assert not life.store.has(digest)
+
+
+async def test_versions_that_a_deleted_model_leaves_behind_get_a_new_one(life: Life, files: Files) -> None:
+    await life.version("v1", path=files())
+    await life.ready("v1")
+    old = await life.get(kinds.MODEL, "digits")
+    await life.kube.delete(kinds.MODEL, life.namespace, "digits", propagation="Orphan")
+
+    def is_owned_by_another(version: dict[str, Any]) -> bool:
+        owners = [owner["uid"] for owner in version["metadata"].get("ownerReferences", [])]
+        return bool(owners) and old["metadata"]["uid"] not in owners
+
+    await life.until("v1", is_owned_by_another)
+    assert (await life.get(kinds.MODEL, "digits"))["metadata"]["uid"] != old["metadata"]["uid"]
 
 
 async def test_retention_keeps_the_newest_and_what_is_in_use(life: Life, files: Files) -> None:
