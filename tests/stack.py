@@ -99,11 +99,7 @@ class Stack:
     async def replicas(self, kube: Kube, inference: str) -> dict[str, tuple[identity.Identity, int]]:
         """Return the Pods of an Inference that run: name → (process, restarts)."""
         found = [(pod, self.processes(pod)) for pod in await pods(kube, inference)]
-        return {
-            pod["metadata"]["name"]: (who[1], pod["status"]["containerStatuses"][0]["restartCount"])
-            for pod, who in found
-            if who
-        }
+        return {pod["metadata"]["name"]: (who[1], _restarts(pod)) for pod, who in found if who}
 
     @contextlib.asynccontextmanager
     async def load(self, inference: str, *, clients: int = 3, rows: int = 1) -> AsyncIterator["Load"]:
@@ -119,6 +115,12 @@ class Stack:
             yield load
         finally:
             await load.end()
+
+
+def _restarts(pod: Object) -> int:
+    """Return what its status says; a container that has just been started for the first time is not in it yet."""
+    said = (pod.get("status") or {}).get("containerStatuses") or [{}]
+    return int(said[0].get("restartCount", 0))
 
 
 class Load:
