@@ -1,0 +1,113 @@
+"""What a start of each runtime is made of, by itself: in a new process, and forked from one that has imported it.
+
+The measurement behind docs/decisions.md, "What a start of a runtime is made of". No node, gateway or API: what a
+user waits for is `cold_start.py`'s. Starts alternate; the model's files and the imports are in the page cache.
+"""
+
+import argparse
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+import httpx
+from rig import cold_models
+from rig.envoy_world import free_port
+from rig.harness import interval, process_seconds, report
+
+from serving import clock
+from serving.embedded.node.runtimes import RUNTIMES
+from serving.images.build import capture
+from serving.images.store import ModelStore
+from serving.resources.names import RUNTIME_IMAGE_PREFIX
+
+Start = dict[str, float]
+
+
+def environment(tree: Path, digest: str, port: int) -> dict[str, str]:
+    return {
+        **os.environ,
+        "SLIPWAY_MODEL_NAME": "m",
+        "SLIPWAY_MODEL_VERSION": "v",
+        "SLIPWAY_MODEL_DIR": str(tree / "models"),
+        "SLIPWAY_MODEL_DIGEST": digest,
+        "SLIPWAY_MODEL_SEALED": digest,
+        "SLIPWAY_SPAWNED": f"{clock.now().timestamp():.6f}",
+        "PORT": str(port),
+    }
+
+
+def told(port: int, pid: int, since: float) -> Start:
+    """Wait until it is ready; return the phases that it tells, and the whole, in milliseconds."""
+    with httpx.Client(base_url=f"http://127.0.0.1:{port}") as client:
+        while True:
+            try:
+                answer = client.get("/v2/health/ready")
+            except httpx.TransportError:
+                continue
+            break
+    found = {"total": 1000 * (clock.monotonic() - since), "cpu": 1000 * process_seconds(pid)}
+    phases = re.findall(r"(\w+);dur=([0-9.]+)", answer.headers["server-timing"])
+    os.kill(pid, signal.SIGKILL)
+    return found | {name: float(ms) for name, ms in phases}
+
+
+def new_process(module: str, tree: Path, digest: str) -> Start:
+    port = free_port()
+    since = clock.monotonic()
+    command = [sys.executable, "-m", module]
+    with subprocess.Popen(command, env=environment(tree, digest, port), stderr=subprocess.DEVNULL) as process:
+        return told(port, process.pid, since)
+
+
+def fork(template: subprocess.Popen[str], tree: Path, digest: str) -> Start:
+    port = free_port()
+    since = clock.monotonic()
+    print(json.dumps(environment(tree, digest, port)), file=template.stdin, flush=True)
+    assert template.stdout is not None
+    return told(port, int(template.stdout.readline()), since)
+
+
+def measure(trained: cold_models.Trained, folder: Path, starts: int) -> dict[str, object]:
+    module = RUNTIMES[RUNTIME_IMAGE_PREFIX + trained.framework].module
+    assert module is not None
+    store = ModelStore(folder / "store")
+    digest = capture(trained.directory, store, repository="r", lineage={}).digest
+    tree = store.tree(digest)
+    script = Path(__file__).parent / "rig" / "template.py"
+    with subprocess.Popen(
+        [sys.executable, script, module], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
+        text=True, cwd=Path(__file__).parents[1], env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[1])},
+    ) as template:  # fmt: skip
+        assert template.stdin is not None
+        assert template.stdout is not None
+        cost = json.loads(template.stdout.readline())
+        found: dict[str, list[Start]] = {"newProcess": [], "fork": []}
+        for _ in range(starts):
+            found["newProcess"].append(new_process(module, tree, digest))
+            found["fork"].append(fork(template, tree, digest))
+        template.stdin.close()
+    medians = {
+        arm: {phase: interval([one[phase] for one in some]) for phase in some[0]}
+        for arm, some in found.items()
+    }
+    return {"framework": trained.framework, "modelBytes": trained.bytes, "template": cost, "ms": medians}
+
+
+def main(*, quick: bool) -> None:
+    results = []
+    with tempfile.TemporaryDirectory() as folder:
+        for n, make in enumerate(cold_models.available(quick=quick)):
+            place = Path(folder) / str(n)
+            results.append(measure(make(place / "out"), place, 5 if quick else 20))
+    report("runtime_starts", {"models": results}, [])
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--quick", action="store_true")
+    main(quick=parser.parse_args().quick)
