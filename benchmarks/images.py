@@ -193,7 +193,7 @@ async def uploads(folder: Path, trained: Path, size: int) -> dict[str, Any]:
         remove_tree(store.root)
 
     both = f"{proxies.PROXY_CORE},{proxies.LOAD_CORE}"
-    with proxies.running(both, port, "docker-registry", "serve", str(config)):
+    with proxies.running(both, port, "sh", "-c", f"exec docker-registry serve {config} 2>/dev/null"):
         await version("first")
         await version("unchanged")
         await version("unchanged-by-another-job", "2")

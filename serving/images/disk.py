@@ -80,9 +80,8 @@ class Copy:
             except OSError as error:
                 if error.errno != errno.EINVAL:
                     raise
-        if (
-            self._direct and data
-        ):  # the end, a short write as the disk fills up, or a device with larger blocks
+        if self._direct and data:
+            # The end of the file, a short write as the disk fills up, or a device with larger blocks.
             fcntl.fcntl(self._fd, fcntl.F_SETFL, fcntl.fcntl(self._fd, fcntl.F_GETFL) & ~os.O_DIRECT)
             self._direct = False
         put(self._file, data)
