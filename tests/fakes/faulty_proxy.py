@@ -17,6 +17,8 @@ class Faults:
     answer_bytes_per_second: float | None = None
     slow_after: int = 0
     """Bytes of a connection's answers that come at full speed before."""
+    hang_after: int | None = None
+    """Bytes of a connection's answers after which nothing comes any more."""
     silent: bool = False
     """Connections are taken, and nothing is ever answered."""
 
@@ -93,6 +95,8 @@ class FaultyProxy:
                 data = data[: at - seen] + bytes([data[at - seen] ^ 1]) + data[at - seen + 1 :]
             seen += len(data)
             self.answers_bytes += len(data)
+            if self.faults.hang_after is not None and seen > self.faults.hang_after:
+                await asyncio.Event().wait()
             await self._write(writer, data, slow=seen > self.faults.slow_after)
             if self._cut(seen, self.faults.cut_answers_after):
                 writer.close()  # what was sent arrives: a reset would throw away what the client has not read yet

@@ -150,7 +150,7 @@ async def test_slow_but_steady_registry_is_not_given_up(
 ) -> None:
     proxy.faults.answer_bytes_per_second = 1_000_000.0
     assert await fetch(proxy, store, built, IMPATIENT) == built.digest
-    assert proxy.connections < 20, "nothing was tried again"
+    assert proxy.connections <= 4, "nothing was tried again"
 
 
 async def test_silent_registry_is_given_up(proxy: FaultyProxy, store: ModelStore, built: Built) -> None:
@@ -163,7 +163,7 @@ async def test_silent_registry_is_given_up(proxy: FaultyProxy, store: ModelStore
 async def test_cancelled_pull_from_a_registry_that_fell_silent_ends_at_once(
     proxy: FaultyProxy, store: ModelStore, built: Built
 ) -> None:
-    proxy.faults.answer_bytes_per_second, proxy.faults.slow_after = 0.02, 400_000
+    proxy.faults.hang_after = 400_000
     patient = replace(SETTINGS, stall_seconds=60.0)
     task = asyncio.ensure_future(fetch(proxy, store, built, patient))
     while proxy.answers_bytes < 800_000:
