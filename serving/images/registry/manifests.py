@@ -99,10 +99,8 @@ def _choose(reference: Reference, index: Mapping[str, Any]) -> str:
     return str(fitting[0][0]["digest"])
 
 
-async def put(
-    registry: Registry, target: Reference, data: bytes, media_type: str = oci.MANIFEST_TYPE
-) -> bool:
-    """Store a manifest under the target's digest or tag.
+async def put(registry: Registry, target: Reference, data: bytes) -> bool:
+    """Store a manifest or an index under the target's digest or tag, as the media type that it names.
 
     Returns:
         Whether the registry keeps the list of what refers to a subject by itself (`OCI-Subject`).
@@ -114,6 +112,7 @@ async def put(
     if len(data) > MAX_DOCUMENT:
         raise errors.Permanent("InvalidImage", f"the manifest of {target} has more than {MAX_DOCUMENT} bytes")
     name = target.digest or target.tag
+    media_type = str(wire.json_object(data).get("mediaType") or oci.MANIFEST_TYPE)
     call = Call(
         "PUT", target, f"manifests/{name}", push=True, headers={"Content-Type": media_type}, body=(data,)
     )

@@ -65,7 +65,7 @@ async def add(registry: Registry, target: Reference, subject: str, manifest: byt
         if any(other.get("digest") == digest for other in found):
             return
         index = {"schemaVersion": 2, "mediaType": oci.INDEX_TYPE, "manifests": [*found, entry]}
-        await manifests.put(registry, target.tagged(fallback_tag(subject)), oci.encode(index), oci.INDEX_TYPE)
+        await manifests.put(registry, target.tagged(fallback_tag(subject)), oci.encode(index))
         await asyncio.sleep(random.uniform(0.02, 0.1))  # noqa: S311 writers that met part again; no secret
     raise errors.Temporary("ReferrersContended", f"others keep writing what refers to {target.at(subject)}")
 

@@ -125,30 +125,40 @@ def made_by_umoci(work: Path, files: dict[str, bytes]) -> str:
     return f"oci:{layout}:v2"
 
 
-@pytest.mark.parametrize("compression", ["gzip", "zstd"])
-async def test_image_that_another_builder_made_is_pulled(
-    shared_registry: RegistryServer, tmp_path: Path, compression: str
+@pytest.mark.parametrize(
+    ("form", "layer"),
+    [("oci", "tar+gzip"), ("zstd", "tar+zstd"), ("v2s2", "docker.image.rootfs.diff.tar.gzip")],
+)
+async def test_image_that_another_builder_made_is_pulled_and_pushed_on(
+    shared_registry: RegistryServer, tmp_path: Path, form: str, layer: str
 ) -> None:
     skopeo = program("skopeo")
     weights = os.urandom(300_000)
     source = made_by_umoci(
         tmp_path, {"models/model.bin": weights, "models/deep/config.json": b"{}", "etc/motd": b"not a model"}
     )
-    again = []
-    if compression == "zstd":
+    options = {"oci": [], "v2s2": ["--format=v2s2"], "zstd": ["--dest-compress-format=zstd"]}[form]
+    if form == "zstd":
         run(skopeo, "--insecure-policy", "copy", "--dest-decompress", source, f"dir:{tmp_path}/plain")
-        source, again = f"dir:{tmp_path}/plain", ["--dest-compress-format=zstd"]
-    target = Reference.parse(f"{shared_registry.host}/foreign/{compression}:v1")
-    run(skopeo, "--insecure-policy", "copy", *again, "--dest-tls-verify=false", source, f"docker://{target}")
+        source = f"dir:{tmp_path}/plain"
+    target = Reference.parse(f"{shared_registry.host}/foreign/{form}:v1")
+    run(
+        skopeo, "--insecure-policy", "copy", *options, "--dest-tls-verify=false", source, f"docker://{target}"
+    )
     store = ModelStore(tmp_path / "store")
+    copy = target.sibling(f"foreign/{form}-copy").tagged("v1")
     async with Registry(Credentials.none()) as registry:
         found = await manifests.get(registry, target)
         digest = await pull(registry, store, target)
-    assert found.document["layers"][0]["mediaType"].endswith(f"+{compression}")
+        await push(registry, store, digest, copy)
+        copied = await manifests.get(registry, copy)
+    assert found.document["layers"][0]["mediaType"].endswith(layer)
     assert (store.tree(digest) / "models" / "model.bin").read_bytes() == weights
     assert (store.tree(digest) / "models" / "deep" / "config.json").read_bytes() == b"{}"
     assert not (store.tree(digest) / "etc").exists()
     store.verify(digest, deep=True)
+    assert copied == found
+    run(skopeo, "inspect", "--tls-verify=false", f"docker://{copy}")
 
 
 async def test_image_without_models_is_refused(shared_registry: RegistryServer, tmp_path: Path) -> None:

@@ -181,7 +181,7 @@ async def test_index_is_resolved_to_the_image_for_linux_amd64(
             own | {"platform": {"os": "linux", "architecture": "amd64"}},
         ]
         index = oci.encode({"schemaVersion": 2, "mediaType": oci.INDEX_TYPE, "manifests": entries})
-        await manifests.put(registry, target.tagged("many"), index, oci.INDEX_TYPE)
+        await manifests.put(registry, target.tagged("many"), index)
         digest = await pull(registry, ModelStore(tmp_path / "other"), target.tagged("many"))
     assert digest == built.digest
 
