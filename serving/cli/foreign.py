@@ -1,7 +1,6 @@
 """What a directory is that another tool wrote: an MLflow run or model, a Hugging Face style directory, or just files.
 
-It reads, and neither changes nor unpickles anything; MLflow and huggingface_hub are not needed. `layouts` has the formats'
-sources.
+It reads, and neither changes nor unpickles anything; MLflow and huggingface_hub are not needed.
 """
 
 from collections.abc import Iterator, Mapping
@@ -84,18 +83,14 @@ def _snapshot(cache: Path) -> Path:
             return named
     found = sorted(path for path in (cache / "snapshots").iterdir() if path.is_dir())
     if len(found) != 1:
-        raise errors.UserError(_choose(cache, found, "snapshots"))
+        listed = "".join(f"\n  {path}" for path in found) or " none"
+        raise errors.UserError(f"{cache}: has {len(found)} snapshots, name one:{listed}")
     return found[0]
 
 
 def _hugging_face(root: Path, blobs: Path | None, revision: str) -> Found:
     framework = "transformers" if (root / HF_CONFIG).is_file() else "pytorch"
     return Found("Hugging Face directory", root, links_within=blobs, framework=framework, revision=revision)
-
-
-def _choose(where: Path, found: list[Path], what: str) -> str:
-    listed = "".join(f"\n  {path}" for path in found) or " none"
-    return f"{where}: has {len(found)} {what}, name one:{listed}"
 
 
 def files(found: Found) -> Iterator[tuple[Path, str]]:

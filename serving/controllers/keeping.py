@@ -42,7 +42,7 @@ class Keeper:
     async def is_kept(self, version: Object) -> bool:
         """Pin or unpin the image of a ready version; False if it is needed and has to be fetched first."""
         digest = version["status"]["digest"]
-        if self._usage.of(Key.of(version)):
+        if self._usage.is_used(Key.of(version)):
             if not await asyncio.to_thread(self._pinned, digest, owner(version)):
                 return False
             await self.warm(digest)
@@ -106,7 +106,7 @@ class Keeper:
             for digest in digests(version)
             for other in self._versions.by_index(DIGEST, digest)
             if Key.of(other) != Key.of(version)
-            and ("deletionTimestamp" not in other["metadata"] or self._usage.of(Key.of(other)))
+            and ("deletionTimestamp" not in other["metadata"] or self._usage.is_used(Key.of(other)))
         ]
 
     async def _say(self, version: Object, message: str) -> None:

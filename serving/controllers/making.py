@@ -5,9 +5,10 @@ Every step is a no-op where it has been done before, so a build that was killed 
 
 import asyncio
 import shutil
-from collections.abc import Mapping
+from collections.abc import Callable, Coroutine, Mapping
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from serving import errors
 from serving.controllers import storage
@@ -23,6 +24,7 @@ from serving.resources.model import ModelSpec
 from serving.settings import DataDir, Settings
 
 Object = dict[str, Any]
+T = TypeVar("T")
 
 _JOB_LABEL = "batch.kubernetes.io/job-name"
 _FILE = "file://"
@@ -43,6 +45,8 @@ class Maker:
         self._registries = Registries(kube, store, settings.registry)
         self._builds = asyncio.Semaphore(settings.controllers.builds)
         self._transfers = asyncio.Semaphore(settings.controllers.transfers)
+        self._moving: dict[str, asyncio.Task[Any]] = {}
+        self._stopped: set[str] = set()
 
     async def make(self, version: Object, job: Object | None, model: Object, say: Say) -> Object:
         """Return the part of the status that says what was made.
@@ -85,15 +89,53 @@ class Maker:
         if version["status"]["image"].startswith(f"{names.LOCAL_REGISTRY}/"):
             raise errors.Permanent("ImageLost", "it was never pushed: make another version from its files")
         policy = ModelSpec.model_validate((model or {}).get("spec") or {})
-        async with self._transfers:
-            namespace, image = version["metadata"]["namespace"], version["status"]["image"]
-            ours = "image" not in version["spec"]["source"]
-            digest = await self._registries.pull(namespace, policy, image, ours=ours)
+        namespace, image = version["metadata"]["namespace"], version["status"]["image"]
+        ours = "image" not in version["spec"]["source"]
+        pull = partial(self._registries.pull, namespace, policy, image, ours=ours)
+        digest = await self._transfer(version, pull)
         await self._pin(version, digest)
+
+    def stop(self, version: Object) -> None:
+        """Have what is fetched or pushed for a version that is being deleted end soon; what is being captured goes on."""
+        uid = version["metadata"]["uid"]
+        self._stopped.add(uid)
+        if uid in self._moving:
+            self._moving[uid].cancel()
+
+    async def _transfer(self, version: Object, move: Callable[[], Coroutine[Any, Any, T]]) -> T:
+        """Pull or push, unless and until the version is stopped."""
+        uid = version["metadata"]["uid"]
+        async with self._transfers:
+            self._check(uid)
+            task: asyncio.Task[T] = asyncio.create_task(move())
+            self._moving[uid] = task
+            try:
+                await asyncio.wait({task})
+                self._check(uid)
+                return task.result()
+            finally:
+                task.cancel()
+                del self._moving[uid]
+
+    def _check(self, uid: str) -> None:
+        if uid in self._stopped:
+            raise errors.Temporary("Stopped", "stopped, as the version is being deleted")
 
     def forget(self, version: Object) -> None:
         """Remove what a build has left outside the store; blocking."""
+        self._stopped.discard(version["metadata"]["uid"])
         shutil.rmtree(self._download(version), ignore_errors=True)
+
+    async def _fetch(self, version: Object, uri: str, say: Say) -> Path:
+        """Fetch from a storage. Its threads cannot be cancelled: what they report to stops them."""
+        uid = version["metadata"]["uid"]
+
+        def watched(words: str) -> None:
+            self._check(uid)
+            say(words)
+
+        async with self._transfers:
+            return await asyncio.to_thread(storage.fetch, uri, self._download(version), watched)
 
     async def _build(self, version: Object, job: Object | None, policy: ModelSpec, say: Say) -> Built:
         output = await self._output(version, job, say)
@@ -116,9 +158,7 @@ class Maker:
             return await self._job_output(job)
         source = version["spec"]["source"]
         if "uri" in source and not source["uri"].startswith(_FILE):
-            async with self._transfers:
-                into = self._download(version)
-                path = await asyncio.to_thread(storage.fetch, source["uri"], into, say)
+            path = await self._fetch(version, source["uri"], say)
         else:
             path = Path(source.get("path") or source["uri"].removeprefix(_FILE))
         return Output(path, path)
@@ -147,8 +187,8 @@ class Maker:
 
     async def _import(self, version: Object, policy: ModelSpec, image: str, say: Say) -> Object:
         say(f"pulling {image}")
-        async with self._transfers:
-            digest = await self._registries.pull(version["metadata"]["namespace"], policy, image)
+        pull = partial(self._registries.pull, version["metadata"]["namespace"], policy, image)
+        digest = await self._transfer(version, pull)
         await self._pin(version, digest)
         return await asyncio.to_thread(self._imported, version, image, digest)
 

@@ -57,7 +57,7 @@ class ModelController:
         retention = ModelSpec.model_validate(model.get("spec") or {}).retention
         if retention is None:
             return
-        used = [v["metadata"]["name"] for v in versions if self._usage.of(Key.of(v))]
+        used = [v["metadata"]["name"] for v in versions if self._usage.is_used(Key.of(v))]
         for version in release.surplus(versions, retention.keep, used):
             meta = version["metadata"]
             await self._kube.delete(kinds.MODEL_VERSION, meta["namespace"], meta["name"], uid=meta["uid"])

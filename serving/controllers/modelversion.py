@@ -60,7 +60,10 @@ class ModelVersionController:
             self._due.pop(key, None)
             return None
         if version["metadata"].get("deletionTimestamp"):
-            return None if key in self._busy else await self._keeper.release(version)
+            if key not in self._busy:
+                return await self._keeper.release(version)
+            self._maker.stop(version)
+            return None
         match self._step(version):
             case planner.Hold(metadata):
                 await self._hold(version, metadata)
@@ -122,6 +125,7 @@ class ModelVersionController:
         except errors.Permanent as error:
             await _stop(progress)
             await self._report(version, "Failed", error.reason, str(error))
+            await asyncio.to_thread(self._maker.forget, version)
             return None
         except errors.Temporary as error:
             await _stop(progress)
@@ -134,6 +138,8 @@ class ModelVersionController:
         return None
 
     async def _failed(self, version: Object, error: errors.Temporary) -> Result | None:
+        if self._is_going(version):
+            return None
         attempts = int((version.get("status") or {}).get("attempts", 0)) + 1
         config = self._settings
         verdict = planner.after_failure(
@@ -143,11 +149,16 @@ class ModelVersionController:
         match verdict:
             case planner.Fail(reason, message):
                 await self._report(version, "Failed", reason, message, attempts=attempts)
+                await asyncio.to_thread(self._maker.forget, version)
                 return None
             case planner.Retry(reason, message, seconds):
                 self._due[Key.of(version)] = clock.monotonic() + seconds
                 await self._report(version, "Building", reason, message, attempts=attempts, warn=True)
                 return Result(seconds)
+
+    def _is_going(self, version: Object) -> bool:
+        now = self._cache.get(kinds.MODEL_VERSION, *Key.of(version))
+        return now is None or "deletionTimestamp" in now["metadata"]
 
     async def _restore(self, version: Object) -> Result | None:
         """Fetch the image of a ready version again; what goes wrong is said by Events, as the version stays ready."""

@@ -26,7 +26,7 @@ class Usage:
     """One per controller that asks; must be made before the watches run."""
 
     def __init__(self, watches: Watches, on_change: Callable[[Key], None]) -> None:
-        """`on_change` is called with a ModelVersion's key when what uses it begins or ends to."""
+        """`on_change` is called with a ModelVersion's key when its first user comes, and when its last one has gone."""
         labels = {kinds.POD: names.INFERENCE_LABEL}
         self._informers = {kind: watches.of(kind, labels=labels.get(kind, "")) for kind in _READ}
         self._on_change = on_change
@@ -39,6 +39,10 @@ class Usage:
         """What must be synced before anybody asks."""
         return tuple(self._informers.values())
 
+    def is_used(self, version: Key) -> bool:
+        """Whether anybody uses a ModelVersion."""
+        return self._count(str(version)) > 0
+
     def of(self, version: Key) -> list[str]:
         """Return who uses a ModelVersion, as people would say it: `Inference digits`."""
         return [
@@ -50,9 +54,14 @@ class Usage:
     def _changed(self, kind: Kind, before: Object | None, after: Object | None) -> None:
         was = frozenset(_keys(kind, before)) if before is not None else frozenset()
         now = frozenset(_keys(kind, after)) if after is not None else frozenset()
-        for key in sorted(was ^ now):
+        turned = {key for key in now - was if self._count(key) == 1}
+        turned |= {key for key in was - now if self._count(key) == 0}
+        for key in sorted(turned):
             namespace, _, name = key.partition("/")
             self._on_change(Key(namespace, name))
+
+    def _count(self, key: str) -> int:
+        return sum(informer.count(_USED, key) for informer in self._informers.values())
 
 
 def _keys(kind: Kind, obj: Object) -> list[str]:

@@ -68,6 +68,10 @@ class Informer:
         """Return the objects for which the index function gave `value`."""
         return list(self._indexes[name][1].get(value, {}).values())
 
+    def count(self, name: str, value: str) -> int:
+        """Return how many objects `by_index` would return."""
+        return len(self._indexes[name][1].get(value, {}))
+
     def get(self, namespace: str, name: str) -> Object | None:
         """Return the cached object, or None."""
         return self.items.get(Key(namespace, name))

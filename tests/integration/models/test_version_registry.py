@@ -160,6 +160,26 @@ async def test_an_image_that_is_nowhere_else_is_said_to_be_lost(life: Life, file
     await life.announced("v1", "ImageLost")
 
 
+async def test_a_deleted_version_does_not_wait_for_its_transfer(life: Life) -> None:
+    """A registry that takes connections and never answers."""
+    never = asyncio.Event()
+
+    async def silent(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await never.wait()
+        writer.close()
+
+    server = await asyncio.start_server(silent, "127.0.0.1", 0)
+    port = server.sockets[0].getsockname()[1]
+    try:
+        await life.version("v1", image=f"127.0.0.1:{port}/models/digits:v1")
+        await life.until("v1", lambda v: "pulling 127.0.0.1" in str(v.get("status")))
+        await life.delete(kinds.MODEL_VERSION, "v1")
+        await life.gone(kinds.MODEL_VERSION, "v1")
+    finally:
+        never.set()
+        server.close()
+
+
 async def test_a_long_push_says_how_far_it_is(
     life: Life, files: Files, registry: RegistryServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -1,0 +1,130 @@
+"""Fetching from storages: fsspec's in-memory one, and one that fails as drivers do."""
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, ClassVar
+
+import fsspec
+import pytest
+from fsspec.implementations.memory import MemoryFileSystem
+
+from serving import errors
+from serving.controllers import storage
+
+FILES = {"model.joblib": b"weights" * 1000, "deep/a.json": b"{}", "deep/b.json": b"[]"}
+
+
+class Flaky(MemoryFileSystem):  # type: ignore[misc]
+    """Counts what is read, and fails when told to."""
+
+    protocol = "flaky"
+    store: ClassVar[dict[str, Any]] = {}
+    pseudo_dirs: ClassVar[list[str]] = [""]
+    reads: ClassVar[list[str]] = []
+    before: Callable[[str], None] = staticmethod(lambda path: None)
+
+    @classmethod
+    def _strip_protocol(cls, path: str) -> str:
+        return str(super()._strip_protocol(path.replace("flaky://", "memory://")))
+
+    def get_file(self, rpath: str, lpath: str, **options: Any) -> None:
+        type(self).before(rpath)
+        self.reads.append(rpath.removeprefix("/bucket/digits/"))
+        super().get_file(rpath, lpath, **options)
+
+
+@pytest.fixture(autouse=True)
+def bucket() -> Iterator[Flaky]:
+    fsspec.register_implementation("flaky", Flaky, clobber=True)
+    files = Flaky()
+    Flaky.store.clear()
+    Flaky.reads.clear()
+    Flaky.before = staticmethod(lambda path: None)
+    for name, data in FILES.items():
+        files.pipe(f"/bucket/digits/{name}", data)
+    yield files
+    Flaky.store.clear()
+
+
+def fetch(into: Path) -> dict[str, bytes]:
+    target = storage.fetch("flaky://bucket/digits", into, lambda words: None)
+    return {str(p.relative_to(target)): p.read_bytes() for p in sorted(target.rglob("*")) if p.is_file()}
+
+
+def failing(path: str, error: Exception) -> Callable[[str], None]:
+    def before(seen: str) -> None:
+        if seen.endswith(path):
+            raise error
+
+    return staticmethod(before)
+
+
+def test_all_files_are_fetched_and_said_how_far(tmp_path: Path) -> None:
+    said: list[str] = []
+    target = storage.fetch("flaky://bucket/digits", tmp_path, said.append)
+    assert {str(p.relative_to(target)) for p in target.rglob("*") if p.is_file()} == set(FILES)
+    assert said[-1].startswith("fetched 0.0 MiB of 0.0 MiB")
+
+
+def test_one_file_is_a_source_too(tmp_path: Path) -> None:
+    target = storage.fetch("flaky://bucket/digits/model.joblib", tmp_path, lambda words: None)
+    assert [p.name for p in target.iterdir()] == ["model.joblib"]
+
+
+def test_a_second_try_fetches_only_what_the_first_has_not(tmp_path: Path) -> None:
+    Flaky.before = failing("b.json", ConnectionResetError("cut"))
+    with pytest.raises(errors.Temporary, match="cut") as raised:
+        fetch(tmp_path)
+    assert raised.value.reason == "SourceUnavailable"
+    assert sorted(Flaky.reads) == ["deep/a.json", "model.joblib"]
+    Flaky.before = staticmethod(lambda path: None)
+    assert fetch(tmp_path) == FILES
+    assert Flaky.reads.count("model.joblib") == 1
+
+
+def test_what_has_changed_between_two_tries_is_fetched_again(tmp_path: Path, bucket: Flaky) -> None:
+    assert fetch(tmp_path) == FILES
+    bucket.pipe("/bucket/digits/model.joblib", b"others!" * 1000)
+    bucket.rm("/bucket/digits/deep/b.json")
+    assert fetch(tmp_path) == {"deep/a.json": b"{}", "model.joblib": b"others!" * 1000}
+    assert Flaky.reads.count("deep/a.json") == 1
+
+
+def test_files_that_change_meanwhile_are_tried_again(tmp_path: Path, bucket: Flaky) -> None:
+    def touch(path: str) -> None:
+        if path.endswith("a.json"):
+            bucket.pipe("/bucket/digits/model.joblib", b"others!" * 1000)
+
+    Flaky.before = staticmethod(touch)
+    with pytest.raises(errors.Temporary) as raised:
+        fetch(tmp_path)
+    assert raised.value.reason == "OutputStillChanging"
+
+
+@pytest.mark.parametrize(
+    ("error", "reason"),
+    [
+        (PermissionError("no access"), "SourceForbidden"),
+        (FileNotFoundError("went away"), "OutputStillChanging"),
+        (RuntimeError("a client's own"), "SourceUnavailable"),
+        (OSError(28, "No space left on device"), "DiskFull"),
+    ],
+    ids=lambda value: str(value)[:20],
+)
+def test_what_a_driver_raises_is_said_as_a_reason_to_try_again(
+    tmp_path: Path, error: Exception, reason: str
+) -> None:
+    Flaky.before = failing("model.joblib", error)
+    with pytest.raises(errors.Temporary) as raised:
+        fetch(tmp_path)
+    assert raised.value.reason == reason
+
+
+@pytest.mark.parametrize("name", ["../out", "deep/../../out", ".wh.x"])
+def test_names_that_lead_out_are_refused(tmp_path: Path, bucket: Flaky, name: str) -> None:
+    path = f"/bucket/digits/{name}"
+    Flaky.store[path] = Flaky.store["/bucket/digits/model.joblib"]
+    with pytest.raises(errors.Permanent) as raised:
+        fetch(tmp_path / "in")
+    assert raised.value.reason == "InvalidOutput"
+    assert not (tmp_path / "out").exists()
