@@ -90,14 +90,15 @@ def jail(data_dir: DataDir, user: str) -> Jail | None:
 
 def discover(data_dir: DataDir, settings: Settings, kube: Kube) -> Node:
     """Find out what this machine can do."""
+    cgroups = detect()
     return Node(
         data_dir,
         settings.node,
         kube,
         EventQueue(Recorder(kube, "node")),
-        detect(),
+        cgroups,
         Addresses(settings.node.pod_network),
         jail(data_dir, settings.node.run_as),
-        Zygotes(data_dir.zygotes),
+        Zygotes(data_dir.zygotes, cgroups),
         Images(kube, ModelStore(data_dir.models, settings.store), settings.registry),
     )

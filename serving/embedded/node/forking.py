@@ -30,6 +30,8 @@ class Forked:
     """Its pidfd."""
     inherited: int
     """Bytes of unreclaimable memory that it shares with the zygote; no cgroup of its own is charged for them."""
+    groups: tuple[str, ...]
+    """The cgroups in which the container's process waits; empty where it is to join some."""
 
     def give(self, specification: bytes) -> None:
         """Let it become the recorder of this run; it closes the connection when the start is recorded.
@@ -87,7 +89,8 @@ class Asked:
             )
             handles = [int.from_bytes(data[:_INT], sys.byteorder) for _, _, data in ancillary]
             (handle,) = handles
-            return Forked(self._connection, handle, int(orjson.loads(told)["inherited"]))
+            said = orjson.loads(told)
+            return Forked(self._connection, handle, int(said["inherited"]), tuple(said["groups"]))
         except (OSError, ValueError, KeyError) as error:
             self._connection.close()
             for handle in handles:

@@ -12,6 +12,7 @@ import orjson
 
 from serving import errors
 from serving.embedded.node import volumes
+from serving.embedded.node.cgroup_files import Group
 from serving.embedded.node.context import Node
 from serving.embedded.node.forking import Asked, Forked
 from serving.embedded.node.records import RunDirectory
@@ -151,7 +152,8 @@ def start(launch: Launch, **known: Any) -> Started:
         remark = str(error)
         if error.reason == "ZygoteStuck":
             node.zygotes.distrust(_kept(launch))
-    handle, connection = spawn_recorder(run.path / "recorder.err", _confined(launch, limits, nonce))
+    confined = _confined(launch, _created(launch, limits), nonce, join=True)
+    handle, connection = spawn_recorder(run.path / "recorder.err", confined)
     return Started(handle, connection, forked=False, remark=remark)
 
 
@@ -163,7 +165,11 @@ def _fork(launch: Launch, forked: Forked, limits: pod_cgroups.Limits, nonce: str
     """
     try:
         own = pod_cgroups.without_inherited(limits, forked.inherited)
-        confined = _confined(launch, own, nonce)
+        if forked.groups:
+            group = launch.node.cgroups.take(forked.groups, own)
+            confined = _confined(launch, group, nonce, join=False)
+        else:
+            confined = _confined(launch, _created(launch, own), nonce, join=True)
     except (ValueError, OSError) as error:
         forked.dismiss()
         raise errors.Temporary("NotForked", str(error)) from error
@@ -171,10 +177,19 @@ def _fork(launch: Launch, forked: Forked, limits: pod_cgroups.Limits, nonce: str
     return Started(forked.handle, forked.connection, forked=True)
 
 
-def _confined(launch: Launch, limits: pod_cgroups.Limits, nonce: str) -> bytes:
-    """Make the container's cgroups; return the whole specification."""
-    group = launch.node.cgroups.create(launch.pod["metadata"]["uid"], launch.container["name"], limits)
-    own = {"cgroups": list(group.paths), "kill": group.kill_file, "oom": group.oom_file, "nonce": nonce}
+def _created(launch: Launch, limits: pod_cgroups.Limits) -> Group:
+    return launch.node.cgroups.create(launch.pod["metadata"]["uid"], launch.container["name"], limits)
+
+
+def _confined(launch: Launch, group: Group, nonce: str, *, join: bool) -> bytes:
+    """Return the whole specification; the container is to `join` its cgroups, or is in them already."""
+    own = {
+        "cgroups": list(group.paths),
+        "join": join,
+        "kill": group.kill_file,
+        "oom": group.oom_file,
+        "nonce": nonce,
+    }
     return orjson.dumps({**launch.specification, **own})
 
 

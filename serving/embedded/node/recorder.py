@@ -35,6 +35,8 @@ if TYPE_CHECKING:
 CHUNK = 65536
 STOPPING = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 """Blocked here, where they mean nothing; one that comes for the container before its exec stays pending."""
+REMOVE_TRIES = 100
+"""A hundredth of a second each: for the kernel to see that a cgroup's last process is gone."""
 START_ERROR = 128
 """Exit code where the command could not be started, as containerd's StartError."""
 
@@ -275,6 +277,19 @@ def _record(spec: dict[str, Any], cell: Cell, agent: int) -> None:
         "code": 128 + number if number else os.WEXITSTATUS(status), "signal": number,
         "oom": oom_kills(spec["oom"]) > before, "error": problem,
     })  # fmt: skip
+    if not spec["join"]:
+        _remove(spec["cgroups"])
+
+
+def _remove(groups: list[str]) -> None:
+    """Remove the cgroups that were made for this process's container before there was one; the kernel may lag behind."""
+    for group in groups:
+        for _ in range(REMOVE_TRIES):
+            with contextlib.suppress(OSError):
+                os.rmdir(group)  # noqa: PTH106 as above
+            if not os.path.exists(group):  # noqa: PTH110 as above
+                break
+            select.select([], [], [], 0.01)
 
 
 def main() -> None:

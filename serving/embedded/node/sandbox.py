@@ -191,7 +191,8 @@ def _volume(mount: dict[str, Any], opened: dict[str, int], own: set[str], uid: i
 def enter(spec: dict[str, Any]) -> None:
     """Become what the specification says; the caller execs next. Raises OSError where that cannot be done."""
     os.umask(0o022)  # of mount points too, which another user is to enter
-    _join(spec["cgroups"])
+    if spec["join"]:
+        _join(spec["cgroups"])
     if spec["user"] is not None:
         with open("/proc/self/oom_score_adj", "w") as file:  # noqa: PTH123 as above
             file.write("0")
@@ -207,6 +208,19 @@ def join(spec: dict[str, Any]) -> None:
         handle = os.open(f"/proc/{spec['pid']}/ns/mnt", os.O_RDONLY | os.O_CLOEXEC)
         _check(_libc.setns(handle, CLONE_NEWNS), "setns")
     _drop(spec)
+
+
+def house(pid: int, places: list[str]) -> list[str]:
+    """Make a cgroup for a waiting process below each of these and move it there; returns them, none where one failed."""
+    groups = [f"{place}/{pid}" for place in places]
+    try:
+        for group in groups:
+            os.mkdir(group)  # noqa: PTH102 as above
+            with open(f"{group}/cgroup.procs", "w") as file:  # noqa: PTH123 as above
+                file.write(str(pid))
+    except OSError:
+        return []
+    return groups
 
 
 def _join(groups: list[str]) -> None:

@@ -6,7 +6,7 @@ import os
 import socket
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import serving
@@ -48,9 +48,9 @@ def spawn_recorder(errors_path: Path, specification: bytes) -> tuple[int, socket
     return os.pidfd_open(pid), ours
 
 
-def spawn_zygote(directory: Path, name: str, module: str) -> int:
-    """Start a zygote, and wait until it has recorded itself or ended; returns its pidfd."""
-    argv = [sys.executable, "-P", "-m", "serving.embedded.node.zygote", str(directory), name, module]
+def spawn_zygote(directory: Path, name: str, module: str, places: Sequence[str]) -> int:
+    """Start a zygote (`places`: of cgroups), and wait until it has recorded itself or ended; returns its pidfd."""
+    argv = [sys.executable, "-P", "-m", "serving.embedded.node.zygote", str(directory), name, module, *places]
     devnull = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
     try:
         with open(directory / f"{name}.log", "wb") as output:  # noqa: PTH123 a descriptor is wanted

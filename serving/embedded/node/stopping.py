@@ -107,3 +107,4 @@ async def stop_everything(data_dir: DataDir, settings: Settings) -> None:
         await asyncio.to_thread(cgroups.remove, pod.path.name)
 
     await asyncio.gather(*(one(pod) for pod in pods(data_dir.pods)))
+    cgroups.sweep_spares()

@@ -11,12 +11,12 @@ is always one such pair, a spare, which waits for the next connection; it dies w
 The zygote must stay single-threaded, hold no descriptor but its socket, configure nothing (no logging, no signal
 handlers), and know nothing of Pods or the API.
 
-Run as: python -P -m serving.embedded.node.zygote DIRECTORY NAME MODULE
+Run as: python -P -m serving.embedded.node.zygote DIRECTORY NAME MODULE [PLACE ...]; a spare has a cgroup in each PLACE.
 In DIRECTORY:
     NAME.lock  held (flock) while it lives: a second one ends at once
     NAME.json  who it is, as `identity.write` has it
     NAME.sock  ready when it listens. A connection is one fork: the answer is the recorder's pidfd (SCM_RIGHTS) with
-               {"inherited": bytes}, the memory that it shares with the zygote; then it reads a specification, and closes
+               {"inherited": bytes, the memory that it shares with the zygote, "groups": cgroups it is in}; then it reads a specification, and closes
                the connection when the start is recorded
 """
 
@@ -63,7 +63,7 @@ def main() -> int:
     recorder.block_stopping()
     cell = recorder.Cell(_become)
     if cell.pid:
-        _record(listener, taken, cell)
+        _record(listener, taken, cell, sandbox.house(cell.pid, sys.argv[4:]))
         return 0
     listener.detach()  # its descriptor is closed by now, and its number another's
     sys.argv = [str(runtime.__file__), *cell.spec["argv"][3:]]
@@ -122,7 +122,7 @@ def _forked(listener: socket.socket, zygote: int) -> int:
         select.select([listener], [], [], REST_SECONDS)
 
 
-def _record(listener: socket.socket, taken: int, cell: recorder.Cell) -> None:
+def _record(listener: socket.socket, taken: int, cell: recorder.Cell, groups: list[str]) -> None:
     """Wait to be wanted, say who this process is, and record the run that it is given."""
     connection = listener.accept()[0]
     listener.close()
@@ -131,7 +131,7 @@ def _record(listener: socket.socket, taken: int, cell: recorder.Cell) -> None:
     os.close(taken)
     connection.settimeout(READ_SECONDS)
     try:
-        told = json.dumps({"inherited": resident()}).encode()
+        told = json.dumps({"inherited": resident(), "groups": groups}).encode()
         handle = os.pidfd_open(os.getpid())
         socket.send_fds(connection, [told], [handle])
         os.close(handle)

@@ -16,6 +16,7 @@ from pathlib import Path
 
 from serving import clock
 from serving.embedded import identity
+from serving.embedded.node.cgroup_files import Cgroups
 from serving.embedded.node.runtimes import RUNTIMES
 from serving.embedded.node.spawning import gone, spawn_zygote
 from serving.embedded.workloads.pod_forks import Kept, Wanted, kept_for
@@ -40,8 +41,9 @@ def name_of(kept: Kept) -> str:
 class Zygotes:
     """Starts, adopts, restarts and ends them; one of these per agent."""
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Path, cgroups: Cgroups) -> None:
         self.directory = directory
+        self._cgroups = cgroups
         self._wanted = Wanted()
         self._changed = asyncio.Event()
         self._kept: dict[Kept, asyncio.Task[None]] = {}
@@ -68,6 +70,7 @@ class Zygotes:
         await deployments.synced.wait()
         self.directory.mkdir(parents=True, exist_ok=True, mode=0o700)
         self._end_others()
+        self._cgroups.sweep_spares()
         async with asyncio.TaskGroup() as group:
             while True:
                 wanted = self._wanted.all()
@@ -97,6 +100,7 @@ class Zygotes:
                 end(self.directory, name_of(kept))
             await gone(handle)
             (self.directory / f"{name_of(kept)}.sock").unlink(missing_ok=True)
+            self._cgroups.sweep_spares()
             if kept in self._wanted.all():
                 delay = FIRST_RETRY_SECONDS if clock.monotonic() - begun > HEALTHY_SECONDS else delay
                 log.warning(
@@ -121,7 +125,7 @@ class Zygotes:
     def _start(self, kept: Kept) -> int:
         module = RUNTIMES[kept.image].module
         assert module is not None
-        return spawn_zygote(self.directory, name_of(kept), module)
+        return spawn_zygote(self.directory, name_of(kept), module, self._cgroups.spares())
 
 
 def end(directory: Path, name: str) -> None:

@@ -71,7 +71,8 @@ def _conditions(
         before = find(old, type_)
         same = before is not None and before.get("status") == status
         body: dict[str, Any] = {"type": type_, "status": status}
-        body["lastTransitionTime"] = before["lastTransitionTime"] if before and same else rfc3339(now)
+        since = before.get("lastTransitionTime") if before is not None and same else None
+        body["lastTransitionTime"] = since or rfc3339(now)  # others may have written a condition without it
         if reason:
             body["reason"] = reason
         if message:

@@ -6,15 +6,23 @@ import os
 import signal
 import time
 from collections.abc import AsyncIterator, Iterator
+from decimal import Decimal
+from pathlib import Path
 
 import pytest
 
 from serving.embedded import identity
+from serving.embedded.node.cgroup_files import detect
+from serving.embedded.node.records import PodDirectory
+from serving.embedded.node.zygotes import name_of
+from serving.embedded.workloads.pod_cgroups import Limits, settings
+from serving.embedded.workloads.pod_forks import Kept
 from serving.kube import Kube, connect
 from serving.resources import kinds, names
 from serving.settings import DataDir
 from tests.node_process import (
     PYTHON,
+    SCRIPT,
     NodeProcess,
     choose,
     clear,
@@ -24,6 +32,7 @@ from tests.node_process import (
     main_status,
     pod,
     until,
+    until_gone,
     until_zygote,
     zygote_of,
 )
@@ -106,6 +115,32 @@ async def test_a_container_that_cannot_be_forked_is_an_ordinary_process(
     kube: Kube, node: NodeProcess, why: str, spec: dict
 ) -> None:
     assert not forked(node.data_dir, await start(kube, f"ordinary-{why}", **spec))
+
+
+@pytest.mark.root
+@needs_root
+async def test_the_cgroup_of_a_forked_container_is_limited_and_goes_with_it(
+    kube: Kube, node: NodeProcess
+) -> None:
+    found = await start(kube, "limited", resources={"limits": {"memory": "128Mi", "cpu": "500m"}})
+    assert forked(node.data_dir, found)
+    cgroups = detect()
+    (process,) = [
+        run.identities()[1] for run in PodDirectory(node.data_dir.pods / found["metadata"]["uid"]).latest()
+    ]
+    lines = Path(f"/proc/{process.pid}/cgroup").read_text().splitlines()  # noqa: ASYNC240 a quick look
+    paths = {Path(line.split(":", 2)[2]) for line in lines if "/slipway/" in line}
+    assert len(paths) == 1
+    written = dict(settings(cgroups.where, str(next(iter(paths))).lstrip("/"), Limits(Decimal("0.5"), 0)))
+    limits = [file for file in written if "memory.max" in file or "memory.limit" in file]
+    limit = int(Path(limits[0]).read_text())  # noqa: ASYNC240 as above
+    assert (128 - 60) * MIB < limit < 128 * MIB
+    await kube.delete(kinds.POD, NAMESPACE, "limited")
+    await until_gone(kube, NAMESPACE, "limited")
+    deadline = time.monotonic() + 5
+    while any(Path(file).exists() for file in written):  # noqa: ASYNC240 a quick look
+        assert time.monotonic() < deadline
+        await asyncio.sleep(0.02)
 
 
 async def test_killing_a_zygote_touches_no_replica_and_another_takes_its_place(
@@ -221,7 +256,8 @@ async def test_a_zygote_ends_with_the_last_deployment_that_wants_it(kube: Kube, 
     found = await start(kube, "outlives-zygote")
     await kube.delete(kinds.DEPLOYMENT, NAMESPACE, "keeper")
     deadline = time.monotonic() + 10
-    while identity.alive(zygote) or list(node.data_dir.zygotes.iterdir()):
+    name = name_of(Kept(NAMESPACE, SCRIPT))
+    while identity.alive(zygote) or list(node.data_dir.zygotes.glob(f"{name}*")):
         assert time.monotonic() < deadline, list(node.data_dir.zygotes.iterdir())
         await asyncio.sleep(0.02)
     assert forked(node.data_dir, found)
