@@ -4,6 +4,7 @@ Manifests never change, so each is read once per process; whether an image is th
 """
 
 import hashlib
+import os
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -82,8 +83,9 @@ def missing(digest: str) -> errors.Permanent:
 
 
 def file_chunks(path: Path) -> Iterator[bytes]:
-    """Yield a file's bytes."""
-    with path.open("rb", buffering=0) as file:
+    """Yield a file's bytes; a link in its place is not followed, and a pipe not waited for."""
+    fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    with os.fdopen(fd, "rb", buffering=0) as file:
         while chunk := file.read(_CHUNK):
             yield chunk
 
@@ -109,7 +111,7 @@ def hashed(digest: str, what: Path, chunks: Iterator[bytes]) -> Iterator[bytes]:
         for chunk in chunks:
             found.update(chunk)
             yield chunk
-    except FileNotFoundError as error:
-        raise seal.broken(f"{error.filename} is missing") from error
+    except OSError as error:
+        raise seal.broken(f"{error.filename or what} cannot be read: {error.strerror}") from error
     if f"sha256:{found.hexdigest()}" != digest:
         raise seal.broken(f"{what} does not give {digest} any more")

@@ -17,7 +17,7 @@ import json
 import os
 import secrets
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -72,11 +72,25 @@ class Contents:
                     raise seal.broken(f"{self.blob(blob)} is missing or does not have its digest")
         return files
 
-    def put_blobs(self, staging: Staging, digest: str) -> None:
-        """Move staged blobs in, and record which of them refer to the image. Needs the lock."""
+    def changed_blobs(self, staging: Staging) -> set[str]:
+        """Return the staged blobs that are in the store too, but not with these bytes any more."""
+        return {
+            blob
+            for blob in staging.blobs
+            if self.blob(blob).exists() and disk.file_digest(self.blob(blob)) != blob
+        }
+
+    def put_blobs(self, staging: Staging, digest: str, changed: Collection[str] = ()) -> None:
+        """Move staged blobs in, and record which of them refer to the image. Needs the lock.
+
+        Args:
+            staging: has the blobs.
+            digest: of the image.
+            changed: those that take the place of others, as `changed_blobs` said (it reads them: not under the lock).
+        """
         for blob, path in staging.blobs.items():
             path.chmod(0o444)
-            if not self.blob(blob).exists():
+            if blob in changed or not self.blob(blob).exists():
                 path.rename(self.blob(blob))
         disk.sync_directory(self.blobs)
         for document, subject in staging.documents.items():

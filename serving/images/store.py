@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from serving import errors
-from serving.images import catalog, disk, layout, oci, seal
+from serving.images import catalog, disk, image, layout, oci, seal
 from serving.images.contents import Contents
 from serving.images.importing import Import
 from serving.images.staging import Staging
@@ -142,8 +142,9 @@ class ModelStore:
         """
         staging.blobs.pop(digest).rename(staging.tree / seal.MANIFEST)
         disk.freeze(staging.tree)
+        changed = self._contents.changed_blobs(staging)
         with self._contents.locked():
-            self._contents.put_blobs(staging, digest)
+            self._contents.put_blobs(staging, digest, changed)
             if origin is not None:
                 self._records.set_origin(digest, origin)
             self._contents.put_tree(staging, digest, digests)
@@ -208,19 +209,25 @@ class ModelStore:
         return True
 
     def repair(self, digest: str) -> str | None:
-        """Take a broken image out so that it can be fetched again. Its pins and its origin stay.
+        """Make a broken image sound again from its own bytes, or take it out so that it can be fetched again.
+
+        Its pins and its origin stay. Where every byte is there, as in a restored backup whose inodes and times are
+        new, it is inserted anew: all of it is hashed, as at every insertion.
 
         Returns:
-            None where the image is sound, else its origin.
+            None where the image is sound, or was made so; else its origin.
 
         Raises:
-            errors.Permanent: `ImageMissing`; `SealBroken`, it is broken and has no origin: nothing was done.
+            errors.Permanent: `ImageMissing`; `SealBroken`, neither helps: nothing was done.
         """
         try:
             self.verify(digest, deep=True)
         except errors.Permanent as error:
-            origin = self.origin(digest)
-            if error.reason != "SealBroken" or origin is None:
+            if error.reason != "SealBroken":
+                raise
+            if self._inserted_anew(digest):
+                return None
+            if (origin := self.origin(digest)) is None:
                 raise
         else:
             return None
@@ -228,6 +235,18 @@ class ModelStore:
             trash = self._contents.take_out(digest)
         disk.remove_tree(trash)
         return origin
+
+    def _inserted_anew(self, digest: str) -> bool:
+        try:
+            manifest = self.read_manifest(digest)
+            found = image.parse(manifest)
+            with self.importing(manifest) as again:
+                for layer in found.layers:
+                    again.add_layer(layer.digest, self.read_blob(layer.digest))
+                again.add_blob(found.config.digest, b"".join(self.read_blob(found.config.digest)))
+        except (errors.Permanent, errors.Temporary):
+            return False
+        return True
 
     def size(self) -> int:
         """Return the bytes of all trees and blobs."""
