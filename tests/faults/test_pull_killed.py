@@ -3,37 +3,24 @@
 import asyncio
 import os
 import random
-import signal
-import subprocess
-import sys
 import time
 from pathlib import Path
 
 from serving.images.build import capture
 from serving.images.registry import Credentials, Reference, Registry, push
 from serving.images.store import ModelStore
+from tests.fakes.killable import Killable
 from tests.registry_server import RegistryServer
 
-ROOT = Path(__file__).parents[2]
 PROGRAM = """
-import asyncio, sys; from pathlib import Path
-from serving.images.registry import Credentials, Reference, Registry, pull; from serving.images.store import ModelStore
-async def main():
+from serving.images.registry import Credentials, Reference, Registry, pull
+from serving.images.store import ModelStore
+
+async def main(root, image):
     async with Registry(Credentials.none()) as registry:
-        print("go", flush=True)
-        await pull(registry, ModelStore(Path(sys.argv[1])), Reference.parse(sys.argv[2]))
-asyncio.run(main())
+        await pull(registry, ModelStore(Path(root)), Reference.parse(image))
 """
-KILLS = 5
-
-
-def start(store: Path, image: str) -> "subprocess.Popen[bytes]":
-    process = subprocess.Popen(
-        [sys.executable, "-c", PROGRAM, store, image], cwd=ROOT, stdout=subprocess.PIPE
-    )
-    assert process.stdout is not None
-    assert process.stdout.readline() == b"go\n"
-    return process
+KILLS = 6
 
 
 def test_killed_at_random_points_the_store_stays_whole_and_converges(tmp_path: Path) -> None:
@@ -53,24 +40,27 @@ def test_killed_at_random_points_the_store_stays_whole_and_converges(tmp_path: P
         async with Registry(Credentials.none()) as registry:
             await push(registry, source, built.digest, target)
 
+    puller = Killable(PROGRAM)
     try:
         asyncio.run(send())
         began = time.monotonic()
-        start(tmp_path / "first", image).wait(60)
+        puller.start(tmp_path / "first", image)
+        assert puller.wait() == 0
         took = time.monotonic() - began
         dice = random.Random(20261121)
         root = tmp_path / "store"
         for _ in range(KILLS):
-            puller = start(root, image)
+            puller.start(root, image)
             time.sleep(dice.uniform(0, took))  # the point of the kill is the experiment, nothing is awaited
-            os.kill(puller.pid, signal.SIGKILL)
-            puller.wait()
+            puller.kill()
             survivor = ModelStore(root)
             assert not [path for path in (root / "tmp").iterdir() if path.is_dir()]
             if survivor.has(built.digest):
                 assert survivor.verify(built.digest, deep=True) == built.files
                 assert survivor.remove(built.digest)
-        assert start(root, image).wait(60) == 0
+        puller.start(root, image)
+        assert puller.wait() == 0
         assert ModelStore(root).verify(built.digest, deep=True) == built.files
     finally:
+        puller.close()
         server.stop()

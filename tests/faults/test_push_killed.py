@@ -3,37 +3,24 @@
 import asyncio
 import os
 import random
-import signal
-import subprocess
-import sys
 import time
 from pathlib import Path
 
 from serving.images.build import capture
 from serving.images.registry import Credentials, Reference, Registry, manifests, pull
 from serving.images.store import ModelStore
+from tests.fakes.killable import Killable
 from tests.registry_server import RegistryServer
 
-ROOT = Path(__file__).parents[2]
 PROGRAM = """
-import asyncio, sys; from pathlib import Path
-from serving.images.registry import Credentials, Reference, Registry, push; from serving.images.store import ModelStore
-async def main():
+from serving.images.registry import Credentials, Reference, Registry, push
+from serving.images.store import ModelStore
+
+async def main(root, digest, target):
     async with Registry(Credentials.none()) as registry:
-        print("go", flush=True)
-        await push(registry, ModelStore(Path(sys.argv[1])), sys.argv[2], Reference.parse(sys.argv[3]))
-asyncio.run(main())
+        await push(registry, ModelStore(Path(root)), digest, Reference.parse(target))
 """
-KILLS = 5
-
-
-def start(store: Path, digest: str, target: Reference) -> "subprocess.Popen[bytes]":
-    process = subprocess.Popen(
-        [sys.executable, "-c", PROGRAM, store, digest, str(target)], cwd=ROOT, stdout=subprocess.PIPE
-    )
-    assert process.stdout is not None
-    assert process.stdout.readline() == b"go\n"
-    return process
+KILLS = 6
 
 
 async def pulled(target: Reference, store: ModelStore) -> str | None:
@@ -47,27 +34,30 @@ async def pulled(target: Reference, store: ModelStore) -> str | None:
 def test_killed_at_random_points_no_tag_names_half_an_image(tmp_path: Path) -> None:
     out = tmp_path / "out"
     out.mkdir()
-    for i in range(6):
-        (out / f"weights-{i}").write_bytes(os.urandom(3_000_000))
+    for i in range(4):
+        (out / f"weights-{i}").write_bytes(os.urandom(2_000_000))
     source = tmp_path / "source"
     built = capture(out, ModelStore(source), repository="r", lineage={})
     server = RegistryServer(tmp_path / "server").start()
+    pusher = Killable(PROGRAM)
     try:
         began = time.monotonic()
-        assert start(source, built.digest, Reference.parse(f"{server.host}/first/a:v1")).wait(60) == 0
+        pusher.start(source, built.digest, f"{server.host}/first/a:v1")
+        assert pusher.wait() == 0
         took = time.monotonic() - began
         dice = random.Random(20261121)
         for i in range(KILLS):
             target = Reference.parse(f"{server.host}/killed/a{i}:v1")
-            pusher = start(source, built.digest, target)
+            pusher.start(source, built.digest, target)
             time.sleep(dice.uniform(0, took))  # the point of the kill is the experiment, nothing is awaited
-            os.kill(pusher.pid, signal.SIGKILL)
-            pusher.wait()
+            pusher.kill()
             store = ModelStore(tmp_path / f"store-{i}")
             digest = asyncio.run(pulled(target, store))
             assert digest is None or store.verify(digest, deep=True) == built.files
         again = Reference.parse(f"{server.host}/killed/a0:v1")
-        assert start(source, built.digest, again).wait(60) == 0
+        pusher.start(source, built.digest, again)
+        assert pusher.wait() == 0
         assert asyncio.run(pulled(again, ModelStore(tmp_path / "last"))) == built.digest
     finally:
+        pusher.close()
         server.stop()

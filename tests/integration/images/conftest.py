@@ -31,7 +31,7 @@ def trained(tmp_path: Path) -> Path:
     (root / "weights").mkdir(parents=True)
     (root / "tokenizer").mkdir()
     for i in range(3):
-        (root / "weights" / f"part-{i}.bin").write_bytes(os.urandom(1_500_000 + i))
+        (root / "weights" / f"part-{i}.bin").write_bytes(os.urandom(1_100_000 + i))
     for i in range(6):
         (root / "tokenizer" / f"vocabulary-{i}.json").write_bytes(os.urandom(2_000))
     (root / "slipway.json").write_text('{"framework": "sklearn", "metrics": {"accuracy": 0.9}}')

@@ -8,7 +8,7 @@ from serving.settings import DEFAULTS
 from tests.registry_server import RegistryServer
 
 ROOT = Path(__file__).parents[3]
-SIZE = 60 * 1024 * 1024
+SIZE = 40 * 1024 * 1024
 PROGRAM = f"""
 import asyncio, hashlib, resource, sys
 from serving.images.image import Blob
@@ -28,7 +28,7 @@ def digest(i):
 
 async def main():
     target = Reference.parse(sys.argv[1])
-    wanted = {{i: Blob(digest(i), {SIZE}) for i in range(6)}}
+    wanted = {{i: Blob(digest(i), {SIZE}) for i in range(5)}}
     async with Registry(Credentials.none()) as registry:
         before = peak()
         await parallel.run(4, lambda i: uploads.upload(registry, target, wanted[i], lambda: data(i)), wanted)
