@@ -156,7 +156,7 @@ def _serve(model: Model, platform: str, startup: Startup, chosen: Options, setti
     from serving.runtimes.serve import serve  # noqa: PLC0415
 
     identity = Identity(platform, chosen.name, chosen.version, startup)
-    with ThreadPoolExecutor(1, thread_name_prefix="model") as worker:
+    with ThreadPoolExecutor(1, "model", threads.raise_openmp, (os.environ,)) as worker:
         app = InferenceApp(model, identity, settings, worker)
         _log.info("%s version %s, %s", chosen.name, chosen.version, chosen.digest)
         uvloop.run(serve(app, identity, settings, chosen.host, chosen.port))

@@ -10,8 +10,6 @@ from collections.abc import Mapping
 from pathlib import Path
 
 VARIABLES = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMEXPR_NUM_THREADS")
-_BY_API: Mapping[str, str] = {"openmp": "OMP_NUM_THREADS", "blas": "OPENBLAS_NUM_THREADS"}
-"""threadpoolctl's names."""
 
 
 def limit_threads(root: Path = Path("/sys/fs/cgroup"), self_cgroup: Path = Path("/proc/self/cgroup")) -> int:
@@ -27,13 +25,22 @@ def raise_threads(environment: Mapping[str, str]) -> None:
 
     They read it when they were loaded, in the process that this one was forked from.
     """
-    import threadpoolctl  # noqa: PLC0415 a process that is not forked does not need it
+    openmp, blas = (_count(environment, name) for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"))
+    _limit_loaded({"openmp": openmp, "blas": blas})
+    if (torch := sys.modules.get("torch")) and openmp > 1:
+        torch.set_num_threads(openmp)
 
-    limits = {api: _count(environment, name) for api, name in _BY_API.items()}
+
+def raise_openmp(environment: Mapping[str, str]) -> None:
+    """Do the same for a thread that is new: OpenMP keeps a number for each, which begins with that of the loading."""
+    _limit_loaded({"openmp": _count(environment, "OMP_NUM_THREADS")})
+
+
+def _limit_loaded(limits: Mapping[str, int]) -> None:
+    import threadpoolctl  # noqa: PLC0415 it looks at the loaded libraries: nothing for a process without any
+
     if set(limits.values()) != {1}:
-        threadpoolctl.threadpool_limits(limits)
-        if torch := sys.modules.get("torch"):
-            torch.set_num_threads(limits["openmp"])
+        threadpoolctl.threadpool_limits(dict(limits))
 
 
 def _count(environment: Mapping[str, str], name: str) -> int:

@@ -11,8 +11,11 @@ from tests.runtime_process import ROOT
 
 SCRIPT = """
 import json, os, sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 import numpy as np
+import threadpoolctl
+import sklearn.ensemble
 if sys.argv[1] == "torch":
     import torch
 from serving.runtimes import threads
@@ -34,14 +37,16 @@ def used():
 one = computing()
 if os.fork() == 0:
     threads.raise_threads({"OMP_NUM_THREADS": "2", "OPENBLAS_NUM_THREADS": "2"})
-    print(json.dumps([one, computing()]), flush=True)
+    with ThreadPoolExecutor(1, "model", threads.raise_openmp, ({"OMP_NUM_THREADS": "2"},)) as worker:
+        pools = worker.submit(threadpoolctl.threadpool_info).result()
+    print(json.dumps([one, computing(), sorted({pool["num_threads"] for pool in pools})]), flush=True)
     os._exit(0)
 os.wait()
 """
 
 
 @pytest.mark.parametrize("library", ["numpy", "torch"])
-def test_a_fork_computes_with_the_threads_that_it_was_raised_to(library: str) -> None:
+def test_a_fork_and_its_worker_compute_with_the_threads_that_they_were_raised_to(library: str) -> None:
     if library == "torch":
         pytest.importorskip("torch", reason="PyTorch is not installed (pip install 'slipway[torch]')")
     single = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
@@ -52,4 +57,4 @@ def test_a_fork_computes_with_the_threads_that_it_was_raised_to(library: str) ->
         capture_output=True,
         check=True,
     )
-    assert json.loads(done.stdout) == [1, 2]
+    assert json.loads(done.stdout) == [1, 2, [2]]
