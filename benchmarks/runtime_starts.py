@@ -98,16 +98,18 @@ def measure(trained: cold_models.Trained, folder: Path, starts: int) -> dict[str
     return {"framework": trained.framework, "modelBytes": trained.bytes, "template": cost, "ms": medians}
 
 
-def main(*, quick: bool) -> None:
+def main(*, quick: bool, starts: int) -> None:
     results = []
     with tempfile.TemporaryDirectory() as folder:
         for n, make in enumerate(cold_models.available(quick=quick)):
             place = Path(folder) / str(n)
-            results.append(measure(make(place / "out"), place, 5 if quick else 20))
+            results.append(measure(make(place / "out"), place, starts))
     report("runtime_starts", {"models": results}, [])
 
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--quick", action="store_true")
-    main(quick=parser.parse_args().quick)
+    parser.add_argument("--quick", action="store_true", help="scikit-learn alone")
+    parser.add_argument("--starts", type=int, default=10, help="of each kind and model")
+    options = parser.parse_args()
+    main(quick=options.quick, starts=options.starts)
