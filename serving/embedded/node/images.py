@@ -98,10 +98,10 @@ class Images:
         except errors.Permanent as error:
             if error.reason == "ImageMissing":
                 return self._store.origin(digest) or ""
-            if error.reason == "SealBroken" and (origin := self._store.repair(digest)) is not None:
-                log.warning("%s: %s; fetching it again from %s", digest, error, origin)
-                return origin
-            raise
+            if error.reason != "SealBroken":
+                raise
+            log.warning("%s: %s; it is made sound, or fetched again", digest, error)
+            return self._store.repair(digest)
         return None
 
     async def _fetch(self, pod: Object, digest: str, source: str) -> None:
