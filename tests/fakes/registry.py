@@ -26,6 +26,10 @@ class FakeRegistry:
     uploads: dict[str, bytearray] = field(default_factory=dict)
     cut_patches: list[int] = field(default_factory=list)
     """For the next PATCHes: after how many bytes of the body the connection goes."""
+    deaf: bool = False
+    """PATCHes are answered, and nothing is kept of them."""
+    forgets: bool = False
+    """An upload whose connection is cut is gone, as with distribution 2.8."""
     lose_answers: int = 0
     """Answers to PUTs of blobs that are lost, the work being done."""
     statuses: list[tuple[int, dict[str, str]]] = field(default_factory=list)
@@ -103,6 +107,8 @@ class FakeRegistry:
             held += fresh
             taken += len(fresh)
             self.received += len(fresh)
+            if self.forgets and cut is not None and taken >= cut:
+                del self.uploads[name]
             if cut is not None and taken >= cut:
                 assert request.transport is not None
                 request.transport.abort()
@@ -110,6 +116,8 @@ class FakeRegistry:
                 return web.Response(status=500)
         if self.chunk_min and taken < self.chunk_min:
             return web.Response(status=416)
+        if self.deaf:
+            held.clear()
         return web.Response(status=202, headers=self._where(name))
 
     async def _put(self, request: web.Request, name: str, held: bytearray) -> web.StreamResponse:

@@ -84,6 +84,23 @@ async def test_upload_that_the_registry_forgot_begins_anew(fake: FakeRegistry, t
     assert fake.received == 600_000 + len(DATA)
 
 
+async def test_registry_that_takes_chunks_and_keeps_nothing_is_given_up(
+    fake: FakeRegistry, target: Reference
+) -> None:
+    fake.deaf = True
+    with pytest.raises(errors.Temporary):
+        await asyncio.wait_for(upload(target), 30)
+    assert [method for method, _ in fake.log].count("PATCH") == SETTINGS.attempts
+
+
+async def test_upload_that_always_begins_anew_is_given_up(fake: FakeRegistry, target: Reference) -> None:
+    never = 10**9
+    fake.forgets, fake.cut_patches[:] = True, [never, 100_000] * 50
+    with pytest.raises(errors.Temporary):
+        await asyncio.wait_for(upload(target), 30)
+    assert len(fake.cut_patches) > 50
+
+
 async def test_lost_answer_to_the_last_request_uploads_nothing_again(
     fake: FakeRegistry, target: Reference
 ) -> None:

@@ -25,7 +25,9 @@ def small(tmp_path: Path) -> Iterator[Path]:
         pytest.skip("needs root to mount a small tmpfs")
     path = tmp_path / "small"
     path.mkdir()
-    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=8m,nr_inodes=300", "tmpfs", path], check=True)
+    options = "size=8m,nr_inodes=300"
+    if subprocess.run(["mount", "-t", "tmpfs", "-o", options, "tmpfs", path], check=False).returncode:
+        pytest.skip("cannot mount a tmpfs here")
     yield path
     subprocess.run(["umount", path], check=True)
 

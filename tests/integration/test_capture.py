@@ -265,24 +265,6 @@ def test_captures_at_the_same_time_end_with_one_sound_image(trained: Path, store
     assert len(store.referrers(found[0].digest)) == 2
 
 
-def test_a_full_disk_is_temporary_and_leaves_nothing(tmp_path: Path) -> None:
-    if os.geteuid() != 0:
-        pytest.skip("needs root to mount a small tmpfs")
-    small = tmp_path / "small"
-    small.mkdir()
-    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=2m", "tmpfs", small], check=True)
-    try:
-        out = tmp_path / "out"
-        out.mkdir()
-        (out / "weights").write_bytes(os.urandom(3_000_000))
-        store = ModelStore(small / "store")
-        refused(out, store, "DiskFull")
-        (out / "weights").write_bytes(os.urandom(300_000))
-        store.verify(grab(out, store).digest)
-    finally:
-        subprocess.run(["umount", small], check=True)
-
-
 @pytest.mark.skipif(sys.platform != "linux", reason="reads /proc: getrusage's figure includes the parent's")
 def test_memory_does_not_grow_with_the_files(tmp_path: Path) -> None:
     out = tmp_path / "out"

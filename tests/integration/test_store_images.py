@@ -1,6 +1,7 @@
 """Images that come into the store and leave it: by the same bytes, whoever built them, and nothing half."""
 
 import json
+import os
 import shutil
 import subprocess
 import tarfile
@@ -84,6 +85,8 @@ def test_an_exported_image_is_read_by_other_tools(
 ) -> None:
     if shutil.which(program) is None:
         pytest.skip(f"{program} is not installed (Debian package {program})")
+    if program == "buildah" and os.geteuid() != 0:
+        pytest.skip("needs root to mount a container with buildah")
     built = built_in(store, trained)
     layout = tmp_path / "layout"
     store.export(built.digest, layout, "v1")
@@ -320,7 +323,8 @@ def test_a_store_of_the_old_layout_keeps_working_and_is_cleaned_by_removal(
     documents = [(described, document) for described, document in store.referrers(built.digest)]
     store.export(built.digest, tmp_path / "layout")
     for blob in (tmp_path / "layout" / "blobs" / "sha256").iterdir():
-        shutil.copy(blob, store.root / "blobs" / "sha256" / blob.name)
+        if not (store.root / "blobs" / "sha256" / blob.name).exists():
+            shutil.copy(blob, store.root / "blobs" / "sha256" / blob.name)
     for name in ("index.json", "oci-layout"):
         shutil.copy(tmp_path / "layout" / name, store.root / name)
     disk.remove_tree(store.root / "images")

@@ -25,6 +25,8 @@ from serving.settings import RegistrySettings
 
 _USED_SHARE = 0.8
 """Of a token's lifetime: the rest is for the request that it is sent with, and for clocks that differ."""
+_LONGEST = 30 * 86_400
+"""Seconds; a longer lifetime is a mistake."""
 _MAX_ANSWER = 256 * 1024
 
 
@@ -134,7 +136,8 @@ class Tokens:
                 "Unauthorized", f"the token server of {target.host} answered without a token"
             )
         lifetime = answer.get("expires_in")
-        seconds = float(lifetime) if isinstance(lifetime, int | float) else self._settings.token_seconds
+        said = isinstance(lifetime, int | float) and 0 <= lifetime < _LONGEST
+        seconds = float(lifetime) if said else self._settings.token_seconds
         return _Held(f"Bearer {token}", clock.monotonic() + seconds * _USED_SHARE, scopes)
 
 

@@ -72,7 +72,7 @@ class _Gone(errors.Temporary):
     def __init__(self, answer: Answer) -> None:
         super().__init__(
             wire.UNAVAILABLE,
-            f"{answer.url.host} lost an upload ({answer.status}): {wire.explain(answer.body)}",
+            f"{answer.url.host} lost an upload, or a part of it ({answer.status}): {wire.explain(answer.body)}",
         )
 
 
@@ -119,6 +119,7 @@ class _Upload:
         self._session = session
         self._chunk = registry.settings.chunk_bytes
         self._offset = 0
+        self._furthest = 0
 
     async def run(self) -> None:
         patience = wire.Patience(self._registry.settings)
@@ -132,9 +133,9 @@ class _Upload:
                 while self._blob.size - self._offset > self._chunk or (
                     self._offset and self._offset < self._blob.size
                 ):
-                    before = self._offset
                     await self._patch()
-                    if self._offset > before:
+                    if self._offset > self._furthest:  # a blob that begins anew has come nowhere yet
+                        self._furthest = self._offset
                         patience.progress()
                 await self._finish()
             except errors.Temporary as error:
@@ -175,7 +176,10 @@ class _Upload:
             raise _Gone(answer)
         if answer.status not in {201, 202, 204} or location is None:
             raise refused(call, answer)
-        self._session, self._offset = location, _received(answer, end)
+        received = _received(answer, end)
+        if not self._offset < received <= end:
+            raise _Gone(answer)
+        self._session, self._offset = location, received
 
     async def _finish(self) -> None:
         assert self._session is not None
@@ -208,8 +212,9 @@ class _Upload:
         if self._session is not None:
             call = Call("GET", self._target, url=self._session, push=True)
             answer = await self._registry.ask(call, retry=False)
-            if answer.status in {200, 202, 204}:
-                self._offset = _received(answer, None)
+            received = _received(answer, None)
+            if answer.status in {200, 202, 204} and received <= self._blob.size:
+                self._offset = received
                 self._session = answer.location() or self._session
                 return False
         self._session, self._offset = None, 0

@@ -19,6 +19,8 @@ from serving.settings import RegistrySettings
 
 UNAVAILABLE = "RegistryUnavailable"
 _NUMBER = re.compile(r"[0-9]{1,18}")
+_LONGEST_PAUSE = 3600.0
+"""Seconds; whoever waits for longer than that would seem to have stopped."""
 _SHOWN = 300
 """Characters of a foreign message that are shown."""
 
@@ -58,14 +60,15 @@ def raise_for_unavailable(host: str, response: aiohttp.ClientResponse) -> None:
 
 
 def retry_after(headers: Mapping[str, str]) -> float | None:
-    """Return the seconds that Retry-After asks for: a number, or a date (RFC 9110 §10.2.3)."""
+    """Return the seconds that Retry-After asks for: a number, or a date (RFC 9110 §10.2.3); an hour at most."""
     text = headers.get("Retry-After", "")
     if (seconds := number(text)) is not None:
-        return float(seconds)
+        return min(float(seconds), _LONGEST_PAUSE)
     try:
-        return max(0.0, (email.utils.parsedate_to_datetime(text) - clock.now()).total_seconds())
+        left = (email.utils.parsedate_to_datetime(text) - clock.now()).total_seconds()
     except (ValueError, TypeError):
         return None
+    return min(max(0.0, left), _LONGEST_PAUSE)
 
 
 def number(text: str) -> int | None:

@@ -235,4 +235,6 @@ def test_retry_after_is_a_number_or_a_date() -> None:
     assert 80 < (wire.retry_after({"Retry-After": later}) or 0) <= 90
     assert wire.retry_after({"Retry-After": "Sat, 01 Jan 2000 00:00:00 GMT"}) == 0.0
     assert wire.retry_after({"Retry-After": "soon"}) is None
+    assert wire.retry_after({"Retry-After": "9" * 18}) == 3600.0
+    assert wire.retry_after({"Retry-After": "9" * 5000}) is None
     assert wire.retry_after({}) is None
