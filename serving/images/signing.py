@@ -115,18 +115,18 @@ def _digest_in(document: bytes) -> str:
         return ""
 
 
-def documents(signatures: Sequence[Signature], subject: Mapping[str, Any]) -> tuple[bytes, bytes]:
-    """Return (manifest, config) that hold these signatures of the image that `subject` describes.
+def layer(signature: Signature) -> dict[str, Any]:
+    """Return the layer of a signature manifest that holds a signature."""
+    annotations = {SIGNATURE_ANNOTATION: signature.signature}
+    return {**oci.descriptor(PAYLOAD_TYPE, signature.payload), "annotations": annotations}
 
-    cosign reads the layers as those of an image, so the config lists them.
+
+def documents(layers: Sequence[Mapping[str, Any]], subject: Mapping[str, Any]) -> tuple[bytes, bytes]:
+    """Return (manifest, config) that hold these layers, signatures of the image that `subject` describes.
+
+    cosign reads the layers as those of an image, so the config lists them. Layers that others wrote keep what they
+    have besides the signature: certificates, entries of a log.
     """
-    layers = [
-        {
-            **oci.descriptor(PAYLOAD_TYPE, found.payload),
-            "annotations": {SIGNATURE_ANNOTATION: found.signature},
-        }
-        for found in signatures
-    ]
     config = oci.encode(
         {
             "architecture": "",
@@ -134,7 +134,7 @@ def documents(signatures: Sequence[Signature], subject: Mapping[str, Any]) -> tu
             "config": {},
             "created": "0001-01-01T00:00:00Z",
             "history": [{"created": "0001-01-01T00:00:00Z"} for _ in layers],
-            "rootfs": {"type": "layers", "diff_ids": [layer["digest"] for layer in layers]},
+            "rootfs": {"type": "layers", "diff_ids": [found["digest"] for found in layers]},
         }
     )
     manifest = oci.encode(
@@ -143,7 +143,7 @@ def documents(signatures: Sequence[Signature], subject: Mapping[str, Any]) -> tu
             "mediaType": oci.MANIFEST_TYPE,
             "artifactType": SIGNATURE_ARTIFACT,
             "config": oci.descriptor(oci.CONFIG_TYPE, config),
-            "layers": layers,
+            "layers": list(layers),
             "subject": dict(subject),
         }
     )

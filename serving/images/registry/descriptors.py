@@ -31,8 +31,13 @@ def blobs_of(document: Mapping[str, Any]) -> list[Blob]:
     Raises:
         errors.Permanent: `InvalidImage`.
     """
+    return [blob(item) for item in (document.get("config"), *layers_of(document))]
+
+
+def layers_of(document: Mapping[str, Any]) -> list[Any]:
+    """Return the descriptors of a manifest's layers, as they are."""
     layers = document.get("layers")
-    return [blob(item) for item in [document.get("config"), *(layers if isinstance(layers, list) else [])]]
+    return layers if isinstance(layers, list) else []
 
 
 def entries_of(index: Mapping[str, Any]) -> tuple[Mapping[str, Any], ...]:

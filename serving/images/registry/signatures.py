@@ -29,13 +29,16 @@ async def attach(registry: Registry, target: Reference, digest: str, key: Privat
         errors.Temporary, errors.Permanent: as a push.
     """
     present = await manifests.find(registry, target.tagged(tag(digest)))
+    if present is not None:
+        descriptors.blobs_of(present.document)  # what is no manifest is not built upon
     existing = await _signatures(registry, target, present.data) if present else []
     if valid(existing, digest, [key.public_key()]):
         return
     made = signing.sign(signing.payload(target.name, digest), key)
     image = await manifests.get(registry, target.at(digest))
     subject = oci.descriptor(image.media_type, image.data)
-    manifest, config = signing.documents([*existing, made], subject)
+    kept = descriptors.layers_of(present.document) if present else []
+    manifest, config = signing.documents([*kept, signing.layer(made)], subject)
     for data in (config, made.payload):
         blob = Blob(oci.digest_of(data), len(data))
         if not await blobs.exists(registry, target, blob.digest, push=True):
@@ -91,8 +94,7 @@ def signatures_in(manifest: bytes, read: Callable[[Blob], bytes]) -> list[Signat
 
 def _listed(manifest: bytes) -> list[tuple[Blob, str]]:
     found: list[tuple[Blob, str]] = []
-    layers = wire.json_object(manifest).get("layers")
-    for layer in layers[:_MAX_SIGNATURES] if isinstance(layers, list) else []:
+    for layer in descriptors.layers_of(wire.json_object(manifest))[:_MAX_SIGNATURES]:
         if not isinstance(layer, dict) or layer.get("mediaType") != signing.PAYLOAD_TYPE:
             continue
         signature = descriptors.mapping(layer, "annotations").get(signing.SIGNATURE_ANNOTATION)

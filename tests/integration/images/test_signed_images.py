@@ -149,6 +149,26 @@ async def test_signing_again_adds_nothing_and_another_key_adds_its_own(
             await signatures.require(registry, target, built.digest, [signer.public_key()])
 
 
+async def test_signing_keeps_what_others_wrote_beside_their_signatures(
+    target: Reference,
+    store: ModelStore,
+    built: Built,
+    key: ec.EllipticCurvePrivateKey,
+    stranger: ec.EllipticCurvePrivateKey,
+) -> None:
+    place = target.tagged(signatures.tag(built.digest))
+    async with Registry(Credentials.none()) as registry:
+        await push(registry, store, built.digest, target, signing_key=stranger)
+        written = (await manifests.get(registry, place)).document
+        written["layers"][0]["annotations"]["dev.sigstore.cosign/certificate"] = "a certificate"
+        del written["subject"], written["artifactType"]  # as cosign writes it
+        await manifests.put(registry, place, oci.encode(written))
+        await push(registry, store, built.digest, target, signing_key=key)
+        found = await manifests.get(registry, place)
+    assert found.document["layers"][0] == written["layers"][0]
+    assert len(found.document["layers"]) == 2
+
+
 async def test_signature_of_an_image_whose_tag_is_gone_is_found_among_its_referrers(
     target: Reference, store: ModelStore, built: Built, key: ec.EllipticCurvePrivateKey
 ) -> None:
