@@ -163,6 +163,7 @@ async def test_signing_keeps_what_others_wrote_beside_their_signatures(
         written["layers"][0]["annotations"]["dev.sigstore.cosign/certificate"] = "a certificate"
         del written["subject"], written["artifactType"]  # as cosign writes it
         await manifests.put(registry, place, oci.encode(written))
+        await signatures.require(registry, target, built.digest, [stranger.public_key()])
         await push(registry, store, built.digest, target, signing_key=key)
         found = await manifests.get(registry, place)
     assert found.document["layers"][0] == written["layers"][0]
