@@ -212,7 +212,7 @@ def main() -> None:
     size = 128 * MB if options.quick else 1000 * MB
     folder = Path(tempfile.mkdtemp(prefix="images-", dir=options.folder))
     try:
-        run(folder, size, 3 if options.quick else 9)
+        run(folder, size, 3 if options.quick else 7)
     finally:
         remove_tree(folder)
 

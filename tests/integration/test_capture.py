@@ -266,7 +266,8 @@ def test_captures_at_the_same_time_end_with_one_sound_image(trained: Path, store
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="reads /proc: getrusage's figure includes the parent's")
-def test_memory_does_not_grow_with_the_files(tmp_path: Path) -> None:
+@pytest.mark.parametrize("compression", ["none", "zstd"])
+def test_memory_does_not_grow_with_the_files(compression: str, tmp_path: Path) -> None:
     out = tmp_path / "out"
     out.mkdir()
     with (out / "weights").open("wb") as file:
@@ -274,11 +275,11 @@ def test_memory_does_not_grow_with_the_files(tmp_path: Path) -> None:
     program = (
         "import re, sys; from pathlib import Path\n"
         "from serving.images.build import capture; from serving.images.store import ModelStore\n"
-        "capture(Path(sys.argv[1]), ModelStore(Path(sys.argv[2])), repository='r', lineage={})\n"
+        "capture(Path(sys.argv[1]), ModelStore(Path(sys.argv[2])), repository='r', lineage={}, compression=sys.argv[3])\n"
         "print(re.search('VmHWM:\\s+(\\d+)', Path('/proc/self/status').read_text())[1])"
     )
     done = subprocess.run(
-        [sys.executable, "-c", program, out, tmp_path / "store"], cwd=ROOT, capture_output=True, text=True, check=True
+        [sys.executable, "-c", program, out, tmp_path / "store", compression], cwd=ROOT, capture_output=True, text=True, check=True
     )  # fmt: skip
     assert int(done.stdout) < 100_000, "KiB"
 
