@@ -3,6 +3,7 @@
 `serving.runtimes.process` says what it reads and when it listens, `serving.runtimes.torch_files` what a model is.
 """
 
+import importlib
 import importlib.util
 import sys
 from typing import Any
@@ -11,11 +12,12 @@ from serving import errors
 from serving.runtimes import process
 from serving.runtimes.loading import Wanted
 
+_READER = "torch.export.pt2_archive._package"
+"""Imported by the first `torch.export.load`: two seconds, as much as `torch` itself."""
 PRELOAD = (
     *process.PRELOAD,
     "torch",
-    # Imported by the first `torch.export.load`: two seconds, as much as `torch` itself.
-    "torch.export.pt2_archive._package",
+    _READER,
     "serving.runtimes.torch_files",
     "serving.runtimes.torch_model",
     "serving.runtimes.torch_rehearsal",
@@ -31,7 +33,8 @@ def main() -> int:
 def _framework() -> process.Framework[Any]:
     if importlib.util.find_spec("torch") is None:
         raise errors.Permanent("RuntimeMissing", "PyTorch is not installed (pip install 'slipway[torch]')")
-    # They import PyTorch.
+    # They import PyTorch; the reader's time is an import's, not the model's.
+    importlib.import_module(_READER)
     from serving.runtimes import torch_files, torch_model  # noqa: PLC0415
 
     return process.Framework(load=torch_files.load, warm=torch_model.TorchModel)
