@@ -218,6 +218,20 @@ async def test_again_and_again_to_zero_and_back_under_load_fails_no_request(stac
     assert len(starts) >= CYCLES
 
 
+async def test_a_gateway_that_is_killed_as_it_goes_to_zero_costs_no_request(stack: Stack, kube: Kube) -> None:
+    """Envoy is not told that the replica goes; what finds it gone waits all the same."""
+    name = await serving(kube)
+    async with clients() as session:
+        await all_answered(burst(session, stack, 1), "woken")
+        await until(kube, kinds.DEPLOYMENT, name, lambda o: o["spec"]["replicas"] == 0)
+        who = kill(stack, "gateway")
+        asked: list[asyncio.Task[Answer]] = []
+        while stack.component("gateway") in (None, who) or len(asked) < 40:
+            asked += burst(session, stack, 1)
+            await asyncio.sleep(0.1)
+        await all_answered(asked, "the gateway was killed")
+
+
 async def serving(kube: Kube) -> str:
     found = await kube.get(kinds.INFERENCE, NAMESPACE, NAME)
     return str(found["status"]["predictors"][0]["revision"])

@@ -92,6 +92,30 @@ async def test_an_arm_at_zero_gets_its_share_beside_one_that_is_up(tmp_path: Pat
     assert sum(arm == "a" for _, arm, _ in answers) == waiting
 
 
+async def test_what_a_replica_that_is_gone_did_not_take_waits_though_envoy_was_told_nothing(
+    tmp_path: Path,
+) -> None:
+    one = route("digits", [("a", 10_000)], on_demand="a")
+    async with world(tmp_path) as gateway, aiohttp.ClientSession() as session, activator(gateway) as held:
+        await gateway.serve([one], [endpoint_slice("digits-a", [OTHER])])
+        asked = [asyncio.create_task(ask(session, gateway)) for _ in range(20)]
+        await until_waiting(held, 20)
+        async with backend(REPLICA, PORT, name="a"):
+            held.aim([Endpoint(REPLICA, PORT)])
+            assert {status for status, _, _ in await asyncio.gather(*asked)} == {200}
+
+
+async def test_a_replica_that_is_there_has_every_request(tmp_path: Path) -> None:
+    one = route("digits", [("a", 10_000)], on_demand="a")
+    async with (
+        world(tmp_path) as gateway, aiohttp.ClientSession() as session, activator(gateway) as held,
+        backend(REPLICA, PORT, name="a") as seen,
+    ):  # fmt: skip
+        await gateway.serve([one], [endpoint_slice("digits-a", [REPLICA])])
+        assert {(await ask(session, gateway))[0] for _ in range(50)} == {200}
+        assert (seen["requests"], held.last_request) == (50, 0.0)
+
+
 async def test_a_client_that_hangs_up_at_the_gateway_is_forgotten_behind_it(tmp_path: Path) -> None:
     async with world(tmp_path) as gateway, aiohttp.ClientSession() as session, activator(gateway) as held:
         await gateway.serve([route("digits", [("a", 10_000)], on_demand="a")], [])

@@ -1,5 +1,6 @@
 """Clusters, and apart from them their endpoints (docs/decisions.md, "How changes reach Envoy")."""
 
+from collections.abc import Sequence
 from typing import Any
 
 from serving.router.plan import Cluster
@@ -30,7 +31,10 @@ def cluster(cluster: Cluster, settings: GatewaySettings) -> dict[str, Any]:
                     "max_requests": unlimited,
                     "retry_budget": {
                         "budget_percent": {"value": settings.retry_budget_percent},
-                        "min_retry_concurrency": settings.retry_min_concurrency,
+                        # What no replica took waits at the activator, which has bounds of its own.
+                        "min_retry_concurrency": unlimited
+                        if cluster.on_demand
+                        else settings.retry_min_concurrency,
                     },
                 }
             ]
@@ -46,20 +50,23 @@ def cluster(cluster: Cluster, settings: GatewaySettings) -> dict[str, Any]:
 
 
 def load_assignment(cluster: Cluster, activators: str) -> dict[str, Any]:
-    """Return a cluster's endpoints: its replicas, or the activator's socket where it is on demand and has none.
+    """Return a cluster's endpoints: its replicas, and behind them the activator's socket where it is on demand.
+
+    Envoy sends there while there is no replica, and what no replica took (see `routes`).
 
     Args:
         cluster: the cluster.
         activators: the folder of the activator's sockets.
     """
-    addresses: list[dict[str, Any]] = [
-        {"socket_address": {"address": e.address, "port_value": e.port}} for e in cluster.endpoints
-    ]
-    if not addresses and cluster.on_demand:
-        addresses = [{"pipe": {"path": f"{activators}/{cluster.socket}"}}]
-    found = [{"endpoint": {"address": address}} for address in addresses]
+    replicas = [{"socket_address": {"address": e.address, "port_value": e.port}} for e in cluster.endpoints]
+    socket = [{"pipe": {"path": f"{activators}/{cluster.socket}"}}] if cluster.on_demand else []
+    found = [_locality(replicas), {**_locality(socket), "priority": 1}] if socket else [_locality(replicas)]
     return {
         "@type": f"{_TYPE}envoy.config.endpoint.v3.ClusterLoadAssignment",
         "cluster_name": cluster.name,
-        "endpoints": [{"lb_endpoints": found}] if found else [],
+        "endpoints": found if replicas or socket else [],
     }
+
+
+def _locality(addresses: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    return {"lb_endpoints": [{"endpoint": {"address": address}} for address in addresses]}

@@ -90,7 +90,7 @@ def _route(service: Service, prefix: str, settings: GatewaySettings) -> Json:
         "weighted_clusters": _weighted(service),
         # Envoy's default of 15 s kills generations; a stream without a byte is cut by the listener's idle timeout.
         "timeout": "0s",
-        "retry_policy": _retry(settings),
+        "retry_policy": _retry(settings, on_demand=any(cluster.on_demand for cluster in service.clusters)),
     }
     if prefix != "/":
         action["prefix_rewrite"] = "/"
@@ -142,9 +142,22 @@ def _hash(header: str, sticky: Sticky) -> Json:
     }
 
 
-def _retry(settings: GatewaySettings) -> Json:
-    """Retry only what no replica has begun to work on, and on another replica."""
-    return {
+def _retry(settings: GatewaySettings, *, on_demand: bool) -> Json:
+    """Retry only what no replica has begun to work on, and on another replica.
+
+    Of a service that may be at zero, the last attempt is the activator's: a replica may be gone of which Envoy has not
+    been told yet, and the activator waits for the next.
+    """
+    last = {
+        "retry_priority": {
+            "name": "envoy.retry_priorities.previous_priorities",
+            "typed_config": {
+                "@type": f"{_TYPE}envoy.extensions.retry.priority.previous_priorities.v3.PreviousPrioritiesConfig",
+                "update_frequency": settings.retries,
+            },
+        }
+    }
+    return (last if on_demand else {}) | {
         "retry_on": "connect-failure,refused-stream,reset-before-request",
         "num_retries": settings.retries,
         "retry_host_predicate": [

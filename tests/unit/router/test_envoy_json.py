@@ -93,6 +93,7 @@ def test_a_change_of_endpoints_renders_those_endpoints_alone() -> None:
 def test_from_zero_to_a_replica_and_back_is_one_change_of_endpoints() -> None:
     assembly, renderer = Assembly(), Renderer(SETTINGS, "/data/activator")
     one = route("digits", [("a", 5000), ("b", 5000)], on_demand="ab")
+    socket = f"/data/activator/{Cluster('default/digits-a/8080', ()).socket}"
     up = {"digits-a": [endpoint_slice("digits-a", ["127.77.0.2"])]}
     first = renderer.render(replaced(assembly, [service_of(one, {})]))
     assert EMPTY not in {found and found.version for found in first.endpoints.values()}
@@ -102,13 +103,11 @@ def test_from_zero_to_a_replica_and_back_is_one_change_of_endpoints() -> None:
         assert (list(found.endpoints), found.weights, found.routes) == (["default/digits-a/8080"], {}, {})
         changed = found.endpoints["default/digits-a/8080"]
         assert changed is not None
-        (locality,) = wire.decode("Any", changed.content)["endpoints"]
-        seen += [endpoint["endpoint"]["address"] for endpoint in locality["lb_endpoints"]]
-    socket = Cluster("default/digits-a/8080", ()).socket
-    assert seen == [
-        {"socket_address": {"address": "127.77.0.2", "port_value": 8080}},
-        {"pipe": {"path": f"/data/activator/{socket}"}},
-    ]
+        first_choice, last = wire.decode("Any", changed.content)["endpoints"]
+        seen.append([endpoint["endpoint"]["address"] for endpoint in first_choice.get("lb_endpoints", [])])
+        assert last["priority"] == 1
+        assert [e["endpoint"]["address"] for e in last["lb_endpoints"]] == [{"pipe": {"path": socket}}]
+    assert seen == [[{"socket_address": {"address": "127.77.0.2", "port_value": 8080}}], []]
 
 
 def test_a_salt_with_any_characters_is_only_ever_a_digest_in_the_pattern() -> None:
