@@ -6,6 +6,7 @@ only read.
 
 import json
 import shutil
+import sys
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -76,6 +77,7 @@ def _prepared(found: Found, framework: str, copy: Path) -> Path:
         return found.root
     data = json.dumps(about, indent=2).encode()
     manifest.parse(data)
+    print(f"{found.kind} {found.root}: copying", file=sys.stderr, flush=True)
     try:
         _copy(found, copy)
         if about:

@@ -43,6 +43,8 @@ async def _push(
     models: Path, digest: str, size: int, target: Reference, docker_config: Path | None
 ) -> Pushed:
     with _bar() as bar:
+        if bar.disable:
+            print(f"pushing to {target}", file=sys.stderr, flush=True)
         task = bar.add_task(str(target), total=size)
         store = CountedStore(models, lambda count: bar.advance(task, count))
         if not await asyncio.to_thread(store.has, digest):

@@ -26,6 +26,8 @@ class ModelController:
     def __init__(self, kube: Kube, settings: ControllerSettings, watches: Watches) -> None:
         self._kube = kube
         self._recorder = Recorder(kube, kube.field_manager)
+        self._retired: set[str] = set()
+        """Uids of versions whose retirement has been announced and that are still there."""
         self._models = watches.of(kinds.MODEL)
         self._versions = versions = watches.of(kinds.MODEL_VERSION)
         self._loop = Reconciler("model", self.reconcile, settings)
@@ -61,8 +63,10 @@ class ModelController:
         for version in release.surplus(versions, retention.keep, used):
             meta = version["metadata"]
             await self._kube.delete(kinds.MODEL_VERSION, meta["namespace"], meta["name"], uid=meta["uid"])
-            words = f"deleted {meta['name']}: {retention.keep} newer ready versions are kept"
-            await self._recorder.emit(model, "VersionRetired", words)
+            if meta["uid"] not in self._retired:  # the watch may not have shown yet that it is going
+                self._retired.add(meta["uid"])
+                words = f"deleted {meta['name']}: {retention.keep} newer ready versions are kept"
+                await self._recorder.emit(model, "VersionRetired", words)
 
     async def _create(self, key: Key) -> None:
         """A version whose Model nobody has written: create it, once; the watch brings it back here."""
@@ -79,6 +83,8 @@ class ModelController:
             self._version_changed(None, version)
 
     def _version_changed(self, before: Object | None, after: Object | None) -> None:
+        if after is None and before is not None:
+            self._retired.discard(before["metadata"]["uid"])
         for version in (before, after):
             for name in _model_of(version) if version is not None else ():
                 namespace, _, model = name.partition("/")
