@@ -40,7 +40,7 @@ MODEL_DIGEST_ENV = "SLIPWAY_MODEL_DIGEST"
 MODEL_SEALED_ENV = "SLIPWAY_MODEL_SEALED"
 """Set by the node: digest of the mounted image whose seal it has just checked. Files that hold no code are then not hashed again."""
 SPAWNED_ENV = "SLIPWAY_SPAWNED"
-"""Set by the node: unix seconds at the fork of the container's process."""
+"""Set by the node: unix seconds at which the container's process was let go."""
 MODEL_MOUNT = "/mnt/model"
 """Where the model image is mounted; its files lie below `models/` (usable with KServe's modelcars too)."""
 

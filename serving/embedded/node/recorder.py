@@ -56,16 +56,30 @@ def boot_id() -> str:
         return file.read().strip()
 
 
-def write_record(directory: str, name: str, content: dict[str, Any]) -> None:
-    """Write a JSON file durably: whole, or not at all."""
+def write_record(directory: str, name: str, content: dict[str, Any], *, durable: bool = False) -> None:
+    """Write a JSON file: whole, or not at all; a `durable` one outlives the machine's power, as it is there."""
     temporary = f"{directory}/.{name}.{os.getpid()}"
     fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
     try:
         os.write(fd, json.dumps(content).encode())
-        os.fsync(fd)
+        if durable:
+            os.fsync(fd)
     finally:
         os.close(fd)
     os.rename(temporary, f"{directory}/{name}")  # noqa: PTH104 as above
+
+
+def _ended(directory: str, content: dict[str, Any]) -> None:
+    """Record the end, and see to it that all that is known of the run outlives the machine's power.
+
+    Before the end that was of no use: it speaks of processes, and a disk that is waited for makes a start slow.
+    """
+    for name in ("launch.json", "started.json"):
+        with contextlib.suppress(OSError):
+            fd = os.open(f"{directory}/{name}", os.O_RDONLY)
+            os.fsync(fd)
+            os.close(fd)
+    write_record(directory, "exit.json", content, durable=True)
 
 
 class Log:
@@ -273,7 +287,7 @@ def _record(spec: dict[str, Any], cell: Cell, agent: int) -> None:
     status = _attend(cell.pid, cell.output, cell.wakeup, log)
     _finish(spec, cell.output, log)
     number = os.WTERMSIG(status) if os.WIFSIGNALED(status) else 0
-    write_record(directory, "exit.json", {
+    _ended(directory, {
         "code": 128 + number if number else os.WEXITSTATUS(status), "signal": number,
         "oom": oom_kills(spec["oom"]) > before, "error": problem,
     })  # fmt: skip

@@ -33,12 +33,14 @@ def read_json(path: Path) -> dict[str, Any] | None:
 
 
 def write_json(path: Path, content: dict[str, Any]) -> None:
-    """Write a record, whole or not at all, readable by its owner alone."""
+    """Write a record, whole or not at all, readable by its owner alone.
+
+    It outlives every process. That it outlives the machine's power too is seen to when the run ends (`recorder.py`): before
+    that it speaks of processes, which do not.
+    """
     fresh = path.with_name(f".{path.name}.{os.getpid()}")
     with open(os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as file:  # noqa: PTH123 a mode
         file.write(orjson.dumps(content))
-        file.flush()
-        os.fsync(file.fileno())
     fresh.replace(path)
 
 

@@ -9,6 +9,7 @@ from collections.abc import AsyncIterator, Iterator
 from decimal import Decimal
 from pathlib import Path
 
+import httpx
 import pytest
 
 from serving.embedded import identity
@@ -194,6 +195,11 @@ async def test_the_start_of_a_forked_replica_is_told_and_adds_up(kube: Kube, nod
     total = phases.pop("ready") - phases.pop("seen")
     assert 0 < total < 15
     assert sum(phases.values()) / 1000 == pytest.approx(total, rel=0.02)
+    port = json.loads(node.data_dir.metrics("node").read_bytes())["port"]
+    async with httpx.AsyncClient() as client:
+        metrics = (await client.get(f"http://127.0.0.1:{port}/metrics")).text
+    counted = 'slipway_start_phase_seconds_count{inference="",kind="zygote",namespace="default",phase="%s",predictor=""}'
+    assert all(counted % name in metrics for name in phases)
 
 
 HOLDS = """
