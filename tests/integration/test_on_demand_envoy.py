@@ -116,6 +116,28 @@ async def test_a_replica_that_is_there_has_every_request(tmp_path: Path) -> None
         assert (seen["requests"], held.last_request) == (50, 0.0)
 
 
+async def test_no_request_fails_when_it_may_be_at_zero_and_may_not_again(tmp_path: Path) -> None:
+    up = [endpoint_slice("digits-a", [REPLICA])]
+    answers: list[int] = []
+    async with world(tmp_path) as gateway, aiohttp.ClientSession() as session, backend(REPLICA, PORT):
+
+        async def go_on_asking() -> None:
+            while True:
+                answers.append((await ask(session, gateway))[0])
+
+        await gateway.serve([route("digits", [("a", 10_000)])], up)
+        asking = [asyncio.create_task(go_on_asking()) for _ in range(3)]
+        for generation in range(4):
+            arms = "a" if generation % 2 == 0 else ""
+            await gateway.serve([route("digits", [("a", 10_000)], on_demand=arms)], up)
+            before = len(answers)
+            while len(answers) < before + 10:
+                await asyncio.sleep(0.005)
+        for task in asking:
+            task.cancel()
+    assert set(answers) == {200}
+
+
 async def test_a_client_that_hangs_up_at_the_gateway_is_forgotten_behind_it(tmp_path: Path) -> None:
     async with world(tmp_path) as gateway, aiohttp.ClientSession() as session, activator(gateway) as held:
         await gateway.serve([route("digits", [("a", 10_000)], on_demand="a")], [])
