@@ -1,5 +1,6 @@
 """Registries as a Model's policy wants them: whose login, which key signs, whose signature is trusted."""
 
+import asyncio
 import base64
 from collections.abc import Callable
 from typing import Any
@@ -49,7 +50,7 @@ class Registries:
             credentials = await self._credentials(namespace, policy)
             key = await self._signing_key(namespace, policy)
             async with Registry(credentials, self._settings) as registry:
-                store = self._counted(digest, target, say)
+                store = await asyncio.to_thread(self._counted, digest, target, say)
                 pushed = await push(registry, store, digest, target, signing_key=key)
         except errors.Permanent as error:
             raise _mendable(error) from error
@@ -75,8 +76,8 @@ class Registries:
                 Temporary.
         """
         trusted = policy.verification.keys if policy.verification and not ours else []
-        keys = [public_key(pem.encode()) for pem in trusted]
         try:
+            keys = [public_key(pem.encode()) for pem in trusted]
             credentials = await self._credentials(namespace, policy)
             async with Registry(credentials, self._settings) as registry:
                 return await pull(registry, self._store, Reference.parse(image), trusted_keys=keys)
