@@ -55,14 +55,14 @@ class Forked:
 class Asked:
     """A question that is on its way, so that other work can be done until it is answered."""
 
-    def __init__(self, directory: Path, name: str) -> None:
-        """Connect.
+    def __init__(self, directory: Path, name: str, patience: float = ANSWER_SECONDS) -> None:
+        """Connect; nothing here takes longer than `patience` seconds.
 
         Raises:
             errors.Temporary: `ZygoteAway`, none listens there.
         """
         self._connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        self._connection.settimeout(ANSWER_SECONDS)
+        self._connection.settimeout(patience)
         try:
             place = os.open(directory, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
             try:
@@ -79,7 +79,7 @@ class Asked:
         """Return the process.
 
         Raises:
-            errors.Temporary: `ZygoteStuck`, no sensible answer within `ANSWER_SECONDS`.
+            errors.Temporary: `ZygoteStuck`, no sensible answer in time.
         """
         handles: list[int] = []
         try:

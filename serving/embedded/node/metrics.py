@@ -26,7 +26,7 @@ class Metrics:
         )
 
     def started(self, pod: Object, trace: Trace) -> None:
-        """Count one start. `kind` is cold, zygote or standby; Pods of no Inference have empty labels."""
+        """Count one start. `kind` is cold or zygote; Pods of no Inference have empty labels."""
         labels = pod["metadata"].get("labels") or {}
         inference, predictor = labels.get(names.INFERENCE_LABEL, ""), labels.get(names.PREDICTOR_LABEL, "")
         for phase in PHASES:

@@ -14,9 +14,10 @@ import os
 import signal
 from pathlib import Path
 
-from serving import clock
+from serving import clock, errors
 from serving.embedded import identity
 from serving.embedded.node.cgroup_files import Cgroups
+from serving.embedded.node.forking import Asked
 from serving.embedded.node.runtimes import RUNTIMES
 from serving.embedded.node.spawning import gone, spawn_zygote
 from serving.embedded.workloads.pod_forks import Kept, Wanted, kept_for
@@ -29,6 +30,8 @@ IMAGES = frozenset(image for image, runtime in RUNTIMES.items() if runtime.modul
 FIRST_RETRY_SECONDS = 0.1
 RETRY_CAP_SECONDS = 60.0
 """A runtime whose imports fail is tried again now and then: its packages may be installed any moment."""
+PATIENCE_SECONDS = 5.0
+"""For an answer of a zygote that was too slow for a start: on a loaded machine it may only have been a long queue."""
 HEALTHY_SECONDS = 10.0
 """One that lived this long is started anew at once when it dies."""
 
@@ -47,6 +50,8 @@ class Zygotes:
         self._wanted = Wanted()
         self._changed = asyncio.Event()
         self._kept: dict[Kept, asyncio.Task[None]] = {}
+        self._doubts: dict[Kept, asyncio.Task[None]] = {}
+        self._loop: asyncio.AbstractEventLoop | None = None
 
     def follow(self, deployments: Informer) -> None:
         """Take what is wanted from Deployments; the informer must not run yet."""
@@ -61,13 +66,31 @@ class Zygotes:
         return name_of(kept) if kept in self._kept else None
 
     def distrust(self, kept: Kept) -> None:
-        """End a zygote that does not answer: its keeper starts another."""
+        """Look into a zygote that did not answer in time; may be called from any thread."""
+        if self._loop is not None:
+            self._loop.call_soon_threadsafe(self._look_into, kept)
+
+    def _look_into(self, kept: Kept) -> None:
+        if kept not in self._doubts:
+            self._doubts[kept] = asyncio.create_task(self._examine(kept))
+            self._doubts[kept].add_done_callback(lambda _: self._doubts.pop(kept))
+
+    async def _examine(self, kept: Kept) -> None:
+        """End a zygote that does not answer with more patience either: its keeper starts another."""
+        try:
+            asked = await asyncio.to_thread(Asked, self.directory, name_of(kept), PATIENCE_SECONDS)
+            (await asyncio.to_thread(asked.answer)).dismiss()
+        except errors.Temporary as error:
+            log.warning("the zygote of %s in %s: %s", kept.image, kept.namespace, error)
+        else:
+            return
         if found := identity.read(self.directory / f"{name_of(kept)}.json"):
             identity.send(found[0], signal.SIGKILL)
 
     async def run(self, deployments: Informer) -> None:
         """Keep what is wanted until cancelled; then they stay, for the next agent to adopt."""
         await deployments.synced.wait()
+        self._loop = asyncio.get_running_loop()
         self.directory.mkdir(parents=True, exist_ok=True, mode=0o700)
         self._end_others()
         self._cgroups.sweep_spares()

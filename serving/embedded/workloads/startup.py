@@ -14,7 +14,7 @@ import orjson
 
 from serving.resources import names
 
-How = Literal["Cold", "Zygote", "Standby"]
+How = Literal["Cold", "Zygote"]
 PHASES = ("fetch", "verify", "spawn", "import", "load", "warmup", "probe")
 """In order: getting images; checking their seals and hashes; volumes, sandbox and process, up to the beginning of the
 runtime's `main`; imports; making the model; its first runs; from then until the probe knew."""

@@ -47,8 +47,8 @@ def test_a_clock_that_was_set_back_makes_no_negative_phase():
 
 
 def test_what_was_said_is_kept_until_something_new_is():
-    type_, holds, reason, message = condition(trace(Beginning(SEEN, "Standby"), SEEN, after(1), {}))
-    assert (holds, reason) == (True, "Standby")
+    type_, holds, reason, message = condition(trace(Beginning(SEEN, "Zygote"), SEEN, after(1), {}))
+    assert (holds, reason) == (True, "Zygote")
     stored = [
         {"type": "Ready", "status": "True"},
         {"type": type_, "status": "True", "reason": reason, "message": message},
