@@ -114,6 +114,24 @@ async def test_an_image_that_was_touched_is_not_mounted(
     assert "weights.bin" in await waiting(kube, "touched", "ErrImagePull")
 
 
+async def test_a_container_is_told_which_seal_was_checked_and_cannot_say_so_itself(
+    kube: Kube, node: NodeProcess, tmp_path: Path
+) -> None:
+    store = ModelStore(node.data_dir.models)
+    image = capture(
+        write_trained(tmp_path / "t", seed=4), store, repository=f"slipway.local/{NAMESPACE}/m", lineage={}
+    )
+    script = "import os; print(os.environ.get('SLIPWAY_MODEL_SEALED'))"
+    for name, digest, said in (("sealed", image.digest, image.digest), ("unsealed", "sha256:other", None)):
+        body = user(name, f"slipway.local/{NAMESPACE}/m@{image.digest}", script, spec_restartPolicy="Never")
+        body["spec"]["containers"][0]["env"] += [
+            {"name": "SLIPWAY_MODEL_DIGEST", "value": digest}, {"name": "SLIPWAY_MODEL_SEALED", "value": digest},
+        ]  # fmt: skip
+        await kube.create(kinds.POD, body)
+        found = await until(kube, NAMESPACE, name, phase("Succeeded"))
+        assert log_of(node.data_dir, found) == f"{said}\n"
+
+
 async def test_an_image_that_nobody_has_is_not_waited_for_in_silence(kube: Kube) -> None:
     missing = "sha256:" + "c" * 64
     await kube.create(kinds.POD, user("local", f"slipway.local/{NAMESPACE}/m@{missing}"))
