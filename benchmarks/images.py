@@ -1,8 +1,8 @@
 """From trained files to an image in the store, and from there to a registry.
 
-Build: rounds of sha256 over the same number of bytes in memory, a build in a new process into an empty store, and
-buildah's (`copy`, `commit --disable-compression`) of the same files, in that order, so that a busy moment hits all of
-them. A build's time is that of `capture`, from the first look at the files until the image is visible and synced; its
+Build: rounds of sha256 over the same number of bytes in memory, a build in a new process into an empty store, a write of
+as many bytes to the disk alone, and buildah's build (`copy`, `commit --disable-compression`) of the same files, in that
+order, so that a busy moment hits all of them. A build's time is that of `capture`, from the first look at the files until the image is visible and synced; its
 memory is the process's peak (VmHWM). Files come from the page cache: they have just been written, as after a training.
 
 Upload: to a real registry, in bytes as the client counts them and as the registry's disk grows. 1 GB of random
@@ -14,6 +14,7 @@ import asyncio
 import contextlib
 import hashlib
 import json
+import mmap
 import os
 import shutil
 import statistics
@@ -30,14 +31,14 @@ from rig import proxies
 from rig.harness import Bar, at_least, interval, report
 
 from serving.images.build import capture
-from serving.images.disk import remove_tree
+from serving.images.disk import Copy, remove_tree
 from serving.images.registry import Credentials, Reference, Registry, push
 from serving.images.store import ModelStore
 
 MB = 1_000_000
 FILES, SMALL_FILES, SMALL_BYTES = 10, 50, 8_000
 BUILD_BAR, MEMORY_BAR_MB, UNCHANGED_BAR = 0.5, 100.0, 0.0
-CHUNK = 1024 * 1024
+CHUNK, DISK_CHUNK = 1024 * 1024, 4 * 1024 * 1024
 ROOT = Path(__file__).parents[1]
 BUILD = """
 import json, re, sys, time
@@ -45,11 +46,11 @@ from pathlib import Path
 from serving.images.build import capture
 from serving.images.store import ModelStore
 store = ModelStore(Path(sys.argv[2]))
-started = time.perf_counter()
+started, worked = time.perf_counter(), time.process_time()
 built = capture(Path(sys.argv[1]), store, repository="bench/m", lineage={"uid": "1"}, compression=sys.argv[3])
-took = time.perf_counter() - started
+took, cpu = time.perf_counter() - started, time.process_time() - worked
 peak = re.search(r"VmHWM:\\s+(\\d+) kB", Path("/proc/self/status").read_text())
-print(json.dumps({"seconds": took, "peakMB": int(peak[1]) * 1024 / 1e6, "digest": built.digest}))
+print(json.dumps({"seconds": took, "cpu": cpu, "peakMB": int(peak[1]) * 1024 / 1e6, "digest": built.digest}))
 """
 REGISTRY = """version: 0.1
 log: {{level: error, accesslog: {{disabled: true}}}}
@@ -63,7 +64,10 @@ class Round:
     """Seconds of each contender, one after the other."""
 
     sha256: float
+    disk: float
     build: float
+    build_cpu: float
+    """CPU seconds of all threads; two hashes of each byte are the least."""
     peak_mb: float
     buildah: float | None
 
@@ -91,6 +95,20 @@ def sha256_seconds(size: int) -> float:
     for start in range(0, size, CHUNK):
         found.update(data[: min(CHUNK, size - start)])
     return time.perf_counter() - started
+
+
+def disk_seconds(path: Path, size: int) -> float:
+    """Write and sync one file of as many bytes, as a build writes; nothing else is done meanwhile."""
+    data = memoryview(mmap.mmap(-1, DISK_CHUNK))
+    data[:] = os.urandom(DISK_CHUNK)
+    started = time.perf_counter()
+    copy = Copy(path, direct=True)
+    for start in range(0, size, DISK_CHUNK):
+        copy.write(data[: min(DISK_CHUNK, size - start)])
+    copy.finish()
+    took = time.perf_counter() - started
+    path.unlink()
+    return took
 
 
 def build(folder: Path, store: Path, compression: str = "none") -> dict[str, Any]:
@@ -157,9 +175,10 @@ def one_round(folder: Path, trained: Path, size: int, buildah: Buildah) -> Round
     remove_tree(store)
     after = sha256_seconds(size)
     other = None if buildah.missing else buildah.seconds(trained)
-    found = Round((before + after) / 2, built["seconds"], built["peakMB"], other)
+    disk = disk_seconds(folder / "raw", size)
+    found = Round((before + after) / 2, disk, built["seconds"], built["cpu"], built["peakMB"], other)
     print(
-        f"  sha256 {found.sha256:.2f} s, build {found.build:.2f} s ({found.sha256 / found.build:.2f}),"
+        f"  sha256 {found.sha256:.2f} s, disk {disk:.2f} s, build {found.build:.2f} s ({found.sha256 / found.build:.2f}),"
         f" buildah {'-' if other is None else f'{other:.2f} s'}",
         flush=True,
     )
@@ -231,7 +250,9 @@ def run(folder: Path, size: int, rounds: int) -> None:
         "bytes": size,
         "buildOverSha256": ratio,
         "buildMBPerSecond": interval([size / MB / r.build for r in found]),
+        "buildCpuSecondsPerGB": interval([r.build_cpu * 1000 * MB / size for r in found]),
         "sha256MBPerSecond": interval([size / MB / r.sha256 for r in found]),
+        "diskMBPerSecond": interval([size / MB / r.disk for r in found]),
         "peakMB": round(peak, 1),
         "zstd": {"seconds": round(compressed["seconds"], 2), "peakMB": round(compressed["peakMB"], 1)},
     }
