@@ -140,7 +140,8 @@ class Activator:
                 self._update(place, key.namespace, backend)
         for cluster in places.keys() - found.keys():
             place = places.pop(cluster)
-            heir = next((other.backend for other in places.values() if other.arm == place.arm), None)
+            heirs = [other.backend for other in places.values() if other.arm == place.arm]
+            heir = max(heirs, key=lambda backend: bool(backend.line.replicas), default=None)
             place.backend.end(heir)
             self._tasks.create_task(self._close(place))
         if not places:

@@ -9,6 +9,7 @@ import itertools
 import logging
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import aiohttp
@@ -88,7 +89,8 @@ class Backend:
         self._tickets = itertools.count()
         self._turns: dict[int, asyncio.Future[Endpoint]] = {}
         self._cold_since: float | None = None
-        self._end: _Refused | _Moved | None = None
+        self._end: Callable[[], errors.SlipwayError] | None = None
+        """Makes what is raised to those that wait, once this backend is gone."""
 
     def aim(self, replicas: Iterable[Endpoint]) -> None:
         """Know these replicas as ready, and no others."""
@@ -97,11 +99,11 @@ class Backend:
 
     def end(self, successor: "Backend | None", why: Refusal = GONE) -> None:
         """Have what waits go on waiting at the successor, or be refused; what has a replica keeps it."""
-        self._end = _Moved(successor) if successor is not None else _Refused(why)
+        self._end = partial(_Moved, successor) if successor is not None else partial(_Refused, why)
         if not self.line.replicas or why is STOPPING:
             for turn in self._turns.values():
                 if not turn.done():
-                    turn.set_exception(self._end)
+                    turn.set_exception(self._end())
 
     async def handle(self, request: web.BaseRequest) -> web.StreamResponse:
         """Hold a request, send it, and pass the answer on."""
@@ -172,13 +174,13 @@ class Backend:
                     raise _Refused(REPLICA_FAILED) from error
             self.line.failed(ticket)
             if self._end is not None:
-                raise self._end
+                raise self._end()
             await asyncio.sleep(self._settings.retry_seconds)
 
     async def _turn(self, ticket: int) -> Endpoint:
         """Wait until it is this request's turn."""
         if self._end is not None and not self.line.replicas:
-            raise self._end
+            raise self._end()
         turn: asyncio.Future[Endpoint] = asyncio.get_running_loop().create_future()
         self._turns[ticket] = turn
         try:
