@@ -8,6 +8,7 @@ from typing import Any
 from serving import errors
 from serving.images import disk
 from serving.images.counted import CountedStore
+from serving.images.image import parse
 from serving.images.registry import Credentials, Reference, Registry, pull, push
 from serving.images.signing import PrivateKey, private_key, public_key
 from serving.images.store import ModelStore
@@ -23,6 +24,8 @@ DOCKER_CONFIG_KEY = ".dockerconfigjson"
 SIGNING_KEY = "cosign.key"
 """Of a signing Secret, as cosign names it; not in cosign's own encryption."""
 SIGNING_PASSWORD = "cosign.password"  # noqa: S105 the name of a Secret's key, no password
+_MOUNTED_FROM = 3
+"""Repositories that are asked for a blob: each is a request for each blob that the target lacks."""
 _MENDABLE = frozenset({"Unauthorized", "InvalidCredentials", "InvalidKey", "UntrustedCertificate"})
 """What whoever keeps the Secret or the registry can put right: worth another try, though not for the client's code."""
 
@@ -51,10 +54,31 @@ class Registries:
             key = await self._signing_key(namespace, policy)
             async with Registry(credentials, self._settings) as registry:
                 store = await asyncio.to_thread(self._counted, digest, target, say)
-                pushed = await push(registry, store, digest, target, signing_key=key)
+                shared = await asyncio.to_thread(self._sharing, digest, target)
+                pushed = await push(registry, store, digest, target, mount_from=shared, signing_key=key)
         except errors.Permanent as error:
             raise _mendable(error) from error
         return pushed.image
+
+    def _sharing(self, digest: str, target: Reference) -> list[str]:
+        """Return repositories of the same registry that have layers of this image: it need not be sent them again."""
+        wanted = self._layers(digest)
+        found: set[str] = set()
+        for other in self._store.images():
+            origin = self._store.origin(other)
+            if origin is None:
+                continue
+            place = Reference.parse(origin)
+            if place.host == target.host and place.name != target.name and wanted & self._layers(other):
+                found.add(place.repository)
+        return sorted(found)[:_MOUNTED_FROM]
+
+    def _layers(self, digest: str) -> frozenset[str]:
+        """Return an image's layers; none of one that has just been evicted."""
+        try:
+            return frozenset(layer.digest for layer in parse(self._store.read_manifest(digest)).layers)
+        except errors.Permanent:
+            return frozenset()
 
     def _counted(self, digest: str, target: Reference, say: Say) -> CountedStore:
         total, sent = disk.size(self._store.tree(digest)), 0

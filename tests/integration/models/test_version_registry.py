@@ -160,6 +160,23 @@ async def test_an_image_that_is_nowhere_else_is_said_to_be_lost(life: Life, file
     await life.announced("v1", "ImageLost")
 
 
+async def test_another_models_registry_is_sent_only_what_no_repository_has(
+    life: Life, files: Files, registry: RegistryServer
+) -> None:
+    for name in ("base", "tuned"):
+        await life.create(kinds.MODEL, name, {"registry": {"repository": f"{registry.host}/models/{name}"}})
+    shared = "w" * 2 * 1024 * 1024
+    await life.version("v1", "base", path=files("a", model=shared, own="1"))
+    layers = {file["digest"] for file in (await life.ready("v1"))["files"]}
+    await life.version("v2", "tuned", path=files("b", model=shared, own="2"))
+    assert layers & {file["digest"] for file in (await life.ready("v2"))["files"]}
+    begun = [line for line in registry.requests() if line.startswith("POST") and "/tuned/" in line]
+    finished = [
+        line for line in registry.requests() if line.startswith("PUT") and "/tuned/blobs/uploads/" in line
+    ]
+    assert len(begun) - len(finished) == 2, "the large layer and the empty config are mounted"
+
+
 async def test_a_deleted_version_does_not_wait_for_its_transfer(life: Life) -> None:
     """A registry that takes connections and never answers."""
     never = asyncio.Event()
