@@ -168,4 +168,4 @@ def _reseed() -> None:
 
     np.random.seed()  # noqa: NPY002 the global generator is what inherited its state
     if torch := sys.modules.get("torch"):
-        torch.seed()
+        torch.default_generator.seed()

@@ -14,6 +14,8 @@ from sklearn.neighbors import KNeighborsClassifier
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
+from serving.runtimes import threads
+
 
 def _rehearse() -> None:
     rows, labels = np.array([[0.0, 1.0], [1.0, 0.0], [1.0, 1.0], [0.0, 0.0]]), [0, 1, 0, 1]
@@ -31,3 +33,4 @@ def _rehearse() -> None:
 
 
 _rehearse()
+threads.loaded()

@@ -4,10 +4,12 @@ One, unless the container's CPU limit says more: OpenBLAS would start one per co
 spins for work that small requests do not have.
 """
 
+import functools
 import os
 import sys
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 VARIABLES = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMEXPR_NUM_THREADS")
 
@@ -36,11 +38,17 @@ def raise_openmp(environment: Mapping[str, str]) -> None:
     _limit_loaded({"openmp": _count(environment, "OMP_NUM_THREADS")})
 
 
-def _limit_loaded(limits: Mapping[str, int]) -> None:
-    import threadpoolctl  # noqa: PLC0415 it looks at the loaded libraries: nothing for a process without any
+@functools.cache
+def loaded() -> Any:
+    """Find the numeric libraries of this process; before forks, so that it need not be done after them (10 ms)."""
+    import threadpoolctl  # noqa: PLC0415 a runtime's module imports little
 
+    return threadpoolctl.ThreadpoolController()
+
+
+def _limit_loaded(limits: Mapping[str, int]) -> None:
     if set(limits.values()) != {1}:
-        threadpoolctl.threadpool_limits(dict(limits))
+        loaded().limit(limits=dict(limits))
 
 
 def _count(environment: Mapping[str, str], name: str) -> int:

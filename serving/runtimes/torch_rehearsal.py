@@ -8,6 +8,8 @@ import io
 
 import torch
 
+from serving.runtimes import threads
+
 
 class _Tiny(torch.nn.Module):  # type: ignore[misc] # PyTorch has no types here
     def __init__(self) -> None:
@@ -35,3 +37,4 @@ def _rehearse() -> None:
 
 
 _rehearse()
+threads.loaded()
