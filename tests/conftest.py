@@ -4,6 +4,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from serving.embedded.node import zygotes
 from serving.settings import DataDir
 from tests.api_process import ApiProcess
 
@@ -14,6 +15,7 @@ def api_process(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ApiProcess
     server = ApiProcess(tmp_path_factory.mktemp("api") / "data").start()
     yield server
     server.stop()
+    zygotes.end_all(server.data_dir.zygotes)  # as replicas do, they outlive the agents that tests kill
 
 
 @pytest.fixture(scope="session")
