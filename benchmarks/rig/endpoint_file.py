@@ -29,7 +29,7 @@ def _encoded(cluster: Cluster) -> bytes:
     shape = clusters.cluster(cluster, DEFAULTS.gateway)
     url = shape.pop("@type")
     del shape["type"], shape["eds_cluster_config"]
-    assignment = {k: v for k, v in clusters.load_assignment(cluster).items() if k != "@type"}
+    assignment = {k: v for k, v in clusters.load_assignment(cluster, "").items() if k != "@type"}
     inside = wire.encode("Cluster", shape) + field(33, wire.encode("ClusterLoadAssignment", assignment))
     return field(1, url.encode()) + field(2, inside)
 

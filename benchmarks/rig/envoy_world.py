@@ -47,7 +47,7 @@ class World:
         self.admin = Admin(self.data_dir.gateway / "admin.sock")
         self.delivery = Delivery(self.data_dir.gateway, self.admin)
         self.assembly = Assembly()
-        self.renderer = Renderer(self.settings.gateway)
+        self.renderer = Renderer(self.settings.gateway, str(self.data_dir.activator))
 
     @property
     def port(self) -> int:

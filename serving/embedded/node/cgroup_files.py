@@ -121,9 +121,10 @@ class Cgroups:
         deadline = clock.monotonic() + REMOVE_SECONDS
         for root in self.where.roots:
             base = Path(root, TOP, uid)
-            if not base.is_dir():
+            try:
+                doomed = [c for c in base.iterdir() if c.is_dir() and container in (None, c.name)]
+            except FileNotFoundError:  # as it is where another container's end has just taken it away
                 continue
-            doomed = [child for child in base.iterdir() if child.is_dir() and container in (None, child.name)]
             for group in doomed:
                 while not _removed(group) and clock.monotonic() < deadline:
                     time.sleep(0.01)

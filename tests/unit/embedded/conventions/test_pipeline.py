@@ -144,7 +144,7 @@ CASES = [
     (kinds.INFERENCE, inference({"name": "a", "modelVersion": "v"}, {"name": "a", "modelVersion": "v"}),
      "spec.predictors[1]", 'Duplicate value: {"name":"a"}'),
     (kinds.INFERENCE, {**inference(), "spec": {**inference()["spec"], "framework": "x"}},
-     "spec.framework", 'Unsupported value: "x": supported values: "sklearn", "custom"'),
+     "spec.framework", 'Unsupported value: "x": supported values: "sklearn"'),
     (kinds.INFERENCE, inference({"name": "a", "modelVersion": "v", "trafficWeight": 0}), "spec", "at least one predictor"),
     (kinds.INFERENCE, {**inference(), "metadata": {"name": "No"}}, "metadata.name", "RFC 1123"),
     (kinds.INFERENCE, {**inference(), "metadata": {"name": "x", "labels": {"a": "-"}}}, "metadata.labels", "valid label"),
