@@ -12,6 +12,7 @@ directory below `tmp` and things that no tree needs; whoever opens the store nex
 need the lock.
 """
 
+import contextlib
 import fcntl
 import json
 import os
@@ -73,12 +74,16 @@ class Contents:
         return files
 
     def changed_blobs(self, staging: Staging) -> set[str]:
-        """Return the staged blobs that are in the store too, but not with these bytes any more."""
-        return {
-            blob
-            for blob in staging.blobs
-            if self.blob(blob).exists() and disk.file_digest(self.blob(blob)) != blob
-        }
+        """Return the staged blobs that are in the store too, but not with these bytes any more.
+
+        Without the lock, as it takes long: a blob that is removed meanwhile is put in anew like one that was not there.
+        """
+        changed = set()
+        for blob in staging.blobs:
+            with contextlib.suppress(FileNotFoundError):
+                if disk.file_digest(self.blob(blob)) != blob:
+                    changed.add(blob)
+        return changed
 
     def put_blobs(self, staging: Staging, digest: str, changed: Collection[str] = ()) -> None:
         """Move staged blobs in, and record which of them refer to the image. Needs the lock.
@@ -164,10 +169,13 @@ class Contents:
 
     def _sweep(self) -> None:
         for path in self._tmp.iterdir():
-            if not path.is_dir():
-                path.unlink()
+            try:
+                fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+            except NotADirectoryError:
+                path.unlink(missing_ok=True)
                 continue
-            fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+            except FileNotFoundError:  # its writer is done with it; writers do so without the lock
+                continue
             try:
                 fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:

@@ -29,17 +29,28 @@ def metadata(inference: Object, name: str, labels: Mapping[str, str]) -> Object:
     }  # fmt: skip
 
 
-def deployment(inference: Object, revision: Revision, count: int) -> Ensure:
+def deployment(world: World, arm: Arm, revision: Revision, count: int) -> Ensure:
     """Return the Deployment of a revision; `replicas` is said at its creation only: later the Autoscaler says."""
     labels = {names.PREDICTOR_LABEL: revision.arm, names.REVISION_LABEL: revision.name}
     body: Object = {
-        "metadata": metadata(inference, revision.name, labels),
+        "metadata": {
+            **metadata(world.inference, revision.name, labels),
+            **_standby(world.deployments.get(revision.name), arm.predictor.auto_scale),
+        },
         "spec": {
             "selector": {"matchLabels": {names.REVISION_LABEL: revision.name}},
             "template": revision.template,
         },
     }
     return Ensure(kinds.DEPLOYMENT, body, at_creation={"spec": {"replicas": count}})
+
+
+def _standby(existing: Object | None, bounds: AutoScale) -> Object:
+    """Return the annotation that keeps standby replicas; none that was there has to be said."""
+    said = ((existing or {}).get("metadata") or {}).get("annotations") or {}
+    if not bounds.standby and names.STANDBY_ANNOTATION not in said:
+        return {}
+    return {"annotations": {names.STANDBY_ANNOTATION: str(bounds.standby)}}
 
 
 def is_on_demand(world: World, bounds: AutoScale, revision: str) -> bool:

@@ -116,7 +116,7 @@ def _revisions(world: World, arms: Sequence[Arm]) -> list[Ensure]:
     for arm in arms:
         if arm.wanted is not None and arm.wanted.name not in world.refused:
             count = children.initial_replicas(arm, world.deployments)
-            result.append(children.deployment(world.inference, arm.wanted, count))
+            result.append(children.deployment(world, arm, arm.wanted, count))
             result.append(children.service(world, arm.wanted.name, arm, arm.wanted.port))
         if arm.serving in world.services and (arm.wanted is None or arm.wanted.name != arm.serving):
             port = children.service_port(world, arm.serving)

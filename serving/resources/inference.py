@@ -31,6 +31,15 @@ class AutoScale(Base):
     ] = 1
     max_replicas: Annotated[int, Field(ge=1, le=1000)] = 1
     idle_timeout_seconds: IdleTimeout = IDLE_SECONDS
+    standby: Annotated[
+        int,
+        Field(
+            ge=0,
+            le=100,
+            description="Replicas beside these that are started and get no traffic: the next that is wanted is one of them."
+            " On one machine; a cluster's Deployments have none.",
+        ),
+    ] = 0
 
 
 def _open(**properties: Any) -> dict[str, Any]:

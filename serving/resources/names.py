@@ -25,6 +25,9 @@ STARTED_CONDITION = "slipway.dev/Started"
 """Of a Pod: what its start was made of. Reason `Cold` or `Zygote`; message: JSON, unix seconds and milliseconds."""
 ON_DEMAND_LABEL = "slipway.dev/on-demand"
 """On a Route, Service, EndpointSlice or Autoscaler: `true` where a predictor may be at zero, so that the activator looks."""
+STANDBY_LABEL = "slipway.dev/standby"
+"""On a Pod: `true` while it is started and gets no traffic. As an annotation of a Deployment: how many of these to keep."""
+STANDBY_ANNOTATION = STANDBY_LABEL
 ZYGOTE_ANNOTATION = "slipway.dev/zygote"
 """On a Pod: `disabled` for an ordinary new process instead of one forked from what has imported everything already."""
 

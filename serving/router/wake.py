@@ -23,6 +23,8 @@ def phases(accepted: float, released: float, pod: Mapping[str, Any] | None) -> l
         pod: the replica's; without what the node says of its start, everything is `other`.
     """
     said = _said(pod)
+    if said is not None and said["ready"] <= accepted:
+        return [("decide", released - accepted)]  # a standby replica, which had only to be chosen
     if said is None or not accepted <= said["seen"] <= said["ready"] <= released:
         return [("other", released - accepted)]
     parts = [(name, said.get(name, 0.0) / 1000) for name in PARTS]

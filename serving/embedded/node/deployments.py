@@ -1,12 +1,13 @@
 """Deployments: read one and its Pods, plan, create and delete, report."""
 
+import contextlib
 import datetime as dt
 
 from serving import clock, errors
 from serving.embedded.node.event_queue import EventQueue, Told
 from serving.embedded.node.freshest import Freshest
 from serving.embedded.node.owned_pods import FORGET_SECONDS, OwnedPods
-from serving.embedded.workloads import deployment_status, deployments, pods
+from serving.embedded.workloads import deployment_status, deployments, naming, pods, standby
 from serving.kube import Informer, Key, Kube, Result
 from serving.resources import kinds, names
 
@@ -34,25 +35,33 @@ class DeploymentController:
         want = deployments.wanted(deployment)
         await self._number_revision(deployment, want)
         now = clock.now()
+        serving, standbys = self._pods(deployment)
         planned = deployments.plan(
-            want, self._pods(deployment), now,
+            want, serving, now,
             rolled_out=_annotation(deployment, names.TEMPLATE_HASH_ANNOTATION),
-            taken=self._owned.taken(deployment),
+            taken=self._owned.taken(deployment) | {p.name for p in standbys},
         )  # fmt: skip
-        failure = await self._act(deployment, want, planned)
+        reserve = standby.plan(
+            standbys, want, now, kept=standby.count(deployment), needed=len(planned.create),
+            settled=all(p.available(want.min_ready_seconds, now) for p in serving if p.active),
+        )  # fmt: skip
+        failure = await self._act(deployment, want, planned, reserve)
         report = deployment_status.report(
-            deployment, want, self._pods(deployment), now,
+            deployment, want, self._pods(deployment)[0], now,
             failure=failure.message if failure else "",
         )  # fmt: skip
         await self._write(deployment, report)
         if failure is not None:
             raise errors.Temporary("FailedCreate", failure.message) from failure
         waits = dt.timedelta(seconds=FORGET_SECONDS) if self._owned.waits(deployment) else None
-        due = [after for after in (planned.requeue_after, report.requeue_after, waits) if after is not None]
+        looks = (planned.requeue_after, reserve.requeue_after, report.requeue_after, waits)
+        due = [after for after in looks if after is not None]
         return Result(max(min(due).total_seconds(), 0.0)) if due else None
 
-    def _pods(self, deployment: Object) -> list[pods.PodState]:
-        return [pods.read(pod) for pod in self._owned.of(deployment)]
+    def _pods(self, deployment: Object) -> tuple[list[pods.PodState], list[pods.PodState]]:
+        """Return the replicas, and the standby Pods."""
+        found = [pods.read(pod) for pod in self._owned.of(deployment)]
+        return [p for p in found if not p.standby], [p for p in found if p.standby]
 
     async def _number_revision(self, deployment: Object, want: deployments.Wanted) -> None:
         """Count a new template before its first Pod; a stale read is refused, lest it is counted twice."""
@@ -69,14 +78,20 @@ class DeploymentController:
         self._deployments.wrote(answer)
 
     async def _act(
-        self, deployment: Object, want: deployments.Wanted, planned: deployments.Plan
+        self, deployment: Object, want: deployments.Wanted, planned: deployments.Plan, reserve: standby.Plan
     ) -> errors.ApiError | None:
-        """Delete and create; return why a Pod was refused, if one was."""
-        await self._owned.delete(kinds.DEPLOYMENT, deployment, planned.delete)
+        """Promote, delete and create; return why a Pod was refused, if one was."""
+        await self._promote(deployment, reserve.promote)
+        await self._owned.delete(kinds.DEPLOYMENT, deployment, (*planned.delete, *reserve.delete))
         extra = {names.POD_TEMPLATE_HASH_LABEL: want.template_hash}
         bodies = [
             pods.build(kinds.DEPLOYMENT, deployment, name, self._node, extra_labels=extra)
-            for name in planned.create
+            for name in planned.create[len(reserve.promote) :]
+        ]
+        extra = {**extra, names.STANDBY_LABEL: "true"}
+        bodies += [
+            pods.build(kinds.DEPLOYMENT, deployment, name, self._node, extra_labels=extra)
+            for name in self._free_names(deployment, want, reserve.create)
         ]
         try:
             await self._owned.create(kinds.DEPLOYMENT, deployment, bodies)
@@ -84,6 +99,18 @@ class DeploymentController:
             self._events.tell(deployment, Told("FailedCreate", f"Error creating: {error}", "Warning"))
             return error
         return None
+
+    async def _promote(self, deployment: Object, chosen: tuple[pods.PodState, ...]) -> None:
+        """Let standby Pods be replicas; one that has gone meanwhile is missed at the next look."""
+        for pod in chosen:
+            patch = {"metadata": {"uid": pod.uid, "labels": {names.STANDBY_LABEL: None}}}
+            with contextlib.suppress(errors.NotFound, errors.Conflict):
+                await self._kube.patch(kinds.POD, deployment["metadata"]["namespace"], pod.name, patch)
+
+    def _free_names(self, deployment: Object, want: deployments.Wanted, count: int) -> list[str]:
+        taken = self._owned.taken(deployment) | {p["metadata"]["name"] for p in self._owned.of(deployment)}
+        stem = f"{want.name}-{want.template_hash}"
+        return naming.free_names(stem, f"{want.uid}/{want.template_hash}", taken, count)
 
     async def _write(self, deployment: Object, report: deployment_status.Report) -> None:
         before = deployment.get("status") or {}

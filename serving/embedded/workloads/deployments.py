@@ -99,7 +99,7 @@ def plan(
         rolled_out: hash of the template that was rolled out last; while paused, no other gets Pods.
         taken: names that cannot be had although none of `pods` has them.
     """
-    expired = [p for p in pods if _expired(p, now)]
+    expired = [p for p in pods if is_expired(p, now)]
     places = [p for p in pods if not p.terminating and p not in expired]
     new = [p for p in places if p.template_hash == want.template_hash]
     old = [p for p in places if p.template_hash != want.template_hash]
@@ -125,10 +125,11 @@ def plan(
         f"{want.name}-{want.template_hash}", f"{want.uid}/{want.template_hash}",
         {p.name for p in pods} | set(taken), count,
     )  # fmt: skip
-    return Plan(tuple(created), (*expired, *doomed), _next_look(want, places, now))
+    return Plan(tuple(created), (*expired, *doomed), next_look(want, places, now))
 
 
-def _expired(pod: PodState, now: dt.datetime) -> bool:
+def is_expired(pod: PodState, now: dt.datetime) -> bool:
+    """Whether a Pod that the node gave up on has held its place for long enough."""
     return (
         pod.finished
         and not pod.terminating
@@ -189,8 +190,8 @@ def _ranked(pods: list[PodState], available: set[str]) -> list[PodState]:
     )
 
 
-def _next_look(want: Wanted, places: list[PodState], now: dt.datetime) -> dt.timedelta | None:
-    """When the next Pod becomes available by the passing of time, or a failed one has held its place enough."""
+def next_look(want: Wanted, places: list[PodState], now: dt.datetime) -> dt.timedelta | None:
+    """Return when the next Pod becomes available by the passing of time, or a failed one has held its place enough."""
     due = [p.finished_at + REPLACE_FAILED_AFTER for p in places if p.finished and p.finished_at]
     due += [
         at

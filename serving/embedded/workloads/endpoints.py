@@ -66,7 +66,7 @@ def relevant(pod: Object | None) -> object:
 
 def _endpoint(service: Object, pod: Object) -> Object | None:
     status, meta, spec = pod.get("status") or {}, pod["metadata"], pod.get("spec") or {}
-    if not status.get("podIP") or status.get("phase") in ("Succeeded", "Failed"):
+    if not status.get("podIP") or pods.is_standby(pod) or status.get("phase") in ("Succeeded", "Failed"):
         return None
     serving = conditions.is_true(pod, "Ready")
     terminating = "deletionTimestamp" in meta

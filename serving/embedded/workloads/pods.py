@@ -27,6 +27,7 @@ class PodState:
     finished_at: dt.datetime | None = None
     restarts: int = 0
     attempt: int | None = None
+    standby: bool = False
 
     @property
     def finished(self) -> bool:
@@ -71,7 +72,13 @@ def read(pod: Mapping[str, Any]) -> PodState:
         finished_at=_finished_at(containers, created) if phase in ("Succeeded", "Failed") else None,
         restarts=sum(int(c.get("restartCount") or 0) for c in containers),
         attempt=int(attempt) if attempt.isdecimal() else None,
+        standby=is_standby(pod),
     )
+
+
+def is_standby(pod: Mapping[str, Any]) -> bool:
+    """Whether a Pod is started and gets no traffic."""
+    return (pod["metadata"].get("labels") or {}).get(names.STANDBY_LABEL) == "true"
 
 
 def _finished_at(containers: list[Object], created: dt.datetime) -> dt.datetime:

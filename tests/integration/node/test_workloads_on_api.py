@@ -13,7 +13,7 @@ import pytest
 
 from serving import clock
 from serving.kube import Kube, connect
-from serving.resources import kinds
+from serving.resources import conditions, kinds, names
 from serving.settings import DataDir, Settings
 from tests.fakes.workloads import workloads
 
@@ -211,3 +211,43 @@ async def test_job_is_waited_for_and_keeps_its_pod(api_server: DataDir) -> None:
             return not (await kube.list(kinds.POD, "jobs")).items
 
         await until(gone)
+
+
+async def test_a_standby_pod_serves_nothing_until_a_replica_is_wanted(api_server: DataDir) -> None:
+    async with playing(api_server, "standby") as (kube, kubectl, _):
+
+        async def found() -> dict[str, bool]:
+            """Pods that are not on their way out: name → whether it is a standby."""
+            pods = (await kube.list(kinds.POD, "standby")).items
+            return {
+                p["metadata"]["name"]: names.STANDBY_LABEL in p["metadata"]["labels"]
+                for p in pods
+                if "deletionTimestamp" not in p["metadata"] and conditions.is_true(p, "Ready")
+            }
+
+        async def serving() -> set[str]:
+            slices = (await kube.list(kinds.ENDPOINT_SLICE, "standby")).items
+            return {
+                e["targetRef"]["name"] for s in slices for e in s["endpoints"] if e["conditions"]["ready"]
+            }
+
+        await kubectl("apply", "-f", "-", stdin=DEPLOYMENT.replace("replicas: 2", "replicas: 0"))
+        await kubectl("annotate", "deployment/web", f"{names.STANDBY_ANNOTATION}=1")
+        await until(lambda: _holds(found, lambda pods: list(pods.values()) == [True]))
+        (waiting,) = await found()
+        status = (await kube.get(kinds.DEPLOYMENT, "standby", "web"))["status"]
+        assert (status["replicas"], status["readyReplicas"], await serving()) == (0, 0, set())
+
+        await kubectl("scale", "deployment/web", "--replicas=1")
+        await kubectl("rollout", "status", "deployment/web", "--timeout=20s")
+        await until(lambda: _holds(serving, lambda names_: names_ == {waiting}))
+        await until(lambda: _holds(found, lambda pods: sorted(pods.values()) == [False, True]))
+
+        await kubectl("scale", "deployment/web", "--replicas=0")
+        await until(lambda: _holds(found, lambda pods: list(pods.values()) == [True]))
+        await kubectl("annotate", "deployment/web", f"{names.STANDBY_ANNOTATION}-")
+        await until(lambda: _holds(found, lambda pods: pods == {}))
+
+
+async def _holds(read, condition) -> bool:
+    return condition(await read())

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from serving.planning import inference as planner
 from serving.planning.world import Ensure, Remove, SetFinalizers
-from serving.resources import conditions
+from serving.resources import conditions, names
 from tests.fakes.inference_world import NOW, InferenceWorld, Object
 from tests.fakes.surroundings import predictor
 
@@ -329,3 +329,19 @@ def test_an_invalid_spec_is_said_by_the_path_that_the_api_uses() -> None:
     plan = planner.plan(world.now(), NOW)
     assert plan.status is not None
     assert plan.status["conditions"][0]["message"].startswith("spec.predictors[0].trafficWeight: ")
+
+
+def test_standby_replicas_are_said_of_a_deployment_and_taken_back() -> None:
+    def said() -> list[str | None]:
+        found = world.deployments.values()
+        return [(d["metadata"].get("annotations") or {}).get(names.STANDBY_ANNOTATION) for d in found]
+
+    world = InferenceWorld(predictor("a", "v1"))
+    world.settle()
+    assert said() == [None]
+    world.edit(predictor("a", "v1", autoScale={"standby": 2}))
+    world.settle()
+    assert said() == ["2"]
+    world.edit(predictor("a", "v1"))
+    world.settle()
+    assert said() == ["0"]

@@ -38,3 +38,8 @@ def test_what_the_node_did_not_say_or_says_of_another_start_is_one_phase(
     found: dict[str, object] | None,
 ) -> None:
     assert wake.phases(100.0, 101.0, found) == [("other", 1.0)]
+
+
+def test_a_standby_replica_had_only_to_be_chosen() -> None:
+    before = json.dumps({**SAID, "seen": 50.0, "ready": 60.0})
+    assert wake.phases(100.0, 100.25, pod(before)) == [("decide", 0.25)]
