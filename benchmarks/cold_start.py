@@ -109,10 +109,10 @@ class World:
         if arm.remote:
             await self._forget()
         if not arm.warm_pages:
-            own = pages.files(self._data.models)
+            own = pages.files(self._data.models / "trees")
             await asyncio.to_thread(pages.drop, [*own, *self._environment])
         else:
-            await asyncio.to_thread(_read_all, pages.files(self._data.models))
+            await asyncio.to_thread(_read_all, pages.files(self._data.models / "trees"))
         url = f"{self._base}/{name}/v2/models/{name}/infer"
         began = clock.monotonic()
         async with self._session.post(url, json=self._model.request) as answer:
@@ -294,13 +294,15 @@ def _folder() -> Iterator[Path]:
         shutil.rmtree(path, ignore_errors=True)
 
 
-async def main(*, quick: bool) -> None:
+async def main(*, quick: bool, framework: str) -> None:
     if absent := registry.missing():
         sys.exit(f"not installed: apt-get install {' '.join(absent)}")
-    runs = 3 if quick else 22
+    runs = 3 if quick else 20
     said: dict[str, Any] = {"runs": runs, "linkBitsPerSecond": LINK}
     held: list[Bar] = []
     for train in cold_models.available(quick=quick):
+        if framework not in ("", train.__name__):
+            continue
         with _folder() as folder:
             model = train(folder / "model")
             found, cost = await measure(model, runs, folder)
@@ -312,4 +314,6 @@ async def main(*, quick: bool) -> None:
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--quick", action="store_true", help="three runs of each arm, scikit-learn alone")
-    asyncio.run(main(quick=parser.parse_args().quick))
+    parser.add_argument("--framework", default="", choices=["", "sklearn", "torch"], help="this one alone")
+    chosen = parser.parse_args()
+    asyncio.run(main(quick=chosen.quick, framework=chosen.framework))

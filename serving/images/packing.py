@@ -1,7 +1,7 @@
 """Each file is read once: into the tree, into its own hash, and into its layer's.
 
 Two hashes of each byte are what a build costs; they run on a thread each (hashlib releases the lock) while this one
-reads and writes and another syncs, over the ends of files and layers. Memory is a few buffers, whatever the size.
+reads, another writes and another syncs, over the ends of files and layers. Memory is a few buffers, whatever the size.
 """
 
 import hashlib
@@ -23,8 +23,8 @@ from serving.images.staging import Staging
 
 _CHUNK = 4 * 1024 * 1024
 """Bytes read at a time. Larger chunks were not faster; an anonymous map is aligned as direct writes need it."""
-_BUFFERS = 4
-"""Chunks alive at once: one being read or written while the threads work on others."""
+_BUFFERS = 8
+"""Chunks alive at once: some being read while the threads work on others; disks and hashes are fast by turns."""
 _UNSYNCED = 32
 """Files that wait to be synced at once; each is an open descriptor."""
 _ZSTD_LEVEL = 3
@@ -124,8 +124,9 @@ def pack(
     Raises:
         errors.Temporary: `OutputStillChanging`.
     """
-    with ExitStack() as opened:
-        packer = _Packer(root, seen, staging, opened)
+    # Threads end before files are closed: a late write must not find its descriptor in another file's hands.
+    with ExitStack() as opened, ExitStack() as lanes:
+        packer = _Packer(root, seen, staging, opened, lanes)
         packed = [packer.layer(layer, compression) for layer in plan]
         packer.wait()
         return [found.built() for found in packed]
@@ -133,15 +134,20 @@ def pack(
 
 class _Packer:
     def __init__(
-        self, root: int, seen: Mapping[str, source.Seen], staging: Staging, opened: ExitStack
+        self,
+        root: int,
+        seen: Mapping[str, source.Seen],
+        staging: Staging,
+        opened: ExitStack,
+        lanes: ExitStack,
     ) -> None:
         self._root = root
         self._seen = seen
         self._staging = staging
         self._opened = opened
-        self._layer_lane, self._file_lane, self._sync_lane = (
-            opened.enter_context(ThreadPoolExecutor(1, thread_name_prefix=name))
-            for name in ("layer", "file", "sync")
+        self._layer_lane, self._file_lane, self._write_lane, self._sync_lane = (
+            lanes.enter_context(ThreadPoolExecutor(1, thread_name_prefix=name))
+            for name in ("layer", "file", "write", "sync")
         )
         self._buffers = deque(memoryview(mmap.mmap(-1, _CHUNK)) for _ in range(_BUFFERS))
         self._at_work: deque[tuple[Future[None], ...]] = deque(() for _ in range(_BUFFERS))
@@ -178,15 +184,16 @@ class _Packer:
         with source.reading(self._root, entry.path, self._seen[entry.path]) as file:
             for start in range(0, max(entry.size, 1), _CHUNK):
                 data = self._fill(file, entry.path, min(_CHUNK, entry.size - start))
+                written = self._write_lane.submit(copy.write, data)
                 self._at_work.append(
                     (
                         self._layer_lane.submit(tar.update, ahead, data),
                         self._file_lane.submit(own.update, data),
+                        written,
                     )
                 )
                 ahead = b""
-                copy.write(data)
-        self._unsynced.append(self._sync_lane.submit(copy.finish))
+        self._unsynced.append(self._sync_lane.submit(_sync, copy, written))
         if len(self._unsynced) > _UNSYNCED:
             self._unsynced.popleft().result()
         return self._file_lane.submit(lambda: f"sha256:{own.hexdigest()}")
@@ -203,6 +210,11 @@ class _Packer:
                 raise source.still_changing(path)
             done += count
         return data
+
+
+def _sync(copy: disk.Copy, written: Future[None]) -> None:
+    written.result()
+    copy.finish()
 
 
 def _finish(work: Iterable[Future[None]]) -> None:

@@ -180,6 +180,8 @@ class InferenceWorld:
             table[obj["metadata"]["name"]] = obj
             return
         old["metadata"]["labels"] = obj["metadata"]["labels"]
+        if annotations := obj["metadata"].get("annotations"):
+            old["metadata"]["annotations"] = annotations
         spec = obj["spec"] | ({"replicas": old["spec"]["replicas"]} if "replicas" in old["spec"] else {})
         if spec != old["spec"]:
             old["spec"] = spec
