@@ -189,23 +189,3 @@ def lineage(image: bytes, repository: str, facts: Mapping[str, str]) -> tuple[by
         }
     )
     return manifest, blob
-
-
-def files_of(image: bytes) -> tuple[File, ...]:
-    """Return the files that an image manifest of ours lists, sorted by path.
-
-    Raises:
-        errors.Permanent: `InvalidImage`, the manifest is not one that `documents` made.
-    """
-    try:
-        found = [
-            File(str(item["path"]), str(item["digest"]), int(item["size"]))
-            for layer in json.loads(image)["layers"]
-            for item in json.loads(layer["annotations"][FILES])
-        ]
-    except (ValueError, KeyError, TypeError) as error:
-        raise errors.Permanent(
-            "InvalidImage", f"the image manifest does not list its files: {error!r}"
-        ) from error
-    layers.check_paths([file.path for file in found])
-    return tuple(sorted(found, key=lambda file: file.path))
