@@ -10,11 +10,9 @@ the wake. Lost is every request whose answer is not a 200 with the right digit.
 import argparse
 import asyncio
 import contextlib
-import shutil
 import signal
 import sys
-import tempfile
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -170,20 +168,9 @@ def _session() -> aiohttp.ClientSession:
     return aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0), timeout=timeout)
 
 
-@contextlib.contextmanager
-def _folder() -> Iterator[Path]:
-    """Give a directory that replicas may enter."""
-    path = Path(tempfile.mkdtemp(prefix="slipway-burst-"))
-    path.chmod(0o755)
-    try:
-        yield path
-    finally:
-        shutil.rmtree(path, ignore_errors=True)
-
-
 async def main(*, quick: bool) -> None:
     runs = 3 if quick else 20
-    with _folder() as folder:
+    with cold_models.folder() as folder:
         at_zero, up, killed = await measure(cold_models.sklearn(folder / "model"), runs, folder)
     for said in [*at_zero.lost, *up.lost, *killed.lost][:5]:
         print(said, file=sys.stderr)

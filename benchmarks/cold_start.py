@@ -13,12 +13,9 @@ cache, which flatters A0 and A1.
 
 import argparse
 import asyncio
-import contextlib
 import random
-import shutil
 import sys
-import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -283,17 +280,6 @@ def bars(framework: str, found: Mapping[str, Samples]) -> list[Bar]:
     ]
 
 
-@contextlib.contextmanager
-def _folder() -> Iterator[Path]:
-    """Give a directory that replicas may enter."""
-    path = Path(tempfile.mkdtemp(prefix="slipway-cold-"))
-    path.chmod(0o755)
-    try:
-        yield path
-    finally:
-        shutil.rmtree(path, ignore_errors=True)
-
-
 async def main(*, quick: bool, framework: str) -> None:
     if absent := registry.missing():
         sys.exit(f"not installed: apt-get install {' '.join(absent)}")
@@ -303,7 +289,7 @@ async def main(*, quick: bool, framework: str) -> None:
     for train in cold_models.available(quick=quick):
         if framework not in ("", train.__name__):
             continue
-        with _folder() as folder:
+        with cold_models.folder() as folder:
             model = train(folder / "model")
             found, cost = await measure(model, runs, folder)
         said[model.framework] = results(found) | {"modelBytes": model.bytes, "cost": cost}

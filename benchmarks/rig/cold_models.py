@@ -1,10 +1,13 @@
 """The models that start cold, a request each with its right answer, and what keeping them warm costs."""
 
+import contextlib
 import importlib.util
 import os
+import shutil
 import subprocess
 import sys
-from collections.abc import Callable, Mapping
+import tempfile
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -41,6 +44,17 @@ class Trained:
 
     def answer(self, body: Mapping[str, Any]) -> int:
         return int(next(o for o in body["outputs"] if o["name"] == "predict")["data"][0])
+
+
+@contextlib.contextmanager
+def folder() -> Iterator[Path]:
+    """Give a directory that replicas may enter."""
+    path = Path(tempfile.mkdtemp(prefix="slipway-bench-"))
+    path.chmod(0o755)
+    try:
+        yield path
+    finally:
+        shutil.rmtree(path, ignore_errors=True)
 
 
 def available(*, quick: bool) -> list[Callable[[Path], Trained]]:
