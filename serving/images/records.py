@@ -30,10 +30,10 @@ class Records:
         """Where the image's records lie."""
         return self.root / hexadecimal(digest)
 
-    def pin(self, digest: str, owner: str) -> None:
-        """Record a user of the image."""
+    def pin(self, digest: str, owner: str, *, synced: bool) -> None:
+        """Record a user of the image; `synced`: even a loss of power does not forget it."""
         name = _encoded(owner)
-        self._add(self.of(digest) / "pins", name)
+        self._add(self.of(digest) / "pins", name, synced=synced)
         self.used(digest)
 
     def unpin(self, digest: str, owner: str) -> None:
@@ -79,18 +79,18 @@ class Records:
 
     def refer(self, digest: str, document: str) -> None:
         """Record that a document refers to the image."""
-        self._add(self.of(digest) / "referrers", hexadecimal(document))
+        self._add(self.of(digest) / "referrers", hexadecimal(document), synced=True)
 
     def referrers(self, digest: str) -> list[str]:
         """Return the digests of the documents that refer to the image."""
         return [f"sha256:{name}" for name in sorted(_names(self.of(digest) / "referrers"))]
 
-    def _add(self, directory: Path, name: str) -> None:
+    def _add(self, directory: Path, name: str, *, synced: bool) -> None:
         if (directory / name).exists():
             return
         directory.mkdir(parents=True, exist_ok=True)
         os.close(os.open(directory / name, os.O_CREAT | os.O_WRONLY | os.O_CLOEXEC, 0o444))
-        for made in (directory, directory.parent, self.root):
+        for made in (directory, directory.parent, self.root) if synced else ():
             disk.sync_directory(made)
 
 

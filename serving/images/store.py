@@ -164,14 +164,19 @@ class ModelStore:
             with self._present(digest):
                 self._contents.put_blobs(staging, digest)
 
-    def pin(self, digest: str, owner: str) -> None:
+    def pin(self, digest: str, owner: str, *, synced: bool = True) -> None:
         """Keep the image for a user of it until `unpin`, over restarts; it counts as used now.
+
+        Args:
+            digest: of the manifest.
+            owner: who uses it.
+            synced: whether a loss of power may not forget it either. Syncing waits for everything that is being written.
 
         Raises:
             errors.Permanent: `ImageMissing`, `InvalidOwner`.
         """
         with disk.disk_full(), self._present(digest):
-            self._records.pin(digest, owner)
+            self._records.pin(digest, owner, synced=synced)
 
     def unpin(self, digest: str, owner: str) -> None:
         """Take a pin off; one that is not there is no error. The image counts as used until now."""

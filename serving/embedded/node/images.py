@@ -93,7 +93,8 @@ class Images:
             errors.Permanent: it is broken, and cannot be had again.
         """
         try:
-            self._store.pin(digest, owner)
+            # Unsynced: after a loss of power no replica runs, and each pins again before it mounts.
+            self._store.pin(digest, owner, synced=False)
             self._store.verify(digest)
         except errors.Permanent as error:
             if error.reason == "ImageMissing":
