@@ -176,7 +176,12 @@ async def test_defaults_are_stored_when_fields_are_absent(kube: Kube, namespace:
     )
     (predictor,) = made["spec"]["predictors"]
     assert predictor["trafficWeight"] == 1
-    assert predictor["autoScale"] == {"minReplicas": 1, "maxReplicas": 1, "idleTimeoutSeconds": 60}
+    assert predictor["autoScale"] == {
+        "minReplicas": 1,
+        "maxReplicas": 1,
+        "idleTimeoutSeconds": 60,
+        "standby": 0,
+    }
 
 
 async def test_transition_rule_holds_when_an_immutable_spec_changes(kube: Kube, namespace: str) -> None:

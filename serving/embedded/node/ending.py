@@ -26,7 +26,8 @@ async def terminate(pod: PodState) -> None:
             await pod.pause(pod.node.settings.drain_seconds)
         hooks = [_pre_stop(pod, name) for name, c in pod.containers.items() if c.running]
         with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(asyncio.gather(*hooks), pod.grace() or None)
+            async with asyncio.timeout(pod.grace() or None):
+                await asyncio.gather(*hooks)
     grace = 0.0 if pod.gone.is_set() else pod.grace()
     await stopping.remove(pod.directory, pod.node.cgroups, grace, pod.gone)
     pod.node.addresses.release(pod.address)

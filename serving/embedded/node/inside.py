@@ -51,7 +51,8 @@ async def run(target: Target, argv: list[str], timeout: float) -> int:
         env={"PATH": os.defpath},
     )
     try:
-        await asyncio.wait_for(process.communicate(orjson.dumps(spec)), timeout)
+        async with asyncio.timeout(timeout):
+            await process.communicate(orjson.dumps(spec))
     except TimeoutError:
         process.kill()
         await process.wait()

@@ -186,4 +186,5 @@ class PodRunner:
     async def _sleep_until(self, moment: datetime | None) -> None:
         seconds = None if moment is None else max((moment - clock.now()).total_seconds(), 0.001)
         with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(self._pod.wake.wait(), seconds)
+            async with asyncio.timeout(seconds):
+                await self._pod.wake.wait()

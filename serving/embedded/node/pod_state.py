@@ -77,7 +77,8 @@ class PodState:
     async def pause(self, seconds: float) -> None:
         """Wait, but not longer than the API has the Pod."""
         with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(self.gone.wait(), seconds)
+            async with asyncio.timeout(seconds):
+                await self.gone.wait()
 
     def update(self, name: str, **changes: Any) -> None:
         """Note what has changed about a container."""

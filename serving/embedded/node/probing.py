@@ -32,10 +32,12 @@ async def ask(target: Target, action: Mapping[str, Any], timeout: float) -> Answ
         if "tcpSocket" in action:
             port = port_of(target.container, action["tcpSocket"]["port"])
             host = action["tcpSocket"].get("host") or target.address
-            _, writer = await asyncio.wait_for(asyncio.open_connection(host, port), timeout)
+            async with asyncio.timeout(timeout):
+                _, writer = await asyncio.open_connection(host, port)
             writer.close()
             return Answer()
-        return await asyncio.wait_for(_http(target.container, target.address, action["httpGet"]), timeout)
+        async with asyncio.timeout(timeout):
+            return await _http(target.container, target.address, action["httpGet"])
     except TimeoutError:
         return Answer(f"no answer within {timeout:g} s")
     except (OSError, ValueError, asyncio.IncompleteReadError) as error:

@@ -47,7 +47,9 @@ class StatusWriter:
         while True:
             await self._dirty.wait()
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._pressing.wait(), SETTLE_SECONDS)
+                # Not `wait_for`, here and in all of the node: until Python 3.12 it may lose a cancellation (cpython#86296).
+                async with asyncio.timeout(SETTLE_SECONDS):
+                    await self._pressing.wait()
             self._dirty.clear()
             self._pressing.clear()
             try:
