@@ -76,10 +76,10 @@ def test_a_second_try_fetches_only_what_the_first_has_not(tmp_path: Path) -> Non
     with pytest.raises(errors.Temporary, match="cut") as raised:
         fetch(tmp_path)
     assert raised.value.reason == "SourceUnavailable"
-    assert sorted(Flaky.reads) == ["deep/a.json", "model.joblib"]
+    had = set(Flaky.reads)  # whatever was under way beside the one that failed
     Flaky.before = staticmethod(lambda path: None)
     assert fetch(tmp_path) == FILES
-    assert Flaky.reads.count("model.joblib") == 1
+    assert all(Flaky.reads.count(name) == 1 for name in had), "fetched again"
 
 
 def test_what_has_changed_between_two_tries_is_fetched_again(tmp_path: Path, bucket: Flaky) -> None:
