@@ -253,8 +253,11 @@ class RuntimeSettings:
     linger_seconds: float = 0.5
     """After SIGTERM: new connections are still served for this long, each response closing its connection, so that
     a gateway that has not heard yet gets answers and not resets."""
-    grace_seconds: float = 25.0
-    """Longest wait for requests in flight after that; below the Pod's 30 s."""
+    idle_seconds: float = 5.0
+    """Longest wait after that for idle connections to be closed by who opened them: a gateway closes one at once when it
+    hears that the replica goes, and after `upstream_idle_seconds` in any case."""
+    grace_seconds: float = 24.0
+    """Longest wait for requests in flight after that; all three together are below the Pod's 30 s."""
     backlog: int = 2048
     """Connections that wait for accept, as uvicorn's."""
     map_from_bytes: int = 1024 * 1024

@@ -3,7 +3,8 @@
     python light_replica.py
 
 It answers inference requests as `steady_load.py` reads them, with the label in the model's files, and POST .../stream
-with a line now and then for some seconds. SIGTERM lets requests in flight finish.
+with a line now and then for some seconds. SIGTERM lets requests in flight finish, and idle connections be closed by who
+opened them, as the shipped runtimes do.
 """
 
 import asyncio
@@ -16,25 +17,35 @@ from pathlib import Path
 
 LINES = 40
 PAUSE_SECONDS = 0.1
+IDLE_SECONDS = 5.0
+POLL_SECONDS = 0.02
+stopping = asyncio.Event()
 busy: set[asyncio.StreamWriter] = set()
+connected: set[asyncio.StreamWriter] = set()
 
 
 async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    connected.add(writer)
+    closing = False
     with contextlib.suppress(asyncio.IncompleteReadError, ConnectionError):
-        while True:
+        while not closing:
             head = await reader.readuntil(b"\r\n\r\n")
             busy.add(writer)
             length = re.search(rb"content-length: (\d+)", head, re.IGNORECASE)
             await reader.readexactly(int(length[1]) if length else 0)
+            closing = stopping.is_set()
+            begin = b"HTTP/1.1 200 OK\r\n" + (b"connection: close\r\n" if closing else b"")
             path = head.split(b" ")[1]
             if path.endswith(b"/stream"):
+                writer.write(begin + b"transfer-encoding: chunked\r\n\r\n")
                 await stream(writer)
             else:
                 content = answer() if path.endswith(b"/infer") else b""
-                writer.write(b"HTTP/1.1 200 OK\r\ncontent-length: %d\r\n\r\n%b" % (len(content), content))
+                writer.write(begin + b"content-length: %d\r\n\r\n%b" % (len(content), content))
             await writer.drain()
             busy.discard(writer)
     busy.discard(writer)
+    connected.discard(writer)
     writer.close()
 
 
@@ -45,7 +56,6 @@ def answer() -> bytes:
 
 
 async def stream(writer: asyncio.StreamWriter) -> None:
-    writer.write(b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n")
     for number in range(LINES):
         line = b"line %d\n" % number
         writer.write(b"%x\r\n%b\r\n" % (len(line), line))
@@ -54,13 +64,16 @@ async def stream(writer: asyncio.StreamWriter) -> None:
 
 
 async def main() -> None:
-    stopping = asyncio.Event()
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stopping.set)
     server = await asyncio.start_server(serve, os.environ["HOST"], int(os.environ["PORT"]))
     await stopping.wait()
     server.close()
+    for _ in range(round(IDLE_SECONDS / POLL_SECONDS)):
+        if not connected:
+            break
+        await asyncio.sleep(POLL_SECONDS)
     while busy:
-        await asyncio.sleep(0.02)
+        await asyncio.sleep(POLL_SECONDS)
 
 
 if __name__ == "__main__":

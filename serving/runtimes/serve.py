@@ -1,7 +1,8 @@
 """Listening and stopping: uvicorn with an end that no client notices.
 
-On SIGTERM: readiness fails and every response from then on closes its connection, for `linger_seconds`; then the
-listener and idle connections are closed, requests in flight finish, and the process exits 0.
+On SIGTERM: readiness fails and every response from then on closes its connection, for `linger_seconds` and until whoever
+opened an idle connection has closed it: a request sent in the moment in which we do may have been begun, so no gateway may
+send it again. Then the listener is closed, requests in flight finish, and the process exits 0.
 """
 
 import asyncio
@@ -14,6 +15,9 @@ import uvicorn
 
 from serving.runtimes.app import Identity, InferenceApp
 from serving.settings import RuntimeSettings
+
+_POLL_SECONDS = 0.02
+"""Between looks at whether connections are left, as a process ends."""
 
 _log = logging.getLogger(__name__)
 
@@ -64,4 +68,8 @@ async def _stop_when(
     _log.info("stopping: %d requests in flight", identity.in_flight)
     identity.draining = True
     await asyncio.sleep(settings.linger_seconds)
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(settings.idle_seconds):
+            while server.server_state.connections:  # noqa: ASYNC110 uvicorn tells nobody
+                await asyncio.sleep(_POLL_SECONDS)
     server.should_exit = True

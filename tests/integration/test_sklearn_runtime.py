@@ -4,6 +4,7 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 from pathlib import Path
 
 import httpx
@@ -13,6 +14,7 @@ from serving.images import disk
 from serving.images.build import Built, capture
 from serving.images.store import ModelStore
 from serving.runtimes import train_digits
+from serving.settings import RuntimeSettings
 from tests import runtime_process
 from tests.runtime_process import DEADLINE, Running, wait_ready
 
@@ -86,6 +88,22 @@ def test_readiness_fails_and_liveness_holds_while_stopping(
         seen.add((ready.status_code, live.status_code, ready.headers.get("connection", "")))
     assert running.process.wait(20) == 0
     assert (503, 200, "close") in seen
+
+
+def test_an_idle_connection_is_closed_by_who_opened_it_and_serves_until_then(
+    image: tuple[ModelStore, Built], tmp_path: Path
+) -> None:
+    """A gateway that has not heard may send a request in any moment: it must not meet a closed connection."""
+    store, built = image
+    running = start(built, store.tree(built.digest) / "models", tmp_path / "log")
+    wait_ready(running)
+    settings = RuntimeSettings()
+    with httpx.Client(base_url=f"http://{running.address}") as session:
+        assert "connection" not in session.get("/v2/health/live").headers
+        running.process.send_signal(signal.SIGTERM)
+        time.sleep(settings.linger_seconds + 0.2)
+        assert session.get("/v2/health/live").headers["connection"] == "close"
+    assert running.process.wait(settings.idle_seconds / 2) == 0
 
 
 @pytest.fixture
