@@ -43,13 +43,14 @@ def put(file: BinaryIO, data: bytes | memoryview) -> None:
 
 
 class Copy:
-    """A new file, written from start to end; large ones past the page cache where the file system can.
+    """A new file, written by any number of threads; large ones past the page cache where the file system can.
 
-    That spares the copy into the cache, the stall of writing it back at the end, and what others have in the cache.
-    Linux only; elsewhere, and where the file system refuses, it is an ordinary file.
+    That spares the copy into the cache, the stall of writing it back at the end, and what others have in the cache. Its
+    blocks are reserved first: a write that extends a file waits for the one before. Linux only; elsewhere, and where the
+    file system refuses, it is an ordinary file.
     """
 
-    def __init__(self, path: Path, *, direct: bool) -> None:
+    def __init__(self, path: Path, size: int, *, direct: bool) -> None:
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
         self._direct = direct and hasattr(os, "O_DIRECT")
         try:
@@ -61,6 +62,8 @@ class Copy:
             self._direct = False
             self._fd = os.open(path, flags, 0o600)
         self._file = os.fdopen(self._fd, "wb", buffering=0)
+        if self._direct and size:
+            self._reserve(size)
 
     def finish(self) -> None:
         """Have all of it on the disk."""
@@ -71,20 +74,32 @@ class Copy:
         """Close the file, finished or not. Again is a no-op."""
         self._file.close()
 
-    def write(self, data: memoryview) -> None:
-        """Write the next bytes. They lie at a multiple of a page in memory, and all but the last are whole pages."""
+    def write(self, data: memoryview, at: int) -> None:
+        """Write bytes at an offset. Both lie at a multiple of a page, and all but the file's last are whole pages."""
         whole = len(data) - len(data) % mmap.PAGESIZE
         if self._direct and whole:
             try:
-                data = data[os.write(self._fd, data[:whole]) :]
+                done = os.pwrite(self._fd, data[:whole], at)
             except OSError as error:
                 if error.errno != errno.EINVAL:
                     raise
+            else:
+                data, at = data[done:], at + done
         if self._direct and data:
             # The end of the file, a short write as the disk fills up, or a device with larger blocks.
             fcntl.fcntl(self._fd, fcntl.F_SETFL, fcntl.fcntl(self._fd, fcntl.F_GETFL) & ~os.O_DIRECT)
             self._direct = False
-        put(self._file, data)
+        while data:
+            done = os.pwrite(self._fd, data, at)
+            data, at = data[done:], at + done
+
+    def _reserve(self, size: int) -> None:
+        try:
+            os.posix_fallocate(self._fd, 0, size)
+        except OSError as error:
+            if error.errno not in (errno.EINVAL, errno.EOPNOTSUPP):
+                self.close()
+                raise
 
 
 def write_synced(path: Path, data: bytes) -> None:

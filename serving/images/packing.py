@@ -1,7 +1,7 @@
 """Each file is read once: into the tree, into its own hash, and into its layer's.
 
 Two hashes of each byte are what a build costs; they run on a thread each (hashlib releases the lock) while this one
-reads, another writes and another syncs, over the ends of files and layers. Memory is a few buffers, whatever the size.
+reads, others write and sync, over the ends of files and layers. Memory is a few buffers, whatever the size.
 """
 
 import hashlib
@@ -25,6 +25,8 @@ _CHUNK = 4 * 1024 * 1024
 """Bytes read at a time. Larger chunks were not faster; an anonymous map is aligned as direct writes need it."""
 _BUFFERS = 8
 """Chunks alive at once: some being read while the threads work on others; disks and hashes are fast by turns."""
+_WRITERS = 2
+"""Writes at once: the disk has the next one already when one has ended, however busy the cores are with hashing."""
 _UNSYNCED = 32
 """Files that wait to be synced at once; each is an open descriptor."""
 _ZSTD_LEVEL = 3
@@ -146,8 +148,8 @@ class _Packer:
         self._staging = staging
         self._opened = opened
         self._layer_lane, self._file_lane, self._write_lane, self._sync_lane = (
-            lanes.enter_context(ThreadPoolExecutor(1, thread_name_prefix=name))
-            for name in ("layer", "file", "write", "sync")
+            lanes.enter_context(ThreadPoolExecutor(threads, thread_name_prefix=name))
+            for name, threads in (("layer", 1), ("file", 1), ("write", _WRITERS), ("sync", 1))
         )
         self._buffers = deque(memoryview(mmap.mmap(-1, _CHUNK)) for _ in range(_BUFFERS))
         self._at_work: deque[tuple[Future[None], ...]] = deque(() for _ in range(_BUFFERS))
@@ -179,17 +181,21 @@ class _Packer:
 
     def _file(self, entry: layers.Entry, tar: Tar, ahead: bytes) -> Future[str]:
         own = hashlib.sha256()
-        copy = disk.Copy(self._staging.file_path(entry.path), direct=entry.size >= layers.BIG_FILE)
+        path = self._staging.file_path(entry.path)
+        copy = disk.Copy(path, entry.size, direct=entry.size >= layers.BIG_FILE)
         self._opened.callback(copy.close)
+        written: deque[Future[None]] = deque(
+            maxlen=_BUFFERS
+        )  # those before have lent their buffers again, hence ended
         with source.reading(self._root, entry.path, self._seen[entry.path]) as file:
             for start in range(0, max(entry.size, 1), _CHUNK):
                 data = self._fill(file, entry.path, min(_CHUNK, entry.size - start))
-                written = self._write_lane.submit(copy.write, data)
+                written.append(self._write_lane.submit(copy.write, data, start))
                 self._at_work.append(
                     (
                         self._layer_lane.submit(tar.update, ahead, data),
                         self._file_lane.submit(own.update, data),
-                        written,
+                        written[-1],
                     )
                 )
                 ahead = b""
@@ -212,8 +218,8 @@ class _Packer:
         return data
 
 
-def _sync(copy: disk.Copy, written: Future[None]) -> None:
-    written.result()
+def _sync(copy: disk.Copy, written: Iterable[Future[None]]) -> None:
+    _finish(written)
     copy.finish()
 
 

@@ -24,9 +24,11 @@ def buffer(data: bytes) -> memoryview:
 
 
 def copied(path: Path, *parts: bytes, direct: bool = True) -> bytes:
-    copy = disk.Copy(path, direct=direct)
+    copy = disk.Copy(path, sum(map(len, parts)), direct=direct)
+    at = 0
     for part in parts:
-        copy.write(buffer(part))
+        copy.write(buffer(part), at)
+        at += len(part)
     copy.finish()
     return path.read_bytes()
 
@@ -59,15 +61,15 @@ def test_a_file_system_that_refuses_direct_writes_at_the_open_gets_ordinary_ones
 def test_a_direct_write_that_is_refused_or_short_is_finished_by_ordinary_ones(
     outcome: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    real = os.write
+    real = os.pwrite
 
-    def once(fd: int, data: memoryview) -> int:
-        monkeypatch.setattr(os, "write", real)
+    def once(fd: int, data: memoryview, at: int) -> int:
+        monkeypatch.setattr(os, "pwrite", real)
         if outcome == "refused":
             raise OSError(errno.EINVAL, "Invalid argument")
-        return real(fd, data[:PAGE])
+        return real(fd, data[:PAGE], at)
 
-    monkeypatch.setattr(os, "write", once)
+    monkeypatch.setattr(os, "pwrite", once)
     data = os.urandom(3 * PAGE + 7)
     assert copied(tmp_path / "f", data, data[:10]) == data + data[:10]
 
@@ -75,10 +77,10 @@ def test_a_direct_write_that_is_refused_or_short_is_finished_by_ordinary_ones(
 def test_an_error_of_the_disk_is_not_taken_for_a_refusal(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def broken(fd: int, data: memoryview) -> int:
+    def broken(fd: int, data: memoryview, at: int) -> int:
         raise OSError(errno.EIO, "Input/output error")
 
-    monkeypatch.setattr(os, "write", broken)
+    monkeypatch.setattr(os, "pwrite", broken)
     with pytest.raises(OSError, match="Input/output"):
         copied(tmp_path / "f", os.urandom(PAGE))
 
