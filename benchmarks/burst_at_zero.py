@@ -26,10 +26,10 @@ from rig.harness import Bar, interval, median, percentile, report
 
 from serving import clock, errors
 from serving.cli.demo_stack import Stack
+from serving.data_dir import DataDir
 from serving.embedded import identity
 from serving.kube import Kube, connect
 from serving.resources import conditions, kinds
-from serving.settings import DataDir
 
 BURST = 1_000
 NAME = "burst"

@@ -29,11 +29,11 @@ from rig.harness import RESAMPLES, SEED, Bar, Interval, interval, median, percen
 
 from serving import clock
 from serving.cli.demo_stack import Stack
+from serving.data_dir import DataDir
 from serving.images.store import ModelStore
 from serving.kube import Kube, connect
 from serving.resources import conditions, kinds, names
 from serving.resources.names import INFERENCE_LABEL, SERVED_VERSION_HEADER
-from serving.settings import DataDir
 
 BAR = 0.85
 LINK = 1e9

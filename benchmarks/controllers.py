@@ -22,11 +22,12 @@ from rig import proxies
 from rig.harness import Bar, report
 
 from serving import clock, errors
+from serving.data_dir import DataDir
 from serving.kube import Informer, Kube, connect
 from serving.resources import conditions, kinds
 from serving.router.gateway import stop_everything
 from serving.router.process import EnvoyProcess
-from serving.settings import DEFAULTS, DataDir
+from serving.settings import DEFAULTS
 
 BAR_SECONDS = 60.0
 BAR_IDLE_PERCENT = 5.0

@@ -24,11 +24,12 @@ from rig import proxies, wrk
 from rig.harness import Bar, at_most, interval, median, percentile, report
 
 from serving import clock, errors
+from serving.data_dir import DataDir
 from serving.kube import Kube, connect
 from serving.resources import kinds
 from serving.resources.names import ARM_HEADER, SERVICE_NAME_LABEL
 from serving.router.gateway import stop_everything
-from serving.settings import DEFAULTS, DataDir
+from serving.settings import DEFAULTS
 
 BAR_MS = 100.0
 ARMS = ("stable", "candidate")

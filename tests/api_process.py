@@ -14,7 +14,8 @@ from pathlib import Path
 import httpx
 import yaml
 
-from serving.settings import DEFAULTS, ApiSettings, DataDir
+from serving.data_dir import DataDir
+from serving.settings import DEFAULTS, ApiSettings
 
 _PROGRAM = """
 import asyncio, logging, signal, sys
@@ -22,7 +23,8 @@ from dataclasses import replace
 from pathlib import Path
 import uvloop
 from serving.embedded.api import server
-from serving.settings import DEFAULTS, ApiSettings, DataDir
+from serving.data_dir import DataDir
+from serving.settings import DEFAULTS, ApiSettings
 logging.basicConfig(level=logging.INFO)
 
 async def main():

@@ -4,8 +4,8 @@ from collections.abc import Iterator
 
 import pytest
 
+from serving.data_dir import DataDir
 from serving.embedded.node import zygotes
-from serving.settings import DataDir
 from tests.api_process import ApiProcess
 
 

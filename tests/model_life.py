@@ -8,10 +8,11 @@ from typing import Any
 from serving import errors
 from serving.controllers.model import ModelController
 from serving.controllers.modelversion import ModelVersionController
+from serving.data_dir import DataDir
 from serving.images.store import ModelStore
 from serving.kube import Kube, Watches
 from serving.resources import conditions, kinds
-from serving.settings import DEFAULTS, DataDir
+from serving.settings import DEFAULTS
 
 Object = dict[str, Any]
 SETTINGS = dataclasses.replace(

@@ -12,13 +12,13 @@ from pathlib import Path
 from typing import Any
 
 from serving import errors
+from serving.data_dir import DataDir
 from serving.embedded import identity
 from serving.embedded.node.records import PodDirectory
 from serving.embedded.node.zygotes import name_of
 from serving.embedded.workloads.pod_forks import Kept
 from serving.kube import Kube, connect
 from serving.resources import kinds
-from serving.settings import DataDir
 
 _PROGRAM = """
 import asyncio, logging, signal, sys
@@ -28,7 +28,8 @@ from serving.embedded.node import runtimes, spawning
 spawning.ONE_THREAD["PYTHONPATH"] = sys.argv[2]
 runtimes.RUNTIMES["{script}"] = runtimes.Runtime((sys.executable, "-u", sys.argv[2] + "/tests/script_runtime.py"), "tests.script_runtime")
 from serving.embedded.node import agent
-from serving.settings import DEFAULTS, DataDir
+from serving.data_dir import DataDir
+from serving.settings import DEFAULTS
 logging.basicConfig(level=logging.INFO)
 node = replace(DEFAULTS.node, backoff_base_seconds=0.1, drain_seconds=0.5, log_bytes=20_000, blocked_cap_seconds=0.3)
 

@@ -16,12 +16,12 @@ from sklearn.datasets import load_digits
 from sklearn.linear_model import LogisticRegression
 
 from serving import errors
+from serving.data_dir import DataDir
 from serving.embedded import identity
 from serving.embedded.node.cgroup_files import TOP, detect
 from serving.embedded.node.records import PodDirectory
 from serving.kube import Kube
 from serving.resources import conditions, kinds, names
-from serving.settings import DataDir
 
 NAMESPACE = "default"
 LABEL_STEP = 100

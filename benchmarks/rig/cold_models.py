@@ -14,8 +14,8 @@ from typing import Any
 
 import orjson
 
+from serving.data_dir import DataDir
 from serving.images.store import ModelStore
-from serving.settings import DataDir
 
 TORCH_HIDDEN = 5_000
 """Weights of 100 MB."""

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import orjson
 
+from serving.data_dir import DataDir
 from serving.router.admin import Admin
 from serving.router.assembly import Assembly, RoutePlan
 from serving.router.delivery import Delivery
@@ -18,7 +19,7 @@ from serving.router.gateway import stop_everything
 from serving.router.plan import Cluster, Endpoint, Service, Slice
 from serving.router.process import EnvoyProcess, Identity
 from serving.router.stream import listening
-from serving.settings import DEFAULTS, DataDir
+from serving.settings import DEFAULTS
 
 Arm = tuple[str, int, Sequence[Endpoint]]
 

@@ -13,13 +13,14 @@ from pathlib import Path
 import uvloop
 
 from serving import clock
+from serving.data_dir import DataDir
 from serving.embedded.node.reporting import StatusWriter
 from serving.embedded.node.workloads import run_workloads
 from serving.embedded.workloads import pod_status
 from serving.embedded.workloads.pod_life import Container, Run
 from serving.kube import Kube, Recorder, Watches, connect
 from serving.resources import kinds
-from serving.settings import DEFAULTS, DataDir
+from serving.settings import DEFAULTS
 
 START_SECONDS = 0.05
 """Between a replica that runs and one that is ready: both are reported."""

@@ -20,9 +20,10 @@ import uvloop
 
 from serving import errors
 from serving.cli import logfile
+from serving.data_dir import DataDir
 from serving.embedded import identity
 from serving.embedded.supervision import GIVES_UP
-from serving.settings import DEFAULTS, DataDir, Settings
+from serving.settings import DEFAULTS, Settings
 
 log = logging.getLogger(__name__)
 

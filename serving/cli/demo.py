@@ -12,7 +12,7 @@ from serving.cli.demo_console import Story
 from serving.cli.demo_stack import Stack
 from serving.cli.demo_story import tell
 from serving.cli.exits import Exit
-from serving.settings import DataDir
+from serving.data_dir import DataDir
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 

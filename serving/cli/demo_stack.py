@@ -7,8 +7,8 @@ import sys
 from pathlib import Path
 
 from serving import clock, errors
+from serving.data_dir import DataDir
 from serving.embedded import identity, supervisor
-from serving.settings import DataDir
 
 READY_SECONDS = 60.0
 STOP_SECONDS = 90.0

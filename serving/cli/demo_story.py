@@ -19,10 +19,10 @@ from serving.cli.demo_clients import Clients
 from serving.cli.demo_console import Story
 from serving.cli.demo_report import Arm, Row, arms, failures
 from serving.cli.demo_stack import Stack
+from serving.data_dir import DataDir
 from serving.kube import Kube, connect
 from serving.resources import conditions, kinds, names
 from serving.resources.kinds import Kind
-from serving.settings import DataDir
 
 NAMESPACE = "default"
 NAME = "digits"

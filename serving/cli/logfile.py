@@ -4,7 +4,7 @@ import logging
 import os
 import sys
 
-from serving.settings import DataDir
+from serving.data_dir import DataDir
 
 _FORMAT = "%(asctime)s.%(msecs)03d %(levelname)s {name} %(name)s %(message)s"
 _DATES = "%Y-%m-%dT%H:%M:%S"

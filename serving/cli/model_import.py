@@ -18,10 +18,10 @@ from serving.cli.model_pull import label
 from serving.cli.model_store import data_dir
 from serving.cli.session import with_kube
 from serving.cli.target import Target
+from serving.data_dir import DataDir
 from serving.images import manifest
 from serving.planning.modelversion import is_finished
 from serving.resources import kinds, names
-from serving.settings import DataDir
 
 if TYPE_CHECKING:
     from serving.kube import Kube

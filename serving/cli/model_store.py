@@ -4,9 +4,9 @@ from typing import TYPE_CHECKING, Any
 
 from serving import errors
 from serving.cli.target import Target
+from serving.data_dir import DataDir
 from serving.images.store import ModelStore
 from serving.resources import conditions, kinds
-from serving.settings import DataDir
 
 if TYPE_CHECKING:
     from serving.kube import Kube

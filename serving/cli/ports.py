@@ -7,8 +7,9 @@ from typing import NamedTuple
 import orjson
 
 from serving import errors
+from serving.data_dir import DataDir
 from serving.embedded import identity
-from serving.settings import DataDir, Settings
+from serving.settings import Settings
 
 
 class Ports(NamedTuple):

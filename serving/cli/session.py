@@ -5,10 +5,10 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
-from serving import errors, settings
+from serving import errors
 from serving.cli.exits import Exit
+from serving.data_dir import DataDir
 from serving.embedded import identity
-from serving.settings import DataDir
 
 if TYPE_CHECKING:
     from serving.kube import Kube
@@ -31,7 +31,7 @@ def find_kubeconfig(explicit: Path | None, data_dir: Path | None) -> Path:
         return _existing(DataDir(data_dir.expanduser().absolute()).kubeconfig, "--data-dir")
     if named := os.environ.get("KUBECONFIG"):
         return _existing(Path(named.split(os.pathsep)[0]), "$KUBECONFIG")
-    local = settings.data_dir()
+    local = DataDir.default()
     if _runs(local) and local.kubeconfig.exists():
         return local.kubeconfig
     home = Path.home() / ".kube" / "config"

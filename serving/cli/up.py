@@ -16,8 +16,9 @@ from serving import clock, errors, settings
 from serving.cli import logfile, ports
 from serving.cli.exits import Exit
 from serving.cli.session import answers
+from serving.data_dir import DataDir
 from serving.embedded import identity, supervisor
-from serving.settings import DataDir, Settings
+from serving.settings import Settings
 
 Cleanup = Callable[[DataDir, Settings], Awaitable[None]]
 
@@ -65,7 +66,7 @@ def down(data_dir: Path | None) -> None:
 
 def place(data_dir: Path | None) -> DataDir:
     """Return the data directory that is meant."""
-    return settings.data_dir() if data_dir is None else DataDir(data_dir.expanduser().absolute())
+    return DataDir.default() if data_dir is None else DataDir(data_dir.expanduser().absolute())
 
 
 async def _gone(who: identity.Identity) -> None:

@@ -14,6 +14,7 @@ from serving import errors
 from serving.controllers import storage
 from serving.controllers.output import Output, locate
 from serving.controllers.registries import Registries, Say
+from serving.data_dir import DataDir
 from serving.images import manifest
 from serving.images.build import Built, capture
 from serving.images.store import ModelStore
@@ -21,7 +22,7 @@ from serving.kube import Kube
 from serving.planning import modelversion as planner
 from serving.resources import kinds, names
 from serving.resources.model import ModelSpec
-from serving.settings import DataDir, Settings
+from serving.settings import Settings
 
 Object = dict[str, Any]
 T = TypeVar("T")

@@ -12,12 +12,13 @@ from serving.controllers.cache import Cache
 from serving.controllers.keeping import Keeper
 from serving.controllers.making import Maker
 from serving.controllers.usage import Usage
+from serving.data_dir import DataDir
 from serving.images.store import ModelStore
 from serving.kube import Key, Kube, Reconciler, Recorder, Result, Watches
 from serving.planning import modelversion as planner
 from serving.resources import kinds
 from serving.resources.model import Phase
-from serving.settings import DataDir, Settings
+from serving.settings import Settings
 
 Object = dict[str, Any]
 

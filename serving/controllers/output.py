@@ -5,8 +5,8 @@ from pathlib import Path, PurePosixPath
 from typing import Any, NamedTuple
 
 from serving import errors
+from serving.data_dir import DataDir
 from serving.resources import names
-from serving.settings import DataDir
 
 Object = dict[str, Any]
 

@@ -11,8 +11,9 @@ from serving.controllers.inference import InferenceController
 from serving.controllers.model import ModelController
 from serving.controllers.modelversion import ModelVersionController
 from serving.controllers.prober import Prober
+from serving.data_dir import DataDir
 from serving.kube import Watches, connect_eventually
-from serving.settings import ControllerSettings, DataDir, Settings
+from serving.settings import ControllerSettings, Settings
 
 
 class Controller(Protocol):

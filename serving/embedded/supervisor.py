@@ -18,9 +18,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from serving import clock, errors
+from serving.data_dir import DataDir
 from serving.embedded import identity, supervision
 from serving.embedded.identity import Identity
-from serving.settings import DataDir, SupervisorSettings
+from serving.settings import SupervisorSettings
 
 log = logging.getLogger(__name__)
 

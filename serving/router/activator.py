@@ -16,6 +16,7 @@ from typing import Any
 import aiohttp
 
 from serving import clock, errors, metrics
+from serving.data_dir import DataDir
 from serving.kube import Informer, Key, Kube, connect_eventually
 from serving.resources import kinds, names
 from serving.router import wake
@@ -25,7 +26,7 @@ from serving.router.forwarding import STOPPING, Backend, Listener, Watcher
 from serving.router.holding import Total
 from serving.router.plan import Cluster, Endpoint, cluster_of, replicas_of
 from serving.router.process import SOCKET_PATH_BYTES
-from serving.settings import DataDir, Settings
+from serving.settings import Settings
 
 log = logging.getLogger(__name__)
 

@@ -11,6 +11,7 @@ import signal
 import orjson
 
 from serving import clock, errors
+from serving.data_dir import DataDir
 from serving.kube import Informer, Key, Kube, Recorder, connect
 from serving.resources import kinds, names
 from serving.router.activity import Activity, scaled_clusters
@@ -23,7 +24,7 @@ from serving.router.plan import Service, service_of
 from serving.router.process import EnvoyProcess, Identity, digest, terminate
 from serving.router.report import Reporter
 from serving.router.stream import listening
-from serving.settings import DataDir, Settings
+from serving.settings import Settings
 
 log = logging.getLogger(__name__)
 

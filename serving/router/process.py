@@ -15,9 +15,10 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from serving import errors
+from serving.data_dir import DataDir
 from serving.router.binary import find_envoy
 from serving.router.plan import Cluster
-from serving.settings import DataDir, GatewaySettings
+from serving.settings import GatewaySettings
 
 _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 SOCKET_PATH_BYTES = 107

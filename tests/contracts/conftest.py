@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
+from serving.data_dir import DataDir
 from serving.kube import Kube, connect
 from serving.resources import catalog, kinds
-from serving.settings import DataDir
 
 CRD = kinds.Kind(
     "apiextensions.k8s.io", "v1", "CustomResourceDefinition", "customresourcedefinitions", namespaced=False

@@ -11,9 +11,10 @@ import pytest
 
 from autoscaler import controller as autoscaler
 from serving.controllers.run import run
+from serving.data_dir import DataDir
 from serving.kube import Kube
 from serving.resources import conditions, kinds
-from serving.settings import DEFAULTS, DataDir
+from serving.settings import DEFAULTS
 from tests.contract_objects import eventually, gone
 
 PREDICTORS = [

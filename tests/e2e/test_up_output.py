@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from serving.data_dir import DataDir
 from serving.embedded import identity
-from serving.settings import DataDir
 
 pytestmark = [pytest.mark.xdist_group("up"), pytest.mark.timeout(120)]
 

@@ -11,6 +11,7 @@ from typing import Any
 
 import orjson
 
+from serving.data_dir import DataDir
 from serving.router.admin import Admin
 from serving.router.assembly import Assembly, RoutePlan
 from serving.router.delivery import Delivery
@@ -20,7 +21,7 @@ from serving.router.gateway import stop_everything
 from serving.router.plan import Service, service_of
 from serving.router.process import EnvoyProcess
 from serving.router.stream import listening
-from serving.settings import DataDir, GatewaySettings, Settings
+from serving.settings import GatewaySettings, Settings
 
 
 def free_port(host: str = "127.0.0.1") -> int:

@@ -6,12 +6,13 @@ from collections.abc import AsyncIterator, Iterator
 
 import pytest
 
+from serving.data_dir import DataDir
 from serving.embedded import identity
 from serving.embedded.node.records import PodDirectory
 from serving.embedded.node.stopping import stop_everything
 from serving.kube import Kube, connect
 from serving.resources import kinds
-from serving.settings import DEFAULTS, DataDir
+from serving.settings import DEFAULTS
 from tests.node_process import (
     SERVER,
     STARTS,

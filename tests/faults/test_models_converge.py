@@ -13,11 +13,12 @@ import pytest
 from serving.controllers.handoff import HandoffController
 from serving.controllers.model import ModelController
 from serving.controllers.modelversion import ModelVersionController
+from serving.data_dir import DataDir
 from serving.images.store import ModelStore
 from serving.kube import Watches
 from serving.planning.handoff import HANDED_OFF_ANNOTATION
 from serving.resources import kinds, names
-from serving.settings import DEFAULTS, ControllerSettings, DataDir
+from serving.settings import DEFAULTS, ControllerSettings
 from tests.fakes.api import FakeKube
 from tests.fakes.convergence import Case, until
 

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
+from serving.data_dir import DataDir
 from serving.embedded import identity
 from serving.embedded.supervisor import COMPONENTS
-from serving.settings import DataDir
 
 pytestmark = pytest.mark.xdist_group("up")
 

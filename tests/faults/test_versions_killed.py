@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
+from serving.data_dir import DataDir
 from serving.kube import connect
 from serving.resources import kinds
-from serving.settings import DataDir
 from tests.api_process import ApiProcess
 from tests.model_life import Life, control
 from tests.registry_server import RegistryServer
@@ -22,7 +22,7 @@ _PROGRAM = """
 import asyncio, sys
 from pathlib import Path
 from serving.kube import connect
-from serving.settings import DataDir
+from serving.data_dir import DataDir
 from tests.model_life import control
 
 async def main():

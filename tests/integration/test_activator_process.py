@@ -9,10 +9,11 @@ from typing import Any
 import aiohttp
 
 from serving import clock, errors
+from serving.data_dir import DataDir
 from serving.resources import kinds, names
 from serving.router.activator import Activator
 from serving.router.plan import Cluster
-from serving.settings import DataDir, Settings
+from serving.settings import Settings
 from tests.addresses import own
 from tests.fakes.api import FakeKube
 from tests.fakes.gateway import backend, endpoint_slice, route

@@ -15,7 +15,7 @@ import yaml
 
 from serving.cli import main
 from serving.cli.session import answers
-from serving.settings import DataDir
+from serving.data_dir import DataDir
 
 MODEL = "apiVersion: slipway.dev/v1alpha1\nkind: Model\nmetadata: {name: NAME}\nspec: {description: TEXT}\n"
 INFERENCE = """

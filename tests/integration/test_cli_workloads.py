@@ -13,9 +13,9 @@ from typing import IO, Any
 
 import pytest
 
+from serving.data_dir import DataDir
 from serving.kube import connect
 from serving.resources import kinds
-from serving.settings import DataDir
 from tests.api_process import ApiProcess
 from tests.node_process import NodeProcess, main_status, pod, until
 

@@ -8,10 +8,11 @@ import aiohttp
 import pytest
 
 from serving import clock
+from serving.data_dir import DataDir
 from serving.resources import kinds
 from serving.router import gateway
 from serving.router.process import EnvoyProcess
-from serving.settings import DataDir, Settings
+from serving.settings import Settings
 from tests.addresses import own
 from tests.fakes.api import FakeKube
 from tests.fakes.gateway import backend, endpoint_slice, route, settings_for_test

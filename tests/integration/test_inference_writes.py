@@ -14,10 +14,11 @@ from autoscaler.controller import AutoscalerController
 from serving import clock
 from serving.controllers.inference import InferenceController
 from serving.controllers.prober import Prober
+from serving.data_dir import DataDir
 from serving.kube import Informer, Kube, Watches, connect
 from serving.planning.world import Probe
 from serving.resources import conditions, kinds
-from serving.settings import DEFAULTS, DataDir
+from serving.settings import DEFAULTS
 from tests.fakes.convergence import running, until
 from tests.fakes.surroundings import inference, predictor, ready_version
 

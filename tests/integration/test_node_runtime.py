@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
+from serving.data_dir import DataDir
 from serving.images.build import capture
 from serving.images.store import ModelStore
 from serving.kube import Kube, connect
 from serving.resources import kinds
-from serving.settings import DataDir
 from tests.node_process import (
     SERVER,
     STARTS,

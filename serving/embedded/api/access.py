@@ -9,8 +9,8 @@ import orjson
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from serving import errors
+from serving.data_dir import DataDir
 from serving.embedded.conventions.status import to_status
-from serving.settings import DataDir
 
 OPEN_PATHS = frozenset({"/healthz", "/livez", "/readyz"})
 """Answered without a token; they say nothing but ok."""

@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from serving import errors
+from serving.data_dir import DataDir
 from serving.embedded.api import log_times, queries
 from serving.embedded.api.history import Object
-from serving.settings import DataDir
 
 _PIECE = 64 * 1024
 _POLL_SECONDS = 0.1

@@ -8,6 +8,7 @@ from starlette.responses import StreamingResponse
 from starlette.types import ASGIApp
 
 from serving import clock, errors
+from serving.data_dir import DataDir
 from serving.embedded.api import bodies, logs, paging, queries, reading, rendering
 from serving.embedded.api.addressing import Address
 from serving.embedded.api.exchange import Answer, Request
@@ -17,7 +18,7 @@ from serving.embedded.api.store import Store
 from serving.embedded.api.watching import Hub, WatchResponse
 from serving.embedded.conventions import discovery, refusals, scale, status
 from serving.resources import kinds
-from serving.settings import ApiSettings, DataDir
+from serving.settings import ApiSettings
 
 OPTION_NAMES = ("propagationPolicy", "orphanDependents", "gracePeriodSeconds")
 

@@ -12,6 +12,7 @@ import uvicorn
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from serving import clock, errors
+from serving.data_dir import DataDir
 from serving.embedded.api import access, application, certificates
 from serving.embedded.api.collector import Collector
 from serving.embedded.api.database import Database
@@ -19,7 +20,7 @@ from serving.embedded.api.registry import Registry
 from serving.embedded.api.resources import Resources
 from serving.embedded.api.store import Store
 from serving.embedded.api.watching import CONNECTION, Hub
-from serving.settings import ApiSettings, DataDir, Settings
+from serving.settings import ApiSettings, Settings
 
 log = logging.getLogger(__name__)
 

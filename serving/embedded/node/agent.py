@@ -4,6 +4,7 @@ import asyncio
 import logging
 
 from serving import errors
+from serving.data_dir import DataDir
 from serving.embedded.node import stopping
 from serving.embedded.node.context import Node, discover
 from serving.embedded.node.finished_pods import FinishedPods
@@ -14,7 +15,7 @@ from serving.embedded.node.workloads import run_workloads
 from serving.kube import Informer, Kube, Watches, connect
 from serving.kube.client import Object
 from serving.resources import kinds
-from serving.settings import DataDir, Settings
+from serving.settings import Settings
 
 __all__ = ["run", "stop_everything"]
 

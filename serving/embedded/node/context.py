@@ -9,6 +9,7 @@ from pathlib import Path
 
 import serving
 from serving import errors
+from serving.data_dir import DataDir
 from serving.embedded.node.addresses import Addresses
 from serving.embedded.node.cgroup_files import Cgroups, detect
 from serving.embedded.node.event_queue import EventQueue
@@ -17,7 +18,7 @@ from serving.embedded.node.metrics import Metrics
 from serving.embedded.node.zygotes import Zygotes
 from serving.images.store import ModelStore
 from serving.kube import Kube, Recorder
-from serving.settings import DataDir, NodeSettings, Settings
+from serving.settings import NodeSettings, Settings
 
 LAUNCHES_AT_ONCE = 4
 """Containers started at the same moment; more only makes them wait for each other on the processor."""

@@ -3,10 +3,10 @@
 from prometheus_client import CollectorRegistry, Histogram
 
 from serving import metrics
+from serving.data_dir import DataDir
 from serving.embedded.workloads.startup import PHASES, Trace
 from serving.kube.client import Object
 from serving.resources import names
-from serving.settings import DataDir
 
 BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0)
 """Seconds: from a phase of a forked replica to the transfer of a large model."""

@@ -7,12 +7,13 @@ import os
 import signal
 from collections.abc import Sequence
 
+from serving.data_dir import DataDir
 from serving.embedded import identity
 from serving.embedded.node import zygotes
 from serving.embedded.node.cgroup_files import Cgroups, detect
 from serving.embedded.node.records import PodDirectory, RunDirectory, pods
 from serving.embedded.node.spawning import gone
-from serving.settings import DataDir, Settings
+from serving.settings import Settings
 
 log = logging.getLogger(__name__)
 

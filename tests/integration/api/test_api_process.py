@@ -65,7 +65,8 @@ def test_a_port_in_use_is_said_with_what_to_do(own: ApiProcess, tmp_path: Path) 
     program = (
         "import asyncio, sys; from pathlib import Path; from dataclasses import replace\n"
         "from serving import errors; from serving.embedded.api import server\n"
-        "from serving.settings import DEFAULTS, DataDir\n"
+        "from serving.data_dir import DataDir\n"
+        "from serving.settings import DEFAULTS\n"
         "try: asyncio.run(server.run(DataDir(Path(sys.argv[1])),"
         " replace(DEFAULTS, api=replace(DEFAULTS.api, port=int(sys.argv[2])))))\n"
         "except errors.UserError as error: print(error)"

@@ -9,9 +9,9 @@ import pytest
 from kubernetes import client, config, dynamic, watch
 
 from serving import errors
+from serving.data_dir import DataDir
 from serving.kube import Informer, Key, connect
 from serving.resources import kinds
-from serving.settings import DataDir
 
 
 @pytest.fixture

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from serving.data_dir import DataDir
 from serving.kube import connect
 from serving.resources import kinds
-from serving.settings import DataDir
 from tests.model_life import Life, control
 from tests.registry_server import RegistryServer
 

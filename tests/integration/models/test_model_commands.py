@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from serving.cli import main
+from serving.data_dir import DataDir
 from serving.resources import kinds
-from serving.settings import DataDir
 from tests.foreign_models import RUN_ID, cache, run_directory
 from tests.model_life import Life
 from tests.registry_server import RegistryServer

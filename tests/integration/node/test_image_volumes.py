@@ -9,12 +9,12 @@ from pathlib import Path
 
 import pytest
 
+from serving.data_dir import DataDir
 from serving.images.build import capture
 from serving.images.registry import Credentials, Reference, Registry, push
 from serving.images.store import ModelStore
 from serving.kube import Kube, connect
 from serving.resources import kinds
-from serving.settings import DataDir
 from tests.model_images import write_trained
 from tests.node_process import NodeProcess, is_ready, log_of, main_status, phase, pod, until, until_gone
 from tests.registry_server import PASSWORD, USER, RegistryServer

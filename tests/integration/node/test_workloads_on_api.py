@@ -12,9 +12,10 @@ from pathlib import Path
 import pytest
 
 from serving import clock
+from serving.data_dir import DataDir
 from serving.kube import Kube, connect
 from serving.resources import conditions, kinds, names
-from serving.settings import DataDir, Settings
+from serving.settings import Settings
 from tests.fakes.workloads import workloads
 
 pytestmark = [

@@ -12,6 +12,7 @@ from pathlib import Path
 import httpx
 import pytest
 
+from serving.data_dir import DataDir
 from serving.embedded import identity
 from serving.embedded.node.cgroup_files import detect
 from serving.embedded.node.records import PodDirectory
@@ -20,7 +21,6 @@ from serving.embedded.workloads.pod_cgroups import Limits, settings
 from serving.embedded.workloads.pod_forks import Kept
 from serving.kube import Kube, connect
 from serving.resources import kinds, names
-from serving.settings import DataDir
 from tests.node_process import (
     PYTHON,
     SCRIPT,

@@ -5,7 +5,7 @@ import pytest
 
 from serving import errors
 from serving.controllers.output import locate
-from serving.settings import DataDir
+from serving.data_dir import DataDir
 
 DATA = DataDir(Path("/data"))
 JOB = {"metadata": {"name": "train"}}

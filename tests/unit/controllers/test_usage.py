@@ -8,11 +8,12 @@ import pytest
 from serving.controllers.keeping import Keeper
 from serving.controllers.making import Maker, owner
 from serving.controllers.usage import Usage
+from serving.data_dir import DataDir
 from serving.images.build import capture
 from serving.images.store import ModelStore
 from serving.kube import Informer, Key, Watches
 from serving.resources import kinds, names
-from serving.settings import DEFAULTS, DataDir
+from serving.settings import DEFAULTS
 from tests.fakes.api import FakeKube
 
 Object = dict[str, Any]
