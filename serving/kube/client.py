@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any, NamedTuple
-from urllib.parse import unquote, urlsplit
+from urllib.parse import urlsplit
 from urllib.request import getproxies, proxy_bypass
 
 import aiohttp
@@ -328,12 +328,7 @@ def _session_options(host: str) -> dict[str, Any]:
     """
     parts = urlsplit(host)
     proxy = None if proxy_bypass(parts.hostname or "") else getproxies().get(parts.scheme)
-    if not proxy:
-        return {"trust_env": False}
-    url = urlsplit(proxy)
-    where = url._replace(netloc=url.netloc.rpartition("@")[2]).geturl()
-    who = aiohttp.BasicAuth(unquote(url.username), unquote(url.password or "")) if url.username else None
-    return {"trust_env": False, "proxy": where, "proxy_auth": who}
+    return {"trust_env": False, "proxy": proxy or None}
 
 
 async def connect_eventually(kubeconfig: Path | None = None, *, component: str) -> Kube:

@@ -1,5 +1,9 @@
 """What the connection takes from the environment."""
 
+import asyncio
+import base64
+
+import aiohttp
 import pytest
 
 from serving.kube.client import _session_options
@@ -13,17 +17,34 @@ def _no_proxy(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_the_environment_is_not_read_again_at_every_request() -> None:
-    assert _session_options("https://127.0.0.1:7443") == {"trust_env": False}
+    assert _session_options("https://127.0.0.1:7443") == {"trust_env": False, "proxy": None}
 
 
-def test_the_proxy_of_the_environment_is_used(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("https_proxy", "http://ann:secret@proxy.example:3128")
-    options = _session_options("https://cluster.example:6443")
-    assert str(options["proxy"]) == "http://proxy.example:3128"
-    assert (options["proxy_auth"].login, options["proxy_auth"].password) == ("ann", "secret")
+@pytest.mark.parametrize("scheme", ["http", "https"])
+async def test_the_proxy_of_the_environment_is_used_with_its_login(
+    monkeypatch: pytest.MonkeyPatch, scheme: str
+) -> None:
+    heads: list[str] = []
+
+    async def refuse(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        heads.append((await reader.readuntil(b"\r\n\r\n")).decode())
+        writer.write(b"HTTP/1.1 403 Forbidden\r\nContent-Length: 0\r\n\r\n")
+        writer.close()
+
+    async with await asyncio.start_server(refuse, "127.0.0.1", 0) as proxy:
+        port = proxy.sockets[0].getsockname()[1]
+        monkeypatch.setenv(f"{scheme}_proxy", f"http://ann:s%40cret@127.0.0.1:{port}")
+        host = f"{scheme}://cluster.example:6443"
+        async with aiohttp.ClientSession(**_session_options(host)) as session:
+            with pytest.raises(aiohttp.ClientResponseError) as raised:
+                await session.get(host, raise_for_status=True)
+    assert raised.value.status == 403
+    (head,) = heads
+    assert "cluster.example:6443" in head.splitlines()[0]
+    assert f"Proxy-Authorization: Basic {base64.b64encode(b'ann:s@cret').decode()}" in head.splitlines()
 
 
 def test_hosts_that_the_environment_excepts_have_no_proxy(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("https_proxy", "http://proxy.example:3128")
     monkeypatch.setenv("no_proxy", "127.0.0.1,cluster.example")
-    assert "proxy" not in _session_options("https://cluster.example:6443")
+    assert _session_options("https://cluster.example:6443")["proxy"] is None
