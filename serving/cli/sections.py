@@ -110,12 +110,12 @@ def wakes(autoscalers: Iterable[Object], now: datetime) -> str:
     phases = list(dict.fromkeys(phase["name"] for wake in found.values() for phase in wake["phases"]))
     rows = []
     for arm, wake in sorted(found.items()):
-        took = {phase["name"]: f"{phase['milliseconds']:.0f}" for phase in wake["phases"]}
+        took = {phase["name"]: round(phase["milliseconds"]) for phase in wake["phases"]}
         rows.append(
             [
                 arm,
                 ages.since(wake["acceptedAt"], now),
-                f"{wake['total']:.0f}",
+                round(wake["total"]),
                 *(took.get(name) for name in phases),
             ]
         )
