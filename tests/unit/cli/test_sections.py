@@ -63,12 +63,13 @@ def test_conditions_show_since_when() -> None:
 
 def test_a_start_from_zero_shows_where_its_time_went() -> None:
     phases = [{"name": "decide", "milliseconds": 21.4}, {"name": "load", "milliseconds": 80.1}]
+    phases.append({"name": "other", "milliseconds": -0.2})  # clocks of two processes
     wake = {"pod": "p", "acceptedAt": "2026-01-02T09:59:30Z", "phases": phases, "total": 101.5}
     demand = [{"reporter": "gateway-local", "inFlight": 0}, {"reporter": "activator-local", "lastWake": wake}]
     scaler = {"metadata": {"labels": {names.PREDICTOR_LABEL: "a"}}, "status": {"demand": demand}}
     quiet = {"metadata": {"labels": {names.PREDICTOR_LABEL: "b"}}, "status": {"demand": demand[:1]}}
     lines = [line.split() for line in sections.wakes([scaler, quiet], NOW).splitlines()]
-    assert lines == [["ARM", "AGE", "TOTAL", "DECIDE", "LOAD"], ["a", "30s", "102", "21", "80"]]
+    assert lines == [["ARM", "AGE", "TOTAL", "DECIDE", "LOAD", "OTHER"], ["a", "30s", "102", "21", "80", "0"]]
     assert sections.wakes([quiet], NOW) == ""
 
 
