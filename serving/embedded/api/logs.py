@@ -96,26 +96,48 @@ def _status(pod: Object, name: str) -> Mapping[str, Any]:
 
 
 def locate(data_dir: DataDir, pod: Object, name: str, *, previous: bool) -> Path:
-    """Return the file of the container's current or previous run.
+    """Return the name of the log of the container's current or previous run.
 
     Raises:
         errors.ApiError: 400, there is none (yet).
     """
-    restart = int(_status(pod, name).get("restartCount") or 0) - (1 if previous else 0)
+    restart = int(_status(pod, name).get("restartCount") or 0)
+    # The agent may be ahead of the status: it has begun another run, and keeps the logs of that and of the one before.
+    runs = ([restart - 1, restart] if restart else []) if previous else [restart, restart - 1]
+    for run in runs:
+        path = data_dir.pod_log(pod["metadata"]["uid"], name, run)
+        if path.exists() or _rotated(path).exists():
+            return path
     pod_name = pod["metadata"]["name"]
-    if restart < 0:
+    if previous:
         message = f'previous terminated container "{name}" in pod "{pod_name}" not found'
         raise errors.ApiError(400, "BadRequest", message)
-    path = data_dir.pod_log(pod["metadata"]["uid"], name, restart)
-    if not path.exists() and not previous and restart > 0:
-        earlier = data_dir.pod_log(pod["metadata"]["uid"], name, restart - 1)
-        path = earlier if earlier.exists() else path  # the agent is about to start the next run
-    if not path.exists():
-        state = (_status(pod, name).get("state") or {}).get("waiting") or {}
-        why = state.get("reason") or "ContainerCreating"
-        message = f'container "{name}" in pod "{pod_name}" is waiting to start: {why}'
-        raise errors.ApiError(400, "BadRequest", message)
-    return path
+    why = ((_status(pod, name).get("state") or {}).get("waiting") or {}).get("reason") or "ContainerCreating"
+    message = f'container "{name}" in pod "{pod_name}" is waiting to start: {why}'
+    raise errors.ApiError(400, "BadRequest", message)
+
+
+def opened(data_dir: DataDir, pod: Object, name: str, options: Options) -> tuple[Path, BinaryIO]:
+    """Return the log's name and the log, open: what is answered from then on does not end because a file is removed.
+
+    Raises:
+        errors.ApiError: 400, there is none (yet), or what is asked of times cannot be answered.
+    """
+    while True:
+        path = locate(data_dir, pod, name, previous=options.previous)
+        for present in (path, _rotated(path)):
+            with contextlib.suppress(FileNotFoundError):  # renamed or removed since it was located
+                file = present.open("rb")
+                try:
+                    _check_times(path, file, options)
+                except errors.ApiError:
+                    file.close()
+                    raise
+                return path, file
+
+
+def _rotated(path: Path) -> Path:
+    return path.with_name(path.name + ".1")
 
 
 def ended(pod: Object | None, name: str) -> bool:
@@ -126,7 +148,7 @@ def ended(pod: Object | None, name: str) -> bool:
     return "terminated" in state or (pod.get("status") or {}).get("phase") in ("Succeeded", "Failed")
 
 
-def check_times(path: Path, options: Options) -> None:
+def _check_times(path: Path, file: BinaryIO, options: Options) -> None:
     """Make sure that what is asked of times can be answered.
 
     Raises:
@@ -134,18 +156,19 @@ def check_times(path: Path, options: Options) -> None:
     """
     if options.since is None and not options.timestamps:
         return
-    with path.open("rb") as file:
-        times = log_times.find(path, file)
+    times = log_times.find(path, file)
     if times is None:
         name = "timestamps" if options.timestamps else "sinceSeconds, sinceTime"
         raise queries.bad(name, "true", f"the lines of {path.name} were written without their times")
     times.close()
 
 
-async def read(path: Path, options: Options, is_over: Callable[[], bool]) -> AsyncIterator[bytes]:
-    """Yield the log in pieces; with follow until `is_over` says so and everything has been read."""
+async def read(
+    path: Path, file: BinaryIO, options: Options, is_over: Callable[[], bool]
+) -> AsyncIterator[bytes]:
+    """Yield the log in pieces, and close it; with follow until `is_over` says so and everything has been read."""
     left = options.limit
-    async for piece in _timed(path, options, is_over):
+    async for piece in _timed(path, file, options, is_over):
         if left is None:
             yield piece
             continue
@@ -155,16 +178,18 @@ async def read(path: Path, options: Options, is_over: Callable[[], bool]) -> Asy
             return
 
 
-async def _timed(path: Path, options: Options, is_over: Callable[[], bool]) -> AsyncIterator[bytes]:
+async def _timed(
+    path: Path, opened: BinaryIO, options: Options, is_over: Callable[[], bool]
+) -> AsyncIterator[bytes]:
     if options.since is None and not options.timestamps:
-        async for _, _, piece in _pieces(path, options, is_over):
+        async for _, _, piece in _pieces(path, opened, options, is_over):
             yield piece
         return
     wanted = log_times.Filter(options.since, show=options.timestamps)
     current: BinaryIO | None = None
     times: log_times.Times | None = None
     try:
-        async for file, offset, piece in _pieces(path, options, is_over):
+        async for file, offset, piece in _pieces(path, opened, options, is_over):
             if file is not current:
                 if times is not None:
                     times.close()
@@ -182,10 +207,11 @@ def _unknown(_: int) -> None:
     return None
 
 
-async def _pieces(path: Path, options: Options, is_over: Callable[[], bool]) -> AsyncIterator[Piece]:
-    file: BinaryIO = path.open("rb")
+async def _pieces(
+    path: Path, file: BinaryIO, options: Options, is_over: Callable[[], bool]
+) -> AsyncIterator[Piece]:
     try:
-        for piece in _beginning(file, path.with_name(path.name + ".1"), options.tail):
+        for piece in _beginning(file, _rotated(path), options.tail):
             yield piece
         while True:
             over = is_over()  # asked before reading: what was written before the end is read after it

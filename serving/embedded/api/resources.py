@@ -158,8 +158,7 @@ class Resources:
     def _log(self, request: Request, address: Address, pod: Object) -> ASGIApp:
         options = logs.Options(request.query, clock.now())
         name = logs.container(pod, options)
-        path = logs.locate(self._data_dir, pod, name, previous=options.previous)
-        logs.check_times(path, options)
+        path, file = logs.opened(self._data_dir, pod, name, options)
         uid, key = pod["metadata"]["uid"], _key(address)
         restarts = path.stem
 
@@ -178,7 +177,9 @@ class Resources:
                 return True  # the agent has removed a deleted Pod's files; the Pod itself follows
             return latest.stem != restarts or logs.ended(entry.object, name)
 
-        return StreamingResponse(logs.read(path, options, is_over), media_type="text/plain; charset=utf-8")
+        return StreamingResponse(
+            logs.read(path, file, options, is_over), media_type="text/plain; charset=utf-8"
+        )
 
     def _written(
         self, request: Request, address: Address, written: Written, accepted: queries.Accepted

@@ -171,7 +171,7 @@ class PodDirectory:
                 shutil.rmtree(run.tmp, ignore_errors=True)
             if run.index < index - 1:
                 shutil.rmtree(run.path, ignore_errors=True)
-                for suffix in ("", ".1", ".times", ".1.times"):
+                for suffix in (".1", "", ".times", ".1.times"):  # its name goes with its newest lines
                     log = self.path / "logs" / container / f"{run.index}.log{suffix}"
                     log.unlink(missing_ok=True)
 

@@ -1,0 +1,82 @@
+"""Logs that the agent renames or removes while they are asked for: the API in this process, to stop it in between."""
+
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from starlette.types import Receive, Scope, Send
+
+from serving.data_dir import DataDir
+from serving.embedded.api import addressing, exchange
+from serving.embedded.api.database import Database
+from serving.embedded.api.history import Key
+from serving.embedded.api.registry import Registry
+from serving.embedded.api.resources import Resources
+from serving.embedded.api.store import Store
+from serving.embedded.api.watching import Hub
+from serving.resources import kinds
+from serving.settings import ApiSettings
+
+Meanwhile = Callable[[], None]
+
+
+class Machine:
+    """One Pod whose container has been restarted once, as far as the API knows."""
+
+    def __init__(self, data_dir: DataDir, resources: Resources) -> None:
+        self._data_dir, self._resources = data_dir, resources
+        self._meanwhile: Meanwhile = lambda: None
+
+    def log(self, restart: int) -> Path:
+        return self._data_dir.pod_log("u", "main", restart)
+
+    async def ask(self, query: str, meanwhile: Meanwhile = lambda: None) -> httpx.Response:
+        """Ask for the log; `meanwhile` is done between the decision what to answer and the answer."""
+        self._meanwhile = meanwhile
+        transport = httpx.ASGITransport(self._app)
+        async with httpx.AsyncClient(transport=transport, base_url="http://api") as client:
+            return await client.get(f"/api/v1/namespaces/default/pods/p/log?{query}")
+
+    async def _app(self, scope: Scope, receive: Receive, send: Send) -> None:
+        address = addressing.parse(scope["path"])
+        assert address is not None
+        answer = await self._resources.answer(exchange.Request(scope, receive), address)
+        self._meanwhile()
+        await answer(scope, receive, send)
+
+
+@pytest.fixture
+async def machine(tmp_path: Path) -> AsyncIterator[Machine]:
+    store = Store(Database(tmp_path / "db", epoch=1, history=50))
+    said: dict[str, Any] = {"name": "main", "restartCount": 1, "state": {}}
+    pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p", "namespace": "default", "uid": "u"},
+           "spec": {"containers": [{"name": "main"}]}, "status": {"phase": "Failed", "containerStatuses": [said]}}  # fmt: skip
+    await store.submit(kinds.POD, Key("default", "p"), pod).committed()
+    data_dir = DataDir(tmp_path / "data")
+    found = Machine(data_dir, Resources(Registry(store), Hub(store), ApiSettings(), data_dir))
+    found.log(0).parent.mkdir(parents=True)
+    for restart in (0, 1):
+        found.log(restart).write_text(f"run {restart}\n")
+    yield found
+    await store.close()
+
+
+async def test_an_answer_is_whole_when_the_log_is_removed_while_it_begins(machine: Machine) -> None:
+    answer = await machine.ask("previous=true", machine.log(0).unlink)
+    assert answer.text == "run 0\n"
+
+
+async def test_the_run_before_is_the_last_that_ended_when_the_agent_has_begun_another(
+    machine: Machine,
+) -> None:
+    machine.log(2).write_text("run 2\n")
+    machine.log(0).unlink()
+    assert (await machine.ask("previous=true")).text == "run 1\n"
+
+
+@pytest.mark.parametrize("query", ["", "follow=true"])
+async def test_a_log_is_there_when_it_is_being_rotated(machine: Machine, query: str) -> None:
+    machine.log(1).rename(machine.log(1).with_name("1.log.1"))
+    assert (await machine.ask(query)).text == "run 1\n"
