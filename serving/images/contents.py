@@ -14,7 +14,6 @@ need the lock.
 
 import contextlib
 import fcntl
-import json
 import os
 import secrets
 import tempfile
@@ -44,7 +43,6 @@ class Contents:
             directory.mkdir(parents=True, exist_ok=True)
         with self.locked():
             self._sweep()
-            self._take_over_layout()
             self.collect()
 
     def tree(self, digest: str) -> Path:
@@ -85,7 +83,7 @@ class Contents:
                     changed.add(blob)
         return changed
 
-    def put_blobs(self, staging: Staging, digest: str, changed: Collection[str] = ()) -> None:
+    def put_blobs(self, staging: Staging, digest: str, changed: Collection[str]) -> None:
         """Move staged blobs in, and record which of them refer to the image. Needs the lock.
 
         Args:
@@ -153,19 +151,6 @@ class Contents:
             yield name
             if self.blob(name).exists():
                 yield from self.catalog.referred(name, self.blob(name))
-
-    def _take_over_layout(self) -> None:
-        """A store that kept layers as blobs of an OCI layout had its documents in the layout's index."""
-        index = self.root / "index.json"
-        if not index.exists():
-            return
-        for entry in json.loads(index.read_bytes())["manifests"]:
-            path = self.blob(entry["digest"])
-            subject = image.subject(path.read_bytes()) if path.exists() else None
-            if subject is not None and self.tree(subject).is_dir():
-                self.records.refer(subject, entry["digest"])
-        (self.root / "oci-layout").unlink(missing_ok=True)
-        index.unlink()
 
     def _sweep(self) -> None:
         for path in self._tmp.iterdir():

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from serving import errors
-from serving.images import catalog, disk, image, layout, oci, seal
+from serving.images import catalog, disk, image, oci, seal
 from serving.images.contents import Contents
 from serving.images.importing import Import
 from serving.images.staging import Staging
@@ -87,21 +87,6 @@ class ModelStore:
         documents = [path.read_bytes() for path in paths if path.exists()]
         return [(oci.referrer(json.loads(document), document), document) for document in documents]
 
-    def export(self, digest: str, directory: Path, name: str = "latest") -> None:
-        """Write the image, and what refers to it, as an OCI image layout.
-
-        Args:
-            digest: of the manifest.
-            directory: empty, or made.
-            name: by which tools find the image in the layout: `oci:DIRECTORY:NAME`.
-
-        Raises:
-            errors.Permanent: `ImageMissing`, `SealBroken`.
-            errors.UserError: the directory is not empty.
-            errors.Temporary: `DiskFull`.
-        """
-        layout.write(directory, self.read_manifest(digest), self.referrers(digest), self.read_blob, name)
-
     @contextmanager
     def importing(self, manifest: bytes, *, origin: str | None = None) -> Iterator[Import]:
         """Give what a pull fills; at its clean end the image is in the store, at any other nothing is.
@@ -150,19 +135,6 @@ class ModelStore:
             self._contents.put_tree(staging, digest, digests)
             self._records.used(digest)
         self._evict(self._settings.max_bytes, keep=digest)
-
-    def attach(self, digest: str, *blobs: bytes) -> None:
-        """Add documents that refer to an image, and their blobs: a signature, say. Again is a no-op.
-
-        Raises:
-            errors.Permanent: `ImageMissing`.
-            errors.Temporary: `DiskFull`.
-        """
-        with self.staging() as staging:
-            for blob in blobs:
-                staging.add(blob)
-            with self._present(digest):
-                self._contents.put_blobs(staging, digest)
 
     def pin(self, digest: str, owner: str, *, synced: bool = True) -> None:
         """Keep the image for a user of it until `unpin`, over restarts; it counts as used now.

@@ -1,9 +1,6 @@
 """Images that come into the store and leave it: by the same bytes, whoever built them, and nothing half."""
 
 import json
-import os
-import shutil
-import subprocess
 import tarfile
 import threading
 from pathlib import Path
@@ -11,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from serving import errors
-from serving.images import disk, image, oci, tarball
+from serving.images import image, oci, tarball
 from serving.images.build import Built, capture
 from serving.images.store import ModelStore
 from tests.model_images import carry, foreign, member, pieces, tar_of, write_trained
@@ -77,43 +74,6 @@ def test_layers_in_zstd_hold_the_tars_that_the_config_names(store: ModelStore, t
         json.loads(d) for f, d in store.referrers(built.digest) if f["artifactType"] == oci.MODELPACK_TYPE
     ]
     assert {found["mediaType"] for found in packs[0]["layers"]} == {f"{oci.MODELPACK_WEIGHT_TYPE}+zstd"}
-
-
-@pytest.mark.parametrize("program", ["skopeo", "umoci", "buildah"])
-def test_an_exported_image_is_read_by_other_tools(
-    program: str, store: ModelStore, trained: Path, tmp_path: Path
-) -> None:
-    if shutil.which(program) is None:
-        pytest.skip(f"{program} is not installed (Debian package {program})")
-    if program == "buildah" and os.geteuid() != 0:
-        pytest.skip("needs root to mount a container with buildah")
-    built = built_in(store, trained)
-    layout = tmp_path / "layout"
-    store.export(built.digest, layout, "v1")
-
-    def run(*command: str | Path) -> str:
-        done = subprocess.run(command, capture_output=True, text=True, check=False)
-        assert done.returncode == 0, done.stderr
-        return done.stdout.strip()
-
-    if program == "skopeo":
-        assert json.loads(run("skopeo", "inspect", f"oci:{layout}:v1"))["Digest"] == built.digest
-        return
-    if program == "umoci":
-        run("umoci", "unpack", "--rootless", "--image", f"{layout}:v1", tmp_path / "bundle")
-        run("diff", "-r", trained, tmp_path / "bundle" / "rootfs" / "models")
-        return
-    storage = ("buildah", "--root", tmp_path / "c", "--runroot", tmp_path / "r", "--storage-driver", "vfs")
-    container = run(*storage, "from", f"oci:{layout}:v1")
-    run("diff", "-r", trained, Path(run(*storage, "mount", container)) / "models")
-
-
-def test_an_export_goes_only_where_nothing_is(store: ModelStore, trained: Path, tmp_path: Path) -> None:
-    built = built_in(store, trained)
-    with pytest.raises(errors.UserError, match="empty"):
-        store.export(built.digest, trained)
-    with pytest.raises(errors.Permanent, match="not in the model store"):
-        store.export("sha256:" + "0" * 64, tmp_path / "none")
 
 
 @pytest.mark.parametrize("compression", ["", "gzip", "zstd"])
@@ -299,37 +259,3 @@ def test_a_pull_that_breaks_off_leaves_nothing(store: ModelStore, other: ModelSt
     ):
         arriving.add_layer(layer.digest, broken_off())
     assert nothing_is_in(store)
-
-
-def test_a_signature_is_attached_and_goes_with_its_image(store: ModelStore, trained: Path) -> None:
-    built = built_in(store, trained)
-    subject = oci.descriptor(oci.MANIFEST_TYPE, store.read_manifest(built.digest))
-    payload = b"signed"
-    signature = oci.encode(
-        {"artifactType": "t", "layers": [oci.descriptor("p", payload)], "subject": subject}
-    )
-    store.attach(built.digest, payload, signature)
-    store.attach(built.digest, payload, signature)
-    assert [d for f, d in store.referrers(built.digest) if f["artifactType"] == "t"] == [signature]
-    assert b"".join(ModelStore(store.root).read_blob(oci.digest_of(payload))) == payload
-    assert store.remove(built.digest)
-    assert nothing_is_in(store)
-
-
-def test_a_store_of_the_old_layout_keeps_working_and_is_cleaned_by_removal(
-    store: ModelStore, trained: Path, tmp_path: Path
-) -> None:
-    built = built_in(store, trained)
-    documents = [(described, document) for described, document in store.referrers(built.digest)]
-    store.export(built.digest, tmp_path / "layout")
-    for blob in (tmp_path / "layout" / "blobs" / "sha256").iterdir():
-        if not (store.root / "blobs" / "sha256" / blob.name).exists():
-            shutil.copy(blob, store.root / "blobs" / "sha256" / blob.name)
-    for name in ("index.json", "oci-layout"):
-        shutil.copy(tmp_path / "layout" / name, store.root / name)
-    disk.remove_tree(store.root / "images")
-    old = ModelStore(store.root)
-    assert old.verify(built.digest, deep=True) == built.files
-    assert old.referrers(built.digest) == documents
-    assert old.remove(built.digest)
-    assert nothing_is_in(old)
