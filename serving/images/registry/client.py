@@ -5,7 +5,7 @@ whole have a limit, others are streamed.
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Collection, Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from types import TracebackType
@@ -108,19 +108,11 @@ class Registry:
     Args:
         credentials: who to be.
         settings: deadlines, sizes and retries.
-        plain_http: hosts (with port) that are spoken to without TLS; this machine's always are.
     """
 
-    def __init__(
-        self,
-        credentials: Credentials,
-        settings: RegistrySettings = DEFAULTS.registry,
-        *,
-        plain_http: Collection[str] = (),
-    ) -> None:
+    def __init__(self, credentials: Credentials, settings: RegistrySettings = DEFAULTS.registry) -> None:
         self.settings = settings
         self._credentials = credentials
-        self._plain = frozenset(plain_http)
         self._session: aiohttp.ClientSession | None = None
         self._tokens: Tokens | None = None
 
@@ -232,19 +224,16 @@ class Registry:
                     body.answered = True
 
     def base(self, target: Reference) -> URL:
-        """Return `https://HOST/v2/REPOSITORY`, or http where that is allowed."""
-        scheme = "http" if self._is_plain(target) else "https"
+        """Return `https://HOST/v2/REPOSITORY`, or http where the host is this machine."""
+        scheme = "http" if target.loopback else "https"
         return URL(f"{scheme}://{target.api_host}/v2/{target.repository}")
-
-    def _is_plain(self, target: Reference) -> bool:
-        return target.loopback or target.host in self._plain
 
     def _own(self, call: Call, url: URL) -> bool:
         return url.origin() == self.base(call.target).origin()
 
     def _secured(self, call: Call, url: URL) -> URL:
         """Refuse to leave TLS. A registry behind a proxy that ends TLS may name itself with http: that means itself."""
-        if url.scheme == "https" or self._is_plain(call.target) or wire.may_be_plain(url):
+        if url.scheme == "https" or call.target.loopback or wire.may_be_plain(url):
             return url
         own = self.base(call.target)
         if url.scheme == "http" and url.host == own.host:

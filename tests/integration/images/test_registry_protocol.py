@@ -187,14 +187,12 @@ async def test_index_without_an_image_for_us_is_refused(
     assert "linux/amd64" in str(raised.value)
 
 
-def test_plain_http_is_for_this_machine_and_where_it_is_asked_for() -> None:
-    def scheme(host: str, *plain: str) -> str:
-        return Registry(Credentials.none(), plain_http=plain).base(Reference.parse(f"{host}/a")).scheme
+def test_plain_http_is_for_this_machine() -> None:
+    def scheme(host: str) -> str:
+        return Registry(Credentials.none()).base(Reference.parse(f"{host}/a")).scheme
 
     assert scheme("127.0.0.1:5000") == scheme("localhost:5000") == "http"
     assert scheme("r.example") == scheme("10.0.0.1:5000") == "https"
-    assert scheme("10.0.0.1:5000", "10.0.0.1:5000") == "http"
-    assert scheme("10.0.0.1:5001", "10.0.0.1:5000") == "https"
 
 
 async def test_certificate_that_nobody_vouches_for_is_refused_for_good(
@@ -207,7 +205,7 @@ async def test_certificate_that_nobody_vouches_for_is_refused_for_good(
     runner = web.AppRunner(fake.app)
     await runner.setup()
     await web.TCPSite(runner, "127.0.0.1", 0, ssl_context=context).start()
-    monkeypatch.setattr(Registry, "_is_plain", lambda *_: False)
+    monkeypatch.setattr(Reference, "loopback", False)
     target = Reference.parse(f"127.0.0.1:{runner.addresses[0][1]}/a")
     try:
         async with Registry(Credentials.none()) as registry:
