@@ -146,6 +146,9 @@ class ActivatorSettings:
     deadline."""
     retry_seconds: float = 0.05
     """Between attempts when no other replica is there."""
+    idle_seconds: float = 0.5
+    """An idle connection to a replica is closed by us after this, or twice this: within a burst none is idle for so long,
+    and a replica that stops waits until nobody has one."""
     report_seconds: float = 1.0
     """Between reports of how many wait; that there are any, or none, is reported at once."""
     report_retry_seconds: float = 0.1

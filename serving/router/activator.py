@@ -9,7 +9,6 @@ import datetime as dt
 import logging
 import os
 import resource
-from collections import defaultdict
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -46,19 +45,26 @@ async def run(data_dir: DataDir, settings: Settings) -> None:
         raise errors.UserError(f"{folder}: too long for a Unix socket; choose a shorter --data-dir")
     folder.mkdir(parents=True, exist_ok=True, mode=0o700)
     _allow_many_files()
-    session = aiohttp.ClientSession(
-        connector=aiohttp.TCPConnector(limit=0, keepalive_timeout=settings.gateway.upstream_idle_seconds),
-        timeout=aiohttp.ClientTimeout(total=None, sock_connect=settings.gateway.connect_timeout_seconds),
-        auto_decompress=False,
-        cookie_jar=aiohttp.DummyCookieJar(),
-    )
-    async with session, await connect_eventually(data_dir.kubeconfig, component="activator") as kube:
+    async with (
+        connections(settings) as session,
+        await connect_eventually(data_dir.kubeconfig, component="activator") as kube,
+    ):
         activator = Activator(kube, session, data_dir, settings)
         port = metrics.serve(
             activator.metrics.registry, data_dir.metrics("activator"), settings.activator.metrics_port
         )
         log.info("metrics at http://%s:%d/metrics", metrics.HOST, port)
         await activator.run()
+
+
+def connections(settings: Settings) -> aiohttp.ClientSession:
+    """Return what requests are sent to replicas with."""
+    return aiohttp.ClientSession(
+        connector=aiohttp.TCPConnector(limit=0, keepalive_timeout=settings.activator.idle_seconds),
+        timeout=aiohttp.ClientTimeout(total=None, sock_connect=settings.gateway.connect_timeout_seconds),
+        auto_decompress=False,
+        cookie_jar=aiohttp.DummyCookieJar(),
+    )
 
 
 def _allow_many_files() -> None:
@@ -106,7 +112,7 @@ class Activator:
         """By Route; a cluster stands here without endpoints."""
         self._of: dict[Backend, _Place] = {}
         """With those that have gone and are still answering."""
-        self._scaled_by: defaultdict[Key, set[Backend]] = defaultdict(set)
+        self._scaled_by: dict[Key, set[Backend]] = {}
         self._wakes: dict[Key, dict[str, Any]] = {}
         """The last one of each Autoscaler."""
         self._changes: asyncio.Queue[Key] = asyncio.Queue()
@@ -160,28 +166,36 @@ class Activator:
 
     def _update(self, place: _Place, namespace: str, backend: Object) -> None:
         slices = self._slices.by_index(_SERVICE, f"{namespace}/{backend['service']}")
-        self._scaled_by[place.autoscaler].discard(place.backend)
-        place.arm, place.autoscaler = backend["arm"], Key(namespace, backend.get("autoscaler") or "")
-        self._scaled_by[place.autoscaler].add(place.backend)
+        place.arm, autoscaler = backend["arm"], Key(namespace, backend.get("autoscaler") or "")
+        if autoscaler != place.autoscaler:
+            self._scaled_no_more(place)
+            place.autoscaler = autoscaler
+            self._scaled_by.setdefault(autoscaler, set()).add(place.backend)
+            self._demand.changed(autoscaler)  # what a killed activator said of it may be true no more
         place.pods = replicas_of(backend, slices)
         place.backend.aim(place.pods)
 
     async def _close(self, place: _Place) -> None:
         await place.listener.close()
         del self._of[place.backend]
-        self._scaled_by[place.autoscaler].discard(place.backend)
-        self._look(place.autoscaler)
+        self._scaled_no_more(place)
+
+    def _scaled_no_more(self, place: _Place) -> None:
+        """Its Autoscaler has nothing to do with this backend from now on; one that has no other is forgotten."""
+        backends = self._scaled_by.get(place.autoscaler, set())
+        backends.discard(place.backend)
+        if not backends:
+            self._scaled_by.pop(place.autoscaler, None)
+            self._wakes.pop(place.autoscaler, None)
+        self._demand.changed(place.autoscaler)
 
     def _changed(self, backend: Backend) -> None:
         if (place := self._of.get(backend)) is not None:
-            self._look(place.autoscaler)
-
-    def _look(self, autoscaler: Key) -> None:
-        self._demand.changed(autoscaler, self._waiting(autoscaler))
+            self._demand.changed(place.autoscaler)
 
     def _waiting(self, autoscaler: Key) -> Waiting:
         """Return what is so now."""
-        backends = self._scaled_by[autoscaler]
+        backends = self._scaled_by.get(autoscaler, ())
         return Waiting(
             sum(len(backend.line) for backend in backends),
             max((backend.last_request for backend in backends), default=0.0),
@@ -202,8 +216,9 @@ class Activator:
         found = wake.phases(accepted, released, pod)
         self.metrics.woken(namespace, place.autoscaler.name, found)
         at = clock.rfc3339_micro(dt.datetime.fromtimestamp(accepted, dt.UTC))
-        self._wakes[place.autoscaler] = wake.report(name, at, found)
-        self._look(place.autoscaler)
+        if place.autoscaler in self._scaled_by:
+            self._wakes[place.autoscaler] = wake.report(name, at, found)
+            self._demand.changed(place.autoscaler)
 
     def _slice_changed(self, before: Object | None, after: Object | None) -> None:
         for item in (before, after):

@@ -17,7 +17,7 @@ from serving.settings import FIELD_MANAGER_PREFIX, ActivatorSettings, Controller
 REPORTER = f"activator-{NAME}"
 
 
-@dataclass
+@dataclass(frozen=True)
 class Waiting:
     """What is known of one Autoscaler's requests."""
 
@@ -27,14 +27,18 @@ class Waiting:
     last_wake: dict[str, Any] | None = None
 
 
+NOBODY = Waiting()
+"""Once this is said, nothing is remembered."""
+
+
 class Demand:
     """Reports of one activator."""
 
     def __init__(
-        self, kube: Kube, read: Callable[[Key], Waiting | None], settings: ActivatorSettings,
+        self, kube: Kube, read: Callable[[Key], Waiting], settings: ActivatorSettings,
         controllers: ControllerSettings,
     ) -> None:  # fmt: skip
-        """Args: read: what is so now of an Autoscaler; None where nobody waits for it any more."""
+        """Args: read: what is so now of an Autoscaler."""
         self._kube = kube
         self._read = read
         self._settings = settings
@@ -49,19 +53,17 @@ class Demand:
         """Report until cancelled."""
         await self._loop.run()
 
-    def changed(self, key: Key, now: Waiting) -> None:
+    def changed(self, key: Key) -> None:
         """Look again: now where somebody begins to wait, or nobody does any more, or something was learned."""
         if not key.name:
             return  # a Route that names no Autoscaler: nobody sizes this backend
-        said = self._said.get(key)
-        if said is None or (said.count > 0) != (now.count > 0) or said.last_wake != now.last_wake:
+        now, said = self._read(key), self._said.get(key)
+        news = said is None or (said.count > 0) != (now.count > 0) or said.last_wake != now.last_wake
+        if news or now == NOBODY:
             self._loop.add(key)
 
     async def _write(self, key: Key) -> Result | None:
         now = self._read(key)
-        if now is None:
-            self._said.pop(key, None)
-            return None
         again = Result(self._settings.report_seconds) if now.count else None
         if self._said.get(key) == now:
             return again
@@ -74,7 +76,10 @@ class Demand:
         named = {"metadata": {"namespace": key.namespace, "name": key.name}}
         try:
             await self._kube.apply_status(kinds.AUTOSCALER, named, {"demand": [entry]}, manager=self._manager)
-        except errors.NotFound:
-            return again  # deleted, or not there yet
-        self._said[key] = now
+        except errors.NotFound:  # deleted, or not there yet
+            now = NOBODY
+        if now == NOBODY:
+            self._said.pop(key, None)
+        else:
+            self._said[key] = now
         return again

@@ -11,9 +11,9 @@ import aiohttp
 from serving import clock, errors
 from serving.data_dir import DataDir
 from serving.resources import kinds, names
-from serving.router.activator import Activator
+from serving.router.activator import Activator, connections
 from serving.router.plan import Cluster
-from serving.settings import Settings
+from serving.settings import RuntimeSettings, Settings
 from tests.addresses import own
 from tests.fakes.api import FakeKube
 from tests.fakes.gateway import backend, endpoint_slice, route
@@ -26,6 +26,8 @@ Object = dict[str, Any]
 
 class World:
     """An API, an activator, and clients as Envoy is one."""
+
+    activator: Activator
 
     def __init__(self, root: Path, api: FakeKube) -> None:
         self.data_dir = DataDir(root)
@@ -71,17 +73,18 @@ class World:
 
 
 @contextlib.asynccontextmanager
-async def world(root: Path) -> AsyncIterator[World]:
+async def world(root: Path, **status: Any) -> AsyncIterator[World]:
+    """Args: status: of the Autoscaler, from before."""
     api = FakeKube()
     found = World(root, api)
     target = {"apiVersion": "apps/v1", "kind": "Deployment", "name": "d"}
-    scaler = {"metadata": {"name": "digits-a", "namespace": "default"}, "spec": {"scaleTargetRef": target}}
-    api._create(kinds.AUTOSCALER, scaler)
+    meta = {"name": "digits-a", "namespace": "default"}
+    api._create(kinds.AUTOSCALER, {"metadata": meta, "spec": {"scaleTargetRef": target}, "status": status})
     found.route()
     found.data_dir.activator.mkdir()
-    async with aiohttp.ClientSession(auto_decompress=False) as session:
-        activator = Activator(api.client("activator"), session, found.data_dir, Settings())
-        running = asyncio.create_task(activator.run())
+    async with connections(Settings()) as session:
+        found.activator = Activator(api.client("activator"), session, found.data_dir, Settings())
+        running = asyncio.create_task(found.activator.run())
         try:
             await until(found.socket().exists)
             yield found
@@ -135,6 +138,28 @@ async def test_a_report_that_the_api_does_not_take_is_tried_again_while_requests
         assert (await asked)[0] == 200
 
 
+async def test_what_a_killed_activator_held_is_not_waited_for_once_the_next_one_runs(tmp_path: Path) -> None:
+    async with world(tmp_path, demand=[{"reporter": "activator-local", "inFlight": 7}]) as here:
+        await until(lambda: here.demand()["inFlight"] == 0)
+
+
+async def test_an_idle_connection_is_closed_well_before_a_replica_would_wait_for_that(tmp_path: Path) -> None:
+    ended = asyncio.Event()
+
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        for _ in range(2):
+            await reader.readuntil(b"\r\n\r\nx")
+            writer.write(b"HTTP/1.1 200 OK\r\ncontent-length: 4\r\n\r\nnull")
+        assert await reader.read() == b""
+        ended.set()
+
+    async with world(tmp_path) as here, await asyncio.start_server(answer, REPLICA, PORT):
+        here.ready()
+        for _ in range(2):
+            assert (await here.ask())[0] == 200
+        await asyncio.wait_for(ended.wait(), RuntimeSettings().idle_seconds / 3)
+
+
 async def test_requests_follow_their_arm_to_the_revision_that_replaces_theirs(tmp_path: Path) -> None:
     async with world(tmp_path) as here, backend(REPLICA, PORT):
         asked = here.ask()
@@ -156,6 +181,8 @@ async def test_requests_to_a_service_that_is_deleted_are_told_at_once(tmp_path: 
         status, said = await asked
         assert (status, said["reason"]) == (503, "BackendGone")
         await until(lambda: not here.socket().exists())
+        here.api.remove(kinds.AUTOSCALER, "default", "digits-a")
+        await until(lambda: not here.activator._demand._said and not here.activator._scaled_by)
 
 
 async def test_what_waits_is_told_when_the_activator_stops(tmp_path: Path) -> None:
