@@ -60,10 +60,7 @@ class Contents:
     def verify(self, digest: str, *, deep: bool) -> tuple[oci.File, ...]:
         """Return the image's files, sorted: see `ModelStore.verify`."""
         found = image.parse(self.catalog.manifest(digest))
-        try:
-            sealed = seal.read(self.seal(digest))
-        except (OSError, ValueError, KeyError, TypeError) as error:
-            raise seal.broken(f"{self.seal(digest)} cannot be read: {error!r}") from error
+        sealed = seal.read(self.seal(digest))
         files = seal.check(self.tree(digest), digest, found, sealed, deep=deep)
         if deep:
             for blob in sorted(found.kept):

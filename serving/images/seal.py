@@ -41,12 +41,17 @@ def read(path: Path) -> dict[str, Sealed]:
     """Read a seal.
 
     Raises:
-        OSError, ValueError, KeyError, TypeError: it is not there, or is no seal.
+        errors.Permanent: `SealBroken`: it is not there, or is no seal.
     """
-    return {
-        name: Sealed(file["digest"], Seen(file["inode"], file["size"], file["mtime_ns"], file["ctime_ns"]))
-        for name, file in json.loads(path.read_bytes())["files"].items()
-    }
+    try:
+        return {
+            name: Sealed(
+                file["digest"], Seen(file["inode"], file["size"], file["mtime_ns"], file["ctime_ns"])
+            )
+            for name, file in json.loads(path.read_bytes())["files"].items()
+        }
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        raise broken(f"{path} cannot be read: {error!r}") from error
 
 
 def check(

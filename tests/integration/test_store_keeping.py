@@ -189,6 +189,13 @@ def change_seal(store: ModelStore, built: Built) -> Path:
     return path
 
 
+def empty_seal(store: ModelStore, built: Built) -> Path:
+    path = Path(f"{store.tree(built.digest)}.seal.json")
+    path.chmod(0o644)
+    path.write_text('{"files": null}')
+    return path
+
+
 def drop_seal(store: ModelStore, built: Built) -> Path:
     path = Path(f"{store.tree(built.digest)}.seal.json")
     path.unlink()
@@ -209,7 +216,7 @@ def restore_a_backup(store: ModelStore, built: Built) -> Path:
     return tree
 
 
-BYTES_ARE_THERE = (exchange, add, change_mode, change_seal, drop_seal, restore_a_backup)
+BYTES_ARE_THERE = (exchange, add, change_mode, change_seal, empty_seal, drop_seal, restore_a_backup)
 BYTES_ARE_GONE = (rewrite_with_its_time, delete, change_manifest, drop_manifest, link)
 
 
