@@ -84,8 +84,12 @@ def descriptor(media_type: str, data: bytes) -> dict[str, Any]:
 
 def referrer(document: Mapping[str, Any], data: bytes) -> dict[str, Any]:
     """Return the descriptor by which a list of referrers names a document (OCI distribution-spec, "Listing Referrers")."""
-    told = {name: document[name] for name in ("artifactType", "annotations") if document.get(name)}
-    return descriptor(str(document.get("mediaType") or MANIFEST_TYPE), data) | told
+    config = document.get("config")
+    kind = document.get("artifactType") or (config.get("mediaType") if isinstance(config, dict) else None)
+    told = {"artifactType": kind, "annotations": document.get("annotations")}
+    return descriptor(str(document.get("mediaType") or MANIFEST_TYPE), data) | {
+        name: value for name, value in told.items() if value
+    }
 
 
 def documents(built: Sequence[BuiltLayer], output: OutputManifest) -> Documents:

@@ -59,7 +59,7 @@ async def add(registry: Registry, target: Reference, subject: str, manifest: byt
     digest = oci.digest_of(manifest)
     if await manifests.put(registry, target.at(digest), manifest):
         return
-    entry = _entry(manifest)
+    entry = oci.referrer(wire.json_object(manifest), manifest)
     for _ in range(_WRITES):
         found = await _at_tag(registry, target, subject)
         if any(other.get("digest") == digest for other in found):
@@ -78,12 +78,3 @@ def fallback_tag(digest: str) -> str:
 async def _at_tag(registry: Registry, target: Reference, digest: str) -> tuple[Mapping[str, Any], ...]:
     found = await manifests.find(registry, target.tagged(fallback_tag(digest)))
     return descriptors.entries_of(found.document) if found else ()
-
-
-def _entry(manifest: bytes) -> dict[str, Any]:
-    """Return the descriptor as the specification wants it in the index: with artifactType and annotations."""
-    document = wire.json_object(manifest)
-    kind = document.get("artifactType") or descriptors.mapping(document, "config").get("mediaType")
-    entry = oci.descriptor(document.get("mediaType") or oci.MANIFEST_TYPE, manifest)
-    more = {"artifactType": kind, "annotations": document.get("annotations")}
-    return entry | {name: value for name, value in more.items() if value}

@@ -1,6 +1,7 @@
 """The image's JSON documents: what they must contain, and what must not change their digest."""
 
 import json
+from typing import Any
 
 import pytest
 
@@ -68,3 +69,19 @@ def test_a_manifest_that_names_a_path_outside_is_refused() -> None:
     evil = oci.BuiltLayer("sha256:" + "a" * 64, 1, (outside,), "sha256:" + "a" * 64)
     with pytest.raises(errors.Permanent, match=r"`\.\.`"):
         image.parse(oci.documents([evil], OUTPUT).image)
+
+
+@pytest.mark.parametrize(
+    ("said", "kind"),
+    [({"artifactType": "test/a"}, "test/a"), ({}, oci.CONFIG_TYPE), ({"config": None}, None)],
+)
+def test_a_document_is_listed_by_its_kind_or_else_by_its_configs(
+    said: dict[str, Any], kind: str | None
+) -> None:
+    document = {"mediaType": oci.MANIFEST_TYPE, "config": {"mediaType": oci.CONFIG_TYPE}} | said
+    listed = oci.referrer(document, oci.encode(document))
+    assert listed.get("artifactType") == kind
+    assert (listed["digest"], listed["mediaType"]) == (
+        oci.digest_of(oci.encode(document)),
+        oci.MANIFEST_TYPE,
+    )
