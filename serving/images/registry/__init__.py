@@ -4,7 +4,7 @@
         pushed = await push(registry, store, digest, Reference.parse("registry.example/models/digits:v1"))
         digest = await pull(registry, store, Reference.parse(f"registry.example/models/digits@{digest}"))
 
-`reference`, `challenge` and `docker_config` are pure; `transport` is the only module that opens a connection.
+`reference`, `challenge`, `docker_config` and `descriptors` are pure; `client` opens the connections.
 """
 
 from serving.images.registry.client import Registry

@@ -1,7 +1,6 @@
 """Blobs of a repository: whether one is there, a mount from another repository, and downloads that go on where they broke."""
 
 import asyncio
-import hashlib
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
 
@@ -9,6 +8,7 @@ import aiohttp
 from yarl import URL
 
 from serving import errors
+from serving.images import oci
 from serving.images.image import Blob
 from serving.images.registry import wire
 from serving.images.registry.client import Call, Registry, refused
@@ -67,9 +67,10 @@ async def read(registry: Registry, target: Reference, blob: Blob) -> bytes:
     async with aclosing(pieces(registry, target, blob)) as arriving:
         async for piece in arriving:
             parts += piece
-    if f"sha256:{hashlib.sha256(parts).hexdigest()}" != blob.digest:
+    data = bytes(parts)
+    if oci.digest_of(data) != blob.digest:
         raise wrong_bytes(target, blob.digest)
-    return bytes(parts)
+    return data
 
 
 async def pieces(registry: Registry, target: Reference, blob: Blob) -> AsyncGenerator[bytes, None]:

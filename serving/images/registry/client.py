@@ -14,6 +14,7 @@ import aiohttp
 from yarl import URL
 
 from serving import errors
+from serving.images import oci
 from serving.images.registry import wire
 from serving.images.registry.credentials import Credentials
 from serving.images.registry.reference import Reference
@@ -24,8 +25,6 @@ _REDIRECTS = frozenset({301, 302, 303, 307, 308})
 _MAX_REDIRECTS = 5
 _WRITE_PIECE = 256 * 1024
 """Bytes of a body given to the socket at a time; how progress of an upload is seen."""
-MAX_DOCUMENT = 4 * 1024 * 1024
-"""Bytes of an answer that is read whole: registries need not take larger manifests (distribution-spec)."""
 
 
 @dataclass(frozen=True)
@@ -151,16 +150,13 @@ class Registry:
 
     async def _ask(self, call: Call) -> Answer:
         async with self.stream(call) as response:
-            with wire.mapped(call.target.host, self.settings.stall_seconds):
-                async with asyncio.timeout(self.settings.stall_seconds):
-                    body = await wire.read_limited(response, MAX_DOCUMENT)
-            return Answer(
-                response.status,
-                response.headers,
-                body,
-                response.url,
-                wire.next_page(response),
-            )
+            body = await self._whole(call, response)
+            return Answer(response.status, response.headers, body, response.url, wire.next_page(response))
+
+    async def _whole(self, call: Call, response: aiohttp.ClientResponse) -> bytes:
+        with wire.mapped(call.target.host, self.settings.stall_seconds):
+            async with asyncio.timeout(self.settings.stall_seconds):
+                return await wire.read_limited(response, oci.MAX_MANIFEST)
 
     @asynccontextmanager
     async def stream(self, call: Call) -> AsyncIterator[aiohttp.ClientResponse]:
@@ -249,9 +245,7 @@ class Registry:
         if not self._own(call, response.url):
             # A signed address of an object store that has run out: asked for anew, the registry gives another one.
             raise errors.Temporary(wire.UNAVAILABLE, f"{response.url.host} answered {response.status}")
-        with wire.mapped(call.target.host, self.settings.stall_seconds):
-            async with asyncio.timeout(self.settings.stall_seconds):
-                body = await wire.read_limited(response, MAX_DOCUMENT)
+        body = await self._whole(call, response)
         allowed = "push to" if call.push else "pull from"
         raise errors.Permanent(
             "Unauthorized",

@@ -1,6 +1,5 @@
 """Manifests of a repository: the exact bytes, and nothing whose digest is not what it should be."""
 
-import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -8,7 +7,7 @@ from typing import Any
 from serving import errors
 from serving.images import oci
 from serving.images.registry import descriptors, wire
-from serving.images.registry.client import MAX_DOCUMENT, Call, Registry, refused
+from serving.images.registry.client import Call, Registry, refused
 from serving.images.registry.reference import Reference
 
 DOCKER_MANIFEST = "application/vnd.docker.distribution.manifest.v2+json"
@@ -46,7 +45,7 @@ async def find(registry: Registry, reference: Reference) -> Fetched | None:
         return None
     if answer.status != 200:
         raise refused(call, answer)
-    digest = f"sha256:{hashlib.sha256(answer.body).hexdigest()}"
+    digest = oci.digest_of(answer.body)
     promised = reference.digest or answer.headers.get("Docker-Content-Digest", digest)
     if digest != promised:
         raise errors.Temporary(
@@ -109,8 +108,10 @@ async def put(registry: Registry, target: Reference, data: bytes) -> bool:
         errors.Permanent: `RegistryRefused`, `Unauthorized`.
         errors.Temporary: `DigestMismatch`, it got other bytes; `RegistryUnavailable`; `BlobsMissing`, they went away.
     """
-    if len(data) > MAX_DOCUMENT:
-        raise errors.Permanent("InvalidImage", f"the manifest of {target} has more than {MAX_DOCUMENT} bytes")
+    if len(data) > oci.MAX_MANIFEST:
+        raise errors.Permanent(
+            "InvalidImage", f"the manifest of {target} has more than {oci.MAX_MANIFEST} bytes"
+        )
     name = target.digest or target.tag
     media_type = str(wire.json_object(data).get("mediaType") or oci.MANIFEST_TYPE)
     call = Call(
@@ -121,7 +122,7 @@ async def put(registry: Registry, target: Reference, data: bytes) -> bool:
         raise errors.Temporary("BlobsMissing", f"{target}: {wire.explain(answer.body)}")
     if answer.status not in {200, 201}:
         raise refused(call, answer)
-    digest = f"sha256:{hashlib.sha256(data).hexdigest()}"
+    digest = oci.digest_of(data)
     if (said := answer.headers.get("Docker-Content-Digest", digest)) != digest:
         raise errors.Temporary("DigestMismatch", f"{target.host} stored {said} where {digest} was sent")
     return "OCI-Subject" in answer.headers

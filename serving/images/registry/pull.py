@@ -14,7 +14,7 @@ from serving.images import image, oci
 from serving.images.image import Blob
 from serving.images.importing import Import
 from serving.images.registry import blobs, descriptors, feed, manifests, parallel, referrers, signatures
-from serving.images.registry.client import MAX_DOCUMENT, Registry
+from serving.images.registry.client import Registry
 from serving.images.registry.reference import Reference
 from serving.images.signing import SIGNATURE_ARTIFACT, PublicKey
 from serving.images.store import ModelStore
@@ -121,10 +121,10 @@ async def _bring_documents(
 
 
 def _small(blob: Blob) -> Blob:
-    if not 0 <= blob.size <= MAX_DOCUMENT:
+    if blob.size > oci.MAX_MANIFEST:
         raise errors.Permanent(
             "InvalidImage",
-            f"{blob.digest} is a document and must have at most {MAX_DOCUMENT} bytes, not {blob.size}",
+            f"{blob.digest} is a document and must have at most {oci.MAX_MANIFEST} bytes, not {blob.size}",
         )
     return blob
 

@@ -9,7 +9,7 @@ from serving import errors
 from serving.images import oci, signing
 from serving.images.image import Blob
 from serving.images.registry import blobs, descriptors, manifests, referrers, uploads, wire
-from serving.images.registry.client import MAX_DOCUMENT, Registry
+from serving.images.registry.client import Registry
 from serving.images.registry.reference import Reference
 from serving.images.signing import SIGNATURE_ARTIFACT, PrivateKey, PublicKey, Signature
 
@@ -99,7 +99,7 @@ def _listed(manifest: bytes) -> list[tuple[Blob, str]]:
             continue
         signature = descriptors.mapping(layer, "annotations").get(signing.SIGNATURE_ANNOTATION)
         payload = descriptors.blob(layer)
-        if isinstance(signature, str) and payload.size <= MAX_DOCUMENT:
+        if isinstance(signature, str) and payload.size <= oci.MAX_MANIFEST:
             found.append((payload, signature))
     return found
 
