@@ -23,7 +23,7 @@ MAX_DEPTH = 64
 BLOCK = 512
 TRAILER = bytes(2 * BLOCK)
 """End of archive: two zero blocks (POSIX.1-2001, pax)."""
-_WHITEOUT = ".wh."
+WHITEOUT = ".wh."
 _MAX_NAME = 255
 """Bytes in one component: NAME_MAX of Linux file systems."""
 
@@ -92,7 +92,7 @@ def broken_rule(path: str) -> str:
         return "must be a relative path"
     if any(part in {"", ".", ".."} for part in parts):
         return "must have no empty, `.` or `..` component"
-    if any(part.startswith(_WHITEOUT) for part in parts):
+    if any(part.startswith(WHITEOUT) for part in parts):
         return "must not start with `.wh.`: image layers delete files by that prefix"
     if "\0" in path or any(0xD800 <= ord(char) <= 0xDFFF for char in path):
         return "must be valid UTF-8 without NUL"

@@ -12,7 +12,7 @@ from collections import deque
 from collections.abc import Iterable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import BinaryIO
 
@@ -103,8 +103,7 @@ class _Packed:
 
     def built(self) -> oci.BuiltLayer:
         files = tuple(oci.File(entry.path, digest.result(), entry.size) for entry, digest in self.files)
-        found = self.layer.result()
-        return oci.BuiltLayer(found.digest, found.size, files, found.diff_id, found.compression)
+        return replace(self.layer.result(), files=files)
 
 
 def pack(
@@ -184,9 +183,8 @@ class _Packer:
         path = self._staging.file_path(entry.path)
         copy = disk.Copy(path, entry.size, direct=entry.size >= layers.BIG_FILE)
         self._opened.callback(copy.close)
-        written: deque[Future[None]] = deque(
-            maxlen=_BUFFERS
-        )  # those before have lent their buffers again, hence ended
+        # The latest are enough: those before have lent their buffers again, hence ended.
+        written: deque[Future[None]] = deque(maxlen=_BUFFERS)
         with source.reading(self._root, entry.path, self._seen[entry.path]) as file:
             for start in range(0, max(entry.size, 1), _CHUNK):
                 data = self._fill(file, entry.path, min(_CHUNK, entry.size - start))

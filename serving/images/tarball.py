@@ -26,7 +26,6 @@ _MAX_MEMBERS = 100_000
 """Members of one layer, those outside `models/` too."""
 _MAX_WINDOW = 32 * 1024 * 1024
 """Bytes of memory that a zstd frame may ask for; level 19 asks for 8 MiB (zstd(1))."""
-_WHITEOUT = ".wh."
 _T = TypeVar("_T")
 
 
@@ -52,14 +51,8 @@ class Source(io.RawIOBase):
     def readinto(self, buffer: Any) -> int:
         """Read at most as much as the buffer holds; 0 at the end."""
         while not self._rest:
-            chunk = next(self._chunks, None)
-            if chunk is None:
+            if not self._take():
                 return 0
-            self._hash.update(chunk)
-            self.size += len(chunk)
-            if self._keep is not None:
-                self._keep(chunk)
-            self._rest = memoryview(chunk)
         count = min(len(buffer), len(self._rest))
         buffer[:count] = self._rest[:count]
         self._rest = self._rest[count:]
@@ -67,13 +60,20 @@ class Source(io.RawIOBase):
 
     def drain(self) -> None:
         """Read to the end."""
+        while self._take():
+            pass
         self._rest = memoryview(b"")
-        for chunk in self._chunks:
-            self._rest = memoryview(chunk)
-            self._hash.update(chunk)
-            self.size += len(chunk)
-            if self._keep is not None:
-                self._keep(chunk)
+
+    def _take(self) -> bool:
+        chunk = next(self._chunks, None)
+        if chunk is None:
+            return False
+        self._rest = memoryview(chunk)
+        self._hash.update(chunk)
+        self.size += len(chunk)
+        if self._keep is not None:
+            self._keep(chunk)
+        return True
 
 
 def decompressed(source: Source, compression: str) -> IO[bytes]:
@@ -188,12 +188,8 @@ def _reading(read: Callable[[], _T]) -> _T:
         return read()
     except (tarfile.TarError, zstandard.ZstdError, zlib.error, gzip.BadGzipFile) as error:
         raise invalid(f"the layer cannot be read: {error}") from error
-    except (
-        EOFError,
-        ValueError,
-        OverflowError,
-        IndexError,
-    ) as error:  # what tarfile lets through of odd headers
+    except (EOFError, ValueError, OverflowError, IndexError) as error:
+        # What tarfile lets through of odd headers.
         raise invalid(f"the layer cannot be read: {error!r}") from error
 
 
@@ -203,7 +199,7 @@ def _checked(info: tarfile.TarInfo) -> Member | None:
     if name in {"", "."}:
         return None
     first, _, path = name.partition("/")
-    if first in {"", ".", ".."} or first.startswith(_WHITEOUT):
+    if first in {"", ".", ".."} or first.startswith(layers.WHITEOUT):
         raise invalid(f"{info.name!r}: {layers.broken_rule(name)}")
     if first != layers.ROOT or (info.isdir() and not path):
         return None

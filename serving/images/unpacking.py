@@ -65,9 +65,8 @@ def _read(
         files = tuple(_write(tar, member, staging, made) for member in _few(tar))
         _check_description(layer, tar, files)
     except errors.Permanent as error:
-        if (
-            error.reason == "InvalidImage"
-        ):  # so it seems where bytes were damaged on the way, which may not last
+        if error.reason == "InvalidImage":
+            # So it seems where bytes were damaged on the way, which may not last.
             arriving.drain()
             _check_digest(layer, arriving)
         raise
