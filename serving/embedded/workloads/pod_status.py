@@ -9,6 +9,8 @@ from serving.embedded.workloads.pod_life import Container, Exit, Policy, Run, in
 from serving.resources.conditions import find
 
 LIMITS_ENFORCED = "slipway.dev/LimitsEnforced"
+Said = tuple[str, bool, str, str]
+"""A condition without its time: type, whether it holds, reason, message."""
 
 
 def rfc3339(moment: datetime | None) -> str | None:
@@ -63,7 +65,7 @@ def _container(uid: str, c: Container, *, ready: bool, backing_off: bool, idle: 
 
 
 def _conditions(
-    wanted: Sequence[tuple[str, bool, str, str]], old: Sequence[Mapping[str, Any]], now: datetime
+    wanted: Sequence[Said], old: Sequence[Mapping[str, Any]], now: datetime
 ) -> list[dict[str, Any]]:
     result = []
     for type_, holds, reason, message in wanted:
@@ -106,6 +108,52 @@ def ready(mains: Sequence[Container], *, terminating: bool) -> bool:
     return not terminating and bool(mains) and all(c.running and c.ready for c in mains)
 
 
+def _initialized(inits: Sequence[Container], mains: Sequence[Container]) -> bool:
+    return init_done(inits) or any(c.run for c in mains)
+
+
+def _readiness(
+    now_phase: str, inits: Sequence[Container], mains: Sequence[Container], *, terminating: bool
+) -> list[Said]:
+    """Return the conditions that every Pod has, as kubelet and scheduler write them."""
+    over = now_phase in ("Succeeded", "Failed")
+    if _initialized(inits, mains):
+        initialized = ("Initialized", True, "", "")
+    else:
+        why = "init containers have not all succeeded"
+        initialized = ("Initialized", False, "ContainersNotInitialized", why)
+    if ready(mains, terminating=terminating):
+        readiness = (True, "", "")
+    elif over:
+        readiness = (False, "PodCompleted" if now_phase == "Succeeded" else "PodFailed", "")
+    elif terminating:
+        readiness = (False, "Terminating", "")
+    else:
+        unready = [c.name for c in mains if not (c.running and c.ready)]
+        readiness = (False, "ContainersNotReady", f"not ready: {', '.join(unready)}")
+    scheduled = ("PodScheduled", True, "", "")
+    return [scheduled, initialized, ("ContainersReady", *readiness), ("Ready", *readiness)]
+
+
+def _containers(
+    uid: str, inits: Sequence[Container], mains: Sequence[Container], *, terminating: bool, backing_off: Sequence[str]
+) -> dict[str, Any]:  # fmt: skip
+    """Return the fields of the status that speak of containers."""
+
+    def said(c: Container, idle: str, *, is_ready: bool) -> dict[str, Any]:
+        return _container(uid, c, ready=is_ready, backing_off=c.name in backing_off, idle=idle)
+
+    idle = "ContainerCreating" if _initialized(inits, mains) else "PodInitializing"
+    fields = {
+        "containerStatuses": [
+            said(c, idle, is_ready=c.running and c.ready and not terminating) for c in mains
+        ]
+    }
+    if inits:
+        fields["initContainerStatuses"] = [said(c, "PodInitializing", is_ready=init_done([c])) for c in inits]
+    return fields
+
+
 def status(
     uid: str, policy: Policy, inits: Sequence[Container], mains: Sequence[Container], *, ip: str, now: datetime,
     old: Mapping[str, Any], terminating: bool, backing_off: Sequence[str], not_enforced: str, limited: bool,
@@ -128,45 +176,17 @@ def status(
         trace: of its last start that was seen here; None leaves what `old` says.
     """
     now_phase = phase(policy, inits, mains)
-    over = now_phase in ("Succeeded", "Failed")
-    initialized = init_done(inits) or any(c.run for c in mains)
-    is_ready = ready(mains, terminating=terminating)
-    unready = [c.name for c in mains if not (c.running and c.ready)]
-    why = "PodCompleted" if now_phase == "Succeeded" else "PodFailed" if over else "ContainersNotReady"
-    why, message = (
-        ("Terminating", "") if terminating and not over else (why, f"not ready: {', '.join(unready)}")
-    )
-    not_ready = ("", "") if is_ready else (why, "" if over else message)
-    uninitialized = ("ContainersNotInitialized", "init containers have not all succeeded")
-    wanted: list[tuple[str, bool, str, str]] = [
-        ("PodScheduled", True, "", ""),
-        ("Initialized", initialized, *(("", "") if initialized else uninitialized)),
-        ("ContainersReady", is_ready, *not_ready),
-        ("Ready", is_ready, *not_ready),
-    ]
+    conditions = _readiness(now_phase, inits, mains, terminating=terminating)
     if limited:
         reason = "NotEnforced" if not_enforced else "Enforced"
-        wanted.append((LIMITS_ENFORCED, not not_enforced, reason, not_enforced))
+        conditions.append((LIMITS_ENFORCED, not not_enforced, reason, not_enforced))
     before = old.get("conditions") or []
-    wanted += startup.kept(before) if trace is None else [startup.condition(trace)]
-    idle = "ContainerCreating" if initialized else "PodInitializing"
-    body: dict[str, Any] = {
+    conditions += startup.kept(before) if trace is None else [startup.condition(trace)]
+    return {
         "phase": now_phase, "hostIP": "127.0.0.1", "hostIPs": [{"ip": "127.0.0.1"}],
         "podIP": ip, "podIPs": [{"ip": ip}],
         "startTime": old.get("startTime") or rfc3339(now),
         "qosClass": "Burstable" if limited else "BestEffort",
-        "conditions": _conditions(wanted, before, now),
-        "containerStatuses": [
-            _container(uid, c, ready=c.running and c.ready and not terminating,
-                       backing_off=c.name in backing_off, idle=idle)
-            for c in mains
-        ],
+        "conditions": _conditions(conditions, before, now),
+        **_containers(uid, inits, mains, terminating=terminating, backing_off=backing_off),
     }  # fmt: skip
-    if inits:
-        body["initContainerStatuses"] = [
-            _container(
-                uid, c, ready=init_done([c]), backing_off=c.name in backing_off, idle="PodInitializing"
-            )
-            for c in inits
-        ]
-    return body
