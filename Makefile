@@ -28,7 +28,7 @@ demo: venv ## From two training jobs to weighted traffic, in about a minute
 	@$(BIN)/slipway demo
 
 test: venv lint ## Lint, types, import contracts and all tests
-	$(BIN)/python -m pytest -n $(JOBS) --dist loadgroup tests
+	$(BIN)/python -m pytest -n $(JOBS) --dist loadfile --no-loadscope-reorder tests
 
 lint: venv ## Ruff, mypy --strict and the import contracts
 	$(BIN)/ruff check .

@@ -1,21 +1,13 @@
 """The demo as a newcomer runs it, once, for real."""
 
-import contextlib
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("up"), pytest.mark.timeout(300)]
-
-
-def command_lines() -> Iterator[str]:
-    for file in Path("/proc").glob("[0-9]*/cmdline"):
-        with contextlib.suppress(OSError):
-            yield file.read_text(errors="replace")
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 
 
 def test_the_demo_holds_all_its_checks_in_time_and_leaves_nothing(tmp_path: Path) -> None:

@@ -6,10 +6,6 @@ import sys
 import time
 from pathlib import Path
 
-import pytest
-
-pytestmark = [pytest.mark.xdist_group("up"), pytest.mark.timeout(120)]
-
 
 def command_lines() -> str:
     return subprocess.run(["ps", "-eo", "args"], capture_output=True, text=True, check=True).stdout

@@ -6,12 +6,8 @@ import sys
 import time
 from pathlib import Path
 
-import pytest
-
 from serving.data_dir import DataDir
 from serving.embedded import identity
-
-pytestmark = [pytest.mark.xdist_group("up"), pytest.mark.timeout(120)]
 
 
 def wait_for(text: str, file: Path, up: subprocess.Popen[bytes]) -> None:

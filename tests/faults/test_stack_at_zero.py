@@ -19,7 +19,7 @@ from serving.resources import conditions, kinds
 from tests import stack as stacks
 from tests.stack import NAMESPACE, Object, Stack, light, predictors, settled, until
 
-pytestmark = [pytest.mark.xdist_group("up"), pytest.mark.slow]
+pytestmark = pytest.mark.slow
 
 NAME = "sleeper"
 BURST = 200

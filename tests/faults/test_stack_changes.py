@@ -15,7 +15,7 @@ from tests import stack as stacks
 from tests.light_replica import LINES
 from tests.stack import NAMESPACE, Load, Object, Stack, light, predictors, settled, until
 
-pytestmark = [pytest.mark.xdist_group("up"), pytest.mark.slow]
+pytestmark = pytest.mark.slow
 
 BASE = {"stable": ("v-1", 50), "candidate": ("v-2", 50)}
 CHILDREN = (

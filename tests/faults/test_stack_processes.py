@@ -16,7 +16,7 @@ from serving.resources import conditions, kinds
 from tests import stack as stacks
 from tests.stack import NAMESPACE, Load, Object, Stack, until
 
-pytestmark = [pytest.mark.xdist_group("up"), pytest.mark.slow]
+pytestmark = pytest.mark.slow
 
 
 @pytest.fixture(scope="module")

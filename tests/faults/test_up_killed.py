@@ -14,8 +14,6 @@ from serving.data_dir import DataDir
 from serving.embedded import identity
 from serving.embedded.supervisor import COMPONENTS
 
-pytestmark = pytest.mark.xdist_group("up")
-
 
 def until(holds: Callable[[], bool], what: str, seconds: float = 60.0) -> None:
     deadline = time.monotonic() + seconds

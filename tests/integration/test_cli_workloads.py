@@ -20,7 +20,6 @@ from tests.api_process import ApiProcess
 from tests.node_process import NodeProcess, main_status, pod, until
 
 NAMESPACE = "default"
-pytestmark = pytest.mark.xdist_group("cli")
 
 LAST_WORDS = """
 import signal, sys, time

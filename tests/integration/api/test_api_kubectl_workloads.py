@@ -14,7 +14,7 @@ from tests.api_process import ApiProcess
 from tests.kubectl import Space, needs_kubectl
 from tests.node_process import NodeProcess
 
-pytestmark = [*needs_kubectl, pytest.mark.xdist_group("kubectl-workloads")]
+pytestmark = needs_kubectl
 STAYS = "trap 'exit 0' TERM; echo up; while :; do sleep 0.1; done"
 
 
