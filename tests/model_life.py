@@ -42,6 +42,11 @@ class Life:
         body = {"apiVersion": kind.api_version, "kind": kind.kind, "metadata": meta, **more}
         return await self.kube.create(kind, body | ({"spec": spec} if spec else {}))
 
+    async def with_registry(self, host: str, model: str = "digits") -> None:
+        """Create a Model whose versions are pushed to `models/MODEL`."""
+        repository = f"{host}/models/{model}"
+        await self.create(kinds.MODEL, model, {"registry": {"repository": repository}})
+
     async def version(self, name: str, model: str = "digits", **source: Any) -> Object:
         return await self.create(kinds.MODEL_VERSION, name, {"modelName": model, "source": source})
 

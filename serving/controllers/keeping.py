@@ -19,7 +19,7 @@ from serving.settings import Settings
 
 Object = dict[str, Any]
 
-DIGEST = "digest"
+_DIGEST = "digest"
 
 
 class Keeper:
@@ -37,7 +37,7 @@ class Keeper:
         self._max_bytes = settings.store.max_bytes
         self._warm_share = settings.controllers.warm_share
         self._warm: set[str] = set()
-        versions.index(DIGEST, digests)
+        versions.index(_DIGEST, _digests)
 
     async def is_kept(self, version: Object) -> bool:
         """Pin or unpin the image of a ready version; False if it is needed and has to be fetched first."""
@@ -74,12 +74,11 @@ class Keeper:
 
         The finalizer goes last: killed before that, all of it is done again.
         """
-        digest = (version.get("status") or {}).get("digest", "")
-        users, others = self._usage.of(Key.of(version)), self._sharing(version)
+        users, others = self._usage.of(Key.of(version)), self._sharing(version, _digest(version))
         pinned: set[str] = set()
         if not users:
-            await asyncio.to_thread(self._maker.forget, version)
-            if digest:
+            await self.abandon(version)
+            if digest := _digest(version):
                 await asyncio.to_thread(self._store.unpin, digest, owner(version))
                 pinned = await asyncio.to_thread(self._store.pins, digest)
         match release.release(version, users, sorted(pinned), others):
@@ -92,6 +91,18 @@ class Keeper:
         await self._let_go(version)
         return None
 
+    async def abandon(self, version: Object) -> None:
+        """Let go of what tries have left of which the status says nothing: downloads, and images that were not pushed."""
+        await asyncio.to_thread(self._maker.forget, version)
+        for digest in await asyncio.to_thread(self._held, owner(version)):
+            if digest != _digest(version):
+                await asyncio.to_thread(self._store.unpin, digest, owner(version))
+                if not self._sharing(version, digest):
+                    await asyncio.to_thread(self._store.remove, digest)
+
+    def _held(self, who: str) -> list[str]:
+        return [digest for digest in self._store.images() if who in self._store.pins(digest)]
+
     async def evict(self) -> list[str]:
         """Bring the store below its bound, as far as images can be fetched again and nobody has pinned them.
 
@@ -99,12 +110,11 @@ class Keeper:
         """
         return await asyncio.to_thread(self._store.evict, self._max_bytes)
 
-    def _sharing(self, version: Object) -> list[str]:
-        """Others of the same digest that will stay; one that is going, and that nobody uses, may be gone already."""
+    def _sharing(self, version: Object, digest: str) -> list[str]:
+        """Others of a digest that will stay; one that is going, and that nobody uses, may be gone already."""
         return [
             str(Key.of(other))
-            for digest in digests(version)
-            for other in self._versions.by_index(DIGEST, digest)
+            for other in self._versions.by_index(_DIGEST, digest)
             if Key.of(other) != Key.of(version)
             and ("deletionTimestamp" not in other["metadata"] or self._usage.is_used(Key.of(other)))
         ]
@@ -124,7 +134,11 @@ class Keeper:
         await self._kube.patch(kinds.MODEL_VERSION, meta["namespace"], meta["name"], patch)
 
 
-def digests(version: Object) -> Iterable[str]:
-    """Index function: what was made."""
-    found = (version.get("status") or {}).get("digest")
-    return [found] if found else []
+def _digest(version: Object) -> str:
+    """Return what was made; empty where the status does not say so yet."""
+    digest: str = (version.get("status") or {}).get("digest", "")
+    return digest
+
+
+def _digests(version: Object) -> Iterable[str]:
+    return filter(None, [_digest(version)])

@@ -70,10 +70,8 @@ class Maker:
         if policy.registry is not None:
             say(f"pushing to {policy.registry.repository}")
             meta = version["metadata"]
-            async with self._transfers:
-                image = await self._registries.push(
-                    meta["namespace"], policy, built.digest, meta["name"], say
-                )
+            push = partial(self._registries.push, meta["namespace"], policy, built.digest, meta["name"], say)
+            image = await self._transfer(version, push)
             await asyncio.to_thread(self.store.set_origin, built.digest, image)
         return planner.describe(
             image=image, digest=built.digest, size=built.size, framework=built.framework, metrics=built.metrics,
@@ -123,8 +121,11 @@ class Maker:
             raise errors.Temporary("Stopped", "stopped, as the version is being deleted")
 
     def forget(self, version: Object) -> None:
-        """Remove what a build has left outside the store; blocking."""
+        """Remove what a version that is finished or goes has left outside the store; blocking."""
         self._stopped.discard(version["metadata"]["uid"])
+        self._discard_download(version)
+
+    def _discard_download(self, version: Object) -> None:
         shutil.rmtree(self._download(version), ignore_errors=True)
 
     async def _fetch(self, version: Object, uri: str, say: Say) -> Path:
@@ -144,7 +145,7 @@ class Maker:
         async with self._builds:
             built = await asyncio.to_thread(self._capture, version, job, output, policy)
             await self._pin(version, built.digest)
-        await asyncio.to_thread(self.forget, version)
+        await asyncio.to_thread(self._discard_download, version)
         return built
 
     async def _pin(self, version: Object, digest: str) -> None:

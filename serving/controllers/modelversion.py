@@ -126,7 +126,7 @@ class ModelVersionController:
         except errors.Permanent as error:
             await _stop(progress)
             await self._report(version, "Failed", error.reason, str(error))
-            await asyncio.to_thread(self._maker.forget, version)
+            await self._keeper.abandon(version)
             return None
         except errors.Temporary as error:
             await _stop(progress)
@@ -150,7 +150,7 @@ class ModelVersionController:
         match verdict:
             case planner.Fail(reason, message):
                 await self._report(version, "Failed", reason, message, attempts=attempts)
-                await asyncio.to_thread(self._maker.forget, version)
+                await self._keeper.abandon(version)
                 return None
             case planner.Retry(reason, message, seconds):
                 self._due[Key.of(version)] = clock.monotonic() + seconds

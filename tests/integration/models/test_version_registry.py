@@ -2,8 +2,9 @@
 
 import asyncio
 import base64
+import json
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ from serving.images.registry import Credentials, Reference, Registry, manifests
 from serving.images.store import ModelStore
 from serving.resources import conditions, kinds
 from tests.model_life import Life
-from tests.registry_server import RegistryServer
+from tests.registry_server import PASSWORD, USER, RegistryServer
 
 Object = dict[str, Any]
 Files = Callable[..., str]
@@ -34,9 +35,9 @@ def keys() -> tuple[str, str]:
     return private.decode(), public.decode()
 
 
-async def secret(life: Life, name: str, **data: str) -> None:
-    encoded = {key.replace("_", "."): base64.b64encode(text.encode()).decode() for key, text in data.items()}
-    await life.create(kinds.SECRET, name, {}, data=encoded)
+def encoded(**data: str) -> dict[str, str]:
+    """Return the data of a Secret; `_` stands for the dots of its keys."""
+    return {key.replace("_", "."): base64.b64encode(text.encode()).decode() for key, text in data.items()}
 
 
 async def tagged(image: str) -> str:
@@ -47,13 +48,18 @@ async def tagged(image: str) -> str:
         return str(found.digest)
 
 
+async def pushed(life: Life, registry: RegistryServer, path: str) -> Object:
+    """Return the status of the version v1 of these files, whose Model `digits` has a registry."""
+    await life.with_registry(registry.host)
+    await life.version("v1", path=path)
+    return await life.ready("v1")
+
+
 async def test_a_built_version_is_pushed_under_its_name_and_named_by_its_digest(
     life: Life, files: Files, registry: RegistryServer
 ) -> None:
     repository = f"{registry.host}/models/digits"
-    await life.create(kinds.MODEL, "digits", {"registry": {"repository": repository}})
-    await life.version("v1", path=files())
-    status = await life.ready("v1")
+    status = await pushed(life, registry, files())
     assert status["image"] == f"{repository}@{status['digest']}"
     assert await tagged(f"{repository}:v1") == status["digest"]
     assert life.store.origin(status["digest"]) == status["image"]
@@ -62,12 +68,9 @@ async def test_a_built_version_is_pushed_under_its_name_and_named_by_its_digest(
 async def test_an_image_becomes_a_version_with_its_files_and_its_digest(
     life: Life, files: Files, registry: RegistryServer
 ) -> None:
-    repository = f"{registry.host}/models/digits"
-    await life.create(kinds.MODEL, "digits", {"registry": {"repository": repository}})
-    path = files()
+    repository, path = f"{registry.host}/models/digits", files()
     (Path(path) / "slipway.json").write_text('{"framework": "sklearn", "metrics": {"accuracy": 0.5}}')
-    await life.version("v1", path=path)
-    built = await life.ready("v1")
+    built = await pushed(life, registry, path)
     await life.delete(kinds.MODEL_VERSION, "v1")
     await life.gone(kinds.MODEL_VERSION, "v1")
     assert not life.store.has(built["digest"])
@@ -79,12 +82,28 @@ async def test_an_image_becomes_a_version_with_its_files_and_its_digest(
     assert life.store.verify(built["digest"], deep=True)
 
 
+async def test_an_image_that_cannot_become_a_version_is_not_kept(
+    life: Life, files: Files, registry: RegistryServer
+) -> None:
+    path = files()
+    (Path(path) / "slipway.json").write_text('{"framework": "sklearn"}')
+    image = await pushed(life, registry, path)
+    await life.delete(kinds.MODEL_VERSION, "v1")
+    await life.gone(kinds.MODEL_VERSION, "v1")
+    spec = {"modelName": "other", "framework": "pytorch", "source": {"image": image["image"]}}
+    await life.create(kinds.MODEL_VERSION, "v2", spec)
+    assert (await life.failed("v2"))[0] == "InvalidManifest"
+    async with asyncio.timeout(20):
+        while life.store.images():
+            await asyncio.sleep(0.03)
+    assert life.store.owners() == set()
+
+
 async def test_a_registry_that_is_away_is_waited_for_and_the_tries_are_counted(
     life: Life, files: Files, registry: RegistryServer
 ) -> None:
     registry.stop()
-    repository = f"{registry.host}/models/digits"
-    await life.create(kinds.MODEL, "digits", {"registry": {"repository": repository}})
+    await life.with_registry(registry.host)
     await life.version("v1", path=files())
     waiting = await life.until("v1", lambda v: v.get("status", {}).get("attempts", 0) >= 2)
     said = conditions.find(waiting["status"]["conditions"], "Ready")
@@ -105,6 +124,10 @@ async def test_a_secret_that_comes_later_is_enough(life: Life, files: Files, tmp
         await life.announced("v1", "SecretNotFound")
         await life.create(kinds.SECRET, "login", {}, data={})
         await life.announced("v1", "InvalidSecret")
+        login = {"auths": {registry.host: {"username": USER, "password": PASSWORD}}}
+        data = encoded(_dockerconfigjson=json.dumps(login))
+        await life.kube.patch(kinds.SECRET, life.namespace, "login", {"data": data})
+        await life.ready("v1")
     finally:
         registry.stop()
 
@@ -113,7 +136,7 @@ async def test_only_images_signed_by_a_trusted_key_become_versions(
     life: Life, files: Files, registry: RegistryServer
 ) -> None:
     private, public = keys()
-    await secret(life, "signing", cosign_key=private)
+    await life.create(kinds.SECRET, "signing", {}, data=encoded(cosign_key=private))
     repository = f"{registry.host}/models/digits"
     signed = {"registry": {"repository": repository}, "signing": {"secretName": "signing"}}
     await life.create(kinds.MODEL, "signed", signed)
@@ -135,10 +158,7 @@ async def test_only_images_signed_by_a_trusted_key_become_versions(
 async def test_an_evicted_image_is_fetched_again_when_an_inference_wants_it(
     life: Life, files: Files, registry: RegistryServer
 ) -> None:
-    repository = f"{registry.host}/models/digits"
-    await life.create(kinds.MODEL, "digits", {"registry": {"repository": repository}})
-    await life.version("v1", path=files())
-    digest = (await life.ready("v1"))["digest"]
+    digest = (await pushed(life, registry, files()))["digest"]
     async with asyncio.timeout(20):
         while life.store.pins(digest):
             await asyncio.sleep(0.03)
@@ -164,7 +184,7 @@ async def test_another_models_registry_is_sent_only_what_no_repository_has(
     life: Life, files: Files, registry: RegistryServer
 ) -> None:
     for name in ("base", "tuned"):
-        await life.create(kinds.MODEL, name, {"registry": {"repository": f"{registry.host}/models/{name}"}})
+        await life.with_registry(registry.host, name)
     shared = "w" * 2 * 1024 * 1024
     await life.version("v1", "base", path=files("a", model=shared, own="1"))
     layers = {file["digest"] for file in (await life.ready("v1"))["files"]}
@@ -177,24 +197,38 @@ async def test_another_models_registry_is_sent_only_what_no_repository_has(
     assert len(begun) - len(finished) == 2, "the large layer and the empty config are mounted"
 
 
-async def test_a_deleted_version_does_not_wait_for_its_transfer(life: Life) -> None:
-    """A registry that takes connections and never answers."""
+@pytest.fixture
+async def silent() -> AsyncIterator[str]:
+    """The host of a registry that takes connections and never answers."""
     never = asyncio.Event()
 
-    async def silent(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def hold(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await never.wait()
         writer.close()
 
-    server = await asyncio.start_server(silent, "127.0.0.1", 0)
-    port = server.sockets[0].getsockname()[1]
-    try:
-        await life.version("v1", image=f"127.0.0.1:{port}/models/digits:v1")
-        await life.until("v1", lambda v: "pulling 127.0.0.1" in str(v.get("status")))
-        await life.delete(kinds.MODEL_VERSION, "v1")
-        await life.gone(kinds.MODEL_VERSION, "v1")
-    finally:
+    async with await asyncio.start_server(hold, "127.0.0.1", 0) as server:
+        yield f"127.0.0.1:{server.sockets[0].getsockname()[1]}"
         never.set()
-        server.close()
+
+
+async def test_a_deleted_version_does_not_wait_for_its_pull(life: Life, silent: str) -> None:
+    await life.version("v1", image=f"{silent}/models/digits:v1")
+    await life.until("v1", lambda v: "pulling 127.0.0.1" in str(v.get("status")))
+    await life.delete(kinds.MODEL_VERSION, "v1")
+    await life.gone(kinds.MODEL_VERSION, "v1")
+
+
+async def test_a_deleted_version_does_not_wait_for_its_push_and_takes_its_image_along(
+    life: Life, files: Files, silent: str
+) -> None:
+    await life.with_registry(silent)
+    await life.version("v1", path=files())
+    await life.until("v1", lambda v: "pushing to 127.0.0.1" in str(v.get("status")))
+    assert life.store.owners()
+    await life.delete(kinds.MODEL_VERSION, "v1")
+    await life.gone(kinds.MODEL_VERSION, "v1")
+    assert life.store.owners() == set()
+    assert life.store.images() == []
 
 
 async def test_a_long_push_says_how_far_it_is(
@@ -208,9 +242,8 @@ async def test_a_long_push_says_how_far_it_is(
             held.wait(10)
 
     monkeypatch.setattr(ModelStore, "read_blob", slowly)
-    await life.create(kinds.MODEL, "digits", {"registry": {"repository": f"{registry.host}/models/digits"}})
+    await life.with_registry(registry.host)
     await life.version("v1", path=files())
-
     try:
         await life.until("v1", lambda v: "digits: sent " in str(v.get("status")))
     finally:
