@@ -3,7 +3,6 @@
 import asyncio
 import contextlib
 import hashlib
-import itertools
 import re
 from collections import Counter
 from collections.abc import AsyncIterator, Mapping, Sequence
@@ -11,6 +10,7 @@ from itertools import pairwise
 from pathlib import Path
 
 import aiohttp
+import numpy as np
 
 from serving.planning import traffic
 from serving.resources.names import ARM_HEADER
@@ -26,19 +26,17 @@ CONNECTIONS = 16
 PIPELINED = 100
 
 
-def unit_of(caller: str, sticky: Mapping[str, str] = STICKY) -> int:
-    """Return the unit of the ring on which Envoy places a caller."""
+def units_of(callers: Sequence[str], sticky: Mapping[str, str] = STICKY) -> list[int]:
+    """Return the unit of the ring on which Envoy places each of these callers, whose names are of one length."""
     salt = hashlib.sha256(sticky["salt"].encode()).hexdigest()[:16]
-    return xxh64(f"{salt}:{caller}".encode()) % traffic.UNITS
+    hashed = np.array([f"{salt}:{caller}".encode() for caller in callers])
+    return [int(unit) for unit in xxh64(hashed) % np.uint64(traffic.UNITS)]
 
 
 def one_caller_per_unit() -> list[str]:
     """Return 10,000 callers, the n-th of whom stands on the n-th unit of the ring."""
-    found: dict[int, str] = {}
-    for number in itertools.count():
-        found.setdefault(unit_of(f"user-{number}"), f"user-{number}")
-        if len(found) == traffic.UNITS:
-            break
+    callers = [f"user-{number:06}" for number in range(200_000)]
+    found = dict(zip(units_of(callers), callers, strict=True))
     return [found[unit] for unit in range(traffic.UNITS)]
 
 
@@ -133,22 +131,24 @@ async def test_of_ten_thousand_callers_exactly_the_change_in_weight_moves_and_no
 
 
 async def test_any_caller_is_where_the_ring_says_and_another_salt_deals_anew(tmp_path: Path) -> None:
-    callers = [f"somebody-{n}" for n in range(1000)]
+    callers = [f"somebody-{n:03}" for n in range(1000)]
     seen = []
     async with envoy(tmp_path) as w:
         for sticky in (STICKY, STICKY, {**STICKY, "salt": "autumn"}):
             await serve(w, (), HALVES, sticky)
             seen.append(await arms_of(w, callers))
-            assert seen[-1] == ["stable" if unit_of(c, sticky) < 5000 else "candidate" for c in callers]
+            assert seen[-1] == [
+                "stable" if unit < 5000 else "candidate" for unit in units_of(callers, sticky)
+            ]
     assert seen[0] == seen[1] != seen[2]
 
 
 async def test_a_caller_cannot_name_its_arm_or_be_another(tmp_path: Path) -> None:
     async with envoy(tmp_path) as w, aiohttp.ClientSession() as session:
         await serve(w, (), HALVES)
-        first, second = (
-            next(f"user-{n}" for n in range(100) if unit_of(f"user-{n}") // 5000 == half) for half in (0, 1)
-        )
+        callers = [f"user-{n}" for n in range(10)]
+        half = [unit // 5000 for unit in units_of(callers)]
+        first, second = callers[half.index(0)], callers[half.index(1)]
         for caller, arm, other, forged in (
             (first, "stable", second, "candidate"),
             (second, "candidate", first, "stable"),
