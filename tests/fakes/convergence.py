@@ -8,16 +8,28 @@ Afterwards the objects must be those of a run that nothing disturbed.
 """
 
 import asyncio
+import dataclasses
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
 from typing import Any
 
 from serving import errors
+from serving.settings import ControllerSettings
 from tests.fakes.api import FakeKube
 
 Object = dict[str, Any]
 VERDICT_SECONDS = 20.0
+QUICK = dataclasses.replace(
+    ControllerSettings(),
+    workers=2,
+    backoff_base_seconds=0.001,
+    backoff_cap_seconds=0.01,
+    probe_retry_seconds=0.01,
+    gather_seconds=0.001,
+    status_settle_seconds=0.01,
+    release_seconds=0.01,
+)
+"""With delays that only order things: nothing here is slow, or overloaded by being asked again."""
 
 
 async def until(true: Callable[[], bool], what: str = "the condition") -> None:
@@ -67,7 +79,7 @@ def differences(found: Object, expected: Object) -> Object:
     }
 
 
-@dataclass
+@dataclasses.dataclass
 class Case:
     """`control` is the controller's process; `around` is everything else, which never fails."""
 

@@ -1,7 +1,6 @@
 """Killed, refused or left without an answer at any write, the Autoscaler controller ends with the same objects."""
 
 import asyncio
-import dataclasses
 from typing import Any
 
 import pytest
@@ -9,15 +8,11 @@ import pytest
 from autoscaler.controller import AutoscalerController
 from serving.kube import Watches
 from serving.resources import kinds
-from serving.settings import ControllerSettings
 from tests.fakes.api import FakeKube
-from tests.fakes.convergence import Case, until
+from tests.fakes.convergence import QUICK, Case, until
 
 Object = dict[str, Any]
 NS = "default"
-SETTINGS = dataclasses.replace(
-    ControllerSettings(), workers=2, backoff_base_seconds=0.001, backoff_cap_seconds=0.01
-)
 
 
 def autoscaler(name: str, target: str, minimum: int, maximum: int) -> Object:
@@ -41,7 +36,7 @@ def arrange() -> FakeKube:
 async def control(api: FakeKube) -> None:
     kube = api.client("autoscaler")
     watches = Watches(kube)
-    controller = AutoscalerController(kube, SETTINGS, watches)
+    controller = AutoscalerController(kube, QUICK, watches)
     await asyncio.gather(controller.run(), watches.run())
 
 

@@ -1,7 +1,6 @@
 """Killed, refused or left without an answer at any write, the Inference controller ends with the same objects."""
 
 import asyncio
-import dataclasses
 from typing import Any
 
 import pytest
@@ -10,21 +9,11 @@ from serving import errors
 from serving.controllers.inference import InferenceController
 from serving.kube import Watches
 from serving.resources import conditions, kinds, names
-from serving.settings import ControllerSettings
 from tests.fakes.api import FakeKube
-from tests.fakes.convergence import Case, kill, running, until
+from tests.fakes.convergence import QUICK, Case, kill, running, until
 from tests.fakes.surroundings import NS, FakeProber, Surroundings, inference, predictor, ready_version
 
 Object = dict[str, Any]
-SETTINGS = dataclasses.replace(
-    ControllerSettings(),
-    workers=2,
-    backoff_base_seconds=0.001,
-    backoff_cap_seconds=0.01,
-    probe_retry_seconds=0.01,
-    gather_seconds=0.001,
-    status_settle_seconds=0.01,
-)
 CHILDREN = (kinds.DEPLOYMENT, kinds.SERVICE, kinds.AUTOSCALER, kinds.ROUTE)
 
 
@@ -96,7 +85,7 @@ async def around(api: FakeKube) -> None:
 async def control(api: FakeKube) -> None:
     kube = api.client("inference")
     watches = Watches(kube)
-    controller = InferenceController(kube, SETTINGS, FakeProber(), watches)
+    controller = InferenceController(kube, QUICK, FakeProber(), watches)
     async with asyncio.TaskGroup() as group:
         group.create_task(controller.run())
         group.create_task(watches.run())

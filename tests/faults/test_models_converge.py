@@ -18,20 +18,13 @@ from serving.images.store import ModelStore
 from serving.kube import Watches
 from serving.planning.handoff import HANDED_OFF_ANNOTATION
 from serving.resources import kinds, names
-from serving.settings import DEFAULTS, ControllerSettings
+from serving.settings import DEFAULTS
 from tests.fakes.api import FakeKube
-from tests.fakes.convergence import Case, until
+from tests.fakes.convergence import QUICK, Case, until
 
 Object = dict[str, Any]
 NS = "default"
-CONTROLLERS = dataclasses.replace(
-    ControllerSettings(),
-    workers=2,
-    backoff_base_seconds=0.001,
-    backoff_cap_seconds=0.01,
-    release_seconds=0.01,
-)
-SETTINGS = dataclasses.replace(DEFAULTS, controllers=CONTROLLERS)
+SETTINGS = dataclasses.replace(DEFAULTS, controllers=QUICK)
 
 
 def job(name: str, **annotations: str) -> Object:
@@ -108,9 +101,9 @@ class Surroundings:
 
     async def control(self, api: FakeKube) -> None:
         watches = Watches(api.client("watches"))
-        model = ModelController(api.client("model"), CONTROLLERS, watches)
+        model = ModelController(api.client("model"), QUICK, watches)
         built = ModelVersionController(api.client("modelversion"), SETTINGS, self.data, watches)
-        handoff = HandoffController(api.client("hand-off"), CONTROLLERS, watches)
+        handoff = HandoffController(api.client("hand-off"), QUICK, watches)
         async with asyncio.TaskGroup() as group:
             for controller in (model, built, handoff):
                 group.create_task(controller.run())
