@@ -4,13 +4,16 @@ Two queues: one decides, quickly; the other makes and fetches, which may take ho
 """
 
 import asyncio
-from contextlib import suppress
+from collections import deque
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
 from typing import Any
 
 from serving import clock, errors
 from serving.controllers.cache import Cache
 from serving.controllers.keeping import Keeper
 from serving.controllers.making import Maker
+from serving.controllers.registries import Say
 from serving.controllers.usage import Usage
 from serving.data_dir import DataDir
 from serving.images.store import ModelStore
@@ -115,24 +118,20 @@ class ModelVersionController:
             self._deciding.add(key)
 
     async def _build(self, version: Object, job: Object | None) -> Result | None:
-        meta, said = version["metadata"], _Said()
+        meta = version["metadata"]
         model = self._models.get(meta["namespace"], version["spec"]["modelName"])
         assert model is not None
         if (version.get("status") or {}).get("phase") != "Building":
             version = await self._report(version, "Building", "Building", "the image is being built")
-        progress = asyncio.create_task(self._report_progress(version, said))
         try:
-            built = await self._maker.make(version, job, model, said.say)
+            async with self._progress(version) as say:
+                built = await self._maker.make(version, job, model, say)
         except errors.Permanent as error:
-            await _stop(progress)
             await self._report(version, "Failed", error.reason, str(error))
             await self._keeper.abandon(version)
             return None
         except errors.Temporary as error:
-            await _stop(progress)
             return await self._failed(version, error)
-        finally:
-            await _stop(progress)
         await self._keeper.warm(built["digest"])
         await self._report(version, "Ready", "Built", f"image {built['digest']}", built)
         await self._keeper.evict()
@@ -180,15 +179,24 @@ class ModelVersionController:
         await self._keeper.evict()
         return None
 
-    async def _report_progress(self, version: Object, said: "_Said") -> None:
-        """Say at a modest rate how far it is; no Events, and losing one is harmless."""
-        shown = ""
-        while True:
-            await asyncio.sleep(self._settings.progress_seconds)
-            if said.words != shown:
-                shown = said.words
-                with suppress(errors.Unavailable, errors.ApiError):
-                    await self._report(version, "Building", "Building", shown, quiet=True)
+    @asynccontextmanager
+    async def _progress(self, version: Object) -> AsyncIterator[Say]:
+        """Give what takes words about how far it is, from any thread; the status has the last of them now and then."""
+        said: deque[str] = deque(maxlen=1)
+
+        async def report() -> None:
+            while True:
+                await asyncio.sleep(self._settings.progress_seconds)
+                if said:
+                    with suppress(errors.Unavailable, errors.ApiError):
+                        await self._report(version, "Building", "Building", said.pop(), quiet=True)
+
+        task = asyncio.create_task(report())
+        try:
+            yield said.append
+        finally:
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
 
     async def _report(
         self, version: Object, phase: Phase, reason: str, message: str, built: Object | None = None, *,
@@ -228,21 +236,6 @@ class ModelVersionController:
         for version in self._versions.by_index(_MODEL, str(Key.of(after or before or {}))):
             self._due.pop(Key.of(version), None)
             self._deciding.add(Key.of(version))
-
-
-class _Said:
-    """The last words about how far something is; written by any thread."""
-
-    def __init__(self) -> None:
-        self.words = ""
-
-    def say(self, words: str) -> None:
-        self.words = words
-
-
-async def _stop(task: asyncio.Task[None]) -> None:
-    task.cancel()
-    await asyncio.gather(task, return_exceptions=True)
 
 
 def _job_of(version: Object) -> list[str]:
