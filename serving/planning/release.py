@@ -38,17 +38,15 @@ def _annotated(meta: Mapping[str, Any]) -> frozenset[str]:
 
 
 def surplus(
-    versions: Iterable[Mapping[str, Any]], keep: int | None, used: Iterable[str]
+    versions: Iterable[Mapping[str, Any]], keep: int, used: Iterable[str]
 ) -> tuple[Mapping[str, Any], ...]:
     """Return the ready versions that retention removes, oldest first.
 
     Args:
         versions: of one Model.
-        keep: how many of the newest ready ones stay; None keeps all.
+        keep: how many of the newest ready ones stay.
         used: names of those that are in use; they stay too, beside the newest.
     """
-    if keep is None:
-        return ()
     ready = sorted(
         (v for v in versions if is_ready(v)),
         key=lambda v: (v["metadata"]["creationTimestamp"], v["metadata"]["name"]),
@@ -72,7 +70,7 @@ class Await:
 
 @dataclass(frozen=True)
 class Release:
-    """Take the finalizer off; before that, where `image` says so, remove the image from the store."""
+    """Take the finalizer off; before that, remove the image of this digest from the store, where there is one."""
 
     digest: str = ""
 
