@@ -29,14 +29,17 @@ def verify(name: str, meant: Target, key_files: Sequence[Path]) -> None:
     store = opened(meant)
 
     async def work(kube: "Kube") -> None:
-        status = (await ready(kube, meant.namespace, name))["status"]
+        version = await ready(kube, meant.namespace, name)
+        status = version["status"]
         files = await asyncio.to_thread(store.verify, status["digest"], deep=True)
         _compare(name, status, {file.path: file.digest for file in files})
         print(f"{name}: {status['digest']}")
         print(
             f"  {len(files)} files, {decimal(sum(file.size for file in files))}: seal and digests are right"
         )
-        keys = [_read(path) for path in key_files] or await _of_model(kube, meant.namespace, name)
+        keys = [_read(path) for path in key_files] or await _of_model(
+            kube, meant.namespace, version["spec"]["modelName"]
+        )
         if keys:
             await _signed(status["image"], status["digest"], keys)
             print(f"  signed by a trusted key ({len(keys)} trusted)")
@@ -62,9 +65,8 @@ def _read(path: Path) -> PublicKey:
 
 
 async def _of_model(kube: "Kube", namespace: str, name: str) -> list[PublicKey]:
-    version = await kube.get(kinds.MODEL_VERSION, namespace, name)
     try:
-        model = await kube.get(kinds.MODEL, namespace, version["spec"]["modelName"])
+        model = await kube.get(kinds.MODEL, namespace, name)
     except errors.NotFound:
         return []
     return [public_key(pem.encode()) for pem in (model["spec"].get("verification") or {}).get("keys", [])]
