@@ -4,17 +4,14 @@ import gzip
 import io
 import json
 import tarfile
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 import zstandard
 
-from serving.images import image, oci
+from serving.images import image, layers, oci
 from serving.images.store import ModelStore
-
-LAYER = oci.LAYER_TYPE
-Tweak = Callable[[tarfile.TarInfo], tarfile.TarInfo]
 
 
 def write_trained(path: Path, *, big: int = 2_500_000, seed: int = 1) -> Path:
@@ -80,10 +77,21 @@ def tar_of(members: Iterable[tuple[tarfile.TarInfo, bytes]]) -> bytes:
     return out.getvalue()
 
 
+def layer_tar(layer: layers.Layer, contents: Mapping[str, bytes]) -> bytes:
+    """The tar that our layer is, given its files' bytes by path."""
+    out = io.BytesIO()
+    for header, entry in layers.entries(layer):
+        out.write(header)
+        if entry is not None:
+            out.write(contents[entry.path] + layers.padding(entry.size))
+    out.write(layers.TRAILER)
+    return out.getvalue()
+
+
 def foreign(*tars: bytes, compression: str = "") -> Foreign:
     """An image of these layers, without our annotations."""
     pack = {"": bytes, "gzip": gzip.compress, "zstd": zstandard.ZstdCompressor().compress}[compression]
-    kind = f"{LAYER}+{compression}" if compression else LAYER
+    kind = f"{oci.LAYER_TYPE}+{compression}" if compression else oci.LAYER_TYPE
     packed = [pack(tar) for tar in tars]
     config = oci.encode(
         {

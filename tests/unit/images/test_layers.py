@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from serving import errors
 from serving.images import layers
 from serving.images.layers import Entry
+from tests.model_images import layer_tar
 
 NAMES = st.from_regex(r"[a-zé漢0-9_-][a-zé漢0-9._-]{0,150}", fullmatch=True)
 PATHS = st.lists(NAMES, min_size=1, max_size=3).map("/".join)
@@ -29,20 +30,10 @@ TREES = st.dictionaries(PATHS, st.binary(max_size=1500), min_size=1, max_size=8)
 )
 
 
-def pack(layer: layers.Layer, contents: dict[str, bytes]) -> bytes:
-    out = io.BytesIO()
-    for header, entry in layers.entries(layer):
-        out.write(header)
-        if entry is not None:
-            out.write(contents[entry.path] + layers.padding(entry.size))
-    out.write(layers.TRAILER)
-    return out.getvalue()
-
-
 @given(TREES)
 def test_a_layer_unpacks_to_the_files_that_went_in(tree: dict[str, bytes]) -> None:
     (layer,) = layers.plan(Entry(path, len(data)) for path, data in tree.items())
-    with tarfile.open(fileobj=io.BytesIO(pack(layer, tree)), mode="r:") as tar:
+    with tarfile.open(fileobj=io.BytesIO(layer_tar(layer, tree)), mode="r:") as tar:
         members = tar.getmembers()
         found = {m.name: tar.extractfile(m).read() for m in members if m.isreg()}  # type: ignore[union-attr]
     assert found == {f"models/{path}": data for path, data in tree.items()}
