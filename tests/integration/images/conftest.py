@@ -1,12 +1,13 @@
 """A real registry, and images to move."""
 
 import os
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import pytest
 
 from serving.images.build import Built, capture
+from serving.images.registry import Credentials, Pushed, Reference, Registry, push
 from serving.images.store import ModelStore
 from tests.registry_server import RegistryServer
 
@@ -41,3 +42,22 @@ def trained(tmp_path: Path) -> Path:
 @pytest.fixture
 def built(trained: Path, store: ModelStore) -> Built:
     return capture(trained, store, repository="slipway.local/default/digits", lineage={"job": "train-digits"})
+
+
+@pytest.fixture
+async def registry() -> AsyncIterator[Registry]:
+    """A client that nobody knows."""
+    async with Registry(Credentials.none()) as client:
+        yield client
+
+
+@pytest.fixture
+def target(shared_registry: RegistryServer, built: Built) -> Reference:
+    """A tag in a repository of this test: no other image has these random bytes."""
+    return Reference.parse(f"{shared_registry.host}/test/{built.digest[7:19]}:v1")
+
+
+@pytest.fixture
+async def pushed(registry: Registry, store: ModelStore, built: Built, target: Reference) -> Pushed:
+    """The image in the registry."""
+    return await push(registry, store, built.digest, target)

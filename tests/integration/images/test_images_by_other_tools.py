@@ -43,51 +43,44 @@ def same_files(one: Path, other: Path) -> bool:
     )
 
 
-@pytest.fixture
-async def pushed(
-    shared_registry: RegistryServer, store: ModelStore, built: Built, tmp_path: Path
-) -> Reference:
-    """The image in a repository of this test, with the tag v1."""
-    target = Reference.parse(f"{shared_registry.host}/tools/{built.digest[7:19]}:v1")
-    async with Registry(Credentials.none()) as registry:
-        await push(registry, store, built.digest, target)
-    return target
-
-
-def test_skopeo_reads_the_image(pushed: Reference, built: Built) -> None:
+@pytest.mark.usefixtures("pushed")
+def test_skopeo_reads_the_image(target: Reference, built: Built) -> None:
     skopeo = program("skopeo")
-    found = json.loads(run(skopeo, "inspect", "--tls-verify=false", f"docker://{pushed}"))
+    found = json.loads(run(skopeo, "inspect", "--tls-verify=false", f"docker://{target}"))
     assert found["Digest"] == built.digest
     assert found["Os"] == "linux"
-    config = json.loads(run(skopeo, "inspect", "--tls-verify=false", "--config", f"docker://{pushed}"))
+    config = json.loads(run(skopeo, "inspect", "--tls-verify=false", "--config", f"docker://{target}"))
     assert config["rootfs"]["diff_ids"] == found["Layers"]
 
 
-def test_umoci_unpacks_what_skopeo_copied(pushed: Reference, trained: Path, tmp_path: Path) -> None:
+@pytest.mark.usefixtures("pushed")
+def test_umoci_unpacks_what_skopeo_copied(target: Reference, trained: Path, tmp_path: Path) -> None:
     skopeo, umoci = program("skopeo"), program("umoci")
     copied, bundle = tmp_path / "layout", tmp_path / "bundle"
     run(
-        skopeo, "--insecure-policy", "copy", "--src-tls-verify=false", f"docker://{pushed}", f"oci:{copied}:v1",
+        skopeo, "--insecure-policy", "copy", "--src-tls-verify=false", f"docker://{target}", f"oci:{copied}:v1",
     )  # fmt: skip
     rootless = [] if os.geteuid() == 0 else ["--rootless"]
     run(umoci, "unpack", *rootless, "--image", f"{copied}:v1", bundle)
     assert same_files(bundle / "rootfs" / "models", trained)
 
 
+@pytest.mark.usefixtures("pushed")
 def test_skopeo_copies_between_repositories_without_changing_the_digest(
-    pushed: Reference, built: Built
+    target: Reference, built: Built
 ) -> None:
     skopeo = program("skopeo")
-    copy = pushed.sibling(f"{pushed.repository}-copy").tagged("v1")
+    copy = target.sibling(f"{target.repository}-copy").tagged("v1")
     run(
         skopeo, "--insecure-policy", "copy", "--preserve-digests", "--src-tls-verify=false",
-        "--dest-tls-verify=false", f"docker://{pushed}", f"docker://{copy}",
+        "--dest-tls-verify=false", f"docker://{target}", f"docker://{copy}",
     )  # fmt: skip
     found = json.loads(run(skopeo, "inspect", "--tls-verify=false", f"docker://{copy}"))
     assert found["Digest"] == built.digest
 
 
-def test_buildah_mounts_the_image(pushed: Reference, trained: Path, tmp_path: Path) -> None:
+@pytest.mark.usefixtures("pushed")
+def test_buildah_mounts_the_image(target: Reference, trained: Path, tmp_path: Path) -> None:
     if os.geteuid() != 0:
         pytest.skip("buildah mount needs root")
     policy = tmp_path / "policy.json"
@@ -96,7 +89,7 @@ def test_buildah_mounts_the_image(pushed: Reference, trained: Path, tmp_path: Pa
         program("buildah"), "--storage-driver", "vfs", "--root", tmp_path / "root", "--runroot", tmp_path / "run",
     ]  # fmt: skip
     name = run(
-        *buildah, "from", "--tls-verify=false", "--signature-policy", policy, f"docker://{pushed}"
+        *buildah, "from", "--tls-verify=false", "--signature-policy", policy, f"docker://{target}"
     ).strip()
     try:
         mounted = Path(run(*buildah, "mount", name).strip())
@@ -105,9 +98,10 @@ def test_buildah_mounts_the_image(pushed: Reference, trained: Path, tmp_path: Pa
         run(*buildah, "rm", name)
 
 
-def test_modelpack_client_restores_the_tree(pushed: Reference, trained: Path, tmp_path: Path) -> None:
+@pytest.mark.usefixtures("pushed")
+def test_modelpack_client_restores_the_tree(target: Reference, trained: Path, tmp_path: Path) -> None:
     modelpack = pytest.importorskip("modelpack_client", reason="modelpack-client is not installed")
-    modelpack.ModelPackClient(insecure=True).pull(str(pushed.tagged("v1-modelpack")), str(tmp_path / "out"))
+    modelpack.ModelPackClient(insecure=True).pull(str(target.tagged("v1-modelpack")), str(tmp_path / "out"))
     assert same_files(tmp_path / "out" / "models", trained)
 
 

@@ -4,7 +4,7 @@ import asyncio
 import base64
 import json
 import os
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -13,7 +13,7 @@ from aiohttp import web
 
 from serving import errors
 from serving.images.build import Built
-from serving.images.registry import Credentials, Reference, Registry, pull, push
+from serving.images.registry import Credentials, Pushed, Reference, Registry, pull, push
 from serving.images.store import ModelStore
 from serving.settings import DEFAULTS
 from tests.fakes.token_server import TokenServer
@@ -59,6 +59,25 @@ async def guarded(tmp_path: Path, tokens: TokenServer, realm: str) -> AsyncItera
     server.stop()
 
 
+Send = Callable[..., Awaitable[Pushed]]
+
+
+@pytest.fixture
+def target(guarded: RegistryServer) -> Reference:
+    return Reference.parse(f"{guarded.host}/token/a:v1")
+
+
+@pytest.fixture
+def send(target: Reference, store: ModelStore, built: Built) -> Send:
+    """Pushes the image by a client of its own with a login, arguments as for `push`."""
+
+    async def sent(to: Reference = target, credentials: Credentials | None = None, **options) -> Pushed:
+        async with Registry(credentials or secret(to.host), QUICK) as registry:
+            return await push(registry, store, built.digest, to, **options)
+
+    return sent
+
+
 async def test_basic_login_of_a_secret_is_used(
     basic: RegistryServer, store: ModelStore, built: Built, tmp_path: Path
 ) -> None:
@@ -82,57 +101,48 @@ async def test_without_the_right_login_nothing_is_pushed_and_the_reason_is_said(
     assert "wrong" not in str(raised.value)
 
 
-async def test_one_token_serves_a_whole_push(
-    guarded: RegistryServer, tokens: TokenServer, store: ModelStore, built: Built
-) -> None:
-    target = Reference.parse(f"{guarded.host}/token/push:v1")
-    async with Registry(secret(guarded.host)) as registry:
-        await push(registry, store, built.digest, target)
+async def test_one_token_serves_a_whole_push(tokens: TokenServer, send: Send) -> None:
+    await send()
     assert len([scopes for scopes in tokens.asked if any(scope.endswith(",push") for scope in scopes)]) == 1
 
 
 async def test_mount_asks_for_both_repositories_in_one_token(
-    guarded: RegistryServer, tokens: TokenServer, store: ModelStore, built: Built
+    tokens: TokenServer, target: Reference, send: Send
 ) -> None:
-    first = Reference.parse(f"{guarded.host}/token/first:v1")
-    async with Registry(secret(guarded.host)) as registry:
-        await push(registry, store, built.digest, first)
-        second = first.sibling("token/second")
-        pushed = await push(registry, store, built.digest, second.tagged("v1"), mount_from=["token/first"])
-    assert pushed.bytes_uploaded == 0
-    wanted = {"repository:token/second:pull,push", "repository:token/first:pull"}
+    await send()
+    again = await send(target.sibling("token/second").tagged("v1"), mount_from=["token/a"])
+    assert again.bytes_uploaded == 0
+    wanted = {"repository:token/second:pull,push", "repository:token/a:pull"}
     assert any(wanted <= scopes for scopes in tokens.asked)
 
 
 async def test_repository_that_may_not_be_read_is_not_mounted_from_but_uploaded(
-    guarded: RegistryServer, tokens: TokenServer, store: ModelStore, built: Built
+    tokens: TokenServer, target: Reference, send: Send
 ) -> None:
-    first = Reference.parse(f"{guarded.host}/token/hidden:v1")
-    async with Registry(secret(guarded.host)) as registry:
-        await push(registry, store, built.digest, first)
-    tokens.denied.add("token/hidden")
-    second = first.sibling("token/open").tagged("v1")
-    async with Registry(secret(guarded.host)) as registry:
-        pushed = await push(registry, store, built.digest, second, mount_from=["token/hidden"])
-    assert pushed.bytes_mounted == 0
-    assert pushed.bytes_uploaded > 3_000_000
+    await send()
+    tokens.denied.add("token/a")
+    again = await send(target.sibling("token/open").tagged("v1"), mount_from=["token/a"])
+    assert again.bytes_mounted == 0
+    assert again.bytes_uploaded > 3_000_000
 
 
 async def test_tokens_that_run_out_are_fetched_again_while_a_push_goes_on(
-    guarded: RegistryServer, tokens: TokenServer, store: ModelStore, built: Built
+    tokens: TokenServer, send: Send
 ) -> None:
     tokens.lifetime = 60.0
     tokens.said_lifetime = 0.001
-    target = Reference.parse(f"{guarded.host}/token/short:v1")
-    async with Registry(secret(guarded.host), QUICK) as registry:
-        await push(registry, store, built.digest, target)
+    await send()
     assert len(tokens.asked) > 10
 
 
 async def test_token_that_the_registry_no_longer_takes_is_dropped_and_asked_for_anew(
-    guarded: RegistryServer, tokens: TokenServer, store: ModelStore, built: Built, tmp_path: Path
+    guarded: RegistryServer,
+    target: Reference,
+    tokens: TokenServer,
+    store: ModelStore,
+    built: Built,
+    tmp_path: Path,
 ) -> None:
-    target = Reference.parse(f"{guarded.host}/token/dropped:v1")
     async with Registry(secret(guarded.host)) as registry:
         await push(registry, store, built.digest, target)
         before = len(tokens.asked)
@@ -144,37 +154,28 @@ async def test_token_that_the_registry_no_longer_takes_is_dropped_and_asked_for_
 
 
 async def test_registry_that_takes_no_token_is_asked_once_more_only(
-    guarded: RegistryServer, tokens: TokenServer, store: ModelStore
+    target: Reference, tokens: TokenServer, store: ModelStore
 ) -> None:
     tokens.lifetime, tokens.said_lifetime = -3600.0, 300.0
-    async with Registry(secret(guarded.host), QUICK) as registry:
+    async with Registry(secret(target.host), QUICK) as registry:
         with pytest.raises(errors.Permanent, match="not allowed to pull") as raised:
-            await pull(registry, store, Reference.parse(f"{guarded.host}/token/never:v1"))
+            await pull(registry, store, target)
     assert raised.value.reason == "Unauthorized"
     assert len(tokens.asked) == 1
 
 
-async def test_identity_token_is_exchanged(
-    guarded: RegistryServer, tokens: TokenServer, store: ModelStore, built: Built
-) -> None:
+async def test_identity_token_is_exchanged(target: Reference, tokens: TokenServer, send: Send) -> None:
     tokens.refresh_tokens["refresh"] = USER
     config = {
-        "auths": {guarded.host: {"auth": base64.b64encode(b"<token>:").decode(), "identitytoken": "refresh"}}
+        "auths": {target.host: {"auth": base64.b64encode(b"<token>:").decode(), "identitytoken": "refresh"}}
     }
-    used = Credentials.from_secret(json.dumps(config).encode(), "pull")
-    target = Reference.parse(f"{guarded.host}/token/identity:v1")
-    async with Registry(used) as registry:
-        await push(registry, store, built.digest, target)
+    await send(credentials=Credentials.from_secret(json.dumps(config).encode(), "pull"))
     assert tokens.asked
 
 
-async def test_busy_token_server_is_asked_again(
-    guarded: RegistryServer, tokens: TokenServer, store: ModelStore, built: Built
-) -> None:
+async def test_busy_token_server_is_asked_again(tokens: TokenServer, send: Send) -> None:
     tokens.failures[:] = [503, 429]
-    target = Reference.parse(f"{guarded.host}/token/busy:v1")
-    async with Registry(secret(guarded.host), QUICK) as registry:
-        await push(registry, store, built.digest, target)
+    await send()
     assert not tokens.failures
 
 

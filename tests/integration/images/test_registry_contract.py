@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from serving import errors
-from serving.images import oci
+from serving.images import image, oci
 from serving.images.build import Built, capture
 from serving.images.registry import Credentials, Reference, Registry, manifests, pull, push, referrers
 from serving.images.store import ModelStore
@@ -36,15 +36,18 @@ def blob_bytes(store: ModelStore, built: Built) -> int:
     return sum(sizes.values())
 
 
+def layer_sizes(store: ModelStore, built: Built) -> dict[str, int]:
+    return {layer.digest: layer.size for layer in image.parse(store.read_manifest(built.digest)).layers}
+
+
 async def test_pulled_image_is_the_pushed_one(
-    shared_registry: RegistryServer, store: ModelStore, built: Built, trained: Path, tmp_path: Path
+    target: Reference, store: ModelStore, built: Built, trained: Path, tmp_path: Path
 ) -> None:
-    target = Reference.parse(f"{shared_registry.host}/round/trip:v1")
     other = ModelStore(tmp_path / "other")
     async with Registry(Credentials.none(), SMALL_CHUNKS) as registry:
         pushed = await push(registry, store, built.digest, target)
         digest = await pull(registry, other, target)
-    assert pushed.image == f"{shared_registry.host}/round/trip@{built.digest}"
+    assert pushed.image == f"{target.name}@{built.digest}"
     assert pushed.bytes_uploaded == blob_bytes(store, built)
     assert digest == built.digest
     assert other.verify(digest, deep=True) == built.files
@@ -53,170 +56,141 @@ async def test_pulled_image_is_the_pushed_one(
     assert {data for _, data in other.referrers(digest)} == {data for _, data in store.referrers(digest)}
 
 
+@pytest.mark.usefixtures("pushed")
 async def test_second_push_uploads_nothing(
-    shared_registry: RegistryServer, store: ModelStore, built: Built
+    registry: Registry, target: Reference, store: ModelStore, built: Built
 ) -> None:
-    target = Reference.parse(f"{shared_registry.host}/second/push:v1")
-    async with Registry(Credentials.none()) as registry:
-        await push(registry, store, built.digest, target)
-        again = await push(registry, store, built.digest, target)
+    again = await push(registry, store, built.digest, target)
     assert again.bytes_uploaded == again.bytes_mounted == 0
     assert again.bytes_skipped == blob_bytes(store, built)
 
 
+@pytest.mark.usefixtures("pushed")
 async def test_one_changed_file_of_ten_uploads_only_its_layer(
-    shared_registry: RegistryServer, store: ModelStore, built: Built, trained: Path
+    registry: Registry, target: Reference, store: ModelStore, trained: Path
 ) -> None:
-    target = Reference.parse(f"{shared_registry.host}/one/changed:v1")
     changed = trained / "weights" / "part-1.bin"
     changed.write_bytes(os.urandom(1_100_001))
     second = capture(trained, store, repository="r", lineage={"job": "train-digits"})
-    async with Registry(Credentials.none()) as registry:
-        await push(registry, store, built.digest, target)
-        pushed = await push(registry, store, second.digest, target.tagged("v2"))
-    documents = blob_bytes(store, second) - sum(
-        layer["size"]
-        for layer in manifests.Fetched("", "", store.read_manifest(second.digest)).document["layers"]
-    )
-    assert 1_100_001 < pushed.bytes_uploaded <= 1_100_001 + 10_000 + documents
-    assert pushed.bytes_skipped > 2_000_000
+    sent = await push(registry, store, second.digest, target.tagged("v2"))
+    documents = blob_bytes(store, second) - sum(layer_sizes(store, second).values())
+    assert 1_100_001 < sent.bytes_uploaded <= 1_100_001 + 10_000 + documents
+    assert sent.bytes_skipped > 2_000_000
 
 
+@pytest.mark.usefixtures("pushed")
 async def test_layers_are_mounted_from_another_repository(
-    shared_registry: RegistryServer, store: ModelStore, built: Built
+    registry: Registry, target: Reference, store: ModelStore, built: Built
 ) -> None:
-    first = Reference.parse(f"{shared_registry.host}/mount/first:v1")
-    async with Registry(Credentials.none()) as registry:
-        await push(registry, store, built.digest, first)
-        second = first.sibling("mount/second").tagged("v1")
-        pushed = await push(registry, store, built.digest, second, mount_from=["mount/none", "mount/first"])
-        found = await manifests.get(registry, second)
-    assert pushed.bytes_uploaded == 0
-    assert pushed.bytes_mounted == blob_bytes(store, built)
+    second = target.sibling("mount/second").tagged("v1")
+    sent = await push(registry, store, built.digest, second, mount_from=["mount/none", target.repository])
+    found = await manifests.get(registry, second)
+    assert sent.bytes_uploaded == 0
+    assert sent.bytes_mounted == blob_bytes(store, built)
     assert found.digest == built.digest
 
 
 async def test_only_changed_layers_are_downloaded(
-    shared_registry: RegistryServer, store: ModelStore, built: Built, trained: Path, tmp_path: Path
+    shared_registry: RegistryServer,
+    registry: Registry,
+    target: Reference,
+    store: ModelStore,
+    built: Built,
+    trained: Path,
+    tmp_path: Path,
 ) -> None:
-    target = Reference.parse(f"{shared_registry.host}/partly/pulled")
     (trained / "weights" / "part-2.bin").write_bytes(os.urandom(1_200_000))
     second = capture(trained, store, repository="r", lineage={})
     other = ModelStore(tmp_path / "other")
-    async with Registry(Credentials.none()) as registry:
-        for version in (built, second):
-            await push(registry, store, version.digest, target.at(version.digest))
-        await pull(registry, other, target.at(built.digest))
-        before = len(shared_registry.requests())
-        await pull(registry, other, target.at(second.digest))
+    for version in (built, second):
+        await push(registry, store, version.digest, target.at(version.digest))
+    await pull(registry, other, target.at(built.digest))
+    before = len(shared_registry.requests())
+    await pull(registry, other, target.at(second.digest))
     assert other.verify(second.digest, deep=True) == second.files
     fetched = [
         line for line in shared_registry.requests()[before:] if line.startswith("GET") and "/blobs/" in line
     ]
-    layers = {
-        layer["digest"]: layer["size"]
-        for layer in manifests.Fetched("", "", store.read_manifest(second.digest)).document["layers"]
-    }
+    layers = layer_sizes(store, second)
     assert [layers[line.rsplit("/", 1)[1]] for line in fetched if line.rsplit("/", 1)[1] in layers] == [
         max(layers.values())
     ]
 
 
+@pytest.mark.usefixtures("pushed")
 async def test_referrers_are_listed_at_the_tag_that_stands_in_for_the_api(
-    shared_registry: RegistryServer, store: ModelStore, built: Built
+    registry: Registry, target: Reference, built: Built
 ) -> None:
-    target = Reference.parse(f"{shared_registry.host}/referrers/tag:v1")
-    async with Registry(Credentials.none()) as registry:
-        await push(registry, store, built.digest, target)
-        found = await referrers.find(registry, target, built.digest)
-        index = await manifests.get(registry, target.tagged(built.digest.replace(":", "-")))
-        pack = await manifests.get(registry, target.tagged("v1-modelpack"))
+    found = await referrers.find(registry, target, built.digest)
+    index = await manifests.get(registry, target.tagged(built.digest.replace(":", "-")))
+    pack = await manifests.get(registry, target.tagged("v1-modelpack"))
     assert {entry["artifactType"] for entry in found} == {oci.MODELPACK_TYPE, oci.LINEAGE_TYPE}
     assert index.media_type == oci.INDEX_TYPE
     assert pack.digest == built.modelpack
 
 
+@pytest.mark.usefixtures("pushed")
 async def test_writers_at_the_same_time_keep_each_others_referrers(
-    shared_registry: RegistryServer, store: ModelStore, built: Built
+    registry: Registry, target: Reference, store: ModelStore, built: Built
 ) -> None:
-    target = Reference.parse(f"{shared_registry.host}/referrers/many:v1")
     subject = oci.descriptor(oci.MANIFEST_TYPE, store.read_manifest(built.digest))
-    async with Registry(Credentials.none()) as registry:
-        await push(registry, store, built.digest, target)
-        documents = [
-            oci.encode(
-                {
-                    "schemaVersion": 2, "mediaType": oci.MANIFEST_TYPE, "artifactType": f"test/{i}",
-                    "config": oci.descriptor(oci.EMPTY_TYPE, oci.EMPTY), "layers": [], "subject": subject,
-                }
-            )
-            for i in range(2)
-        ]  # fmt: skip
-        async with Registry(Credentials.none()) as stranger:
-            await parallel_add(registry, stranger, target, built.digest, documents)
-        found = await referrers.find(registry, target, built.digest)
+    documents = [
+        oci.encode(
+            {
+                "schemaVersion": 2, "mediaType": oci.MANIFEST_TYPE, "artifactType": f"test/{i}",
+                "config": oci.descriptor(oci.EMPTY_TYPE, oci.EMPTY), "layers": [], "subject": subject,
+            }
+        )
+        for i in range(2)
+    ]  # fmt: skip
+    async with Registry(Credentials.none()) as stranger:
+        await asyncio.gather(
+            referrers.add(registry, target, built.digest, documents[0]),
+            referrers.add(stranger, target, built.digest, documents[1]),
+        )
+    found = await referrers.find(registry, target, built.digest)
     assert {f"test/{i}" for i in range(2)} <= {entry["artifactType"] for entry in found}
 
 
-async def parallel_add(
-    one: Registry, other: Registry, target: Reference, digest: str, documents: list[bytes]
-) -> None:
-    await asyncio.gather(
-        *(
-            referrers.add(registry, target, digest, data)
-            for registry, data in zip((one, other), documents, strict=True)
-        )
-    )
-
-
+@pytest.mark.usefixtures("pushed")
 async def test_index_is_resolved_to_the_image_for_linux_amd64(
-    shared_registry: RegistryServer, store: ModelStore, built: Built, tmp_path: Path
+    registry: Registry, target: Reference, store: ModelStore, built: Built, tmp_path: Path
 ) -> None:
-    target = Reference.parse(f"{shared_registry.host}/an/index:v1")
     own = oci.descriptor(oci.MANIFEST_TYPE, store.read_manifest(built.digest))
-    async with Registry(Credentials.none()) as registry:
-        await push(registry, store, built.digest, target)
-        entries = [
-            own | {"digest": built.modelpack, "platform": {"os": "linux", "architecture": "arm64"}},
-            own | {"platform": {"os": "linux", "architecture": "amd64"}},
-        ]
-        index = oci.encode({"schemaVersion": 2, "mediaType": oci.INDEX_TYPE, "manifests": entries})
-        await manifests.put(registry, target.tagged("many"), index)
-        digest = await pull(registry, ModelStore(tmp_path / "other"), target.tagged("many"))
-    assert digest == built.digest
+    entries = [
+        own | {"digest": built.modelpack, "platform": {"os": "linux", "architecture": "arm64"}},
+        own | {"platform": {"os": "linux", "architecture": "amd64"}},
+    ]
+    index = oci.encode({"schemaVersion": 2, "mediaType": oci.INDEX_TYPE, "manifests": entries})
+    await manifests.put(registry, target.tagged("many"), index)
+    assert await pull(registry, ModelStore(tmp_path / "other"), target.tagged("many")) == built.digest
 
 
 async def test_what_is_not_there_is_not_found(
-    shared_registry: RegistryServer, store: ModelStore, built: Built
+    registry: Registry, target: Reference, store: ModelStore
 ) -> None:
-    target = Reference.parse(f"{shared_registry.host}/not/there:v1")
-    async with Registry(Credentials.none()) as registry:
-        for missing in (target, target.at("sha256:" + "0" * 64)):
-            with pytest.raises(errors.Permanent) as raised:
-                await pull(registry, store, missing)
-            assert raised.value.reason == "ImageNotFound"
-            assert str(missing) in str(raised.value)
-
-
-async def test_artifact_that_is_no_image_is_refused(
-    shared_registry: RegistryServer, store: ModelStore, built: Built, tmp_path: Path
-) -> None:
-    target = Reference.parse(f"{shared_registry.host}/no/image:v1")
-    other = ModelStore(tmp_path / "other")
-    async with Registry(Credentials.none()) as registry:
-        await push(registry, store, built.digest, target)
+    for missing in (target, target.at("sha256:" + "0" * 64)):
         with pytest.raises(errors.Permanent) as raised:
-            await pull(registry, other, target.tagged("v1-modelpack"))
+            await pull(registry, store, missing)
+        assert raised.value.reason == "ImageNotFound"
+        assert str(missing) in str(raised.value)
+
+
+@pytest.mark.usefixtures("pushed")
+async def test_artifact_that_is_no_image_is_refused(
+    registry: Registry, target: Reference, built: Built, tmp_path: Path
+) -> None:
+    other = ModelStore(tmp_path / "other")
+    with pytest.raises(errors.Permanent) as raised:
+        await pull(registry, other, target.tagged("v1-modelpack"))
     assert raised.value.reason == "InvalidImage"
     assert not other.has(built.modelpack)
 
 
 async def test_reference_with_another_digest_is_refused_before_anything_is_sent(
-    shared_registry: RegistryServer, store: ModelStore, built: Built
+    shared_registry: RegistryServer, registry: Registry, target: Reference, store: ModelStore, built: Built
 ) -> None:
-    target = Reference.parse(f"{shared_registry.host}/other/digest@sha256:{'0' * 64}")
     before = len(shared_registry.requests())
-    async with Registry(Credentials.none()) as registry:
-        with pytest.raises(errors.Permanent, match="another digest"):
-            await push(registry, store, built.digest, target)
+    with pytest.raises(errors.Permanent, match="another digest"):
+        await push(registry, store, built.digest, target.at("sha256:" + "0" * 64))
     assert len(shared_registry.requests()) == before

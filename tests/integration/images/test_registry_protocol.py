@@ -54,21 +54,19 @@ async def target(fake: FakeRegistry) -> AsyncIterator[Reference]:
 
 
 async def test_registry_that_lists_referrers_gets_no_tag_for_them(
-    fake: FakeRegistry, target: Reference, store: ModelStore, built: Built
+    registry: Registry, fake: FakeRegistry, target: Reference, store: ModelStore, built: Built
 ) -> None:
     fake.page = 1
-    async with Registry(Credentials.none()) as registry:
-        await push(registry, store, built.digest, target)
-        found = await referrers.find(registry, target, built.digest)
+    await push(registry, store, built.digest, target)
+    found = await referrers.find(registry, target, built.digest)
     assert {entry["digest"] for entry in found} == {built.modelpack, built.lineage}
     assert {name for name in fake.manifests if not name.startswith("sha256:")} == {"v1", "v1-modelpack"}
 
 
 async def test_tag_is_written_last(
-    fake: FakeRegistry, target: Reference, store: ModelStore, built: Built
+    registry: Registry, fake: FakeRegistry, target: Reference, store: ModelStore, built: Built
 ) -> None:
-    async with Registry(Credentials.none()) as registry:
-        await push(registry, store, built.digest, target)
+    await push(registry, store, built.digest, target)
     written = [path for method, path in fake.log if method == "PUT"]
     assert written.index("/v2/models/a/manifests/v1") == len(written) - 1
     assert written.index("/v2/models/a/manifests/v1-modelpack") == len(written) - 2
@@ -99,7 +97,7 @@ async def test_another_host_never_sees_the_authorization(fake: FakeRegistry, tar
 
 
 async def test_signed_address_that_has_run_out_is_asked_for_anew(
-    fake: FakeRegistry, target: Reference
+    registry: Registry, fake: FakeRegistry, target: Reference
 ) -> None:
     data = b"layer"
     blob = Blob(oci.digest_of(data), len(data))
@@ -113,15 +111,14 @@ async def test_signed_address_that_has_run_out_is_asked_for_anew(
     runner, host = await serve(store_app)
     fake.redirect_blobs_to = f"http://{host}"
     try:
-        async with Registry(Credentials.none()) as registry:
-            assert await blobs.read(registry, target, blob) == data
+        assert await blobs.read(registry, target, blob) == data
     finally:
         await runner.cleanup()
     assert len(fake.log) == 2
 
 
 async def test_blob_that_is_longer_than_the_manifest_says_is_cut_off(
-    fake: FakeRegistry, target: Reference
+    registry: Registry, fake: FakeRegistry, target: Reference
 ) -> None:
     data = bytes(30_000_000)
     fake.blobs[oci.digest_of(data)] = data
@@ -131,15 +128,14 @@ async def test_blob_that_is_longer_than_the_manifest_says_is_cut_off(
         async for piece in blobs.pieces(registry, target, Blob(oci.digest_of(data), 5_000_000)):
             came.extend(piece)
 
-    async with Registry(Credentials.none()) as registry:
-        with pytest.raises(errors.Temporary) as raised:
-            await take(registry)
+    with pytest.raises(errors.Temporary) as raised:
+        await take(registry)
     assert raised.value.reason == "DigestMismatch"
     assert len(came) <= 5_000_000
 
 
 async def test_scopes_that_only_the_registry_knows_are_asked_for_too(
-    fake: FakeRegistry, target: Reference, tmp_path: Path
+    registry: Registry, fake: FakeRegistry, target: Reference, tmp_path: Path
 ) -> None:
     tokens = TokenServer(tmp_path, {})
     runner, host = await serve(tokens.app)
@@ -148,21 +144,19 @@ async def test_scopes_that_only_the_registry_knows_are_asked_for_too(
     )
     fake.statuses[:] = [(401, {"WWW-Authenticate": asks})]
     try:
-        async with Registry(Credentials.none()) as registry:
-            assert not await blobs.exists(registry, target, "sha256:" + "0" * 64)
+        assert not await blobs.exists(registry, target, "sha256:" + "0" * 64)
     finally:
         await runner.cleanup()
     assert tokens.asked == [{"repository:models/a:pull", "special:thing:use"}]
 
 
 async def test_manifest_with_other_bytes_than_its_digest_is_refused(
-    fake: FakeRegistry, target: Reference, store: ModelStore, built: Built
+    registry: Registry, fake: FakeRegistry, target: Reference, store: ModelStore, built: Built
 ) -> None:
-    async with Registry(Credentials.none()) as registry:
-        await push(registry, store, built.digest, target)
-        fake.manifests[built.digest] += b" "
-        with pytest.raises(errors.Temporary) as raised:
-            await manifests.get(registry, target.at(built.digest))
+    await push(registry, store, built.digest, target)
+    fake.manifests[built.digest] += b" "
+    with pytest.raises(errors.Temporary) as raised:
+        await manifests.get(registry, target.at(built.digest))
     assert raised.value.reason == "DigestMismatch"
 
 
@@ -177,12 +171,11 @@ async def test_manifest_with_other_bytes_than_its_digest_is_refused(
     ],
 )  # fmt: skip
 async def test_index_without_an_image_for_us_is_refused(
-    fake: FakeRegistry, target: Reference, store: ModelStore, index: dict[str, object]
+    registry: Registry, fake: FakeRegistry, target: Reference, store: ModelStore, index: dict[str, object]
 ) -> None:
     fake.manifests["v1"] = json.dumps({"mediaType": oci.INDEX_TYPE, **index}).encode()
-    async with Registry(Credentials.none()) as registry:
-        with pytest.raises(errors.Permanent) as raised:
-            await pull(registry, store, target)
+    with pytest.raises(errors.Permanent) as raised:
+        await pull(registry, store, target)
     assert raised.value.reason == "InvalidImage"
     assert "linux/amd64" in str(raised.value)
 
@@ -196,7 +189,7 @@ def test_plain_http_is_for_this_machine() -> None:
 
 
 async def test_certificate_that_nobody_vouches_for_is_refused_for_good(
-    fake: FakeRegistry, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    registry: Registry, fake: FakeRegistry, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     certificates.ensure(tmp_path, "127.0.0.1", DEFAULTS.api, clock.now())
     issued = certificates.files(tmp_path)
@@ -208,9 +201,8 @@ async def test_certificate_that_nobody_vouches_for_is_refused_for_good(
     monkeypatch.setattr(Reference, "loopback", False)
     target = Reference.parse(f"127.0.0.1:{runner.addresses[0][1]}/a")
     try:
-        async with Registry(Credentials.none()) as registry:
-            with pytest.raises(errors.Permanent) as raised:
-                await manifests.get(registry, target)
+        with pytest.raises(errors.Permanent) as raised:
+            await manifests.get(registry, target)
     finally:
         await runner.cleanup()
     assert raised.value.reason == "UntrustedCertificate"

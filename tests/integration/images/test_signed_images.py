@@ -12,7 +12,7 @@ from serving.images import oci, signing
 from serving.images.build import Built, capture
 from serving.images.image import Blob
 from serving.images.registry import (
-    Credentials,
+    Pushed,
     Reference,
     Registry,
     blobs,
@@ -23,7 +23,6 @@ from serving.images.registry import (
     signatures,
 )
 from serving.images.store import ModelStore
-from tests.registry_server import RegistryServer
 
 
 @pytest.fixture(scope="module")
@@ -37,21 +36,23 @@ def stranger() -> ec.EllipticCurvePrivateKey:
 
 
 @pytest.fixture
-def target(shared_registry: RegistryServer, built: Built) -> Reference:
-    return Reference.parse(f"{shared_registry.host}/signed/{built.digest[7:19]}:v1")
+async def signed(
+    registry: Registry, store: ModelStore, built: Built, target: Reference, key: ec.EllipticCurvePrivateKey
+) -> Pushed:
+    """The image in the registry, signed with the key."""
+    return await push(registry, store, built.digest, target, signing_key=key)
 
 
+@pytest.mark.usefixtures("signed")
 async def test_signature_lies_where_cosign_looks(
-    target: Reference, store: ModelStore, built: Built, key: ec.EllipticCurvePrivateKey
+    registry: Registry, target: Reference, built: Built, key: ec.EllipticCurvePrivateKey
 ) -> None:
-    async with Registry(Credentials.none()) as registry:
-        await push(registry, store, built.digest, target, signing_key=key)
-        found = await manifests.get(registry, target.tagged(f"{built.digest.replace(':', '-')}.sig"))
-        (layer,) = found.document["layers"]
-        payload = await blobs.read(registry, target, Blob(layer["digest"], layer["size"]))
-        config = found.document["config"]
-        listed = await referrers.find(registry, target, built.digest)
-        diff_ids = json.loads(await blobs.read(registry, target, Blob(config["digest"], config["size"])))
+    found = await manifests.get(registry, target.tagged(f"{built.digest.replace(':', '-')}.sig"))
+    (layer,) = found.document["layers"]
+    payload = await blobs.read(registry, target, Blob(layer["digest"], layer["size"]))
+    config = found.document["config"]
+    listed = await referrers.find(registry, target, built.digest)
+    diff_ids = json.loads(await blobs.read(registry, target, Blob(config["digest"], config["size"])))
     assert layer["mediaType"] == "application/vnd.dev.cosign.simplesigning.v1+json"
     made = base64.b64decode(layer["annotations"]["dev.cosignproject.cosign/signature"])
     key.public_key().verify(made, payload, signing._ALGORITHM)
@@ -64,9 +65,10 @@ async def test_signature_lies_where_cosign_looks(
     }
 
 
+@pytest.mark.usefixtures("signed")
 async def test_image_signed_by_a_trusted_key_is_pulled_and_stays_trusted_without_the_registry(
+    registry: Registry,
     target: Reference,
-    store: ModelStore,
     built: Built,
     key: ec.EllipticCurvePrivateKey,
     stranger: ec.EllipticCurvePrivateKey,
@@ -74,44 +76,43 @@ async def test_image_signed_by_a_trusted_key_is_pulled_and_stays_trusted_without
 ) -> None:
     other = ModelStore(tmp_path / "other")
     trusted = [stranger.public_key(), key.public_key()]
-    async with Registry(Credentials.none()) as registry:
-        await push(registry, store, built.digest, target, signing_key=key)
-        assert await pull(registry, other, target, trusted_keys=trusted) == built.digest
-        nowhere = Reference.parse(f"127.0.0.1:1/gone@{built.digest}")
-        assert await pull(registry, other, nowhere, trusted_keys=trusted) == built.digest
+    assert await pull(registry, other, target, trusted_keys=trusted) == built.digest
+    nowhere = Reference.parse(f"127.0.0.1:1/gone@{built.digest}")
+    assert await pull(registry, other, nowhere, trusted_keys=trusted) == built.digest
 
 
-@pytest.mark.parametrize("signed", [False, True])
+@pytest.mark.parametrize("by_a_stranger", [False, True])
 async def test_image_without_a_trusted_signature_never_becomes_visible(
+    registry: Registry,
     target: Reference,
     store: ModelStore,
     built: Built,
     key: ec.EllipticCurvePrivateKey,
     stranger: ec.EllipticCurvePrivateKey,
     tmp_path: Path,
-    signed: bool,  # noqa: FBT001 a parameter of the test
+    by_a_stranger: bool,  # noqa: FBT001 a parameter of the test
 ) -> None:
     other = ModelStore(tmp_path / "other")
-    async with Registry(Credentials.none()) as registry:
-        await push(registry, store, built.digest, target, signing_key=stranger if signed else None)
-        with pytest.raises(errors.Permanent) as raised:
-            await pull(registry, other, target, trusted_keys=[key.public_key()])
-    assert raised.value.reason == ("SignatureInvalid" if signed else "SignatureMissing")
+    await push(registry, store, built.digest, target, signing_key=stranger if by_a_stranger else None)
+    with pytest.raises(errors.Permanent) as raised:
+        await pull(registry, other, target, trusted_keys=[key.public_key()])
+    assert raised.value.reason == ("SignatureInvalid" if by_a_stranger else "SignatureMissing")
     assert other.images() == []
     assert not list((tmp_path / "other").rglob("part-0.bin"))
 
 
+@pytest.mark.usefixtures("pushed")
 async def test_stored_image_without_a_trusted_signature_is_refused_too(
-    target: Reference, store: ModelStore, built: Built, key: ec.EllipticCurvePrivateKey
+    registry: Registry, target: Reference, store: ModelStore, built: Built, key: ec.EllipticCurvePrivateKey
 ) -> None:
-    async with Registry(Credentials.none()) as registry:
-        await push(registry, store, built.digest, target)
-        with pytest.raises(errors.Permanent) as raised:
-            await pull(registry, store, target.at(built.digest), trusted_keys=[key.public_key()])
+    with pytest.raises(errors.Permanent) as raised:
+        await pull(registry, store, target.at(built.digest), trusted_keys=[key.public_key()])
     assert raised.value.reason == "SignatureMissing"
 
 
+@pytest.mark.usefixtures("signed")
 async def test_signature_of_another_image_does_not_count(
+    registry: Registry,
     target: Reference,
     store: ModelStore,
     built: Built,
@@ -121,35 +122,34 @@ async def test_signature_of_another_image_does_not_count(
 ) -> None:
     (trained / "weights" / "part-0.bin").write_bytes(b"evil" * 500_000)
     evil = capture(trained, store, repository="r", lineage={})
-    async with Registry(Credentials.none()) as registry:
-        await push(registry, store, built.digest, target, signing_key=key)
-        await push(registry, store, evil.digest, target.tagged("v2"))
-        signature = await manifests.get(registry, target.tagged(signatures.tag(built.digest)))
-        await manifests.put(registry, target.tagged(signatures.tag(evil.digest)), signature.data)
-        with pytest.raises(errors.Permanent) as raised:
-            await pull(
-                registry, ModelStore(tmp_path / "other"), target.tagged("v2"), trusted_keys=[key.public_key()]
-            )
+    await push(registry, store, evil.digest, target.tagged("v2"))
+    signature = await manifests.get(registry, target.tagged(signatures.tag(built.digest)))
+    await manifests.put(registry, target.tagged(signatures.tag(evil.digest)), signature.data)
+    with pytest.raises(errors.Permanent) as raised:
+        await pull(
+            registry, ModelStore(tmp_path / "other"), target.tagged("v2"), trusted_keys=[key.public_key()]
+        )
     assert raised.value.reason == "SignatureInvalid"
 
 
 async def test_signing_again_adds_nothing_and_another_key_adds_its_own(
+    registry: Registry,
     target: Reference,
     store: ModelStore,
     built: Built,
     key: ec.EllipticCurvePrivateKey,
     stranger: ec.EllipticCurvePrivateKey,
 ) -> None:
-    async with Registry(Credentials.none()) as registry:
-        for signer in (key, key, stranger, key):
-            await push(registry, store, built.digest, target, signing_key=signer)
-        found = await manifests.get(registry, target.tagged(signatures.tag(built.digest)))
-        assert len(found.document["layers"]) == 2
-        for signer in (key, stranger):
-            await signatures.require(registry, target, built.digest, [signer.public_key()])
+    for signer in (key, key, stranger, key):
+        await push(registry, store, built.digest, target, signing_key=signer)
+    found = await manifests.get(registry, target.tagged(signatures.tag(built.digest)))
+    assert len(found.document["layers"]) == 2
+    for signer in (key, stranger):
+        await signatures.require(registry, target, built.digest, [signer.public_key()])
 
 
 async def test_signing_keeps_what_others_wrote_beside_their_signatures(
+    registry: Registry,
     target: Reference,
     store: ModelStore,
     built: Built,
@@ -157,21 +157,21 @@ async def test_signing_keeps_what_others_wrote_beside_their_signatures(
     stranger: ec.EllipticCurvePrivateKey,
 ) -> None:
     place = target.tagged(signatures.tag(built.digest))
-    async with Registry(Credentials.none()) as registry:
-        await push(registry, store, built.digest, target, signing_key=stranger)
-        written = (await manifests.get(registry, place)).document
-        written["layers"][0]["annotations"]["dev.sigstore.cosign/certificate"] = "a certificate"
-        del written["subject"], written["artifactType"]  # as cosign writes it
-        await manifests.put(registry, place, oci.encode(written))
-        await signatures.require(registry, target, built.digest, [stranger.public_key()])
-        await push(registry, store, built.digest, target, signing_key=key)
-        found = await manifests.get(registry, place)
+    await push(registry, store, built.digest, target, signing_key=stranger)
+    written = (await manifests.get(registry, place)).document
+    written["layers"][0]["annotations"]["dev.sigstore.cosign/certificate"] = "a certificate"
+    del written["subject"], written["artifactType"]  # as cosign writes it
+    await manifests.put(registry, place, oci.encode(written))
+    await signatures.require(registry, target, built.digest, [stranger.public_key()])
+    await push(registry, store, built.digest, target, signing_key=key)
+    found = await manifests.get(registry, place)
     assert found.document["layers"][0] == written["layers"][0]
     assert len(found.document["layers"]) == 2
 
 
+@pytest.mark.usefixtures("signed")
 async def test_signature_of_an_image_whose_tag_is_gone_is_found_among_its_referrers(
-    target: Reference, store: ModelStore, built: Built, key: ec.EllipticCurvePrivateKey
+    registry: Registry, target: Reference, built: Built, key: ec.EllipticCurvePrivateKey
 ) -> None:
     empty = oci.encode(
         {
@@ -179,7 +179,5 @@ async def test_signature_of_an_image_whose_tag_is_gone_is_found_among_its_referr
             "config": oci.descriptor(oci.EMPTY_TYPE, oci.EMPTY),
         }
     )  # fmt: skip
-    async with Registry(Credentials.none()) as registry:
-        await push(registry, store, built.digest, target, signing_key=key)
-        await manifests.put(registry, target.tagged(signatures.tag(built.digest)), empty)
-        await signatures.require(registry, target, built.digest, [key.public_key()])
+    await manifests.put(registry, target.tagged(signatures.tag(built.digest)), empty)
+    await signatures.require(registry, target, built.digest, [key.public_key()])

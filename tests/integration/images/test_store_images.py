@@ -15,11 +15,6 @@ from tests.model_images import carry, foreign, member, pieces, tar_of, write_tra
 
 
 @pytest.fixture
-def store(tmp_path: Path) -> ModelStore:
-    return ModelStore(tmp_path / "store")
-
-
-@pytest.fixture
 def other(tmp_path: Path) -> ModelStore:
     return ModelStore(tmp_path / "other")
 

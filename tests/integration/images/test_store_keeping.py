@@ -19,11 +19,6 @@ ORIGIN = "registry.example/m"
 
 
 @pytest.fixture
-def store(tmp_path: Path) -> ModelStore:
-    return ModelStore(tmp_path / "store")
-
-
-@pytest.fixture
 def built(store: ModelStore, tmp_path: Path) -> Built:
     return built_in(store, write_trained(tmp_path / "out"))
 

@@ -19,16 +19,11 @@ from serving.images.build import Built, capture
 from serving.images.store import ModelStore
 
 REPOSITORY = "slipway.local/default/digits"
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 
 
 def grab(path: Path, store: ModelStore, **options) -> Built:
     return capture(path, store, repository=REPOSITORY, lineage={"kind": "Job", "uid": "u1"}, **options)
-
-
-@pytest.fixture
-def store(tmp_path: Path) -> ModelStore:
-    return ModelStore(tmp_path / "store")
 
 
 @pytest.fixture
