@@ -10,7 +10,7 @@ from rich.filesize import decimal
 from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TransferSpeedColumn
 
 from serving import errors
-from serving.cli.model_store import data_dir, ready
+from serving.cli.model_store import opened, ready
 from serving.cli.session import with_kube
 from serving.cli.target import Target
 from serving.images import registry
@@ -28,7 +28,7 @@ def push(name: str, reference: str, meant: Target, docker_config: Path | None) -
 
     async def work(kube: "Kube") -> None:
         status = (await ready(kube, meant.namespace, name))["status"]
-        pushed = await _push(data_dir(meant).models, status["digest"], status["size"], target, docker_config)
+        pushed = await _push(meant, status["digest"], status["size"], target, docker_config)
         print(f"pushed {pushed.image}" + (f" as {target.tag}" if target.tag else ""))
         print(
             f"{decimal(pushed.bytes_uploaded)} sent, {decimal(pushed.bytes_mounted)} mounted,"
@@ -40,16 +40,16 @@ def push(name: str, reference: str, meant: Target, docker_config: Path | None) -
 
 
 async def _push(
-    models: Path, digest: str, size: int, target: Reference, docker_config: Path | None
+    meant: Target, digest: str, size: int, target: Reference, docker_config: Path | None
 ) -> Pushed:
     with _bar() as bar:
         if bar.disable:
             print(f"pushing to {target}", file=sys.stderr, flush=True)
         task = bar.add_task(str(target), total=size)
-        store = CountedStore(models, lambda count: bar.advance(task, count))
+        store = opened(meant, lambda root: CountedStore(root, lambda count: bar.advance(task, count)))
         if not await asyncio.to_thread(store.has, digest):
             raise errors.UserError(
-                f"{digest} is not in the model store {models}: it was evicted, or built on another machine"
+                f"{digest} is not in the model store {store.root}: it was evicted, or built on another machine"
             )
         async with Registry(Credentials.from_docker(docker_config)) as client:
             return await registry.push(client, store, digest, target)

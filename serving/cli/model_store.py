@@ -1,6 +1,8 @@
 """Where the model store of the API that is meant lies, if it is this machine's."""
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from serving import errors
 from serving.cli.target import Target
@@ -10,6 +12,8 @@ from serving.resources import conditions, kinds
 
 if TYPE_CHECKING:
     from serving.kube import Kube
+
+S = TypeVar("S", bound=ModelStore)
 
 
 def data_dir(meant: Target) -> DataDir:
@@ -27,15 +31,15 @@ def data_dir(meant: Target) -> DataDir:
     return found
 
 
-def opened(meant: Target) -> ModelStore:
-    """Open the store.
+def opened(meant: Target, store: Callable[[Path], S]) -> S:
+    """Open the store as one of its classes does.
 
     Raises:
         errors.UserError: as `data_dir`; or it belongs to another user.
     """
     where = data_dir(meant).models
     try:
-        return ModelStore(where)
+        return store(where)
     except PermissionError as error:
         raise errors.UserError(f"the model store belongs to the user of `slipway up`: {error}") from error
 

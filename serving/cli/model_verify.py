@@ -13,6 +13,7 @@ from serving.cli.session import with_kube
 from serving.cli.target import Target
 from serving.images.registry import Credentials, Reference, Registry, signatures
 from serving.images.signing import PublicKey, public_key
+from serving.images.store import ModelStore
 from serving.resources import kinds, names
 
 if TYPE_CHECKING:
@@ -26,7 +27,7 @@ def verify(name: str, meant: Target, key_files: Sequence[Path]) -> None:
         errors.Permanent: `SealBroken`, `ImageMissing`, `SignatureMissing`, `SignatureInvalid`, `InvalidKey`.
         errors.UserError: the status does not say what the image holds, or a key cannot be read.
     """
-    store = opened(meant)
+    store = opened(meant, ModelStore)
 
     async def work(kube: "Kube") -> None:
         version = await ready(kube, meant.namespace, name)

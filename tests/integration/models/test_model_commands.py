@@ -10,6 +10,7 @@ import pytest
 
 from serving.cli import main
 from serving.data_dir import DataDir
+from serving.images.contents import Contents
 from serving.resources import kinds
 from tests.foreign_models import RUN_ID, cache, run_directory
 from tests.model_life import Life
@@ -133,6 +134,26 @@ async def test_without_the_store_a_push_says_where_to_run_it(
     life.data = DataDir(elsewhere.parent)
     code, _, err = await slipway("model", "push", "v1", "127.0.0.1:1/models/digits")
     assert (code, "run it on the machine" in err) == (1, True)
+
+
+@pytest.mark.parametrize(
+    "command", [("push", "v1", "127.0.0.1:1/models/digits"), ("verify", "v1")], ids=" ".join
+)
+async def test_another_users_store_is_named_as_such(
+    life: Life,
+    slipway: Slipway,
+    files: Callable[..., str],
+    monkeypatch: pytest.MonkeyPatch,
+    command: tuple[str, ...],
+) -> None:
+    def refuse(*_: object) -> None:
+        raise PermissionError(13, "Permission denied", str(life.data.models))
+
+    await life.version("v1", path=files())
+    await life.ready("v1")
+    monkeypatch.setattr(Contents, "__init__", refuse)
+    code, _, err = await slipway("model", *command)
+    assert (code, "belongs to the user of `slipway up`" in err) == (1, True)
 
 
 async def test_the_deletion_of_what_a_pull_could_not_fetch_is_quick(
