@@ -7,7 +7,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -49,7 +49,7 @@ PYTHON = "slipway.dev/runtimes/python"
 SCRIPT = "slipway.dev/runtimes/script"
 """Does what `PYTHON` does for these arguments, and can be forked."""
 STARTS = {"executed": PYTHON, "forked": SCRIPT}
-"""Ways to start a container; fixtures that choose one set `chosen`."""
+"""Ways to start a container; `agent` sets `chosen` to one."""
 chosen = {"image": PYTHON}
 
 
@@ -130,7 +130,20 @@ def keeper(namespace: str) -> dict[str, Any]:
     }
 
 
-async def choose(start: str, node: NodeProcess, namespace: str) -> None:
+@contextlib.contextmanager
+def agent(data_dir: DataDir, namespace: str, start: str) -> Iterator[NodeProcess]:
+    """An agent whose `pod`s are started so, in this namespace; afterwards the namespace is empty, and its log is shown."""
+    process = NodeProcess(data_dir).start()
+    try:
+        asyncio.run(_choose(start, process, namespace))
+        yield process
+        asyncio.run(_clear(process, namespace))
+    finally:
+        process.stop()
+        print(process.log.read_text()[-6000:])
+
+
+async def _choose(start: str, node: NodeProcess, namespace: str) -> None:
     """Let `pod` make Pods that are started so; returns when there is what that takes."""
     chosen["image"] = STARTS[start]
     if start == "forked":
@@ -140,7 +153,7 @@ async def choose(start: str, node: NodeProcess, namespace: str) -> None:
         await until_zygote(node.data_dir, namespace)
 
 
-async def clear(node: NodeProcess, namespace: str) -> None:
+async def _clear(node: NodeProcess, namespace: str) -> None:
     """Delete all Pods and what they were forked for."""
     chosen["image"] = PYTHON
     async with await connect(node.data_dir.kubeconfig, component="test") as kube:

@@ -1,4 +1,3 @@
-import asyncio
 import os
 import select
 import signal
@@ -17,8 +16,7 @@ from tests.node_process import (
     SERVER,
     STARTS,
     NodeProcess,
-    choose,
-    clear,
+    agent,
     is_ready,
     log_of,
     main_status,
@@ -33,12 +31,8 @@ NAMESPACE = "default"
 
 @pytest.fixture(params=STARTS, autouse=True)
 def node(request: pytest.FixtureRequest, api_server: DataDir) -> Iterator[NodeProcess]:
-    process = NodeProcess(api_server).start()
-    asyncio.run(choose(request.param, process, NAMESPACE))
-    yield process
-    asyncio.run(clear(process, NAMESPACE))
-    process.stop()
-    print(process.log.read_text()[-6000:])
+    with agent(api_server, NAMESPACE, request.param) as process:
+        yield process
 
 
 @pytest.fixture

@@ -1,4 +1,3 @@
-import asyncio
 import json
 import os
 import time
@@ -16,8 +15,7 @@ from tests.node_process import (
     SERVER,
     STARTS,
     NodeProcess,
-    choose,
-    clear,
+    agent,
     is_ready,
     log_of,
     main_status,
@@ -34,12 +32,8 @@ needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="needs root")
 
 @pytest.fixture(scope="module", params=STARTS, autouse=True)
 def node(request: pytest.FixtureRequest, api_server: DataDir) -> Iterator[NodeProcess]:
-    process = NodeProcess(api_server).start()
-    asyncio.run(choose(request.param, process, NAMESPACE))
-    yield process
-    asyncio.run(clear(process, NAMESPACE))
-    process.stop()
-    print(process.log.read_text()[-6000:])
+    with agent(api_server, NAMESPACE, request.param) as process:
+        yield process
 
 
 @pytest.fixture
@@ -240,7 +234,6 @@ async def test_a_container_that_ignores_sigterm_is_killed_after_its_grace(kube: 
     await run(kube, "stubborn", "import signal, time; signal.signal(15, signal.SIG_IGN); print(1); time.sleep(99)",
               spec_terminationGracePeriodSeconds=1)  # fmt: skip
     await until(kube, NAMESPACE, "stubborn", is_ready)
-    await asyncio.sleep(0)
     begun = time.monotonic()
     await kube.delete(kinds.POD, NAMESPACE, "stubborn")
     await until_gone(kube, NAMESPACE, "stubborn")

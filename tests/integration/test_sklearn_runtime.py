@@ -33,12 +33,16 @@ def image(tmp_path_factory: pytest.TempPathFactory) -> tuple[ModelStore, Built]:
     return store, capture(base / "out", store, repository="slipway.local/default/digits", lineage={})
 
 
-def test_sigterm_finishes_what_is_in_flight_and_exits_0(
-    image: tuple[ModelStore, Built], tmp_path: Path
-) -> None:
+@pytest.fixture
+def running(image: tuple[ModelStore, Built], tmp_path: Path) -> Running:
+    """Ready; ends before its test does."""
     store, built = image
-    running = start(built, store.tree(built.digest) / "models", tmp_path / "log")
-    wait_ready(running)
+    server = start(built, store.tree(built.digest) / "models", tmp_path / "log")
+    wait_ready(server)
+    return server
+
+
+def test_sigterm_finishes_what_is_in_flight_and_exits_0(running: Running) -> None:
     document = {"inputs": [{"name": "input", "datatype": "FP64", "shape": [1, 64], "data": [0.0] * 64}]}
     codes: list[int] = []
     failed: list[Exception] = []
@@ -71,12 +75,7 @@ def test_sigterm_finishes_what_is_in_flight_and_exits_0(
     assert set(codes) == {200}
 
 
-def test_readiness_fails_and_liveness_holds_while_stopping(
-    image: tuple[ModelStore, Built], tmp_path: Path
-) -> None:
-    store, built = image
-    running = start(built, store.tree(built.digest) / "models", tmp_path / "log")
-    wait_ready(running)
+def test_readiness_fails_and_liveness_holds_while_stopping(running: Running) -> None:
     running.process.send_signal(signal.SIGTERM)
     seen: set[tuple[int, int, str]] = set()
     while running.process.poll() is None:
@@ -90,13 +89,8 @@ def test_readiness_fails_and_liveness_holds_while_stopping(
     assert (503, 200, "close") in seen
 
 
-def test_an_idle_connection_is_closed_by_who_opened_it_and_serves_until_then(
-    image: tuple[ModelStore, Built], tmp_path: Path
-) -> None:
+def test_an_idle_connection_is_closed_by_who_opened_it_and_serves_until_then(running: Running) -> None:
     """A gateway that has not heard may send a request in any moment: it must not meet a closed connection."""
-    store, built = image
-    running = start(built, store.tree(built.digest) / "models", tmp_path / "log")
-    wait_ready(running)
     settings = RuntimeSettings()
     with httpx.Client(base_url=f"http://{running.address}") as session:
         assert "connection" not in session.get("/v2/health/live").headers

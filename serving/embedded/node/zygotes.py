@@ -116,23 +116,33 @@ class Zygotes:
         delay = FIRST_RETRY_SECONDS
         while kept in self._wanted.all():
             begun = clock.monotonic()
-            handle = self._adopted(kept)
-            if handle is None:
-                handle = await asyncio.to_thread(self._start, kept)
-            if kept not in self._wanted.all():  # it is not any more, and was not there to be ended
-                end(self.directory, name_of(kept))
-            await gone(handle)
-            (self.directory / f"{name_of(kept)}.sock").unlink(missing_ok=True)
-            self._cgroups.sweep_spares()
+            what = await self._attend(kept)
             if kept in self._wanted.all():
                 delay = FIRST_RETRY_SECONDS if clock.monotonic() - begun > HEALTHY_SECONDS else delay
                 log.warning(
-                    "the zygote of %s in %s has ended; another in %g s", kept.image, kept.namespace, delay
+                    "the zygote of %s in %s %s; again in %g s", kept.image, kept.namespace, what, delay
                 )
                 await asyncio.sleep(delay)
                 delay = min(delay * 2, RETRY_CAP_SECONDS)
         del self._kept[kept]
         self._changed.set()
+
+    async def _attend(self, kept: Kept) -> str:
+        """Adopt or start one, and wait for its end; returns what has become of it."""
+        handle = self._adopted(kept)
+        if handle is None:
+            try:
+                handle = await asyncio.to_thread(self._start, kept)
+            except (
+                OSError
+            ) as error:  # a full disk or process table: Pods go on, and start as ordinary processes
+                return f"could not be started: {error}"
+        if kept not in self._wanted.all():  # it is not any more, and was not there to be ended
+            end(self.directory, name_of(kept))
+        await gone(handle)
+        (self.directory / f"{name_of(kept)}.sock").unlink(missing_ok=True)
+        self._cgroups.sweep_spares()
+        return "has ended"
 
     def _adopted(self, kept: Kept) -> int | None:
         found = identity.read(self.directory / f"{name_of(kept)}.json")

@@ -16,7 +16,17 @@ from serving.images.store import ModelStore
 from serving.kube import Kube, connect
 from serving.resources import kinds
 from tests.model_images import write_trained
-from tests.node_process import NodeProcess, is_ready, log_of, main_status, phase, pod, until, until_gone
+from tests.node_process import (
+    NodeProcess,
+    agent,
+    is_ready,
+    log_of,
+    main_status,
+    phase,
+    pod,
+    until,
+    until_gone,
+)
 from tests.registry_server import PASSWORD, USER, RegistryServer
 
 NAMESPACE = "default"
@@ -25,10 +35,8 @@ READS = "import os; print(open(os.environ['D'] + '/slipway.json').read())"
 
 @pytest.fixture(scope="module")
 def node(api_server: DataDir) -> Iterator[NodeProcess]:
-    process = NodeProcess(api_server).start()
-    yield process
-    process.stop()
-    print(process.log.read_text()[-6000:])
+    with agent(api_server, NAMESPACE, "executed") as process:
+        yield process
 
 
 @pytest.fixture
@@ -37,12 +45,19 @@ async def kube(api_server: DataDir, node: NodeProcess) -> AsyncIterator[Kube]:
         yield client
 
 
-def built(root: Path, seed: int) -> tuple[ModelStore, str]:
-    """An image in a store of its own, as on the machine where it was made."""
-    store = ModelStore(root / "elsewhere")
-    trained = write_trained(root / "trained", seed=seed)
-    image = capture(trained, store, repository=f"slipway.local/{NAMESPACE}/m", lineage={})
-    return store, image.digest
+@pytest.fixture
+def store(node: NodeProcess) -> ModelStore:
+    return ModelStore(node.data_dir.models)
+
+
+def built(store: ModelStore, trained: Path, seed: int) -> str:
+    """Make an image; its digest."""
+    write_trained(trained, seed=seed)
+    return capture(trained, store, repository=f"slipway.local/{NAMESPACE}/m", lineage={}).digest
+
+
+def local(digest: str) -> str:
+    return f"slipway.local/{NAMESPACE}/m@{digest}"
 
 
 def user(name: str, reference: str, script: str = READS, **spec: object) -> dict:
@@ -60,9 +75,10 @@ async def waiting(kube: Kube, name: str, reason: str) -> str:
 
 
 async def test_an_image_is_fetched_with_the_pods_secret_and_pinned_until_the_pod_is_gone(
-    kube: Kube, node: NodeProcess, tmp_path: Path
+    kube: Kube, store: ModelStore, tmp_path: Path
 ) -> None:
-    source, digest = built(tmp_path, 1)
+    source = ModelStore(tmp_path / "elsewhere")
+    digest = built(source, tmp_path / "trained", 1)
     registry = RegistryServer.with_htpasswd(tmp_path / "registry").start()
     login = {"auths": {registry.host: {"username": USER, "password": PASSWORD}}}
     config = json.dumps(login).encode()
@@ -86,7 +102,6 @@ async def test_an_image_is_fetched_with_the_pods_secret_and_pinned_until_the_pod
         await until(kube, NAMESPACE, "fetches", is_ready)
     finally:
         registry.stop()
-    store = ModelStore(node.data_dir.models)
     assert store.pins(digest) == {f"pod/{created['metadata']['uid']}"}
     assert store.origin(digest) == image
     assert store.evict(0) == []
@@ -96,36 +111,29 @@ async def test_an_image_is_fetched_with_the_pods_secret_and_pinned_until_the_pod
 
 
 async def test_an_image_that_was_touched_is_not_mounted(
-    kube: Kube, node: NodeProcess, tmp_path: Path
+    kube: Kube, node: NodeProcess, store: ModelStore, tmp_path: Path
 ) -> None:
-    store = ModelStore(node.data_dir.models)
-    image = capture(
-        write_trained(tmp_path / "t", seed=2), store, repository=f"slipway.local/{NAMESPACE}/m", lineage={}
-    )
-    reference = f"slipway.local/{NAMESPACE}/m@{image.digest}"
-    await kube.create(kinds.POD, user("sound", reference, spec_restartPolicy="Never"))
+    digest = built(store, tmp_path / "trained", 2)
+    await kube.create(kinds.POD, user("sound", local(digest), spec_restartPolicy="Never"))
     found = await until(kube, NAMESPACE, "sound", phase("Succeeded"))
     assert json.loads(log_of(node.data_dir, found))["framework"] == "sklearn"
-    weights = store.tree(image.digest) / "models" / "weights.bin"
+    weights = store.tree(digest) / "models" / "weights.bin"
     weights.parent.chmod(0o755)
     weights.chmod(0o644)
     weights.write_bytes(b"swapped")
-    await kube.create(kinds.POD, user("touched", reference))
+    await kube.create(kinds.POD, user("touched", local(digest)))
     assert "weights.bin" in await waiting(kube, "touched", "ErrImagePull")
 
 
 async def test_a_container_is_told_which_seal_was_checked_and_cannot_say_so_itself(
-    kube: Kube, node: NodeProcess, tmp_path: Path
+    kube: Kube, node: NodeProcess, store: ModelStore, tmp_path: Path
 ) -> None:
-    store = ModelStore(node.data_dir.models)
-    image = capture(
-        write_trained(tmp_path / "t", seed=4), store, repository=f"slipway.local/{NAMESPACE}/m", lineage={}
-    )
+    digest = built(store, tmp_path / "trained", 4)
     script = "import os; print(os.environ.get('SLIPWAY_MODEL_SEALED'))"
-    for name, digest, said in (("sealed", image.digest, image.digest), ("unsealed", "sha256:other", None)):
-        body = user(name, f"slipway.local/{NAMESPACE}/m@{image.digest}", script, spec_restartPolicy="Never")
+    for name, claimed, said in (("sealed", digest, digest), ("unsealed", "sha256:other", None)):
+        body = user(name, local(digest), script, spec_restartPolicy="Never")
         body["spec"]["containers"][0]["env"] += [
-            {"name": "SLIPWAY_MODEL_DIGEST", "value": digest}, {"name": "SLIPWAY_MODEL_SEALED", "value": digest},
+            {"name": "SLIPWAY_MODEL_DIGEST", "value": claimed}, {"name": "SLIPWAY_MODEL_SEALED", "value": claimed},
         ]  # fmt: skip
         await kube.create(kinds.POD, body)
         found = await until(kube, NAMESPACE, name, phase("Succeeded"))
@@ -134,24 +142,21 @@ async def test_a_container_is_told_which_seal_was_checked_and_cannot_say_so_itse
 
 async def test_an_image_that_nobody_has_is_not_waited_for_in_silence(kube: Kube) -> None:
     missing = "sha256:" + "c" * 64
-    await kube.create(kinds.POD, user("local", f"slipway.local/{NAMESPACE}/m@{missing}"))
+    await kube.create(kinds.POD, user("local", local(missing)))
     await kube.create(kinds.POD, user("never", f"127.0.0.1:1/m@{missing}", image={"pullPolicy": "Never"}))
     assert "not in this machine's model store" in await waiting(kube, "local", "ErrImagePull")
     assert "pullPolicy is Never" in await waiting(kube, "never", "ErrImageNeverPull")
 
 
 async def test_pins_of_pods_that_are_gone_are_dropped_when_an_agent_starts(
-    kube: Kube, node: NodeProcess, tmp_path: Path
+    kube: Kube, node: NodeProcess, store: ModelStore, tmp_path: Path
 ) -> None:
-    store = ModelStore(node.data_dir.models)
-    image = capture(
-        write_trained(tmp_path / "t", seed=3), store, repository=f"slipway.local/{NAMESPACE}/m", lineage={}
-    )
-    store.pin(image.digest, "pod/long-gone")
-    store.pin(image.digest, "version/kept")
+    digest = built(store, tmp_path / "trained", 3)
+    store.pin(digest, "pod/long-gone")
+    store.pin(digest, "version/kept")
     node.stop()
     node.start()
     deadline = time.monotonic() + 10
-    while store.pins(image.digest) != {"version/kept"}:
+    while store.pins(digest) != {"version/kept"}:
         assert time.monotonic() < deadline
         await asyncio.sleep(0.02)

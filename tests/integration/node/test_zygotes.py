@@ -25,10 +25,10 @@ from tests.node_process import (
     PYTHON,
     SCRIPT,
     NodeProcess,
-    choose,
-    clear,
+    agent,
     forked,
     is_ready,
+    keeper,
     log_of,
     main_status,
     pod,
@@ -60,12 +60,8 @@ import time; time.sleep(60)
 
 @pytest.fixture(scope="module", autouse=True)
 def node(api_server: DataDir) -> Iterator[NodeProcess]:
-    process = NodeProcess(api_server).start()
-    asyncio.run(choose("forked", process, NAMESPACE))
-    yield process
-    asyncio.run(clear(process, NAMESPACE))
-    process.stop()
-    print(process.log.read_text()[-6000:])
+    with agent(api_server, NAMESPACE, "forked") as process:
+        yield process
 
 
 @pytest.fixture
@@ -255,6 +251,29 @@ async def test_a_limit_below_what_is_inherited_makes_an_ordinary_process_and_an_
             break
         await asyncio.sleep(0.05)
     assert "memory limit 6291456 is not above the" in told[0]
+
+
+async def test_a_zygote_that_cannot_be_started_is_tried_again_and_takes_nothing_else_along(
+    kube: Kube, node: NodeProcess
+) -> None:
+    image = "slipway.dev/runtimes/sklearn"
+    name = name_of(Kept(NAMESPACE, image))
+    obstacle = node.data_dir.zygotes / f"{name}.log"
+    obstacle.mkdir()
+    unlucky = keeper(NAMESPACE)
+    unlucky["metadata"]["name"] = "unlucky"
+    unlucky["spec"]["template"]["spec"]["containers"][0]["image"] = image
+    await kube.create(kinds.DEPLOYMENT, unlucky)
+    deadline = time.monotonic() + 10
+    while f"the zygote of {image} in {NAMESPACE} could not be started" not in node.log.read_text():
+        assert time.monotonic() < deadline
+        await asyncio.sleep(0.02)
+    assert forked(node.data_dir, await start(kube, "lucky"))
+    obstacle.rmdir()
+    while identity.read(node.data_dir.zygotes / f"{name}.json") is None:
+        assert time.monotonic() < deadline
+        await asyncio.sleep(0.02)
+    await kube.delete(kinds.DEPLOYMENT, NAMESPACE, "unlucky")
 
 
 async def test_a_zygote_ends_with_the_last_deployment_that_wants_it(kube: Kube, node: NodeProcess) -> None:
