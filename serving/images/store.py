@@ -5,7 +5,7 @@
 
 import json
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -66,8 +66,10 @@ class ModelStore:
         Raises:
             errors.Permanent: `ImageMissing`.
         """
-        path = self._path(digest)
-        return path.stat().st_size if path is not None else self._catalog.find(digest)[1].size
+        with suppress(FileNotFoundError):
+            if (path := self._path(digest)) is not None:
+                return path.stat().st_size
+        return self._catalog.find(digest)[1].size
 
     def read_blob(self, digest: str) -> Iterator[bytes]:
         """Yield any blob of a stored image in chunks of at most 1 MiB; a layer is made from the tree.
@@ -83,8 +85,10 @@ class ModelStore:
 
     def referrers(self, digest: str) -> list[tuple[dict[str, Any], bytes]]:
         """Return the stored documents that refer to an image (ModelPack, lineage, signatures) with their descriptors."""
-        paths = [self._contents.blob(name) for name in self._records.referrers(digest)]
-        documents = [path.read_bytes() for path in paths if path.exists()]
+        documents = []
+        for name in self._records.referrers(digest):
+            with suppress(FileNotFoundError):
+                documents.append(self._contents.blob(name).read_bytes())
         return [(oci.referrer(json.loads(document), document), document) for document in documents]
 
     @contextmanager

@@ -305,6 +305,36 @@ def test_a_kept_blob_that_is_gone_is_found_by_a_deep_look(store: ModelStore, bui
         store.verify(built.digest, deep=True)
 
 
+@pytest.mark.parametrize("moment", ["found", "read"])
+def test_what_is_removed_while_it_is_asked_for_is_missing(
+    moment: str, store: ModelStore, built: Built, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = image.parse(store.read_manifest(built.digest)).config.digest
+    find, read = Path.is_file, Path.read_bytes
+
+    def removed() -> None:
+        monkeypatch.undo()
+        assert store.remove(built.digest)
+
+    def find_then_remove(path: Path) -> bool:
+        found = find(path)
+        removed()
+        return found
+
+    def remove_then_read(path: Path) -> bytes:
+        removed()
+        return read(path)
+
+    if moment == "found":
+        monkeypatch.setattr(Path, "is_file", find_then_remove)
+        with pytest.raises(errors.Permanent) as caught:
+            store.blob_size(config)
+        assert caught.value.reason == "ImageMissing"
+    else:
+        monkeypatch.setattr(Path, "read_bytes", remove_then_read)
+        assert store.referrers(built.digest) == []
+
+
 def at_once(*acts: Callable[[], object]) -> list[object]:
     """Run all at the same time; an error of one of them is its result."""
     results: list[object] = [None] * len(acts)
