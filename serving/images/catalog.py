@@ -1,6 +1,6 @@
 """Which image of the store has which blob, and a layer's bytes from the files of a tree.
 
-Manifests never change, so each is read once per process; whether an image is there is asked of the disk each time.
+Manifests never change, so each is read once while its image is there; whether it is, the disk is asked each time.
 """
 
 import hashlib
@@ -24,8 +24,11 @@ class Catalog:
         self._referred: dict[str, frozenset[str]] = {}
 
     def digests(self) -> list[str]:
-        """Return the images that are there."""
-        return sorted(f"sha256:{path.name}" for path in self._trees.iterdir() if "." not in path.name)
+        """Return the images that are there; what was read of others is forgotten."""
+        present = sorted(f"sha256:{path.name}" for path in self._trees.iterdir() if "." not in path.name)
+        for gone in set(self._read).difference(present):
+            self._read.pop(gone, None)
+        return present
 
     def manifest(self, digest: str) -> bytes:
         """Return an image's manifest.
@@ -50,9 +53,10 @@ class Catalog:
         Raises:
             errors.Permanent: `ImageMissing`, `SealBroken`.
         """
-        if digest not in self._read:
-            self._read[digest] = parse(self.manifest(digest))
-        return self._read[digest]
+        found = self._read.get(digest)
+        if found is None:
+            found = self._read[digest] = parse(self.manifest(digest))
+        return found
 
     def referred(self, digest: str, path: Path) -> frozenset[str]:
         """Return the blobs that a document names, a blob of this digest at this path."""

@@ -1,8 +1,10 @@
 """What the store keeps, gives up, and says of what somebody else did to its files."""
 
+import gc
 import os
 import shutil
 import threading
+import weakref
 from collections.abc import Callable
 from pathlib import Path
 
@@ -11,6 +13,7 @@ import pytest
 from serving import errors
 from serving.images import disk, image
 from serving.images.build import Built, capture
+from serving.images.catalog import Catalog
 from serving.images.store import ModelStore
 from serving.settings import StoreSettings
 from tests.model_images import carry, write_trained
@@ -333,6 +336,17 @@ def test_what_is_removed_while_it_is_asked_for_is_missing(
     else:
         monkeypatch.setattr(Path, "read_bytes", remove_then_read)
         assert store.referrers(built.digest) == []
+
+
+def test_what_was_read_of_an_image_goes_with_it(store: ModelStore, built: Built) -> None:
+    catalog = Catalog(store.root / "trees")
+    found = weakref.ref(catalog.image(built.digest))
+    assert catalog.digests() == [built.digest]
+    assert found() is not None
+    assert store.remove(built.digest)
+    assert catalog.digests() == []
+    gc.collect()
+    assert found() is None
 
 
 def at_once(*acts: Callable[[], object]) -> list[object]:
