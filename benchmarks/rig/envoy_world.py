@@ -1,7 +1,6 @@
 """The gateway's own Envoy and delivery, told plans directly: what benchmarks of the data plane run against."""
 
 import contextlib
-import socket
 import tempfile
 from collections.abc import AsyncIterator, Iterable, Sequence
 from dataclasses import replace
@@ -9,6 +8,7 @@ from pathlib import Path
 
 import orjson
 
+from rig.proxies import free_port
 from serving.data_dir import DataDir
 from serving.router.admin import Admin
 from serving.router.assembly import Assembly, RoutePlan
@@ -22,12 +22,6 @@ from serving.router.stream import listening
 from serving.settings import DEFAULTS
 
 Arm = tuple[str, int, Sequence[Endpoint]]
-
-
-def free_port() -> int:
-    with socket.socket() as found:
-        found.bind(("127.0.0.1", 0))
-        return int(found.getsockname()[1])
 
 
 def service(name: str, arms: Iterable[Arm]) -> Service:

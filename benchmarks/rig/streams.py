@@ -4,8 +4,9 @@ import asyncio
 import contextlib
 import time
 
-from rig.envoy_world import free_port, service, world
+from rig.envoy_world import service, world
 from rig.harness import percentile, process_seconds, resident_mib
+from rig.proxies import free_port
 from serving.router.plan import Endpoint
 
 EVERY_SECONDS = 0.5

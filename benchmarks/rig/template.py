@@ -7,13 +7,13 @@ shares: {"pssMiB", "cpuSeconds"}.
 """
 
 import gc
-import importlib
 import json
 import os
 import sys
 import time
 from pathlib import Path
 
+from serving.embedded.node.zygote import import_runtime
 from serving.runtimes.threads import VARIABLES
 
 
@@ -24,12 +24,7 @@ def pss_mib() -> float:
 
 def main(name: str) -> None:
     os.environ.update(dict.fromkeys(VARIABLES, "1"))
-    gc.disable()
-    module = importlib.import_module(name)
-    for needed in module.PRELOAD:
-        importlib.import_module(needed)
-    gc.collect()
-    gc.freeze()
+    module = import_runtime(name)
     print(json.dumps({"pssMiB": pss_mib(), "cpuSeconds": round(time.process_time(), 2)}), flush=True)
     for line in sys.stdin:
         environment = json.loads(line)

@@ -55,7 +55,7 @@ def main() -> int:
     except BlockingIOError:
         return 0
     identity.write(directory / f"{name}.json", identity.own())
-    runtime = _import(module)
+    runtime = import_runtime(module)
     listener = _listen(directory, name)
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # recorders are nobody's to wait for
     taken = _forked(listener, os.getpid())
@@ -71,7 +71,7 @@ def main() -> int:
     return int(runtime.main())
 
 
-def _import(module: str) -> Any:
+def import_runtime(module: str) -> Any:
     """Import the runtime and all that it needs; what it takes is not garbage, and is never looked at again."""
     gc.disable()
     runtime = importlib.import_module(module)
