@@ -14,6 +14,7 @@ from aiohttp import web
 from serving import errors
 from serving.images.build import Built
 from serving.images.registry import Credentials, Pushed, Reference, Registry, pull, push
+from serving.images.registry.docker_config import DockerConfig
 from serving.images.store import ModelStore
 from serving.settings import DEFAULTS
 from tests.fakes.token_server import TokenServer
@@ -215,8 +216,7 @@ def test_helper_may_know_an_identity_token_or_nothing(helper: Path) -> None:
 
 def test_helper_that_hangs_or_fails_can_be_tried_again(helper: Path, tmp_path: Path) -> None:
     helper.write_text(f"#!/bin/sh\necho $$ > {tmp_path}/pid\nexec sleep 60\n")
-    credentials = Credentials.from_docker()
-    credentials._helper_seconds = 0.3
+    credentials = Credentials(lambda: DockerConfig(creds_store="test"), helper_seconds=0.3)
     with pytest.raises(errors.Temporary, match=r"did not answer within 0\.3 s"):
         asyncio.run(credentials.login(REFERENCE))
     assert not Path("/proc", (tmp_path / "pid").read_text().strip()).exists()
