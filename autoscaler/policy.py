@@ -8,9 +8,7 @@ import datetime as dt
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-ACTIVATOR = "activator-"
-GATEWAY = "gateway-"
-"""How the names of reporters begin."""
+from serving.resources import names
 
 
 @dataclass(frozen=True)
@@ -75,7 +73,7 @@ def decide(
     if bounds.minimum > 0:
         reason = "FixedCount" if bounds.minimum == bounds.maximum else "WithinBounds"
         return Decision(target.wanted, reason, "within bounds")
-    waiting = sum(said.in_flight for said in demand if said.reporter.startswith(ACTIVATOR))
+    waiting = sum(said.in_flight for said in demand if said.reporter.startswith(names.ACTIVATOR_REPORTER))
     if target.wanted == 0:
         if waiting:
             # One, however many wait: how long the queue is says how slow a start is, not how much work there is.
@@ -95,7 +93,8 @@ def _used(
 
     if target.up_since is None or target.ready == 0:
         return keep("Starting", "its replicas are not ready yet")
-    said = {d.reporter.removeprefix(GATEWAY): d for d in demand if d.reporter.startswith(GATEWAY)}
+    prefix = names.GATEWAY_REPORTER
+    said = {d.reporter.removeprefix(prefix): d for d in demand if d.reporter.startswith(prefix)}
     if not gateways:
         return keep("InUse", "no gateway is alive to say that it is idle", LOOK_AGAIN)
     if silent := sorted(gateways - said.keys()):

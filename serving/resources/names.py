@@ -53,6 +53,10 @@ SERVED_VERSION_HEADER = "x-slipway-model-version"
 STARTED_HEADER = "x-slipway-started"
 """On a runtime's answer to its readiness probe: unix seconds (microseconds behind the point) at which its `main` began."""
 
+ACTIVATOR_REPORTER = "activator-"
+GATEWAY_REPORTER = "gateway-"
+"""How the names of who reports demand to an Autoscaler begin; the gateway's name follows."""
+
 LOCAL_REGISTRY = "slipway.local"
 """Registry part of image references that live in this machine's model store."""
 RUNTIME_IMAGE_PREFIX = "slipway.dev/runtimes/"

@@ -13,7 +13,7 @@ from typing import Any
 
 from serving import clock, errors
 from serving.kube import Key, Kube, Reconciler, Result
-from serving.resources import kinds
+from serving.resources import kinds, names
 from serving.router.admin import Admin, Counts
 from serving.router.plan import cluster_of
 from serving.router.report import NAME
@@ -119,7 +119,7 @@ class Activity:
         if traffic is None:
             return None
         entry: dict[str, Any] = {
-            "reporter": f"gateway-{NAME}",
+            "reporter": f"{names.GATEWAY_REPORTER}{NAME}",
             "inFlight": max(traffic.counts.active, 1) if traffic.is_busy else 0,
             "lastRequestTime": clock.rfc3339_micro(traffic.last),
         }

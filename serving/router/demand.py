@@ -10,11 +10,11 @@ from typing import Any
 
 from serving import clock, errors
 from serving.kube import Key, Kube, Reconciler, Result
-from serving.resources import kinds
+from serving.resources import kinds, names
 from serving.router.report import NAME
 from serving.settings import FIELD_MANAGER_PREFIX, ActivatorSettings, ControllerSettings
 
-REPORTER = f"activator-{NAME}"
+REPORTER = f"{names.ACTIVATOR_REPORTER}{NAME}"
 
 
 @dataclass(frozen=True)
