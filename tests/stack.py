@@ -20,7 +20,7 @@ from serving.data_dir import DataDir
 from serving.embedded import identity
 from serving.embedded.node.cgroup_files import TOP, detect
 from serving.embedded.node.records import PodDirectory
-from serving.kube import Kube
+from serving.kube import Kube, connect
 from serving.resources import conditions, kinds, names
 
 NAMESPACE = "default"
@@ -208,6 +208,21 @@ def light(arms: list[Object], **more: Any) -> list[Object]:
 def _object(kind: kinds.Kind, name: str, spec: Object) -> Object:
     metadata = {"name": name, "namespace": NAMESPACE}
     return {"apiVersion": kind.api_version, "kind": kind.kind, "metadata": metadata, "spec": spec}
+
+
+@contextlib.asynccontextmanager
+async def deployed(
+    stack: Stack, name: str, arms: list[Object], *, models: int = 2, framework: str = "sklearn"
+) -> AsyncIterator[Kube]:
+    """Give a client; the first one creates the ModelVersions `v-1` to `v-<models>` and the Inference."""
+    async with await connect(stack.data_dir.kubeconfig, component="test") as kube:
+        if not (await kube.list(kinds.INFERENCE, NAMESPACE)).items:
+            for n in range(1, models + 1):
+                await kube.create(
+                    kinds.MODEL_VERSION, version(f"v-{n}", write_model(stack.root / f"v{n}", n))
+                )
+            await kube.create(kinds.INFERENCE, inference(name, arms, framework=framework))
+        yield kube
 
 
 async def pods(kube: Kube, inference_: str) -> list[Object]:

@@ -4,7 +4,7 @@ import asyncio
 import contextlib
 import re
 import socket
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator, Coroutine, Iterable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -28,6 +28,18 @@ def free_port(host: str = "127.0.0.1") -> int:
     with socket.socket() as found:
         found.bind((host, 0))
         return int(found.getsockname()[1])
+
+
+@contextlib.asynccontextmanager
+async def in_background(process: Coroutine[Any, Any, None]) -> AsyncIterator[None]:
+    """Run what a component's process runs, and stop it as SIGTERM does; what it fails with is raised."""
+    task = asyncio.create_task(process)
+    try:
+        yield
+    finally:
+        task.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await task
 
 
 def settings_for_test(**gateway: Any) -> Settings:

@@ -6,7 +6,7 @@ import os
 import signal
 import statistics
 from collections import Counter
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from typing import NamedTuple
 
 import aiohttp
@@ -14,7 +14,7 @@ import pytest
 
 from serving import clock
 from serving.embedded import identity
-from serving.kube import Kube, connect
+from serving.kube import Kube
 from serving.resources import conditions, kinds
 from tests import stack as stacks
 from tests.stack import NAMESPACE, Object, Stack, light, predictors, settled, until
@@ -41,20 +41,10 @@ class Answer(NamedTuple):
     text: str
 
 
-@pytest.fixture(scope="module")
-def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
-    yield from stacks.running(tmp_path_factory.mktemp("stack"))
-
-
 @pytest.fixture
 async def kube(stack: Stack) -> AsyncIterator[Kube]:
     """A client, once the Inference is at zero."""
-    async with await connect(stack.data_dir.kubeconfig, component="test") as client:
-        if not (await client.list(kinds.INFERENCE, NAMESPACE)).items:
-            for n in (1, 2):
-                path = stacks.write_model(stack.root / f"v{n}", n)
-                await client.create(kinds.MODEL_VERSION, stacks.version(f"v-{n}", path))
-            await client.create(kinds.INFERENCE, stacks.inference(NAME, arms("v-1"), framework="custom"))
+    async with stacks.deployed(stack, NAME, arms("v-1"), framework="custom") as client:
         await until(client, kinds.INFERENCE, NAME, is_at_zero)
         yield client
 
@@ -223,12 +213,17 @@ async def test_a_gateway_that_is_killed_as_it_goes_to_zero_costs_no_request(stac
     name = await serving(kube)
     async with clients() as session:
         await all_answered(burst(session, stack, 1), "woken")
+        replicas = [who for who, _ in (await stack.replicas(kube, NAME)).values()]
+        assert replicas
         await until(kube, kinds.DEPLOYMENT, name, lambda o: o["spec"]["replicas"] == 0)
         who = kill(stack, "gateway")
         asked: list[asyncio.Task[Answer]] = []
-        while stack.component("gateway") in (None, who) or len(asked) < 40:
+        deadline = clock.monotonic() + 20
+        while stack.component("gateway") in (None, who) or any(map(identity.alive, replicas)):
+            assert clock.monotonic() < deadline
             asked += burst(session, stack, 1)
-            await asyncio.sleep(0.1)
+            await asyncio.sleep(0.05)
+        asked += burst(session, stack, 5)
         await all_answered(asked, "the gateway was killed")
 
 

@@ -1,7 +1,7 @@
 """Every change of an Inference under load on the whole product: no request fails, and nothing is left of what has gone."""
 
 import asyncio
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from pathlib import Path
 
 import aiohttp
@@ -9,7 +9,7 @@ import pytest
 
 from serving import errors
 from serving.embedded import identity
-from serving.kube import Kube, connect
+from serving.kube import Kube
 from serving.resources import conditions, kinds, names
 from tests import stack as stacks
 from tests.light_replica import LINES
@@ -23,23 +23,12 @@ CHILDREN = (
 )  # fmt: skip
 
 
-@pytest.fixture(scope="module")
-def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
-    yield from stacks.running(tmp_path_factory.mktemp("stack"))
-
-
 @pytest.fixture
 async def kube(stack: Stack) -> AsyncIterator[Kube]:
     """A client, once the Inference `light` serves as BASE says and has nothing else."""
-    async with await connect(stack.data_dir.kubeconfig, component="test") as client:
-        arms = light(predictors(**BASE))
-        try:
-            await ask_for(client, arms)
-        except errors.NotFound:
-            for n in (1, 2, 3):
-                path = stacks.write_model(stack.root / f"v{n}", n)
-                await client.create(kinds.MODEL_VERSION, stacks.version(f"v-{n}", path))
-            await client.create(kinds.INFERENCE, stacks.inference("light", arms, framework="custom"))
+    arms = light(predictors(**BASE))
+    async with stacks.deployed(stack, "light", arms, models=3, framework="custom") as client:
+        await ask_for(client, arms)
         await until(client, kinds.INFERENCE, "light", settled)
         await until_left(client, "light", each=2)
         yield client

@@ -3,7 +3,7 @@
 import asyncio
 import json
 import signal
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
@@ -19,21 +19,10 @@ from tests.stack import NAMESPACE, Load, Object, Stack, until
 pytestmark = pytest.mark.slow
 
 
-@pytest.fixture(scope="module")
-def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
-    yield from stacks.running(tmp_path_factory.mktemp("stack"))
-
-
 @pytest.fixture
 async def kube(stack: Stack) -> AsyncIterator[Kube]:
-    async with await connect(stack.data_dir.kubeconfig, component="test") as client:
-        if not (await client.list(kinds.INFERENCE, NAMESPACE)).items:
-            for n in (1, 2):
-                await client.create(
-                    kinds.MODEL_VERSION, stacks.version(f"v-{n}", stacks.write_model(stack.root / f"v{n}", n))
-                )
-            arms = stacks.predictors(stable=("v-1", 90), candidate=("v-2", 10))
-            await client.create(kinds.INFERENCE, stacks.inference("digits", arms))
+    arms = stacks.predictors(stable=("v-1", 90), candidate=("v-2", 10))
+    async with stacks.deployed(stack, "digits", arms) as client:
         await until(client, kinds.INFERENCE, "digits", stacks.settled)
         yield client
 

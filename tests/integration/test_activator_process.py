@@ -2,13 +2,13 @@
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
 import aiohttp
 
-from serving import clock, errors
+from serving import errors
 from serving.data_dir import DataDir
 from serving.resources import kinds, names
 from serving.router.activator import Activator, connections
@@ -16,7 +16,8 @@ from serving.router.plan import Cluster
 from serving.settings import RuntimeSettings, Settings
 from tests.addresses import own
 from tests.fakes.api import FakeKube
-from tests.fakes.gateway import backend, endpoint_slice, route
+from tests.fakes.convergence import until
+from tests.fakes.gateway import backend, endpoint_slice, in_background, route
 
 PORT = 8080
 REPLICA = own(65)
@@ -84,21 +85,9 @@ async def world(root: Path, **status: Any) -> AsyncIterator[World]:
     found.data_dir.activator.mkdir()
     async with connections(Settings()) as session:
         found.activator = Activator(api.client("activator"), session, found.data_dir, Settings())
-        running = asyncio.create_task(found.activator.run())
-        try:
+        async with in_background(found.activator.run()):
             await until(found.socket().exists)
             yield found
-        finally:
-            running.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await running
-
-
-async def until(claim: Callable[[], object], seconds: float = 10) -> None:
-    deadline = clock.monotonic() + seconds
-    while not claim():
-        assert clock.monotonic() < deadline, "did not happen"
-        await asyncio.sleep(0.005)
 
 
 async def test_demand_is_said_at_once_and_that_there_is_none_too_with_where_the_time_went(

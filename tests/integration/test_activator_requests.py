@@ -2,7 +2,7 @@
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -10,12 +10,12 @@ from typing import Any
 import aiohttp
 import pytest
 
-from serving import clock
 from serving.router.forwarding import Backend, Listener, Watcher
 from serving.router.holding import Refusal, Total
 from serving.router.plan import Endpoint
 from serving.settings import ActivatorSettings
 from tests.addresses import own
+from tests.fakes.convergence import until
 from tests.fakes.gateway import backend as replica
 
 PORT = 8080
@@ -58,13 +58,6 @@ class World:
 
     async def until_waiting(self, found: Backend, count: int) -> None:
         await until(lambda: len(found.line) == count)
-
-
-async def until(claim: Callable[[], bool], seconds: float = 10) -> None:
-    deadline = clock.monotonic() + seconds
-    while not claim():
-        assert clock.monotonic() < deadline, "did not happen"
-        await asyncio.sleep(0.005)
 
 
 @contextlib.asynccontextmanager

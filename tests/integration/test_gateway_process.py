@@ -1,13 +1,11 @@
 import asyncio
-import contextlib
-from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 from typing import Any
 
 import aiohttp
 import pytest
 
-from serving import clock
 from serving.data_dir import DataDir
 from serving.resources import kinds
 from serving.router import gateway
@@ -15,34 +13,20 @@ from serving.router.process import EnvoyProcess
 from serving.settings import Settings
 from tests.addresses import own
 from tests.fakes.api import FakeKube
-from tests.fakes.gateway import backend, endpoint_slice, route, settings_for_test
+from tests.fakes.convergence import until
+from tests.fakes.gateway import backend, endpoint_slice, in_background, route, settings_for_test
 
 STABLE = own(4)
 
 
-@contextlib.asynccontextmanager
-async def running(
+def gateway_of(
     root: Path, kube: FakeKube, settings: Settings, monkeypatch: pytest.MonkeyPatch
-) -> AsyncIterator[None]:
+) -> AbstractAsyncContextManager[None]:
     async def connect(_: DataDir) -> FakeKube:
         return kube
 
     monkeypatch.setattr(gateway, "_connect", connect)
-    task = asyncio.create_task(gateway.run(DataDir(root), settings))
-    try:
-        yield
-    finally:
-        task.cancel()
-        with contextlib.suppress(asyncio.CancelledError):
-            await task
-
-
-async def until(claim: Callable[[], Any], seconds: float = 10) -> Any:
-    deadline = clock.monotonic() + seconds
-    while not (found := claim()):
-        assert clock.monotonic() < deadline, "did not happen"
-        await asyncio.sleep(0.01)
-    return found
+    return in_background(gateway.run(DataDir(root), settings))
 
 
 def entry(kube: FakeKube, name: str = "digits") -> dict[str, Any]:
@@ -69,7 +53,7 @@ async def test_a_route_is_reported_once_envoy_serves_it_and_its_weights_are_the_
     kube, settings = FakeKube(), settings_for_test()
     data_dir = DataDir(tmp_path)
     try:
-        async with running(tmp_path, kube, settings, monkeypatch), backend(STABLE, 8080):
+        async with gateway_of(tmp_path, kube, settings, monkeypatch), backend(STABLE, 8080):
             await kube.create(kinds.ENDPOINT_SLICE, new_slice("digits-stable", [STABLE]))
             await kube.create(kinds.ROUTE, new_route("digits", [("stable", 9000), ("candidate", 1000)]))
             await until(lambda: entry(kube).get("weights"))
@@ -103,7 +87,7 @@ async def test_a_route_that_envoy_rejects_holds_up_no_other_and_says_why(
         for name, address in ((bad, "300.1.2.3"), ("digits", STABLE), ("more", STABLE)):
             await kube.create(kinds.ENDPOINT_SLICE, new_slice(f"{name}-stable", [address]))
             await kube.create(kinds.ROUTE, new_route(name, [("stable", 10_000)]))
-        async with running(tmp_path, kube, settings, monkeypatch):
+        async with gateway_of(tmp_path, kube, settings, monkeypatch):
             await until(lambda: "malformed IP address" in entry(kube, bad).get("message", ""))
             await until(lambda: entry(kube, "digits").get("acceptedGeneration") == 1)
             await until(lambda: entry(kube, "more").get("acceptedGeneration") == 1)
@@ -121,12 +105,12 @@ async def test_a_second_gateway_adopts_the_running_envoy_and_a_killed_one_is_bac
     try:
         await kube.create(kinds.ENDPOINT_SLICE, new_slice("digits-stable", [STABLE]))
         await kube.create(kinds.ROUTE, new_route("digits", [("stable", 10_000)]))
-        async with running(tmp_path, kube, settings, monkeypatch):
+        async with gateway_of(tmp_path, kube, settings, monkeypatch):
             await until(lambda: entry(kube).get("acceptedGeneration") == 1)
         first = process.running()
         assert first is not None, "Envoy must outlive the gateway's process"
         kube.change(kinds.ROUTE, "default", "digits", {"spec": {"segments": []}})
-        async with running(tmp_path, kube, settings, monkeypatch):
+        async with gateway_of(tmp_path, kube, settings, monkeypatch):
             await until(lambda: "proven" in entry(kube)["message"])
             assert process.running() == first
     finally:
