@@ -27,6 +27,7 @@ $(STAMP): requirements.lock pyproject.toml
 demo: venv ## From two training jobs to weighted traffic, in about a minute
 	@$(BIN)/slipway demo
 
+# A file is one worker's, as what its tests share is started once for each; the slow files come first, by name.
 test: venv lint ## Lint, types, import contracts and all tests
 	$(BIN)/python -m pytest -n $(JOBS) --dist loadfile --no-loadscope-reorder tests
 
