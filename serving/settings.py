@@ -135,7 +135,8 @@ class ActivatorSettings:
     body_bytes: int = 64 * 1024 * 1024
     """One request, as the runtimes accept."""
     deadline_seconds: float = 240.0
-    """Longest wait for a replica; below the gateway's `stream_idle_seconds`, so that the client gets a reason."""
+    """Longest wait for a replica, not for its work; below the gateway's `stream_idle_seconds`, so that the client gets a
+    reason."""
     retry_after_seconds: int = 5
     """Retry-After of what was held in vain, or could not be: about a start."""
     permits: int = 32

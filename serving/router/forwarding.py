@@ -110,8 +110,8 @@ class Backend:
         arrived = clock.monotonic()
         try:
             try:
-                async with asyncio.timeout(self._settings.deadline_seconds):
-                    answer = await self.held(request, None)
+                async with asyncio.timeout(self._settings.deadline_seconds) as patience:
+                    answer = await self.held(request, None, patience)
             except TimeoutError:
                 raise _Refused(NO_REPLICA) from None
         except _Refused as refused:
@@ -121,22 +121,24 @@ class Backend:
         async with answer:
             return await _pass_on(request, answer)
 
-    async def held(self, request: web.BaseRequest, body: bytes | None) -> aiohttp.ClientResponse:
-        """Return the beginning of the replica's answer."""
+    async def held(
+        self, request: web.BaseRequest, body: bytes | None, patience: asyncio.Timeout
+    ) -> aiohttp.ClientResponse:
+        """Return the beginning of the replica's answer. `patience` is with the wait for a replica, not with its work."""
         ticket = self._enter()
         try:
             if body is None:
                 body = await self._read(request, ticket)
             else:
                 self._grow(ticket, len(body))
-            return await self._ask(request, body, ticket)
+            return await self._ask(request, body, ticket, patience)
         except _Moved as moved:
             elsewhere = moved.to
         finally:
             self.line.leave(ticket)
             self._hand_out()
             self._note()
-        return await elsewhere.held(request, body)
+        return await elsewhere.held(request, body, patience)
 
     def _enter(self) -> int:
         ticket = next(self._tickets)
@@ -159,10 +161,13 @@ class Backend:
             pieces.append(piece)
         return b"".join(pieces)
 
-    async def _ask(self, request: web.BaseRequest, body: bytes, ticket: int) -> aiohttp.ClientResponse:
-        taken = 0
+    async def _ask(
+        self, request: web.BaseRequest, body: bytes, ticket: int, patience: asyncio.Timeout
+    ) -> aiohttp.ClientResponse:
+        taken, deadline = 0, patience.when()
         while True:
             replica = await self._turn(ticket)
+            patience.reschedule(None)
             try:
                 return await self._send(request, body, replica)
             except (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError) as error:
@@ -172,6 +177,7 @@ class Backend:
                 log.info("%s: %s did not answer: %r", self.name, replica, error)
                 if taken >= self._settings.attempts:
                     raise _Refused(REPLICA_FAILED) from error
+            patience.reschedule(deadline)
             self.line.failed(ticket)
             if self._end is not None:
                 raise self._end()

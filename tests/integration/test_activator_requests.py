@@ -225,12 +225,13 @@ async def test_a_request_that_waited_too_long_is_told_why(tmp_path: Path) -> Non
     assert here.total.count == 0
 
 
-async def test_a_slow_answer_has_no_deadline_once_it_has_begun(tmp_path: Path) -> None:
+@pytest.mark.parametrize("first", [b"", b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\n{"])
+async def test_a_slow_answer_has_no_deadline_once_a_replica_works_on_it(first: bytes, tmp_path: Path) -> None:
     async def slow(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.readuntil(b"\r\n\r\n")
-        writer.write(b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\n{")
+        writer.write(first)
         await asyncio.sleep(0.3)
-        writer.write(b"}")
+        writer.write(b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\n{}".removeprefix(first))
 
     async with (
         world(tmp_path, deadline_seconds=0.1) as here,
@@ -238,6 +239,13 @@ async def test_a_slow_answer_has_no_deadline_once_it_has_begun(tmp_path: Path) -
     ):
         (await here.backend()).aim([FIRST])
         assert (await here.ask())[0] == 200
+
+
+async def test_a_replica_that_takes_no_connection_is_tried_until_the_deadline(tmp_path: Path) -> None:
+    async with world(tmp_path, deadline_seconds=0.2) as here:
+        (await here.backend()).aim([FIRST])
+        status, _, said = await here.ask()
+    assert (status, said["reason"]) == (503, "NoReplicaInTime")
 
 
 async def test_requests_of_a_backend_that_goes_wait_on_at_its_successor_or_are_told(tmp_path: Path) -> None:
