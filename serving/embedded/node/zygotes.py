@@ -133,9 +133,8 @@ class Zygotes:
         if handle is None:
             try:
                 handle = await asyncio.to_thread(self._start, kept)
-            except (
-                OSError
-            ) as error:  # a full disk or process table: Pods go on, and start as ordinary processes
+            except OSError as error:
+                # A full disk or process table: Pods go on, and start as ordinary processes.
                 return f"could not be started: {error}"
         if kept not in self._wanted.all():  # it is not any more, and was not there to be ended
             end(self.directory, name_of(kept))
