@@ -1,4 +1,4 @@
-"""A TCP link of a fixed speed in front of a server: `python -m rig.link PORT TARGET_PORT BITS_PER_SECOND`.
+"""A TCP link of a fixed speed in front of a server: `python link.py PORT TARGET_PORT BITS_PER_SECOND`.
 
 Only what comes back from the server is slowed, by a token bucket with a tenth of a second of burst: what is fetched
 takes as long as over a wire of that speed, plus the loopback's own microseconds.

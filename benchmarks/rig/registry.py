@@ -16,6 +16,7 @@ http: {{addr: 127.0.0.1:{port}}}
 """
 PROGRAMS = {"docker-registry": "docker-registry", "skopeo": "skopeo"}
 """Program to Debian package."""
+_LINK = Path(__file__).with_name("link.py")
 
 
 def missing() -> list[str]:
@@ -33,9 +34,7 @@ def running(folder: Path, bits_per_second: float) -> Iterator[tuple[int, int]]:
         proxies.running(
             both, port, "sh", "-c", f"exec docker-registry serve {config} 2> {folder}/registry.log"
         ),
-        proxies.running(
-            both, slow, sys.executable, "-m", "rig.link", str(slow), str(port), str(bits_per_second)
-        ),
+        proxies.running(both, slow, sys.executable, str(_LINK), str(slow), str(port), str(bits_per_second)),
     ):
         yield port, slow
 
