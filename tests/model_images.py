@@ -7,10 +7,12 @@ import tarfile
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import zstandard
 
 from serving.images import image, layers, oci
+from serving.images.build import Built, capture
 from serving.images.store import ModelStore
 
 
@@ -21,6 +23,11 @@ def write_trained(path: Path, *, big: int = 2_500_000, seed: int = 1) -> Path:
     (path / "vocabulary" / "désert.txt").write_text(f"sand {seed}")
     (path / "slipway.json").write_text(json.dumps({"framework": "sklearn", "metrics": {"accuracy": 0.9}}))
     return path
+
+
+def built_in(store: ModelStore, path: Path, **options: Any) -> Built:
+    """The image of these files, made in the store."""
+    return capture(path, store, repository="slipway.local/default/m", lineage={"uid": "1"}, **options)
 
 
 def pieces(data: bytes, size: int = 100_000) -> Iterator[bytes]:

@@ -13,9 +13,8 @@ from pathlib import Path
 import pytest
 
 from serving.images import disk, oci
-from serving.images.build import Built, capture
 from serving.images.store import ModelStore
-from tests.model_images import carry
+from tests.model_images import built_in, carry
 
 CALLS = (
     "open",
@@ -29,13 +28,11 @@ CALLS = (
     "fsync",
     "utime",
     "write",
+    "pwrite",
+    "posix_fallocate",
 )
 OPEN, FILE = os.open, io.open
 OWNER, ORIGIN = "pod/bystander", "registry.example/m"
-
-
-def built_in(store: ModelStore, path: Path) -> Built:
-    return capture(path, store, repository="r", lineage={}, compression="zstd")
 
 
 def only_reads(call: Callable, args: tuple) -> bool:
@@ -97,11 +94,11 @@ class World:
     def __init__(self, root: Path) -> None:
         self.root = root / "store"
         self.out = self._files(root / "out", b"a")
-        self.bystander = built_in(self.store, self._files(root / "other", b"b"))
+        self.bystander = built_in(self.store, self._files(root / "other", b"b"), compression="zstd")
         self.store.pin(self.bystander.digest, OWNER)
         self.store.set_origin(self.bystander.digest, ORIGIN)
         self.registry = ModelStore(root / "registry")
-        self.built = built_in(self.registry, self.out)
+        self.built = built_in(self.registry, self.out, compression="zstd")
         self.empty = self.listing()
 
     @property
@@ -154,7 +151,7 @@ def test_a_capture_killed_at_any_call_leaves_the_image_or_nothing(world: World) 
         assert world.check().remove(world.built.digest)
         world.check()
 
-    killed_at_every_call(lambda: built_in(world.store, world.out), after, at_least=40)
+    killed_at_every_call(lambda: built_in(world.store, world.out, compression="zstd"), after, at_least=40)
 
 
 def test_an_import_killed_at_any_call_leaves_the_image_or_nothing(world: World) -> None:

@@ -9,9 +9,8 @@ import pytest
 
 from serving import errors
 from serving.images import image, oci, tarball
-from serving.images.build import Built, capture
 from serving.images.store import ModelStore
-from tests.model_images import carry, foreign, member, pieces, tar_of, write_trained
+from tests.model_images import built_in, carry, foreign, member, pieces, tar_of, write_trained
 
 
 @pytest.fixture
@@ -22,10 +21,6 @@ def other(tmp_path: Path) -> ModelStore:
 @pytest.fixture
 def trained(tmp_path: Path) -> Path:
     return write_trained(tmp_path / "out")
-
-
-def built_in(store: ModelStore, path: Path, **options) -> Built:
-    return capture(path, store, repository="slipway.local/default/m", lineage={"uid": "1"}, **options)
 
 
 def contents(store: ModelStore) -> dict[str, bytes]:

@@ -1,0 +1,204 @@
+"""What the store says, and does, of what somebody else did to its files."""
+
+import os
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from serving import errors
+from serving.images import disk, image
+from serving.images.build import Built
+from serving.images.store import ModelStore
+from tests.model_images import built_in, carry, write_trained
+
+ORIGIN = "registry.example/m"
+
+
+@pytest.fixture
+def built(store: ModelStore, tmp_path: Path) -> Built:
+    """Its files are known by name."""
+    return built_in(store, write_trained(tmp_path / "out"))
+
+
+def weights(store: ModelStore, built: Built) -> Path:
+    return store.tree(built.digest) / "models" / "weights.bin"
+
+
+def rewrite_with_its_time(store: ModelStore, built: Built) -> Path:
+    path = weights(store, built)
+    before = path.stat()
+    path.chmod(0o644)
+    with path.open("r+b") as file:
+        file.write(b"evil")
+    os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
+    path.chmod(0o444)
+    return path
+
+
+def exchange(store: ModelStore, built: Built) -> Path:
+    path = weights(store, built)
+    path.parent.chmod(0o755)
+    copy = path.with_name("copy")
+    shutil.copy2(path, copy)
+    copy.rename(path)
+    return path
+
+
+def delete(store: ModelStore, built: Built) -> Path:
+    weights(store, built).parent.chmod(0o755)
+    weights(store, built).unlink()
+    return weights(store, built)
+
+
+def add(store: ModelStore, built: Built) -> Path:
+    weights(store, built).parent.chmod(0o755)
+    weights(store, built).with_name("more").touch()
+    return weights(store, built).with_name("more")
+
+
+def change_mode(store: ModelStore, built: Built) -> Path:
+    weights(store, built).chmod(0o666)
+    return weights(store, built)
+
+
+def change_manifest(store: ModelStore, built: Built) -> Path:
+    path = store.tree(built.digest) / "manifest.json"
+    path.chmod(0o644)
+    path.write_bytes(path.read_bytes().replace(b"accuracy", b"accuracv"))
+    return path
+
+
+def drop_manifest(store: ModelStore, built: Built) -> Path:
+    store.tree(built.digest).chmod(0o755)
+    (store.tree(built.digest) / "manifest.json").unlink()
+    return store.tree(built.digest) / "manifest.json"
+
+
+def change_seal(store: ModelStore, built: Built) -> Path:
+    path = Path(f"{store.tree(built.digest)}.seal.json")
+    path.chmod(0o644)
+    path.write_bytes(path.read_bytes()[:-10])
+    return path
+
+
+def empty_seal(store: ModelStore, built: Built) -> Path:
+    path = Path(f"{store.tree(built.digest)}.seal.json")
+    path.chmod(0o644)
+    path.write_text('{"files": null}')
+    return path
+
+
+def drop_seal(store: ModelStore, built: Built) -> Path:
+    path = Path(f"{store.tree(built.digest)}.seal.json")
+    path.unlink()
+    return path
+
+
+def link(store: ModelStore, built: Built) -> Path:
+    path = delete(store, built)
+    path.symlink_to("/etc/hostname")
+    return path
+
+
+def restore_a_backup(store: ModelStore, built: Built) -> Path:
+    tree = store.tree(built.digest)
+    shutil.copytree(tree, tree.with_name("copy"))
+    disk.remove_tree(tree)
+    tree.with_name("copy").rename(tree)
+    return tree
+
+
+BYTES_ARE_THERE = (exchange, add, change_mode, change_seal, empty_seal, drop_seal, restore_a_backup)
+BYTES_ARE_GONE = (rewrite_with_its_time, delete, change_manifest, drop_manifest, link)
+
+
+def named(act: Callable) -> str:
+    return act.__name__
+
+
+def check_is_named(store: ModelStore, built: Built, touched: Path) -> None:
+    with pytest.raises(errors.Permanent) as caught:
+        store.verify(built.digest)
+    assert caught.value.reason == "SealBroken"
+    assert str(touched) in str(caught.value)
+
+
+@pytest.mark.parametrize("compression", ["none", "zstd"])
+@pytest.mark.parametrize("meddle", BYTES_ARE_THERE, ids=named)
+def test_an_image_whose_bytes_are_all_there_is_made_sound_from_them(
+    meddle: Callable[[ModelStore, Built], Path], compression: str, store: ModelStore, tmp_path: Path
+) -> None:
+    built = built_in(store, write_trained(tmp_path / "out"), compression=compression)
+    store.pin(built.digest, "pod/a")
+    assert store.repair(built.digest) is None
+    check_is_named(store, built, meddle(store, built))
+    assert ModelStore(store.root).repair(built.digest) is None
+    assert store.verify(built.digest, deep=True) == built.files
+    assert store.pins(built.digest) == {"pod/a"}
+    assert len(store.referrers(built.digest)) == 2
+
+
+@pytest.mark.parametrize("meddle", BYTES_ARE_GONE, ids=named)
+def test_an_image_with_other_bytes_is_kept_until_it_can_be_fetched_again(
+    meddle: Callable[[ModelStore, Built], Path], store: ModelStore, built: Built, tmp_path: Path
+) -> None:
+    registry = ModelStore(tmp_path / "registry")
+    carry(store, registry, built.digest)
+    check_is_named(store, built, meddle(store, built))
+    with pytest.raises(errors.Permanent) as caught:
+        store.repair(built.digest)
+    assert caught.value.reason == "SealBroken"
+    assert store.has(built.digest)
+    store.set_origin(built.digest, ORIGIN)
+    store.pin(built.digest, "pod/a")
+    assert ModelStore(store.root).repair(built.digest) == ORIGIN
+    assert not store.has(built.digest)
+    assert (store.pins(built.digest), store.origin(built.digest)) == ({"pod/a"}, ORIGIN)
+    carry(registry, ModelStore(store.root), built.digest)
+    assert store.verify(built.digest, deep=True) == built.files
+    assert store.pins(built.digest) == {"pod/a"}
+
+
+def test_a_changed_blob_that_images_share_is_replaced_when_it_comes_again(
+    store: ModelStore, built: Built, tmp_path: Path
+) -> None:
+    registry = ModelStore(tmp_path / "registry")
+    carry(store, registry, built.digest)
+    config = store.root / "blobs/sha256" / image.parse(store.read_manifest(built.digest)).config.digest[7:]
+    config.chmod(0o644)
+    config.write_bytes(b"{}")
+    store.verify(built.digest)
+    carry(registry, store, built.digest)
+    assert store.verify(built.digest, deep=True) == built.files
+
+
+def test_bytes_that_changed_on_the_disk_itself_are_found_by_a_deep_look(
+    store: ModelStore, built: Built, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen = disk.stat_tree(store.tree(built.digest))
+    rewrite_with_its_time(store, built)
+    monkeypatch.setattr(disk, "stat_tree", lambda _: seen)
+    store.verify(built.digest)
+    with pytest.raises(errors.Permanent, match=r"weights\.bin does not have the digest"):
+        store.verify(built.digest, deep=True)
+
+
+def test_a_layer_of_changed_files_is_not_passed_off_as_the_layer(store: ModelStore, built: Built) -> None:
+    rewrite_with_its_time(store, built)
+    layer = image.parse(store.read_manifest(built.digest)).layers[1]
+    chunks = store.read_blob(layer.digest)
+    with pytest.raises(errors.Permanent, match="does not give"):
+        list(chunks)
+    delete(store, built)
+    with pytest.raises(errors.Permanent, match="cannot be read: No such file"):
+        list(store.read_blob(layer.digest))
+
+
+def test_a_kept_blob_that_is_gone_is_found_by_a_deep_look(store: ModelStore, built: Built) -> None:
+    config = image.parse(store.read_manifest(built.digest)).config.digest
+    (store.root / "blobs" / "sha256" / config.removeprefix("sha256:")).unlink()
+    store.verify(built.digest)
+    with pytest.raises(errors.Permanent, match="missing or does not have"):
+        store.verify(built.digest, deep=True)
