@@ -48,6 +48,10 @@ def list_map(*keys: str) -> dict[str, Any]:
     return {"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": list(keys)}
 
 
+ATOMIC: dict[str, Any] = {"x-kubernetes-list-type": "atomic"}
+"""The `json_schema_extra` of a list that has one writer, who writes it whole."""
+
+
 class ConditionStatus(Base):
     """metav1.Condition."""
 

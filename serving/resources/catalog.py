@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
-from serving.resources import inference, kinds, model, routing
+from serving.resources import capacity, experiment, inference, kinds, model, routing, trial
 from serving.resources.base import Base, structural
 
 
@@ -65,6 +65,26 @@ DEFINITIONS: tuple[Definition, ...] = (
         (Column("Target", ".spec.scaleTargetRef.name"), Column("Min", ".spec.minReplicas", "integer"),
          Column("Max", ".spec.maxReplicas", "integer"), Column("Desired", ".status.desiredReplicas", "integer"),
          Column("Current", ".status.currentReplicas", "integer"), REASON, AGE),
+    ),
+    Definition(
+        kinds.PROFILING_EXPERIMENT, "ProfilingExperiment is a search for the cheapest spec that meets an objective.",
+        experiment.ProfilingExperimentSpec, experiment.ProfilingExperimentStatus,
+        (Column("Phase", ".status.phase"), Column("Specs", ".status.specs", "integer"),
+         Column("Trials", ".status.trials.total", "integer"), Column("Best", ".status.best.objective", "number"),
+         Column("Regret", ".status.expectedRegret", "number", 1), REASON, AGE),
+    ),
+    Definition(
+        kinds.TRIAL, "Trial is one spec of a ProfilingExperiment, measured.",
+        trial.TrialSpec, trial.TrialStatus,
+        (Column("Experiment", ".spec.experiment"), Column("Number", ".spec.number", "integer"),
+         Column("Phase", ".status.phase"), Column("Reason", ".status.reason"),
+         Column("Throughput", ".status.result.throughput.value", "number"), AGE),
+    ),
+    Definition(
+        kinds.CAPACITY_PROFILE, "CapacityProfile is a measured curve of load, latency and throughput of one replica.",
+        capacity.CapacityProfileSpec, capacity.CapacityProfileStatus,
+        (Column("Model-Version", ".spec.modelVersion"), Column("Capacity", ".spec.capacity", "number"),
+         Column("Machine", ".spec.machine", priority=1), AGE),
     ),
 )  # fmt: skip
 

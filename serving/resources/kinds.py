@@ -55,6 +55,13 @@ MODEL_VERSION = Kind(GROUP, VERSION, "ModelVersion", "modelversions", ("mv",), c
 INFERENCE = Kind(GROUP, VERSION, "Inference", "inferences", ("inf",), categories=("slipway",))
 ROUTE = Kind(GROUP, VERSION, "Route", "routes", categories=("slipway",))
 AUTOSCALER = Kind(GROUP, VERSION, "Autoscaler", "autoscalers", ("as",), categories=("slipway",))
+PROFILING_EXPERIMENT = Kind(
+    GROUP, VERSION, "ProfilingExperiment", "profilingexperiments", ("pe",), categories=("slipway",)
+)
+TRIAL = Kind(GROUP, VERSION, "Trial", "trials", categories=("slipway",))
+CAPACITY_PROFILE = Kind(
+    GROUP, VERSION, "CapacityProfile", "capacityprofiles", ("cap",), status=False, categories=("slipway",)
+)
 
 NAMESPACE = Kind("", "v1", "Namespace", "namespaces", ("ns",), namespaced=False)
 SERVICE = Kind("", "v1", "Service", "services", ("svc",), categories=("all",))
@@ -67,7 +74,9 @@ JOB = Kind("batch", "v1", "Job", "jobs", categories=("all",))
 ENDPOINT_SLICE = Kind("discovery.k8s.io", "v1", "EndpointSlice", "endpointslices", status=False)
 LEASE = Kind("coordination.k8s.io", "v1", "Lease", "leases", status=False)
 
-OWN: tuple[Kind, ...] = (MODEL, MODEL_VERSION, INFERENCE, ROUTE, AUTOSCALER)
+OWN: tuple[Kind, ...] = (
+    MODEL, MODEL_VERSION, INFERENCE, ROUTE, AUTOSCALER, PROFILING_EXPERIMENT, TRIAL, CAPACITY_PROFILE,
+)  # fmt: skip
 BUILTIN: tuple[Kind, ...] = (
     NAMESPACE, SERVICE, POD, CONFIG_MAP, SECRET, EVENT_V1, DEPLOYMENT, JOB, ENDPOINT_SLICE, LEASE,
 )  # fmt: skip

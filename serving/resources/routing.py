@@ -4,7 +4,7 @@ from typing import Annotated
 
 from pydantic import Field
 
-from serving.resources.base import Base, Conditions, Name, list_map, rules
+from serving.resources.base import ATOMIC, Base, Conditions, Name, list_map, rules
 
 IDLE_SECONDS = 60
 """Without a request for this long, a predictor whose minReplicas is 0 loses its replicas. Shorter, and a person who
@@ -69,9 +69,7 @@ class RouteSpec(Base):
     }
     inference: Name
     backends: Annotated[list[Backend], Field(max_length=64, json_schema_extra=list_map("name"))] = []
-    segments: Annotated[
-        list[Segment], Field(max_length=512, json_schema_extra={"x-kubernetes-list-type": "atomic"})
-    ] = []
+    segments: Annotated[list[Segment], Field(max_length=512, json_schema_extra=ATOMIC)] = []
     sticky: StickySpec | None = None
 
 
@@ -138,9 +136,7 @@ class Wake(Base):
     accepted_at: Annotated[str, Field(json_schema_extra={"format": "date-time"})]
     phases: Annotated[
         list[Phase],
-        Field(
-            description="They add up to the total.", json_schema_extra={"x-kubernetes-list-type": "atomic"}
-        ),
+        Field(description="They add up to the total.", json_schema_extra=ATOMIC),
     ] = []
     total: Annotated[float, Field(description="Milliseconds.")]
 
