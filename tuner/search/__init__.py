@@ -1,0 +1,1 @@
+"""The search for the best spec: what to measure next, when to stop, what to recommend. Pure; numbers in, numbers out."""

@@ -1,0 +1,63 @@
+"""What a search says: the vocabulary between `decide` and whoever acts on it."""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Explore:
+    """Measure these specs; they are new."""
+
+    indices: tuple[int, ...]
+    expected_regret: float
+    """Share of the optimum by which the best so far is expected to fall short of it; 1 where nothing is known."""
+
+
+@dataclass(frozen=True)
+class Confirm:
+    """Measure these again: the winner, and its runner-up."""
+
+    indices: tuple[int, ...]
+    expected_regret: float
+
+
+@dataclass(frozen=True)
+class Wait:
+    """Trials that are running must end first."""
+
+    expected_regret: float
+
+
+@dataclass(frozen=True)
+class Recommend:
+    """The search is over."""
+
+    index: int
+    log_objective: float
+    """Mean of what was measured of it."""
+    deviation: float
+    """Standard error of `log_objective`."""
+    margins: tuple[float, ...]
+    """Mean margin of each constraint."""
+    safety: float
+    """What was asked of the margins: they are at most minus this, as the noise that was seen justifies."""
+    runner_up: int | None
+    expected_regret: float
+    because: str
+    """Why the search stopped: `budget`, `regret` or `exhausted`."""
+
+
+@dataclass(frozen=True)
+class Impossible:
+    """Nothing that was measured meets the constraints."""
+
+    constraint: int | None
+    """The one that stands in the way most: None where no spec runs."""
+    nearest: int | None
+    """The spec that came nearest."""
+    margins: tuple[float, ...]
+    """Its margins."""
+    p_any: float
+    """Probability that some spec that was not measured meets them."""
+
+
+Decision = Explore | Confirm | Wait | Recommend | Impossible
