@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from serving.resources import names
-from serving.resources.inference import Predictor, PredictorTemplate
+from serving.resources.inference import Batching, Predictor, PredictorTemplate
 
 Object = dict[str, Any]
 
@@ -110,6 +110,7 @@ def _container(inference: str, framework: str, predictor: Predictor, version: st
         names.MODEL_VERSION_ENV: version,
         names.MODEL_DIR_ENV: f"{names.MODEL_MOUNT}/models",
         names.MODEL_DIGEST_ENV: digest,
+        **_batching(predictor.batching),
     }
     container: Object = {
         "name": CONTAINER,
@@ -129,6 +130,13 @@ def _container(inference: str, framework: str, predictor: Predictor, version: st
     if limits:
         container["resources"] = {"requests": limits, "limits": dict(limits)}
     return container
+
+
+def _batching(batching: Batching | None) -> dict[str, str]:
+    # A predictor that gathers nothing says nothing, so that its revision is what it was before it could.
+    if batching is None or batching.batch_size == 1:
+        return {}
+    return {names.BATCH_SIZE_ENV: str(batching.batch_size), names.BATCH_TIMEOUT_ENV: batching.timeout}
 
 
 def _probe(path: str, **numbers: int) -> Object:

@@ -24,6 +24,8 @@ Quantity = Annotated[
 """An amount of something, `500m` or `512Mi`: the grammar of k8s.io/apimachinery/pkg/api/resource/quantity.go without
 the minus. The looser pattern that Kubernetes itself uses lets `1.5.2` through, to be refused where nobody looks.
 """
+Duration = Annotated[str, Field(max_length=32, pattern=r"^[0-9]+(\.[0-9]+)?(us|ms|s|m|h)$")]
+"""A number and one unit: `250ms`, `1.5s`, `2h`; `serving.resources.duration` reads it."""
 
 
 class Base(BaseModel):

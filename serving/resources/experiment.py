@@ -7,12 +7,10 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
-from serving.resources.base import ATOMIC, Base, Conditions, Name, Quantity, list_map, rules
+from serving.resources.base import ATOMIC, Base, Conditions, Duration, Name, Quantity, list_map, rules
 from serving.resources.inference import Framework, PredictorTemplate
 
 Category = Literal["resource", "batching", "env", "args"]
-Duration = Annotated[str, Field(pattern=r"^[0-9]+(\.[0-9]+)?(us|ms|s|m|h)$")]
-"""A number and one unit: `250ms`, `1.5s`, `2h`."""
 Amount = Annotated[
     str,
     Field(pattern=r"^[0-9]+(\.[0-9]+)?$", json_schema_extra={"x-kubernetes-int-or-string": True}),

@@ -4,7 +4,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
-from serving.resources.base import NAME_PATTERN, Base, Conditions, Name, Quantity, list_map, rules
+from serving.resources.base import NAME_PATTERN, Base, Conditions, Duration, Name, Quantity, list_map, rules
 from serving.resources.routing import IDLE_SECONDS, IdleTimeout
 
 Framework = Literal["sklearn", "pytorch", "custom"]
@@ -15,6 +15,23 @@ class Resources(Base):
 
     cpu: Quantity | None = None
     memory: Quantity | None = None
+
+
+class Batching(Base):
+    """How a replica gathers requests into one prediction."""
+
+    batch_size: Annotated[
+        int,
+        Field(ge=1, le=1024, description="Most rows in one prediction; with 1, each request has its own."),
+    ] = 1
+    timeout: Annotated[
+        Duration,
+        Field(
+            description="Longest that a request waits for others. With 0ms those that arrive during a prediction are gathered for"
+            " the next, and a replica that is idle never waits.",
+            json_schema_extra=rules(("duration(self) <= duration('10s')", "must be at most 10s")),
+        ),
+    ] = "0ms"
 
 
 class AutoScale(Base):
@@ -102,6 +119,7 @@ class Predictor(Base):
         int, Field(ge=0, le=1_000_000, description="Share of traffic, relative to the sum.")
     ] = 1
     resources: Resources = Resources()
+    batching: Batching | None = None
     auto_scale: AutoScale = AutoScale()
     template: PredictorTemplate | None = None
 
@@ -141,6 +159,13 @@ class InferenceSpec(Base):
                     "p.template.containers.exists(c, c.name == 'predictor'))"
                 ),
                 "framework custom needs a container named predictor in every predictor's template",
+            ),
+            (
+                (
+                    "self.framework != 'custom' || self.predictors.all(p, !has(p.batching) || "
+                    "p.batching.batchSize == 1)"
+                ),
+                "framework custom gathers no requests: predictors[].batching.batchSize must be 1",
             ),
         ),
     }

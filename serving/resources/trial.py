@@ -4,8 +4,8 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
-from serving.resources.base import ATOMIC, Base, Conditions, Name, list_map
-from serving.resources.experiment import Amount, Constraint, Duration, Load, Setting, as_open
+from serving.resources.base import ATOMIC, Base, Conditions, Duration, Name, list_map
+from serving.resources.experiment import Amount, Constraint, Load, Setting, as_open
 
 Reason = Literal[
     "Measured", "CannotBeatBest", "BreaksConstraint", "OutOfMemory", "Crashed", "NotReady", "Refused", "TimedOut",

@@ -49,6 +49,21 @@ def test_requests_equal_limits() -> None:
     )
 
 
+def env_of(found: revision.Revision) -> dict[str, str]:
+    return {item["name"]: item["value"] for item in found.template["spec"]["containers"][0]["env"]}
+
+
+def test_the_runtime_is_told_how_to_gather_requests_where_it_should() -> None:
+    env = env_of(rendered(batching={"batchSize": 32, "timeout": "2ms"}))
+    assert (env["SLIPWAY_BATCH_SIZE"], env["SLIPWAY_BATCH_TIMEOUT"]) == ("32", "2ms")
+    assert env_of(rendered(batching={"batchSize": 2}))["SLIPWAY_BATCH_TIMEOUT"] == "0ms"
+
+
+@pytest.mark.parametrize("nothing", [{}, {"batchSize": 1}, {"timeout": "5ms"}, None])
+def test_a_predictor_that_gathers_nothing_keeps_its_revision(nothing: object) -> None:
+    assert rendered(batching=nothing) == rendered()
+
+
 def test_own_containers_are_merged_by_name_and_their_lists_by_key() -> None:
     own = [
         {
