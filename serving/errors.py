@@ -10,6 +10,7 @@
     │   └── Forbidden            401/403
     ├── Unavailable              the API (or a peer) did not answer; retrying can help
     ├── Permanent                retrying cannot help until something is changed; carries a condition reason
+    │   └── SpaceInvalid         an experiment describes no space; names field, rule and value
     ├── Temporary                retrying can help, after `retry_after` seconds
     └── UserError                the command line or a file is wrong; the message says what to do
 
@@ -87,6 +88,14 @@ class Permanent(SlipwayError):
     def __init__(self, reason: str, message: str) -> None:
         super().__init__(message)
         self.reason = reason
+
+
+class SpaceInvalid(Permanent):
+    """The parameters of an experiment make no space; `field` is a JSON path such as `spec.tunableParameters[0]`."""
+
+    def __init__(self, field: str, message: str) -> None:
+        super().__init__("SpaceInvalid", f"{field}: {message}")
+        self.field = field
 
 
 class Temporary(SlipwayError):

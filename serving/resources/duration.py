@@ -1,8 +1,11 @@
 """Durations as our kinds write them: a number and one unit."""
 
 import re
+from decimal import Decimal
 
-_SECONDS = {"us": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0}
+_SECONDS = {
+    "us": Decimal("1e-6"), "ms": Decimal("1e-3"), "s": Decimal(1), "m": Decimal(60), "h": Decimal(3600),
+}  # fmt: skip
 _FORM = re.compile(r"([0-9]+(?:\.[0-9]+)?)(us|ms|s|m|h)")
 
 
@@ -12,7 +15,12 @@ def seconds(text: str) -> float:
     Raises:
         ValueError: not a duration.
     """
+    return float(exact(text))
+
+
+def exact(text: str) -> Decimal:
+    """Return the duration in seconds, as it is written. Raises ValueError."""
     match = _FORM.fullmatch(text)
     if match is None:
         raise ValueError(f"{text!r} is not a duration such as 250ms, 1.5s or 2h")
-    return float(match[1]) * _SECONDS[match[2]]
+    return Decimal(match[1]) * _SECONDS[match[2]]

@@ -10,7 +10,7 @@ _SUFFIX = {
     "Ki": Decimal(2) ** 10, "Mi": Decimal(2) ** 20, "Gi": Decimal(2) ** 30, "Ti": Decimal(2) ** 40,
     "Pi": Decimal(2) ** 50, "Ei": Decimal(2) ** 60,
 }  # fmt: skip
-_FORM = re.compile(r"([+-]?(?:\d+\.?\d*|\.\d+))(?:([eE][+-]?\d+)|([numkMGTPE]|[KMGTPE]i)?)")
+_FORM = re.compile(r"([+-]?(?:\d+\.?\d*|\.\d+))(?:([eE][+-]?\d+)|([numkMGTPE]|[KMGTPE]i)?)", re.ASCII)
 
 
 def parse(text: str | float) -> Decimal:
@@ -23,4 +23,7 @@ def parse(text: str | float) -> Decimal:
     if match is None:
         raise ValueError(f"{text!r} is not a quantity such as 500m, 2 or 512Mi")
     number, exponent, suffix = match.groups()
-    return Decimal(number + exponent) if exponent else Decimal(number) * _SUFFIX[suffix or ""]
+    try:
+        return Decimal(number + exponent) if exponent else Decimal(number) * _SUFFIX[suffix or ""]
+    except ArithmeticError as error:  # an exponent beyond Decimal's own
+        raise ValueError(f"{text!r} is too large or too small for a quantity") from error
