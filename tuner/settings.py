@@ -15,6 +15,43 @@ class SearchSettings:
 class LoadSettings:
     """How a spec is driven."""
 
+    request_timeout: float = 30.0
+    """Seconds until a request is given up and counted as failed: several times any limit that users set for an answer."""
+    start_timeout: float = 60.0
+    """Seconds that locust has to start: it takes one on a quiet core, and many where a trial's replica starts beside it."""
+    stop_timeout: float = 2.0
+    """Seconds that locust has to end by itself before it is killed."""
+    most_unanswered: int = 10_000
+    """Requests of an open loop that may wait for their answers at once: beyond it the target has failed, and each costs a file."""
+    late_seconds: float = 0.01
+    """A send that is this far behind its schedule is late: ten times what the event loop needs between two requests."""
+    late_share: float = 0.05
+    """From this share of late sends on, the generator was the limit and not the target."""
+    generator_busy: float = 0.9
+    """Share of its cores from which on the generator counts as the limit."""
+    probe_share: float = 0.25
+    """Of `windowSeconds`, that a level gets while the search for the highest is on; the level found gets it whole."""
+    settle_share: float = 0.25
+    """Of `warmupSeconds`, that a level after the first gets: the target is warm by then, and only its queue changes."""
+    most_windows: float = 2.0
+    """Times `windowSeconds`, that the last level gets at most, where its window is not steady or does not decide."""
+    growth: float = 2.0
+    """From one level to the next."""
+    leap: float = 8.0
+    """Most that a level grows at once, where latencies say that the limit is far."""
+    resolution: float = 1.15
+    """Ratio of the lowest level that breaks a constraint to the highest that meets it at which the search ends."""
+    knee: float = 1.05
+    """Gain in throughput below which more users are said to give no more."""
+    most_levels: int = 12
+    """Levels that one trial tries: 1 to 2048 users by doubling, or growth and bisection together."""
+    first_rate: float = 5.0
+    """Requests per second at which an open loop begins, to learn how long one takes."""
+    most_users: float = 1024.0
+    """Users that are never exceeded where the load says no maxLevel."""
+    most_rate: float = 20_000.0
+    """Requests per second that are never exceeded where the load says no maxLevel."""
+
 
 @dataclass(frozen=True)
 class TrialSettings:
