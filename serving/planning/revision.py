@@ -152,6 +152,7 @@ def _merge_containers(base: list[Object], own: list[Object]) -> list[Object]:
 
 _KEYS: Mapping[str, str] = {"env": "name", "volumeMounts": "mountPath", "ports": "containerPort"}
 """Merge keys of a container's lists, as in strategic merge patches of core/v1."""
+_MAPS = frozenset({"resources", "requests", "limits"})
 
 
 def _overlay(base: Object, own: Object) -> Object:
@@ -165,7 +166,7 @@ def _overlay(base: Object, own: Object) -> Object:
                 item.get(_KEYS[field]): {**merged.get(item.get(_KEYS[field]), {}), **item} for item in value
             }
             result[field] = list(merged.values())
-        elif field == "resources" and isinstance(before, dict):
+        elif field in _MAPS and isinstance(before, dict) and isinstance(value, dict):
             result[field] = _overlay(before, value)
         else:
             result[field] = value

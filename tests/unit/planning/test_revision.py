@@ -64,6 +64,14 @@ def test_a_predictor_that_gathers_nothing_keeps_its_revision(nothing: object) ->
     assert rendered(batching=nothing) == rendered()
 
 
+def test_resources_of_the_template_are_merged_by_name() -> None:
+    own = {"name": "predictor", "resources": {"limits": {"cpu": "2", "example.com/disk": "1"}}}
+    container = rendered(resources={"cpu": "1", "memory": "1Gi"}, template={"containers": [own]}).template[
+        "spec"
+    ]["containers"][0]
+    assert container["resources"]["limits"] == {"cpu": "2", "memory": "1Gi", "example.com/disk": "1"}
+
+
 def test_own_containers_are_merged_by_name_and_their_lists_by_key() -> None:
     own = [
         {
