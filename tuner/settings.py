@@ -57,6 +57,26 @@ class LoadSettings:
 class TrialSettings:
     """How a spec is started, watched and taken down."""
 
+    tries: int = 3
+    """Trials of one spec whose load could not be made, before the experiment gives up: a killed generator is bad luck
+    once or twice, and then it is the load."""
+    load_tries: int = 2
+    """Times that a generator which died is started again within one trial."""
+    aftermath_seconds: float = 2.0
+    """After a window with failed requests: the time in which the node says that the replica has ended, if that is why."""
+    grace_seconds: int = 2
+    """terminationGracePeriodSeconds of a replica that is measured: nobody waits for its answers when it is stopped."""
+    most_seconds: float = 3600.0
+    """A trial that takes longer timed out: ten times what the searches of its load take at their defaults."""
+    retry_seconds: float = 1.0
+    """Between tries to write what was found while the API is away; it restarts within a second."""
+    removal_seconds: float = 60.0
+    """Longest wait for the replica to be gone before another trial gets its cores: twice the usual grace period."""
+    idle_seconds: float = 60.0
+    """The process that searches ends after this long without a question: it holds 200 MB, and takes seconds to start."""
+    earlier: int = 8
+    """Earlier experiments that are learned from, the newest first: each costs the search a model of its own."""
+
 
 @dataclass(frozen=True)
 class TunerSettings:

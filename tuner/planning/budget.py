@@ -1,0 +1,115 @@
+"""What an experiment may still spend, and which specs it owes a measurement whatever the search says."""
+
+import datetime as dt
+from collections import defaultdict
+from dataclasses import dataclass
+from typing import Literal
+
+from serving.resources import duration
+from serving.resources.experiment import Setting
+from tuner.planning.world import Known, Settings, World
+from tuner.search.problem import Budget
+
+Purpose = Literal["Explore", "Confirm", "Baseline"]
+
+
+@dataclass(frozen=True)
+class Wish:
+    """A measurement that is wanted."""
+
+    purpose: Purpose
+    settings: Settings
+
+
+@dataclass(frozen=True)
+class Spent:
+    """What the experiment has used."""
+
+    seconds: float
+    """Of trials, one after the other."""
+    cost: float
+    """Of the replicas that were measured, by the experiment's prices."""
+
+
+def spent(world: World) -> Spent:
+    """Return what the trials that are over have taken."""
+    return Spent(
+        sum(trial.status.seconds for trial in world.trials),
+        sum(trial.status.seconds / 3600 * trial.spec.cost_per_hour for trial in world.trials),
+    )
+
+
+def exhausted(world: World, now: dt.datetime) -> str:
+    """Return which budget is used up, as a field of the experiment; empty where none is."""
+    if len(world.trials) >= world.spec.max_num_trials:
+        return "maxNumTrials"
+    if world.spec.max_duration is not None and world.status.start_time:
+        since = now - dt.datetime.fromisoformat(world.status.start_time)
+        if since.total_seconds() >= duration.seconds(world.spec.max_duration):
+            return "maxDuration"
+    if world.spec.max_cost is not None and spent(world).cost >= float(world.spec.max_cost):
+        return "maxCost"
+    return ""
+
+
+def owed(world: World) -> list[Wish]:
+    """Return what is measured before the search is asked: today's spec, and specs whose load could not be made."""
+    wishes = [Wish(trial.spec.purpose, tuple(trial.spec.settings)) for trial in _to_repeat(world)]
+    if world.spec.target.inference is not None and world.baseline is None:
+        wishes.insert(0, Wish("Baseline", ()))
+    return wishes
+
+
+def unloadable(world: World) -> Known | None:
+    """Return a Trial whose spec's load could not be made however often it was tried; None where there is none."""
+    return next((tried[-1] for tried in _groups(world) if _failures(tried) >= world.tries), None)
+
+
+def free(world: World) -> int:
+    """Return how many more trials may run at once."""
+    return max(0, world.spec.parallelism - world.running)
+
+
+def of_search(world: World, now: dt.datetime) -> Budget:
+    """Return the budget as the search counts: of the trials that it is told of."""
+    unseen = sum(not is_seen(trial) for trial in world.trials)
+    total = len(world.trials) if exhausted(world, now) else world.spec.max_num_trials
+    return Budget(total - unseen, world.spec.parallelism)
+
+
+def is_seen(trial: Known) -> bool:
+    """Whether the search is told of this trial, as measured or as being measured."""
+    return trial.index is not None and (trial.observation is not None or not trial.over)
+
+
+def present(world: World) -> Settings:
+    """Return what today's spec has of the space's parameters; not all, where a value of it is not among the axis's."""
+    today = world.render(())
+    found: list[Setting] = []
+    for axis in world.space.axes:
+        for value in axis.values:
+            setting = Setting(category=axis.category, name=axis.name, value=value)
+            with_it = world.render((setting,))
+            if with_it.template == today.template and with_it.batch == today.batch:
+                found.append(setting)
+                break
+    return tuple(found)
+
+
+def _to_repeat(world: World) -> list[Known]:
+    return [
+        tried[-1] for tried in _groups(world) if tried[-1].failed_to_load and _failures(tried) < world.tries
+    ]
+
+
+def _failures(tried: list[Known]) -> int:
+    return sum(trial.failed_to_load for trial in tried)
+
+
+def _groups(world: World) -> list[list[Known]]:
+    """Return the trials by what they were to measure, each by number."""
+    found: dict[tuple[str, Settings], list[Known]] = defaultdict(list)
+    for trial in world.trials:
+        key = (trial.spec.purpose, tuple(sorted(trial.spec.settings, key=str)))
+        found[key].append(trial)
+    return list(found.values())

@@ -1,0 +1,140 @@
+"""The plan of an experiment: given its trials and what the search says, which Trials to make and how it stands.
+
+    invalid space ── Failed                target not there ── Pending (it may come)
+    owed trials (today's spec, lost loads) and then the search's: Explore → Confirm → Recommend | Impossible
+
+Level-triggered: the same world and decision give the same plan, whatever was written of the last one.
+"""
+
+import datetime as dt
+
+from serving.resources.conditions import Condition, Status
+from serving.resources.experiment import ProfilingExperimentStatus, Recommendation
+from tuner.planning import best, budget, making, report, words
+from tuner.planning.budget import Wish
+from tuner.planning.report import Verdict
+from tuner.planning.world import Known, Object, Phase, Plan, World
+from tuner.search.decision import Confirm, Decision, Explore, Impossible, Recommend, Wait
+from tuner.search.problem import Budget
+
+SPACE_VALID = "SpaceValid"
+TARGET_READY = "TargetReady"
+RECOMMENDED = "Recommended"
+_VALID = Condition(SPACE_VALID, "True", "Valid")
+_READY = Condition(TARGET_READY, "True", "Ready")
+_BECAUSE = {"budget": "BudgetUsedUp", "regret": "LittleLeftToFind", "exhausted": "AllMeasured"}
+"""Reasons of a recommendation by why the search stopped."""
+
+
+def question(world: World, now: dt.datetime) -> Budget | None:
+    """Return the budget with which the search is to be asked; None where the next step is known without it."""
+    if world.spec.suspend or budget.unloadable(world) is not None:
+        return None
+    if len(budget.owed(world)) >= budget.free(world) and not budget.exhausted(world, now):
+        return None
+    return budget.of_search(world, now)
+
+
+def pending(world: World) -> tuple[int, ...]:
+    """Return the rows that are being measured."""
+    return tuple(trial.index for trial in world.trials if trial.index is not None and not trial.over)
+
+
+def plan(world: World, decision: Decision | None, now: dt.datetime) -> Plan:
+    """Return what to write.
+
+    Args:
+        world: the experiment, its trials, its target.
+        decision: the search's answer to `question`; None where there was none.
+        now: UTC.
+    """
+    wishes = _wishes(world, decision, now)
+    first = making.next_number(world)
+    made = [making.trial(world, first + i, wish) for i, wish in enumerate(wishes)]
+    verdict = _verdict(world, decision, wishes)
+    used = budget.spent(world)
+    status, announcements = report.finished(
+        world.experiment,
+        world.status,
+        verdict,
+        specs=world.space.size,
+        counted=report.counts([trial.status for trial in world.trials], len(made)),
+        seconds=used.seconds,
+        cost=used.cost,
+        now=now,
+    )
+    winner = _measured(world, decision.index) if isinstance(decision, Recommend) else None
+    return Plan(
+        trials=made,
+        profile=making.profile(world, winner) if winner is not None else None,
+        status=status,
+        announcements=announcements,
+    )
+
+
+def refused(experiment: Object, condition: Condition, phase: Phase, now: dt.datetime) -> Plan:
+    """Return the plan of an experiment that cannot begin: its space is no space, or its target is not ready."""
+    before = ProfilingExperimentStatus.model_validate(experiment.get("status") or {})
+    parts = (condition,) if condition.type == SPACE_VALID else (_VALID, condition)
+    status, announcements = report.finished(
+        experiment,
+        before,
+        Verdict(phase, parts, before.best),
+        specs=before.specs,
+        counted=before.trials,
+        seconds=before.spent_seconds,
+        cost=before.spent_cost,
+        now=now,
+    )
+    return Plan(status=status, announcements=announcements)
+
+
+def _wishes(world: World, decision: Decision | None, now: dt.datetime) -> list[Wish]:
+    """Return what is to be measured now: no more than may run at once, and than the budget has left."""
+    if world.spec.suspend or budget.exhausted(world, now) or budget.unloadable(world) is not None:
+        return []
+    found = budget.owed(world)
+    if isinstance(decision, Explore | Confirm):
+        purpose: budget.Purpose = "Confirm" if isinstance(decision, Confirm) else "Explore"
+        found += [Wish(purpose, world.space.settings(index)) for index in decision.indices]
+    left = world.spec.max_num_trials - len(world.trials)
+    return found[: min(budget.free(world), left)]
+
+
+def _verdict(world: World, decision: Decision | None, wishes: list[Wish]) -> Verdict:
+    phase: Phase
+    said: tuple[Status, str, str]
+    found = best.so_far(world)
+    shown = None
+    if found is not None:
+        shown = best.recommendation(world, found.trial, found.log_objective, found.deviation)
+    regret = decision.expected_regret if isinstance(decision, Explore | Confirm | Wait | Recommend) else None
+    recommendation: Recommendation | None = None
+    confirms = [trial for trial in world.trials if trial.spec.purpose == "Confirm" and not trial.over]
+    if (lost := budget.unloadable(world)) is not None:
+        phase, said = "Failed", ("False", "LoadFailed", f"{lost.name}: {lost.status.message}")
+    elif isinstance(decision, Impossible):
+        nearest = None if decision.nearest is None else _measured(world, decision.nearest)
+        phase, said = "Failed", ("False", *words.impossible(world, decision, nearest))
+    elif isinstance(decision, Recommend):
+        recommendation = shown = _recommendation(world, decision)
+        phase, said = "Succeeded", ("True", _BECAUSE[decision.because], recommendation.message)
+    elif world.spec.suspend:
+        phase, said = "Suspended", ("False", "Suspended", words.so_far(world, 0))
+    elif confirms or any(wish.purpose == "Confirm" for wish in wishes):
+        phase, said = "Confirming", ("False", "Confirming", words.so_far(world, len(wishes)))
+    else:
+        phase, said = "Running", ("False", "Searching", words.so_far(world, len(wishes)))
+    return Verdict(phase, (_VALID, _READY, Condition(RECOMMENDED, *said)), shown, recommendation, regret)
+
+
+def _recommendation(world: World, decision: Recommend) -> Recommendation:
+    trial = _measured(world, decision.index)
+    found = best.recommendation(world, trial, decision.log_objective, decision.deviation)
+    message = words.recommended(world, found, decision.because, decision.expected_regret)
+    return found.model_copy(update={"message": message})
+
+
+def _measured(world: World, index: int) -> Known:
+    """Return the trial that measured this row last."""
+    return [trial for trial in world.trials if trial.index == index and trial.observation is not None][-1]

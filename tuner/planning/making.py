@@ -1,0 +1,111 @@
+"""Trials and CapacityProfiles as objects. Their names follow from the experiment, so that making one twice makes it once."""
+
+from serving.planning.revision import NAME_LIMIT, hash8
+from serving.resources import kinds, names
+from serving.resources.capacity import CapacityPoint, CapacityProfileSpec
+from serving.resources.trial import TrialSpec, Window
+from tuner.planning import best, budget
+from tuner.planning.budget import Wish
+from tuner.planning.world import Known, Object, World
+
+
+def trial_name(experiment: str, number: int) -> str:
+    """Return `<experiment>-<number>` in at most 63 characters; what is cut off is kept as a hash."""
+    return _fitting(experiment, str(number))
+
+
+def _fitting(stem: str, tail: str) -> str:
+    room = NAME_LIMIT - len(tail) - 1
+    if len(stem) > room:
+        stem = f"{stem[: room - 9].rstrip('-')}-{hash8(stem)}"
+    return f"{stem}-{tail}"
+
+
+def next_number(world: World) -> int:
+    """Return the number of the next Trial."""
+    return max((trial.spec.number for trial in world.trials), default=0) + 1
+
+
+def trial(world: World, number: int, wish: Wish) -> Object:
+    """Return the Trial that fulfils a wish."""
+    rendered = world.render(wish.settings)
+    settings = wish.settings
+    if wish.purpose == "Baseline":
+        settings = budget.present(world)
+    below = best.to_beat(world, rendered) if wish.purpose == "Explore" else None
+    spec = TrialSpec(
+        experiment=world.name,
+        number=number,
+        purpose=wish.purpose,
+        settings=list(settings),
+        template=rendered.template,
+        model_name=rendered.model_name,
+        model_version=rendered.model_version,
+        model_digest=rendered.model_digest,
+        cost_per_hour=rendered.cost_per_hour,
+        batch=rendered.batch,
+        load=world.spec.load,
+        constraints=list(world.spec.constraints),
+        progress_deadline=world.spec.service_progress_deadline,
+        # Another for each, so that a measurement that is made again is not the same by construction.
+        seed=(world.spec.algorithm.seed + number) % 2**31,
+        stop_below_throughput=None if below is None else f"{below:.6f}",
+    )
+    meta = world.experiment["metadata"]
+    owner = {
+        "apiVersion": kinds.PROFILING_EXPERIMENT.api_version, "kind": kinds.PROFILING_EXPERIMENT.kind,
+        "name": meta["name"], "uid": meta["uid"], "controller": True, "blockOwnerDeletion": True,
+    }  # fmt: skip
+    return {
+        "metadata": {
+            "name": trial_name(world.name, number),
+            "namespace": meta["namespace"],
+            "labels": {names.EXPERIMENT_LABEL: world.name, names.MANAGED_BY_LABEL: "slipway"},
+            "ownerReferences": [owner],
+        },
+        "spec": spec.model_dump(by_alias=True, exclude_none=True),
+    }
+
+
+def profile(world: World, measured: Known) -> Object | None:
+    """Return the CapacityProfile of a measured spec; None where no window of it was recorded.
+
+    It has no owner: whoever sizes the service reads it when the experiment has long been deleted.
+    """
+    status, spec = measured.status, measured.spec
+    windows = {window.level: window for window in status.windows}
+    if not windows:
+        return None
+    body = CapacityProfileSpec(
+        model_digest=spec.model_digest,
+        model_version=spec.model_version,
+        machine=world.machine,
+        settings=list(spec.settings),
+        mode=spec.load.mode,
+        batch=spec.batch,
+        points=[_point(windows[level]) for level in sorted(windows)],
+        capacity=measured.throughput or 0,
+        measured_at=status.completion_time,
+        trial=measured.name,
+        experiment=world.name,
+    )
+    meta = world.experiment["metadata"]
+    # Another experiment of this name may have left a profile, which stays.
+    return {
+        "metadata": {
+            "name": _fitting(world.name, hash8([meta["uid"], measured.name])),
+            "namespace": meta["namespace"],
+            "labels": {names.EXPERIMENT_LABEL: world.name, names.MANAGED_BY_LABEL: "slipway"},
+        },
+        "spec": body.model_dump(by_alias=True, exclude_none=True),
+    }
+
+
+def _point(window: Window) -> CapacityPoint:
+    return CapacityPoint(
+        level=window.level,
+        throughput=window.throughput.value,
+        latencies=window.latencies,
+        tokens_per_second=window.tokens_per_second,
+        usage=window.usage,
+    )

@@ -1,0 +1,64 @@
+"""Sentences of an experiment's status: what people read first, from numbers that are in the same status."""
+
+import math
+from collections.abc import Sequence
+
+from serving.resources.experiment import Constraint, Recommendation, Setting
+from tuner.planning.world import Known, World
+from tuner.search.decision import Impossible
+
+_SHARE = 0.005
+"""Savings below half a percent are none."""
+_BECAUSE = {
+    "budget": "the budget is used up",
+    "regret": "little is left to be found",
+    "exhausted": "every spec was measured",
+}
+
+
+def spec(settings: Sequence[Setting]) -> str:
+    """Return `cpu=500m memory=512Mi`."""
+    return " ".join(f"{setting.name}={setting.value}" for setting in settings) or "the present spec"
+
+
+def constraint(found: Constraint) -> str:
+    """Return `latency p99 <= 100ms`."""
+    percentile = "" if found.metric == "errorRate" else f" p{found.percentile}"
+    return f"{found.metric}{percentile} <= {found.at_most}"
+
+
+def recommended(world: World, found: Recommendation, because: str, regret: float) -> str:
+    """Return what is recommended, what it saves, and why the search stopped."""
+    metric = world.spec.objective.objective_metric_name
+    words = f"{spec(found.settings)}: {metric} {found.objective:.4g} ({found.low:.4g} to {found.high:.4g})"
+    if found.current_cost_per_hour > 0:
+        share = 1 - found.cost_per_hour / found.current_cost_per_hour
+        if abs(share) > _SHARE:
+            words += f"; a replica costs {abs(share):.0%} {'less' if share > 0 else 'more'} than today's"
+    return f"{words}. Stopped as {_BECAUSE.get(because, because)}; expected to miss {regret:.1%} at most"
+
+
+def so_far(world: World, made: int) -> str:
+    """Return how far the search is; `made` trials are about to begin."""
+    over = sum(trial.over for trial in world.trials)
+    return f"{over} of at most {world.spec.max_num_trials} trials are over, {world.running + made} running"
+
+
+def impossible(world: World, decision: Impossible, nearest: Known | None) -> tuple[str, str]:
+    """Return the reason and the words for a search that found nothing: which constraint, and the nearest that there is."""
+    over = sum(trial.over for trial in world.trials)
+    if decision.constraint is None:
+        reasons = sorted(
+            {trial.status.reason for trial in world.trials if trial.over and trial.status.reason}
+        )
+        return "NothingRuns", f"none of {over} trials ran: {', '.join(reasons)}"
+    broken = world.spec.constraints[decision.constraint]
+    words = f"none of {over} trials met {constraint(broken)}"
+    if decision.nearest is not None:
+        settings = world.space.settings(decision.nearest)
+        times = math.exp(decision.margins[decision.constraint])
+        words += f"; nearest was {spec(settings)}"
+        words += f" ({nearest.name})" if nearest is not None else ""
+        words += f" with {times:.3g} times that" if times > 1 else ", which breaks another constraint"
+    words += f". That a spec which was not measured meets them has a probability of {decision.p_any:.0%}"
+    return "ConstraintNotMet", words

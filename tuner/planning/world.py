@@ -1,0 +1,117 @@
+"""What planning an experiment reads, and what it says is to be done. Values only; nothing is decided here."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from serving.resources.experiment import ProfilingExperimentSpec, ProfilingExperimentStatus, Setting
+from serving.resources.trial import TrialSpec, TrialStatus
+from tuner.search.problem import Observation
+from tuner.space import Space
+
+Object = dict[str, Any]
+Settings = tuple[Setting, ...]
+Phase = Literal["Pending", "Running", "Confirming", "Suspended", "Succeeded", "Failed"]
+
+OVER = ("Succeeded", "Failed")
+"""Phases of a Trial, and of an experiment, in which nothing more is coming."""
+AGAIN = ("LoadFailed", "Interrupted")
+"""Reasons of a Trial's end that say nothing of its spec."""
+
+
+@dataclass(frozen=True)
+class Rendered:
+    """A spec as it would be deployed."""
+
+    template: Object
+    cost_per_hour: float
+    batch: int
+    model_name: str
+    model_version: str
+    model_digest: str
+
+
+@dataclass(frozen=True)
+class Known:
+    """One Trial of the experiment."""
+
+    name: str
+    spec: TrialSpec
+    status: TrialStatus
+    index: int | None
+    """Its row in the space; None for a baseline that lies beside it."""
+    observation: Observation | None
+    """What it says of its row; None while it runs, or where it says nothing."""
+
+    @property
+    def over(self) -> bool:
+        """Whether nothing more is coming."""
+        return self.status.phase in OVER
+
+    @property
+    def failed_to_load(self) -> bool:
+        """Whether it ended without saying anything of its spec."""
+        return self.over and self.status.reason in AGAIN
+
+    @property
+    def throughput(self) -> float | None:
+        """Requests per second at the highest load that met the constraints."""
+        return self.status.result.throughput.value if self.status.result is not None else None
+
+
+@dataclass(frozen=True)
+class World:
+    """One experiment whose space is valid and whose target is ready."""
+
+    experiment: Object
+    spec: ProfilingExperimentSpec
+    status: ProfilingExperimentStatus
+    """As stored."""
+    space: Space
+    trials: tuple[Known, ...]
+    """By number."""
+    render: Callable[[Settings], Rendered]
+    """Gives a spec as it would be deployed; no settings give what the target says by itself."""
+    tries: int
+    """Trials of one spec whose load could not be made, before the load itself is held to be impossible."""
+    machine: str = ""
+    """What trials run on, for people: processor, cores, GPU."""
+
+    @property
+    def running(self) -> int:
+        """Trials that are not over."""
+        return sum(not trial.over for trial in self.trials)
+
+    @property
+    def baseline(self) -> Known | None:
+        """The newest measurement of what runs today."""
+        found = [trial for trial in self.trials if trial.spec.purpose == "Baseline"]
+        return found[-1] if found else None
+
+    @property
+    def name(self) -> str:
+        """Of the experiment."""
+        name: str = self.experiment["metadata"]["name"]
+        return name
+
+
+@dataclass(frozen=True)
+class Announcement:
+    """An Event on the experiment."""
+
+    reason: str
+    message: str
+    warning: bool = False
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What to write, in this order."""
+
+    trials: Sequence[Object] = ()
+    """To be created; one that is there already was made by an earlier try."""
+    profile: Object | None = None
+    """A CapacityProfile to be created."""
+    status: Object | None = None
+    """None where the stored one says the same."""
+    announcements: Sequence[Announcement] = field(default_factory=tuple)
