@@ -13,7 +13,10 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from serving import errors
 from serving.embedded.api import addressing, documents, exchange
+from serving.embedded.api.node_proxy import NodeProxy
+from serving.embedded.api.pod_usage import PodUsage
 from serving.embedded.api.resources import Resources
+from serving.embedded.conventions import pod_metrics
 from serving.embedded.conventions.status import to_status
 
 log = logging.getLogger(__name__)
@@ -67,7 +70,7 @@ def refusal(error: errors.ApiError, path: str) -> exchange.Answer:
     return exchange.Answer(orjson.dumps(body), error.code)
 
 
-def build(resources: Resources) -> ASGIApp:
+def build(resources: Resources, nodes: NodeProxy, usage: PodUsage) -> ASGIApp:
     """Wire the routes; FastAPI's own pages are off, since every path here is the Kubernetes API's."""
     app = FastAPI(title="slipway", openapi_url=None, docs_url=None, redoc_url=None)
 
@@ -77,6 +80,16 @@ def build(resources: Resources) -> ASGIApp:
     async def health(_: Request) -> ASGIApp:
         return PlainTextResponse("ok")
 
+    async def node(request: Request) -> ASGIApp:
+        if request.method != "GET":
+            message = "the server does not allow this method on the requested resource"
+            raise errors.ApiError(405, "MethodNotAllowed", message)
+        text = await nodes.text(request.path_params["node"], request.path_params["path"])
+        return PlainTextResponse(text, media_type="text/plain; version=0.0.4")
+
+    for path in ("/pods", "/namespaces/{namespace}/pods", "/namespaces/{namespace}/pods/{name}"):
+        app.router.routes.append(Route(f"{pod_metrics.KIND.prefix}{path}", _Handler(usage.answer)))
+    app.router.routes.append(Route("/api/v1/nodes/{node}/proxy/{path:path}", _Handler(node)))
     for path in ("/healthz", "/livez", "/readyz"):
         app.router.routes.append(Route(path, _Handler(health)))
     app.router.routes.append(Route("/{path:path}", _Handler(document)))

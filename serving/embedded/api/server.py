@@ -16,6 +16,8 @@ from serving.data_dir import DataDir
 from serving.embedded.api import access, application, certificates
 from serving.embedded.api.collector import Collector
 from serving.embedded.api.database import Database
+from serving.embedded.api.node_proxy import NodeProxy
+from serving.embedded.api.pod_usage import PodUsage
 from serving.embedded.api.registry import Registry
 from serving.embedded.api.resources import Resources
 from serving.embedded.api.store import Store
@@ -59,18 +61,21 @@ async def run(data_dir: DataDir, settings: Settings) -> None:
         database = Database(data_dir.database, epoch=epoch, history=api.watch_history)
         store = Store(database)
         try:
-            await _serve(store, listener, data_dir, api)
+            await _serve(store, listener, data_dir, settings)
         finally:
             await store.close()
     finally:
         listener.close()
 
 
-async def _serve(store: Store, listener: socket.socket, data_dir: DataDir, api: ApiSettings) -> None:
+async def _serve(store: Store, listener: socket.socket, data_dir: DataDir, settings: Settings) -> None:
+    api = settings.api
     registry, hub = Registry(store), Hub(store)
     await registry.start()
     secret = access.token(data_dir.token)
-    app = access.Gate(application.build(Resources(registry, hub, api, data_dir)), secret)
+    nodes = NodeProxy(data_dir, settings.node.name)
+    resources = Resources(registry, hub, api, data_dir)
+    app = access.Gate(application.build(resources, nodes, PodUsage(store, nodes)), secret)
     tls = _Tls(data_dir, api, listener.getsockname()[1], secret)
     tls.renew()
     config = uvicorn.Config(

@@ -2,10 +2,13 @@
 
 from typing import Any
 
+from serving.embedded.conventions import pod_metrics
 from serving.resources import kinds
 from serving.resources.kinds import Kind
 
 Object = dict[str, Any]
+
+SERVED: tuple[Kind, ...] = (*kinds.ALL, pod_metrics.KIND)
 
 VERBS = ["create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"]
 NAMESPACE_VERBS = [verb for verb in VERBS if verb != "deletecollection"]
@@ -28,8 +31,8 @@ def groups() -> Object:
 
 
 def group_names() -> list[str]:
-    """Return the named groups, in the order of the kinds; the core group has no name."""
-    return list(dict.fromkeys(kind.group for kind in kinds.ALL if kind.group))
+    """Return the named groups, in the order of what is served; the core group has no name."""
+    return list(dict.fromkeys(kind.group for kind in SERVED if kind.group))
 
 
 def group(name: str) -> Object | None:
@@ -43,11 +46,11 @@ def _group(name: str) -> Object:
 
 
 def _versions(name: str) -> list[str]:
-    return list(dict.fromkeys(kind.version for kind in kinds.ALL if kind.group == name))
+    return list(dict.fromkeys(kind.version for kind in SERVED if kind.group == name))
 
 
 def _of(name: str, version: str) -> list[Kind]:
-    return [kind for kind in kinds.ALL if kind.group == name and kind.version == version]
+    return [kind for kind in SERVED if kind.group == name and kind.version == version]
 
 
 def resources(group: str, version: str) -> Object | None:
@@ -77,6 +80,8 @@ def _legacy_entries(kind: Kind) -> list[Object]:
 
 def verbs(kind: Kind) -> list[str]:
     """Return what can be done with whole objects of a kind."""
+    if kind == pod_metrics.KIND:
+        return pod_metrics.VERBS
     return NAMESPACE_VERBS if kind == kinds.NAMESPACE else VERBS
 
 

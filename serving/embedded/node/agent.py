@@ -108,7 +108,7 @@ async def run(data_dir: DataDir, settings: Settings) -> None:
         for pod in pods(data_dir.pods):
             if address := pod.info.get("ip"):
                 node.addresses.take(pod.path.name, address)
-        port = node.metrics.serve(data_dir, settings.node.metrics_port)
+        port = node.metrics.serve(data_dir, node.cgroups.where, settings.node.metrics_port)
         log.info("metrics at http://127.0.0.1:%d/metrics", port)
         agent = Agent(node)
         watches = Watches(kube)

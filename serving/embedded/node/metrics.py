@@ -1,9 +1,11 @@
-"""What the node tells Prometheus: how long replicas take to start, and where the time goes. Loopback only."""
+"""What the node tells Prometheus: how long replicas take to start, where the time goes, what they use. Loopback only."""
 
 from prometheus_client import CollectorRegistry, Histogram
 
 from serving import metrics
 from serving.data_dir import DataDir
+from serving.embedded.node.usage import Usage
+from serving.embedded.workloads.pod_cgroups import Layout
 from serving.embedded.workloads.startup import PHASES, Trace
 from serving.kube.client import Object
 from serving.resources import names
@@ -34,6 +36,7 @@ class Metrics:
                 pod["metadata"]["namespace"], inference, predictor, phase, trace.how.lower()
             ).observe(trace.seconds[phase])
 
-    def serve(self, data_dir: DataDir, port: int) -> int:
-        """Answer `GET /metrics`, as `metrics.serve` does."""
+    def serve(self, data_dir: DataDir, where: Layout, port: int) -> int:
+        """Answer `GET /metrics`, as `metrics.serve` does, with what is in the cgroups of `where` too."""
+        self._registry.register(Usage(data_dir.pods, where))
         return metrics.serve(self._registry, data_dir.metrics("node"), port)
