@@ -32,6 +32,9 @@ STANDBY_LABEL = "slipway.dev/standby"
 STANDBY_ANNOTATION = STANDBY_LABEL
 ZYGOTE_ANNOTATION = "slipway.dev/zygote"
 """On a Pod: `disabled` for an ordinary new process instead of one forked from what has imported everything already."""
+CPUSET_ANNOTATION = "slipway.dev/cpus"
+"""On a Pod: the processor cores that its processes run on, such as `0` or `0,2`. One machine's node does it; a cluster has its
+static CPU manager."""
 
 OUTPUT_DIR_ENV = "SLIPWAY_OUTPUT_DIR"
 MANIFEST_FILE = "slipway.json"

@@ -119,6 +119,7 @@ class TrialStatus(Base):
             description="What is worth knowing: GeneratorLimited, NotSteady, LimitNotEnforced: ...",
         ),
     ] = []
+    machine: Annotated[str, Field(description="What it was measured on: processor, cores, GPU.")] = ""
     restarts: int = 0
     start_seconds: Annotated[float, Field(description="From the Deployment to ready.")] = 0
     seconds: Annotated[float, Field(description="In all.")] = 0
