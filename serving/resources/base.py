@@ -118,4 +118,6 @@ def _plain(node: dict[str, Any], defs: dict[str, Any]) -> dict[str, Any]:
         out["default"] = {key: value for key, value in out["default"].items() if value is not None}
     if "default" in out and out["default"] in ({}, []):
         out.pop("default")
+    if out.get("format") == "date-time" and out.get("default") == "":
+        out.pop("default")  # an empty text is no time: one that is not known is left out
     return out

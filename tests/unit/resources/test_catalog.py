@@ -42,6 +42,12 @@ def test_every_list_says_how_it_merges(definition: catalog.Definition) -> None:
             assert node.get("x-kubernetes-list-type"), path
 
 
+@pytest.mark.parametrize("definition", catalog.DEFINITIONS, ids=lambda d: d.kind.kind)
+def test_no_time_has_a_default_as_an_empty_text_is_none(definition: catalog.Definition) -> None:
+    for path, node in nodes(catalog.schema(definition)):
+        assert node.get("format") != "date-time" or "default" not in node, path
+
+
 def test_every_own_kind_has_a_definition() -> None:
     assert {d.kind for d in catalog.DEFINITIONS} == set(kinds.OWN)
 
