@@ -21,11 +21,15 @@ APPLY = "application/apply-patch+yaml"
 
 def apply(files: list[str], meant: Target, *, force: bool, dry_run: bool) -> None:
     """Apply every object of the manifests."""
-    documents = manifests.read(files, meant)
+    documents(manifests.read(files, meant), meant, force=force, dry_run=dry_run)
+
+
+def documents(found: list[manifests.Document], meant: Target, *, force: bool, dry_run: bool) -> None:
+    """Apply these, and exit with the first failure's code where something failed."""
     query = {"fieldManager": MANAGER, "fieldValidation": "Strict", "force": str(force).lower()}
     if dry_run:
         query["dryRun"] = "All"
-    failed = with_kube(meant.kubeconfig, lambda kube: _apply_all(kube, documents, query))
+    failed = with_kube(meant.kubeconfig, lambda kube: _apply_all(kube, found, query))
     if failed:
         raise typer.Exit(failed)
 

@@ -12,6 +12,7 @@ import typer
 from serving import settings
 from serving.cli.model_commands import model
 from serving.cli.options import DataDirOfUp, Kubeconfig, Namespace, Output, OwnDataDir
+from serving.cli.tune_commands import tune
 
 app = typer.Typer(
     name="slipway",
@@ -186,6 +187,7 @@ def traffic_set(
 
 app.add_typer(traffic, name="traffic")
 app.add_typer(model, name="model")
+app.add_typer(tune, name="tune")
 
 
 @app.command()

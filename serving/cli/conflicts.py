@@ -10,6 +10,9 @@ REASON = "FieldManagerConflict"
 TRAFFIC_MANAGER = "slipway-traffic"
 """Field manager of weights set by `slipway traffic set`: a later apply of other weights is a conflict that names it,
 not a silent undo."""
+TUNE_MANAGER = "slipway-tune"
+"""Field manager of what `slipway tune apply` sets."""
+_COMMANDS: Mapping[str, str] = {TRAFFIC_MANAGER: "slipway traffic set", TUNE_MANAGER: "slipway tune apply"}
 _STEP = re.compile(r"\.([^.\[\]]+)|\[([^\]]*)\]")
 _MANAGER = re.compile(r'conflicts? with "([^"]*)"')
 _ABSENT = object()
@@ -37,7 +40,7 @@ def words(error: errors.ApiError, stored: Mapping[str, Any], manifest: Mapping[s
 def _who(message: str) -> str:
     found = _MANAGER.search(message)
     name = found[1] if found else message
-    return f"{name} (`slipway traffic set`)" if name == TRAFFIC_MANAGER else name
+    return f"{name} (`{_COMMANDS[name]}`)" if name in _COMMANDS else name
 
 
 def value(obj: Any, path: str) -> Any:

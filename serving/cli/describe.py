@@ -4,7 +4,7 @@ from collections.abc import AsyncIterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from serving import clock, errors
-from serving.cli import lineage, sections, tables
+from serving.cli import lineage, sections, tables, tune_tables
 from serving.cli.sections import titled
 from serving.cli.session import with_kube
 from serving.cli.target import Target, named
@@ -52,6 +52,10 @@ async def _sections(kube: "Kube", kind: Kind, obj: Mapping[str, Any]) -> AsyncIt
         yield titled("Conditions", sections.conditions(sections.without_start(found), now))
     if kind is kinds.POD and (start := sections.start(obj)):
         yield titled("Start", start)
+    if kind is kinds.PROFILING_EXPERIMENT:
+        own = f"{names.EXPERIMENT_LABEL}={obj['metadata']['name']}"
+        trials = await kube.list(kinds.TRIAL, obj["metadata"]["namespace"], labels=own)
+        yield titled("Trials", tune_tables.trials_table(trials.items))
     async for section in _lineage(kube, kind, obj):
         yield section
     yield titled("Events", sections.events(await _events(kube, obj["metadata"]), now))

@@ -28,7 +28,7 @@ def code(error: errors.SlipwayError) -> Exit:
             return Exit.CONFLICT
         case errors.Unavailable():
             return Exit.UNREACHABLE
-        case errors.Invalid() | errors.ApiError(code=400):
+        case errors.Invalid() | errors.ApiError(code=400) | errors.SpaceInvalid():
             return Exit.INVALID
         case errors.Forbidden():
             return Exit.FORBIDDEN

@@ -31,7 +31,14 @@ def imported(arguments: list[str], home: Path) -> set[str]:
 
 @pytest.mark.parametrize(
     "arguments",
-    [["--help"], ["apply", "--help"], ["demo", "--help"], ["traffic", "set", "-h"], ["model", "push", "-h"]],
+    [
+        ["--help"],
+        ["apply", "--help"],
+        ["demo", "--help"],
+        ["traffic", "set", "-h"],
+        ["model", "push", "-h"],
+        ["tune", "status", "-h"],
+    ],
     ids=" ".join,
 )
 def test_help_imports_nothing_that_does_the_work(arguments: list[str], tmp_path: Path) -> None:

@@ -1,0 +1,74 @@
+"""What `slipway tune status -w` prints where there is no terminal: a line for each thing that became so. Pure."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import datetime
+from typing import Any, NamedTuple
+
+from serving.cli import tune_tables
+from serving.embedded.conventions import ages
+
+Object = Mapping[str, Any]
+
+_WIDTH = 7
+"""Of the column with the time since the experiment began, `59m30s` and two spaces behind it aside."""
+
+
+class Line(NamedTuple):
+    """One thing that is so."""
+
+    about: str
+    """What it is of: of two lines about the same, the later one counts."""
+    text: str
+    moment: str
+    """RFC 3339; empty for now."""
+
+
+def new(told: Mapping[str, str], experiment: Object, trials: Sequence[Object]) -> list[Line]:
+    """Return what is so and was not told (by what it is about) before."""
+    return [line for line in _lines(experiment, trials) if told.get(line.about) != line.text]
+
+
+def text(line: Line, experiment: Object, now: datetime) -> str:
+    """Return a line with the time since the experiment began."""
+    started = (experiment.get("status") or {}).get("startTime")
+    moment = line.moment or now.isoformat()
+    since = ages.human((_time(moment) - _time(started)).total_seconds()) if started else "0s"
+    return f"{since:<{_WIDTH}}{line.text}"
+
+
+def _lines(experiment: Object, trials: Sequence[Object]) -> Iterator[Line]:
+    phase = tune_tables.phase(experiment)
+    ended = tune_tables.has_ended(experiment)
+    if not ended:
+        yield Line("phase", phase, "")
+    for trial in sorted(trials, key=tune_tables.number):
+        yield _of_trial(trial)
+    said = experiment.get("status") or {}
+    if (best := said.get("best")) and not ended:
+        metric = tune_tables.metric_of(experiment["spec"])
+        words = f"best so far: {best.get('trial')}, {metric} {tune_tables.amount(best.get('objective', 0))}"
+        yield Line("best", words, "")
+    if ended:
+        yield Line("phase", f"{phase}: {tune_tables.words(experiment)}", said.get("completionTime", ""))
+
+
+def _of_trial(trial: Object) -> Line:
+    name, said = trial["metadata"]["name"], trial.get("status") or {}
+    if not tune_tables.is_over(trial):
+        purpose = trial["spec"].get("purpose", "Explore")
+        spec = tune_tables.settings_words(trial["spec"].get("settings") or [])
+        return Line(name, f"{name} {tune_tables.stage(trial)} ({purpose}): {spec}", "")
+    window = said.get("result") or {}
+    numbers = [f"{tune_tables.throughput(window)} req/s" if window else "", _p99(window)]
+    words = ", ".join(part for part in (said.get("reason"), *numbers) if part)
+    message = f": {said['message']}" if said.get("message") and not window else ""
+    return Line(name, f"{name} {words}{message}", said.get("completionTime", ""))
+
+
+def _p99(window: Object) -> str:
+    tail = tune_tables.tail(window)
+    return f"p99 {tail}" if tail else ""
+
+
+def _time(moment: str) -> datetime:
+    return datetime.fromisoformat(moment)

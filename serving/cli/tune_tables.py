@@ -1,0 +1,210 @@
+"""What `slipway tune status` and `describe` show of an experiment and its trials. Pure: takes objects and `now`."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import datetime
+from typing import Any
+
+from rich.filesize import decimal
+
+from serving.cli import tables
+from serving.embedded.conventions import ages
+from serving.resources import conditions
+
+Object = Mapping[str, Any]
+
+OVER = ("Succeeded", "Failed")
+"""Phases of an experiment, and of a trial, after which nothing comes."""
+_METRICS: Mapping[str, str] = {"latency": "latency", "ttft": "TTFT", "itl": "ITL", "errorRate": "errors"}
+
+
+def status(experiment: Object, trials: Sequence[Object], now: datetime) -> str:
+    """Return how far the experiment is: itself, the best spec, and what runs; then why it is where it is."""
+    parts = [
+        tables.text(*progress(experiment, trials, now)),
+        best(experiment),
+        running(experiment, trials, now),
+        words(experiment),
+    ]
+    return "\n\n".join(part for part in parts if part)
+
+
+def progress(
+    experiment: Object, trials: Sequence[Object], now: datetime
+) -> tuple[list[str], list[list[object]]]:
+    """Return the experiment's own row: what of its budget is used, and what it looks for."""
+    spec, said = experiment["spec"], experiment.get("status") or {}
+    done = sum(is_over(trial) for trial in trials)
+    took = elapsed(experiment, now)
+    cost = f"{said.get('spentCost', 0):.3g}" + (f" of {spec['maxCost']}" if spec.get("maxCost") else "")
+    time = ages.human(took) if took is not None else None
+    if time and (longest := spec.get("maxDuration")):
+        time += f" of {longest}"
+    regret = f"{100 * said['expectedRegret']:.1f}%" if said.get("expectedRegret") else None
+    row = [
+        experiment["metadata"]["name"], phase(experiment), said.get("specs"),
+        f"{done} of {spec.get('maxNumTrials', 20)}", time, cost, regret, goal(spec),
+    ]  # fmt: skip
+    return ["Name", "Phase", "Specs", "Trials", "Time", "Spent", "Regret", "Goal"], [row]
+
+
+def best(experiment: Object) -> str:
+    """Return the best spec so far, or the one that is recommended, as a table; empty where there is none."""
+    said = experiment.get("status") or {}
+    found, title = said.get("recommendation"), "Recommended"
+    if not found:
+        found, title = said.get("best"), "Best so far"
+    if not found:
+        return ""
+    settings, metric = found.get("settings") or [], metric_of(experiment["spec"])
+    saved = saving(found)
+    headers = [title, *(s["name"] for s in settings), "Cost/h", "Saves", metric, "95% interval"]
+    row: list[object] = [
+        found.get("trial"), *(s["value"] for s in settings), f"{found.get('costPerHour', 0):.4g}",
+        None if saved is None else f"{saved:.0%}",
+        amount(found.get("objective", 0)), f"{amount(found.get('low', 0))} to {amount(found.get('high', 0))}",
+    ]  # fmt: skip
+    return tables.text(headers, [row])
+
+
+def running(experiment: Object, trials: Iterable[Object], now: datetime) -> str:
+    """Return the trials that run, with their stage; empty where none does."""
+    current = [trial for trial in trials if not is_over(trial)]
+    if not current or has_ended(experiment):
+        return ""
+    settings = current[0]["spec"].get("settings") or []
+    rows = []
+    for trial in sorted(current, key=number):
+        windows = (trial.get("status") or {}).get("windows") or []
+        last = windows[-1] if windows else {}
+        rows.append([
+            trial["metadata"]["name"], *values(trial, [s["name"] for s in settings]), stage(trial),
+            ages.since(_begun(trial), now), f"{last['level']:g}" if last else None, throughput(last), tail(last),
+        ])  # fmt: skip
+    return tables.text(["Now", *(s["name"] for s in settings), "Stage", "For", "Load", "Req/s", "P99"], rows)
+
+
+def trials_table(trials: Iterable[Object]) -> str:
+    """Return all trials, by number: what was measured at the highest load that met the constraints, and why each ended."""
+    ordered = sorted(trials, key=number)
+    names = list(dict.fromkeys(s["name"] for t in ordered for s in t["spec"].get("settings") or []))
+    rows = []
+    for trial in ordered:
+        said = trial.get("status") or {}
+        window = said.get("result") or {}
+        memory = (window.get("usage") or {}).get("memoryBytes")
+        rows.append([
+            trial["spec"]["number"], trial["spec"].get("purpose", "Explore"), *values(trial, names),
+            f"{trial['spec'].get('costPerHour', 0):.4g}", said.get("reason") or stage(trial),
+            f"{window['level']:g}" if window else None, throughput(window), tail(window), window.get("meets"),
+            decimal(memory) if memory else None, ages.human(said["seconds"]) if said.get("seconds") else None,
+            ", ".join(note.partition(":")[0] for note in said.get("notes") or []) or "-",
+        ])  # fmt: skip
+    headers = ["No", "Purpose", *names, "Cost/h", "Result", "Load", "Req/s", "P99", "Meets", "Memory", "Took", "Notes"]  # fmt: skip
+    return tables.text(headers, rows) if rows else "<none>"
+
+
+def words(experiment: Object) -> str:
+    """Return the reason and message of the condition Ready; empty where nobody has said anything."""
+    said = conditions.find((experiment.get("status") or {}).get("conditions"), "Ready") or {}
+    return ": ".join(part for part in (said.get("reason"), said.get("message")) if part)
+
+
+def phase(experiment: Object) -> str:
+    """Return its phase; the end of an earlier spec is none of the newest one."""
+    said = experiment.get("status") or {}
+    found = str(said.get("phase") or "Pending")
+    is_old = said.get("observedGeneration", 0) < experiment["metadata"].get("generation", 0)
+    return "Pending" if found in OVER and is_old else found
+
+
+def has_ended(experiment: Object) -> bool:
+    """Whether nothing more comes of its newest spec."""
+    return phase(experiment) in OVER
+
+
+def goal(spec: Object) -> str:
+    """Return what is looked for, and under which constraints: `throughputPerCost, p99 latency <= 100ms`."""
+    bounds = [
+        f"{_METRICS.get(c['metric'], c['metric'])} <= {c['atMost']}"
+        if c["metric"] == "errorRate"
+        else f"p{c.get('percentile', 99)} {_METRICS.get(c['metric'], c['metric'])} <= {c['atMost']}"
+        for c in spec.get("constraints") or []
+    ]
+    return ", ".join([metric_of(spec), *bounds])
+
+
+def metric_of(spec: Object) -> str:
+    """Return what the objective is called in columns: its metric, with the percentile of a latency."""
+    objective = spec.get("objective") or {}
+    metric = str(objective.get("objectiveMetricName", "throughputPerCost"))
+    return f"p{objective.get('percentile', 99)} latency" if metric == "latency" else metric
+
+
+def saving(recommendation: Object) -> float | None:
+    """Return which share of today's cost it saves; None where either is unknown."""
+    now, then = recommendation.get("currentCostPerHour", 0), recommendation.get("costPerHour", 0)
+    return 1 - then / now if now and then else None
+
+
+def elapsed(experiment: Object, now: datetime) -> float | None:
+    """Return the seconds from the experiment's start to its end, or to now; None where it has not begun."""
+    said = experiment.get("status") or {}
+    if not said.get("startTime"):
+        return None
+    end = datetime.fromisoformat(said["completionTime"]) if said.get("completionTime") else now
+    return (end - datetime.fromisoformat(said["startTime"])).total_seconds()
+
+
+def is_over(trial: Object) -> bool:
+    return stage(trial) in OVER
+
+
+def stage(trial: Object) -> str:
+    return str((trial.get("status") or {}).get("phase") or "Pending")
+
+
+def number(trial: Object) -> int:
+    return int(trial["spec"]["number"])
+
+
+def values(trial: Object, names: Iterable[str]) -> list[object]:
+    """Return the trial's settings by these names; what it does not set is None."""
+    found = {s["name"]: s["value"] for s in trial["spec"].get("settings") or []}
+    return [found.get(name) for name in names]
+
+
+def settings_words(settings: Iterable[Object]) -> str:
+    """Return `cpu=500m memory=512Mi`; of no settings, that it is the spec of today."""
+    return " ".join(f"{s['name']}={s['value']}" for s in settings) or "today's spec"
+
+
+def throughput(window: Object) -> str | None:
+    """Return the requests per second of a window with their 95 % interval; None where there is no window."""
+    found = window.get("throughput")
+    if not found:
+        return None
+    return f"{amount(found['value'])} ({amount(found['low'])} to {amount(found['high'])})"
+
+
+def tail(window: Object) -> str | None:
+    """Return the p99 latency of a window in milliseconds; None where it has none."""
+    for latency in window.get("latencies") or []:
+        if (latency["metric"], latency["percentile"]) == ("latency", 99):
+            return f"{1000 * latency['value']:.3g} ms"
+    return None
+
+
+_SCALES = ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"))
+
+
+def amount(value: float) -> str:
+    """Return a number with three significant digits: `18.3M`, `0.0225`."""
+    for scale, letter in _SCALES:
+        if abs(value) >= 10 * scale:
+            return f"{float(f'{value / scale:.3g}'):g}{letter}"
+    return f"{float(f'{value:.3g}'):g}"
+
+
+def _begun(trial: Object) -> str:
+    said = trial.get("status") or {}
+    return str(said.get("startTime") or trial["metadata"].get("creationTimestamp") or "")

@@ -1,0 +1,210 @@
+"""`slipway tune` against the real API, with experiments and trials made by hand in every phase."""
+
+import asyncio
+import contextlib
+import itertools
+import json
+import sys
+from collections.abc import AsyncIterator, Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from serving.cli import main
+from serving.data_dir import DataDir
+from serving.kube import Kube, connect
+from serving.resources import kinds
+from tests.tuned_objects import condition, experiment, experiment_spec, measured, recommendation, trial
+
+Ended = tuple[int, str, str]
+Slipway = Callable[..., Awaitable[Ended]]
+Object = dict[str, Any]
+SPEC = ("500m", "512Mi", "16", "1")
+pytestmark = pytest.mark.timeout(60)
+_NUMBERS = itertools.count()
+
+
+@pytest.fixture
+async def kube(api_server: DataDir) -> AsyncIterator[Kube]:
+    """A client whose namespace is new."""
+    namespace = f"tune-{next(_NUMBERS)}"
+    async with await connect(api_server.kubeconfig, component="test") as found:
+        await found.create(kinds.NAMESPACE, {"metadata": {"name": namespace}})
+        found.namespace = namespace
+        yield found
+
+
+@pytest.fixture
+def slipway(kube: Kube, api_server: DataDir, capsys: pytest.CaptureFixture[str]) -> Slipway:
+    """Runs the command line in a thread."""
+
+    def run(arguments: tuple[str, ...]) -> int:
+        with pytest.raises(SystemExit) as ended:
+            main.run([*arguments, "--kubeconfig", str(api_server.kubeconfig), "-n", kube.namespace])
+        return int(ended.value.code or 0)
+
+    async def command(*arguments: str) -> Ended:
+        capsys.readouterr()
+        code = await asyncio.to_thread(run, arguments)
+        out, err = capsys.readouterr()
+        assert "Traceback" not in err
+        return code, out, err
+
+    return command
+
+
+async def store(kube: Kube, kind: kinds.Kind, obj: Object) -> Object:
+    """Create the object, or replace its status."""
+    body = {**obj, "metadata": {**obj["metadata"], "namespace": kube.namespace}}
+    found = await kube.list(kind, kube.namespace, fields=f"metadata.name={obj['metadata']['name']}")
+    made = found.items[0] if found.items else await kube.create(kind, body)
+    if "status" in obj:
+        made = await kube.update(kind, {**made, "status": obj["status"]}, subresource="status")
+    return made
+
+
+async def experiment_is(kube: Kube, **status: Any) -> None:
+    await store(kube, kinds.PROFILING_EXPERIMENT, experiment(**status))
+
+
+def manifest(where: Path, *documents: Object) -> str:
+    file = where / "tuning.yaml"
+    file.write_text(yaml.safe_dump_all(documents))
+    return str(file)
+
+
+async def test_an_experiment_is_started_and_its_size_said(
+    kube: Kube, slipway: Slipway, tmp_path: Path
+) -> None:
+    file = manifest(tmp_path, {**experiment(), "metadata": {"name": "digits"}})
+    code, out, err = await slipway("tune", "-f", file)
+    assert (code, out) == (0, "profilingexperiment.slipway.dev/digits created\n"), err
+    assert err.splitlines() == [
+        "digits: 16 specs, at most 20 trials", "Follow it with `slipway tune status digits -w`.",
+    ]  # fmt: skip
+    assert (await slipway("tune", "-f", file))[1] == "profilingexperiment.slipway.dev/digits unchanged\n"
+    code, out, _ = await slipway("tune", "status", "digits")
+    assert (code, out.splitlines()[1].split()[:2]) == (0, ["digits", "Pending"])
+
+
+async def test_what_is_no_space_is_refused_with_its_field_before_anything_is_applied(
+    kube: Kube, slipway: Slipway, tmp_path: Path
+) -> None:
+    spec = experiment_spec()
+    spec["tunableParameters"][0]["parameters"][0]["feasibleSpace"] = {"min": "1", "max": "2", "step": "0"}
+    other = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "requests"}, "data": {"a": "b"}}
+    file = manifest(tmp_path, other, {**experiment(spec=spec), "metadata": {"name": "digits"}})
+    code, out, err = await slipway("tune", "-f", file)
+    assert (code, out) == (6, "")
+    assert f"{file} document 2: ProfilingExperiment digits: spec.tunableParameters[0].parameters[0]" in err
+    assert "step" in err
+    assert (await slipway("get", "cm", "requests"))[0] == 3
+
+
+async def test_what_is_no_experiment_is_not_started(slipway: Slipway, tmp_path: Path) -> None:
+    model = {"apiVersion": "slipway.dev/v1alpha1", "kind": "Model", "metadata": {"name": "m"}, "spec": {}}
+    code, _, err = await slipway("tune", "-f", manifest(tmp_path, model))
+    assert (code, "there is no ProfilingExperiment in" in err) == (1, True)
+    assert (await slipway("tune", "--watch"))[0] == 2
+
+
+async def test_status_prints_the_object_for_scripts(kube: Kube, slipway: Slipway) -> None:
+    await experiment_is(kube, phase="Running", specs=16, expectedRegret=0.25)
+    code, out, _ = await slipway("tune", "status", "digits", "-o", "json")
+    assert (code, json.loads(out)["status"]["expectedRegret"]) == (0, 0.25)
+    assert (
+        yaml.safe_load((await slipway("tune", "status", "digits", "-o", "yaml"))[1])["kind"]
+        == "ProfilingExperiment"
+    )
+    assert (await slipway("tune", "status", "nobody"))[0] == 3
+    assert (await slipway("tune", "status", "digits", "-w", "-o", "json"))[0] == 1
+
+
+@contextlib.asynccontextmanager
+async def following(kube: Kube, api_server: DataDir) -> AsyncIterator[asyncio.subprocess.Process]:
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, "-m", "serving.app", "tune", "status", "digits", "-w", "-n", kube.namespace,
+        "--kubeconfig", str(api_server.kubeconfig), stdout=asyncio.subprocess.PIPE,
+    )  # fmt: skip
+    try:
+        async with asyncio.timeout(30):
+            yield process
+    finally:
+        if process.returncode is None:
+            process.kill()
+            await process.wait()
+
+
+async def told(process: asyncio.subprocess.Process) -> str:
+    """Return the next line without its time; empty at the end."""
+    assert process.stdout is not None
+    line = (await process.stdout.readline()).decode()
+    return line.split(maxsplit=1)[1].rstrip() if line else ""
+
+
+@pytest.mark.parametrize(("phase", "code"), [("Succeeded", 0), ("Failed", 1)])
+async def test_following_tells_each_step_and_ends_with_the_experiment(
+    kube: Kube, api_server: DataDir, phase: str, code: int
+) -> None:
+    await experiment_is(kube, phase="Running", specs=16)
+    async with following(kube, api_server) as process:
+        assert await told(process) == "Running"
+        await store(kube, kinds.TRIAL, trial(1, *SPEC, phase="Measuring"))
+        spec = "cpu=500m memory=512Mi batchSize=16 OMP_NUM_THREADS=1"
+        assert (await told(process)).startswith("digits-1 ")
+        await store(kube, kinds.TRIAL, measured(1, *SPEC))
+        line = await told(process)
+        if line == f"digits-1 Measuring (Explore): {spec}":
+            line = await told(process)
+        assert line == "digits-1 Measured, 114 (111 to 117) req/s, p99 84.1 ms"
+        await experiment_is(
+            kube, phase=phase, specs=16, conditions=[condition("False", "Because", "it is so")],
+            best=recommendation(*SPEC), completionTime="2026-01-01T00:03:00Z",
+        )  # fmt: skip
+        assert await told(process) == f"{phase}: Because: it is so"
+        assert await told(process) == ""
+        assert await process.wait() == code
+
+
+async def test_the_end_of_an_earlier_spec_is_not_taken_for_the_end(kube: Kube, api_server: DataDir) -> None:
+    await experiment_is(kube, phase="Succeeded")
+    await kube.patch(kinds.PROFILING_EXPERIMENT, kube.namespace, "digits", {"spec": {"maxNumTrials": 30}})
+    async with following(kube, api_server) as process:
+        assert await told(process) == "Pending"
+        await experiment_is(kube, phase="Failed", observedGeneration=2)
+        assert (await told(process)).startswith("Failed")
+        assert await process.wait() == 1
+
+
+async def test_stop_and_resume_say_what_they_change(kube: Kube, slipway: Slipway) -> None:
+    name = "profilingexperiment.slipway.dev/digits"
+    await experiment_is(kube, phase="Running")
+    assert (await slipway("tune", "resume", "digits"))[1] == f"{name} goes on already\n"
+    assert (await slipway("tune", "stop", "digits"))[1].startswith(f"{name} stopped: ")
+    stored = await kube.get(kinds.PROFILING_EXPERIMENT, kube.namespace, "digits")
+    assert stored["spec"]["suspend"] is True
+    assert (await slipway("tune", "stop", "digits"))[1] == f"{name} is stopped already\n"
+    assert (await slipway("tune", "resume", "digits"))[1] == f"{name} goes on\n"
+    await experiment_is(kube, phase="Succeeded", observedGeneration=3)
+    assert (await slipway("tune", "stop", "digits"))[1] == f"{name} has ended (Succeeded); nothing changed\n"
+
+
+async def test_describe_lists_the_trials(kube: Kube, slipway: Slipway) -> None:
+    await experiment_is(
+        kube, phase="Running", specs=16, best=recommendation(*SPEC),
+        conditions=[condition("False", "Searching", "1 of 20")],
+    )  # fmt: skip
+    await store(kube, kinds.TRIAL, measured(1, *SPEC))
+    await store(kube, kinds.TRIAL, {**measured(1, *SPEC, of="other")})
+    code, out, _ = await slipway("describe", "pe", "digits")
+    assert code == 0
+    trials = out.split("\nTrials:\n")[1].split("\n\n")[0].splitlines()
+    assert len(trials) == 2
+    assert "Measured" in trials[1]
+    assert "Searching" in out.split("\nConditions:\n")[1]
+    assert "\nEvents:\n" in out
+    header, row = (await slipway("get", "pe"))[1].splitlines()
+    assert header.split()[:2] == ["NAME", "PHASE"]
+    assert row.split()[:2] == ["digits", "Running"]
