@@ -89,9 +89,9 @@ async def read(kube: Kube, pod: Object) -> Counters:
     """Read a Pod's counters.
 
     Raises:
-        errors.Temporary: `NoUsage`, its node does not know it (yet), or does not answer.
+        errors.Temporary: `NoUsage`, its node does not know it (yet), or there is no such node.
         errors.Forbidden: this account may not `get` the resource `nodes/proxy`.
-        errors.Unavailable: the API did not answer.
+        errors.Unavailable: the API or the node did not answer.
     """
     meta, node = pod["metadata"], pod["spec"].get("nodeName") or ""
     found = Counters.of(await _metrics(kube, node), meta["namespace"], meta["name"])
@@ -105,9 +105,9 @@ async def machine(kube: Kube, node: str) -> str:
     """Return what a node is, in one line: processor, cores, GPU.
 
     Raises:
-        errors.Temporary: the node does not answer.
-        errors.Forbidden: this account may get neither.
-        errors.Unavailable: the API did not answer.
+        errors.Temporary: `NoUsage`, there is no such node.
+        errors.Forbidden: this account may not `get` the resource `nodes/proxy`, or nodes.
+        errors.Unavailable: the API or the node did not answer.
     """
     said = cadvisor.machine(await _metrics(kube, node))
     if said:

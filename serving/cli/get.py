@@ -1,12 +1,11 @@
 """`slipway get`: tables as the server lays them out, and objects as JSON or YAML."""
 
-import sys
 from typing import TYPE_CHECKING, Any
 
 from serving import errors
 from serving.cli import following, tables
 from serving.cli.options import Output
-from serving.cli.printing import placed, print_objects, served
+from serving.cli.printing import placed, print_objects, print_rows, served
 from serving.cli.session import with_kube
 from serving.cli.target import Target, full_name, named
 from serving.resources import kinds
@@ -24,7 +23,7 @@ def get(
     async def work(kube: "Kube") -> None:
         if not what and output in ("table", "wide") and not watch:
             listing = await kube.list(kinds.INFERENCE, where, labels=labels)
-            _print_rows(*tables.overview(listing.items, namespaced=where is None), where)
+            print_rows(*tables.overview(listing.items, namespaced=where is None), where)
             return
         objects = named(what or [kinds.INFERENCE.plural])
         if watch:
@@ -70,11 +69,4 @@ async def _print_tables(
             column = headers.index("Name") if "Name" in headers else 0
             for row in rows:
                 row[column] = full_name(kind, str(row[column]))
-        _print_rows(headers, rows, where if kind.namespaced else None)
-
-
-def _print_rows(headers: list[str], rows: list[list[object]], where: str | None) -> None:
-    if rows:
-        print(tables.text(headers, rows), flush=True)
-    else:
-        print(f"No resources found{f' in namespace {where}' if where else ''}.", file=sys.stderr)
+        print_rows(headers, rows, where if kind.namespaced else None)

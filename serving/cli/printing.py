@@ -1,5 +1,6 @@
 """Objects and tables as `get` prints them, once or at each change."""
 
+import sys
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import orjson
@@ -52,3 +53,11 @@ def print_objects(found: list[Any], output: str, *, single: bool) -> None:
         print(orjson.dumps(whole, option=orjson.OPT_INDENT_2).decode())
     else:
         print(yaml.safe_dump(whole, sort_keys=False), end="")
+
+
+def print_rows(headers: list[str], rows: list[list[object]], where: str | None) -> None:
+    """Print a table, or that there is nothing; `where` is the namespace that was looked in."""
+    if rows:
+        print(tables.text(headers, rows), flush=True)
+    else:
+        print(f"No resources found{f' in namespace {where}' if where else ''}.", file=sys.stderr)
