@@ -21,6 +21,12 @@ class LoadSettings:
     """Seconds that locust has to start: it takes one on a quiet core, and many where a trial's replica starts beside it."""
     stop_timeout: float = 2.0
     """Seconds that locust has to end by itself before it is killed."""
+    reply_timeout: float = 10.0
+    """Seconds that locust has to answer a command: it does in a millisecond, unless its core is taken away."""
+    drain_timeout: float = 5.0
+    """Seconds that the requests of a higher level have to be answered before a lower one begins."""
+    user: int = 65_534
+    """User id that a process of locust gets where ours is root's: nobody's, as its locustfile may be anybody's."""
     most_unanswered: int = 10_000
     """Requests of an open loop that may wait for their answers at once: beyond it the target has failed, and each costs a file."""
     late_seconds: float = 0.01

@@ -1,8 +1,9 @@
 """What the generator sends: values only, so that the process that decides and the one that sends agree on them."""
 
 from dataclasses import dataclass, field
+from typing import Literal
 
-from tuner.load.samples import Mode
+Mode = Literal["closed", "open"]
 
 
 @dataclass(frozen=True)

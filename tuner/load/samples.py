@@ -2,21 +2,18 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
+from tuner.load.plan import Mode
+
 Floats = NDArray[np.float64]
-Mode = Literal["closed", "open"]
 
 
 @dataclass(frozen=True)
 class Samples:
-    """The requests whose answers, or failures, came within one window, in the order in which they came; all times in seconds.
-
-    The arrays are as long as there were requests. `ttft` and `itl` are nan where they are not known.
-    """
+    """The requests whose answers, or failures, came within one window, in the order in which they came; all times in seconds."""
 
     mode: Mode
     level: float
@@ -29,21 +26,19 @@ class Samples:
     """Until the last byte of the answer: from the intended time in open loop, else from when it was sent."""
     ok: NDArray[np.bool_]
     tokens: NDArray[np.int64]
-    """Of streamed completions: chunks that carried text; else 0."""
+    """Of streamed completions, as the server counts them, else the chunks that carried text; 0 where it is no stream."""
     ttft: Floats
-    """Until the first token, from where latency is counted."""
+    """Until the first token, from where latency is counted; one for each stream that had any, so it may be empty."""
     itl: Floats
-    """Mean time between the tokens of the request."""
+    """Every time between two tokens of a stream, in the order of the streams' ends; may be empty."""
     unfinished: Floats
     """Ages at the window's end of the requests that had no answer yet: their latency is more than that."""
     longest: float
     """Requests are given up after this long, so no latency is longer."""
     generator_cpu: float = 0.0
-    """Share of its cores that the generator used."""
+    """Share of its cores that the generator used, or waited for where others had them."""
     late: float = 0.0
     """Open loop: share of the requests that the generator itself sent more than a little behind their schedule."""
-    dropped: int = 0
-    """Open loop: requests that the generator did not send, as too many were unanswered; each is a failure."""
     errors: tuple[tuple[str, int], ...] = ()
     """What failures were, with their counts."""
 
@@ -78,7 +73,6 @@ def joined(parts: Sequence[Samples]) -> Samples:
         itl=np.concatenate([part.itl for part in parts]),
         generator_cpu=sum(part.generator_cpu * part.seconds for part in parts) / total,
         late=_weighted([part.late for part in parts], [len(part.ok) for part in parts]),
-        dropped=sum(part.dropped for part in parts),
         errors=tuple(errors.items()),
     )
 

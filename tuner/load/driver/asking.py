@@ -1,0 +1,76 @@
+"""Asks one request and records how it went.
+
+The client is the one of locust's FastHttpUser, without the session around it: cookies, redirects and statistics cost as much as the
+request itself, and a model server has none of them.
+"""
+
+import time
+
+import gevent
+from geventhttpclient.client import HTTPClient
+
+from tuner.load.driver.recorder import Recorder
+from tuner.load.driver.tokens import Tokens
+from tuner.load.plan import Request
+
+_CHUNK = 65_536
+"""Bytes of an answer that are held at once; an endless one fills no memory."""
+
+
+class Asker:
+    """One target, one recorder; used by many greenlets at once."""
+
+    def __init__(self, url: str, recorder: Recorder, *, timeout: float, connections: int) -> None:
+        """Connect to nothing yet.
+
+        Args:
+            url: of the target; its path is not used.
+            recorder: is told of every request.
+            timeout: seconds until a request is given up, connecting included.
+            connections: that may be open at once.
+        """
+        self._client = HTTPClient.from_url(
+            url, concurrency=connections, network_timeout=timeout, connection_timeout=timeout
+        )
+        self._recorder = recorder
+        self._timeout = timeout
+
+    def ask(self, request: Request, intended: float | None = None) -> None:
+        """Send a request now and wait for its whole answer, which is recorded."""
+        begun = time.monotonic()
+        intended = begun if intended is None else intended
+        key = self._recorder.begins(intended)
+        tokens = Tokens() if request.stream else None
+        error = "stopped"
+        try:
+            with gevent.Timeout(max(0.001, intended + self._timeout - begun), TimeoutError):
+                error = self._answered(request, tokens)
+        except TimeoutError:
+            error = f"no answer within {self._timeout:g} s"
+        except Exception as failure:  # noqa: BLE001 whatever a hostile server makes the client raise is a failed request
+            error = f"{type(failure).__name__}: {failure}"
+        finally:
+            moments = tokens.moments if tokens else []
+            self._recorder.ends(
+                key,
+                done=time.monotonic(),
+                behind=begun - intended,
+                error=error,
+                tokens=tokens.count if tokens else 0,
+                ttft=moments[0] - intended if moments else -1.0,
+                gaps=tokens.gaps() if tokens else None,
+            )
+
+    def _answered(self, request: Request, tokens: Tokens | None) -> str:
+        """Return what was wrong with the answer; nothing where it was right."""
+        response = self._client.request(request.method, request.path, request.body or None, request.headers)
+        if tokens is not None and response.get_code() == 200:
+            while line := response.readline(b"\n"):
+                tokens.read(line, time.monotonic())
+            if not tokens.finished and not tokens.error:
+                tokens.error = "the stream broke off"
+            return tokens.error
+        while response.read(_CHUNK):
+            pass
+        code = int(response.get_code())
+        return "" if 200 <= code < 300 else f"status {code}"

@@ -1,0 +1,118 @@
+"""The life of a process of locust: takes the plan, sets levels as it is told, and sends every record; ends with its socket."""
+
+import gc
+import json
+import time
+from collections.abc import Callable
+from typing import Any
+
+import gevent
+import locust
+from gevent import socket
+from gevent.lock import Semaphore
+from locust.env import Environment
+
+from tuner.load import wire
+from tuner.load.driver import foreign, users
+
+_FLUSH_SECONDS = 0.05
+_POLL_SECONDS = 0.005
+
+
+def serve(descriptor: int) -> None:
+    """Drive load as the parent says, until it closes the socket."""
+    channel = socket.socket(fileno=descriptor)
+    lines = channel.makefile("rb")
+    first = json.loads(lines.readline() or b"{}")
+    if not first:
+        return
+    try:
+        session = Session(channel, first)
+    except foreign.Wrong as error:
+        channel.sendall(wire.frame(wire.SAID, wire.line({"wrong": str(error)})))
+        return
+    session.say({"ready": True})
+    for line in lines:
+        session.obey(json.loads(line))
+    session.end()
+
+
+class Session:
+    """One plan, driven."""
+
+    def __init__(self, channel: socket.socket, first: dict[str, Any]) -> None:
+        """Make locust's environment, with no user yet.
+
+        Raises:
+            foreign.Wrong: the locustfile cannot be run.
+        """
+        self._channel = channel
+        self._sending = Semaphore()
+        self._job = users.Job(
+            url=first["url"], mode=first["mode"], requests=wire.read_requests(first), seed=first["seed"],
+            number=first["number"], processes=first["processes"], timeout=first["timeout"],
+            most_unanswered=first["most_unanswered"],
+        )  # fmt: skip
+        self._recorder = self._job.recorder
+        source = first["locustfile"]
+        if source is not None:
+            classes = foreign.users(source)
+            foreign.record(self._recorder)
+        else:
+            classes = [users.closed(self._job) if self._job.mode == "closed" else users.opened(self._job)]
+        self._environment = Environment(
+            user_classes=classes, events=locust.events, host=first["url"], stop_timeout=first["timeout"]
+        )
+        self._runner = self._environment.create_local_runner()
+        locust.events.init.fire(environment=self._environment, runner=self._runner, web_ui=None)
+        gevent.spawn(self._flush)
+        gc.collect()
+        gc.freeze()  # a collection that walks all of locust stops the clock of every request
+
+    def obey(self, command: dict[str, Any]) -> None:
+        """Carry out one command and answer it."""
+        if "level" in command:
+            self._level(command["level"], time.monotonic() + command["patience"])
+        self.say({"done": command["number"], "unanswered": list(self._recorder.unanswered.values())})
+
+    def _level(self, level: float, deadline: float) -> None:
+        if self._job.mode == "closed":
+            self._users(int(level), deadline)
+            return
+        if level < self._job.rate:  # what a lower rate is asked of is a target without a queue
+            self._rate(0.0)
+            _until(lambda: not self._recorder.unanswered, deadline)
+        self._rate(level)
+        self._users(1, deadline)
+
+    def _rate(self, rate: float) -> None:
+        self._job.rate = rate
+        self._job.alarm.ring()
+
+    def _users(self, count: int, deadline: float) -> None:
+        if count != self._runner.user_count:
+            self._runner.start(count, max(1, count, self._runner.user_count))
+            _until(lambda: self._runner.user_count == count, deadline)
+
+    def say(self, content: dict[str, Any]) -> None:
+        """Send what was recorded until now, and then `content`."""
+        with self._sending:
+            self._channel.sendall(self._recorder.take() + wire.frame(wire.SAID, wire.line(content)))
+
+    def _flush(self) -> None:
+        while True:
+            gevent.sleep(_FLUSH_SECONDS)
+            with self._sending:
+                found = self._recorder.take()
+                if found:
+                    self._channel.sendall(found)
+
+    def end(self) -> None:
+        """Stop the users, as locust does at the end of a test."""
+        self._environment.stop_timeout = 0
+        self._runner.quit()
+
+
+def _until(true: Callable[[], bool], deadline: float) -> None:
+    while not true() and time.monotonic() < deadline:
+        gevent.sleep(_POLL_SECONDS)

@@ -1,0 +1,148 @@
+"""Drives load: processes of locust, one on each core, told a level and heard for a while. It decides nothing.
+
+Locust is never imported here: it patches the process that imports it. Each process has its share of the users or of the rate;
+their unrounded records meet here, so no master of locust's is needed, whose statistics round to two digits.
+"""
+
+import asyncio
+import contextlib
+from collections import Counter
+from collections.abc import AsyncIterator, Sequence
+from typing import Self
+
+import numpy as np
+
+from serving import clock
+from tuner.load import wire
+from tuner.load.locusts import Locust
+from tuner.load.plan import LoadPlan
+from tuner.load.samples import Samples
+from tuner.settings import LoadSettings
+
+
+class Generator:
+    """A load that goes on until it is left; see `start`."""
+
+    def __init__(self, locusts: Sequence[Locust], plan: LoadPlan, settings: LoadSettings) -> None:
+        """Use processes that are ready."""
+        self._locusts = locusts
+        self._plan = plan
+        self._settings = settings
+        self._level = 0.0
+
+    @classmethod
+    @contextlib.asynccontextmanager
+    async def start(
+        cls, url: str, plan: LoadPlan, settings: LoadSettings, cores: Sequence[int] = ()
+    ) -> AsyncIterator[Self]:
+        """Start locust, without load; when the block is left, whatever happened, nothing of it is left.
+
+        Args:
+            url: scheme, host and port of the target; the requests have the paths.
+            plan: what is asked.
+            settings: timeouts.
+            cores: each gets a process that stays on it; where there are none, one process runs anywhere.
+
+        Raises:
+            Permanent: `LoadFailed`: the locustfile cannot be run.
+            Temporary: `LoadFailed`: locust did not start, or died.
+        """
+        found: list[int | None] = list(cores) or [None]
+        async with contextlib.AsyncExitStack() as stack:
+            locusts = []
+            for number, core in enumerate(found):
+                locust = await Locust.begin(plan, url, settings, core=core, share=(number, len(found)))
+                stack.push_async_callback(locust.end)
+                locusts.append(locust)
+            await asyncio.gather(*(locust.ready() for locust in locusts))
+            yield cls(locusts, plan, settings)
+
+    async def window(self, level: float, seconds: float) -> Samples:
+        """Drive a level for so long, and return what was seen; the load goes on until the next call.
+
+        Args:
+            level: users, a whole number; or, of an open loop, requests per second.
+            seconds: of the window, counted from when the level was reached. What goes before it is bounded by
+                `drain_timeout`, what comes after it by `reply_timeout`.
+
+        Raises:
+            Temporary: `LoadFailed`: a process of locust died, or does not answer.
+        """
+        if level != self._level:
+            await self._reach(level)
+        for locust in self._locusts:
+            locust.forget()
+        begin, used = clock.monotonic(), self._busy_seconds()
+        await self._pass(seconds)
+        used = self._busy_seconds() - used
+        found = await asyncio.gather(*(locust.command() for locust in self._locusts))
+        unanswered = np.array([moment for one in found for moment in one], dtype=np.float64)
+        return self._samples(level, begin, seconds, unanswered, used / (seconds * len(self._locusts)))
+
+    async def _reach(self, level: float) -> None:
+        shares = self._shares(level)
+        patience = self._settings.drain_timeout
+        await asyncio.gather(
+            *(
+                locust.command(level=share, patience=patience)
+                for locust, share in zip(self._locusts, shares, strict=True)
+            )
+        )
+        self._level = level
+
+    def _shares(self, level: float) -> list[float]:
+        """Return each process's part: of a rate the same, of users as near to it as whole numbers come."""
+        count = len(self._locusts)
+        if self._plan.mode == "open":
+            return [level / count] * count
+        whole, more = divmod(round(level), count)
+        return [float(whole + (number < more)) for number in range(count)]
+
+    async def _pass(self, seconds: float) -> None:
+        """Wait, unless a process ends.
+
+        Raises:
+            Temporary: one did.
+        """
+        waiting = {asyncio.create_task(locust.ended.wait()): locust for locust in self._locusts}
+        try:
+            done, _ = await asyncio.wait(waiting, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for task in waiting:
+                task.cancel()
+        for task in done:
+            raise await waiting[task].failure()
+
+    def _busy_seconds(self) -> float:
+        return sum(locust.busy_seconds() for locust in self._locusts)
+
+    def _samples(
+        self, level: float, begin: float, seconds: float, unanswered: np.ndarray, cpu: float
+    ) -> Samples:
+        """Put together what ended within the window; what ended just after it was unanswered at its end."""
+        end = begin + seconds
+        parts, errors = [], Counter[str]()
+        for locust in self._locusts:
+            rows = np.frombuffer(bytes(locust.records), dtype=np.dtype(list(wire.FIELDS)))
+            parts.append(rows)
+            numbers, counts = np.unique(rows["error"][_within(rows["done"], begin, end)], return_counts=True)
+            errors.update({locust.errors[n]: int(c) for n, c in zip(numbers, counts, strict=True) if n})
+        rows = np.concatenate(parts)
+        after = rows["intended"][rows["done"] >= end]
+        rows = np.sort(rows[_within(rows["done"], begin, end)], order="done")
+        open_at_end = np.concatenate([unanswered, after])
+        gaps = [gap for one in self._locusts for gap in one.gaps if begin <= gap[0] < end]
+        return Samples(
+            mode=self._plan.mode, level=level, seconds=seconds,
+            intended=rows["intended"] - begin, latency=rows["done"] - rows["intended"], ok=rows["error"] == 0,
+            tokens=rows["tokens"].astype(np.int64), ttft=rows["ttft"][rows["ttft"] >= 0],
+            itl=np.frombuffer(b"".join(content for _, content in sorted(gaps)), dtype=np.float64),
+            unfinished=end - open_at_end[open_at_end < end], longest=self._settings.request_timeout,
+            generator_cpu=cpu,
+            late=float(np.mean(rows["behind"] > self._settings.late_seconds)) if len(rows) else 0.0,
+            errors=tuple(errors.most_common()),
+        )  # fmt: skip
+
+
+def _within(moments: np.ndarray, begin: float, end: float) -> np.ndarray:
+    return (moments >= begin) & (moments < end)

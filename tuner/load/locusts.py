@@ -1,0 +1,181 @@
+"""One process of locust, seen from ours: started, told, heard, ended. What its records mean is generator.py's."""
+
+import asyncio
+import contextlib
+import json
+import os
+import signal
+import socket
+import sys
+from pathlib import Path
+from typing import Any, Self
+
+from serving.errors import Permanent, Temporary
+from tuner.load import wire
+from tuner.load.plan import LoadPlan
+from tuner.settings import LoadSettings
+
+LOAD_FAILED = "LoadFailed"
+_READ = 1 << 18
+_TAIL = 2000
+"""Bytes of its standard error that are kept, to say why it died."""
+_ENVIRONMENT = ("PATH", "PYTHONPATH", "LANG", "LC_ALL", "TMPDIR", "VIRTUAL_ENV", "LD_LIBRARY_PATH")
+"""What it inherits: nothing by which it could find our API or its token."""
+
+
+class Locust:
+    """Begun by `begin`; dies with our process, with its socket, or by `end`."""
+
+    def __init__(self, process: asyncio.subprocess.Process, settings: LoadSettings) -> None:
+        """Take over a process that was just started."""
+        self._process = process
+        self._settings = settings
+        self._said: asyncio.Queue[dict[str, Any] | None] = asyncio.Queue()
+        self._commands = 0
+        self._tail = b""
+        self._tasks: list[asyncio.Task[None]] = []
+        self._writer: asyncio.StreamWriter | None = None
+        self.ended = asyncio.Event()
+        """It takes no commands any more."""
+        self.records = bytearray()
+        """As `wire.RECORD`, since the last `forget`."""
+        self.gaps: list[tuple[float, bytes]] = []
+        """When a stream ended, and the doubles of its gaps."""
+        self.errors: list[str] = [""]
+        """By the numbers in the records."""
+
+    @classmethod
+    async def begin(
+        cls, plan: LoadPlan, url: str, settings: LoadSettings, *, core: int | None, share: tuple[int, int]
+    ) -> Self:
+        """Start process `share[0]` of `share[1]`, on one core where one is given; see `ready`."""
+        ours, theirs = socket.socketpair()
+        with theirs:
+            arguments = (theirs.fileno(), os.getpid(), -1 if core is None else core, settings.user)
+            try:
+                process = await asyncio.create_subprocess_exec(
+                    sys.executable, "-P", "-m", "tuner.load.driver", *map(str, arguments),
+                    pass_fds=(theirs.fileno(),), start_new_session=True, env=_environment(), cwd="/",
+                    stdin=asyncio.subprocess.DEVNULL, stdout=asyncio.subprocess.DEVNULL,
+                    stderr=asyncio.subprocess.PIPE,
+                )  # fmt: skip
+            except BaseException:
+                ours.close()
+                raise
+        locust = cls(process, settings)
+        reader, locust._writer = await asyncio.open_connection(sock=ours)
+        locust._tasks = [asyncio.create_task(locust._hear(reader)), asyncio.create_task(locust._complaints())]
+        locust._writer.write(
+            wire.plan_line(
+                plan, url=url, share=share, timeout=settings.request_timeout,
+                most_unanswered=settings.most_unanswered // share[1],
+            )
+        )  # fmt: skip
+        return locust
+
+    async def ready(self) -> None:
+        """Wait until it can be told.
+
+        Raises:
+            Permanent: the locustfile cannot be run.
+            Temporary: it died, or did not start in time.
+        """
+        said = await self._answer(self._settings.start_timeout)
+        if "wrong" in said:
+            raise Permanent(LOAD_FAILED, said["wrong"])
+
+    async def command(self, *, patience: float = 0.0, **content: float) -> list[float]:
+        """Tell it something, and return when the requests that are unanswered were intended.
+
+        Raises:
+            Temporary: it died, or did not answer in time.
+        """
+        assert self._writer is not None
+        self._commands += 1
+        self._writer.write(wire.line({**content, "number": self._commands, "patience": patience}))
+        deadline = asyncio.get_running_loop().time() + patience + self._settings.reply_timeout
+        while True:
+            said = await self._answer(deadline - asyncio.get_running_loop().time())
+            if said.get("done") == self._commands:
+                return list(said["unanswered"])
+
+    async def _answer(self, timeout: float) -> dict[str, Any]:
+        try:
+            said = await asyncio.wait_for(self._said.get(), timeout)
+        except TimeoutError as error:
+            raise Temporary(LOAD_FAILED, f"locust did not answer within {timeout:.0f} s") from error
+        if said is None:
+            raise await self.failure()
+        return said
+
+    async def failure(self) -> Temporary:
+        """Return what to raise for a process that has ended."""
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(self._process.wait(), self._settings.stop_timeout)
+        await asyncio.wait(self._tasks, timeout=self._settings.stop_timeout)
+        code = self._process.returncode
+        lines = self._tail.decode(errors="replace").strip().splitlines()
+        how = f"signal {-code}" if code is not None and code < 0 else f"status {code}"
+        return Temporary(LOAD_FAILED, f"locust ended with {how}" + (f": {lines[-1][:300]}" if lines else ""))
+
+    def forget(self) -> None:
+        """Drop the records until now."""
+        self.records.clear()
+        self.gaps.clear()
+
+    def busy_seconds(self) -> float:
+        """Return how long it has run or waited for its core until now; 0 where it has ended.
+
+        What waits for a core that others use is as late as what has used it up: proc(5), /proc/pid/schedstat, of the one thread
+        that does all the work.
+        """
+        try:
+            ran, waited, _ = Path(f"/proc/{self._process.pid}/schedstat").read_text().split()
+        except OSError:
+            return 0.0
+        return (int(ran) + int(waited)) / 1e9
+
+    async def end(self) -> None:
+        """Let it stop its users, for as long as it may take; then kill it and what it started."""
+        try:
+            if self._writer is not None:
+                self._writer.close()
+            await asyncio.wait_for(self._process.wait(), self._settings.stop_timeout)
+        except TimeoutError:
+            pass
+        finally:
+            if self._process.returncode is None:
+                with contextlib.suppress(ProcessLookupError):
+                    os.killpg(self._process.pid, signal.SIGKILL)
+            for task in self._tasks:
+                task.cancel()
+        await self._process.wait()
+
+    async def _hear(self, reader: asyncio.StreamReader) -> None:
+        buffer = bytearray()
+        with contextlib.suppress(ConnectionError):
+            while data := await reader.read(_READ):
+                buffer += data
+                for kind, content in wire.frames(buffer):
+                    self._take(kind, content)
+        self.ended.set()
+        self._said.put_nowait(None)
+
+    def _take(self, kind: bytes, content: bytes) -> None:
+        if kind == wire.RECORDS:
+            self.records += content
+        elif kind == wire.TOKEN_GAPS:
+            self.gaps.append((wire.GAPS.unpack_from(content)[0], content[wire.GAPS.size :]))
+        elif kind == wire.ERROR:
+            self.errors.append(content.decode(errors="replace"))
+        else:
+            self._said.put_nowait(json.loads(content))
+
+    async def _complaints(self) -> None:
+        assert self._process.stderr is not None
+        while data := await self._process.stderr.read(_READ):
+            self._tail = (self._tail + data)[-_TAIL:]
+
+
+def _environment() -> dict[str, str]:
+    return {name: os.environ[name] for name in _ENVIRONMENT if name in os.environ}
