@@ -139,6 +139,21 @@ def logs(
 
 
 @app.command()
+def top(
+    what: Annotated[list[str] | None, typer.Argument(help="inference [NAME...], pod [NAME...]; nothing: the replicas of every Inference.")] = None,
+    labels: Annotated[str, typer.Option("-l", "--selector", metavar="KEY=VALUE,...", help="Only Pods with these labels.")] = "",
+    all_namespaces: Annotated[bool, typer.Option("-A", "--all-namespaces", help="All namespaces.")] = False,
+    namespace: Namespace = None, kubeconfig: Kubeconfig = None, data_dir: DataDirOfUp = None,
+) -> None:  # fmt: skip
+    """Show what replicas use, beside their requests and limits."""
+    from serving.cli import top as command
+    from serving.cli.target import target
+
+    meant = target(kubeconfig, data_dir, namespace)
+    command.top(what or [], meant, None if all_namespaces else meant.namespace, labels)
+
+
+@app.command()
 def delete(
     what: Annotated[list[str] | None, typer.Argument(help="KIND NAME..., or KIND/NAME...")] = None,
     file: Annotated[list[str] | None, typer.Option("-f", "--filename", metavar="FILE", help="Delete the objects of these manifests.")] = None,
