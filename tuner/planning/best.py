@@ -5,7 +5,8 @@ from collections import defaultdict
 from dataclasses import dataclass
 
 from serving.resources.experiment import Objective, Recommendation
-from tuner.planning.world import Known, Rendered, World
+from tuner.planning.world import Known, World
+from tuner.rendering import Rendering
 
 Z95 = 1.96
 """Standard deviations to either end of a 95 % interval."""
@@ -61,7 +62,7 @@ def recommendation(world: World, trial: Known, log_objective: float, deviation: 
     )
 
 
-def to_beat(world: World, rendered: Rendered) -> float | None:
+def to_beat(world: World, rendered: Rendering) -> float | None:
     """Return the requests per second that this spec must do to beat the best; None where throughput does not decide.
 
     Of the best, the lower end of its interval counts: a spec that may be as good is measured to its end.

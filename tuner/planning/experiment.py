@@ -12,8 +12,9 @@ from serving.resources.conditions import Condition, Status
 from serving.resources.experiment import ProfilingExperimentStatus, Recommendation
 from tuner.planning import best, budget, making, report, words
 from tuner.planning.budget import Wish
+from tuner.planning.plan import Object, Plan
 from tuner.planning.report import Verdict
-from tuner.planning.world import Known, Object, Phase, Plan, World
+from tuner.planning.world import Known, Phase, World
 from tuner.search.decision import Confirm, Decision, Explore, Impossible, Recommend, Wait
 from tuner.search.problem import Budget
 

@@ -6,7 +6,8 @@ from serving.resources.capacity import CapacityPoint, CapacityProfileSpec
 from serving.resources.trial import TrialSpec, Window
 from tuner.planning import best, budget
 from tuner.planning.budget import Wish
-from tuner.planning.world import Known, Object, World
+from tuner.planning.plan import Object
+from tuner.planning.world import Known, World
 
 
 def trial_name(experiment: str, number: int) -> str:
@@ -79,7 +80,7 @@ def profile(world: World, measured: Known) -> Object | None:
     body = CapacityProfileSpec(
         model_digest=spec.model_digest,
         model_version=spec.model_version,
-        machine=world.machine,
+        machine=status.machine,
         settings=list(spec.settings),
         mode=spec.load.mode,
         batch=spec.batch,

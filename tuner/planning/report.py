@@ -9,7 +9,8 @@ from serving.resources.base import ConditionStatus
 from serving.resources.conditions import Condition
 from serving.resources.experiment import Counts, ProfilingExperimentStatus, Recommendation
 from serving.resources.trial import TrialStatus
-from tuner.planning.world import OVER, Announcement, Object, Phase
+from tuner.planning.plan import OVER, Announcement, Object
+from tuner.planning.world import Phase
 
 _EARLY = ("CannotBeatBest", "BreaksConstraint")
 

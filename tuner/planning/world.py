@@ -1,34 +1,21 @@
-"""What planning an experiment reads, and what it says is to be done. Values only; nothing is decided here."""
+"""What planning an experiment reads. Values only; nothing is decided here."""
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
-from typing import Any, Literal
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Literal
 
 from serving.resources.experiment import ProfilingExperimentSpec, ProfilingExperimentStatus, Setting
 from serving.resources.trial import TrialSpec, TrialStatus
+from tuner.planning.plan import OVER, Object
+from tuner.rendering import Rendering
 from tuner.search.problem import Observation
 from tuner.space import Space
 
-Object = dict[str, Any]
 Settings = tuple[Setting, ...]
 Phase = Literal["Pending", "Running", "Confirming", "Suspended", "Succeeded", "Failed"]
 
-OVER = ("Succeeded", "Failed")
-"""Phases of a Trial, and of an experiment, in which nothing more is coming."""
 AGAIN = ("LoadFailed", "Interrupted")
 """Reasons of a Trial's end that say nothing of its spec."""
-
-
-@dataclass(frozen=True)
-class Rendered:
-    """A spec as it would be deployed."""
-
-    template: Object
-    cost_per_hour: float
-    batch: int
-    model_name: str
-    model_version: str
-    model_digest: str
 
 
 @dataclass(frozen=True)
@@ -70,12 +57,10 @@ class World:
     space: Space
     trials: tuple[Known, ...]
     """By number."""
-    render: Callable[[Settings], Rendered]
+    render: Callable[[Settings], Rendering]
     """Gives a spec as it would be deployed; no settings give what the target says by itself."""
     tries: int
     """Trials of one spec whose load could not be made, before the load itself is held to be impossible."""
-    machine: str = ""
-    """What trials run on, for people: processor, cores, GPU."""
 
     @property
     def running(self) -> int:
@@ -93,25 +78,3 @@ class World:
         """Of the experiment."""
         name: str = self.experiment["metadata"]["name"]
         return name
-
-
-@dataclass(frozen=True)
-class Announcement:
-    """An Event on the experiment."""
-
-    reason: str
-    message: str
-    warning: bool = False
-
-
-@dataclass(frozen=True)
-class Plan:
-    """What to write, in this order."""
-
-    trials: Sequence[Object] = ()
-    """To be created; one that is there already was made by an earlier try."""
-    profile: Object | None = None
-    """A CapacityProfile to be created."""
-    status: Object | None = None
-    """None where the stored one says the same."""
-    announcements: Sequence[Announcement] = field(default_factory=tuple)

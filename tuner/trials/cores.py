@@ -38,9 +38,9 @@ def wanted(template: dict[str, Any]) -> Decimal | None:
         ((container.get("resources") or {}).get("limits") or {}).get("cpu")
         for container in template["spec"]["containers"]
     ]
-    if any(limit is None for limit in limits):
+    if None in limits:
         return None
-    return sum((quantity.parse(limit) for limit in limits), Decimal(0))
+    return sum((quantity.parse(str(limit)) for limit in limits), Decimal(0))
 
 
 def allot(machine: Sequence[int], limit: Decimal | None, taken: Collection[Cores]) -> Cores | None:

@@ -37,8 +37,6 @@ def look(deployment: Object | None, pods: Sequence[Object], uid: str = "") -> Se
         pods: of the trial.
         uid: of the Pod that was ready already; another one in its place is an interruption.
     """
-    if deployment is None and uid:
-        return Seen("ended", "Interrupted", "somebody deleted the Deployment")
     failure = conditions.find(((deployment or {}).get("status") or {}).get("conditions"), "ReplicaFailure")
     if failure is not None and failure.get("status") == "True":
         return Seen("ended", "Refused", str(failure.get("message", "")))
@@ -77,9 +75,15 @@ def _end(container: Mapping[str, Any]) -> tuple[Reason, str] | None:
         return None
     detail = f": {ended['message']}" if ended.get("message") else ""
     if ended.get("reason") == "OOMKilled":
-        return "OutOfMemory", f"container {container['name']} was killed as it used more than its memory{detail}"
+        return (
+            "OutOfMemory",
+            f"container {container['name']} was killed as it used more than its memory{detail}",
+        )
     signal = f", signal {ended['signal']}" if ended.get("signal") else ""
-    return "Crashed", f"container {container['name']} ended with exit code {ended.get('exitCode')}{signal}{detail}"
+    return (
+        "Crashed",
+        f"container {container['name']} ended with exit code {ended.get('exitCode')}{signal}{detail}",
+    )
 
 
 def _held_up_by(status: Mapping[str, Any], containers: Sequence[Mapping[str, Any]]) -> str:

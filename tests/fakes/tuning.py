@@ -1,0 +1,106 @@
+"""An experiment and its Trials as objects, and a search that is as plain as one can be: what a test compares is the rest.
+
+The plain search measures specs in the order of the space, confirms the best and its runner-up once, and recommends.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+from serving.resources import kinds
+from tests.fakes.surroundings import ready_version
+from tuner.search.decision import Confirm, Decision, Explore, Impossible, Recommend, Wait
+from tuner.search.problem import Budget, Earlier, Observation, Problem
+from tuner.settings import SearchSettings
+
+Object = dict[str, Any]
+NS = "default"
+REGRET = 0.05
+
+
+def parameters(**resources: list[str]) -> list[Object]:
+    axes = [
+        {"name": name, "parameterType": "discrete", "feasibleSpace": {"list": values}}
+        for name, values in resources.items()
+    ]
+    return [{"category": "resource", "parameters": axes}]
+
+
+def experiment(name: str = "pe", **spec: Any) -> Object:
+    """Return an experiment over 4 specs of the ModelVersion `v1` with prices, of which the arguments replace fields."""
+    whole = {
+        "target": {"modelVersion": "v1", "framework": "sklearn"},
+        "tunableParameters": parameters(cpu=["500m", "1"], memory=["256Mi", "512Mi"]),
+        "objective": {"type": "maximize", "objectiveMetricName": "throughputPerCost"},
+        "prices": {"cpu": "1", "memory": "0.1"},
+        "maxNumTrials": 10,
+        "parallelism": 1,
+        **spec,
+    }
+    return {
+        "apiVersion": kinds.PROFILING_EXPERIMENT.api_version, "kind": "ProfilingExperiment",
+        "metadata": {"name": name, "namespace": NS, "uid": f"uid-{name}", "generation": 1},
+        "spec": whole,
+    }  # fmt: skip
+
+
+def window(level: float = 4, throughput: float = 100.0, p99: float = 0.05, **more: Any) -> Object:
+    return {
+        "level": level, "startTime": "2026-01-01T00:00:00Z", "seconds": 1.0, "requests": int(throughput), "errors": 0,
+        "throughput": {"value": throughput, "low": throughput * 0.98, "high": throughput * 1.02},
+        "latencies": [
+            {"metric": "latency", "percentile": 99, "value": p99, "low": p99 * 0.9, "high": p99 * 1.1}
+        ],
+        "errorRate": {"value": 0.0, "low": 0.0, "high": 0.01},
+        "meets": "Yes", **more,
+    }  # fmt: skip
+
+
+def measured(throughput: float = 100.0, **more: Any) -> Object:
+    """Return the status of a trial that was measured."""
+    seen = window(throughput=throughput)
+    return {
+        "phase": "Succeeded", "reason": "Measured", "windows": [seen], "result": seen, "seconds": 36.0,
+        "startTime": "2026-01-01T00:00:00Z", "completionTime": "2026-01-01T00:00:36Z", "machine": "a machine", **more,
+    }  # fmt: skip
+
+
+def failed(reason: str, message: str = "") -> Object:
+    return {"phase": "Failed", "reason": reason, "message": message, "seconds": 5.0}
+
+
+def model_version(name: str = "v1") -> Object:
+    return ready_version(name)
+
+
+def plain(
+    problem: Problem,
+    observations: Sequence[Observation],
+    pending: Sequence[int],
+    budget: Budget,
+    earlier: Sequence[Earlier],
+    settings: SearchSettings,
+    seed: int,
+) -> Decision:
+    seen = {observation.index for observation in observations} | set(pending)
+    new = [index for index in range(problem.size) if index not in seen]
+    left = budget.trials - len(observations) - len(pending)
+    if left > 2 and new:
+        return Explore(tuple(new[: budget.parallelism - len(pending)]), REGRET)
+    if pending:
+        return Wait(REGRET)
+    good = [o for o in observations if o.feasible and o.log_objective is not None]
+    if not good:
+        nearest = next((o for o in observations if o.boots), None)
+        if nearest is None:
+            return Impossible(None, None, (), 0.1)
+        return Impossible(0, nearest.index, nearest.margins, 0.1)
+    ranked = sorted(good, key=lambda o: -(o.log_objective or 0.0))
+    best = list(dict.fromkeys(o.index for o in ranked))[:2]
+    unconfirmed = tuple(i for i in best if not any(o.index == i and o.confirms for o in observations))
+    if unconfirmed and left >= len(unconfirmed):
+        return Confirm(unconfirmed, REGRET)
+    runner_up = best[1] if len(best) > 1 else None
+    because = "exhausted" if not new else "budget"
+    return Recommend(
+        best[0], ranked[0].log_objective or 0.0, 0.01, ranked[0].margins, 0.0, runner_up, REGRET, because
+    )

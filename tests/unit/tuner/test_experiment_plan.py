@@ -1,0 +1,327 @@
+"""What an experiment does next, by value: from Trials and the search's words to objects and a status."""
+
+import datetime as dt
+import math
+from typing import Any
+
+import pytest
+
+from serving.resources.experiment import ProfilingExperimentSpec, ProfilingExperimentStatus
+from serving.resources.trial import TrialSpec, TrialStatus
+from tests.fakes import tuning
+from tests.fakes.tuning import Object, failed, measured
+from tuner import rendering
+from tuner.planning import experiment as planning
+from tuner.planning import making
+from tuner.planning.world import Known, World
+from tuner.search.decision import Confirm, Decision, Explore, Impossible, Recommend, Wait
+from tuner.search.problem import Budget, Observation
+from tuner.space import Space
+
+NOW = dt.datetime(2026, 1, 1, 0, 10, tzinfo=dt.UTC)
+RUNNING: Object = {"phase": "Measuring"}
+EXPLORE = Explore((0, 1, 2, 3), 0.2)
+
+
+def world(*trials: tuple[int | None, Object], purposes: dict[int, str] | None = None, **spec: Any) -> World:
+    """Return an experiment with these trials: the row of each (None: beside the space), and its status."""
+    inference = spec.pop("inference", None)
+    status = spec.pop("status", {})
+    found = tuning.experiment(**spec)
+    read = ProfilingExperimentSpec.model_validate(found["spec"])
+    space = Space.of(read)
+    source = rendering.source(read.target, inference)
+
+    def render(settings: Any) -> rendering.Rendering:
+        return rendering.pod(source, tuning.model_version(), settings, read.prices)
+
+    known = []
+    for number, (index, said) in enumerate(trials, 1):
+        settings = () if index is None else space.settings(index)
+        shown = render(settings)
+        purpose = (purposes or {}).get(number, "Explore")
+        body = TrialSpec(
+            experiment="pe", number=number, purpose=purpose, settings=list(settings), template=shown.template,  # type: ignore[arg-type]
+            model_name="v1", model_digest="sha256:1", cost_per_hour=shown.cost_per_hour,
+        )  # fmt: skip
+        state = TrialStatus.model_validate(said)
+        observation = None
+        if index is not None and state.phase == "Succeeded" and state.result is not None:
+            done = state.result.throughput.value / shown.cost_per_hour
+            observation = Observation(index, log_objective=math.log(done), noise=0.01, margins=(-0.5,))
+        elif index is not None and state.phase == "Failed" and state.reason != "LoadFailed":
+            observation = Observation(index, cause="boot")
+        known.append(Known(f"pe-{number}", body, state, index, observation))
+    found["status"] = status
+    return World(
+        found, read, ProfilingExperimentStatus.model_validate(status), space, tuple(known), render, 3
+    )
+
+
+def made(found: World, decision: Decision | None) -> list[tuple[str, str, str]]:
+    """Return name, purpose and settings of the trials that are made."""
+    plan = planning.plan(found, decision, NOW)
+    return [
+        (
+            trial["metadata"]["name"],
+            trial["spec"]["purpose"],
+            " ".join(setting["value"] for setting in trial["spec"]["settings"]),
+        )
+        for trial in plan.trials
+    ]
+
+
+def status(found: World, decision: Decision | None) -> Object:
+    written = planning.plan(found, decision, NOW).status
+    assert written is not None
+    return dict(written)
+
+
+def condition(said: Object, type_: str) -> tuple[str, str]:
+    return next((c["status"], c["reason"]) for c in said["conditions"] if c["type"] == type_)
+
+
+def test_as_many_trials_are_made_as_may_run_at_once() -> None:
+    assert made(world(parallelism=2), EXPLORE) == [
+        ("pe-1", "Explore", "500m 256Mi"), ("pe-2", "Explore", "500m 512Mi"),
+    ]  # fmt: skip
+    busy = world((0, RUNNING), (1, measured()), parallelism=2)
+    assert made(busy, Explore((2, 3), 0.1)) == [("pe-3", "Explore", "1 256Mi")]
+
+
+def test_the_same_plan_is_made_again_when_nothing_of_it_was_written() -> None:
+    found = world((0, measured()), parallelism=2)
+    assert planning.plan(found, EXPLORE, NOW) == planning.plan(found, EXPLORE, NOW)
+
+
+def test_names_of_trials_fit_however_long_the_experiment_is_named() -> None:
+    names = {making.trial_name("x" * 63, 7), making.trial_name("x" * 62, 7), making.trial_name("pe", 7)}
+    assert len(names) == 3
+    assert all(len(name) <= 63 for name in names)
+    assert "pe-7" in names
+
+
+def test_the_search_is_not_asked_where_no_trial_could_start() -> None:
+    assert planning.question(world((0, RUNNING)), NOW) is None
+    assert planning.question(world(suspend=True), NOW) is None
+    assert planning.question(world(), NOW) == Budget(10, 1)
+
+
+def test_the_search_counts_only_trials_that_it_is_told_of() -> None:
+    found = world((None, measured()), (0, failed("LoadFailed")), (0, measured()), (1, RUNNING), parallelism=2)
+    assert planning.question(found, NOW) == Budget(8, 2)
+
+
+@pytest.mark.parametrize(
+    ("spec", "taken"),
+    [
+        ({"maxNumTrials": 2}, 2),
+        ({"maxDuration": "10m"}, 2),
+        ({"maxCost": "0.01"}, 2),
+    ],
+)
+def test_nothing_is_started_when_a_budget_is_used_up(spec: Object, taken: int) -> None:
+    found = world((0, measured()), (1, measured()), status={"startTime": "2026-01-01T00:00:00Z"}, **spec)
+    assert planning.question(found, NOW) == Budget(taken, 1)
+    assert made(found, EXPLORE) == []
+
+
+def test_trials_go_on_while_every_budget_has_something_left() -> None:
+    found = world(
+        (0, measured()), (1, measured()), status={"startTime": "2026-01-01T00:00:01Z"},
+        maxNumTrials=3, maxDuration="10m", maxCost="0.0161",
+    )  # fmt: skip
+    assert planning.question(found, NOW) == Budget(3, 1)
+    assert len(made(found, Explore((2,), 0.1))) == 1
+
+
+def test_spending_is_of_trials_and_of_their_prices() -> None:
+    said = status(world((3, measured()), (0, failed("Crashed"))), Explore((1,), 0.1))
+    assert said["spentSeconds"] == 41.0
+    assert said["spentCost"] == pytest.approx(36 / 3600 * 1.05 + 5 / 3600 * 0.525)
+    assert said["trials"] == {"total": 3, "running": 1, "succeeded": 1, "stoppedEarly": 0, "failed": 1}
+
+
+def test_no_trial_is_made_while_suspended_and_running_ones_count() -> None:
+    found = world((0, RUNNING), suspend=True)
+    assert made(found, None) == []
+    said = status(found, None)
+    assert (said["phase"], said["trials"]["running"]) == ("Suspended", 1)
+    assert condition(said, "Ready") == ("False", "Suspended")
+
+
+INFERENCE: Object = {
+    "metadata": {"name": "digits", "namespace": "default"},
+    "spec": {
+        "framework": "sklearn",
+        "predictors": [{"name": "main", "modelVersion": "v1", "resources": {"cpu": "1", "memory": "2Gi"}}],
+    },
+}
+OF_INFERENCE: Object = {"inference": INFERENCE, "target": {"inference": "digits"}}
+
+
+def test_what_runs_today_is_measured_first_and_counts() -> None:
+    found = world(parallelism=2, **OF_INFERENCE)
+    assert made(found, Explore((0,), 0.2)) == [("pe-1", "Baseline", "1"), ("pe-2", "Explore", "500m 256Mi")]
+    spec = planning.plan(found, None, NOW).trials[0]["spec"]
+    limits = spec["template"]["spec"]["containers"][0]["resources"]["limits"]
+    assert limits == {"cpu": "1", "memory": "2Gi"}
+    assert spec["costPerHour"] == pytest.approx(1.2)
+    assert "stopBelowThroughput" not in spec
+
+
+def test_what_runs_today_is_a_spec_of_the_space_where_it_has_its_values() -> None:
+    inside = {**INFERENCE, "spec": {**INFERENCE["spec"], "predictors": [
+        {"name": "main", "modelVersion": "v1", "resources": {"cpu": "1", "memory": "512Mi"}}]}}  # fmt: skip
+    found = world(inference=inside, target={"inference": "digits"})
+    assert made(found, None) == [("pe-1", "Baseline", "1 512Mi")]
+
+
+def test_a_spec_whose_load_failed_is_tried_again_and_then_the_experiment_has_failed() -> None:
+    lost = failed("LoadFailed", "locust died")
+    assert made(world((2, lost)), None) == [("pe-2", "Explore", "1 256Mi")]
+    assert made(world((2, lost), (2, lost)), None) == [("pe-3", "Explore", "1 256Mi")]
+    given_up = world((2, lost), (2, lost), (2, lost))
+    assert planning.question(given_up, NOW) is None
+    assert made(given_up, None) == []
+    said = status(given_up, None)
+    assert said["phase"] == "Failed"
+    assert condition(said, "Ready") == ("False", "LoadFailed")
+
+
+def test_a_spec_whose_load_worked_the_second_time_is_not_tried_again() -> None:
+    found = world((2, failed("LoadFailed")), (2, measured()))
+    assert made(found, Explore((3,), 0.1)) == [("pe-3", "Explore", "1 512Mi")]
+
+
+def test_a_new_trial_stops_where_it_cannot_beat_the_best_for_its_price() -> None:
+    found = world((0, measured(100.0)), (1, measured(10.0)))
+    spec = planning.plan(found, Explore((3,), 0.1), NOW).trials[0]["spec"]
+    assert float(spec["stopBelowThroughput"]) == pytest.approx(98.0 * 1.05 / 0.525)
+
+
+def test_a_new_trial_stops_where_it_needs_more_replicas_than_the_best_costs() -> None:
+    found = world(
+        (0, measured(100.0)),
+        objective={"type": "minimize", "objectiveMetricName": "costAtRate", "rate": "300"},
+    )
+    # The best needs four replicas at the lower end of what it does, 2.10 in all: two of the dearer spec, each half of the rate.
+    spec = planning.plan(found, Explore((3,), 0.1), NOW).trials[0]["spec"]
+    assert float(spec["stopBelowThroughput"]) == pytest.approx(150.0)
+
+
+def test_throughput_does_not_stop_a_trial_whose_objective_is_another() -> None:
+    found = world((0, measured()), objective={"type": "minimize", "objectiveMetricName": "latency"})
+    assert "stopBelowThroughput" not in planning.plan(found, Explore((3,), 0.1), NOW).trials[0]["spec"]
+
+
+def test_winner_and_runner_up_are_measured_again_to_their_end() -> None:
+    found = world((0, measured(100.0)), (1, measured(90.0)))
+    plan = planning.plan(found, Confirm((0, 1), 0.05), NOW)
+    assert [trial["spec"]["purpose"] for trial in plan.trials] == ["Confirm"]
+    assert "stopBelowThroughput" not in plan.trials[0]["spec"]
+    assert plan.status is not None
+    assert plan.status["phase"] == "Confirming"
+
+
+def test_each_measurement_of_a_spec_has_a_seed_of_its_own() -> None:
+    found = world((0, measured()), parallelism=2)
+    seeds = [trial["spec"]["seed"] for trial in planning.plan(found, Confirm((0, 0), 0.05), NOW).trials]
+    assert len(set(seeds)) == 2
+
+
+RECOMMEND = Recommend(0, math.log(190.0), 0.02, (-0.4,), 0.1, 1, 0.03, "regret")
+
+
+def test_a_recommendation_ends_the_experiment_with_its_evidence() -> None:
+    trials = [(None, measured(60.0)), (0, measured(100.0)), (1, measured(90.0)), (0, measured(99.0))]
+    found = world(*trials, purposes={1: "Baseline", 4: "Confirm"}, **OF_INFERENCE)
+    plan = planning.plan(found, RECOMMEND, NOW)
+    said = plan.status
+    assert said is not None
+    assert said["phase"] == "Succeeded"
+    assert said["completionTime"] == "2026-01-01T00:10:00Z"
+    assert condition(said, "Ready") == ("True", "Recommended")
+    assert condition(said, "Recommended") == ("True", "LittleLeftToFind")
+    shown = said["recommendation"]
+    assert shown["trial"] == "pe-4"
+    assert shown["objective"] == pytest.approx(190.0)
+    assert shown["low"] < 190.0 < shown["high"]
+    assert (shown["costPerHour"], shown["currentCostPerHour"]) == pytest.approx((0.525, 1.2))
+    assert "56% less than today's" in shown["message"]
+    assert [one.reason for one in plan.announcements] == ["Recommended"]
+
+
+def test_the_winner_becomes_a_capacity_profile_that_nobody_owns() -> None:
+    found = world((0, measured(100.0)))
+    profile = planning.plan(found, RECOMMEND, NOW).profile
+    assert profile is not None
+    assert "ownerReferences" not in profile["metadata"]
+    spec = profile["spec"]
+    assert (spec["capacity"], spec["trial"], spec["machine"]) == (100.0, "pe-1", "a machine")
+    assert [point["throughput"] for point in spec["points"]] == [100.0]
+    other = world((0, measured(100.0)))
+    other.experiment["metadata"]["uid"] = "another experiment of this name"
+    second = planning.plan(other, RECOMMEND, NOW).profile
+    assert second is not None
+    assert second["metadata"]["name"] != profile["metadata"]["name"]
+
+
+SLO: Object = {"constraints": [{"metric": "latency", "percentile": 99, "atMost": "20ms"}]}
+
+
+def test_an_impossible_constraint_is_named_with_what_came_nearest() -> None:
+    found = world((0, measured()), (1, measured()), **SLO)
+    decision = Impossible(0, 1, (math.log(2.5),), 0.03)
+    said = status(found, decision)
+    assert said["phase"] == "Failed"
+    assert condition(said, "Ready") == ("False", "ConstraintNotMet")
+    message = next(c["message"] for c in said["conditions"] if c["type"] == "Ready")
+    for words in (
+        "none of 2 trials met latency p99 <= 20ms",
+        "cpu=500m memory=512Mi (pe-2)",
+        "2.5 times",
+        "3%",
+    ):
+        assert words in message
+
+
+def test_a_space_in_which_nothing_runs_says_why() -> None:
+    found = world((0, failed("OutOfMemory")), (1, failed("NotReady")))
+    said = status(found, Impossible(None, None, (), 0.0))
+    assert condition(said, "Recommended") == ("False", "NothingRuns")
+    assert "NotReady, OutOfMemory" in next(c["message"] for c in said["conditions"] if c["type"] == "Ready")
+
+
+def test_the_best_so_far_met_its_constraints_each_time() -> None:
+    trials = [(0, measured(100.0)), (1, measured(50.0))]
+    assert status(world(*trials), Wait(0.1))["best"]["trial"] == "pe-1"
+    found = world(*trials, (0, measured(100.0)))
+    broken = found.trials[2]
+    assert broken.observation is not None
+    spoilt = Known(
+        broken.name, broken.spec, broken.status, 0, Observation(0, log_objective=6.0, margins=(0.2,))
+    )
+    found = World(
+        found.experiment, found.spec, found.status, found.space, (*found.trials[:2], spoilt), found.render, 3
+    )
+    assert status(found, Wait(0.1))["best"]["trial"] == "pe-2"
+
+
+def test_a_status_that_says_the_same_is_not_written_again() -> None:
+    found = world((0, measured()), (1, RUNNING))
+    said = status(found, None)
+    again = world((0, measured()), (1, RUNNING), status=said)
+    plan = planning.plan(again, None, NOW + dt.timedelta(minutes=1))
+    assert plan.status is None
+    assert plan.announcements == ()
+
+
+def test_a_target_that_may_still_come_is_waited_for() -> None:
+    missing = planning.Condition(
+        planning.TARGET_READY, "False", "TargetNotFound", "there is no Inference digits"
+    )
+    said = planning.refused(tuning.experiment(), missing, "Pending", NOW).status
+    assert said is not None
+    assert (said["phase"], condition(said, "SpaceValid")) == ("Pending", ("True", "Valid"))
+    assert condition(said, "Ready") == ("False", "TargetNotFound")

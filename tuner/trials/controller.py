@@ -1,0 +1,141 @@
+"""The Trial controller: runs the trials that have cores, one task each, and leaves nothing of one that is over.
+
+A trial that was being measured when its controller was killed begins anew: what it had deployed is removed first.
+It knows nothing of how a trial is measured; that is imported with the first one, as it takes NumPy.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import replace
+from typing import Any
+
+from serving import clock, errors
+from serving.kube import Key, Kube, Reconciler, Recorder, Result, Watches
+from serving.resources import kinds
+from serving.resources.trial import TrialStatus
+from serving.settings import ControllerSettings
+from tuner.settings import TrialSettings
+from tuner.trials import cores, reporting
+from tuner.trials.cores import Cores
+from tuner.trials.replicas import Replicas
+from tuner.trials.reporting import Report
+
+Object = dict[str, Any]
+Measure = Callable[[Object, Cores, Replicas, Report], Awaitable[TrialStatus]]
+"""Measures one trial and reports each step; the replica is left for the caller to remove."""
+
+_OVER = ("Succeeded", "Failed")
+
+
+class TrialController:
+    """Watches Trials, and the Deployments and Pods that it makes for them."""
+
+    def __init__(
+        self,
+        kube: Kube,
+        watches: Watches,
+        measure: Measure,
+        *,
+        machine: Sequence[int],
+        config: ControllerSettings,
+        settings: TrialSettings,
+    ) -> None:
+        self._kube = kube
+        self._settings = settings
+        self._machine = machine
+        self._measure = measure
+        self._recorder = Recorder(kube, kube.field_manager)
+        self._trials = watches.of(kinds.TRIAL)
+        self._trials.on_change(self._changed)
+        self._replicas = Replicas(kube, settings, watches)
+        # Each trial holds a worker while it is measured; another is for those that are over.
+        self._loop = Reconciler("trial", self.reconcile, replace(config, workers=len(machine) + 1))
+        self._taken: dict[Key, Cores] = {}
+        self._work: dict[Key, asyncio.Future[TrialStatus]] = {}
+        self._waiting: set[Key] = set()
+        self._cleared: dict[Key, str] = {}
+        """uid of a trial that is over and of which nothing is left; the cache may be behind its last status."""
+
+    async def run(self) -> None:
+        """Reconcile until cancelled."""
+        await self._loop.run(self._trials, *self._replicas.informers)
+
+    async def reconcile(self, key: Key) -> Result | None:
+        """Measure one trial, or wait for cores, or take away what is left of it."""
+        trial = self._trials.get(*key)
+        if trial is None or trial["metadata"].get("deletionTimestamp"):
+            self._waiting.discard(key)
+            self._cleared.pop(key, None)
+            return None  # what it owns goes with it
+        if self._cleared.get(key) == trial["metadata"]["uid"]:
+            return None
+        if (trial.get("status") or {}).get("phase") in _OVER:
+            if self._replicas.has(trial):
+                await self._replicas.remove(trial)
+            self._cleared[key] = trial["metadata"]["uid"]
+            return None
+        allotted = cores.allot(self._machine, cores.wanted(trial["spec"]["template"]), self._taken.values())
+        if allotted is None:
+            self._waiting.add(key)
+            return None
+        self._taken[key] = allotted
+        try:
+            await self._one(key, trial, allotted)
+        finally:
+            del self._taken[key]
+            self._wake()
+        return None
+
+    async def _one(self, key: Key, trial: Object, allotted: Cores) -> None:
+        await self._replicas.remove(trial)  # of a try that was killed
+        work = asyncio.ensure_future(self._measure(trial, allotted, self._replicas, self._report))
+        self._work[key] = work
+        try:
+            await asyncio.wait({work})
+        finally:
+            del self._work[key]
+            work.cancel()
+        if work.cancelled():  # somebody deleted the trial
+            await self._replicas.remove(trial)
+            return
+        status = work.result()
+        await self._recorder.emit(
+            trial, status.reason, status.message, "Normal" if status.phase == "Succeeded" else "Warning"
+        )
+        await self._replicas.remove(trial)
+        self._cleared[key] = trial["metadata"]["uid"]
+
+    async def _report(self, trial: Object, status: TrialStatus) -> None:
+        """Write the status; what was measured is not lost because the API is away for a while."""
+        while True:
+            body = reporting.as_written(self._trials.get(*Key.of(trial)) or trial, status, clock.now())
+            try:
+                await self._kube.apply_status(kinds.TRIAL, trial, body)
+            except errors.Unavailable:
+                await asyncio.sleep(self._settings.retry_seconds)
+            else:
+                return
+
+    def _changed(self, before: Object | None, after: Object | None) -> None:
+        trial = after or before or {}
+        key = Key.of(trial)
+        if after is None or trial["metadata"].get("deletionTimestamp"):
+            if key in self._work:
+                self._work[key].cancel()
+        elif before is not None and key in self._taken:
+            return  # what is said while it is measured is its own
+        self._loop.add(key)
+
+    def _wake(self) -> None:
+        """Let the oldest of those that wait look for cores first."""
+        waiting, self._waiting = self._waiting, set()
+        found = [trial for trial in map(self._cached, waiting) if trial is not None]
+        for trial in sorted(found, key=_age):
+            self._loop.add(Key.of(trial))
+
+    def _cached(self, key: Key) -> Object | None:
+        return self._trials.get(*key)
+
+
+def _age(trial: Object) -> tuple[str, int]:
+    return trial["metadata"].get("creationTimestamp", ""), trial["spec"]["number"]

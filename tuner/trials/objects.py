@@ -1,0 +1,86 @@
+"""A trial's Deployment, and what is worth noting about how its replica was measured. Pure."""
+
+from collections.abc import Sequence
+from decimal import Decimal
+from typing import Any
+
+from serving.resources import kinds, names, quantity
+from serving.resources.trial import TrialSpec, Window
+from tuner.trials.cores import Cores, wanted
+
+Object = dict[str, Any]
+
+_CPU_SLACK = 1.1
+"""A limit is kept over periods of 100 ms, and a window may begin and end within one."""
+_MEMORY_SLACK = 1.02
+"""Counted in pages and by batches of them for each core."""
+
+
+def deployment(trial: Object, spec: TrialSpec, cores: Cores, grace_seconds: int) -> Object:
+    """Return the Deployment of one replica, owned by the trial.
+
+    The labels are the trial's alone: with those of a predictor it would be found by who looks after that.
+    """
+    meta = trial["metadata"]
+    labels = {names.TRIAL_LABEL: meta["name"], names.EXPERIMENT_LABEL: spec.experiment}
+    owner = {
+        "apiVersion": kinds.TRIAL.api_version, "kind": kinds.TRIAL.kind, "name": meta["name"],
+        "uid": meta["uid"], "controller": True, "blockOwnerDeletion": True,
+    }  # fmt: skip
+    own = spec.template.get("metadata") or {}
+    annotations = {**(own.get("annotations") or {}), names.CPUSET_ANNOTATION: cores.cpuset}
+    template = {
+        "metadata": {"labels": labels, "annotations": annotations},
+        "spec": {**spec.template["spec"], "terminationGracePeriodSeconds": grace_seconds},
+    }
+    return {
+        "metadata": {
+            "name": meta["name"],
+            "namespace": meta["namespace"],
+            "labels": {**labels, names.MANAGED_BY_LABEL: "slipway"},
+            "ownerReferences": [owner],
+        },
+        "spec": {
+            "replicas": 1,
+            "selector": {"matchLabels": {names.TRIAL_LABEL: meta["name"]}},
+            "template": template,
+        },
+    }
+
+
+def before(spec: TrialSpec, cores: Cores) -> list[str]:
+    """Return what is to be noted whatever is measured."""
+    notes = []
+    if cores.shared:
+        notes.append(
+            "GeneratorShared: this machine has one core, and the load generator ran on the replica's"
+        )
+    limit = wanted(spec.template)
+    if limit is not None and limit > len(cores.target):
+        notes.append(
+            f"FewerCores: the limit is {limit:f} cores, and there were {len(cores.target)} for the replica"
+        )
+    return notes
+
+
+def after(spec: TrialSpec, windows: Sequence[Window], not_enforced: str) -> list[str]:
+    """Return which limits did not hold, by what was used and by what the node says."""
+    notes = [f"LimitNotEnforced: {not_enforced}"] if not_enforced else []
+    cpu = max((window.usage.cpu_cores for window in windows), default=0.0)
+    memory = max((window.usage.memory_bytes for window in windows), default=0)
+    cpu_limit, memory_limit = wanted(spec.template), _memory(spec.template)
+    if cpu_limit is not None and cpu > float(cpu_limit) * _CPU_SLACK:
+        notes.append(f"LimitNotEnforced: it used {cpu:.2f} cores of {cpu_limit:f}")
+    if memory_limit is not None and memory > float(memory_limit) * _MEMORY_SLACK:
+        notes.append(f"LimitNotEnforced: it used {memory} bytes of memory of {memory_limit:.0f}")
+    return notes
+
+
+def _memory(template: Object) -> Decimal | None:
+    limits = [
+        ((container.get("resources") or {}).get("limits") or {}).get("memory")
+        for container in template["spec"]["containers"]
+    ]
+    if None in limits:
+        return None
+    return sum((quantity.parse(str(limit)) for limit in limits), Decimal(0))

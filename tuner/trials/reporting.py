@@ -1,0 +1,72 @@
+"""A trial's status while it is being measured: each step's words, by value. Pure."""
+
+import datetime as dt
+from collections.abc import Awaitable, Callable
+
+from serving.resources import conditions
+from serving.resources.base import ConditionStatus
+from serving.resources.conditions import Condition
+from serving.resources.trial import Reason, TrialStatus, Window
+from tuner.trials.pods import Object
+
+Report = Callable[[Object, TrialStatus], Awaitable[None]]
+"""Writes a trial's status, however often it has to be tried."""
+MEASURED = ("Measured", "CannotBeatBest", "BreaksConstraint")
+"""Reasons of a trial that has a result."""
+
+
+def stamp(now: dt.datetime) -> str:
+    """Return the time as a status has it."""
+    return now.astimezone(dt.UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def begun(notes: list[str], now: dt.datetime) -> TrialStatus:
+    """Return the status of a trial that begins; nothing of an earlier try is kept."""
+    return TrialStatus(phase="Starting", notes=notes, start_time=stamp(now))
+
+
+def ended(
+    status: TrialStatus,
+    reason: Reason,
+    message: str,
+    *,
+    result: Window | None,
+    notes: list[str],
+    seconds: float,
+    now: dt.datetime,
+) -> TrialStatus:
+    """Return the status of a trial that is over."""
+    return status.model_copy(
+        update={
+            "phase": "Succeeded" if reason in MEASURED else "Failed",
+            "reason": reason,
+            "message": message,
+            "result": result,
+            "notes": list(dict.fromkeys([*status.notes, *notes])),
+            "seconds": round(seconds, 3),
+            "completion_time": stamp(now),
+        }
+    )
+
+
+def as_written(trial: Object, status: TrialStatus, now: dt.datetime) -> Object:
+    """Return the whole status as JSON, with its conditions."""
+    generation = trial["metadata"].get("generation", 1)
+    over = status.phase in ("Succeeded", "Failed")
+    ready = Condition(
+        "Ready",
+        "True" if status.phase == "Succeeded" else "False",
+        status.reason if over else status.phase,
+        status.message,
+    )
+    old = (trial.get("status") or {}).get("conditions")
+    merged = conditions.merge(old, [ready], generation=generation, now=stamp(now))
+    whole = status.model_copy(
+        update={
+            "observed_generation": generation,
+            "conditions": [ConditionStatus.model_validate(one) for one in merged],
+        }
+    )
+    body: Object = whole.model_dump(by_alias=True, exclude_none=True)
+    # An empty text is no time.
+    return {key: value for key, value in body.items() if value != ""}
