@@ -251,6 +251,11 @@ class RuntimeSettings:
     inline_seconds: float = 0.002
     """A prediction expected to take less runs on the event loop: handing it to a thread cost 0.5 ms at the median
     here, and health checks can wait this long."""
+    waiting: int = 2048
+    """Requests that wait for a prediction where they are gathered: as many as connections that wait for accept, and more
+    than a replica that keeps up ever has. The next is told to ask again."""
+    retry_after_seconds: int = 1
+    """Retry-After of that one: long beside a prediction."""
     linger_seconds: float = 0.5
     """After SIGTERM: new connections are still served for this long, each response closing its connection, so that
     a gateway that has not heard yet gets answers and not resets."""

@@ -3,12 +3,10 @@
 https://github.com/open-inference/open-inference-protocol/blob/main/specification/protocol/inference_rest.md
 """
 
-import asyncio
 import logging
 import re
 import zlib
 from collections.abc import Awaitable, Callable, Mapping, MutableMapping
-from concurrent.futures import Executor
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -19,13 +17,13 @@ from serving.images.manifest import Input
 from serving.runtimes import protocol
 from serving.runtimes.model import Model, Output
 from serving.runtimes.phases import Startup
+from serving.runtimes.predictions import Predictions, Receive
 from serving.runtimes.tensors import bad
 from serving.settings import RuntimeSettings
 
 _log = logging.getLogger(__name__)
 
 Scope = MutableMapping[str, Any]
-Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
 Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 Headers = Mapping[str, str]
 
@@ -59,11 +57,18 @@ class Identity:
 class InferenceApp:
     """One model behind the protocol's paths."""
 
-    def __init__(self, model: Model, identity: Identity, settings: RuntimeSettings, worker: Executor) -> None:
+    def __init__(
+        self, model: Model, identity: Identity, settings: RuntimeSettings, predictions: Predictions
+    ) -> None:
         self._model = model
         self._identity = identity
         self._settings = settings
-        self._worker = worker
+        self._predictions = predictions
+
+    def drain(self) -> None:
+        """The process is told to stop: not ready from now on, and whoever waits is answered soon."""
+        self._identity.draining = True
+        self._predictions.hurry()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request."""
@@ -82,14 +87,17 @@ class InferenceApp:
         try:
             body = await self._body(headers, receive)
             whole = True
-            return await self._route(method, path, headers, body), whole
+            return await self._route(method, path, headers, body, receive), whole
         except errors.ApiError as error:
             return Reply(error.code, protocol.error_body(error.message)), whole
+        except errors.Temporary as error:
+            after = str(error.retry_after or 1).encode()
+            return Reply(503, protocol.error_body(str(error)), headers=((b"retry-after", after),)), whole
         except Exception:  # noqa: BLE001 the client gets the protocol's error object, whatever the model raised
             _log.exception("%s %s failed", method, path)
             return Reply(500, protocol.error_body("the model failed; its log says why")), whole
 
-    async def _route(self, method: str, path: str, headers: Headers, body: bytes) -> Reply:
+    async def _route(self, method: str, path: str, headers: Headers, body: bytes, receive: Receive) -> Reply:
         path = path.rstrip("/")
         if path == "/v2/repository/index":
             _allow(method, "POST")
@@ -99,7 +107,7 @@ class InferenceApp:
             self._check_model(name, version)
             if action == "infer":
                 _allow(method, "POST")
-                return await self._infer(headers, body)
+                return await self._infer(headers, body, receive)
             _allow(method, "GET")
             return self._ready() if action == "ready" else _json(self._metadata())
         _allow(method, "GET")
@@ -153,13 +161,9 @@ class InferenceApp:
             "outputs": [_described(output) for output in self._model.outputs],
         }
 
-    async def _infer(self, headers: Headers, body: bytes) -> Reply:
+    async def _infer(self, headers: Headers, body: bytes, receive: Receive) -> Reply:
         request = protocol.decode(body, headers.get(protocol.HEADER_LENGTH))
-        if self._model.expected_seconds(request) <= self._settings.inline_seconds:
-            outputs = self._model.infer(request)
-        else:
-            loop = asyncio.get_running_loop()
-            outputs = await loop.run_in_executor(self._worker, self._model.infer, request)
+        outputs = await self._predictions.infer(request, receive)
         encoded, length = protocol.encode(
             outputs, model=self._identity.name, version=self._identity.version, id_=request.id
         )

@@ -4,7 +4,8 @@ Works alike in a new process and in one that was forked with everything imported
 module, reads no environment, starts no thread and opens nothing. Knows no framework.
 
 Environment: SLIPWAY_MODEL_NAME, SLIPWAY_MODEL_VERSION, SLIPWAY_MODEL_DIR, SLIPWAY_MODEL_DIGEST (all required),
-SLIPWAY_MODEL_SEALED (`loading` says what it means), SLIPWAY_SPAWNED (unix seconds), HOST (127.0.0.1), PORT (8080).
+SLIPWAY_MODEL_SEALED (`loading` says what it means), SLIPWAY_SPAWNED (unix seconds), HOST (127.0.0.1), PORT (8080),
+SLIPWAY_BATCH_SIZE (1: rows in one prediction), SLIPWAY_BATCH_TIMEOUT (0ms: longest wait for others).
 """
 
 from __future__ import annotations
@@ -19,14 +20,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from serving import errors
-from serving.resources import names
+from serving.resources import duration, names
 from serving.runtimes import loading, threads
 from serving.runtimes.phases import Startup, Stopwatch
 from serving.settings import RuntimeSettings
 
 if TYPE_CHECKING:
+    from concurrent.futures import Executor
+
     from serving.images.manifest import OutputManifest
     from serving.runtimes.model import Model
+    from serving.runtimes.predictions import Predictions
 
 PRELOAD = (
     "concurrent.futures.thread",
@@ -57,6 +61,10 @@ class Options:
     sealed: str
     host: str
     port: int
+    batch_size: int
+    """Rows in one prediction; 1 where each request has its own."""
+    batch_timeout: float
+    """Seconds for which a request waits for others."""
 
 
 @dataclass(frozen=True)
@@ -82,7 +90,7 @@ def options(environment: Mapping[str, str], settings: RuntimeSettings) -> Option
     """Read the environment.
 
     Raises:
-        errors.UserError: a variable is missing, or PORT is not a port.
+        errors.UserError: a variable is missing, or has not the form that it must have.
     """
     required = (
         names.MODEL_NAME_ENV,
@@ -96,6 +104,13 @@ def options(environment: Mapping[str, str], settings: RuntimeSettings) -> Option
     port = environment.get("PORT") or str(settings.port)
     if not port.isdigit() or int(port) > 65535:
         raise errors.UserError(f"PORT: must be 0 to 65535, got {port!r}")
+    batch_size = environment.get(names.BATCH_SIZE_ENV) or "1"
+    if not batch_size.isdecimal() or int(batch_size) < 1:
+        raise errors.UserError(f"{names.BATCH_SIZE_ENV}: must be a number of 1 or more, got {batch_size!r}")
+    try:
+        batch_timeout = duration.seconds(environment.get(names.BATCH_TIMEOUT_ENV) or "0ms")
+    except ValueError as error:
+        raise errors.UserError(f"{names.BATCH_TIMEOUT_ENV}: {error}") from error
     return Options(
         name,
         version,
@@ -104,6 +119,8 @@ def options(environment: Mapping[str, str], settings: RuntimeSettings) -> Option
         sealed=environment.get(names.MODEL_SEALED_ENV, ""),
         host=environment.get("HOST") or "127.0.0.1",
         port=int(port),
+        batch_size=int(batch_size),
+        batch_timeout=batch_timeout,
     )
 
 
@@ -157,9 +174,22 @@ def _serve(model: Model, platform: str, startup: Startup, chosen: Options, setti
 
     identity = Identity(platform, chosen.name, chosen.version, startup)
     with ThreadPoolExecutor(1, "model", threads.raise_openmp, (os.environ,)) as worker:
-        app = InferenceApp(model, identity, settings, worker)
+        app = InferenceApp(model, identity, settings, _predictions(model, chosen, settings, worker))
         _log.info("%s version %s, %s", chosen.name, chosen.version, chosen.digest)
         uvloop.run(serve(app, identity, settings, chosen.host, chosen.port))
+
+
+def _predictions(model: Model, chosen: Options, settings: RuntimeSettings, worker: Executor) -> Predictions:
+    from serving.runtimes import joining, predictions  # noqa: PLC0415 as in `_ready`, which has imported them
+    from serving.runtimes.gathering import Gathering  # noqa: PLC0415 as above
+
+    if chosen.batch_size > 1:
+        obstacle = joining.obstacle(model.inputs, model.outputs)
+        if not obstacle:
+            gathering = Gathering(chosen.batch_size, chosen.batch_timeout, settings.waiting)
+            return predictions.Gathered(model, settings, worker, gathering)
+        _log.warning("%s: each request is predicted by itself: %s", names.BATCH_SIZE_ENV, obstacle)
+    return predictions.Single(model, settings, worker)
 
 
 def _reseed() -> None:

@@ -56,17 +56,21 @@ async def serve(
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, told.set)
-    stopping = asyncio.create_task(_stop_when(told, server, identity, settings))
+    stopping = asyncio.create_task(_stop_when(told, server, app, identity, settings))
     await server.serve()
     stopping.cancel()
 
 
 async def _stop_when(
-    told: asyncio.Event, server: uvicorn.Server, identity: Identity, settings: RuntimeSettings
+    told: asyncio.Event,
+    server: uvicorn.Server,
+    app: InferenceApp,
+    identity: Identity,
+    settings: RuntimeSettings,
 ) -> None:
     await told.wait()
     _log.info("stopping: %d requests in flight", identity.in_flight)
-    identity.draining = True
+    app.drain()
     await asyncio.sleep(settings.linger_seconds)
     with contextlib.suppress(TimeoutError):
         async with asyncio.timeout(settings.idle_seconds):

@@ -1,0 +1,212 @@
+"""From a request to the model's answer: each by itself, or several in one prediction.
+
+Short predictions run on the event loop and long ones on the one worker thread. `gathering` decides which requests go
+together, `joining` makes one of them; here they wait, and are given their answers.
+"""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, MutableMapping, Sequence
+from concurrent.futures import Executor
+from dataclasses import dataclass
+from itertools import count
+from typing import Any, Protocol
+
+from serving import clock, errors
+from serving.runtimes import joining
+from serving.runtimes.gathering import Gathering
+from serving.runtimes.joining import Answer
+from serving.runtimes.model import Model
+from serving.runtimes.protocol import Request
+from serving.settings import RuntimeSettings
+
+Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
+
+_log = logging.getLogger(__name__)
+
+
+class Predictions(Protocol):
+    """How requests come to their answers."""
+
+    async def infer(self, request: Request, receive: Receive) -> Answer:
+        """Return the outputs that are asked for.
+
+        Args:
+            request: decoded, not yet compared with what the model takes.
+            receive: ASGI's, after the request's end: tells when the client has gone.
+
+        Raises:
+            errors.ApiError: 400, an input or output that this model does not have, or values that it refuses.
+            errors.Temporary: too many requests wait.
+        """
+
+    def hurry(self) -> None:
+        """The process is told to stop: wait for no more requests than are there."""
+
+
+class Single:
+    """Each request is a prediction."""
+
+    def __init__(self, model: Model, settings: RuntimeSettings, worker: Executor) -> None:
+        self._model = model
+        self._settings = settings
+        self._worker = worker
+
+    async def infer(self, request: Request, receive: Receive) -> Answer:  # noqa: ARG002 it never waits for others
+        """Return the outputs that are asked for."""
+        if self._model.expected_seconds(request) <= self._settings.inline_seconds:
+            return self._model.infer(request)
+        return await asyncio.get_running_loop().run_in_executor(self._worker, self._model.infer, request)
+
+    def hurry(self) -> None:
+        """Nobody waits."""
+
+
+@dataclass
+class _Held:
+    """A request that waits, or is being answered."""
+
+    request: Request
+    rows: int
+    receive: Receive
+    answer: asyncio.Future[Answer]
+    watch: asyncio.Task[None] | None = None
+
+
+class Gathered:
+    """Requests that come while a prediction runs are answered by the next one together."""
+
+    def __init__(
+        self, model: Model, settings: RuntimeSettings, worker: Executor, gathering: Gathering
+    ) -> None:
+        self._model = model
+        self._settings = settings
+        self._worker = worker
+        self._gathering = gathering
+        self._tickets = count()
+        self._held: dict[int, _Held] = {}
+        self._new: list[int] = []
+        self._next_look: asyncio.Handle | None = None
+        self._alarm: asyncio.TimerHandle | None = None
+        self._requests_answered = 0
+        self._predictions_made = 0
+
+    async def infer(self, request: Request, receive: Receive) -> Answer:
+        """Return the outputs that are asked for, once it is this request's turn."""
+        rows, form = joining.form(request, self._model)
+        ticket = next(self._tickets)
+        if not self._gathering.enter(ticket, rows, ticket if form is None else form, clock.monotonic()):
+            raise errors.Temporary(
+                "TooManyWaiting",
+                f"{len(self._gathering)} requests already wait",
+                self._settings.retry_after_seconds,
+            )
+        held = _Held(request, rows, receive, asyncio.get_running_loop().create_future())
+        self._held[ticket] = held
+        self._new.append(ticket)
+        self._look_soon()
+        try:
+            return await held.answer
+        finally:
+            self._gathering.leave(ticket)
+            del self._held[ticket]
+            if held.watch is not None:
+                held.watch.cancel()
+
+    def hurry(self) -> None:
+        """Do not wait for others any more."""
+        _log.info(
+            "%d requests so far were answered by %d predictions",
+            self._requests_answered,
+            self._predictions_made,
+        )
+        self._gathering.hurry()
+        self._look_soon()
+
+    def _look_soon(self) -> None:
+        # Not at once: requests that the event loop has read together are still to come, and should go together.
+        if self._next_look is None:
+            self._next_look = asyncio.get_running_loop().call_soon(self._look)
+
+    def _look(self) -> None:
+        self._next_look = None
+        if self._alarm is not None:
+            self._alarm.cancel()
+            self._alarm = None
+        batch = self._gathering.take(clock.monotonic())
+        loop = asyncio.get_running_loop()
+        for ticket in self._new:
+            if ticket in self._gathering:
+                held = self._held[ticket]
+                held.watch = loop.create_task(self._leave_when_gone(held, ticket))
+        self._new.clear()
+        if batch:
+            self._start([self._held[ticket] for ticket in batch])
+        elif (due := self._gathering.due()) is not None:
+            self._alarm = loop.call_later(max(0.0, due - clock.monotonic()), self._look)
+
+    def _start(self, batch: Sequence[_Held]) -> None:
+        requests = [held.request for held in batch]
+        if sum(map(self._model.expected_seconds, requests)) <= self._settings.inline_seconds:
+            self._finish(batch, _predict(self._model, requests))
+            return
+        loop = asyncio.get_running_loop()
+        running = loop.run_in_executor(self._worker, _predict, self._model, requests)
+        running.add_done_callback(lambda done: self._finish(batch, done.result()))
+
+    def _finish(self, batch: Sequence[_Held], outcome: "_Outcome") -> None:
+        for held, answer in zip(batch, outcome.answers, strict=True):
+            if held.answer.done():
+                continue
+            if isinstance(answer, Exception):
+                held.answer.set_exception(answer)
+            else:
+                held.answer.set_result(answer)
+        if outcome.unjoinable is not None:
+            rows = sum(held.rows for held in batch)
+            self._gathering.shrink(rows)
+            _log.warning(
+                "%d rows of %d requests fail together and not alone; from now on at most %d rows together: %r",
+                rows, len(batch), self._gathering.size, outcome.unjoinable,
+            )  # fmt: skip
+        self._requests_answered += len(batch)
+        self._predictions_made += outcome.predictions
+        self._gathering.done()
+        self._look_soon()
+
+    async def _leave_when_gone(self, held: _Held, ticket: int) -> None:
+        while (await held.receive())["type"] != "http.disconnect":
+            pass
+        self._gathering.leave(ticket)
+        if not held.answer.done():
+            held.answer.set_exception(
+                errors.ApiError(400, "BadRequest", "the client went away before its turn")
+            )
+
+
+@dataclass(frozen=True)
+class _Outcome:
+    answers: Sequence[Answer | Exception]
+    """One for each request, in order."""
+    predictions: int
+    unjoinable: Exception | None = None
+    """Why they failed together, where each of them alone did not."""
+
+
+def _predict(model: Model, requests: Sequence[Request]) -> _Outcome:
+    if len(requests) == 1:
+        return _Outcome([_alone(model, requests[0])], 1)
+    try:
+        answer = model.infer(joining.joined(requests, model))
+        return _Outcome(joining.split(answer, requests, model), 1)
+    except Exception as error:  # noqa: BLE001 whatever the model raises may be one request's fault
+        answers = [_alone(model, request) for request in requests]
+        failed = any(isinstance(answer, Exception) for answer in answers)
+        return _Outcome(answers, 1 + len(requests), None if failed else error)
+
+
+def _alone(model: Model, request: Request) -> Answer | Exception:
+    try:
+        return model.infer(request)
+    except Exception as error:  # noqa: BLE001 raised again where the request is answered
+        return error

@@ -1,0 +1,244 @@
+"""Requests that wait for one model, and their answers; the model is the tests', and counts its calls."""
+
+import asyncio
+import threading
+from collections.abc import AsyncIterator, Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import orjson
+import pytest
+
+from serving import errors
+from serving.images.manifest import Input
+from serving.runtimes.app import Identity, InferenceApp
+from serving.runtimes.gathering import Gathering
+from serving.runtimes.joining import Answer
+from serving.runtimes.model import Output
+from serving.runtimes.phases import Startup
+from serving.runtimes.predictions import Gathered
+from serving.runtimes.protocol import Request, Tensor
+from serving.settings import RuntimeSettings
+
+SETTINGS = RuntimeSettings()
+PATIENT = 1000.0
+"""Seconds that no test waits."""
+REFUSED, BROKEN = -1.0, -2.0
+
+
+@dataclass
+class Doubling:
+    """Gives twice what it takes; refuses one value, breaks at another, and takes no more than `most` rows."""
+
+    seconds: float = 0.0
+    most: int = 1000
+    calls: list[list[float]] = field(default_factory=list)
+    may_go_on: threading.Event = field(default_factory=threading.Event)
+    inputs = (Input("x", "FP64", (-1, 1)),)
+    outputs = (Output("y", "FP64", (-1, 1)),)
+
+    def expected_seconds(self, request: Request) -> float:
+        return self.seconds
+
+    def infer(self, request: Request) -> Answer:
+        rows = request.inputs[0].array
+        self.calls.append(rows.ravel().tolist())
+        if self.seconds:
+            assert self.may_go_on.wait(20)
+        if REFUSED in rows:
+            raise errors.ApiError(400, "BadRequest", "refused")
+        if BROKEN in rows or len(rows) > self.most:
+            raise RuntimeError("broken")
+        return [(Tensor("y", "FP64", 2 * rows), False)]
+
+
+def ask(*values: float) -> Request:
+    return Request("", (Tensor("x", "FP64", np.array([[value] for value in values])),), None, binary=False)
+
+
+async def stays() -> dict[str, Any]:
+    """Receive nothing: this client waits for its answer."""
+    await asyncio.Event().wait()
+    raise AssertionError
+
+
+@pytest.fixture
+async def make() -> AsyncIterator[Callable[..., Gathered]]:
+    with ThreadPoolExecutor(1) as worker:
+
+        def gathered(model: Doubling, size: int = 32, patience: float = 0.0, room: int = 1000) -> Gathered:
+            return Gathered(model, SETTINGS, worker, Gathering(size, patience, room))
+
+        yield gathered
+
+
+Make = Callable[..., Gathered]
+
+
+async def answers(gathered: Gathered, *requests: Request) -> list[list[float] | Exception]:
+    asked = (gathered.infer(request, stays) for request in requests)
+    async with asyncio.timeout(20):
+        found = await asyncio.gather(*asked, return_exceptions=True)
+    return [one if isinstance(one, Exception) else one[0][0].array.ravel().tolist() for one in found]
+
+
+async def until(holds: Callable[[], bool]) -> None:
+    async with asyncio.timeout(20):
+        while not holds():
+            await asyncio.sleep(0.001)
+
+
+async def waits(gathered: Gathered, requests: int) -> None:
+    await until(lambda: len(gathered._gathering) == requests)
+
+
+async def test_requests_that_are_read_together_are_one_prediction_and_each_gets_its_own_rows(
+    make: Make,
+) -> None:
+    model = Doubling()
+    assert await answers(make(model), ask(1), ask(2, 3), ask(4)) == [[2], [4, 6], [8]]
+    assert model.calls == [[1, 2, 3, 4]]
+
+
+async def test_a_request_that_comes_alone_is_predicted_at_once(make: Make) -> None:
+    model = Doubling()
+    gathered = make(model)
+    assert await answers(gathered, ask(1)) == [[2]]
+    assert await answers(gathered, ask(2)) == [[4]]
+    assert model.calls == [[1], [2]]
+
+
+async def test_requests_that_come_while_a_prediction_runs_go_together_in_the_next(make: Make) -> None:
+    model = Doubling(seconds=1.0)
+    gathered = make(model, size=3)
+    first = asyncio.create_task(answers(gathered, ask(1)))
+    await until(lambda: model.calls == [[1]])
+    rest = [asyncio.create_task(answers(gathered, ask(value))) for value in (2, 3, 4, 5)]
+    await waits(gathered, 4)
+    model.may_go_on.set()
+    assert await first == [[2]]
+    assert [await one for one in rest] == [[[4]], [[6]], [[8]], [[10]]]
+    assert model.calls == [[1], [2, 3, 4], [5]]
+
+
+async def test_a_request_with_more_rows_than_a_batch_is_predicted_alone(make: Make) -> None:
+    model = Doubling()
+    assert await answers(make(model, size=2), ask(1), ask(2, 3, 4), ask(5)) == [[2], [4, 6, 8], [10]]
+    assert model.calls == [[1], [2, 3, 4], [5]]
+
+
+async def test_an_idle_replica_waits_for_others_as_long_as_it_may(make: Make) -> None:
+    model = Doubling()
+    gathered = make(model, size=2, patience=PATIENT)
+    first = asyncio.create_task(answers(gathered, ask(1)))
+    await waits(gathered, 1)
+    assert (model.calls, first.done()) == ([], False)
+    assert await answers(gathered, ask(2)) == [[4]]
+    assert await first == [[2]]
+    assert await answers(make(model, size=2, patience=0.001), ask(3)) == [[6]]
+    assert model.calls == [[1, 2], [3]]
+
+
+async def test_a_request_that_the_model_does_not_take_is_refused_without_waiting(make: Make) -> None:
+    model = Doubling()
+    wrong = Request("", (Tensor("x", "FP64", np.zeros((1, 2))),), None, binary=False)
+    (found,) = await answers(make(model, patience=PATIENT), wrong)
+    assert isinstance(found, errors.ApiError)
+    assert "inputs[0].shape" in str(found)
+    assert model.calls == []
+
+
+@pytest.mark.parametrize(("value", "error"), [(REFUSED, errors.ApiError), (BROKEN, RuntimeError)])
+@pytest.mark.parametrize("seconds", [0.0, 1.0])
+async def test_a_request_that_fails_does_not_fail_its_neighbours(
+    make: Make, value: float, error: type[Exception], seconds: float
+) -> None:
+    model = Doubling(seconds)
+    model.may_go_on.set()
+    gathered = make(model)
+    found = await answers(gathered, ask(1), ask(value), ask(3))
+    assert (found[0], found[2]) == ([2], [6])
+    assert isinstance(found[1], error)
+    assert model.calls == [[1, value, 3], [1], [value], [3]]
+    await answers(gathered, ask(1), ask(2), ask(3))
+    assert model.calls[-1] == [1, 2, 3]
+
+
+async def test_batches_get_smaller_where_requests_fail_only_together(
+    make: Make, caplog: pytest.LogCaptureFixture
+) -> None:
+    model = Doubling(most=3)
+    gathered = make(model)
+    eight = [ask(value) for value in range(8)]
+    assert await answers(gathered, *eight) == [[2 * value] for value in range(8)]
+    assert (
+        "8 rows of 8 requests fail together and not alone; from now on at most 4 rows together" in caplog.text
+    )
+    model.calls.clear()
+    await answers(gathered, *eight)
+    assert [len(call) for call in model.calls] == [4, 1, 1, 1, 1, 2, 2]
+
+
+async def test_a_client_that_has_gone_before_its_turn_is_not_predicted(make: Make) -> None:
+    model = Doubling()
+    gathered = make(model, size=2, patience=PATIENT)
+    left = asyncio.Event()
+
+    async def leaves() -> dict[str, Any]:
+        await left.wait()
+        return {"type": "http.disconnect"}
+
+    gone = asyncio.create_task(gathered.infer(ask(1), leaves))
+    await waits(gathered, 1)
+    left.set()
+    with pytest.raises(errors.ApiError, match="the client went away"):
+        await gone
+    assert await answers(gathered, ask(2), ask(3)) == [[4], [6]]
+    assert model.calls == [[2, 3]]
+
+
+async def test_a_request_that_is_cancelled_before_its_turn_is_not_predicted(make: Make) -> None:
+    model = Doubling()
+    gathered = make(model, size=2, patience=PATIENT)
+    gone = asyncio.create_task(gathered.infer(ask(1), stays))
+    await waits(gathered, 1)
+    gone.cancel()
+    await asyncio.wait([gone])
+    assert await answers(gathered, ask(2), ask(3)) == [[4], [6]]
+    assert model.calls == [[2, 3]]
+
+
+async def test_whoever_waits_is_answered_when_the_process_is_told_to_stop(make: Make) -> None:
+    model = Doubling()
+    gathered = make(model, patience=PATIENT)
+    waiting = asyncio.create_task(answers(gathered, ask(1), ask(2)))
+    await waits(gathered, 2)
+    gathered.hurry()
+    assert await waiting == [[2], [4]]
+    assert await answers(gathered, ask(3)) == [[6]]
+    assert model.calls == [[1, 2], [3]]
+
+
+async def test_a_request_beyond_those_that_may_wait_is_told_to_ask_again(make: Make) -> None:
+    model = Doubling()
+    gathered = make(model, patience=PATIENT, room=1)
+    app = InferenceApp(model, Identity("tests", "m", "v", Startup(0.0)), SETTINGS, gathered)
+    waiting = asyncio.create_task(answers(gathered, ask(1)))
+    await waits(gathered, 1)
+    sent: list[dict[str, Any]] = []
+
+    async def receive() -> dict[str, Any]:
+        tensor = {"name": "x", "datatype": "FP64", "shape": [1, 1], "data": [2]}
+        return {"type": "http.request", "body": orjson.dumps({"inputs": [tensor]})}
+
+    async def send(message: Any) -> None:
+        sent.append(message)
+
+    await app({"type": "http", "method": "POST", "path": "/v2/models/m/infer", "headers": []}, receive, send)
+    assert sent[0]["status"] == 503
+    assert dict(sent[0]["headers"])[b"retry-after"] == b"1"
+    assert b"1 requests already wait" in sent[1]["body"]
+    app.drain()
+    assert await waiting == [[2]]
