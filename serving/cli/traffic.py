@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 from serving import clock, errors
 from serving.cli import tables
 from serving.cli.conflicts import TRAFFIC_MANAGER
+from serving.cli.patching import patched
 from serving.cli.session import with_kube
 from serving.cli.target import Target
 from serving.resources import conditions, kinds
@@ -14,9 +15,7 @@ from serving.resources import conditions, kinds
 if TYPE_CHECKING:
     from serving.kube import Kube
 
-JSON_PATCH = "application/json-patch+json"
 POLL_SECONDS = 0.05
-ATTEMPTS = 5
 
 
 def get(name: str, meant: Target) -> None:
@@ -83,25 +82,7 @@ def patch(obj: Mapping[str, Any], wanted: Mapping[str, int]) -> list[dict[str, A
 async def shift(kube: "Kube", namespace: str, name: str, wanted: Mapping[str, int]) -> dict[str, Any]:
     """Set the weights; tried again where the arms were reordered in between."""
     path = kinds.INFERENCE.path(namespace, name)
-    for attempt in range(ATTEMPTS):
-        obj = await kube.request("GET", path)
-        operations = patch(obj, wanted)
-        version = obj["metadata"]["resourceVersion"]
-        operations.insert(0, {"op": "test", "path": "/metadata/resourceVersion", "value": version})
-        try:
-            return await kube.request(
-                "PATCH",
-                path,
-                body=operations,
-                query={"fieldManager": TRAFFIC_MANAGER},
-                content_type=JSON_PATCH,
-            )
-        except errors.ApiError:
-            moved = await kube.request("GET", path)
-            if moved["metadata"]["resourceVersion"] == version or attempt == ATTEMPTS - 1:
-                raise
-            await asyncio.sleep(POLL_SECONDS)
-    raise AssertionError
+    return await patched(kube, path, lambda obj: patch(obj, wanted), TRAFFIC_MANAGER)
 
 
 async def accepted(kube: "Kube", obj: Mapping[str, Any], timeout: float) -> dict[str, Any]:

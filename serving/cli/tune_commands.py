@@ -52,6 +52,23 @@ def status(
 
 
 @tune.command()
+def apply(
+    name: ExperimentName,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what would change, and change nothing.")] = False,
+    force: Annotated[bool, typer.Option("--force", help="Also where the predictor is not what was measured any more.")] = False,
+    namespace: Namespace = None, kubeconfig: Kubeconfig = None, data_dir: DataDirOfUp = None,
+) -> None:  # fmt: skip
+    """Let the predictor run what is recommended.
+
+    Of an experiment on a ModelVersion: print an Inference that does.
+    """
+    from serving.cli import tune_apply as command
+    from serving.cli.target import target
+
+    command.apply(name, target(kubeconfig, data_dir, namespace), dry_run=dry_run, force=force)
+
+
+@tune.command()
 def stop(
     name: ExperimentName, namespace: Namespace = None, kubeconfig: Kubeconfig = None, data_dir: DataDirOfUp = None,
 ) -> None:  # fmt: skip

@@ -12,11 +12,12 @@ from typing import Any
 import pytest
 import yaml
 
-from serving.cli import main
+from serving.cli import main, tune_change
 from serving.data_dir import DataDir
 from serving.kube import Kube, connect
 from serving.resources import kinds
 from tests.tuned_objects import condition, experiment, experiment_spec, measured, recommendation, trial
+from tuner import rendering
 
 Ended = tuple[int, str, str]
 Slipway = Callable[..., Awaitable[Ended]]
@@ -57,7 +58,10 @@ def slipway(kube: Kube, api_server: DataDir, capsys: pytest.CaptureFixture[str])
 
 async def store(kube: Kube, kind: kinds.Kind, obj: Object) -> Object:
     """Create the object, or replace its status."""
-    body = {**obj, "metadata": {**obj["metadata"], "namespace": kube.namespace}}
+    body = {
+        "apiVersion": kind.api_version, "kind": kind.kind, **obj,
+        "metadata": {**obj["metadata"], "namespace": kube.namespace},
+    }  # fmt: skip
     found = await kube.list(kind, kube.namespace, fields=f"metadata.name={obj['metadata']['name']}")
     made = found.items[0] if found.items else await kube.create(kind, body)
     if "status" in obj:
@@ -208,3 +212,110 @@ async def test_describe_lists_the_trials(kube: Kube, slipway: Slipway) -> None:
     header, row = (await slipway("get", "pe"))[1].splitlines()
     assert header.split()[:2] == ["NAME", "PHASE"]
     assert row.split()[:2] == ["digits", "Running"]
+
+
+async def recommended(kube: Kube) -> None:
+    """Store an Inference of a version that is ready, and an experiment on it that has ended with a recommendation."""
+    version = {
+        "apiVersion": "slipway.dev/v1alpha1", "kind": "ModelVersion", "metadata": {"name": "v1"},
+        "spec": {"modelName": "digits", "source": {"path": "/x"}},
+        "status": {"phase": "Ready", "image": "slipway.local/x/digits@sha256:1", "digest": "sha256:1"},
+    }  # fmt: skip
+    made = await store(kube, kinds.MODEL_VERSION, version)
+    arm = {"name": "candidate", "modelVersion": "v1", "resources": {"cpu": "1", "memory": "1Gi"}}
+    inference = await store(
+        kube,
+        kinds.INFERENCE,
+        {"metadata": {"name": "digits"}, "spec": {"framework": "sklearn", "predictors": [arm]}},
+    )
+    said = experiment(phase="Succeeded", recommendation=recommendation(*SPEC))
+    await store(kube, kinds.PROFILING_EXPERIMENT, said)
+    tuning = tune_change.of(said)
+    source = rendering.source(tuning.spec.target, inference)
+    template = rendering.pod(source, made, tuning.settings, tuning.prices).template
+    await store(kube, kinds.TRIAL, measured(3, *SPEC, template=template))
+
+
+async def predictor(kube: Kube) -> Object:
+    found: Object = (await kube.get(kinds.INFERENCE, kube.namespace, "digits"))["spec"]["predictors"][0]
+    return found
+
+
+async def test_a_recommendation_is_shown_then_applied_then_there(kube: Kube, slipway: Slipway) -> None:
+    await recommended(kube)
+    before = await predictor(kube)
+    code, out, err = await slipway("tune", "apply", "digits", "--dry-run")
+    assert (code, await predictor(kube)) == (0, before), err
+    assert out.splitlines()[-1] == "inference.slipway.dev/digits predictor candidate configured (dry run)"
+    assert "50% less" in err
+    code, applied, _ = await slipway("tune", "apply", "digits")
+    assert (code, applied) == (0, out.replace(" (dry run)", ""))
+    after = await predictor(kube)
+    assert (after["resources"], after["batching"]["batchSize"]) == ({"cpu": "500m", "memory": "512Mi"}, 16)
+    assert after["template"]["containers"][0]["env"] == [{"name": "OMP_NUM_THREADS", "value": "1"}]
+    code, out, _ = await slipway("tune", "apply", "digits")
+    assert (code, out) == (
+        0,
+        "inference.slipway.dev/digits unchanged: predictor candidate runs this spec already\n",
+    )
+    assert await predictor(kube) == after
+
+
+async def test_a_manifest_with_other_values_is_told_who_tuned_them(
+    kube: Kube, slipway: Slipway, tmp_path: Path
+) -> None:
+    await recommended(kube)
+    arm = {"name": "candidate", "modelVersion": "v1", "resources": {"cpu": "1", "memory": "1Gi"}}
+    spec = {"framework": "sklearn", "predictors": [arm]}
+    file = manifest(
+        tmp_path,
+        {
+            "apiVersion": "slipway.dev/v1alpha1",
+            "kind": "Inference",
+            "metadata": {"name": "digits"},
+            "spec": spec,
+        },
+    )
+    assert (await slipway("apply", "-f", file))[0] == 0
+    assert (await slipway("tune", "apply", "digits"))[0] == 0
+    code, _, err = await slipway("apply", "-f", file)
+    assert (code, "`slipway tune apply`" in err) == (4, True)
+
+
+async def test_a_predictor_that_was_changed_since_is_refused_unless_forced(
+    kube: Kube, slipway: Slipway
+) -> None:
+    await recommended(kube)
+    other = {"containers": [{"name": "predictor", "env": [{"name": "MODE", "value": "slow"}]}]}
+    patch = [{"op": "add", "path": "/spec/predictors/0/template", "value": other}]
+    await kube.patch(
+        kinds.INFERENCE, kube.namespace, "digits", patch, content_type="application/json-patch+json"
+    )
+    before = await predictor(kube)
+    code, out, err = await slipway("tune", "apply", "digits")
+    assert (code, out, await predictor(kube)) == (1, "", before)
+    assert "env[MODE]" in err
+    assert (await slipway("tune", "apply", "digits", "--force"))[0] == 0
+    names = [entry["name"] for entry in (await predictor(kube))["template"]["containers"][0]["env"]]
+    assert names == ["MODE", "OMP_NUM_THREADS"]
+
+
+async def test_what_recommends_nothing_is_not_applied(kube: Kube, slipway: Slipway) -> None:
+    await experiment_is(kube, phase="Running", specs=16)
+    code, _, err = await slipway("tune", "apply", "digits")
+    assert (code, "has no recommendation yet: Running" in err) == (1, True)
+    assert (await slipway("tune", "apply", "nobody"))[0] == 3
+
+
+async def test_a_model_version_gets_a_manifest_that_can_be_applied(
+    kube: Kube, slipway: Slipway, tmp_path: Path
+) -> None:
+    await recommended(kube)
+    spec = experiment_spec(target={"modelVersion": "v1", "framework": "sklearn"})
+    said = experiment("fresh", spec=spec, phase="Succeeded", recommendation=recommendation(*SPEC))
+    await store(kube, kinds.PROFILING_EXPERIMENT, said)
+    code, out, err = await slipway("tune", "apply", "fresh")
+    assert (code, "a replica costs 0.0225 an hour" in err) == (0, True)
+    file = tmp_path / "made.yaml"
+    file.write_text(out.replace("name: digits", "name: made"))
+    assert (await slipway("apply", "-f", str(file)))[1] == "inference.slipway.dev/made created\n"
