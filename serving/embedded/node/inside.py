@@ -41,6 +41,7 @@ async def run(target: Target, argv: list[str], timeout: float) -> int:
         "cwd": "/tmp",  # noqa: S108 private to the container
         "pid": target.pid,
         "cgroups": target.node.cgroups.paths(target.uid, target.container["name"]),
+        "cores": sorted(os.sched_getaffinity(target.pid)),
         "user": [target.node.jail.uid, target.node.jail.gid] if target.node.jail else None,
     }
     process = await asyncio.create_subprocess_exec(

@@ -19,7 +19,7 @@ from serving.embedded.node.records import RunDirectory
 from serving.embedded.node.runtimes import RUNTIMES
 from serving.embedded.node.spawning import spawn_recorder
 from serving.embedded.node.zygotes import IMAGES
-from serving.embedded.workloads import pod_cgroups, pod_env, pod_forks, pod_mounts
+from serving.embedded.workloads import pod_cgroups, pod_cores, pod_env, pod_forks, pod_mounts
 from serving.embedded.workloads.pod_forks import Kept
 from serving.kube.client import Object
 from serving.resources import names
@@ -95,6 +95,7 @@ async def prepare(node: Node, pod: Object, container: Object, run: RunDirectory,
         "cwd": container.get("workingDir") or "/tmp",  # noqa: S108 private to the container
         "log": str(node.data_dir.pod_log(meta["uid"], container["name"], run.index)),
         "log_bytes": node.settings.log_bytes,
+        "cores": sorted(pod_cores.wanted(meta) or ()),
         "user": [node.jail.uid, node.jail.gid] if node.jail else None,
         "view": _view(node, run, found.mounts) if node.jail else None,
     }

@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import logging
+import os
 from dataclasses import replace
 from datetime import datetime
 
@@ -171,6 +172,7 @@ class PodRunner:
             mounts=self._pod.node.jail is not None,
             protected=self._pod.node.jail.keep if self._pod.node.jail else (),
             data=str(self._pod.node.data_dir.root.resolve()),
+            cores=os.sched_getaffinity(0),
         )
         if causes:
             raise errors.Temporary(CONFIG_ERROR, "; ".join(f"{c.field}: {c.message}" for c in causes))

@@ -1,4 +1,4 @@
-"""What stands between a container and the machine: cgroups, a private view of the files, another user.
+"""What stands between a container and the machine: cgroups, processor cores, a private view of the files, another user.
 
 Runs in the forked child of the exit recorder, before exec (or what a zygote does instead). Standard library only. It decides nothing: the
 specification says what is mounted where, and anything that cannot be done is an OSError, never skipped.
@@ -230,6 +230,8 @@ def _join(groups: list[str]) -> None:
 
 
 def _drop(spec: dict[str, Any]) -> None:
+    if spec["cores"]:
+        os.sched_setaffinity(0, spec["cores"])
     if spec["user"] is not None:
         uid, gid = spec["user"]
         os.setgroups([])

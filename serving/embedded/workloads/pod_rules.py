@@ -6,7 +6,7 @@ The API asks when a Pod or a template is written, without knowing the node; the 
 from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
-from serving.embedded.workloads import pod_cgroups, pod_env, pod_mounts
+from serving.embedded.workloads import pod_cgroups, pod_cores, pod_env, pod_mounts
 from serving.errors import Cause
 
 _POD_FIELDS = {
@@ -59,6 +59,7 @@ _TERMINATION_MESSAGE = {"terminationMessagePath": "/dev/termination-log", "termi
 def refusals(
     pod: Mapping[str, Any], images: Collection[str] | None = None, *,
     mounts: bool = True, protected: Collection[str] = (), data: str | None = None,
+    cores: Collection[int] | None = None,
 ) -> list[Cause]:  # fmt: skip
     """Return every reason why this Pod cannot run here; empty where it can.
 
@@ -68,9 +69,12 @@ def refusals(
         mounts: whether the node can mount (it runs as root).
         protected: directories that a mount must not cover (the interpreter's).
         data: the data directory, which no hostPath may reach into; None where it is not known.
+        cores: the processor cores that there are; None where the node is not known.
     """
     spec = pod["spec"]
     found = [Cause(f"spec.{field}", why) for field, why in _POD_FIELDS.items() if spec.get(field)]
+    if why_not := pod_cores.refusal(pod["metadata"], cores):
+        found.append(Cause(pod_cores.FIELD, why_not))
     for field, values in _POD_VALUES.items():
         if spec.get(field, values[0]) not in values:
             allowed = ", ".join(str(value) for value in values)

@@ -10,7 +10,7 @@ from serving.errors import Cause
 
 Object = dict[str, Any]
 
-_STEP = re.compile(r"\.?([^.\[\]]+)|\[(\d+)\]")
+_STEP = re.compile(r"\.?([^.\[\]]+)|\[([^\]]+)\]")
 _NOT_YET = {"name": "", "namespace": "", "uid": ""}
 """Of a template's Pods; a fieldRef may name them."""
 
@@ -18,15 +18,15 @@ _NOT_YET = {"name": "", "namespace": "", "uid": ""}
 def pod_check(template: Object, path: str) -> Iterator[Cause]:
     """Yield what a Pod, or the Pods of a template, ask for in vain; `path` is that of the spec."""
     pod = {**template, "metadata": {**_NOT_YET, **(template.get("metadata") or {})}}
+    whole = path.removesuffix("spec")
     for cause in pod_rules.refusals(pod):
-        below = cause.field.removeprefix("spec")
-        yield refusals.invalid(path + below, _at(template["spec"], below), cause.message)
+        yield refusals.invalid(whole + cause.field, _at(template, cause.field), cause.message)
 
 
 def _at(value: Any, path: str) -> Any:
-    for name, index in _STEP.findall(path):
-        if isinstance(value, list) and index:
-            value = value[int(index)]
+    for name, key in _STEP.findall(path):
+        if isinstance(value, list) and key:
+            value = value[int(key)]
         elif isinstance(value, dict):
-            value = value.get(name)
+            value = value.get(name or key)
     return value

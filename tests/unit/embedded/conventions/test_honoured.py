@@ -83,3 +83,13 @@ def test_what_a_container_asks_for_in_vain_is_shown_with_its_value() -> None:
 def test_services_that_are_more_than_names_of_endpoints_are_refused(field: str, value: Any) -> None:
     body = {"metadata": {"name": "a"}, "spec": {"ports": [{"port": 80}], field: value}}
     assert f"spec.{field}" in causes(kinds.SERVICE, body)
+
+
+def test_cores_that_are_none_are_refused_with_the_annotations_path_and_value() -> None:
+    body = pod()
+    body["metadata"]["annotations"] = {"slipway.dev/cpus": "two"}
+    rule = 'Invalid value: "two": must be cores such as 0, 0-2 or 0-2,5'
+    assert causes(kinds.POD, body) == {"metadata.annotations[slipway.dev/cpus]": rule}
+    owner = deployment()
+    owner["spec"]["template"]["metadata"]["annotations"] = {"slipway.dev/cpus": "two"}
+    assert causes(kinds.DEPLOYMENT, owner) == {"spec.template.metadata.annotations[slipway.dev/cpus]": rule}

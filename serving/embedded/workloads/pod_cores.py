@@ -1,0 +1,56 @@
+"""On which processor cores a Pod's processes run: what its annotation says, read and checked."""
+
+import re
+from collections.abc import Collection, Mapping
+from typing import Any
+
+from serving.resources import names
+
+FIELD = f"metadata.annotations[{names.CPUSET_ANNOTATION}]"
+_RANGE = re.compile(r"([0-9]{1,4})(?:-([0-9]{1,4}))?")
+
+
+def parse(text: str) -> frozenset[int]:
+    """Return the cores of a list such as `0-2,5`, as in cpuset(7).
+
+    Raises:
+        ValueError: it is none, or a range runs backwards.
+    """
+    found: set[int] = set()
+    for part in text.split(","):
+        match = _RANGE.fullmatch(part.strip())
+        if match is None:
+            raise ValueError("must be cores such as 0, 0-2 or 0-2,5")
+        first = int(match.group(1))
+        last = int(match.group(2) or first)
+        if last < first:
+            raise ValueError(f"range {part.strip()} runs backwards")
+        found |= set(range(first, last + 1))
+    return frozenset(found)
+
+
+def wanted(meta: Mapping[str, Any]) -> frozenset[int] | None:
+    """Return the cores that the metadata of a Pod, or of a template, ask for; None where any will do.
+
+    Raises:
+        ValueError: the annotation is no list of cores.
+    """
+    text = (meta.get("annotations") or {}).get(names.CPUSET_ANNOTATION)
+    return None if text is None else parse(text)
+
+
+def refusal(meta: Mapping[str, Any], machine: Collection[int] | None) -> str | None:
+    """Return why a Pod cannot run on the cores that it asks for; None where it can.
+
+    Args:
+        meta: its metadata.
+        machine: the cores that there are; None where the node is not known.
+    """
+    try:
+        cores = wanted(meta)
+    except ValueError as error:
+        return str(error)
+    if cores is None or machine is None or cores <= set(machine):
+        return None
+    missing, there = (", ".join(map(str, sorted(some))) for some in (cores - set(machine), machine))
+    return f"this machine has no core {missing}; it has {there}"
