@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from serving.resources.experiment import Load
+from serving.resources.load import Load
 from serving.resources.trial import Reason, Window
 from tuner.settings import LoadSettings
 

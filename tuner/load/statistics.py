@@ -1,0 +1,158 @@
+"""From samples to what a Trial's status says of a window, and whether it meets the constraints."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Literal
+
+import numpy as np
+
+from serving.resources import duration
+from serving.resources.experiment import Constraint
+from serving.resources.trial import Estimate, LatencyAt, Usage, Window
+from tuner.load import estimates, steadiness
+from tuner.load.samples import Floats, Samples
+from tuner.settings import LoadSettings
+
+Meets = Literal["Yes", "No", "Unsure"]
+_SHOWN = (50, 90, 95, 99)
+"""Percentiles that every window has."""
+_SLICES = 128
+"""Pieces of a window in which answers are counted for the throughput's interval."""
+
+
+def bound(constraint: Constraint) -> float:
+    """Return the most that a constraint allows: seconds, or the share of an error rate.
+
+    Raises:
+        ValueError: neither a duration nor a percentage.
+    """
+    if constraint.at_most.endswith("%"):
+        return float(constraint.at_most[:-1]) / 100
+    return duration.seconds(constraint.at_most)
+
+
+def summary(samples: Samples, constraints: Sequence[Constraint], settings: LoadSettings) -> Window:
+    """Return what was seen in a window, without its beginning where that was not like the rest.
+
+    An interval that the samples cannot bound ends at `samples.longest`. Percentiles are of the requests that were answered; for
+    the constraints a request that failed was never answered, so it is above every limit. `start_time` and the replica's usage
+    are left to who knows them.
+    """
+    start = steadiness.beginning(samples)
+    kept = _after(samples, start)
+    failed = ~kept.ok
+    return Window(
+        level=kept.level, seconds=kept.seconds, requests=len(kept.ok), errors=int(failed.sum()),
+        throughput=_throughput(kept), latencies=_latencies(kept, constraints),
+        tokens_per_second=float(kept.tokens[kept.ok].sum()) / kept.seconds,
+        error_rate=estimates.share(failed.astype(np.float64), more=_stuck(kept)),
+        usage=Usage(generator_cpu=kept.generator_cpu), steady=steadiness.steady(samples, start),
+        generator_limited=kept.generator_cpu >= settings.generator_busy or kept.late >= settings.late_share,
+        meets=meets(kept, constraints),
+    )  # fmt: skip
+
+
+def meets(samples: Samples, constraints: Sequence[Constraint]) -> Meets:
+    """Say whether the constraints are met: `Yes` and `No` only where the 95 % interval is on one side of the limit."""
+    found = [_meets(_constrained(samples, constraint), bound(constraint)) for constraint in constraints]
+    if "No" in found:
+        return "No"
+    return "Unsure" if "Unsure" in found else "Yes"
+
+
+def margin(window: Window, constraints: Sequence[Constraint]) -> float:
+    """Return the worst ratio of what was measured to what is allowed: 1 or less meets; 0 where nothing is asked.
+
+    It is infinite where too many requests failed for a percentile, or there was none to measure.
+    """
+    return max((_ratio(window, constraint) for constraint in constraints), default=0.0)
+
+
+def _ratio(window: Window, constraint: Constraint) -> float:
+    limit = bound(constraint)
+    if constraint.metric == "errorRate":
+        return _over(window.error_rate.value, limit)
+    if window.error_rate.value > 1 - constraint.percentile / 100:
+        return math.inf
+    for found in window.latencies:
+        if (found.metric, found.percentile) == (constraint.metric, constraint.percentile):
+            return _over(found.value, limit)
+    return math.inf
+
+
+def _over(value: float, limit: float) -> float:
+    if limit > 0:
+        return value / limit
+    return 0.0 if value == 0 else math.inf
+
+
+def _meets(found: Estimate | None, limit: float) -> Meets:
+    if found is None or found.low <= limit < found.high:
+        return "Unsure"
+    return "No" if found.low > limit else "Yes"
+
+
+def _constrained(samples: Samples, constraint: Constraint) -> Estimate | None:
+    """Estimate what a constraint is about, a failure being above every limit; None where nothing is known of it."""
+    if constraint.metric == "errorRate":
+        return estimates.share((~samples.ok).astype(np.float64), more=_stuck(samples))
+    if constraint.metric == "latency":
+        values = np.where(samples.ok, samples.latency, samples.longest)
+        return _slow(values, samples, constraint.percentile)
+    values = samples.ttft if constraint.metric == "ttft" else samples.itl
+    if len(values) == 0:
+        return None
+    failed = int((~samples.ok).sum()) if constraint.metric == "ttft" else 0
+    return estimates.percentile(values, constraint.percentile, beyond=failed, longest=samples.longest)
+
+
+def _slow(values: Floats, samples: Samples, percent: float) -> Estimate:
+    """Estimate a percentile of latencies, counting those who still wait and have waited longer than it."""
+    if len(values) == 0 and len(samples.unfinished):
+        waited = estimates.percentile(samples.unfinished, percent, longest=samples.longest)
+        return Estimate(value=waited.value, low=waited.low, high=samples.longest)
+    found = estimates.percentile(values, percent, longest=samples.longest)
+    waiting = int((samples.unfinished > found.value).sum())
+    if waiting == 0:
+        return found
+    return estimates.percentile(values, percent, beyond=waiting, longest=samples.longest)
+
+
+def _latencies(samples: Samples, constraints: Sequence[Constraint]) -> list[LatencyAt]:
+    found = []
+    for metric in ("latency", "ttft", "itl"):
+        values = {"latency": samples.latency[samples.ok], "ttft": samples.ttft, "itl": samples.itl}[metric]
+        asked = {constraint.percentile for constraint in constraints if constraint.metric == metric}
+        for percent in sorted(asked.union(_SHOWN)) if len(values) else ():
+            seen = (
+                _slow(values, samples, percent)
+                if metric == "latency"
+                else estimates.percentile(values, percent, longest=samples.longest)
+            )
+            found.append(LatencyAt(metric=metric, percentile=percent, **seen.model_dump()))
+    return found
+
+
+def _throughput(samples: Samples) -> Estimate:
+    """Estimate the answers per second by batch means over time."""
+    counts = np.histogram(samples.done[samples.ok], np.linspace(0, samples.seconds, _SLICES + 1))[0]
+    found = estimates.mean(counts * (_SLICES / samples.seconds))
+    value = float(samples.ok.sum()) / samples.seconds
+    return Estimate(value=value, low=min(found.low, value), high=max(found.high, value))
+
+
+def _stuck(samples: Samples) -> int:
+    """Requests that were unanswered all the window through: they count as failures, or a dead target would have none."""
+    return int((samples.unfinished >= samples.seconds).sum())
+
+
+def _after(samples: Samples, start: float) -> Samples:
+    """Return the part of a window from `start` seconds on."""
+    if start <= 0:
+        return samples
+    kept = samples.done >= start
+    return replace(
+        samples, seconds=samples.seconds - start, intended=samples.intended[kept] - start,
+        latency=samples.latency[kept], ok=samples.ok[kept], tokens=samples.tokens[kept],
+    )  # fmt: skip
