@@ -26,6 +26,15 @@ the minus. The looser pattern that Kubernetes itself uses lets `1.5.2` through, 
 """
 Duration = Annotated[str, Field(max_length=32, pattern=r"^[0-9]+(\.[0-9]+)?(us|ms|s|m|h)$")]
 """A number and one unit: `250ms`, `1.5s`, `2h`; `serving.resources.duration` reads it."""
+Amount = Annotated[
+    str,
+    Field(
+        max_length=32,
+        pattern=r"^[0-9]+(\.[0-9]+)?$",
+        json_schema_extra={"x-kubernetes-int-or-string": True},
+    ),
+]
+"""A decimal number that is not negative: money, a rate, a factor."""
 
 
 class Base(BaseModel):
@@ -115,7 +124,7 @@ def _plain(node: dict[str, Any], defs: dict[str, Any]) -> dict[str, Any]:
     if out.get("x-kubernetes-int-or-string"):
         out.pop("type", None)
     if isinstance(out.get("default"), dict):
-        out["default"] = {key: value for key, value in out["default"].items() if value is not None}
+        out["default"] = {k: v for k, v in out["default"].items() if v not in (None, {}, [])}
     if "default" in out and out["default"] in ({}, []):
         out.pop("default")
     if out.get("format") == "date-time" and out.get("default") == "":

@@ -4,7 +4,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from serving.resources.base import ATOMIC, Base, Name, list_map
+from serving.resources.base import ATOMIC, Base, Name, list_map, rules
 from serving.resources.experiment import Setting
 from serving.resources.trial import LatencyAt, Usage
 
@@ -22,6 +22,12 @@ class CapacityPoint(Base):
 class CapacityProfileSpec(Base):
     """A measured curve; immutable. A newer measurement is another profile."""
 
+    model_config = {
+        **Base.model_config,
+        "json_schema_extra": rules(
+            ("self == oldSelf", "a CapacityProfile is immutable: a newer measurement is another one")
+        ),
+    }
     model_digest: str
     model_version: str = ""
     machine: Annotated[str, Field(description="What it was measured on: processor, cores, GPU.")] = ""
@@ -35,7 +41,3 @@ class CapacityProfileSpec(Base):
     measured_at: Annotated[str, Field(json_schema_extra={"format": "date-time"})] = ""
     trial: Name | None = None
     experiment: Name | None = None
-
-
-class CapacityProfileStatus(Base):
-    """Nothing: what was measured stays."""

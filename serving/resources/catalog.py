@@ -25,7 +25,8 @@ class Definition:
     kind: kinds.Kind
     description: str
     spec: type[Base]
-    status: type[Base]
+    status: type[Base] | None
+    """None where there is nothing to report: a kind without a status subresource."""
     columns: tuple[Column, ...]
 
 
@@ -70,19 +71,21 @@ DEFINITIONS: tuple[Definition, ...] = (
         kinds.PROFILING_EXPERIMENT, "ProfilingExperiment is a search for the cheapest spec that meets an objective.",
         experiment.ProfilingExperimentSpec, experiment.ProfilingExperimentStatus,
         (Column("Phase", ".status.phase"), Column("Specs", ".status.specs", "integer"),
-         Column("Trials", ".status.trials.total", "integer"), Column("Best", ".status.best.objective", "number"),
-         Column("Regret", ".status.expectedRegret", "number", 1), REASON, AGE),
+         Column("Trials", ".status.trials.total", "integer"), Column("Objective", ".spec.objective.objectiveMetricName"),
+         Column("Best", ".status.best.objective", "number"), Column("Regret", ".status.expectedRegret", "number", 1),
+         REASON, AGE),
     ),
     Definition(
         kinds.TRIAL, "Trial is one spec of a ProfilingExperiment, measured.",
         trial.TrialSpec, trial.TrialStatus,
         (Column("Experiment", ".spec.experiment"), Column("Number", ".spec.number", "integer"),
-         Column("Phase", ".status.phase"), Column("Reason", ".status.reason"),
-         Column("Throughput", ".status.result.throughput.value", "number"), AGE),
+         Column("Purpose", ".spec.purpose", priority=1), Column("Phase", ".status.phase"),
+         Column("Reason", ".status.reason"), Column("Throughput", ".status.result.throughput.value", "number"),
+         Column("Meets", ".status.result.meets"), Column("Cost-Per-Hour", ".spec.costPerHour", "number", 1), AGE),
     ),
     Definition(
         kinds.CAPACITY_PROFILE, "CapacityProfile is a measured curve of load, latency and throughput of one replica.",
-        capacity.CapacityProfileSpec, capacity.CapacityProfileStatus,
+        capacity.CapacityProfileSpec, None,
         (Column("Model-Version", ".spec.modelVersion"), Column("Capacity", ".spec.capacity", "number"),
          Column("Machine", ".spec.machine", priority=1), AGE),
     ),
@@ -93,7 +96,7 @@ DEFINITIONS: tuple[Definition, ...] = (
 def schema(definition: Definition) -> dict[str, Any]:
     """Return the whole object's structural schema, as in a CRD. Callers must not change it."""
     spec = structural(definition.spec)
-    status = structural(definition.status)
+    status = {"status": structural(definition.status)} if definition.status else {}
     spec.setdefault("description", f"{definition.kind.kind}Spec.")
     return {
         "type": "object",
@@ -104,7 +107,7 @@ def schema(definition: Definition) -> dict[str, Any]:
             "kind": {"type": "string"},
             "metadata": {"type": "object"},
             "spec": spec,
-            "status": status,
+            **status,
         },
     }
 
@@ -131,7 +134,8 @@ def crd(definition: Definition) -> dict[str, Any]:
             "scope": "Namespaced",
             "names": names,
             "versions": [
-                {"name": kind.version, "served": True, "storage": True, "subresources": {"status": {}},
+                {"name": kind.version, "served": True, "storage": True,
+                 **({"subresources": {"status": {}}} if kind.status else {}),
                  "additionalPrinterColumns": columns, "schema": {"openAPIV3Schema": body}}
             ],
         },

@@ -7,15 +7,13 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
-from serving.resources.base import ATOMIC, Base, Conditions, Duration, Name, Quantity, list_map, rules
+from serving.resources.base import ATOMIC, Amount, Base, Conditions, Duration, Name, Quantity, list_map, rules
 from serving.resources.inference import Framework, PredictorTemplate
+from serving.resources.load import Load
 
 Category = Literal["resource", "batching", "env", "args"]
-Amount = Annotated[
-    str,
-    Field(pattern=r"^[0-9]+(\.[0-9]+)?$", json_schema_extra={"x-kubernetes-int-or-string": True}),
-]
-"""A decimal number that is not negative: money, a rate, a factor."""
+Value = Annotated[str, Field(max_length=256, json_schema_extra={"x-kubernetes-int-or-string": True})]
+"""A value of a parameter, as it is put in."""
 
 
 class FeasibleSpace(Base):
@@ -31,13 +29,17 @@ class FeasibleSpace(Base):
                     " : has(self.min) && has(self.max) && has(self.step) != has(self.factor)"
                 ),
                 "give either list, or min and max with one of step and factor",
-            )
+            ),
+            ("!has(self.factor) || double(self.factor) > 1.0", "factor must be greater than 1"),
         ),
     }
     values: Annotated[
-        list[str],
+        list[Value],
         Field(
-            alias="list", max_length=256, description="The values, in their order.", json_schema_extra=ATOMIC
+            alias="list",
+            max_length=256,
+            description="The values, in any order; one with a decimal point is quoted.",
+            json_schema_extra=ATOMIC,
         ),
     ] = []
     min: Quantity | None = None
@@ -51,6 +53,18 @@ class FeasibleSpace(Base):
 class Parameter(Base):
     """One axis of the space."""
 
+    model_config = {
+        **Base.model_config,
+        "json_schema_extra": rules(
+            (
+                (
+                    "self.parameterType != 'categorical' || (has(self.feasibleSpace.list) && "
+                    "self.feasibleSpace.list.size() > 0 && self.scale == '')"
+                ),
+                "categorical values are given as a list, and have no scale",
+            ),
+        ),
+    }
     name: Annotated[
         str,
         Field(
@@ -78,6 +92,22 @@ class Parameter(Base):
 class ParameterCategory(Base):
     """The parameters that go to one place."""
 
+    model_config = {
+        **Base.model_config,
+        "json_schema_extra": rules(
+            (
+                (
+                    "self.category != 'resource' || "
+                    "self.parameters.all(p, p.name in ['cpu', 'memory', 'gpu.memory', 'gpu.cores'])"
+                ),
+                "a resource is cpu, memory, gpu.memory or gpu.cores",
+            ),
+            (
+                "self.category != 'batching' || self.parameters.all(p, p.name in ['batchSize', 'timeout'])",
+                "a parameter of batching is batchSize or timeout",
+            ),
+        ),
+    }
     category: Category
     parameters: Annotated[
         list[Parameter], Field(min_length=1, max_length=16, json_schema_extra=list_map("name"))
@@ -96,6 +126,17 @@ class Target(Base):
             (
                 "!has(self.framework) || has(self.modelVersion)",
                 "framework goes with modelVersion; an inference has its own",
+            ),
+            (
+                "!has(self.template) || has(self.modelVersion)",
+                "template goes with modelVersion; an inference's predictor has its own",
+            ),
+            (
+                (
+                    "!has(self.framework) || self.framework != 'custom' || (has(self.template) && "
+                    "has(self.template.containers) && self.template.containers.exists(c, c.name == 'predictor'))"
+                ),
+                "framework custom needs a container named predictor in the template",
             ),
         ),
     }
@@ -121,6 +162,14 @@ class Objective(Base):
                 "(self.objectiveMetricName == 'costAtRate') == has(self.rate)",
                 "costAtRate needs a rate, and nothing else has one",
             ),
+            ("!has(self.rate) || double(self.rate) > 0.0", "rate must be greater than 0"),
+            (
+                (
+                    "(self.objectiveMetricName in ['costAtRate', 'latency', 'cost']) == "
+                    "(self.type == 'minimize')"
+                ),
+                "costAtRate, latency and cost are of type minimize, the others of type maximize",
+            ),
         ),
     }
     type: Literal["maximize", "minimize"] = "maximize"
@@ -142,82 +191,43 @@ class Objective(Base):
 class Constraint(Base):
     """What a spec must meet, at the load at which its objective is taken."""
 
+    model_config = {
+        **Base.model_config,
+        "json_schema_extra": rules(
+            (
+                "(self.metric == 'errorRate') == self.atMost.endsWith('%')",
+                "an errorRate is at most a percentage such as 1%, a latency at most a duration such as 100ms",
+            ),
+            (
+                "self.atMost.endsWith('%') || duration(self.atMost) > duration('0s')",
+                "a latency cannot be at most 0",
+            ),
+        ),
+    }
     metric: Literal["latency", "ttft", "itl", "errorRate"]
     percentile: Annotated[int, Field(ge=1, le=99, description="Of a latency; an error rate has none.")] = 99
     at_most: Annotated[
         str,
         Field(
+            max_length=32,
             pattern=r"^[0-9]+(\.[0-9]+)?(us|ms|s|m|h|%)$",
             description="A duration such as 100ms; of an error rate a percentage such as 1%.",
         ),
     ]
 
 
-class KeyOf(Base):
-    """A key of a ConfigMap."""
-
-    name: Name
-    key: Annotated[str, Field(min_length=1, max_length=253)]
-
-
-class RequestTemplate(Base):
-    """One request; the tuner makes one from the model's own description where there is none."""
-
-    method: Literal["GET", "POST", "PUT"] = "POST"
-    path: Annotated[str, Field(pattern=r"^/", max_length=2048)]
-    headers: Annotated[
-        dict[str, str], Field(json_schema_extra={"additionalProperties": {"type": "string"}})
-    ] = {}
-    body: Annotated[
-        str,
-        Field(max_length=262_144, description="As it is sent; `${batch}` and other parameters are put in."),
-    ] = ""
-
-
-class Load(Base):
-    """What the trials are asked."""
+class Prices(Base):
+    """What resources cost per hour, in any one currency."""
 
     model_config = {
         **Base.model_config,
         "json_schema_extra": rules(
-            (
-                "[has(self.requestTemplate), has(self.requests), has(self.locustfile)].filter(x, x).size() <= 1",
-                "give at most one of requestTemplate, requests and locustfile",
+            *(
+                (f"!has(self.{name}) || double(self.{name}) >= 0.0", f"{name} must not be negative")
+                for name in ("cpu", "memory", "gpu")
             ),
         ),
     }
-    mode: Annotated[
-        Literal["closed", "open"],
-        Field(
-            description="closed: so many users, each waits for its answer; open: so many requests per second, on schedule."
-        ),
-    ] = "closed"
-    request_template: RequestTemplate | None = None
-    requests: Annotated[
-        KeyOf | None,
-        Field(
-            description="Recorded requests, one JSON object a line: method, path, headers, body, and at (s)."
-        ),
-    ] = None
-    locustfile: Annotated[KeyOf | None, Field(description="A locustfile whose users are run instead.")] = None
-    levels: Annotated[
-        list[Amount],
-        Field(
-            max_length=64,
-            json_schema_extra=ATOMIC,
-            description="Users, or requests per second, to try; where there are none, the highest is searched.",
-        ),
-    ] = []
-    max_level: Annotated[
-        Amount | None, Field(description="Users, or requests per second, that are never exceeded.")
-    ] = None
-    window_seconds: Annotated[int, Field(ge=1, le=3600, description="Of one measured window.")] = 10
-    warmup_seconds: Annotated[int, Field(ge=0, le=3600)] = 3
-
-
-class Prices(Base):
-    """What resources cost per hour, in any one currency."""
-
     cpu: Annotated[Amount | None, Field(description="One core for an hour.")] = None
     memory: Annotated[Amount | None, Field(description="One GiB for an hour.")] = None
     gpu: Annotated[
@@ -248,9 +258,29 @@ class WarmStart(Base):
     ] = []
 
 
+_SETTLED = (
+    "target", "tunableParameters", "objective", "constraints", "load", "prices", "algorithm", "serviceProgressDeadline", "warmStart",
+)  # fmt: skip
+"""What trials that were made are answers to; budgets and `suspend` may change."""
+
+
+def _settled(name: str) -> tuple[str, str]:
+    return (
+        f"has(self.{name}) == has(oldSelf.{name}) && (!has(self.{name}) || self.{name} == oldSelf.{name})",
+        f"{name} cannot change: create another experiment",
+    )
+
+
 class ProfilingExperimentSpec(Base):
     """Search a space for the best spec."""
 
+    model_config = {
+        **Base.model_config,
+        "json_schema_extra": rules(
+            *(_settled(name) for name in _SETTLED),
+            ("!has(self.maxCost) || double(self.maxCost) >= 0.0", "maxCost must not be negative"),
+        ),
+    }
     target: Target
     tunable_parameters: Annotated[
         list[ParameterCategory], Field(min_length=1, max_length=4, json_schema_extra=list_map("category"))

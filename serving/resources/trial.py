@@ -4,8 +4,9 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
-from serving.resources.base import ATOMIC, Base, Conditions, Duration, Name, list_map
-from serving.resources.experiment import Amount, Constraint, Load, Setting, as_open
+from serving.resources.base import ATOMIC, Amount, Base, Conditions, Duration, Name, list_map, rules
+from serving.resources.experiment import Constraint, Setting, as_open
+from serving.resources.load import Load
 
 Reason = Literal[
     "Measured", "CannotBeatBest", "BreaksConstraint", "OutOfMemory", "Crashed", "NotReady", "Refused", "TimedOut",
@@ -18,6 +19,10 @@ the last two say nothing of the spec, and the trial is made again."""
 class TrialSpec(Base):
     """One spec to measure; immutable."""
 
+    model_config = {
+        **Base.model_config,
+        "json_schema_extra": rules(("self == oldSelf", "a Trial is immutable: the experiment makes another")),
+    }
     experiment: Name
     number: Annotated[
         int, Field(ge=1, description="Of the experiment's trials, in the order of their creation.")

@@ -1,5 +1,6 @@
 """Our kinds' schemas are structural, as a cluster demands of CRDs."""
 
+import re
 from collections.abc import Iterator
 from typing import Any
 
@@ -55,3 +56,50 @@ def test_every_own_kind_has_a_definition() -> None:
 def test_no_two_kinds_answer_to_the_same_word() -> None:
     words = [word for kind in kinds.ALL for word in {kind.plural, kind.singular, *kind.short}]
     assert len(words) == len(set(words))
+
+
+def rules_of(definition: catalog.Definition) -> Iterator[tuple[str, dict[str, Any], str, bool]]:
+    """Path, schema, rule, and whether every list on the way there has a bound."""
+
+    def below(
+        node: dict[str, Any], path: str, *, bounded: bool
+    ) -> Iterator[tuple[str, dict[str, Any], str, bool]]:
+        for rule in node.get("x-kubernetes-validations", ()):
+            yield path, node, rule["rule"], bounded
+        for name, child in node.get("properties", {}).items():
+            yield from below(child, f"{path}.{name}", bounded=bounded)
+        if "items" in node:
+            yield from below(node["items"], f"{path}[]", bounded=bounded and "maxItems" in node)
+
+    yield from below(catalog.schema(definition), definition.kind.kind, bounded=True)
+
+
+def found_at(node: dict[str, Any], path: str) -> dict[str, Any]:
+    for name in path.split(".")[1:]:
+        node = node["properties"][name]
+    return node
+
+
+@pytest.mark.parametrize("definition", catalog.DEFINITIONS, ids=lambda d: d.kind.kind)
+def test_a_cluster_can_bound_what_every_rule_costs(definition: catalog.Definition) -> None:
+    """It refuses a CRD whose rules could cost more than a budget: it reckons with what lists and strings have at most.
+
+    k8s.io/apiextensions-apiserver/pkg/apiserver/schema/cel: a list or text without a bound counts as a whole request.
+    """
+    for path, node, rule, bounded in rules_of(definition):
+        assert bounded, f"{path}: a list above {rule!r} has no maxItems"
+        for over in re.findall(r"\b(self(?:\.\w+)+)\.(?:all|exists|exists_one|filter|map)\(", rule):
+            assert "maxItems" in found_at(node, over), f"{path}: {over} in {rule!r}"
+        for text in re.findall(r"\b(self(?:\.\w+)+)\.(?:matches|contains|startsWith|endsWith)\(", rule):
+            assert "maxLength" in found_at(node, text), f"{path}: {text} in {rule!r}"
+        for item in re.findall(
+            r"\b(?!self|oldSelf)\w+\.\w+\.(?:matches|contains|startsWith|endsWith)\(", rule
+        ):
+            pytest.fail(f"{path}: {item} is asked of each item in {rule!r}")
+
+
+def test_only_kinds_that_have_a_status_have_its_subresource() -> None:
+    for definition in catalog.DEFINITIONS:
+        version = catalog.crd(definition)["spec"]["versions"][0]
+        has = "status" in version["schema"]["openAPIV3Schema"]["properties"]
+        assert definition.kind.status == (definition.status is not None) == has == ("subresources" in version)

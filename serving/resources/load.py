@@ -1,0 +1,74 @@
+"""Load: what the trials of an experiment are asked."""
+
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from serving.resources.base import ATOMIC, Amount, Base, Name, rules
+
+
+class KeyOf(Base):
+    """A key of a ConfigMap."""
+
+    name: Name
+    key: Annotated[str, Field(min_length=1, max_length=253)]
+
+
+class RequestTemplate(Base):
+    """One request; the tuner makes one from the model's own description where there is none."""
+
+    method: Literal["GET", "POST", "PUT"] = "POST"
+    path: Annotated[str, Field(pattern=r"^/", max_length=2048)]
+    headers: Annotated[
+        dict[str, str], Field(json_schema_extra={"additionalProperties": {"type": "string"}})
+    ] = {}
+    body: Annotated[
+        str,
+        Field(max_length=262_144, description="As it is sent; `${batch}` and other parameters are put in."),
+    ] = ""
+
+
+class Load(Base):
+    """What the trials are asked."""
+
+    model_config = {
+        **Base.model_config,
+        "json_schema_extra": rules(
+            (
+                "[has(self.requestTemplate), has(self.requests), has(self.locustfile)].filter(x, x).size() <= 1",
+                "give at most one of requestTemplate, requests and locustfile",
+            ),
+            (
+                "!has(self.levels) || self.levels.all(level, double(level) > 0.0)",
+                "every level must be greater than 0",
+            ),
+            ("!has(self.maxLevel) || double(self.maxLevel) > 0.0", "maxLevel must be greater than 0"),
+        ),
+    }
+    mode: Annotated[
+        Literal["closed", "open"],
+        Field(
+            description="closed: so many users, each waits for its answer; open: so many requests per second, on schedule."
+        ),
+    ] = "closed"
+    request_template: RequestTemplate | None = None
+    requests: Annotated[
+        KeyOf | None,
+        Field(
+            description="Recorded requests, one JSON object a line: method, path, headers, body, and at (s)."
+        ),
+    ] = None
+    locustfile: Annotated[KeyOf | None, Field(description="A locustfile whose users are run instead.")] = None
+    levels: Annotated[
+        list[Amount],
+        Field(
+            max_length=64,
+            json_schema_extra=ATOMIC,
+            description="Users, or requests per second, to try; where there are none, the highest is searched.",
+        ),
+    ] = []
+    max_level: Annotated[
+        Amount | None, Field(description="Users, or requests per second, that are never exceeded.")
+    ] = None
+    window_seconds: Annotated[int, Field(ge=1, le=3600, description="Of one measured window.")] = 10
+    warmup_seconds: Annotated[int, Field(ge=0, le=3600)] = 3
