@@ -8,7 +8,19 @@ class SearchSettings:
     """What is measured next, and when enough was."""
 
     initial: int = 6
-    """Trials that are spread over the space before a model chooses: twice the axes of a usual space."""
+    """Most trials that are spread over the space before a model chooses; one more than there are axes, if that is less."""
+    least_trials: int = 8
+    """Below this a search does not stop by itself: what it expects to miss is a guess as long as little is known."""
+    regret: float = 0.01
+    """Share of the optimum that a search may expect to miss when it stops by itself: less than prices move."""
+    hopeless: float = 0.01
+    """Probability that anything meets the constraints below which a search for it stops."""
+    safety_quantile: float = 2.33
+    """Of the standard normal: 99 of 100 further measurements of what is recommended should meet its constraints."""
+    confirmations: int = 4
+    """Most trials that measure a winner or runner-up again: each may be overtaken by what is learned of the other."""
+    confirm_from: int = 10
+    """Trials of a budget below which none is spent on measuring again: the search needs them more."""
 
 
 @dataclass(frozen=True)
@@ -39,7 +51,7 @@ class LoadSettings:
     """Of `windowSeconds`, that a level gets while the search for the highest is on; the level found gets it whole."""
     settle_share: float = 0.25
     """Of `warmupSeconds`, that a level after the first gets: the target is warm by then, and only its queue changes."""
-    most_windows: float = 2.0
+    most_windows: float = 1.5
     """Times `windowSeconds`, that the last level gets at most, where its window is not steady or does not decide."""
     growth: float = 2.0
     """From one level to the next."""
@@ -76,6 +88,8 @@ class TrialSettings:
     """A trial that takes longer timed out: ten times what the searches of its load take at their defaults."""
     retry_seconds: float = 1.0
     """Between tries to write what was found while the API is away; it restarts within a second."""
+    removal_poll_seconds: float = 0.1
+    """Between looks at whether a replica has gone, which takes a second or two."""
     removal_seconds: float = 60.0
     """Longest wait for the replica to be gone before another trial gets its cores: twice the usual grace period."""
     idle_seconds: float = 60.0

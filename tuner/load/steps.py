@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 
+from serving.resources.experiment import Constraint
 from serving.resources.load import Load
 from serving.resources.trial import Reason, Window
 from tuner.settings import LoadSettings
@@ -40,10 +41,10 @@ class State:
 
     load: Load
     settings: LoadSettings
-    constrained: bool
-    """Whether there is any constraint; `Window.meets` says whether they are met."""
+    constraints: tuple[Constraint, ...]
     stop_below: float
     """Requests per second that this spec must be able to give; 0 where that is not asked."""
     windows: tuple[Window, ...] = ()
-    margins: tuple[float, ...] = ()
-    """Of each window: the worst ratio of what was measured to what is allowed; 1 or less meets."""
+    """In the order in which they were measured; the last one of a level speaks for it."""
+    asked: tuple[float, ...] = ()
+    """Seconds that each window was to last; a Window's own are what was kept of them."""

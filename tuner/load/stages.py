@@ -1,0 +1,194 @@
+"""The search for the highest load that meets the constraints, in few windows: pure, one step at a time.
+
+Where the load has `levels`, they are measured in turn. Otherwise levels grow (users 1, 2, 4, ...; rates from what one request takes)
+until one breaks a constraint, or gives no more throughput, or is the highest allowed; then the ratio between the highest that
+meets and the lowest that breaks is made small by bisection (of users on a logarithmic scale). Levels get a short window while this goes on,
+longer where it does not decide; the level found gets a whole one, and where that breaks a constraint, the next lower one does.
+
+What an end claims:
+
+- Measured: the result met the constraints in a whole window, `Window.meets` saying how sure that is. The next level that was tried
+  did not, or gave no more throughput, or there was none (`message`). A result whose `meets` is not Yes where the least load met
+  nothing surely is no more than the least load.
+- BreaksConstraint: at the least load, one user or the first rate, the 95 % interval lies beyond a limit.
+- CannotBeatBest: no load that meets the constraints gives `stop_below` requests per second. That follows from windows' 95 %
+  intervals and from one assumption, that a request is not answered sooner when others are asked at the same time: n users then
+  give at most n/m times what m users give. An open loop gives no more than it is asked.
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+
+from serving.resources.experiment import Constraint
+from serving.resources.load import Load
+from serving.resources.trial import Window
+from tuner.load.steps import Finished, Measure, State
+from tuner.load.verdicts import Verdict, ceiling, highest_met, lowest_broken, verdicts
+from tuner.load.words import ended
+from tuner.settings import LoadSettings
+
+_FEW = 5
+"""Answers below which a short window is made longer, whatever it says."""
+_CLEAR = 0.5
+"""Of a limit, below which a whole window that is not sure is left at that."""
+_NEAR, _FAR = 0.25, 0.75
+"""Where between the two levels, on a logarithmic scale, the next one is put at least and at most."""
+_AIM = 0.7
+"""Of a limit, that a leap aims at: latency grows with the users at most as fast as they do."""
+
+
+def begin(
+    load: Load,
+    constraints: Sequence[Constraint],
+    settings: LoadSettings,
+    stop_below_throughput: str | float | None = None,
+) -> State:
+    """Return the state before the first window."""
+    return State(load, settings, tuple(constraints), float(stop_below_throughput or 0))
+
+
+def after(state: State, window: Window, *, extends: bool) -> State:
+    """Return the state with one more window, of the step that was next; one that extends the last takes its place."""
+    step = next_step(state)
+    asked = step.seconds if isinstance(step, Measure) else 0.0
+    if not extends:
+        return replace(state, windows=(*state.windows, window), asked=(*state.asked, asked))
+    return replace(
+        state, windows=(*state.windows[:-1], window), asked=(*state.asked[:-1], state.asked[-1] + asked)
+    )
+
+
+def next_step(state: State) -> Measure | Finished:
+    """Return what to measure next, or what was found."""
+    if state.load.levels:
+        return _listed(state)
+    if not state.windows:
+        return _fresh(
+            state, 1.0 if state.load.mode == "closed" else min(state.settings.first_rate, _cap(state))
+        )
+    found = verdicts(state)
+    return _stopped(state, found) or _longer(state, found) or _searched(state, found)
+
+
+def _stopped(state: State, found: Sequence[Verdict]) -> Finished | None:
+    """End the search where nothing that could still be measured matters."""
+    if found[0].window.meets == "No":
+        return ended(state, found[0], "BreaksConstraint")
+    if state.stop_below and ceiling(state, found, _cap(state)) < state.stop_below:
+        return ended(state, highest_met(found) or found[0], "CannotBeatBest")
+    return None
+
+
+def _searched(state: State, found: Sequence[Verdict]) -> Measure | Finished:
+    best, broken = highest_met(found), lowest_broken(found)
+    if best is None:
+        return _whole(state, found[0])
+    level = _grown(state, found, best) if broken is None else _between(state, best, broken)
+    if level is None or len(state.windows) >= state.settings.most_levels:
+        return _whole(state, _widest(state, found, best))
+    return _fresh(state, level)
+
+
+def _listed(state: State) -> Measure | Finished:
+    levels = [_level(state, float(level)) for level in state.load.levels]
+    count = len(state.windows)
+    if count < len(levels):
+        warmup = float(state.load.warmup_seconds) * (1 if count == 0 else state.settings.settle_share)
+        return Measure(levels[count], warmup, float(state.load.window_seconds), extends=False)
+    found = verdicts(state)
+    met = [verdict for verdict in found if verdict.meets]
+    if not met and found[0].window.meets == "No":
+        return ended(state, found[0], "BreaksConstraint")
+    return ended(state, met[-1] if met else found[0], "Measured")
+
+
+def _fresh(state: State, level: float, *, whole: bool = False) -> Measure:
+    load, settings = state.load, state.settings
+    warmup = load.warmup_seconds * (settings.settle_share if state.windows else 1.0)
+    return Measure(
+        level, warmup, load.window_seconds * (1.0 if whole else settings.probe_share), extends=False
+    )
+
+
+def _longer(state: State, found: Sequence[Verdict]) -> Measure | None:
+    """Make a short window twice as long where it seems to break a constraint without being sure, and longer if it saw hardly anything."""
+    last = next(verdict for verdict in found if verdict.index == len(state.windows) - 1)
+    asked, whole = state.asked[-1], float(state.load.window_seconds)
+    if last.window.requests < _FEW:
+        return _extended(state, min(whole, 2 * asked) - asked)
+    unsure = last.window.meets == "Unsure" and not last.meets and last.kept_up
+    twice = 2 * state.settings.probe_share * whole
+    return _extended(state, min(whole, twice) - asked) if unsure else None
+
+
+def _extended(state: State, seconds: float) -> Measure | None:
+    if seconds <= 0:
+        return None
+    return Measure(state.windows[-1].level, 0.0, seconds, extends=True)
+
+
+def _grown(state: State, found: Sequence[Verdict], best: Verdict) -> float | None:
+    """Return the next higher level; None where more would give no more, or is not allowed."""
+    settings, cap = state.settings, _cap(state)
+    if best.level >= cap or best.rate <= 0:
+        return None
+    below = found[-2] if len(found) > 1 else None
+    if state.load.mode == "closed":
+        if below is not None and best.rate <= settings.knee * below.rate:
+            return None
+        factor = _AIM / best.ratio if best.ratio > 0 else settings.growth
+        factor = min(settings.leap, max(settings.growth, factor))
+        return min(cap, float(round(best.level * factor)))
+    if below is None:
+        alone = next((at.value for at in best.window.latencies if at.percentile == 50), 0.0)
+        return min(cap, max(settings.growth * best.level, 0.5 / alone if alone > 0 else 0.0))
+    return min(cap, settings.growth * best.level)
+
+
+def _between(state: State, best: Verdict, broken: Verdict) -> float | None:
+    """Return a level between the two, nearer to where the limit is expected; None where they are near enough."""
+    low, high = best.level, broken.level
+    if high / low <= state.settings.resolution or _wholly_broken(state, broken):
+        return None
+    if state.load.mode == "open":  # latency rises steeply only near the capacity, far from the geometric mean
+        return (low + high) / 2
+    if high - low <= 1:
+        return None
+    place = 0.5
+    if 0 < best.ratio < 1 < broken.ratio < math.inf:
+        place = min(_FAR, max(_NEAR, -math.log(best.ratio) / math.log(broken.ratio / best.ratio)))
+    return float(min(max(round(low * (high / low) ** place), low + 1), high - 1))
+
+
+def _wholly_broken(state: State, broken: Verdict) -> bool:
+    """Whether a level was chosen and did not hold: then a lower one that did is next, and the search is not begun again."""
+    return state.asked[broken.index] >= state.load.window_seconds
+
+
+def _widest(state: State, found: Sequence[Verdict], best: Verdict) -> Verdict:
+    """Return the level to report: the highest that meets, or one below it that gives clearly more throughput."""
+    top = max((verdict for verdict in found if verdict.level <= best.level), key=lambda verdict: verdict.rate)
+    return top if top.rate > best.rate * state.settings.knee else best
+
+
+def _whole(state: State, chosen: Verdict) -> Measure | Finished:
+    """Give the level found a whole window, longer where that is not steady or does not decide; then end."""
+    asked, whole = state.asked[chosen.index], float(state.load.window_seconds)
+    if chosen.index != len(state.windows) - 1:
+        return ended(state, chosen, "Measured") if asked >= whole else _fresh(state, chosen.level, whole=True)
+    wanted = whole
+    if not chosen.window.steady or (chosen.window.meets == "Unsure" and chosen.ratio > _CLEAR):
+        wanted *= state.settings.most_windows
+    return _extended(state, wanted - asked) or ended(state, chosen, "Measured")
+
+
+def _cap(state: State) -> float:
+    if state.load.max_level is not None:
+        return _level(state, float(state.load.max_level))
+    return state.settings.most_users if state.load.mode == "closed" else state.settings.most_rate
+
+
+def _level(state: State, asked: float) -> float:
+    """Return the level that can be driven: users are whole, and one at least."""
+    return float(max(1, round(asked))) if state.load.mode == "closed" else asked
