@@ -19,6 +19,10 @@ class SearchSettings:
     """Of the standard normal: 99 of 100 further measurements of what is recommended should meet its constraints."""
     confirmations: int = 4
     """Most trials that measure a winner or runner-up again: each may be overtaken by what is learned of the other."""
+    doubt_from: int = 5
+    """Trials that ran before earlier experiments are held against them: fewer pairs rank anything by chance."""
+    doubt_below: float = 0.3
+    """Kendall's tau of their ranking and the trials' below which earlier experiments lose their weight, all of it at 0."""
     confirm_from: int = 10
     """Trials of a budget below which none is spent on measuring again: the search needs them more."""
 

@@ -1,6 +1,6 @@
 """An experiment and its Trials as objects, and a search that is as plain as one can be: what a test compares is the rest.
 
-The plain search measures specs in the order of the space, confirms the best and its runner-up once, and recommends.
+The plain search measures specs in the order of the space, confirms the best once, and recommends.
 """
 
 from collections.abc import Sequence
@@ -78,13 +78,16 @@ def plain(
     pending: Sequence[int],
     budget: Budget,
     earlier: Sequence[Earlier],
+    *,
     settings: SearchSettings,
     seed: int,
 ) -> Decision:
     seen = {observation.index for observation in observations} | set(pending)
-    new = [index for index in range(problem.size) if index not in seen]
+    # One is left to confirm, however many ended at once.
+    planned = range(min(problem.size, max(1, budget.trials - 1)))
+    new = [index for index in planned if index not in seen]
     left = budget.trials - len(observations) - len(pending)
-    if left > 2 and new:
+    if new and left:
         return Explore(tuple(new[: budget.parallelism - len(pending)]), REGRET)
     if pending:
         return Wait(REGRET)
@@ -96,11 +99,10 @@ def plain(
         return Impossible(0, nearest.index, nearest.margins, 0.1)
     ranked = sorted(good, key=lambda o: -(o.log_objective or 0.0))
     best = list(dict.fromkeys(o.index for o in ranked))[:2]
-    unconfirmed = tuple(i for i in best if not any(o.index == i and o.confirms for o in observations))
-    if unconfirmed and left >= len(unconfirmed):
-        return Confirm(unconfirmed, REGRET)
+    if left and not any(o.index == best[0] and o.confirms for o in observations):
+        return Confirm(tuple(best[:1]), REGRET)
     runner_up = best[1] if len(best) > 1 else None
-    because = "exhausted" if not new else "budget"
+    because = "exhausted" if len(planned) == problem.size else "budget"
     return Recommend(
         best[0], ranked[0].log_objective or 0.0, 0.01, ranked[0].margins, 0.0, runner_up, REGRET, because
     )

@@ -49,6 +49,9 @@ def plan(world: World, decision: Decision | None, now: dt.datetime) -> Plan:
         decision: the search's answer to `question`; None where there was none.
         now: UTC.
     """
+    if isinstance(decision, Recommend | Impossible) and world.running:
+        # What still runs is of no use to the search (today's spec, say), and is counted and reported all the same.
+        decision = None
     wishes = _wishes(world, decision, now)
     first = making.next_number(world)
     made = [making.trial(world, first + i, wish) for i, wish in enumerate(wishes)]

@@ -5,16 +5,20 @@ It knows nothing of how a trial is measured; that is imported with the first one
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+import importlib
+import os
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 from serving import clock, errors
-from serving.kube import Key, Kube, Reconciler, Recorder, Result, Watches
+from serving.kube import Key, Kube, Reconciler, Recorder, Result, Watches, connect_eventually
 from serving.resources import kinds
 from serving.resources.trial import TrialStatus
 from serving.settings import ControllerSettings
-from tuner.settings import TrialSettings
+from tuner.settings import DEFAULTS, TrialSettings, TunerSettings
 from tuner.trials import cores, reporting
 from tuner.trials.cores import Cores
 from tuner.trials.replicas import Replicas
@@ -139,3 +143,28 @@ class TrialController:
 
 def _age(trial: Object) -> tuple[str, int]:
     return trial["metadata"].get("creationTimestamp", ""), trial["spec"]["number"]
+
+
+def measuring(kube: Kube, settings: TunerSettings) -> Measure:
+    """Return what measures trials for real; what it takes is imported with the first one."""
+
+    async def measure(trial: Object, allotted: Cores, replicas: Replicas, report: Report) -> TrialStatus:
+        await asyncio.to_thread(importlib.import_module, "tuner.trials.tools")
+        from tuner.trials import tools  # noqa: PLC0415 as the docstring says
+
+        return await tools.measure(kube, settings, trial, allotted, replicas=replicas, report=report)
+
+    return measure
+
+
+@asynccontextmanager
+async def prepared(
+    kubeconfig: Path | None, config: ControllerSettings, watches: Watches, settings: TunerSettings = DEFAULTS
+) -> AsyncIterator[TrialController]:
+    """Give a controller with a client of its own; it runs once `watches` do."""
+    async with await connect_eventually(kubeconfig, component="trial") as kube:
+        machine = sorted(os.sched_getaffinity(0))
+        measure = measuring(kube, settings)
+        yield TrialController(
+            kube, watches, measure, machine=machine, config=config, settings=settings.trials
+        )

@@ -63,9 +63,9 @@ def before(spec: TrialSpec, cores: Cores) -> list[str]:
     return notes
 
 
-def after(spec: TrialSpec, windows: Sequence[Window], not_enforced: str) -> list[str]:
-    """Return which limits did not hold, by what was used and by what the node says."""
-    notes = [f"LimitNotEnforced: {not_enforced}"] if not_enforced else []
+def after(spec: TrialSpec, windows: Sequence[Window]) -> list[str]:
+    """Return which limits did not hold, by what was used."""
+    notes = []
     cpu = max((window.usage.cpu_cores for window in windows), default=0.0)
     memory = max((window.usage.memory_bytes for window in windows), default=0)
     cpu_limit, memory_limit = wanted(spec.template), _memory(spec.template)

@@ -17,8 +17,6 @@ Object = dict[str, Any]
 _TRIAL = "trial"
 _REFUSALS = (400, 403, 422)
 """Answers to an object that will not become better by itself."""
-_POLL_SECONDS = 0.1
-"""Between looks at whether a Deployment has gone: it takes seconds."""
 
 
 class Replicas:
@@ -83,7 +81,7 @@ class Replicas:
         try:
             async with asyncio.timeout(self._settings.removal_seconds):
                 while await self._owned(trial) is not None:  # noqa: ASYNC110 no watch of ours says it for sure
-                    await asyncio.sleep(_POLL_SECONDS)
+                    await asyncio.sleep(self._settings.removal_poll_seconds)
         except TimeoutError as error:
             raise errors.Temporary("NotRemoved", f"Deployment {meta['name']} does not go") from error
 

@@ -252,6 +252,13 @@ def test_a_recommendation_ends_the_experiment_with_its_evidence() -> None:
     assert [one.reason for one in plan.announcements] == ["Recommended"]
 
 
+def test_nothing_is_recommended_while_a_trial_runs() -> None:
+    found = world((0, measured(100.0)), (None, RUNNING), purposes={2: "Baseline"}, **OF_INFERENCE)
+    plan = planning.plan(found, RECOMMEND, NOW)
+    assert plan.status is not None
+    assert (plan.status["phase"], plan.profile) == ("Running", None)
+
+
 def test_the_winner_becomes_a_capacity_profile_that_nobody_owns() -> None:
     found = world((0, measured(100.0)))
     profile = planning.plan(found, RECOMMEND, NOW).profile

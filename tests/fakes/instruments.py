@@ -1,0 +1,114 @@
+"""What trials are measured with, in memory: a replica's throughput follows from its cores, and time does not pass.
+
+`node` is what surrounds them: it gives each Deployment a ready Pod.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from typing import Any
+
+import numpy as np
+
+from serving import errors
+from serving.resources import kinds, quantity
+from serving.resources.trial import TrialSpec
+from tests.fakes.api import FakeKube
+from tuner.load.plan import LoadPlan, Request
+from tuner.load.samples import Samples
+from tuner.usage import Counters
+
+Object = dict[str, Any]
+NS = "default"
+LOAD: Object = {"mode": "closed", "levels": ["1"], "windowSeconds": 1, "warmupSeconds": 0}
+"""One window."""
+
+
+def trial(name: str, *, number: int = 1, cpu: str = "1", load: Object | None = None, **spec: Any) -> Object:
+    container = {
+        "name": "predictor", "ports": [{"containerPort": 8080}], "resources": {"limits": {"cpu": cpu, "memory": "1Gi"}}
+    }  # fmt: skip
+    body = {
+        "experiment": "pe", "number": number, "template": {"spec": {"containers": [container]}}, "modelName": "m",
+        "load": load or LOAD, **spec,
+    }  # fmt: skip
+    return {"metadata": {"name": name, "namespace": NS}, "spec": body}
+
+
+async def node(api: FakeKube) -> None:
+    """Run one ready Pod of each Deployment."""
+    while True:
+        there = {name for plural, _, name in api.objects if plural == "pods"}
+        for plural, _, name in list(api.objects):
+            if plural == "deployments" and name not in there:
+                api._create(kinds.POD, pod(api.objects[plural, NS, name]))
+        await asyncio.sleep(0.001)
+
+
+def pod(deployment: Object) -> Object:
+    """Return the ready Pod of a Deployment."""
+    meta, template = deployment["metadata"], deployment["spec"]["template"]
+    owner = {"kind": "Deployment", "name": meta["name"], "uid": meta["uid"], "controller": True}
+    running = {"name": "predictor", "restartCount": 0, "state": {"running": {}}}
+    return {
+        "metadata": {
+            "name": meta["name"], "namespace": NS, "labels": template["metadata"]["labels"], "ownerReferences": [owner]
+        },
+        "spec": {**template["spec"], "nodeName": "local"},
+        "status": {
+            "podIP": "127.77.0.9", "conditions": [{"type": "Ready", "status": "True"}], "containerStatuses": [running],
+        },
+    }  # fmt: skip
+
+
+class Instruments:
+    """`before_window` is called with the number of windows so far, and may raise or wait."""
+
+    def __init__(self, before_window: Callable[[int], Any] | None = None) -> None:
+        self.windows = 0
+        self.generators: list[tuple[int, ...]] = []
+        """Cores of those that were started."""
+        self.at_once = 0
+        self._before_window = before_window
+        self._throughput = 0.0
+
+    async def plan(self, trial: Object, spec: TrialSpec, url: str) -> LoadPlan:
+        limits = spec.template["spec"]["containers"][0]["resources"]["limits"]
+        self._throughput = 200 * float(quantity.parse(limits["cpu"]))
+        return LoadPlan("closed", (Request("POST", "/v2/models/m/infer"),))
+
+    @asynccontextmanager
+    async def generator(
+        self, url: str, plan: LoadPlan, cores: tuple[int, ...]
+    ) -> AsyncIterator["Instruments"]:
+        self.generators.append(cores)
+        self.at_once += 1
+        try:
+            yield self
+        finally:
+            self.at_once -= 1
+
+    async def window(self, level: float, seconds: float) -> Samples:
+        self.windows += 1
+        if self._before_window is not None:
+            waits = self._before_window(self.windows)
+            if waits is not None:
+                await waits
+        count = max(2, round(self._throughput * seconds))
+        ends = np.linspace(0, seconds, count, endpoint=False)
+        latency = np.full(count, level / self._throughput)
+        return Samples(
+            mode="closed", level=level, seconds=seconds, intended=ends - latency, latency=latency,
+            ok=np.ones(count, dtype=bool), tokens=np.zeros(count, dtype=np.int64), ttft=np.empty(0), itl=np.empty(0),
+            unfinished=np.empty(0), longest=30.0,
+        )  # fmt: skip
+
+    async def usage(self, pod: Object) -> Counters | None:
+        return Counters(cpu_seconds=float(self.windows), working_set=1e6)
+
+    async def machine(self, pod: Object) -> str:
+        return "a machine in memory"
+
+
+def died() -> None:
+    raise errors.Temporary("LoadFailed", "locust died")

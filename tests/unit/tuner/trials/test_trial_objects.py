@@ -1,0 +1,75 @@
+"""The Deployment of a trial, the notes on it and its status, by value."""
+
+import datetime as dt
+from typing import Any
+
+from serving.resources import names
+from serving.resources.trial import TrialSpec, TrialStatus, Window
+from tests.fakes import tuning
+from tuner.trials import objects, reporting
+from tuner.trials.cores import Cores
+
+NOW = dt.datetime(2026, 1, 1, 0, 10, tzinfo=dt.UTC)
+APART = Cores((0,), (1,))
+TRIAL: dict[str, Any] = {"metadata": {"name": "pe-1", "namespace": "default", "uid": "u", "generation": 1}}
+
+
+def spec(cpu: str = "1", memory: str = "1Mi") -> TrialSpec:
+    container = {"name": "predictor", "resources": {"limits": {"cpu": cpu, "memory": memory}}}
+    labels = {names.INFERENCE_LABEL: "digits"}
+    template = {
+        "metadata": {"annotations": {"a": "b"}, "labels": labels},
+        "spec": {"containers": [container], "terminationGracePeriodSeconds": 30},
+    }
+    return TrialSpec(experiment="pe", number=1, template=template, model_name="digits")
+
+
+def test_the_deployment_has_no_label_by_which_the_service_would_find_it() -> None:
+    body = objects.deployment(TRIAL, spec(), APART, 2)
+    template = body["spec"]["template"]
+    assert template["metadata"]["labels"] == {names.TRIAL_LABEL: "pe-1", names.EXPERIMENT_LABEL: "pe"}
+    assert template["metadata"]["annotations"] == {"a": "b", names.CPUSET_ANNOTATION: "0"}
+    assert template["spec"]["terminationGracePeriodSeconds"] == 2
+    assert body["spec"]["replicas"] == 1
+    assert body["metadata"]["ownerReferences"][0]["uid"] == "u"
+
+
+def test_a_machine_that_is_too_small_is_noted() -> None:
+    assert objects.before(spec(), APART) == []
+    assert objects.before(spec(), Cores((0,), (0,)))[0].startswith("GeneratorShared")
+    assert "limit is 2 cores, and there were 1" in objects.before(spec(cpu="2"), APART)[0]
+
+
+def used(cpu: float, memory: int) -> Window:
+    return Window.model_validate(tuning.window(usage={"cpuCores": cpu, "memoryBytes": memory}))
+
+
+def test_a_limit_that_was_exceeded_was_not_enforced() -> None:
+    assert objects.after(spec(), [used(1.05, 2**20)]) == []
+    assert objects.after(spec(), [used(1.0, 2**20), used(1.6, 2**20)]) == [
+        "LimitNotEnforced: it used 1.60 cores of 1"
+    ]
+    assert objects.after(spec(), [used(1.0, 2**21)]) == [
+        "LimitNotEnforced: it used 2097152 bytes of memory of 1048576"
+    ]
+
+
+def test_a_status_has_one_condition_that_says_how_the_trial_ended() -> None:
+    begun = reporting.begun(["a note"], NOW)
+    ready = reporting.as_written(TRIAL, begun, NOW)["conditions"][0]
+    assert (ready["type"], ready["status"], ready["reason"]) == ("Ready", "False", "Starting")
+    over = reporting.ended(
+        begun, "OutOfMemory", "too much", result=None, notes=["a note", "another"], seconds=3.21, now=NOW
+    )
+    said = reporting.as_written(TRIAL, over, NOW)
+    assert (said["phase"], said["reason"], said["seconds"]) == ("Failed", "OutOfMemory", 3.21)
+    assert said["notes"] == ["a note", "another"]
+    assert said["conditions"][0]["reason"] == "OutOfMemory"
+    stopped = reporting.ended(begun, "BreaksConstraint", "", result=used(1, 1), notes=[], seconds=1, now=NOW)
+    assert stopped.phase == "Succeeded"
+
+
+def test_a_time_that_is_not_known_is_left_out() -> None:
+    said = reporting.as_written(TRIAL, TrialStatus(phase="Pending"), NOW)
+    assert "startTime" not in said
+    assert "completionTime" not in said

@@ -1,0 +1,219 @@
+"""The ProfilingExperiment controller: reads the caches, has a plan made, carries it out, reports.
+
+It holds no state that a restart would lose: what was measured is in Trials, whose names follow from the experiment.
+"""
+
+from collections.abc import AsyncIterator, Iterable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+from serving import errors
+from serving.kube import Key, Kube, Reconciler, Recorder, Result, Watches, connect_eventually
+from serving.resources import kinds
+from serving.settings import ControllerSettings
+from tuner.planning.plan import OVER, Plan, Question, Recorded
+from tuner.settings import DEFAULTS, TunerSettings
+from tuner.thinking import Thinker
+
+Object = dict[str, Any]
+
+_OWNER, _TARGET, _NAMESPACE = "owner", "target", "namespace"
+
+
+class ExperimentController:
+    """Watches ProfilingExperiments, their Trials and their targets."""
+
+    def __init__(
+        self,
+        kube: Kube,
+        watches: Watches,
+        thinker: Thinker,
+        *,
+        config: ControllerSettings,
+        settings: TunerSettings,
+    ) -> None:
+        self._kube = kube
+        self._settings = settings
+        self._thinker = thinker
+        self._recorder = Recorder(kube, kube.field_manager)
+        self._experiments = watches.of(kinds.PROFILING_EXPERIMENT)
+        self._trials = watches.of(kinds.TRIAL)
+        self._inferences = watches.of(kinds.INFERENCE)
+        self._versions = watches.of(kinds.MODEL_VERSION)
+        self._loop = Reconciler("experiment", self.reconcile, config)
+        self._experiments.index(_TARGET, _target)
+        self._experiments.index(_NAMESPACE, lambda found: [found["metadata"]["namespace"]])
+        self._experiments.on_change(self._experiment_changed)
+        self._trials.index(_OWNER, _owner_uids)
+        self._trials.on_change(self._trial_changed)
+        self._inferences.on_change(self._inference_changed)
+        self._versions.on_change(self._version_changed)
+
+    async def run(self) -> None:
+        """Reconcile until cancelled."""
+        try:
+            await self._loop.run(self._experiments, self._trials, self._inferences, self._versions)
+        finally:
+            self._thinker.close()
+
+    async def reconcile(self, key: Key) -> Result | None:
+        """Bring one experiment a step further."""
+        experiment = self._experiments.get(*key)
+        if experiment is None or experiment["metadata"].get("deletionTimestamp") or _is_over(experiment):
+            return None
+        plan = await self._thinker.ask(self._question(experiment))
+        await self._carry_out(experiment, plan)
+        return None
+
+    def _question(self, experiment: Object) -> Question:
+        namespace = experiment["metadata"]["namespace"]
+        target = experiment["spec"]["target"]
+        inference = None
+        named = [target["modelVersion"]] if "modelVersion" in target else []
+        if "inference" in target:
+            inference = self._inferences.get(namespace, target["inference"])
+            named = [
+                predictor["modelVersion"]
+                for predictor in ((inference or {}).get("spec") or {}).get("predictors", [])
+            ]
+        versions = {name: self._versions.get(namespace, name) for name in named}
+        return Question(
+            asked=self._recorded(experiment),
+            inference=inference,
+            model_versions={name: found for name, found in versions.items() if found is not None},
+            earlier=[self._recorded(found) for found in self._earlier(experiment)],
+            settings=self._settings,
+        )
+
+    def _recorded(self, experiment: Object) -> Recorded:
+        return Recorded(experiment, self._trials.by_index(_OWNER, experiment["metadata"]["uid"]))
+
+    def _earlier(self, experiment: Object) -> list[Object]:
+        """Return finished experiments with the same axes, the newest first; whether they help is for the search to say."""
+        wanted = experiment["spec"].get("warmStart") or {}
+        if wanted.get("enabled") is False:
+            return []
+        meta = experiment["metadata"]
+        found = [
+            other
+            for other in self._experiments.by_index(_NAMESPACE, meta["namespace"])
+            if other["metadata"]["uid"] != meta["uid"]
+            and (other.get("status") or {}).get("phase") in OVER
+            and _axes(other) == _axes(experiment)
+            and other["metadata"]["name"] in (wanted.get("experiments") or [other["metadata"]["name"]])
+        ]
+        found.sort(key=lambda other: other["status"].get("completionTime", ""), reverse=True)
+        return found[: self._settings.trials.earlier]
+
+    async def _carry_out(self, experiment: Object, plan: Plan) -> None:
+        for trial in plan.trials:
+            await self._create(kinds.TRIAL, trial, experiment)
+        if plan.profile is not None:
+            await self._create(kinds.CAPACITY_PROFILE, plan.profile, None)
+        if plan.status is not None:
+            await self._kube.apply_status(kinds.PROFILING_EXPERIMENT, experiment, plan.status)
+        for said in plan.announcements:
+            await self._recorder.emit(
+                experiment, said.reason, said.message, "Warning" if said.warning else "Normal"
+            )
+
+    async def _create(self, kind: kinds.Kind, body: Object, owner: Object | None) -> None:
+        """Create an object whose name follows from what it is: one that is there already is the same.
+
+        Raises:
+            errors.Temporary: `NameTaken`, by a Trial of an experiment of this name that was deleted a moment ago.
+        """
+        try:
+            await self._kube.create(kind, body)
+        except errors.AlreadyExists as error:
+            if owner is None:
+                return
+            meta = body["metadata"]
+            found = await self._kube.get(kind, meta["namespace"], meta["name"])
+            if owner["metadata"]["uid"] not in _owner_uids(found):
+                raise errors.Temporary("NameTaken", str(error)) from error
+
+    def _experiment_changed(self, before: Object | None, after: Object | None) -> None:
+        """What its users say; its status is this controller's own."""
+        if before is None or after is None or _asked(before) != _asked(after):
+            self._loop.add(Key.of(after or before or {}))
+
+    def _trial_changed(self, before: Object | None, after: Object | None) -> None:
+        """Whether it runs is what matters; each of its windows is its own."""
+        if before is not None and after is not None and _phase(before) == _phase(after):
+            return
+        meta = (after or before or {})["metadata"]
+        for owner in meta.get("ownerReferences") or []:
+            if owner.get("kind") == kinds.PROFILING_EXPERIMENT.kind:
+                self._loop.add(Key(meta["namespace"], owner["name"]))
+
+    def _inference_changed(self, before: Object | None, after: Object | None) -> None:
+        if before is None or after is None or _generation(before) != _generation(after):
+            self._wake(Key.of(after or before or {}), "inference")
+
+    def _version_changed(self, before: Object | None, after: Object | None) -> None:
+        """One that becomes ready is waited for by name, or by an Inference that names it; experiments are few."""
+        key = Key.of(after or before or {})
+        self._wake(key, "modelVersion")
+        for experiment in self._experiments.by_index(_NAMESPACE, key.namespace):
+            inference = self._inferences.get(key.namespace, experiment["spec"]["target"].get("inference", ""))
+            predictors = inference["spec"].get("predictors") or [] if inference is not None else []
+            if any(predictor["modelVersion"] == key.name for predictor in predictors):
+                self._loop.add(Key.of(experiment))
+
+    def _wake(self, key: Key, field: str) -> None:
+        for experiment in self._experiments.by_index(_TARGET, f"{field} {key}"):
+            self._loop.add(Key.of(experiment))
+
+
+def _is_over(experiment: Object) -> bool:
+    status = experiment.get("status") or {}
+    current = status.get("observedGeneration") == experiment["metadata"].get("generation")
+    return current and status.get("phase") in OVER
+
+
+def _asked(experiment: Object) -> Object:
+    """Return what users and their tools say; the generation stands for the spec."""
+    own = ("resourceVersion", "managedFields")
+    return {key: value for key, value in experiment["metadata"].items() if key not in own}
+
+
+def _generation(obj: Object) -> tuple[str, int]:
+    return obj["metadata"]["uid"], obj["metadata"].get("generation", 1)
+
+
+def _phase(trial: Object) -> tuple[str, bool]:
+    said = (trial.get("status") or {}).get("phase", "")
+    return said if said in OVER else "", bool(trial["metadata"].get("deletionTimestamp"))
+
+
+def _target(experiment: Object) -> Iterable[str]:
+    meta, target = experiment["metadata"], experiment["spec"]["target"]
+    return [
+        f"{field} {Key(meta['namespace'], target[field])}"
+        for field in ("inference", "modelVersion")
+        if field in target
+    ]
+
+
+def _owner_uids(obj: Object) -> list[str]:
+    return [owner["uid"] for owner in obj["metadata"].get("ownerReferences") or []]
+
+
+def _axes(experiment: Object) -> list[tuple[str, str]]:
+    return sorted(
+        (group["category"], parameter["name"])
+        for group in experiment["spec"]["tunableParameters"]
+        for parameter in group["parameters"]
+    )
+
+
+@asynccontextmanager
+async def prepared(
+    kubeconfig: Path | None, config: ControllerSettings, watches: Watches, settings: TunerSettings = DEFAULTS
+) -> AsyncIterator[ExperimentController]:
+    """Give a controller with a client of its own; it runs once `watches` do."""
+    async with await connect_eventually(kubeconfig, component="experiment") as kube:
+        thinker = Thinker(settings.trials.idle_seconds)
+        yield ExperimentController(kube, watches, thinker, config=config, settings=settings)

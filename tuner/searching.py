@@ -1,0 +1,151 @@
+"""From the objects of an experiment to its plan: reads them, asks the search, plans. Pure.
+
+It runs in a process of its own (`thinking.py`): with scikit-learn behind it, it is too heavy for one that watches.
+"""
+
+import datetime as dt
+from collections.abc import Sequence
+from functools import partial
+from typing import Protocol
+
+import numpy as np
+
+from serving import errors
+from serving.resources.conditions import Condition
+from serving.resources.experiment import ProfilingExperimentSpec, ProfilingExperimentStatus, Setting
+from serving.resources.trial import TrialSpec, TrialStatus
+from tuner import outcome, prices, rendering
+from tuner.planning import experiment as planning
+from tuner.planning.plan import Object, Plan, Question, Recorded
+from tuner.planning.world import Known, World
+from tuner.search.decision import Decision
+from tuner.search.problem import Budget, Earlier, Floats, Observation, Problem
+from tuner.settings import SearchSettings
+from tuner.space import Space
+
+
+class Search(Protocol):
+    """`tuner.search.decide.decide`, and whatever stands in its place."""
+
+    def __call__(
+        self,
+        problem: Problem,
+        observations: Sequence[Observation],
+        pending: Sequence[int],
+        budget: Budget,
+        earlier: Sequence[Earlier],
+        *,
+        settings: SearchSettings,
+        seed: int,
+    ) -> Decision:
+        """Return what to do next."""
+
+
+def answer(question: Question, now: dt.datetime, search: Search) -> Plan:
+    """Return what to do next for an experiment."""
+    asked = question.asked.experiment
+    spec = ProfilingExperimentSpec.model_validate(asked["spec"])
+    try:
+        space = Space.of(spec)
+    except errors.SpaceInvalid as error:
+        return _cannot_begin(asked, planning.SPACE_VALID, error, now)
+    try:
+        source = _source(question, spec)
+        version = _version(question, source)
+        costs = rendering.costs(source, version, space, spec.prices)
+        prices.check(spec, space, costs)
+    except errors.Temporary as error:
+        condition = Condition(planning.TARGET_READY, "False", error.reason, str(error))
+        return planning.refused(asked, condition, "Pending", now)
+    except errors.Permanent as error:
+        aspect = planning.TARGET_READY if error.reason == "TargetInvalid" else planning.SPACE_VALID
+        return _cannot_begin(asked, aspect, error, now)
+    world = World(
+        experiment=asked,
+        spec=spec,
+        status=ProfilingExperimentStatus.model_validate(asked.get("status") or {}),
+        space=space,
+        trials=_known(question.asked, spec, space),
+        render=partial(_rendered, source, version, spec),
+        tries=question.settings.trials.tries,
+    )
+    budget = planning.question(world, now)
+    decision = None if budget is None else _ask(question, world, costs, budget, search)
+    return planning.plan(world, decision, now)
+
+
+def _cannot_begin(asked: Object, aspect: str, error: errors.Permanent, now: dt.datetime) -> Plan:
+    return planning.refused(asked, Condition(aspect, "False", error.reason, str(error)), "Failed", now)
+
+
+def _source(question: Question, spec: ProfilingExperimentSpec) -> rendering.Source:
+    name = spec.target.inference
+    if name is not None and question.inference is None:
+        raise errors.Temporary("TargetNotFound", f"there is no Inference {name}")
+    return rendering.source(spec.target, question.inference)
+
+
+def _version(question: Question, source: rendering.Source) -> Object:
+    name = source.predictor.model_version
+    if name not in question.model_versions:
+        raise errors.Temporary("TargetNotFound", f"there is no ModelVersion {name}")
+    return question.model_versions[name]
+
+
+def _rendered(
+    source: rendering.Source, version: Object, spec: ProfilingExperimentSpec, settings: Sequence[Setting]
+) -> rendering.Rendering:
+    return rendering.pod(source, version, settings, spec.prices)
+
+
+def _known(recorded: Recorded, spec: ProfilingExperimentSpec, space: Space) -> tuple[Known, ...]:
+    found = [_one(trial, spec, space) for trial in recorded.trials]
+    return tuple(sorted(found, key=lambda known: known.spec.number))
+
+
+def _one(trial: Object, spec: ProfilingExperimentSpec, space: Space) -> Known:
+    said = TrialSpec.model_validate(trial["spec"])
+    index: int | None = None
+    observation: Observation | None = None
+    try:
+        index = space.index(said.settings)
+    except errors.SpaceInvalid:
+        pass  # today's spec lies beside the space, or the space was changed since
+    else:
+        observation = outcome.observation(trial, space, spec.objective, spec.constraints)
+    status = TrialStatus.model_validate(trial.get("status") or {})
+    return Known(trial["metadata"]["name"], said, status, index, observation)
+
+
+def _ask(question: Question, world: World, costs: Floats, budget: Budget, search: Search) -> Decision:
+    return search(
+        outcome.problem(world.spec, world.space, costs),
+        [trial.observation for trial in world.trials if trial.observation is not None],
+        planning.pending(world),
+        budget,
+        [
+            earlier
+            for recorded in question.earlier
+            if (earlier := _earlier(recorded, world.space)) is not None
+        ],
+        settings=question.settings.search,
+        seed=world.spec.algorithm.seed,
+    )
+
+
+def _earlier(recorded: Recorded, space: Space) -> Earlier | None:
+    """Return an experiment as one to learn from; None where its axes are others, or it is no experiment any more."""
+    spec = ProfilingExperimentSpec.model_validate(recorded.experiment["spec"])
+    try:
+        theirs = Space.of(spec)
+    except errors.SpaceInvalid:
+        return None
+    if [axis.label for axis in theirs.axes] != [axis.label for axis in space.axes]:
+        return None
+    found = [known.observation for known in _known(recorded, spec, theirs)]
+    observations = tuple(observation for observation in found if observation is not None)
+    return Earlier(
+        recorded.experiment["metadata"]["name"],
+        outcome.problem(spec, theirs, np.zeros(theirs.size)),
+        observations,
+    )

@@ -1,0 +1,247 @@
+"""One trial, from nothing to nothing: a replica is started, warmed up, driven and watched; its status says each step.
+
+An end that is no measurement is an `errors.Permanent` whose reason is the Trial's; it passes through every level here,
+and becomes a status in one place.
+"""
+
+import asyncio
+import logging
+from collections.abc import Coroutine
+from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass
+from typing import Any, Protocol, TypeVar, cast
+
+from serving import clock, errors
+from serving.resources import duration
+from serving.resources.trial import Reason, TrialSpec, TrialStatus, Usage, Window
+from tuner.load import stages, statistics
+from tuner.load.plan import LoadPlan
+from tuner.load.samples import Samples, joined
+from tuner.load.steps import Finished, Measure, State
+from tuner.settings import TunerSettings
+from tuner.trials import objects, pods, reporting
+from tuner.trials.cores import Cores
+from tuner.trials.pods import Seen
+from tuner.trials.replicas import Replicas
+from tuner.trials.reporting import Report
+from tuner.usage import Counters
+
+Object = dict[str, Any]
+
+T = TypeVar("T")
+
+log = logging.getLogger(__name__)
+
+
+class Generator(Protocol):
+    """What sends the load."""
+
+    async def window(self, level: float, seconds: float) -> Samples:
+        """Keep this load for so long, and return what was seen. Raises Temporary `LoadFailed` where it has died."""
+
+
+class Tools(Protocol):
+    """What a trial is measured with."""
+
+    async def plan(self, trial: Object, spec: TrialSpec, url: str) -> LoadPlan:
+        """Return what is to be sent. Raises Permanent `LoadFailed` where that cannot be known."""
+
+    def generator(
+        self, url: str, plan: LoadPlan, cores: tuple[int, ...]
+    ) -> AbstractAsyncContextManager[Generator]:
+        """Start what sends it, on these cores."""
+
+    async def usage(self, pod: Object) -> Counters | None:
+        """Read what the replica has used; None where nobody knows."""
+
+    async def machine(self, pod: Object) -> str:
+        """Return what it runs on; empty where nobody knows."""
+
+
+@dataclass(frozen=True)
+class _Reading:
+    """What the replica had used, and when that was."""
+
+    counters: Counters | None
+    at: float
+
+
+class Run:
+    """One try at one trial."""
+
+    def __init__(
+        self,
+        trial: Object,
+        cores: Cores,
+        *,
+        replicas: Replicas,
+        tools: Tools,
+        report: Report,
+        settings: TunerSettings,
+    ) -> None:
+        self._trial = trial
+        self._spec = TrialSpec.model_validate(trial["spec"])
+        self._cores = cores
+        self._replicas = replicas
+        self._tools = tools
+        self._tell = report
+        self._settings = settings
+        self._began = clock.monotonic()
+        self._status = reporting.begun(objects.before(self._spec, cores), clock.now())
+        self._notes: list[str] = []
+        self._state: State = stages.begin(
+            self._spec.load, self._spec.constraints, settings.load, self._spec.stop_below_throughput
+        )
+        self._parts: list[Samples] = []
+        """Of the last level."""
+
+    async def measure(self) -> TrialStatus:
+        """Start the replica, drive it, and report; returns the last status. The replica is left for the caller to remove."""
+        limit = asyncio.timeout(self._settings.trials.most_seconds)
+        result: Window | None = None
+        try:
+            async with limit:
+                finished = await self._measure()
+            reason, message, result = finished.reason, finished.message, self._state.windows[finished.result]
+            self._notes += finished.notes
+        except errors.Permanent as error:
+            reason, message = cast("Reason", error.reason), str(error)
+        except TimeoutError:
+            if not limit.expired():
+                raise
+            reason, message = "TimedOut", f"not done after {self._settings.trials.most_seconds:g} s"
+        self._notes += objects.after(self._spec, self._state.windows)
+        self._status = reporting.ended(
+            self._status,
+            reason,
+            message,
+            result=result,
+            notes=self._notes,
+            seconds=clock.monotonic() - self._began,
+            now=clock.now(),
+        )
+        await self._report()
+        return self._status
+
+    async def _report(self, **changed: Any) -> None:
+        self._status = self._status.model_copy(update=changed)
+        await self._tell(self._trial, self._status)
+
+    async def _measure(self) -> Finished:
+        await self._report()
+        seen = await self._start()
+        pod = self._replicas.pod(self._trial, seen.pod) or {}
+        if not_enforced := pods.not_enforced(pod):
+            self._notes.append(f"LimitNotEnforced: {not_enforced}")
+        await self._report(
+            phase="WarmingUp",
+            machine=await self._tools.machine(pod),
+            start_seconds=round(clock.monotonic() - self._began, 3),
+        )
+        port = self._spec.template["spec"]["containers"][0]["ports"][0]["containerPort"]
+        url = f"http://{seen.address}:{port}"
+        plan = await self._alive(self._tools.plan(self._trial, self._spec, url), seen)
+        return await self._drive(url, plan, seen, pod)
+
+    async def _start(self) -> Seen:
+        await self._replicas.start(self._trial, self._spec, self._cores)
+        try:
+            async with asyncio.timeout(duration.seconds(self._spec.progress_deadline)):
+                seen = await self._replicas.until(self._trial, "ready", "ended")
+        except TimeoutError as error:
+            why = self._replicas.seen(self._trial).message
+            message = f"not ready after {self._spec.progress_deadline}: {why}"
+            raise errors.Permanent("NotReady", message) from error
+        return self._unless_ended(seen)
+
+    def _unless_ended(self, seen: Seen) -> Seen:
+        if seen.state == "ended":
+            self._status = self._status.model_copy(update={"restarts": seen.restarts})
+            raise errors.Permanent(seen.reason, seen.message)
+        return seen
+
+    async def _drive(self, url: str, plan: LoadPlan, seen: Seen, pod: Object) -> Finished:
+        """Measure until it is known what this spec does; a generator that dies is started again, and goes on from there."""
+        tries = self._settings.trials.load_tries
+        for failures in range(tries + 1):
+            try:
+                async with self._tools.generator(url, plan, self._cores.generator) as generator:
+                    return await self._windows(generator, seen, pod, afresh=failures > 0)
+            except errors.Temporary as error:
+                if error.reason != "LoadFailed":
+                    raise
+                self._unless_ended(self._replicas.seen(self._trial, seen.pod))
+                log.info("trial %s: %s", self._trial["metadata"]["name"], error)
+                if failures == tries:
+                    raise errors.Permanent("LoadFailed", str(error)) from error
+                self._notes.append(f"LoadRestarted: {error}")
+        raise AssertionError("the last try returns or raises")
+
+    async def _windows(self, generator: Generator, seen: Seen, pod: Object, *, afresh: bool) -> Finished:
+        reading = _Reading(None, 0.0)
+        while isinstance(step := stages.next_step(self._state), Measure):
+            warmup = max(step.warmup, float(self._spec.load.warmup_seconds)) if afresh else step.warmup
+            if warmup:
+                await self._alive(generator.window(step.level, warmup), seen)
+            if self._status.phase != "Measuring":
+                await self._report(phase="Measuring")
+            if not step.extends:
+                self._parts = []
+            if not step.extends or reading.counters is None:
+                reading = await self._read(pod)
+            window = await self._window(generator, step, seen, pod, reading)
+            self._state = stages.after(self._state, window, extends=step.extends)
+            await self._report(windows=list(self._state.windows))
+            afresh = False
+        return step
+
+    async def _window(
+        self, generator: Generator, step: Measure, seen: Seen, pod: Object, before: _Reading
+    ) -> Window:
+        started = clock.now()
+        samples = await self._alive(generator.window(step.level, step.seconds), seen)
+        if not samples.ok.all():
+            await self._aftermath(seen)
+        after = await self._read(pod)
+        self._parts.append(samples)
+        whole = joined(self._parts)
+        window = await asyncio.to_thread(
+            statistics.summary, whole, self._spec.constraints, self._settings.load
+        )
+        usage = Usage()
+        if before.counters is not None and after.counters is not None:
+            usage = Counters.between(before.counters, after.counters, after.at - before.at)
+        elif "UsageUnknown" not in self._notes:
+            self._notes.append("UsageUnknown")
+        return window.model_copy(
+            update={
+                "start_time": reporting.stamp(started),
+                "usage": usage.model_copy(update={"generator_cpu": round(whole.generator_cpu, 4)}),
+            }
+        )
+
+    async def _read(self, pod: Object) -> _Reading:
+        counters = await self._tools.usage(pod)
+        return _Reading(counters, clock.monotonic())
+
+    async def _aftermath(self, seen: Seen) -> None:
+        """Requests failed: if the replica has ended, its node says so within moments, and that is the result."""
+        try:
+            async with asyncio.timeout(self._settings.trials.aftermath_seconds):
+                self._unless_ended(await self._replicas.until(self._trial, "ended", uid=seen.pod))
+        except TimeoutError:
+            return
+
+    async def _alive(self, work: Coroutine[Any, Any, T], seen: Seen) -> T:
+        """Do this while the replica lives; its end ends the work."""
+        doing = asyncio.create_task(work)
+        dying = asyncio.create_task(self._replicas.until(self._trial, "ended", uid=seen.pod))
+        try:
+            await asyncio.wait({doing, dying}, return_when=asyncio.FIRST_COMPLETED)
+            if dying.done():
+                self._unless_ended(dying.result())
+            return doing.result()
+        finally:
+            dying.cancel()
+            doing.cancel()
+            await asyncio.gather(doing, dying, return_exceptions=True)
