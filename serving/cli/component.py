@@ -38,6 +38,9 @@ MODULES = {
 }
 """Each has `async def run(data_dir, settings)`, which works until it is cancelled."""
 
+OTHER_CONTROLLERS = ("autoscaler.controller", "tuner.controller", "tuner.trials.controller")
+"""Each has `prepared`, as `serving.controllers.run` asks for; packages meet in the API and here."""
+
 COLLECT_AFTER = (50_000, 50, 100)
 """Thresholds of the cycle collector. What a component allocates is mostly JSON that stays (objects, caches), in which
 there are no cycles: Python's defaults walk it again and again, an eighth of the API's time at 100 services."""
@@ -104,8 +107,8 @@ def _load(name: str) -> Run:
     run: Run = found.run
     if name != "controllers":
         return run
-    scaler = importlib.import_module("autoscaler.controller").prepared
-    return lambda data_dir, settings: found.run(data_dir, settings, scaler)
+    others = [importlib.import_module(name).prepared for name in OTHER_CONTROLLERS]
+    return lambda data_dir, settings: found.run(data_dir, settings, *others)
 
 
 async def _as_task(work: Awaitable[None]) -> None:
