@@ -27,13 +27,40 @@ class Problem:
     """(d,): True where a greater value gives the replica more of something: what ran out of it will with less."""
     log_cost: Floats
     """(n,): log of the price of an hour of one replica; zeros where there are no prices."""
-    constraints: int
-    """How many."""
+    log_bounds: tuple[float, ...] = ()
+    """Of each constraint: the logarithm of its bound, in whatever unit others of its metric have."""
+
+    @property
+    def constraints(self) -> int:
+        """How many there are."""
+        return len(self.log_bounds)
 
     @property
     def size(self) -> int:
         """Specs in the space."""
         return len(self.coordinates)
+
+
+def features(problem: Problem) -> Floats:
+    """Return (n, f) coordinates between 0 and 1: ordered axes on their scale, a column for each value of the others.
+
+    Where an axis has no order, the price says something of how its values compare.
+    """
+    columns: list[Floats] = []
+    for axis, ordered in enumerate(problem.ordered):
+        values = problem.coordinates[:, axis]
+        if ordered:
+            columns.append(_unit(values))
+        else:
+            columns += [np.where(values == value, 0.5, 0.0) for value in np.unique(values)]
+    if not all(problem.ordered) and np.ptp(problem.log_cost) > 0:
+        columns.append(_unit(problem.log_cost))
+    return np.array(columns).T
+
+
+def _unit(values: Floats) -> Floats:
+    span = float(np.ptp(values))
+    return np.asarray((values - values.min()) / (span if span > 0 else 1.0))
 
 
 Cause = Literal["", "memory", "boot", "crash", "timeout"]

@@ -1,0 +1,224 @@
+"""Measured surfaces to replay searches on: what each spec of a service does, from tables told apart by their columns."""
+
+import csv
+import gzip
+import math
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from tuner.search.problem import Floats, Integers, Problem
+
+Row = Mapping[str, str]
+
+SLICES = {"mig_gpc", "batch", "procs", "feasible", "rps_total", "latency_ms"}
+PROFILES = {"gpu_type", "n_gpus", "num_users", "out_tok_per_s", "ttft_ms_p50", "itl_ms_p50"}
+KERNELS = {"valid", "time_ms_mean"}
+REPEATS = {"prompt_time", "token_time"}
+
+LATENCY_BOUNDS_MS = (None, 50.0, 100.0, 200.0)
+"""Of the services on GPU slices."""
+TOKEN_BOUNDS_MS: tuple[tuple[float, float] | None, ...] = (
+    None,
+    (500.0, 50.0),
+    (1000.0, 75.0),
+    (2000.0, 100.0),
+)
+"""Of the language models: time to the first token, and between tokens."""
+LEAST_SPECS = 20
+"""A table of fewer specs has no 5 % to speak of."""
+
+
+@dataclass(frozen=True)
+class Surface:
+    """A service under constraints, measured everywhere."""
+
+    name: str
+    service: str
+    group: str
+    """`slices`, `profiles` or `kernels`."""
+    problem: Problem
+    log_objective: Floats
+    """(n,): natural logarithm, to be maximised; what does not boot has -inf."""
+    margins: Floats
+    """(n, constraints): log(value / bound)."""
+    boots: np.ndarray
+    """(n,), bool."""
+
+    @property
+    def feasible(self) -> np.ndarray:
+        """(n,): boots and meets every constraint."""
+        return self.boots & (self.margins <= 0).all(axis=1)
+
+    @property
+    def smoothed(self) -> Floats:
+        """(n,): the objective as the median of a spec and those of its orthogonal neighbours that boot.
+
+        Some optima of measured tables are single points far above everything around them: more likely a slip of the measurement
+        than a property of the service. Axes without order have no neighbours.
+        """
+        found = self.log_objective.copy()
+        row = {tuple(rank): i for i, rank in enumerate(self.problem.ranks.tolist())}
+        for i in np.flatnonzero(self.boots):
+            near = _neighbours(self.problem.ranks[i].tolist(), self.problem.ordered)
+            around = [row.get(tuple(rank)) for rank in near]
+            values = [self.log_objective[j] for j in around if j is not None and self.boots[j]]
+            found[i] = float(np.median([*values, self.log_objective[i]]))
+        return found
+
+
+def _neighbours(rank: Sequence[int], ordered: Sequence[bool]) -> Iterator[list[int]]:
+    for axis in range(len(rank)):
+        for step in (-1, 1) if ordered[axis] else ():
+            near = list(rank)
+            near[axis] += step
+            yield near
+
+
+def load(directory: Path) -> list[Surface]:
+    """Return every service of every table in a directory, under each of its bounds."""
+    found: list[Surface] = []
+    tables = {path: _rows(path) for path in sorted(directory.rglob("*.csv*"))}
+    prices = _prices(tables.values())
+    for path, rows in tables.items():
+        columns = set(rows[0]) if rows else set()
+        if columns >= SLICES:
+            found += _slices(rows)
+        elif columns >= PROFILES:
+            found += _profiles(rows, prices)
+        elif columns >= KERNELS:
+            found.append(_kernel(path.name.split(".")[0], rows))
+    return found
+
+
+def deviations(directory: Path) -> Floats:
+    """Return relative standard deviations of repeated measurements, those of the time to the first token.
+
+    Whole answers vary by their lengths, which is no noise.
+    """
+    repeats: dict[tuple[str, ...], list[float]] = defaultdict(list)
+    for path in sorted(directory.rglob("*.csv*")):
+        rows = _rows(path)
+        if rows and set(rows[0]) >= REPEATS:
+            named = [c for c in rows[0] if not c.endswith(("_time", "_power"))]
+            for row in rows:
+                repeats[tuple(row[c] for c in named)].append(float(row["prompt_time"]))
+    seen = [np.std(values, ddof=1) / np.mean(values) for values in repeats.values() if len(values) >= 5]
+    return np.array(seen or [0.02])
+
+
+def _rows(path: Path) -> list[Row]:
+    opener = gzip.open if path.suffix == ".gz" else open
+    with opener(path, "rt", newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def _prices(tables: Iterable[Sequence[Row]]) -> dict[str, float]:
+    found: dict[str, float] = {}
+    for rows in tables:
+        if rows and {"GPU", "price"} <= set(rows[0]):
+            found |= {row["GPU"]: float(row["price"]) for row in rows if row["GPU"]}
+    return found
+
+
+def _by(rows: Sequence[Row], column: str) -> dict[str, list[Row]]:
+    found: dict[str, list[Row]] = defaultdict(list)
+    for row in rows:
+        found[row[column]].append(row)
+    return found
+
+
+def _ranks(columns: Sequence[Sequence[float]]) -> Integers:
+    ranks = [[sorted(set(column)).index(value) for value in column] for column in columns]
+    return np.array(ranks, dtype=np.int64).T
+
+
+def _slices(rows: Sequence[Row]) -> Iterator[Surface]:
+    """DNNs on slices of a GPU: requests per second and slice, under a bound of the latency."""
+    for service, of_one in _by(rows, "model").items():
+        columns = [[float(row[name]) for row in of_one] for name in ("mig_gpc", "batch", "procs")]
+        rps = np.array([float(row["rps_total"] or 0) for row in of_one])
+        latency = np.array([float(row["latency_ms"] or 0) for row in of_one])
+        boots = np.array([row["feasible"] == "1" for row in of_one]) & (rps > 0) & (latency > 0)
+        slices = np.array(columns[0])
+        with np.errstate(divide="ignore"):
+            objective = np.where(boots, np.log(rps / slices), -np.inf)
+        for bound in LATENCY_BOUNDS_MS:
+            margins = _margins([(latency, bound)] if bound else [], boots)
+            problem = Problem(
+                coordinates=np.log2(np.array(columns).T),
+                ranks=_ranks(columns),
+                ordered=(True, True, True),
+                resource=(True, False, False),
+                log_cost=np.log(slices),
+                log_bounds=_log_bounds([bound] if bound else []),
+            )
+            name = f"{service} latency<={bound:g}ms" if bound else service
+            yield Surface(name, service, "slices", problem, objective, margins, boots)
+
+
+def _profiles(rows: Sequence[Row], prices: Mapping[str, float]) -> Iterator[Surface]:
+    """Language models on GPU profiles at levels of load: tokens per unit of money, under bounds of TTFT and ITL."""
+    for service, of_one in _by(rows, "model").items():
+        priced = [row for row in of_one if f"{row['n_gpus']} x {row['gpu_type']}" in prices]
+        if len(priced) < LEAST_SPECS:
+            continue
+        kinds = sorted({row["gpu_type"] for row in priced})
+        columns = [[float(kinds.index(row["gpu_type"])) for row in priced]]
+        columns += [[float(row[name]) for row in priced] for name in ("n_gpus", "num_users")]
+        cost = np.array([prices[f"{row['n_gpus']} x {row['gpu_type']}"] for row in priced])
+        tokens = np.array([float(row["out_tok_per_s"] or 0) for row in priced])
+        ttft, itl = (
+            np.array([float(row[name] or 0) for row in priced]) for name in ("ttft_ms_p50", "itl_ms_p50")
+        )
+        boots = (tokens > 0) & (ttft > 0) & (itl > 0)
+        with np.errstate(divide="ignore"):
+            objective = np.where(boots, np.log(tokens / cost), -np.inf)
+        for bound in TOKEN_BOUNDS_MS:
+            margins = _margins([(ttft, bound[0]), (itl, bound[1])] if bound else [], boots)
+            problem = Problem(
+                coordinates=np.array([columns[0], np.log2(columns[1]), np.log2(columns[2])]).T,
+                ranks=_ranks(columns),
+                ordered=(False, True, True),
+                resource=(False, True, False),
+                log_cost=np.log(cost),
+                log_bounds=_log_bounds(bound or []),
+            )
+            name = f"{service} ttft<={bound[0]:g}ms itl<={bound[1]:g}ms" if bound else service
+            yield Surface(name, service, "profiles", problem, objective, margins, boots)
+
+
+def _kernel(name: str, rows: Sequence[Row]) -> Surface:
+    """A kernel's parameters: a discrete space with invalid points; the shortest time wins."""
+    axes = [column for column in rows[0] if column != "valid" and not column.startswith(("time_ms", "n_rep"))]
+    columns = [[float(row[axis]) for row in rows] for axis in axes]
+    time = np.array([float(row["time_ms_mean"] or "nan") for row in rows])
+    boots = np.array([row["valid"] == "1" for row in rows]) & np.isfinite(time) & (time > 0)
+    natural = [
+        [math.log2(value) for value in column] if min(column) > 0 else list(column) for column in columns
+    ]
+    problem = Problem(
+        coordinates=np.array(natural).T,
+        ranks=_ranks(columns),
+        ordered=(True,) * len(axes),
+        resource=(False,) * len(axes),
+        log_cost=np.zeros(len(rows)),
+    )
+    objective = np.where(boots, -np.log(np.where(boots, time, 1.0)), -np.inf)
+    return Surface(name, name, "kernels", problem, objective, _margins([], boots), boots)
+
+
+def _log_bounds(bounds: Iterable[float]) -> tuple[float, ...]:
+    return tuple(math.log(bound) for bound in bounds)
+
+
+def _margins(bounded: Sequence[tuple[Floats, float]], boots: np.ndarray) -> Floats:
+    if not bounded:
+        return np.empty((len(boots), 0))
+    found = [
+        np.where(boots, np.log(np.where(boots, values, 1.0) / bound), np.inf) for values, bound in bounded
+    ]
+    return np.array(found).T

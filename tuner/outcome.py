@@ -1,0 +1,116 @@
+"""An experiment and its Trials, in the search's numbers: what is searched, and what each Trial that is over says of its spec. Pure."""
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from serving.resources import duration
+from serving.resources.experiment import Constraint, Objective, ProfilingExperimentSpec
+from serving.resources.trial import Estimate, TrialSpec, TrialStatus, Window
+from tuner import worth
+from tuner.search.problem import Cause, Floats, Observation, Problem
+from tuner.space import Space
+
+CAUSES: dict[str, Cause] = {
+    "OutOfMemory": "memory", "Crashed": "crash", "NotReady": "timeout", "TimedOut": "timeout", "Refused": "boot",
+}  # fmt: skip
+"""Reasons that say that a spec does not run."""
+SILENT = ("LoadFailed", "Interrupted", "")
+"""Reasons that say nothing of the spec."""
+MOST_MARGIN = 3.0
+"""Margins are cut at a factor of 20 either way: how far beyond that a spec is says nothing of its neighbours."""
+TINY = 1e-9
+"""In place of a bound of 0, of which there is no logarithm."""
+Z95 = 1.96
+"""Standard deviations to either end of a 95 % interval."""
+
+
+def problem(spec: ProfilingExperimentSpec, space: Space, costs: Floats) -> Problem:
+    """Return an experiment's space as numbers.
+
+    Args:
+        spec: of the experiment.
+        space: its space.
+        costs: (n,) price of an hour of each spec's replica; zeros where nothing has a price.
+    """
+    return Problem(
+        coordinates=space.coordinates(),
+        ranks=space.ranks(),
+        ordered=tuple(axis.ordered for axis in space.axes),
+        resource=tuple(axis.category == "resource" for axis in space.axes),
+        log_cost=np.log(costs) if (costs > 0).all() else np.zeros(space.size),
+        log_bounds=tuple(math.log(max(_bound(one), TINY)) for one in spec.constraints),
+    )
+
+
+def _bound(constraint: Constraint) -> float:
+    """Return a share of the requests, or seconds."""
+    if constraint.metric == "errorRate":
+        return float(constraint.at_most.removesuffix("%")) / 100
+    return duration.seconds(constraint.at_most)
+
+
+def observation(
+    trial: dict[str, Any], space: Space, objective: Objective, constraints: Sequence[Constraint]
+) -> Observation | None:
+    """Return what a Trial says; None while it runs, and where it says nothing of its spec.
+
+    A spec that runs and of which the objective cannot be computed (nothing was answered) is one that crashed.
+
+    Raises:
+        SpaceInvalid: its settings are no spec of the space.
+    """
+    spec = TrialSpec.model_validate(trial["spec"])
+    status = TrialStatus.model_validate(trial.get("status") or {})
+    if status.phase not in ("Succeeded", "Failed") or status.reason in SILENT:
+        return None
+    index = space.index(spec.settings)
+    confirms = spec.purpose == "Confirm"
+    if status.reason in CAUSES:
+        cause = CAUSES[status.reason]
+        return Observation(index, cause=cause, seconds=status.seconds, confirms=confirms)
+    found = None
+    if status.result is not None:
+        found = worth.objective(objective, status.result, spec.cost_per_hour, spec.batch)
+    if status.result is None or found is None or found.value <= 0:
+        return Observation(index, cause="crash", seconds=status.seconds, confirms=confirms)
+    bounded = [_margin(constraint, status.result) for constraint in constraints]
+    sign = 1.0 if objective.type == "maximize" else -1.0
+    return Observation(
+        index=index,
+        log_objective=sign * math.log(found.value),
+        noise=_deviation(found),
+        margins=tuple(margin for margin, _ in bounded),
+        margin_noise=max((noise for _, noise in bounded), default=0.0),
+        seconds=status.seconds,
+        confirms=confirms,
+        censored=status.reason == "CannotBeatBest",
+    )
+
+
+def _margin(constraint: Constraint, window: Window) -> tuple[float, float]:
+    """Return log(value / bound) and its standard deviation; what was not seen at all breaks the constraint."""
+    if constraint.metric == "errorRate":
+        return _of(window.error_rate, _bound(constraint))
+    for seen in window.latencies:
+        if (seen.metric, seen.percentile) == (constraint.metric, constraint.percentile):
+            return _of(Estimate(value=seen.value, low=seen.low, high=seen.high), _bound(constraint))
+    return MOST_MARGIN, 0.0
+
+
+def _of(value: Estimate, bound: float) -> tuple[float, float]:
+    if value.value <= 0:
+        return -MOST_MARGIN, 0.0
+    if bound <= 0:
+        return MOST_MARGIN, 0.0
+    margin = math.log(value.value / bound)
+    return min(max(margin, -MOST_MARGIN), MOST_MARGIN), _deviation(value)
+
+
+def _deviation(of: Estimate) -> float:
+    """Return the standard deviation of the logarithm, from the 95 % interval."""
+    if of.low <= 0 or of.high <= of.low:
+        return 0.0
+    return math.log(of.high / of.low) / (2 * Z95)

@@ -1,0 +1,82 @@
+"""Which of the measured specs is recommended: the best that meets its constraints with the margin that the noise seen asks for."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from tuner.search.posterior import Prediction
+from tuner.search.problem import Observation
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A measured spec, as everything that was measured makes it look."""
+
+    index: int
+    log_objective: float
+    deviation: float
+    margins: tuple[float, ...]
+    safety: float
+    """By how much, at least, its margins are below 0."""
+    confirmations: int
+
+
+def ranked(
+    observations: Sequence[Observation], prediction: Prediction, *, quantile: float
+) -> tuple[Candidate, ...]:
+    """Return the measured specs that meet their constraints, best first.
+
+    Those whose margins hold at the quantile come before those that were only seen to meet their constraints, and these before none at all.
+
+    Args:
+        observations: all.
+        prediction: after them.
+        quantile: standard normal quantile at which a further measurement should still meet the constraints.
+    """
+    found = [_candidate(index, observations, prediction, quantile) for index in _feasible(observations)]
+    return tuple(
+        sorted(
+            found, key=lambda one: (one.safety < 0, -one.log_objective if one.safety >= 0 else -one.safety)
+        )
+    )
+
+
+def _feasible(observations: Sequence[Observation]) -> list[int]:
+    """Return specs that ran every time, and met their constraints on average."""
+    by: dict[int, list[Observation]] = {}
+    for seen in observations:
+        by.setdefault(seen.index, []).append(seen)
+    return [
+        index
+        for index, seen in by.items()
+        if all(one.boots for one in seen)
+        and all(np.mean([one.margins[k] for one in seen]) <= 0 for k in range(len(seen[0].margins)))
+    ]
+
+
+def _candidate(
+    index: int, observations: Sequence[Observation], prediction: Prediction, quantile: float
+) -> Candidate:
+    seen = [one for one in observations if one.index == index]
+    noise = math.sqrt(float(np.mean([one.margin_noise**2 for one in seen])))
+    margins = tuple(float(margin.mean[index]) for margin in prediction.margins)
+    reach = [
+        -margin.mean[index] - quantile * math.hypot(float(margin.deviation[index]), noise)
+        for margin in prediction.margins
+    ]
+    return Candidate(
+        index=index,
+        log_objective=float(prediction.objective.mean[index]),
+        deviation=float(prediction.objective.deviation[index]),
+        margins=margins,
+        safety=float(min(reach, default=0.0)),
+        confirmations=sum(one.confirms for one in seen),
+    )
+
+
+def nearest(observations: Sequence[Observation]) -> Observation | None:
+    """Return the observation that came nearest to meeting every constraint; None where nothing ran."""
+    ran = [seen for seen in observations if seen.boots]
+    return min(ran, key=lambda seen: max(seen.margins, default=0.0), default=None)

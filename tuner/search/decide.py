@@ -1,0 +1,187 @@
+"""The search, as one function: what was observed → what to do next. It keeps nothing between two calls.
+
+Trials are chosen by a Gaussian process that enumerates the whole space (`acquisition`); the first few are spread over it (`design`). When
+what is expected to be missed is small enough (`regret`), or the trials are almost spent, the winner and its runner-up are measured again,
+and the better one of what is then known is recommended.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from tuner.search import choice, design, pruning, transfer
+from tuner.search.acquisition import score
+from tuner.search.choice import Candidate
+from tuner.search.decision import Confirm, Decision, Explore, Impossible, Recommend, Wait
+from tuner.search.lessons import Lessons
+from tuner.search.posterior import Belief
+from tuner.search.problem import Budget, Earlier, Floats, Integers, Observation, Problem
+from tuner.search.regret import Outlook, outlook
+from tuner.settings import SearchSettings
+
+
+def decide(
+    problem: Problem,
+    observations: Sequence[Observation],
+    pending: Sequence[int],
+    budget: Budget,
+    earlier: Sequence[Earlier] = (),
+    *,
+    settings: SearchSettings,
+    seed: int = 0,
+) -> Decision:
+    """Return what to do next.
+
+    Args:
+        problem: the space.
+        observations: trials that are over, in their order.
+        pending: specs of the trials that run.
+        budget: in all.
+        earlier: finished experiments of similar services.
+        settings: of the search.
+        seed: the same seed and observations give the same decision.
+    """
+    lessons = transfer.learn(problem, earlier, observations, settings)
+    return Search(problem, tuple(observations), tuple(pending), budget, lessons, settings, seed).decide()
+
+
+@dataclass(frozen=True)
+class Search:
+    """One look at a search."""
+
+    problem: Problem
+    observations: tuple[Observation, ...]
+    pending: tuple[int, ...]
+    budget: Budget
+    lessons: Lessons | None
+    settings: SearchSettings
+    seed: int
+
+    def decide(self) -> Decision:
+        """Return what to do next."""
+        left = self.budget.trials - len(self.observations) - len(self.pending)
+        slots = min(left, self.budget.parallelism - len(self.pending))
+        if not self._knows_something:
+            return self._begin(left, slots)
+        belief = Belief(self.problem, self.observations, self.lessons)
+        ranked = choice.ranked(self.observations, belief.prediction, quantile=self.settings.safety_quantile)
+        ahead = outlook(belief, self._open, ranked[0].index if ranked else None, self._rng)
+        reserve = self._unconfirmed(ranked)
+        exhausted = not len(self._open)
+        enough = self._is_enough(ranked, ahead)
+        if left > len(reserve) and not exhausted and not enough:
+            if slots <= 0:
+                return Wait(ahead.regret)
+            return Explore(self._next(belief, ranked, min(slots, left - len(reserve))), ahead.regret)
+        if self.pending:
+            return Wait(ahead.regret)
+        if reserve and left > 0:
+            return Confirm(reserve[: max(slots, 1)], ahead.regret)
+        because = "exhausted" if exhausted else "regret" if enough else "budget"
+        return self._conclude(ranked, ahead, because)
+
+    @property
+    def _knows_something(self) -> bool:
+        over = len({seen.index for seen in self.observations} | set(self.pending))
+        enough = over >= min(self._initial, self.budget.trials) or not len(self._open)
+        return enough and any(seen.boots for seen in self.observations)
+
+    @property
+    def _initial(self) -> int:
+        if self.lessons is not None:
+            return 1
+        return min(len(self.problem.ordered) + 1, self.settings.initial)
+
+    def _begin(self, left: int, slots: int) -> Decision:
+        """Spread; or, where nothing of that booted, go on at random; or with what was learned elsewhere."""
+        if left <= 0 or not len(self._open):
+            return Wait(1.0) if self.pending else Impossible(None, None, (), 0.0)
+        if slots <= 0:
+            return Wait(1.0)
+        rng = np.random.default_rng(self.seed)
+        if self.lessons is not None:
+            order = self._open[np.argsort(-transfer.hopes(self.lessons)[self._open], kind="stable")]
+        else:
+            planned = [
+                row for row in design.spread(self.problem, self._initial, rng) if row in set(self._open)
+            ]
+            order = np.array([*planned, *rng.permutation(np.setdiff1d(self._open, planned))], dtype=np.int64)
+        return Explore(tuple(int(row) for row in order[:slots]), 1.0)
+
+    @property
+    def _open(self) -> Integers:
+        """What may still be explored."""
+        shut = pruning.out_of_memory(self.problem, self.observations)
+        shut[[seen.index for seen in self.observations]] = True
+        shut[list(self.pending)] = True
+        return np.flatnonzero(~shut).astype(np.int64)
+
+    @property
+    def _rng(self) -> np.random.Generator:
+        return np.random.default_rng([self.seed, len(self.observations)])
+
+    def _unconfirmed(self, ranked: Sequence[Candidate]) -> tuple[int, ...]:
+        """Return the winner and the runner-up, as far as they were not measured again."""
+        if self.budget.trials < self.settings.confirm_from:
+            return ()
+        told = sum(seen.confirms for seen in self.observations)
+        wanted = [one.index for one in ranked[:2] if one.confirmations == 0]
+        return tuple(wanted[: max(self.settings.confirmations - told, 0)])
+
+    def _is_enough(self, ranked: Sequence[Candidate], ahead: Outlook) -> bool:
+        if len(self.observations) < self.settings.least_trials:
+            return False
+        if ranked:
+            return ahead.regret < self.settings.regret
+        return ahead.p_any < self.settings.hopeless
+
+    def _next(self, belief: Belief, ranked: Sequence[Candidate], count: int) -> tuple[int, ...]:
+        """Return the specs that promise most; of several, each as if those before had given what is expected of them."""
+        chosen: list[int] = []
+        best = ranked[0].log_objective if ranked else None
+        left = self._open
+        for row in self.pending:
+            belief = _as_expected(belief, row)
+        while len(chosen) < count and len(left):
+            worth = score(belief.prediction, best, self._log_trial_cost)
+            row = int(left[int(np.argmax(worth[left]))])
+            chosen.append(row)
+            left = left[left != row]
+            if len(chosen) < count:
+                belief = _as_expected(belief, row)
+        return tuple(chosen)
+
+    @property
+    def _log_trial_cost(self) -> Floats:
+        """Of each spec: a trial that does not start takes its whole deadline, and else they differ little."""
+        return np.zeros(self.problem.size)
+
+    def _conclude(self, ranked: Sequence[Candidate], ahead: Outlook, because: str) -> Decision:
+        if not ranked:
+            seen = choice.nearest(self.observations)
+            if seen is None:
+                return Impossible(None, None, (), ahead.p_any)
+            return Impossible(int(np.argmax(seen.margins)), seen.index, seen.margins, ahead.p_any)
+        winner = ranked[0]
+        return Recommend(
+            index=winner.index,
+            log_objective=winner.log_objective,
+            deviation=winner.deviation,
+            margins=winner.margins,
+            safety=winner.safety,
+            runner_up=ranked[1].index if len(ranked) > 1 else None,
+            expected_regret=ahead.regret,
+            because=because,
+        )
+
+
+def _as_expected(belief: Belief, row: int) -> Belief:
+    """Return the belief as if this spec had been measured, with what is expected of it (Kriging believer, Ginsbourger et al. 2010)."""
+    found = belief.prediction
+    fantasy = Observation(
+        index=row,
+        log_objective=float(found.objective.mean[row]),
+        margins=tuple(float(margin.mean[row]) for margin in found.margins),
+    )
+    return replace(belief, observations=(*belief.observations, fantasy))

@@ -1,0 +1,144 @@
+"""What the observations make of every spec of the space: its objective, its margins, and whether it boots."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+
+import numpy as np
+from scipy.special import ndtr
+
+from tuner.search.lessons import Lessons
+from tuner.search.problem import Floats, Integers, Observation, Problem, features
+from tuner.search.surrogate import Posterior, Prior, Surrogate
+
+OBJECTIVE = Prior(length=0.6, slope=0.6, noise=3e-3)
+MARGIN = Prior(length=0.8, slope=1.0, noise=1e-3)
+BOOTS = Prior(length=0.6, slope=0.5, noise=1e-2, noise_spread=1.0)
+"""Chosen on the services of the public tables (`benchmarks/tuner.py`), and as they are for any other."""
+STEPS = 15
+"""Iterations of the search for hyperparameters: a mode that is nearly reached predicts as well, in a third of the time."""
+BOOT_SPREAD = 0.3
+"""Deviation of the step between what boots and what does not, on a scale from -1 to 1: the border is never quite where it is thought."""
+
+
+@dataclass(frozen=True)
+class Prediction:
+    """Of each of the n specs."""
+
+    objective: Posterior
+    margins: tuple[Posterior, ...]
+    p_meets: Floats
+    """Probability that every constraint is met, if it boots."""
+    p_boots: Floats
+
+
+@dataclass(frozen=True)
+class Belief:
+    """Processes over the space, fitted to observations of which at least one boots."""
+
+    problem: Problem
+    observations: Sequence[Observation]
+    lessons: Lessons | None = None
+    _points: Floats = field(init=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "_points", features(self.problem))
+
+    @cached_property
+    def prediction(self) -> Prediction:
+        """What is believed of every spec."""
+        objective = self._shifted(self._objective.predict(self._points), self._prior_objective)
+        margins = tuple(
+            self._shifted(margin.predict(self._points), self._prior_margin(k))
+            for k, margin in enumerate(self._margins)
+        )
+        return Prediction(objective, margins, _p_meets(margins, self.problem.size), self._p_boots)
+
+    def draw(self, rows: Integers, count: int, rng: np.random.Generator) -> tuple[Floats, np.ndarray]:
+        """Return (count, k) log objectives of these specs, and whether each meets its constraints and boots, drawn jointly."""
+        points = self._points[rows]
+        objective = self._objective.draw(points, count, rng) + self._prior_objective[rows]
+        good = rng.random((count, len(rows))) < self._p_boots[rows]
+        for k, margin in enumerate(self._margins):
+            good &= margin.draw(points, count, rng) + self._prior_margin(k)[rows] <= 0
+        return objective, good
+
+    @cached_property
+    def _running(self) -> list[Observation]:
+        return [seen for seen in self.observations if seen.boots]
+
+    @cached_property
+    def _rows(self) -> Integers:
+        return np.array([seen.index for seen in self._running], dtype=np.int64)
+
+    @cached_property
+    def _prior_objective(self) -> Floats:
+        return np.zeros(self.problem.size) if self.lessons is None else self.lessons.objective
+
+    def _prior_margin(self, constraint: int) -> Floats:
+        return np.zeros(self.problem.size) if self.lessons is None else self.lessons.margins[constraint]
+
+    @cached_property
+    def _objective(self) -> Surrogate:
+        values = np.array([seen.log_objective or 0.0 for seen in self._running])
+        noise = np.array([seen.noise for seen in self._running])
+        return self._residual(values, noise, self._prior_objective, OBJECTIVE, self._scale)
+
+    @cached_property
+    def _margins(self) -> tuple[Surrogate, ...]:
+        noise = np.array([seen.margin_noise for seen in self._running])
+        return tuple(
+            self._residual(
+                np.array([seen.margins[k] for seen in self._running]),
+                noise,
+                self._prior_margin(k),
+                MARGIN,
+                self._margin_scale,
+            )
+            for k in range(self.problem.constraints)
+        )
+
+    @property
+    def _scale(self) -> float | None:
+        return None if self.lessons is None else self.lessons.scale
+
+    @property
+    def _margin_scale(self) -> float | None:
+        return None if self.lessons is None else self.lessons.margin_scale
+
+    def _residual(
+        self, values: Floats, noise: Floats, expected: Floats, prior: Prior, typical: float | None
+    ) -> Surrogate:
+        left = values - expected[self._rows]
+        scale = None if typical is None else max(float(left.std()), typical)
+        return Surrogate(self._points[self._rows], left, noise, prior, steps=STEPS, scale=scale)
+
+    @staticmethod
+    def _shifted(found: Posterior, expected: Floats) -> Posterior:
+        return Posterior(found.mean + expected, found.deviation)
+
+    @cached_property
+    def _p_boots(self) -> Floats:
+        """From a process over -1 and 1, beside what was learned elsewhere."""
+        seen = np.array([1.0 if one.boots else -1.0 for one in self.observations])
+        expected = np.full(self.problem.size, seen.mean()) if self.lessons is None else self.lessons.boots
+        if self.lessons is None and (seen > 0).all():
+            return np.ones(self.problem.size)
+        rows = [one.index for one in self.observations]
+        process = Surrogate(self._points[rows], seen - expected[rows], None, BOOTS, steps=STEPS, scale=1.0)
+        found = self._shifted(process.predict(self._points), expected)
+        return np.asarray(ndtr(found.mean / np.hypot(found.deviation, BOOT_SPREAD)), dtype=np.float64)
+
+
+def _p_meets(margins: Sequence[Posterior], size: int) -> Floats:
+    found = np.ones(size)
+    for margin in margins:
+        found = found * ndtr(-margin.mean / margin.deviation)
+    return found
+
+
+def predict(
+    problem: Problem, observations: Sequence[Observation], lessons: Lessons | None = None
+) -> Prediction:
+    """Return what is believed of every spec after these observations, of which at least one boots."""
+    return Belief(problem, observations, lessons).prediction

@@ -1,0 +1,131 @@
+"""A scikit-optimize Gaussian process that makes sense of a handful of points: priors on its hyperparameters, power laws as its mean.
+
+Left alone, scikit-optimize maximises the marginal likelihood, which a handful of points does not determine: an axis on which they happen
+to agree is taken to be without effect for ever. Here each hyperparameter has a prior, and the posterior's mode is taken. A linear part
+beside the Matern one lets what grows as a power (throughput, latency and memory do, in most axes) be extrapolated.
+"""
+
+import warnings
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+from scipy import optimize
+from sklearn.exceptions import ConvergenceWarning
+from skopt.learning import GaussianProcessRegressor
+from skopt.learning.gaussian_process.kernels import ConstantKernel, DotProduct, Matern, WhiteKernel
+
+from tuner.search.problem import Floats
+
+
+@dataclass(frozen=True)
+class Prior:
+    """Medians and spreads (of the natural logarithm) of the hyperparameters, for a standardised target on axes from 0 to 1."""
+
+    amplitude: float = 1.0
+    amplitude_spread: float = 1.0
+    length: float = 0.6
+    length_spread: float = 0.7
+    slope: float = 0.6
+    slope_spread: float = 1.0
+    noise: float = 1e-2
+    noise_spread: float = 1.5
+
+
+@dataclass(frozen=True)
+class Posterior:
+    """What the process believes at each point."""
+
+    mean: Floats
+    deviation: Floats
+    """Of the function, without the noise of a measurement."""
+
+
+class Surrogate:
+    """One process, fitted to its points when it is made."""
+
+    def __init__(
+        self,
+        points: Floats,
+        values: Floats,
+        noise: Floats | None,
+        prior: Prior,
+        *,
+        steps: int,
+        scale: float | None = None,
+    ) -> None:
+        """Learn from (m, d) points and (m,) values.
+
+        Args:
+            points: on axes from 0 to 1.
+            values: any scale.
+            noise: known standard deviation of each value, beside that which is learned.
+            prior: of the hyperparameters.
+            steps: most iterations of the search for their mode.
+            scale: what one unit of the standardised target is worth; the values' own deviation where it is not given.
+        """
+        self._shift = float(values.mean())
+        self._scale = scale if scale is not None else max(float(values.std()), 1e-3)
+        alpha = 1e-8 if noise is None else (noise / self._scale) ** 2 + 1e-8
+        kernel, median, spread = _kernel(points.shape[1], prior)
+        mode = _posterior_mode(median, spread, steps)
+        self._model = GaussianProcessRegressor(
+            kernel=kernel, alpha=alpha, optimizer=mode, noise=None, normalize_y=False
+        )
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", ConvergenceWarning)  # a mode at a bound is as good as any
+            self._model.fit(points, (values - self._shift) / self._scale)
+        self._white = float(np.exp(self._model.kernel_.theta[-1]))
+
+    def predict(self, points: Floats) -> Posterior:
+        """Return the belief at (k, d) points."""
+        mean, deviation = self._model.predict(points, return_std=True)
+        of_function = np.sqrt(np.maximum(deviation**2 - self._white, 1e-10))
+        return Posterior(self._shift + self._scale * mean, self._scale * of_function)
+
+    def draw(self, points: Floats, count: int, rng: np.random.Generator) -> Floats:
+        """Return (count, k) functions at (k, d) points, drawn from the belief."""
+        mean, covariance = self._model.predict(points, return_cov=True)
+        covariance -= (self._white - 1e-6) * np.eye(len(points))
+        values, vectors = np.linalg.eigh(covariance)
+        root = vectors * np.sqrt(np.maximum(values, 0.0))
+        drawn = mean + rng.standard_normal((count, len(points))) @ root.T
+        return np.asarray(self._shift + self._scale * drawn)
+
+
+def _kernel(axes: int, prior: Prior) -> tuple[object, Floats, Floats]:
+    """Return the kernel with medians and spreads of its theta, in theta's order and logarithms."""
+    wide = (1e-3, 1e3)
+    kernel = (
+        ConstantKernel(prior.amplitude, wide)
+        * Matern(np.full(axes, prior.length), [(0.05, 20.0)] * axes, nu=2.5)
+        + ConstantKernel(prior.slope, wide) * DotProduct(sigma_0=0.5, sigma_0_bounds="fixed")
+        + WhiteKernel(prior.noise, (1e-6, 1.0))
+    )
+    median = np.log([prior.amplitude, *[prior.length] * axes, prior.slope, prior.noise])
+    spread = np.array(
+        [prior.amplitude_spread, *[prior.length_spread] * axes, prior.slope_spread, prior.noise_spread]
+    )
+    return kernel, median, spread
+
+
+Likelihood = Callable[[Floats], tuple[float, Floats]]
+
+
+def _posterior_mode(
+    median: Floats, spread: Floats, steps: int
+) -> Callable[[Likelihood, Floats, Floats], tuple[Floats, float]]:
+    """Return an optimiser in scikit-learn's form, of the likelihood times a log-normal prior."""
+
+    def find(likelihood: Likelihood, start: Floats, bounds: Floats) -> tuple[Floats, float]:
+        def total(theta: Floats) -> tuple[float, Floats]:
+            value, gradient = likelihood(theta)
+            away = (theta - median) / spread
+            return value + 0.5 * float(away @ away), gradient + away / spread
+
+        found = optimize.minimize(
+            total, start, jac=True, bounds=bounds, method="L-BFGS-B", options={"maxiter": steps}
+        )
+        return found.x, float(found.fun)
+
+    return find

@@ -1,0 +1,151 @@
+"""What earlier experiments of similar services say of this one, and how much they are believed once it says otherwise.
+
+Each earlier experiment is a process over its own trials, asked for this space's specs. Their average is what is expected here before anything
+is measured, and what the search's own process is added to; how far they differ from each other is how far this service may differ from them.
+Each one's share in the average falls as its ranking of the trials so far misleads (Feurer, Letham and Bakshy, Scalable Meta-Learning for Bayesian
+Optimization, 2018), and all of it is dropped when the average ranks them no better than chance would.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from scipy.special import ndtr
+from scipy.stats import kendalltau
+
+from tuner.search.lessons import Lessons
+from tuner.search.posterior import Belief
+from tuner.search.problem import Earlier, Floats, Observation, Problem
+from tuner.settings import SearchSettings
+
+LONE_SPREAD = 0.3
+"""How far a service is from the only other one that is known, in log objective: a third, as in the public tables."""
+LEAST_SPREAD = 0.05
+"""Services that agree more closely than a measurement repeats are not to be believed to."""
+LEAST_TRIALS = 6
+"""An earlier experiment with fewer that ran says too little of its space."""
+
+
+@dataclass(frozen=True)
+class Lesson:
+    """What one earlier experiment says of each of the n specs."""
+
+    name: str
+    objective: Floats
+    """Log objective, centred."""
+    margins: tuple[Floats, ...]
+    """Log of the constrained value, without its bound."""
+    boots: Floats
+    """From -1, never, to 1, always."""
+
+
+def lessons(problem: Problem, earlier: Sequence[Earlier]) -> tuple[Lesson, ...]:
+    """Return what each of them says of this problem's specs; those with too few trials say nothing."""
+    return tuple(
+        _lesson(problem, one)
+        for one in earlier
+        if len({seen.index for seen in one.observations if seen.boots}) >= LEAST_TRIALS
+    )
+
+
+def _lesson(problem: Problem, earlier: Earlier) -> Lesson:
+    """Return the belief of an earlier experiment, at this problem's specs."""
+    theirs = earlier.problem
+    both = Problem(
+        coordinates=np.vstack([theirs.coordinates, problem.coordinates]),
+        ranks=np.vstack([theirs.ranks, problem.ranks]),
+        ordered=problem.ordered,
+        resource=problem.resource,
+        log_cost=np.concatenate([theirs.log_cost, problem.log_cost]),
+        log_bounds=theirs.log_bounds,
+    )
+    found = Belief(both, earlier.observations).prediction
+    here = slice(theirs.size, None)
+    objective = found.objective.mean[here]
+    return Lesson(
+        name=earlier.name,
+        objective=objective - objective.mean(),
+        margins=tuple(
+            margin.mean[here] + bound for margin, bound in zip(found.margins, theirs.log_bounds, strict=True)
+        ),
+        boots=2 * found.p_boots[here] - 1,
+    )
+
+
+def weigh(
+    problem: Problem, found: Sequence[Lesson], observations: Sequence[Observation], settings: SearchSettings
+) -> Lessons | None:
+    """Return what they say together; None where they are not believed, or there are none."""
+    if not found:
+        return None
+    running = [seen for seen in observations if seen.boots and seen.log_objective is not None]
+    rows = np.array([seen.index for seen in running], dtype=np.int64)
+    values = np.array([seen.log_objective for seen in running], dtype=np.float64)
+    shares = _shares(found, rows, values, settings)
+    together: Floats = np.sum([w * one.objective for w, one in zip(shares, found, strict=True)], axis=0)
+    trust = 1.0
+    if len(running) >= settings.doubt_from:
+        trust = float(np.clip(_agreement(together[rows], values) / settings.doubt_below, 0.0, 1.0))
+    if trust <= 0:
+        return None
+    return _together(problem, found, trust * shares, shares)
+
+
+def _shares(found: Sequence[Lesson], rows: np.ndarray, values: Floats, settings: SearchSettings) -> Floats:
+    if len(rows) < settings.doubt_from:
+        return np.full(len(found), 1 / len(found))
+    agreements = np.array([_agreement(one.objective[rows], values) for one in found])
+    # The evidence for a ranking grows with the pairs that it ranks; twice as many trials tell lessons apart twice as sharply.
+    shares = np.exp(len(rows) * (agreements - agreements.max()) / 2)
+    return np.asarray(shares / shares.sum())
+
+
+def _agreement(said: Floats, seen: Floats) -> float:
+    """Return Kendall's tau: 1 for the same ranking, 0 for none; 0 where everything ties."""
+    tau = float(kendalltau(said, seen).statistic)
+    return 0.0 if np.isnan(tau) else tau
+
+
+def _together(problem: Problem, found: Sequence[Lesson], weights: Floats, shares: Floats) -> Lessons:
+    objectives = np.array([one.objective for one in found])
+    margins, spreads = [], []
+    for k, bound in enumerate(problem.log_bounds):
+        said = np.array([one.margins[k] for one in found if k < len(one.margins)])
+        whole = (
+            np.average(said, axis=0, weights=shares) if len(said) == len(found) else np.zeros(problem.size)
+        )
+        margins.append(whole - bound)
+        spreads.append(_spread(said))
+    return Lessons(
+        objective=weights @ objectives,
+        margins=tuple(margins),
+        boots=np.average([one.boots for one in found], axis=0, weights=shares),
+        scale=_spread(objectives),
+        margin_scale=float(np.mean(spreads)) if spreads else LONE_SPREAD,
+        weights=tuple((one.name, float(w)) for one, w in zip(found, weights, strict=True)),
+    )
+
+
+def _spread(said: Floats) -> float:
+    """Return how far services typically are from their average."""
+    if len(said) < 2:
+        return LONE_SPREAD
+    return max(float(said.std(axis=0, ddof=1).mean()), LEAST_SPREAD)
+
+
+def learn(
+    problem: Problem,
+    earlier: Sequence[Earlier],
+    observations: Sequence[Observation],
+    settings: SearchSettings,
+) -> Lessons | None:
+    """Return what earlier experiments say; None where there are none, or they are not believed any more."""
+    return weigh(problem, lessons(problem, earlier), observations, settings)
+
+
+def hopes(found: Lessons) -> Floats:
+    """Return what each spec promises before anything was measured here: its log objective, if it boots and meets its constraints."""
+    total = found.objective + np.log(np.maximum((found.boots + 1) / 2, 1e-6))
+    for margin in found.margins:
+        total = total + np.log(np.maximum(ndtr(-margin / found.margin_scale), 1e-6))
+    return np.asarray(total)
