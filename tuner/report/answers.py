@@ -1,0 +1,227 @@
+"""Sentences of the answer: what to run, what it saves, by how much it leads, or why nothing can be recommended."""
+
+from serving.resources.trial import Estimate
+from tuner.report import figures, measure, phrases
+from tuner.report.shape import Choice, Comparison, Obstacle, Report
+
+
+def headline(report: Report) -> str:
+    """Return the one sentence for who reads only one."""
+    answer = report.answer
+    if answer.kind == "NothingRan":
+        return "No spec ran: nothing can be recommended."
+    if answer.kind == "Impossible":
+        return f"No measured spec meets {_obstacle(report)}: nothing can be recommended."
+    if answer.choice is None:
+        return "Nothing can be recommended yet."
+    name = phrases.spec(answer.choice.settings)
+    if answer.kind == "Unfinished":
+        return f"The search is not over; the best so far is {name}."
+    if answer.current is not None and answer.current.settings == answer.choice.settings:
+        return f"Keep {name}, which runs today: nothing that was measured is better."
+    saving = _saving(report)
+    return f"Run {name}: {saving}." if saving else f"Run {name}."
+
+
+def _obstacle(report: Report) -> str:
+    obstacle = report.answer.obstacle
+    if obstacle is None or obstacle.constraint is None:
+        return "the constraints"
+    return phrases.constraint(report.question.constraints[obstacle.constraint])
+
+
+def _saving(report: Report) -> str:
+    """Return what the spec saves as the end of a sentence; empty where nothing of today's is known."""
+    answer = report.answer
+    broken = broken_today(report)
+    if broken:
+        return f"today's spec breaks {figures.listed(broken)}"
+    against = answer.against_current
+    if against is None:
+        return ""
+    if against.verdict == "Unclear":
+        return "whether it is better than the spec that runs today is within the noise"
+    return f"{gain(report, against.factor)} than with the spec that runs today"
+
+
+def broken_today(report: Report) -> list[str]:
+    """Return the constraints that the spec that runs today breaks for sure."""
+    current = report.answer.current
+    return [
+        phrases.constraint(report.question.constraints[check.constraint])
+        for check in (current.checks if current else [])
+        if check.measured.low > check.bound
+    ]
+
+
+def gain(report: Report, factor: Estimate) -> str:
+    """Return `the same work costs 43 % less (38 % to 47 %)`, or its opposite."""
+    shown = measure.of(report.question)
+    better = factor.value >= 1
+    ends = [factor.low, factor.high]
+    if shown.less_is_better:
+        share, ends = 1 - 1 / factor.value, [1 - 1 / end for end in ends]
+    else:
+        share, ends = factor.value - 1, [end - 1 for end in ends]
+    if not better:
+        share, ends = -share, [-end for end in ends]
+    less, more = ("less", "more") if shown.less_is_better == better else ("more", "less")
+    return f"{_subject(report)} {figures.percent(share)} {less}{_range(sorted(ends), less, more)}"
+
+
+def _range(ends: list[float], same: str, opposite: str) -> str:
+    """Return the interval of a share, whose ends may be on different sides of nothing."""
+    low, high = ends
+    if figures.percent(low) == figures.percent(high):
+        return ""
+    if low < 0 < high:
+        return f" (from {figures.percent(-low)} {opposite} to {figures.percent(high)} {same})"
+    return f" ({figures.percent(low)} to {figures.percent(high)})"
+
+
+def _subject(report: Report) -> str:
+    match report.question.metric:
+        case "throughputPerCost" | "costAtRate" | "tokensPerCost":
+            return "the same work costs"
+        case "cost":
+            return "a replica costs"
+        case "latency":
+            return f"the p{report.question.percentile} latency is"
+        case "tokensPerSecond":
+            return "a replica makes tokens at a rate that is"
+        case _:
+            return "a replica answers"
+
+
+def details(report: Report) -> list[str]:
+    """Return what was measured of the recommended spec."""
+    choice = report.answer.choice
+    if choice is None:
+        return []
+    shown = measure.of(report.question)
+    found = [_worth(shown, choice)] if choice.objective else []
+    if choice.throughput is not None:
+        rate = phrases.interval(choice.throughput, figures.number)
+        found.append(
+            f"One replica answers {rate} requests/s and costs {figures.number(choice.cost_per_hour)} per hour."
+        )
+    found += [_check(report, choice, i) for i in range(len(choice.checks))]
+    if choice.cpu_cores > 0 or choice.memory_bytes > 0:
+        used = f"{figures.number(choice.cpu_cores)} {'core' if choice.cpu_cores == 1 else 'cores'}"
+        found.append(
+            f"It used {used} and {figures.size(choice.memory_bytes)} of memory, shared pages included."
+        )
+    times = figures.count(len(choice.trials), "measurement")
+    found.append(f"This is from {times}: {figures.listed(choice.trials)}.")
+    return found
+
+
+def _worth(shown: measure.Measure, choice: Choice) -> str:
+    estimate = shown.estimate(choice.objective) if choice.objective else None
+    if estimate is None:
+        return "Its objective cannot be computed."
+    words = shown.sentence.format(phrases.interval(estimate, shown.write))
+    return f"{words[0].upper()}{words[1:]}; the range is the 95 % interval."
+
+
+def _check(report: Report, choice: Choice, i: int) -> str:
+    check = choice.checks[i]
+    bound = report.question.constraints[check.constraint]
+    write = phrases.value(bound)
+    words = phrases.interval(check.measured, write)
+    name = phrases.metric(bound)
+    verdict = (
+        "met"
+        if check.measured.high <= check.bound
+        else "broken"
+        if check.measured.low > check.bound
+        else "at its limit"
+    )
+    room = ""
+    if check.bound > 0 and check.measured.value <= check.bound:
+        room = f", {figures.percent(1 - check.measured.value / check.bound)} below it"
+    return f"The {name} was {words}; at most {write(check.bound)} is allowed: {verdict}{room}."
+
+
+def against_current(report: Report) -> list[str]:
+    """Return how it compares with what runs today."""
+    answer = report.answer
+    if answer.choice is None:
+        return []
+    if answer.current is None:
+        return ["What runs today was not measured: what the recommendation saves is not known."]
+    today = phrases.spec(answer.current.settings)
+    found = [
+        f"Today runs {today}, which costs {figures.number(answer.current.cost_per_hour)} per hour and replica."
+    ]
+    found += [f"It breaks {words}." for words in broken_today(report)]
+    if answer.current.settings == answer.choice.settings:
+        return [*found, "That is the spec that is recommended."]
+    if answer.against_current is None:
+        return [*found, "Its objective was not measured."]
+    return [*found, _compared(report, answer.against_current, "the spec that runs today")]
+
+
+def against_runner_up(report: Report) -> list[str]:
+    """Return by how much it leads."""
+    answer = report.answer
+    if answer.choice is None or answer.runner_up is None:
+        return []
+    name = phrases.spec(answer.runner_up.settings)
+    found = [f"The runner-up is {name}, measured by {figures.listed(answer.runner_up.trials)}."]
+    if answer.against_runner_up is not None:
+        found.append(_compared(report, answer.against_runner_up, "the runner-up"))
+    return found
+
+
+def _compared(report: Report, comparison: Comparison, other: str) -> str:
+    words = f"With the recommended spec {gain(report, comparison.factor)} than with {other}"
+    if comparison.verdict == "Unclear":
+        return f"{words}: the interval includes no difference, so that neither is proven better."
+    return f"{words}."
+
+
+def impossible(report: Report) -> list[str]:
+    """Return which constraint stands in the way, what came nearest, and which bounds could have been met."""
+    obstacle = report.answer.obstacle
+    if obstacle is None:
+        return []
+    if obstacle.constraint is None:
+        return [f"{_ended_how(report)}."]
+    return [*_nearest(report, obstacle), *_reaches(report, obstacle)]
+
+
+def _ended_how(report: Report) -> str:
+    reasons = [phrases.ended(row) for row in report.trials if row.reason]
+    counted = {words: reasons.count(words) for words in reasons}
+    said = [f"{figures.count(many, 'trial')} {words}" for words, many in counted.items()]
+    return figures.listed(said) or "No trial ended"
+
+
+def _nearest(report: Report, obstacle: Obstacle) -> list[str]:
+    nearest, k = obstacle.nearest, obstacle.constraint
+    if nearest is None or k is None:
+        return []
+    bound = report.question.constraints[k]
+    check = next((check for check in nearest.checks if check.constraint == k), None)
+    if check is None:
+        return []
+    write = phrases.value(bound)
+    over = f", {figures.times(check.measured.value / check.bound)} the bound" if check.bound > 0 else ""
+    seen = phrases.interval(check.measured, write)
+    name = phrases.metric(bound)
+    return [
+        f"Nearest came {phrases.spec(nearest.settings)}: its {name} was {seen}, and at most {write(check.bound)} is allowed{over}."
+    ]
+
+
+def _reaches(report: Report, obstacle: Obstacle) -> list[str]:
+    found: list[str] = []
+    for reach in obstacle.reach:
+        bound = report.question.constraints[reach.constraint]
+        write = phrases.value(bound)
+        others = ", the other constraints as they are" if len(report.question.constraints) > 1 else ""
+        found.append(
+            f"A {phrases.metric(bound)} of at most {write(reach.value)} would have been met{others}: by {phrases.spec(reach.settings)}."
+        )
+    return found

@@ -1,0 +1,72 @@
+"""What the reader should know before trusting the numbers, from what the trials noted and the answer leaves open."""
+
+from collections import defaultdict
+from collections.abc import Sequence
+
+from tuner.report import judgement, whatif
+from tuner.report.evidence import Evidence, Row
+from tuner.report.shape import Answer, Caution, Choice
+
+_NOTED = ("GeneratorLimited", "LimitNotEnforced", "NotSteady")
+WARM = "WarmStarted"
+"""The experiment's condition that says what was learned from earlier ones."""
+
+
+def cautions(evidence: Evidence, answer: Answer) -> list[Caution]:
+    """Return what to know, what bears on the answer first."""
+    found = [*_of_answer(evidence, answer), *_noted(evidence.rows)]
+    machines = {row.status.machine for row in evidence.rows if row.status.machine}
+    if len(machines) > 1:
+        found.append(Caution(code="SeveralMachines", detail="; ".join(sorted(machines))))
+    return found + _warm(evidence)
+
+
+def _of_answer(evidence: Evidence, answer: Answer) -> list[Caution]:
+    found: list[Caution] = []
+    if answer.kind == "Unfinished":
+        found.append(Caution(code="Unfinished"))
+    if answer.choice is not None:
+        found += _of_choice(evidence, answer, answer.choice)
+    if not whatif.given(evidence):
+        found.append(Caution(code="NoPrices"))
+    current = answer.current
+    if current is not None and current.spec is None:
+        found.append(Caution(code="OutsideMeasured", trials=current.trials))
+    return found
+
+
+def _of_choice(evidence: Evidence, answer: Answer, chosen: Choice) -> list[Caution]:
+    found: list[Caution] = []
+    if answer.kind == "Recommended" and len(chosen.trials) < 2:
+        found.append(Caution(code="NotConfirmed", trials=chosen.trials))
+    ahead = judgement.better(evidence, chosen)
+    if ahead:
+        names = [choice.trials[-1] for choice in ahead.values()]
+        found.append(Caution(code="MeasuredBetter", trials=names))
+    if answer.current is None and evidence.spec.target.inference is not None:
+        found.append(Caution(code="CurrentNotMeasured"))
+    return found
+
+
+def _noted(rows: Sequence[Row]) -> list[Caution]:
+    """Return what trials noted, each note once with the trials that have it."""
+    noted: dict[tuple[str, str], list[str]] = defaultdict(list)
+    for row in rows:
+        for note in row.status.notes:
+            code, _, detail = note.partition(":")
+            if code in _NOTED:
+                noted[code, detail.strip()].append(row.name)
+            else:
+                noted["Note", note].append(row.name)
+    order = [*_NOTED, "Note"]
+    return [
+        Caution.model_validate({"code": code, "trials": trials, "detail": detail})
+        for (code, detail), trials in sorted(
+            noted.items(), key=lambda item: (order.index(item[0][0]), item[0][1])
+        )
+    ]
+
+
+def _warm(evidence: Evidence) -> list[Caution]:
+    said = [c.message for c in evidence.status.conditions if c.type == WARM]
+    return [Caution(code="WarmStart", detail=message) for message in said]

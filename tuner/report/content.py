@@ -1,0 +1,154 @@
+"""An experiment and its trials → the report as JSON: everything that the page and the sentences say, as numbers and names.
+
+Pure and repeatable: the same objects and the same `now` give the same report.
+"""
+
+import datetime as dt
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from serving.resources import duration
+from tuner import space
+from tuner.report import cautions, convergence, evidence, expectation, fronts, judgement, whatif
+from tuner.report.evidence import Evidence, Object, Row
+from tuner.report.shape import Answer, Axis, Choice, Question, Report, Spent, TrialRow
+from tuner.settings import DEFAULTS
+
+
+def of(experiment: Object, trials: Sequence[Object], now: dt.datetime) -> dict[str, Any]:
+    """Return the report of an experiment as it is now, finished or not.
+
+    Args:
+        experiment: a ProfilingExperiment as the API has it.
+        trials: its Trials, in any order.
+        now: when the report is made.
+
+    Raises:
+        SpaceInvalid: the experiment describes no space, so that there is nothing to report.
+        pydantic.ValidationError: an object is not of its kind.
+    """
+    found = evidence.read(experiment, trials)
+    answer = judgement.answer(found)
+    chosen = answer.choice
+    known = expectation.seen(found)
+    report = Report(
+        generated_at=now.astimezone(dt.UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
+        name=found.name,
+        namespace=found.namespace,
+        phase=found.status.phase,
+        start_time=found.status.start_time,
+        completion_time=found.status.completion_time,
+        question=question(found),
+        answer=answer,
+        cautions=cautions.cautions(found, answer),
+        prices=whatif.prices(found, chosen) if chosen else [],
+        bounds=whatif.bounds(found, chosen) if chosen else [],
+        fronts=fronts.fronts(found),
+        model=expectation.model(found, known, chosen or _nearest(answer)),
+        steps=convergence.steps(found, expectation.missed(known, DEFAULTS.search)),
+        trials=[_row(row) for row in found.rows],
+        spent=_spent(found),
+    )
+    body: dict[str, Any] = report.model_dump(by_alias=True, mode="json")
+    return body
+
+
+def _nearest(answer: Answer) -> Choice | None:
+    return answer.obstacle.nearest if answer.obstacle else None
+
+
+def question(found: Evidence) -> Question:
+    """Return what was asked."""
+    spec = found.spec
+    load, asked = spec.load, spec.objective
+    requests = (
+        "template"
+        if load.request_template
+        else "recorded"
+        if load.requests
+        else "locustfile"
+        if load.locustfile
+        else "model"
+    )
+    return Question.model_validate({
+        "inference": spec.target.inference or "",
+        "predictor": spec.target.predictor or "",
+        "modelVersion": spec.target.model_version or "",
+        "framework": spec.target.framework or "",
+        "metric": asked.objective_metric_name,
+        "direction": asked.type,
+        "rate": _number(asked.rate),
+        "percentile": asked.percentile,
+        "constraints": [evidence.bound(constraint).model_dump() for constraint in spec.constraints],
+        "axes": [_axis(axis) for axis in found.space.axes],
+        "specs": found.space.size,
+        "mode": load.mode,
+        "requests": requests,
+        "levels": [float(level) for level in load.levels],
+        "maxLevel": _number(load.max_level),
+        "windowSeconds": load.window_seconds,
+        "warmupSeconds": load.warmup_seconds,
+        "prices": whatif.given(found),
+        "gpuMemory": spec.prices.gpu_memory or "",
+        "trials": spec.max_num_trials,
+        "seconds": duration.seconds(spec.max_duration) if spec.max_duration else None,
+        "cost": _number(spec.max_cost),
+        "parallelism": spec.parallelism,
+        "algorithm": spec.algorithm.algorithm_name,
+        "seed": spec.algorithm.seed,
+        "warmStart": spec.warm_start.enabled,
+        "machine": "; ".join(sorted({row.status.machine for row in found.rows if row.status.machine})),
+    })  # fmt: skip
+
+
+def _axis(axis: space.Axis) -> Mapping[str, Any]:
+    return Axis(
+        category=axis.category,
+        name=axis.name,
+        label=axis.label,
+        values=list(axis.values),
+        positions=list(axis.positions),
+        ordered=axis.ordered,
+    ).model_dump()
+
+
+def _number(text: str | None) -> float | None:
+    return float(text) if text is not None else None
+
+
+def _row(row: Row) -> TrialRow:
+    spec, status = row.spec, row.status
+    return TrialRow(
+        name=row.name,
+        number=spec.number,
+        purpose=spec.purpose,
+        spec=row.index,
+        settings=spec.settings,
+        phase=status.phase,
+        reason=status.reason,
+        message=status.message,
+        cost_per_hour=spec.cost_per_hour,
+        batch=spec.batch,
+        objective=row.objective,
+        meets=row.meets,
+        result=status.result,
+        windows=status.windows,
+        notes=status.notes,
+        restarts=status.restarts,
+        start_seconds=status.start_seconds,
+        seconds=status.seconds,
+    )
+
+
+def _spent(found: Evidence) -> Spent:
+    status = found.status
+    return Spent(
+        trials=status.trials.total,
+        succeeded=status.trials.succeeded,
+        stopped_early=status.trials.stopped_early,
+        failed=status.trials.failed,
+        running=status.trials.running,
+        seconds=status.spent_seconds,
+        cost=status.spent_cost,
+        expected_regret=status.expected_regret,
+    )

@@ -1,0 +1,220 @@
+"""An experiment's objects as the report reads them: every trial with its objective, and what several of one spec say together.
+
+It judges nothing: which spec is recommended stands in the experiment's status.
+"""
+
+import math
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from serving.errors import SpaceInvalid
+from serving.resources import duration
+from serving.resources.experiment import (
+    Constraint,
+    ProfilingExperimentSpec,
+    ProfilingExperimentStatus,
+    Setting,
+)
+from serving.resources.trial import Estimate, TrialSpec, TrialStatus, Window
+from tuner import worth
+from tuner.report.shape import Bound, Check, Choice, Comparison, Meets
+from tuner.space import Space
+
+Object = Mapping[str, Any]
+Key = int | tuple[tuple[str, str, str], ...]
+"""A spec: its row in the space, or its settings where it lies outside of it."""
+Z95 = 1.959963984540054
+"""Standard deviations to either end of a 95 % interval of a normal distribution."""
+FULL = "Measured"
+"""The reason of a trial that was measured to its end: only such ones are compared."""
+
+
+@dataclass(frozen=True)
+class Row:
+    """One trial."""
+
+    name: str
+    spec: TrialSpec
+    status: TrialStatus
+    index: int | None
+    objective: Estimate | None
+    """In natural units, at the load of the result; None where there is no result."""
+
+    @property
+    def key(self) -> Key:
+        """What tells its spec from others."""
+        if self.index is not None:
+            return self.index
+        return tuple(sorted((s.category, s.name, s.value) for s in self.spec.settings))
+
+    @property
+    def complete(self) -> bool:
+        """Whether it was measured to its end, and so can be compared."""
+        return self.status.reason == FULL and self.objective is not None
+
+    @property
+    def meets(self) -> Meets:
+        """Whether it met the constraints."""
+        return self.status.result.meets if self.status.result is not None else ""
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """An experiment with its trials, by number."""
+
+    name: str
+    namespace: str
+    spec: ProfilingExperimentSpec
+    status: ProfilingExperimentStatus
+    space: Space
+    rows: tuple[Row, ...]
+    objects: tuple[Object, ...]
+    """The trials as they are stored, in the same order."""
+
+    @property
+    def maximized(self) -> bool:
+        """Whether more of the objective is better."""
+        return self.spec.objective.type == "maximize"
+
+    def specs(self) -> dict[Key, list[Row]]:
+        """Return the complete trials of each spec."""
+        found: dict[Key, list[Row]] = defaultdict(list)
+        for row in self.rows:
+            if row.complete:
+                found[row.key].append(row)
+        return dict(found)
+
+    def score(self, value: float) -> float:
+        """Return a positive number of which more is better."""
+        return value if self.maximized else 1 / value if value > 0 else math.inf
+
+
+def read(experiment: Object, trials: Sequence[Object]) -> Evidence:
+    """Return an experiment's objects as evidence.
+
+    Raises:
+        SpaceInvalid: the experiment describes no space.
+        pydantic.ValidationError: an object is not of its kind.
+    """
+    spec = ProfilingExperimentSpec.model_validate(experiment["spec"])
+    space = Space.of(spec)
+    ordered = sorted(trials, key=lambda trial: int(trial["spec"]["number"]))
+    return Evidence(
+        name=experiment["metadata"]["name"],
+        namespace=experiment["metadata"]["namespace"],
+        spec=spec,
+        status=ProfilingExperimentStatus.model_validate(experiment.get("status") or {}),
+        space=space,
+        rows=tuple(_row(trial, spec, space) for trial in ordered),
+        objects=tuple(ordered),
+    )
+
+
+def _row(trial: Object, spec: ProfilingExperimentSpec, space: Space) -> Row:
+    said = TrialSpec.model_validate(trial["spec"])
+    status = TrialStatus.model_validate(trial.get("status") or {})
+    try:
+        index: int | None = space.index(said.settings)
+    except SpaceInvalid:
+        index = None  # what runs today may lie beside the space
+    objective = None
+    if status.result is not None:
+        objective = worth.objective(spec.objective, status.result, said.cost_per_hour, said.batch)
+    return Row(trial["metadata"]["name"], said, status, index, objective)
+
+
+def bound(constraint: Constraint) -> Bound:
+    """Return a constraint with its bound as a number: seconds, or a share."""
+    text = constraint.at_most
+    value = float(text[:-1]) / 100 if text.endswith("%") else duration.seconds(text)
+    return Bound(metric=constraint.metric, percentile=constraint.percentile, bound=value)
+
+
+def measured(window: Window, constraint: Bound | Constraint) -> Estimate | None:
+    """Return what a window says of a constraint's metric; None where it was not seen."""
+    if constraint.metric == "errorRate":
+        return window.error_rate
+    for latency in window.latencies:
+        if (latency.metric, latency.percentile) == (constraint.metric, constraint.percentile):
+            return Estimate(value=latency.value, low=latency.low, high=latency.high)
+    return None
+
+
+def pooled(estimates: Sequence[Estimate]) -> Estimate:
+    """Return the geometric mean of independent measurements with its interval; the arithmetic one where a value is not positive."""
+    if len(estimates) == 1:
+        return estimates[0]
+    if any(end <= 0 for e in estimates for end in (e.value, e.low, e.high)):
+        count = len(estimates)
+        mean = sum(e.value for e in estimates) / count
+        spread = math.sqrt(sum((e.high - e.low) ** 2 for e in estimates)) / 2 / count
+        return Estimate(value=mean, low=mean - spread, high=mean + spread)
+    mean = sum(math.log(e.value) for e in estimates) / len(estimates)
+    spread = math.sqrt(sum(half_width(e) ** 2 for e in estimates)) / len(estimates)
+    return Estimate(value=math.exp(mean), low=math.exp(mean - spread), high=math.exp(mean + spread))
+
+
+def half_width(estimate: Estimate) -> float:
+    """Return half of the interval's width, as a logarithm; 0 where it has no width that could be told."""
+    if estimate.low <= 0 or estimate.high <= estimate.low:
+        return 0.0
+    return math.log(estimate.high / estimate.low) / 2
+
+
+def choice(evidence: Evidence, rows: Sequence[Row]) -> Choice:
+    """Return one spec with all that its trials measured, the last of which says what it was seen to use."""
+    last = rows[-1]
+    results = [row.status.result for row in rows if row.status.result is not None]
+    objectives = [row.objective for row in rows if row.objective is not None]
+    return Choice(
+        spec=last.index,
+        settings=last.spec.settings,
+        trials=[row.name for row in rows],
+        objective=pooled(objectives) if objectives else None,
+        cost_per_hour=last.spec.cost_per_hour,
+        throughput=pooled([result.throughput for result in results]) if results else None,
+        checks=checks(evidence, results),
+        latencies=results[-1].latencies if results else [],
+        cpu_cores=results[-1].usage.cpu_cores if results else 0,
+        memory_bytes=max((result.usage.memory_bytes for result in results), default=0),
+    )
+
+
+def checks(evidence: Evidence, results: Sequence[Window]) -> list[Check]:
+    """Return what was measured of each constraint."""
+    found: list[Check] = []
+    for i, constraint in enumerate(evidence.spec.constraints):
+        values = [value for result in results if (value := measured(result, constraint)) is not None]
+        if values:
+            found.append(Check(constraint=i, measured=pooled(values), bound=bound(constraint).bound))
+    return found
+
+
+def allowed(found: Choice) -> bool:
+    """Return whether what was measured of a spec is within every constraint."""
+    return all(check.measured.value <= check.bound for check in found.checks)
+
+
+def compared(evidence: Evidence, ours: Choice, theirs: Choice) -> Comparison | None:
+    """Return how many times better the first is, with an interval; None where either has no objective."""
+    if (
+        ours.objective is None
+        or theirs.objective is None
+        or min(ours.objective.value, theirs.objective.value) <= 0
+    ):
+        return None
+    ratio = math.log(evidence.score(ours.objective.value) / evidence.score(theirs.objective.value))
+    spread = math.hypot(half_width(ours.objective), half_width(theirs.objective))
+    factor = Estimate(value=math.exp(ratio), low=math.exp(ratio - spread), high=math.exp(ratio + spread))
+    return Comparison(
+        factor=factor,
+        verdict="Better" if factor.low > 1 else "Worse" if factor.high < 1 else "Unclear",
+        cost_per_hour=ours.cost_per_hour - theirs.cost_per_hour,
+    )
+
+
+def same(settings: Sequence[Setting], others: Sequence[Setting]) -> bool:
+    """Return whether two specs have the same settings, in whatever order."""
+    return sorted(settings, key=str) == sorted(others, key=str)

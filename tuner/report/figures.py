@@ -1,0 +1,94 @@
+"""How numbers and times are written for people: with a unit, and no more digits than they deserve.
+
+No sentences here. A number that cannot be written (not finite) is a dash, never `nan`.
+"""
+
+import datetime as dt
+import math
+
+DIGITS = 3
+"""Significant digits: measurements of latency and throughput repeat to one percent at best."""
+DASH = "\u2013"
+"""What stands for a number that there is none of."""
+_NARROW = "\u00a0"
+"""Between a number and its unit: a no-break space."""
+_BYTES = ((2**40, "TiB"), (2**30, "GiB"), (2**20, "MiB"), (2**10, "KiB"))
+_WHOLE = 1000
+"""From here on numbers are whole, with separators between the thousands."""
+
+
+def number(value: float, digits: int = DIGITS) -> str:
+    """Return `0.0123`, `12.3`, `1,234` or `1.2e-06`: significant digits, without needless zeros behind the point."""
+    if not math.isfinite(value):
+        return DASH
+    if value == 0:
+        return "0"
+    rounded = float(f"{value:.{digits - 1}e}")
+    if abs(rounded) >= 1e15 or abs(rounded) < 1e-4:
+        return f"{rounded:.{digits - 1}e}"
+    if abs(value) >= _WHOLE:
+        return f"{value:,.0f}"
+    places = max(0, digits - 1 - math.floor(math.log10(abs(rounded))))
+    text = f"{rounded:.{places}f}"
+    return text.rstrip("0").rstrip(".") if "." in text else text
+
+
+def duration(seconds: float) -> str:
+    """Return `850 µs`, `12.3 ms`, `1.2 s`, `4 min 30 s` or `2 h 5 min`."""
+    if not math.isfinite(seconds):
+        return DASH
+    if abs(seconds) >= 60:
+        return _long(round(seconds))
+    for unit, size in (("s", 1.0), ("ms", 1e-3), ("µs", 1e-6)):
+        if abs(seconds) >= size or unit == "µs":
+            return number(seconds / size) + _NARROW + unit if seconds else f"0{_NARROW}s"
+    raise AssertionError
+
+
+def _long(seconds: int) -> str:
+    minutes, rest = divmod(seconds, 60)
+    hours, minutes = divmod(minutes, 60)
+    parts = [(hours, "h"), (minutes, "min"), (0 if hours else rest, "s")]
+    return " ".join(f"{count}{_NARROW}{unit}" for count, unit in parts if count)
+
+
+def size(count: float) -> str:
+    """Return an amount of memory: `512 MiB`."""
+    if not math.isfinite(count):
+        return DASH
+    for scale, unit in _BYTES:
+        if abs(count) >= scale:
+            return f"{number(count / scale)}{_NARROW}{unit}"
+    return f"{number(count)}{_NARROW}B"
+
+
+def percent(share: float) -> str:
+    """Return a share between 0 and 1 as `12.3 %`; what is above a thousandth of nothing is not called 0."""
+    if not math.isfinite(share):
+        return DASH
+    value = share * 100
+    digits = 2 if abs(value) < 10 else 3
+    return f"{number(value, digits)}{_NARROW}%"
+
+
+def count(many: int, one: str, more: str = "") -> str:
+    """Return `1 trial`, `2 trials`; `more` where the plural is no `s`."""
+    return f"{many:,} {one if many == 1 else more or one + 's'}"
+
+
+def listed(words: list[str], last: str = "and") -> str:
+    """Return `a, b and c`."""
+    if len(words) < 2:
+        return "".join(words)
+    return f"{', '.join(words[:-1])} {last} {words[-1]}"
+
+
+def times(factor: float) -> str:
+    """Return how many times: `1.4 times`."""
+    return f"{number(factor, 2)} times"
+
+
+def moment(text: str) -> str:
+    """Return an RFC 3339 time as `22 November 2026, 04:25 UTC`."""
+    when = dt.datetime.fromisoformat(text).astimezone(dt.UTC)
+    return f"{when.day} {when:%B %Y, %H:%M} UTC"

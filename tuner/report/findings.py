@@ -1,0 +1,181 @@
+"""Sentences of the evidence: the question, what the search took, which parameters matter, the front, and what to beware of."""
+
+from tuner.report import figures, measure, phrases
+from tuner.report.shape import Caution, Front, Report
+
+
+def question(report: Report) -> list[str]:
+    """Return what was asked, of what, under which load, at which prices."""
+    asked = report.question
+    target = (
+        f"the Inference {asked.inference}" if asked.inference else f"the ModelVersion {asked.model_version}"
+    )
+    part = f", predictor {asked.predictor}" if asked.predictor else ""
+    want = "least" if measure.of(asked).less_is_better else "most"
+    found = [f"Wanted is the spec of {target}{part} with the {want} of: {measure.of(asked).label}."]
+    if asked.constraints:
+        found.append(
+            f"Allowed is a {figures.listed([phrases.constraint(bound) for bound in asked.constraints])}."
+        )
+    sizes = [f"{figures.count(len(axis.values), 'value')} of {axis.name}" for axis in asked.axes]
+    found.append(f"There are {figures.count(asked.specs, 'spec')}: {figures.listed(sizes)}.")
+    found += [_load(report), _prices(report)]
+    if asked.machine:
+        found.append(f"Measured on {asked.machine}.")
+    return found
+
+
+def _load(report: Report) -> str:
+    asked = report.question
+    kinds = {
+        "model": "made from the model's own description",
+        "template": "made from the given template",
+        "recorded": "recorded ones",
+        "locustfile": "those of the given locustfile",
+    }
+    mode = (
+        "each user waits for its answer before it asks again"
+        if asked.mode == "closed"
+        else "requests are sent on schedule, whether or not the ones before were answered"
+    )
+    windows = f"Each level of load was held for {figures.duration(asked.window_seconds)}"
+    warm = f" after {figures.duration(asked.warmup_seconds)} of warm-up" if asked.warmup_seconds else ""
+    return f"Requests are {kinds[asked.requests]}; {mode}. {windows}{warm}."
+
+
+def _prices(report: Report) -> str:
+    given = report.question.prices
+    said = [f"{phrases.PRICES[name]} {figures.number(price)}" for name, price in given.items()]
+    return f"Per hour costs {figures.listed(said)}." if said else "No prices were given."
+
+
+def spent(report: Report) -> list[str]:
+    """Return what the search took, and what it expects to have missed."""
+    took = report.spent
+    share = figures.percent(took.trials / report.question.specs) if report.question.specs else ""
+    ends = [
+        f"{took.succeeded:,} measured" if took.succeeded else "",
+        f"{took.stopped_early:,} of them stopped early" if took.stopped_early else "",
+        f"{took.failed:,} failed" if took.failed else "",
+        f"{took.running:,} running" if took.running else "",
+    ]
+    how = figures.listed([end for end in ends if end])
+    tail = f" ({how})" if how else ""
+    verb = "was" if took.trials == 1 else "were"
+    found = [
+        f"{figures.count(took.trials, 'trial')} {verb} made{tail}, for a space of {report.question.specs:,} ({share})."
+    ]
+    money = f" and cost {figures.number(took.cost)}" if took.cost else ""
+    found.append(f"They took {figures.duration(took.seconds)}{money}.")
+    if report.answer.kind in {"Recommended", "Unfinished"}:
+        found.append(
+            f"The search expects to have missed {figures.percent(took.expected_regret)} of what the best spec would give."
+        )
+    return found
+
+
+def model(report: Report) -> list[str]:
+    """Return what the pictures of the whole space rest on."""
+    if report.model is None:
+        return ["Too few specs ran to say anything of those that were not measured."]
+    about = report.model
+    trials, specs = figures.count(about.observations, "trial"), figures.count(report.question.specs, "spec")
+    return [
+        f"These are expectations of {specs} from {trials}, by a Gaussian process.",
+        "Where nothing was measured nearby, they are little more than guesses, as the uncertainty says.",
+    ]
+
+
+def shares(report: Report) -> list[str]:
+    """Return which parameters matter."""
+    if report.model is None or not report.model.shares:
+        return []
+    axes = report.question.axes
+    single = sorted((s for s in report.model.shares if len(s.axes) == 1), key=lambda s: -s.share)
+    said = [f"{axes[s.axes[0]].name} {figures.percent(s.share)}" for s in single]
+    found = [f"Of what the specs differ in, each parameter alone explains: {figures.listed(said)}."]
+    pairs = [s for s in report.model.shares if len(s.axes) == 2]
+    if pairs:
+        top = max(pairs, key=lambda s: s.share)
+        names = figures.listed([axes[i].name for i in top.axes])
+        found.append(f"Of pairs, {names} together add most: {figures.percent(top.share)}.")
+    return found
+
+
+def fronts(report: Report) -> list[str]:
+    """Return how many specs are not beaten in both measures."""
+    return [_front(front) for front in report.fronts]
+
+
+def _front(front: Front) -> str:
+    on = sum(point.front for point in front.points)
+    what = (
+        "requests per second"
+        if front.measure == "throughput"
+        else f"p{front.percentile} {phrases.METRICS[front.measure]}"
+    )
+    verb = "is" if on == 1 else "are"
+    allowed = sum(point.meets != "No" for point in front.points)
+    return f"Of {figures.count(allowed, 'spec')} that may meet the constraints, {on:,} {verb} beaten by no other in both cost and {what}."
+
+
+def trials(report: Report) -> list[str]:
+    """Return for each trial, in their order, how it ended."""
+    return [
+        f"Trial {row.number}: {phrases.spec(row.settings)}: {phrases.ended(row)}." for row in report.trials
+    ]
+
+
+def cautions(report: Report) -> list[str]:
+    """Return what to know before trusting the numbers."""
+    return [_caution(report, caution) for caution in report.cautions]
+
+
+def _caution(report: Report, caution: Caution) -> str:  # noqa: PLR0911 a sentence for each code
+    who = _who(report, caution.trials)
+    one = len(caution.trials) == 1
+    match caution.code:
+        case "GeneratorLimited":
+            return f"In {who} the load generator, not the model, was the limit: {'it' if one else 'they'} may do more than is said."
+        case "LimitNotEnforced":
+            return f"In {who} a limit was not enforced{_tail(caution)}: with the limit {'it' if one else 'they'} may do less."
+        case "NotSteady":
+            return f"In {who} the measurement had not settled when it ended."
+        case "WarmStart":
+            return f"Earlier experiments: {caution.detail}"
+        case "OutsideMeasured":
+            return f"The spec that runs today is outside of the searched space{_tail(caution)}."
+        case "MeasuredBetter":
+            return _measured_better(report, caution)
+        case "NotConfirmed":
+            return "The recommended spec was measured once only, and not confirmed: one lucky measurement is possible."
+        case "NoPrices":
+            return "No prices were given: costs are not real."
+        case "CurrentNotMeasured":
+            return "What runs today was not measured: what the recommendation saves is not known."
+        case "Unfinished":
+            return f"The experiment is {report.phase.lower() or 'not started'}: what follows may change."
+        case "SeveralMachines":
+            return f"Trials ran on different machines, and are hard to compare: {caution.detail}."
+        case _:
+            return f"{who[0].upper()}{who[1:]}: {caution.detail}"
+
+
+def _measured_better(report: Report, caution: Caution) -> str:
+    who = _who(report, caution.trials)
+    return (
+        f"{who[0].upper()}{who[1:]} measured a better value than the recommendation and {'is' if len(caution.trials) == 1 else 'are'} not recommended:"
+        " too near to a bound for the noise that was seen, or not measured as often."
+    )
+
+
+def _who(report: Report, names: list[str]) -> str:
+    """Return `trial 3`, `trials 3 and 7`, and whether the recommended spec is among them."""
+    numbers = [str(row.number) for row in report.trials if row.name in names]
+    chosen = report.answer.choice.trials if report.answer.choice else []
+    among = ", one of the recommended spec's" if any(name in chosen for name in names) else ""
+    return f"{'trial' if len(numbers) == 1 else 'trials'} {figures.listed(numbers)}{among}"
+
+
+def _tail(caution: Caution) -> str:
+    return f" ({caution.detail})" if caution.detail else ""

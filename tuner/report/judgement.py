@@ -1,0 +1,149 @@
+"""The answer, from the evidence: the recommended spec beside what runs today and the runner-up, or why there is none.
+
+What is recommended was decided by the search and stands in the experiment's status; here it is only compared.
+"""
+
+from collections.abc import Mapping
+
+from tuner.report import evidence as ev
+from tuner.report.evidence import Evidence, Key, Row
+from tuner.report.shape import Answer, Choice, Obstacle, Reach
+
+
+def answer(evidence: Evidence) -> Answer:
+    """Return what to run, compared with what runs today and with the runner-up."""
+    status = evidence.status
+    message = next((c.message for c in status.conditions if c.type == "Recommended"), "")
+    if status.phase == "Failed":
+        return _without(evidence, message)
+    named = status.recommendation or status.best
+    rows = [] if named is None else _rows_of(evidence, named.trial)
+    if named is None or not rows:
+        return Answer(kind="Unfinished", current=today(evidence), message=message)
+    chosen = ev.choice(evidence, rows)
+    current = today(evidence)
+    second = runner_up(evidence, chosen)
+    return Answer(
+        kind="Recommended" if status.recommendation is not None else "Unfinished",
+        choice=chosen,
+        trial=named.trial,
+        current=current,
+        current_cost_per_hour=named.current_cost_per_hour,
+        runner_up=second,
+        against_current=ev.compared(evidence, chosen, current) if current else None,
+        against_runner_up=ev.compared(evidence, chosen, second) if second else None,
+        message=message,
+    )
+
+
+def _rows_of(evidence: Evidence, trial: str) -> list[Row]:
+    """Return the complete trials of the spec that this trial measured."""
+    key = next((row.key for row in evidence.rows if row.name == trial), None)
+    return [] if key is None else evidence.specs().get(key, [])
+
+
+def today(evidence: Evidence) -> Choice | None:
+    """Return what runs today, by every trial of that spec that has a result; None where none has."""
+    baselines = [row for row in evidence.rows if row.spec.purpose == "Baseline" and row.objective is not None]
+    if not baselines:
+        return None
+    complete = evidence.specs().get(baselines[-1].key)
+    return ev.choice(evidence, complete or baselines[-1:])
+
+
+def candidates(evidence: Evidence) -> dict[Key, Choice]:
+    """Return the completely measured specs within every constraint."""
+    found = {key: ev.choice(evidence, rows) for key, rows in evidence.specs().items() if _ran(evidence, key)}
+    return {key: choice for key, choice in found.items() if ev.allowed(choice)}
+
+
+def _ran(evidence: Evidence, key: Key) -> bool:
+    """Return whether no trial of this spec failed."""
+    return not any(
+        row.key == key and row.status.phase == "Failed" for row in evidence.rows if row.status.windows == []
+    )
+
+
+def runner_up(evidence: Evidence, chosen: Choice) -> Choice | None:
+    """Return the next best spec: of those that were measured again, if there are any."""
+    others = {k: c for k, c in candidates(evidence).items() if not ev.same(c.settings, chosen.settings)}
+    again = {row.key for row in evidence.rows if row.spec.purpose == "Confirm"}
+    confirmed = {key: choice for key, choice in others.items() if key in again}
+    return max((confirmed or others).values(), key=lambda c: score(evidence, c), default=None)
+
+
+def score(evidence: Evidence, choice: Choice) -> float:
+    """Return a number of which more is better; 0 where there is no objective."""
+    return evidence.score(choice.objective.value) if choice.objective is not None else 0.0
+
+
+def better(evidence: Evidence, chosen: Choice) -> dict[Key, Choice]:
+    """Return the specs that measured a better objective within the constraints and are not recommended."""
+    ours = score(evidence, chosen)
+    return {
+        key: choice
+        for key, choice in candidates(evidence).items()
+        if score(evidence, choice) > ours and not ev.same(choice.settings, chosen.settings)
+    }
+
+
+def _without(evidence: Evidence, message: str) -> Answer:
+    results = _choices_with_results(evidence)
+    current = today(evidence)
+    if not results:
+        said = [row for row in evidence.rows if row.status.reason not in {"LoadFailed", "Interrupted", ""}]
+        if not said:
+            return Answer(kind="Failed", current=current, message=message)
+        return Answer(
+            kind="NothingRan",
+            obstacle=Obstacle(constraint=None, nearest=None),
+            current=current,
+            message=message,
+        )
+    if any(ev.allowed(choice) for choice in results.values()):
+        return Answer(kind="Failed", current=current, message=message)
+    return Answer(kind="Impossible", obstacle=obstacle(results), current=current, message=message)
+
+
+def _choices_with_results(evidence: Evidence) -> dict[Key, Choice]:
+    """Return every spec of which anything was measured: those that break a constraint are stopped early."""
+    rows: dict[Key, list[Row]] = {}
+    for row in evidence.rows:
+        if row.objective is not None and row.index is not None:
+            rows.setdefault(row.key, []).append(row)
+    return {key: ev.choice(evidence, found) for key, found in rows.items()}
+
+
+def obstacle(results: Mapping[Key, Choice]) -> Obstacle:
+    """Return which constraint stands in the way, at the spec that came nearest: whose worst excess is the least."""
+    nearest = min(results.values(), key=_excess)
+    worst = max(nearest.checks, key=lambda check: _share(check.measured.value, check.bound))
+    found: list[Reach] = []
+    for k in sorted({check.constraint for choice in results.values() for check in choice.checks}):
+        reach = _reach(results, k)
+        if reach is not None:
+            found.append(reach)
+    return Obstacle(constraint=worst.constraint, nearest=nearest, reach=found)
+
+
+def _excess(choice: Choice) -> float:
+    return max((_share(check.measured.value, check.bound) for check in choice.checks), default=float("inf"))
+
+
+def _share(value: float, bound: float) -> float:
+    return value / bound if bound > 0 else float("inf") if value > 0 else 0.0
+
+
+def _reach(results: Mapping[Key, Choice], constraint: int) -> Reach | None:
+    """Return the least value of one constraint among the specs that meet the other ones."""
+    able = [
+        (check.measured.value, choice)
+        for choice in results.values()
+        if all(c.measured.value <= c.bound for c in choice.checks if c.constraint != constraint)
+        for check in choice.checks
+        if check.constraint == constraint
+    ]
+    if not able:
+        return None
+    value, choice = min(able, key=lambda pair: pair[0])
+    return Reach(constraint=constraint, value=value, spec=choice.spec, settings=choice.settings)

@@ -1,0 +1,78 @@
+"""How the objective is shown: in the unit that people pay or wait in, which for work per money is money per work.
+
+It computes nothing that the report does not have; it turns values over.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+from serving.resources.trial import Estimate
+from tuner.report import figures
+from tuner.report.shape import Question
+
+MILLION = 1e6
+
+
+@dataclass(frozen=True)
+class Measure:
+    """The objective as it is shown."""
+
+    label: str
+    """For an axis or a column: `cost of a million requests`."""
+    sentence: str
+    """With `{}` where the value goes: `a million requests cost {}`."""
+    write: Callable[[float], str]
+    less_is_better: bool
+    inverted: bool = False
+
+    def shown(self, value: float) -> float | None:
+        """Return the value as it is shown; None where it is not defined."""
+        if not self.inverted:
+            return value
+        return MILLION / value if value > 0 else None
+
+    def estimate(self, found: Estimate) -> Estimate | None:
+        """Return the interval as it is shown; None where it is not defined."""
+        ends = [self.shown(end) for end in (found.low, found.value, found.high)]
+        low, value, high = sorted(end for end in ends if end is not None) if None not in ends else (None,) * 3
+        if low is None or value is None or high is None:
+            return None
+        return Estimate(value=value, low=low, high=high)
+
+
+def of(question: Question) -> Measure:
+    """Return how this question's objective is shown; a direction against the metric's sense is taken at its word."""
+    return replace(
+        _usual(question), less_is_better=(question.direction == "minimize") != _usual(question).inverted
+    )
+
+
+def _usual(question: Question) -> Measure:
+    match question.metric:
+        case "throughputPerCost" | "tokensPerCost" as metric:
+            return _per("request" if metric == "throughputPerCost" else "token")
+        case "costAtRate":
+            rate = f"{figures.number(question.rate or 0)} requests/s"
+            return _money(f"cost per hour of {rate}", f"the replicas for {rate} cost {{}} per hour")
+        case "cost":
+            return _money("cost per hour of a replica", "a replica costs {} per hour")
+        case "latency":
+            label = f"p{question.percentile} latency"
+            return Measure(label, f"the {label} is {{}}", figures.duration, less_is_better=True)
+        case "tokensPerSecond":
+            return Measure(
+                "tokens per second", "a replica makes {} tokens/s", figures.number, less_is_better=False
+            )
+        case _:
+            return Measure(
+                "requests per second", "a replica answers {} requests/s", figures.number, less_is_better=False
+            )
+
+
+def _money(label: str, sentence: str) -> Measure:
+    return Measure(label, sentence, figures.number, less_is_better=True)
+
+
+def _per(thing: str) -> Measure:
+    label, sentence = f"cost of a million {thing}s", f"a million {thing}s cost {{}}"
+    return Measure(label, sentence, figures.number, less_is_better=True, inverted=True)

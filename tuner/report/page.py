@@ -1,0 +1,224 @@
+"""The report as one HTML page that needs nothing else: no network, no fonts, no scripts of others; it works from a file.
+
+What it says in words are the sentences, what it draws are the plots; nothing is computed here. Every text that comes from the report is
+escaped by Jinja and MarkupSafe, whatever it contains; the page works without its script, which only sorts, filters and points out values.
+"""
+
+import base64
+import hashlib
+import json
+from collections.abc import Mapping
+from typing import Any, Final
+
+from jinja2 import Environment, PackageLoader, StrictUndefined
+from markupsafe import Markup
+
+from serving.resources.experiment import Setting
+from serving.resources.trial import LatencyAt
+from tuner.report import course, fields, figures, measure, phrases, plots, scatter, sentences, strips
+from tuner.report.plots import Plot
+from tuner.report.shape import Report, TrialRow
+
+_ENVIRONMENT: Final = Environment(
+    loader=PackageLoader("tuner.report", "page_files"),
+    autoescape=True,
+    undefined=StrictUndefined,
+    trim_blocks=True,
+    lstrip_blocks=True,
+)
+
+
+def render(report: Mapping[str, Any]) -> str:
+    """Return the page.
+
+    Args:
+        report: as `content.of` returns it, or read back from its JSON.
+
+    Raises:
+        pydantic.ValidationError: not a report of this version; it names the field.
+    """
+    found = Report.model_validate(report)
+    style, script = (_ENVIRONMENT.get_template(name).render() for name in ("page.css", "page.js"))
+    return _ENVIRONMENT.get_template("page.html").render(
+        style=Markup(style),  # noqa: S704 our own file
+        script=Markup(script),  # noqa: S704 our own file
+        style_hash=allowance(style),
+        script_hash=allowance(script),
+        report=found,
+        words=sentences.told(found),
+        chips=_chips(found),
+        facts=_facts(found),
+        lineup=course.lineup(found),
+        evidence=_evidence(found),
+        changes=_changes(found),
+        search=[plot for plot in (course.steps(found), course.missed(found)) if plot],
+        shares=fields.shares(found),
+        curves=[fields.curve(found, curve) for curve in found.model.curves] if found.model else [],
+        surfaces=_surfaces(found),
+        around=_around(found),
+        trials=trial_table(found),
+        figures=figures,
+        phrases=phrases,
+        data=embedded(report),
+    )
+
+
+def allowance(text: str) -> str:
+    """Return by which a Content-Security-Policy allows this one script or style, and so no other: https://www.w3.org/TR/CSP3/."""
+    return f"sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}"
+
+
+def _around(report: Report) -> str:
+    """Return the spec that slices and surfaces are around."""
+    if report.model is None:
+        return ""
+    axes = report.question.axes
+    ranks = fields.ranks_of(axes, report.model.around)
+    return phrases.spec(
+        [
+            Setting(category=axis.category, name=axis.name, value=axis.values[rank])
+            for axis, rank in zip(axes, ranks, strict=True)
+        ]
+    )
+
+
+def embedded(report: Mapping[str, Any]) -> Markup:
+    """Return the JSON so that it can stand in a script element: nothing in it can end the element, or begin a comment in it."""
+    text = json.dumps(report, ensure_ascii=True, allow_nan=False, separators=(",", ":"))
+    return Markup(text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026"))  # noqa: S704 escaped here
+
+
+def _chips(report: Report) -> list[tuple[str, str]]:
+    choice = report.answer.choice
+    return [(setting.name, setting.value) for setting in choice.settings] if choice else []
+
+
+def _facts(report: Report) -> list[tuple[str, str, str]]:
+    """Return the numbers that stand out: name, value, and what is to be known of it."""
+    choice = report.answer.choice
+    if choice is None:
+        return []
+    shown = measure.of(report.question)
+    found: list[tuple[str, str, str]] = []
+    if choice.objective is not None and (estimate := shown.estimate(choice.objective)) is not None:
+        found.append(
+            (shown.label, shown.write(estimate.value), _span(estimate.low, estimate.high, shown.write))
+        )
+    for check in choice.checks:
+        bound = report.question.constraints[check.constraint]
+        write = phrases.value(bound)
+        found.append((phrases.metric(bound), write(check.measured.value), f"at most {write(check.bound)}"))
+    if choice.throughput is not None:
+        rate = choice.throughput
+        found.append(
+            ("requests per second", figures.number(rate.value), _span(rate.low, rate.high, figures.number))
+        )
+    found.append(("cost per hour of a replica", figures.number(choice.cost_per_hour), _today(report)))
+    return found
+
+
+def _span(low: float, high: float, write: Any) -> str:
+    return f"{write(low)} to {write(high)}" if write(low) != write(high) else ""
+
+
+def _today(report: Report) -> str:
+    cost = (
+        report.answer.current.cost_per_hour if report.answer.current else report.answer.current_cost_per_hour
+    )
+    return f"today {figures.number(cost)}" if cost > 0 else ""
+
+
+def _evidence(report: Report) -> list[Plot]:
+    found = [scatter.front(report, front) for front in report.fronts]
+    load = scatter.load(report)
+    return [*found, load] if load else found
+
+
+def _changes(report: Report) -> list[Plot]:
+    return [
+        *(strips.bound(report, change) for change in report.bounds if len(change.segments) > 1),
+        *(strips.price(report, change) for change in report.prices if len(change.segments) > 1),
+    ]
+
+
+def _surfaces(report: Report) -> list[tuple[str, Plot]]:
+    axes = report.question.axes
+    found = report.model.surfaces if report.model else []
+    return [
+        (f"{axes[surface.x].name} and {axes[surface.y].name}", fields.surface(report, surface))
+        for surface in found
+    ]
+
+
+def trial_table(report: Report) -> dict[str, Any]:
+    """Return the columns and rows of the table of trials; each cell as text, with what it is sorted by."""
+    shown = measure.of(report.question)
+    bounds = report.question.constraints
+    columns = ["trial", *(axis.name for axis in report.question.axes), shown.label]
+    columns += [
+        *(phrases.metric(bound) for bound in bounds),
+        "requests per second",
+        "cost per hour",
+        "why it ended",
+        "took",
+    ]
+    return {"columns": columns, "rows": [_trial(report, row, shown) for row in report.trials]}
+
+
+def _trial(report: Report, row: TrialRow, shown: measure.Measure) -> dict[str, Any]:
+    values = {(setting.category, setting.name): setting.value for setting in row.settings}
+    cells: list[tuple[str, float | str]] = [(str(row.number), row.number)]
+    for axis in report.question.axes:
+        value = values.get((axis.category, axis.name), "")
+        cells.append((value, axis.values.index(value) if value in axis.values else -1))
+    estimate = shown.estimate(row.objective) if row.objective else None
+    cells.append(
+        (phrases.interval(estimate, shown.write), estimate.value) if estimate else (figures.DASH, "")
+    )
+    cells += [_checked(row, i, report) for i in range(len(report.question.constraints))]
+    done = row.result.throughput if row.result else None
+    cells.append((figures.number(done.value), done.value) if done else (figures.DASH, ""))
+    cells.append((figures.number(row.cost_per_hour), row.cost_per_hour))
+    cells.append((phrases.ended(row), phrases.ended(row)))
+    cells.append((figures.duration(row.seconds), row.seconds))
+    css = plots.role(report, row.spec, row.name, row.meets) if row.result else "failed"
+    return {
+        "row": row,
+        "cells": cells,
+        "css": css,
+        "purpose": phrases.purpose(row),
+        "windows": _windows(report, row),
+    }
+
+
+def _checked(row: TrialRow, constraint: int, report: Report) -> tuple[str, float | str]:
+    bound = report.question.constraints[constraint]
+    if row.result is None:
+        return figures.DASH, ""
+    if bound.metric == "errorRate":
+        return figures.percent(row.result.error_rate.value), row.result.error_rate.value
+    for seen in row.result.latencies:
+        if (seen.metric, seen.percentile) == (bound.metric, bound.percentile):
+            return figures.duration(seen.value), seen.value
+    return figures.DASH, ""
+
+
+def _windows(report: Report, row: TrialRow) -> list[tuple[str, ...]]:
+    """Return what each window of a trial saw."""
+    return [
+        (
+            phrases.level(report.question, window.level),
+            figures.duration(window.seconds),
+            f"{window.requests:,}",
+            phrases.interval(window.throughput, figures.number),
+            ", ".join(_latency(latency) for latency in window.latencies),
+            figures.percent(window.error_rate.value),
+            f"{figures.number(window.usage.cpu_cores)} cores, {figures.size(window.usage.memory_bytes)}",
+            {"Yes": "met", "No": "broken", "Unsure": "cannot be told"}[window.meets],
+        )
+        for window in row.windows
+    ]
+
+
+def _latency(found: LatencyAt) -> str:
+    return f"p{found.percentile} {phrases.METRICS[found.metric]} {figures.duration(found.value)}"

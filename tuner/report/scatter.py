@@ -1,0 +1,151 @@
+"""Plots of what was measured: cost against latency and throughput, and what load does to latency."""
+
+from collections.abc import Callable
+
+from markupsafe import Markup
+
+from serving.resources.trial import Estimate, LatencyAt, Window
+from tuner.report import figures, phrases, plots, svg
+from tuner.report.plots import Plot, Table
+from tuner.report.shape import Front, Report, TrialRow
+from tuner.report.svg import Scale, marks
+
+
+def front(report: Report, found: Front) -> Plot:
+    """Return cost per hour against another measure, with the line of what is not beaten."""
+    write = figures.number if found.measure == "throughput" else figures.duration
+    name = (
+        "requests per second"
+        if found.measure == "throughput"
+        else f"p{found.percentile} {phrases.METRICS[found.measure]}"
+    )
+    ys = [point.y.value for point in found.points]
+    x = Scale.around([point.x for point in found.points], svg.LEFT, svg.WIDTH - svg.RIGHT)
+    y = Scale.around(ys, svg.HEIGHT - svg.BOTTOM, svg.TOP, log=plots.wide(ys))
+    parts = [svg.frame(marks(x, figures.number), marks(y, write), "cost per hour of a replica", name)]
+    parts += _limit(report, found, y)
+    on = sorted((p for p in found.points if p.front), key=lambda p: p.x)
+    parts.append(svg.line(plots.stairs([(x.at(p.x), y.at(p.y.value)) for p in on]), "front"))
+    kinds: set[str] = set()
+    names = plots.names(report)
+    points = sorted(
+        found.points, key=lambda p: plots.role(report, p.spec, p.trial, p.meets) in {"rec", "cur", "run"}
+    )
+    for p in points:
+        css = plots.role(report, p.spec, p.trial, p.meets)
+        kinds.add(css)
+        words = f"{names.get(p.trial, p.trial)}: {name} {phrases.interval(p.y, write)}, {figures.number(p.x)} per hour"
+        parts.append(svg.whisker(x.at(p.x), y.at(p.y.low), y.at(p.y.high), f"whisker {css}"))
+        parts.append(plots.glyph(css, x.at(p.x), y.at(p.y.value), words))
+    title = f"Cost and {name}"
+    return Plot(
+        title, (svg.picture(title, *parts),), _front_table(report, found, name, write), plots.legend(kinds)
+    )
+
+
+def _front_table(report: Report, found: Front, name: str, write: Callable[[float], str]) -> Table:
+    names = plots.names(report)
+    rows = [
+        (
+            names.get(p.trial, p.trial),
+            figures.number(p.x),
+            phrases.interval(p.y, write),
+            "yes" if p.front else "no",
+        )
+        for p in sorted(found.points, key=lambda p: (p.x, p.y.value))
+    ]
+    return Table(("spec", "cost per hour", name, "not beaten in both"), tuple(rows))
+
+
+def _limit(report: Report, found: Front, y: Scale) -> list[Markup]:
+    bounds = [
+        b.bound
+        for b in report.question.constraints
+        if (b.metric, b.percentile) == (found.measure, found.percentile)
+    ]
+    return [_bound_line(y, bound) for bound in bounds]
+
+
+def _bound_line(y: Scale, bound: float) -> Markup:
+    if not y.low <= bound <= y.high:
+        return Markup("")
+    at = y.at(bound)
+    words = svg.text(svg.WIDTH - svg.RIGHT - 2, at - 4, f"at most {figures.duration(bound)}", "note end")
+    return (
+        svg.element(
+            "line", {"class": "bound", "x1": svg.LEFT, "x2": svg.WIDTH - svg.RIGHT, "y1": at, "y2": at}
+        )
+        + words
+    )
+
+
+def load(report: Report) -> Plot | None:
+    """Return latency against throughput, window by window, of the specs that the answer names."""
+    rows = _named_rows(report)
+    bound = next((b for b in report.question.constraints if b.metric != "errorRate"), None)
+    metric, percentile = (
+        (bound.metric, bound.percentile) if bound else ("latency", report.question.percentile)
+    )
+    lines = {css: _path(row, metric, percentile) for css, row in rows}
+    lines = {css: points for css, points in lines.items() if points}
+    if not lines:
+        return None
+    seen = [point for points in lines.values() for point in points]
+    ys = [latency.value for _, latency in seen] + ([bound.bound] if bound else [])
+    x = Scale.around([w.throughput.value for w, _ in seen], svg.LEFT, svg.WIDTH - svg.RIGHT, zero=True)
+    y = Scale.around(ys, svg.HEIGHT - svg.BOTTOM, svg.TOP, log=plots.wide(ys))
+    name = f"p{percentile} {phrases.METRICS[metric]}"
+    parts = [svg.frame(marks(x, figures.number), marks(y, figures.duration), "requests per second", name)]
+    parts += [_bound_line(y, bound.bound)] if bound else []
+    for css, points in lines.items():
+        parts.append(
+            svg.line([(x.at(w.throughput.value), y.at(v.value)) for w, v in points], f"course {css}")
+        )
+        for w, v in points:
+            tip = (
+                f"{plots.LEGEND[css]}, {phrases.level(report.question, w.level)}: {figures.number(w.throughput.value)} requests/s,"
+                f" {name} {phrases.interval(_ends(v), figures.duration)}"
+            )
+            parts.append(svg.whisker(x.at(w.throughput.value), y.at(v.low), y.at(v.high), f"whisker {css}"))
+            parts.append(svg.dot(x.at(w.throughput.value), y.at(v.value), f"mark {css}", tip, 3.5))
+    title = f"Load and {name}"
+    return Plot(
+        title, (svg.picture(title, *parts),), _load_table(report, lines, name), plots.legend(set(lines))
+    )
+
+
+def _named_rows(report: Report) -> list[tuple[str, TrialRow]]:
+    answer = report.answer
+    found: list[tuple[str, TrialRow]] = []
+    for css, choice in (("cur", answer.current), ("run", answer.runner_up), ("rec", answer.choice)):
+        rows = [row for row in report.trials if choice and row.name in choice.trials and row.windows]
+        if rows:
+            found.append((css, rows[-1]))
+    return found
+
+
+def _path(row: TrialRow, metric: str, percentile: int) -> list[tuple[Window, LatencyAt]]:
+    return [
+        (window, latency)
+        for window in sorted(row.windows, key=lambda window: window.level)
+        for latency in window.latencies
+        if (latency.metric, latency.percentile) == (metric, percentile)
+    ]
+
+
+def _ends(latency: LatencyAt) -> Estimate:
+    return Estimate(value=latency.value, low=latency.low, high=latency.high)
+
+
+def _load_table(report: Report, lines: dict[str, list[tuple[Window, LatencyAt]]], name: str) -> Table:
+    rows = [
+        (
+            plots.LEGEND[css],
+            phrases.level(report.question, w.level),
+            phrases.interval(w.throughput, figures.number),
+            phrases.interval(_ends(v), figures.duration),
+        )
+        for css, points in lines.items()
+        for w, v in points
+    ]
+    return Table(("spec", "load", "requests per second", name), tuple(rows))

@@ -1,0 +1,118 @@
+"""Slices and averages of what the trials let expect of the whole space: surfaces over two axes, curves along one.
+
+It takes predictions and makes none. Values are geometric means, as objectives are predicted as logarithms.
+"""
+
+from dataclasses import dataclass
+from itertools import combinations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tuner.report.importance import full
+from tuner.report.shape import Curve, Surface
+
+BAND = 1.96
+"""Standard deviations on each side: 95 % of a normal distribution."""
+CELLS = 16
+"""Values of an axis that a surface shows at most; beyond, evenly chosen ones and that of the spec it is around."""
+PAIRS = 28
+"""Surfaces at most, those of the axes that matter most: a page of hundreds would not open on a phone. All pairs of eight axes."""
+_LARGEST = 700.0
+"""Greatest exponent whose power is still a float."""
+
+
+@dataclass(frozen=True)
+class Grid:
+    """Predictions of every spec, as arrays with one dimension for each axis."""
+
+    mean: NDArray[np.float64]
+    """Of the logarithm of the objective in natural units."""
+    deviation: NDArray[np.float64]
+    meets: NDArray[np.float64]
+    around: tuple[int, ...]
+    """Ranks of the spec whose settings the slices keep."""
+
+    @classmethod
+    def of(
+        cls,
+        ranks: NDArray[np.int64],
+        mean: NDArray[np.float64],
+        deviation: NDArray[np.float64],
+        meets: NDArray[np.float64],
+        around: int,
+    ) -> "Grid":
+        """Return the grid of n specs' predictions; `ranks` is (n, d), the others (n,), `around` a row."""
+        here = tuple(int(rank) for rank in ranks[around])
+        return cls(full(mean, ranks), full(deviation, ranks), full(meets, ranks), here)
+
+
+def surfaces(grid: Grid, weight: dict[int, float]) -> list[Surface]:
+    """Return a surface of every pair of axes that have several values, the weightiest axes first."""
+    axes = [axis for axis in range(grid.mean.ndim) if grid.mean.shape[axis] > 1]
+    ordered = sorted(axes, key=lambda axis: (-weight.get(axis, 0.0), axis))
+    pairs = sorted(combinations(range(len(ordered)), 2), key=sum)[:PAIRS]
+    return [_surface(grid, ordered[i], ordered[j]) for i, j in pairs]
+
+
+def _surface(grid: Grid, x: int, y: int) -> Surface:
+    columns = thinned(grid.mean.shape[x], grid.around[x])
+    rows = thinned(grid.mean.shape[y], grid.around[y])
+
+    def cut(values: NDArray[np.float64]) -> NDArray[np.float64]:
+        where = tuple(slice(None) if axis in {x, y} else rank for axis, rank in enumerate(grid.around))
+        plane = values[where]
+        return (plane.T if x < y else plane)[np.ix_(rows, columns)]
+
+    return Surface(
+        x=x,
+        y=y,
+        x_ranks=columns,
+        y_ranks=rows,
+        mean=natural(cut(grid.mean)).tolist(),
+        deviation=cut(grid.deviation).tolist(),
+        meets=cut(grid.meets).tolist(),
+    )
+
+
+def thinned(values: int, keep: int) -> list[int]:
+    """Return at most CELLS ranks of an axis: its ends, evenly between them, and `keep`."""
+    if values <= CELLS:
+        return list(range(values))
+    even = {round(i * (values - 1) / (CELLS - 1)) for i in range(CELLS)}
+    if keep not in even:
+        inner = sorted(even - {0, values - 1}, key=lambda rank: abs(rank - keep))
+        even = even - {inner[0]} | {keep}
+    return sorted(even)
+
+
+def curves(grid: Grid) -> list[Curve]:
+    """Return the curve of every axis that has several values.
+
+    The average over the rest of the space is the partial dependence of J. Friedman, "Greedy function approximation", Annals of
+    Statistics 29 (2001). Its band is that of the mean deviation: deviations of different specs are correlated to an unknown degree, and
+    that of an average is at most the average of them.
+    """
+    return [_curve(grid, axis) for axis in range(grid.mean.ndim) if grid.mean.shape[axis] > 1]
+
+
+def _curve(grid: Grid, axis: int) -> Curve:
+    others = tuple(other for other in range(grid.mean.ndim) if other != axis)
+    ranks = thinned(grid.mean.shape[axis], grid.around[axis])
+    where = tuple(slice(None) if other == axis else rank for other, rank in enumerate(grid.around))
+    mean = grid.mean.mean(axis=others)[ranks]
+    deviation = grid.deviation.mean(axis=others)[ranks]
+    return Curve(
+        axis=axis,
+        ranks=ranks,
+        mean=natural(mean).tolist(),
+        low=natural(mean - BAND * deviation).tolist(),
+        high=natural(mean + BAND * deviation).tolist(),
+        slice=natural(grid.mean[where][ranks]).tolist(),
+        meets=grid.meets[where][ranks].tolist(),
+    )
+
+
+def natural(logs: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Return the powers of e, finite whatever the logarithms."""
+    return np.asarray(np.exp(np.clip(logs, -_LARGEST, _LARGEST)), dtype=np.float64)

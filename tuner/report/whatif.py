@@ -1,0 +1,171 @@
+"""From the evidence to what would change the answer: each spec as a line over one price, each window as a reading of one bound.
+
+Compared with the recommended spec are only those that are not better already: why those are not recommended is said elsewhere, and
+no price has to change for them.
+"""
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Literal
+
+from serving.resources.inference import Resources
+from tuner import prices as costing
+from tuner import worth
+from tuner.report import evidence as ev
+from tuner.report import judgement
+from tuner.report.evidence import Evidence, Key, Row
+from tuner.report.sensitivity import Line, Reading, Span, envelope, staircase
+from tuner.report.sensitivity import worth as worth_at
+from tuner.report.shape import BoundChange, Choice, PriceChange, Segment
+
+_MONEY = frozenset({"throughputPerCost", "tokensPerCost", "costAtRate", "cost"})
+_GIB = 2.0**30
+Priced = Literal["cpu", "memory", "gpu"]
+_PRICED: tuple[Priced, ...] = ("cpu", "memory", "gpu")
+
+
+def prices(evidence: Evidence, chosen: Choice) -> list[PriceChange]:
+    """Return who wins at every value of each price that is given; nothing where the objective does not count money."""
+    today = given(evidence)
+    if evidence.spec.objective.objective_metric_name not in _MONEY:
+        return []
+    field = _field(evidence, chosen)
+    found: list[PriceChange] = []
+    for name, price in today.items():
+        if price <= 0:
+            continue
+        lines = [_line(evidence, choice, name, today) for choice in field]
+        if any(line is None for line in lines):
+            continue
+        known = [line for line in lines if line is not None]
+        segments = [_priced(span, field, known, price) for span in envelope(known)]
+        found.append(PriceChange(price=name, today=price, segments=segments))
+    return found
+
+
+def given(evidence: Evidence) -> dict[Priced, float]:
+    """Return the prices that the experiment gives, per hour."""
+    asked = evidence.spec.prices
+    return {name: float(text) for name in _PRICED if (text := getattr(asked, name)) is not None}
+
+
+def _field(evidence: Evidence, chosen: Choice) -> list[Choice]:
+    """Return the recommended spec, then those that it is better than."""
+    ahead = judgement.better(evidence, chosen)
+    others = [
+        choice
+        for key, choice in judgement.candidates(evidence).items()
+        if key not in ahead and not ev.same(choice.settings, chosen.settings)
+    ]
+    return [chosen, *others]
+
+
+def _line(evidence: Evidence, choice: Choice, name: Priced, today: Mapping[Priced, float]) -> Line | None:
+    """Return what the work costs with this spec, as a function of one price."""
+    if choice.objective is None or choice.cost_per_hour <= 0 or choice.objective.value <= 0:
+        return None
+    value = choice.objective.value
+    cost = value if evidence.spec.objective.objective_metric_name in {"costAtRate", "cost"} else 1 / value
+    hours = cost / choice.cost_per_hour
+    slope = amounts(evidence, choice, today)[name]
+    base = max(0.0, choice.cost_per_hour - slope * today[name])
+    return Line(base * hours, slope * hours)
+
+
+def amounts(evidence: Evidence, choice: Choice, today: Mapping[Priced, float]) -> dict[Priced, float]:
+    """Return how much of each priced thing a replica has: cores, GiB, shares of a GPU.
+
+    Its template says what it has of cores and memory. What of a GPU is what remains of its cost, as how a share is written into a
+    template depends on the mechanism.
+    """
+    row = next(row for row in evidence.rows if row.name == choice.trials[-1])
+    has = costing.amounts(row.spec.template.get("spec", {}).get("containers", []), Resources())
+    cores, memory = float(has.cpu), float(has.memory) / _GIB
+    rest = choice.cost_per_hour - cores * today.get("cpu", 0.0) - memory * today.get("memory", 0.0)
+    gpu = today.get("gpu", 0.0)
+    return {"cpu": cores, "memory": memory, "gpu": max(0.0, rest / gpu) if gpu > 0 else 0.0}
+
+
+def _priced(span: Span, field: Sequence[Choice], lines: Sequence[Line], today: float) -> Segment:
+    """Return a segment; how much better its winner is, is said at its far end as seen from today, or at twice its beginning."""
+    assert span.winner is not None
+    if span.start <= today < span.end:
+        at = today
+    elif span.start > today:
+        at = span.end if math.isfinite(span.end) else 2 * span.start
+    else:
+        at = span.start if span.start > 0 else span.end / 2
+    ours, theirs = lines[0].at(at), lines[span.winner].at(at)
+    winner = field[span.winner]
+    return Segment(
+        start=span.start,
+        end=span.end if math.isfinite(span.end) else None,
+        trial=winner.trials[-1],
+        settings=winner.settings,
+        at=at,
+        factor=ours / theirs if theirs > 0 else None,
+    )
+
+
+def bounds(evidence: Evidence, chosen: Choice) -> list[BoundChange]:
+    """Return who wins at every bound of each constraint, among what was measured."""
+    rows = evidence.specs()
+    keys = _in_order(rows, chosen)
+    return [
+        change for k in range(len(evidence.spec.constraints)) if (change := _bound(evidence, rows, keys, k))
+    ]
+
+
+def _in_order(rows: Mapping[Key, Sequence[Row]], chosen: Choice) -> list[Key]:
+    first = [key for key, found in rows.items() if ev.same(found[-1].spec.settings, chosen.settings)]
+    return first + [key for key in rows if key not in first]
+
+
+def _bound(
+    evidence: Evidence, rows: Mapping[Key, Sequence[Row]], keys: Sequence[Key], constraint: int
+) -> BoundChange | None:
+    today = ev.bound(evidence.spec.constraints[constraint]).bound
+    specs = [[readings(evidence, row, constraint) for row in rows[key]] for key in keys]
+    if not specs:
+        return None
+    ours = worth_at(specs[0], today)
+    field = [i for i, spec in enumerate(specs) if i == 0 or worth_at(spec, today) <= ours]
+    spans = staircase([specs[i] for i in field])
+    segments = [
+        _allowed(span, [specs[i] for i in field], [rows[keys[i]][-1] for i in field]) for span in spans
+    ]
+    return BoundChange(constraint=constraint, today=today, segments=segments)
+
+
+def readings(evidence: Evidence, row: Row, constraint: int) -> list[Reading]:
+    """Return what a trial's windows say of one constraint, of those windows that meet every other one."""
+    found: list[Reading] = []
+    for window in row.status.windows or ([row.status.result] if row.status.result else []):
+        value = ev.measured(window, evidence.spec.constraints[constraint])
+        objective = worth.objective(evidence.spec.objective, window, row.spec.cost_per_hour, row.spec.batch)
+        others = [
+            (ev.measured(window, other), ev.bound(other).bound)
+            for i, other in enumerate(evidence.spec.constraints)
+            if i != constraint
+        ]
+        if value is None or objective is None or objective.value <= 0:
+            continue
+        if all(seen is not None and seen.value <= most for seen, most in others):
+            found.append(Reading(value.value, evidence.score(objective.value)))
+    return found
+
+
+def _allowed(span: Span, specs: Sequence[Sequence[Sequence[Reading]]], rows: Sequence[Row]) -> Segment:
+    end = span.end if math.isfinite(span.end) else None
+    if span.winner is None:
+        return Segment(start=span.start, end=end, trial="", settings=[], at=span.start)
+    ours, theirs = worth_at(specs[0], span.start), worth_at(specs[span.winner], span.start)
+    row = rows[span.winner]
+    return Segment(
+        start=span.start,
+        end=end,
+        trial=row.name,
+        settings=row.spec.settings,
+        at=span.start,
+        factor=math.exp(theirs - ours) if ours > -math.inf else None,
+    )
