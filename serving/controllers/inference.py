@@ -167,6 +167,8 @@ class InferenceController:
     async def _ensure(self, inference: Object, action: Ensure) -> None:
         meta = action.object["metadata"]
         existing = self._cache.get(action.kind, meta["namespace"], meta["name"])
+        if existing is None and action.claim_template is not None:
+            await self._claim(action.claim_template)
         if existing is None and action.at_creation:
             body = {**action.object, "spec": {**action.object["spec"], **action.at_creation["spec"]}}
             try:
@@ -178,6 +180,16 @@ class InferenceController:
         if existing is not None:
             await self._refuse_strangers(inference, action, existing)
         self._cache.wrote(action.kind, await self._kube.apply(action.kind, action.object))
+
+    async def _claim(self, template: Object) -> None:
+        """Make the ResourceClaimTemplate of a revision; one that is there is the same, as its name is the revision's."""
+        try:
+            await self._kube.create(kinds.RESOURCE_CLAIM_TEMPLATE, template)
+        except errors.AlreadyExists:
+            return
+        except errors.NotFound as error:
+            message = "this API has no ResourceClaimTemplates (resource.k8s.io/v1), which the GPU mechanism dra needs"
+            raise errors.Invalid(422, "Invalid", message) from error
 
     async def _refuse_strangers(self, inference: Object, action: Ensure, existing: Object) -> None:
         """An object without an owner is adopted (it was orphaned); another owner's is never touched."""

@@ -7,6 +7,7 @@ without weight) in the Inference's status. Both are in the API, so proof survive
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
+from serving import errors
 from serving.planning import replicas
 from serving.planning.revision import Revision, render
 from serving.planning.world import Object, Problem, World
@@ -20,7 +21,7 @@ class Arm:
 
     predictor: Predictor
     wanted: Revision | None
-    """None while its ModelVersion is not ready."""
+    """None while its ModelVersion is not ready, and where there can be none."""
     serving: str
     """Proven backend; empty until there is one."""
     model_problem: Problem | None = None
@@ -82,14 +83,20 @@ def _read_one(
     if problem is not None or version is None:
         return Arm(predictor, None, current, model_problem=problem)
     inference = world.inference["metadata"]["name"]
-    arm = Arm(predictor, render(inference, spec.framework, predictor, version), current)
-    return _judge(world, arm, accepted=accepted)
+    try:
+        wanted = render(inference, spec.framework, predictor, version)
+    except errors.Permanent as error:
+        return Arm(predictor, None, current, rollout_problem=Problem(error.reason, str(error)))
+    return _judge(world, Arm(predictor, wanted, current), accepted=accepted)
 
 
 def judge_again(world: World, arms: Iterable[Arm]) -> tuple[Arm, ...]:
     """Return the arms as they stand in another moment of the same Inference; what is proven stays so."""
     accepted = is_accepted(world)
-    return tuple(_judge(world, replace(arm, rollout_problem=None), accepted=accepted) for arm in arms)
+    return tuple(
+        arm if arm.wanted is None else _judge(world, replace(arm, rollout_problem=None), accepted=accepted)
+        for arm in arms
+    )
 
 
 def _judge(world: World, arm: Arm, *, accepted: bool) -> Arm:

@@ -42,7 +42,10 @@ def deployment(world: World, arm: Arm, revision: Revision, count: int) -> Ensure
             "template": revision.template,
         },
     }
-    return Ensure(kinds.DEPLOYMENT, body, at_creation={"spec": {"replicas": count}})
+    claim = None
+    if revision.claim is not None:
+        claim = {"metadata": metadata(world.inference, revision.name, labels), "spec": revision.claim}
+    return Ensure(kinds.DEPLOYMENT, body, at_creation={"spec": {"replicas": count}}, claim_template=claim)
 
 
 def _standby(existing: Object | None, bounds: AutoScale) -> Object:

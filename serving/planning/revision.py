@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from serving.planning import gpu
 from serving.resources import names
 from serving.resources.inference import Batching, Predictor, PredictorTemplate
 
@@ -35,6 +36,8 @@ class Revision:
     template: Object
     probe_paths: tuple[str, ...]
     """GET each through the gateway; all must answer 200 before the revision gets traffic."""
+    claim: Object | None = None
+    """Spec of the ResourceClaimTemplate of the revision's name that its Pods need, where they need one."""
 
 
 def hash8(value: Any) -> str:
@@ -78,30 +81,37 @@ def render(
         framework: names the runtime's image, or `custom`.
         predictor: the arm.
         model_version: the ModelVersion, with `status.image` and `status.digest`.
+
+    Raises:
+        errors.Permanent: `GpuShareInvalid`, no such share of a GPU can be had.
     """
     status = model_version["status"]
     version = model_version["metadata"]["name"]
     labels = {names.INFERENCE_LABEL: inference, names.PREDICTOR_LABEL: predictor.name}
     base = _container(inference, framework, predictor, version, status["digest"])
     own = predictor.template or PredictorTemplate()
-    containers = _merge_containers([base], own.containers)
     template: Object = {
         "metadata": {
             "labels": labels,
             "annotations": {**own.metadata.annotations, names.MODEL_VERSION_ANNOTATION: version},
         },
         "spec": {
-            "containers": containers,
             "volumes": [
                 {"name": "model", "image": {"reference": status["image"], "pullPolicy": "IfNotPresent"}}
             ],
         },
     }
-    name = revision_name(inference, predictor.name, hash8(template))
+    share = predictor.resources.gpu
+    claim = None if share is None else gpu.put(template, base, share).claim
+    containers = _merge_containers([base], own.containers)
+    template["spec"]["containers"] = containers
+    name = revision_name(inference, predictor.name, hash8([template, claim] if claim else template))
+    if claim is not None:
+        gpu.name_claim(template, name)
     template["metadata"]["labels"] = {**labels, names.REVISION_LABEL: name}
     ready = containers[0].get("readinessProbe", {}).get("httpGet", {}).get("path", _READY_PATH)
     paths = (ready,) if framework == "custom" else (ready, f"/v2/models/{inference}/ready")
-    return Revision(name, predictor.name, version, names.RUNTIME_PORT, template, paths)
+    return Revision(name, predictor.name, version, names.RUNTIME_PORT, template, paths, claim)
 
 
 def _container(inference: str, framework: str, predictor: Predictor, version: str, digest: str) -> Object:
@@ -126,7 +136,7 @@ def _container(inference: str, framework: str, predictor: Predictor, version: st
             "startupProbe": _probe(_READY_PATH, periodSeconds=1, failureThreshold=300),
             "livenessProbe": _probe("/v2/health/live", periodSeconds=10, failureThreshold=3),
         }
-    limits = predictor.resources.model_dump(exclude_none=True)
+    limits = predictor.resources.model_dump(exclude_none=True, exclude={"gpu"})
     if limits:
         container["resources"] = {"requests": limits, "limits": dict(limits)}
     return container

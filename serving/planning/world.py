@@ -48,6 +48,8 @@ class Ensure:
     kind: Kind
     object: Object
     at_creation: Object = field(default_factory=dict)
+    claim_template: Object | None = None
+    """A ResourceClaimTemplate that must be there before it is created; it never changes."""
 
 
 @dataclass(frozen=True)

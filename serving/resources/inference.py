@@ -10,11 +10,46 @@ from serving.resources.routing import IDLE_SECONDS, IdleTimeout
 Framework = Literal["sklearn", "pytorch", "custom"]
 
 
+class Gpu(Base):
+    """A share of one GPU."""
+
+    model_config = {
+        **Base.model_config,
+        "json_schema_extra": rules(
+            ("has(self.memory) || has(self.cores)", "say memory, cores or both"),
+            (
+                "(self.mechanism == 'mig') == has(self.type)",
+                "mig needs the GPU's type, and nothing else has one",
+            ),
+            (
+                "self.mechanism != 'ack' || has(self.memory)",
+                "ack shares cores with memory only: say memory too",
+            ),
+        ),
+    }
+    memory: Annotated[Quantity | None, Field(description="Of the GPU.")] = None
+    cores: Annotated[
+        int | None, Field(ge=1, le=100, description="Percent of the GPU's streaming multiprocessors.")
+    ] = None
+    mechanism: Annotated[
+        Literal["mps", "mig", "hami", "ack", "dra"],
+        Field(
+            description="What keeps replicas to their shares: NVIDIA's MPS, MIG, HAMi, Aliyun ACK's cGPU, or a claim by dynamic"
+            " resource allocation. One machine has mps."
+        ),
+    ] = "mps"
+    type: Annotated[
+        Literal["A30", "A100-40GB", "A100-80GB", "H100-80GB", "H200", "B200"] | None,
+        Field(description="Of the GPU: its MIG profiles are its own."),
+    ] = None
+
+
 class Resources(Base):
     """Of one replica; request and limit are the same, so that what was tuned is what runs."""
 
     cpu: Quantity | None = None
     memory: Quantity | None = None
+    gpu: Gpu | None = None
 
 
 class Batching(Base):

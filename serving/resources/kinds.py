@@ -73,6 +73,10 @@ DEPLOYMENT = Kind("apps", "v1", "Deployment", "deployments", ("deploy",), scale=
 JOB = Kind("batch", "v1", "Job", "jobs", categories=("all",))
 ENDPOINT_SLICE = Kind("discovery.k8s.io", "v1", "EndpointSlice", "endpointslices", status=False)
 LEASE = Kind("coordination.k8s.io", "v1", "Lease", "leases", status=False)
+RESOURCE_CLAIM_TEMPLATE = Kind(
+    "resource.k8s.io", "v1", "ResourceClaimTemplate", "resourceclaimtemplates", status=False
+)
+"""Of clusters with dynamic resource allocation; the embedded server has none."""
 
 OWN: tuple[Kind, ...] = (
     MODEL, MODEL_VERSION, INFERENCE, ROUTE, AUTOSCALER, PROFILING_EXPERIMENT, TRIAL, CAPACITY_PROFILE,

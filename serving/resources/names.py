@@ -35,6 +35,9 @@ ZYGOTE_ANNOTATION = "slipway.dev/zygote"
 CPUSET_ANNOTATION = "slipway.dev/cpus"
 """On a Pod: the processor cores that its processes run on, such as `0` or `0,2`. One machine's node does it; a cluster has its
 static CPU manager."""
+GPU_ANNOTATION = "slipway.dev/gpu"
+"""On a Pod: JSON with its share of a GPU as `asked` and `granted` (memory in MiB, cores in percent), the `mechanism`, and
+`enforcedIf`: what must hold for the share to be kept to."""
 
 OUTPUT_DIR_ENV = "SLIPWAY_OUTPUT_DIR"
 MANIFEST_FILE = "slipway.json"

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from decimal import Decimal
 from typing import Any
 
+from serving.embedded.workloads import pod_gpus
 from serving.resources import quantity
 
 PERIOD_MICROSECONDS = 100_000
@@ -72,7 +73,7 @@ def limits(container: Mapping[str, Any]) -> Limits:
     return Limits(
         None if cpu is None else quantity.parse(cpu),
         None if memory is None else int(quantity.parse(memory)),
-        tuple(sorted(set(asked) - {"cpu", "memory"})),
+        tuple(sorted(set(asked) - {"cpu", "memory", pod_gpus.RESOURCE})),
     )
 
 

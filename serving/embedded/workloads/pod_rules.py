@@ -6,7 +6,7 @@ The API asks when a Pod or a template is written, without knowing the node; the 
 from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
-from serving.embedded.workloads import pod_cgroups, pod_cores, pod_env, pod_mounts
+from serving.embedded.workloads import pod_cgroups, pod_cores, pod_env, pod_gpus, pod_mounts
 from serving.errors import Cause
 
 _POD_FIELDS = {
@@ -118,6 +118,7 @@ def _container(
             yield Cause(f"{path}.ports[{index}].hostPort", "ports are on the Pod's own address")
     if (container.get("resources") or {}).get("claims"):
         yield Cause(f"{path}.resources.claims", "there is no dynamic resource allocation")
+    yield from pod_gpus.refusals(f"{path}.resources.limits", container)
     try:
         pod_cgroups.limits(container)
     except ValueError as error:

@@ -15,7 +15,7 @@ from serving.embedded.workloads.pod_cgroups import (
 V1 = "cgroup /cg/memory cgroup rw,memory 0 0\ncgroup /cg/cpu cgroup rw,cpu,cpuacct 0 0\n"
 V2 = "cgroup2 /cg cgroup2 rw 0 0\n"
 HYBRID = V1 + "cgroup2 /cg/unified cgroup2 rw 0 0\n"
-WANTED = limits({"resources": {"limits": {"cpu": "500m", "memory": "64Mi", "nvidia.com/gpu": "1"}}})
+WANTED = limits({"resources": {"limits": {"cpu": "500m", "memory": "64Mi", "ephemeral-storage": "1"}}})
 
 
 def test_limits_are_written_in_v1():
@@ -40,7 +40,7 @@ def test_in_the_hybrid_processes_are_tracked_in_the_unified_hierarchy_and_limite
 def test_limits_that_nothing_enforces_are_named_only_where_they_are_asked_for():
     missing = {"cpu": "no controller", "memory": "no controller"}
     assert not_enforced([WANTED], missing) == (
-        "cpu: no controller; memory: no controller; nvidia.com/gpu: no such limit on one machine"
+        "cpu: no controller; memory: no controller; ephemeral-storage: no such limit on one machine"
     )
     assert not_enforced([limits({})], missing) == ""
     assert not layout("", "").enforces("cpu")

@@ -1,0 +1,76 @@
+"""What an Inference may say of a GPU, and what a Pod may ask for on one machine."""
+
+from typing import Any
+
+import pytest
+
+from serving import errors
+from serving.resources import kinds
+from tests.convention_objects import Object, create, deployment, pod
+
+
+def _inference(gpu: Object) -> Object:
+    predictor = {"name": "a", "modelVersion": "m-1", "resources": {"gpu": gpu}}
+    return {
+        "apiVersion": kinds.INFERENCE.api_version, "kind": "Inference", "metadata": {"name": "i"},
+        "spec": {"framework": "pytorch", "predictors": [predictor]},
+    }  # fmt: skip
+
+
+def _causes(kind: kinds.Kind, body: Object) -> dict[str, str]:
+    with pytest.raises(errors.Invalid) as refused:
+        create(kind, body)
+    return {cause.field: cause.message for cause in refused.value.causes}
+
+
+GPU_FIELD = "spec.predictors[0].resources.gpu"
+
+
+def test_a_share_is_by_mps_where_nothing_else_is_said() -> None:
+    stored = create(kinds.INFERENCE, _inference({"memory": "4Gi", "cores": 30}))
+    gpu = stored["spec"]["predictors"][0]["resources"]["gpu"]
+    assert gpu == {"memory": "4Gi", "cores": 30, "mechanism": "mps"}
+
+
+@pytest.mark.parametrize(
+    ("gpu", "field", "rule"),
+    [
+        ({}, GPU_FIELD, "say memory, cores or both"),
+        ({"memory": "4Gi", "mechanism": "mig"}, GPU_FIELD, "mig needs the GPU's type"),
+        ({"memory": "4Gi", "type": "H200"}, GPU_FIELD, "mig needs the GPU's type, and nothing else has one"),
+        ({"cores": 30, "mechanism": "ack"}, GPU_FIELD, "say memory too"),
+        ({"cores": 0}, f"{GPU_FIELD}.cores", "greater than or equal to 1"),
+        ({"cores": 101}, f"{GPU_FIELD}.cores", "less than or equal to 100"),
+        ({"cores": 10, "mechanism": "vgpu"}, f"{GPU_FIELD}.mechanism", "vgpu"),
+        ({"memory": "much"}, f"{GPU_FIELD}.memory", "much"),
+    ],
+)
+def test_a_share_that_makes_no_sense_is_refused_by_its_path(gpu: Object, field: str, rule: str) -> None:
+    found = _causes(kinds.INFERENCE, _inference(gpu))
+    assert rule in found[field]
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "rule"),
+    [
+        ("nvidia.com/gpumem", "4096", "shared by mps alone"),
+        ("nvidia.com/mig-1g.5gb", "1", "shared by mps alone"),
+        ("aliyun.com/gpu-mem", "4", "shared by mps alone"),
+        ("nvidia.com/gpu", "2", "one GPU, or a share of it"),
+    ],
+)
+def test_gpus_that_one_machine_does_not_give_are_refused_when_they_are_written(
+    name: str, value: str, rule: str
+) -> None:
+    body: Any = pod()
+    body["spec"]["containers"][0]["resources"] = {"limits": {name: value}}
+    assert rule in _causes(kinds.POD, body)[f"spec.containers[0].resources.limits[{name}]"]
+    owner: Any = deployment()
+    owner["spec"]["template"]["spec"]["containers"][0]["resources"] = {"limits": {name: value}}
+    assert f"spec.template.spec.containers[0].resources.limits[{name}]" in _causes(kinds.DEPLOYMENT, owner)
+
+
+def test_one_gpu_is_accepted_as_the_api_does_not_know_the_node() -> None:
+    body: Any = pod()
+    body["spec"]["containers"][0]["resources"] = {"limits": {"nvidia.com/gpu": "1"}}
+    create(kinds.POD, body)
