@@ -37,6 +37,7 @@ class Search(Protocol):
         *,
         settings: SearchSettings,
         seed: int,
+        algorithm: str,
     ) -> Decision:
         """Return what to do next."""
 
@@ -70,7 +71,10 @@ def answer(question: Question, now: dt.datetime, search: Search) -> Plan:
         tries=question.settings.trials.tries,
     )
     budget = planning.question(world, now)
-    decision = None if budget is None else _ask(question, world, costs, budget, search)
+    try:
+        decision = None if budget is None else _ask(question, world, costs, budget, search)
+    except errors.Permanent as error:
+        return _cannot_begin(asked, planning.SPACE_VALID, error, now)
     return planning.plan(world, decision, now)
 
 
@@ -130,6 +134,7 @@ def _ask(question: Question, world: World, costs: Floats, budget: Budget, search
         ],
         settings=question.settings.search,
         seed=world.spec.algorithm.seed,
+        algorithm=world.spec.algorithm.algorithm_name,
     )
 
 

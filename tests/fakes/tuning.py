@@ -81,6 +81,7 @@ def plain(
     *,
     settings: SearchSettings,
     seed: int,
+    algorithm: str,
 ) -> Decision:
     seen = {observation.index for observation in observations} | set(pending)
     # One is left to confirm, however many ended at once.

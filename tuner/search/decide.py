@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from tuner.search import choice, design, pruning, transfer
+from tuner.search import baselines, choice, design, pruning, transfer
 from tuner.search.acquisition import score
 from tuner.search.choice import Candidate
 from tuner.search.decision import Confirm, Decision, Explore, Impossible, Recommend, Wait
@@ -19,6 +19,8 @@ from tuner.search.posterior import Belief
 from tuner.search.problem import Budget, Earlier, Floats, Integers, Observation, Problem
 from tuner.search.regret import Outlook, outlook
 from tuner.settings import SearchSettings
+
+BAYESIAN = "bayesian"
 
 
 def decide(
@@ -30,6 +32,7 @@ def decide(
     *,
     settings: SearchSettings,
     seed: int = 0,
+    algorithm: str = "bayesian",
 ) -> Decision:
     """Return what to do next.
 
@@ -41,9 +44,11 @@ def decide(
         earlier: finished experiments of similar services.
         settings: of the search.
         seed: the same seed and observations give the same decision.
+        algorithm: `bayesian`, or one of `baselines.ALGORITHMS`, which then chooses what is explored; the rest is the same.
     """
-    lessons = transfer.learn(problem, earlier, observations, settings)
-    return Search(problem, tuple(observations), tuple(pending), budget, lessons, settings, seed).decide()
+    lessons = transfer.learn(problem, earlier, observations, settings) if algorithm == BAYESIAN else None
+    search = Search(problem, tuple(observations), tuple(pending), budget, lessons, settings, seed, algorithm)
+    return search.decide()
 
 
 @dataclass(frozen=True)
@@ -57,6 +62,7 @@ class Search:
     lessons: Lessons | None
     settings: SearchSettings
     seed: int
+    algorithm: str = BAYESIAN
 
     def decide(self) -> Decision:
         """Return what to do next."""
@@ -89,6 +95,8 @@ class Search:
 
     @property
     def _initial(self) -> int:
+        if self.algorithm != BAYESIAN:
+            return 1
         if self.lessons is not None:
             return 1
         return min(len(self.problem.ordered) + 1, self.settings.initial)
@@ -100,6 +108,8 @@ class Search:
         if slots <= 0:
             return Wait(1.0)
         rng = np.random.default_rng(self.seed)
+        if self.algorithm != BAYESIAN:
+            return Explore(self._by_baseline(slots), 1.0)
         if self.lessons is not None:
             order = self._open[np.argsort(-transfer.hopes(self.lessons)[self._open], kind="stable")]
         else:
@@ -138,6 +148,8 @@ class Search:
 
     def _next(self, belief: Belief, ranked: Sequence[Candidate], count: int) -> tuple[int, ...]:
         """Return the specs that promise most; of several, each as if those before had given what is expected of them."""
+        if self.algorithm != BAYESIAN:
+            return self._by_baseline(count)
         chosen: list[int] = []
         best = ranked[0].log_objective if ranked else None
         left = self._open
@@ -151,6 +163,10 @@ class Search:
             if len(chosen) < count:
                 belief = _as_expected(belief, row)
         return tuple(chosen)
+
+    def _by_baseline(self, count: int) -> tuple[int, ...]:
+        propose = baselines.ALGORITHMS[self.algorithm]
+        return propose(self.problem, self.observations, self._open, count, self.seed)
 
     @property
     def _log_trial_cost(self) -> Floats:
