@@ -1,0 +1,95 @@
+"""A target for load whose behaviour is the path: `/wait/MS`, `/never`, `/garbage`, `/close`, `/drip`, `/status/CODE`, `/block/MS`
+(nobody is answered meanwhile), `/stream/MS` + `/completions`, `/log`.
+
+    python load_target.py
+
+It prints its port, ends when standard input does, and keeps when each request came and was answered: `/log` says so and forgets.
+"""
+
+import asyncio
+import contextlib
+import json
+import re
+import sys
+import time
+
+TOKENS = 5
+log: list[dict[str, object]] = []
+inside: list[str] = []
+
+
+async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    with contextlib.suppress(asyncio.IncompleteReadError, ConnectionError):
+        while True:
+            head = await reader.readuntil(b"\r\n\r\n")
+            came = time.monotonic()
+            length = re.search(rb"content-length: (\d+)", head, re.IGNORECASE)
+            body = await reader.readexactly(int(length[1]) if length else 0)
+            path = head.split(b" ")[1].decode()
+            if path == "/log":
+                content = json.dumps(log).encode()
+                log.clear()
+                writer.write(whole(content))
+                continue
+            inside.append(path)
+            row = {"path": path, "came": came, "inside": len(inside), "body": body.decode()}
+            try:
+                await answer(path, writer)
+            finally:
+                inside.remove(path)
+                log.append({**row, "took": time.monotonic() - came})
+            await writer.drain()
+            if path in {"/close", "/garbage"}:
+                break
+    writer.close()
+
+
+async def answer(path: str, writer: asyncio.StreamWriter) -> None:
+    kind, _, rest = path[1:].partition("/")
+    if kind == "wait":
+        await asyncio.sleep(float(rest) / 1000)
+    elif kind == "block":
+        time.sleep(float(rest) / 1000)  # noqa: ASYNC251 that is what it is for
+    elif kind == "never":
+        await asyncio.sleep(3600)
+    elif kind == "garbage":
+        writer.write(b"\x00\xffthis is no HTTP\r\n\r\n")
+        return
+    elif kind == "close":
+        return
+    elif kind == "drip":
+        writer.write(b"HTTP/1.1 200 OK\r\ncontent-length: 100000\r\n\r\n")
+        for _ in range(100):
+            writer.write(b".")
+            await asyncio.sleep(0.1)
+        return
+    elif kind == "stream":
+        await stream(writer, float(rest.partition("/")[0]) / 1000)
+        return
+    writer.write(whole(b"{}", int(rest) if kind == "status" else 200))
+
+
+async def stream(writer: asyncio.StreamWriter, pause: float) -> None:
+    writer.write(b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n")
+    events = [json.dumps({"choices": [{"delta": {"content": f"t{n}"}}]}) for n in range(TOKENS)]
+    for event in [*events, "[DONE]"]:
+        if event != "[DONE]":
+            await asyncio.sleep(pause)
+        line = f"data: {event}\n\n".encode()
+        writer.write(b"%x\r\n%b\r\n" % (len(line), line))
+    writer.write(b"0\r\n\r\n")
+
+
+def whole(content: bytes, code: int = 200) -> bytes:
+    return b"HTTP/1.1 %d X\r\ncontent-length: %d\r\n\r\n%b" % (code, len(content), content)
+
+
+async def main() -> None:
+    server = await asyncio.start_server(serve, "127.0.0.1", 0, backlog=1024)
+    print(server.sockets[0].getsockname()[1], flush=True)
+    await asyncio.to_thread(sys.stdin.read)
+    server.close()
+
+
+if __name__ == "__main__":
+    asyncio.run(main())
