@@ -10,13 +10,15 @@ from typing import Any
 import numpy as np
 import orjson
 import pytest
+from sklearn.linear_model import LinearRegression
 
 from serving import errors
-from serving.images.manifest import Input
+from serving.images.manifest import Input, OutputManifest
 from serving.runtimes.app import Identity, InferenceApp
+from serving.runtimes.estimator import Estimator
 from serving.runtimes.gathering import Gathering
 from serving.runtimes.joining import Answer
-from serving.runtimes.model import Output
+from serving.runtimes.model import Model, Output
 from serving.runtimes.phases import Startup
 from serving.runtimes.predictions import Gathered
 from serving.runtimes.protocol import Request, Tensor
@@ -68,7 +70,7 @@ async def stays() -> dict[str, Any]:
 async def make() -> AsyncIterator[Callable[..., Gathered]]:
     with ThreadPoolExecutor(1) as worker:
 
-        def gathered(model: Doubling, size: int = 32, patience: float = 0.0, room: int = 1000) -> Gathered:
+        def gathered(model: Model, size: int = 32, patience: float = 0.0, room: int = 1000) -> Gathered:
             return Gathered(model, SETTINGS, worker, Gathering(size, patience, room))
 
         yield gathered
@@ -164,6 +166,18 @@ async def test_a_request_that_fails_does_not_fail_its_neighbours(
     assert model.calls == [[1, value, 3], [1], [value], [3]]
     await answers(gathered, ask(1), ask(2), ask(3))
     assert model.calls[-1] == [1, 2, 3]
+
+
+async def test_values_that_an_estimator_refuses_fail_their_own_request(make: Make) -> None:
+    model = Estimator(LinearRegression().fit([[0.0], [1.0]], [0.0, 10.0]), OutputManifest())
+
+    def row(value: float) -> Request:
+        return Request("", (Tensor("input", "FP64", np.array([[value]])),), None, binary=False)
+
+    first, second, third = await answers(make(model), row(2), row(np.nan), row(4))
+    assert [first, third] == [[pytest.approx(20)], [pytest.approx(40)]]
+    assert isinstance(second, errors.ApiError)
+    assert "the model refuses it: Input X contains NaN" in str(second)
 
 
 async def test_batches_get_smaller_where_requests_fail_only_together(

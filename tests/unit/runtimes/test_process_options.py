@@ -1,0 +1,71 @@
+"""What a runtime reads of its environment, and how it predicts because of it."""
+
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from serving import errors
+from serving.images.manifest import Input
+from serving.runtimes import predictions, process
+from serving.runtimes.joining import Answer
+from serving.runtimes.model import Output
+from serving.runtimes.protocol import Request
+from serving.settings import RuntimeSettings
+
+SETTINGS = RuntimeSettings()
+REQUIRED = {
+    "SLIPWAY_MODEL_NAME": "digits", "SLIPWAY_MODEL_VERSION": "v1", "SLIPWAY_MODEL_DIR": "/models", "SLIPWAY_MODEL_DIGEST": "d",
+}  # fmt: skip
+
+
+class Model:
+    """Of one shape."""
+
+    def __init__(self, *shape: int) -> None:
+        self.inputs = (Input("x", "FP32", shape),)
+        self.outputs = (Output("y", "FP32", (-1,)),)
+
+    def expected_seconds(self, request: Request) -> float:
+        return 0
+
+    def infer(self, request: Request) -> Answer:
+        raise NotImplementedError
+
+
+def predicted(model: Model, **environment: str) -> predictions.Predictions:
+    chosen = process.options({**REQUIRED, **environment}, SETTINGS)
+    with ThreadPoolExecutor(1) as worker:
+        return process._predictions(model, chosen, SETTINGS, worker)
+
+
+@pytest.mark.parametrize("environment", [{}, {"SLIPWAY_BATCH_SIZE": "1", "SLIPWAY_BATCH_TIMEOUT": "2ms"}])
+def test_requests_are_not_gathered_where_nobody_asks_for_it(environment: dict[str, str]) -> None:
+    assert isinstance(predicted(Model(-1, 4), **environment), predictions.Single)
+
+
+def test_requests_are_gathered_as_the_environment_says() -> None:
+    found = predicted(Model(-1, 4), SLIPWAY_BATCH_SIZE="8", SLIPWAY_BATCH_TIMEOUT="2ms")
+    assert isinstance(found, predictions.Gathered)
+    assert (found._gathering.size, found._gathering.patience) == (8, 0.002)
+
+
+def test_a_model_whose_batch_is_fixed_is_asked_for_each_request_and_says_so_once(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    assert isinstance(predicted(Model(1, 64), SLIPWAY_BATCH_SIZE="8"), predictions.Single)
+    (said,) = caplog.messages
+    assert said.startswith(
+        "SLIPWAY_BATCH_SIZE: each request is predicted by itself: input 'x' has shape [1, 64]"
+    )
+
+
+@pytest.mark.parametrize(
+    ("variable", "wrong"),
+    [
+        ("SLIPWAY_BATCH_SIZE", "0"), ("SLIPWAY_BATCH_SIZE", "many"), ("SLIPWAY_BATCH_SIZE", "-2"),
+        ("SLIPWAY_BATCH_TIMEOUT", "2"), ("PORT", "http"), ("PORT", "70000"),
+    ],
+)  # fmt: skip
+def test_a_variable_of_another_form_is_named_with_its_value(variable: str, wrong: str) -> None:
+    with pytest.raises(errors.UserError, match=f"^{variable}: .*'{wrong}'"):
+        process.options({**REQUIRED, variable: wrong}, SETTINGS)
