@@ -142,7 +142,8 @@ class Kube:
     async def create(self, kind: Kind, obj: Object) -> Object:
         """Create the object; raises AlreadyExists where the name is taken."""
         namespace = obj["metadata"].get("namespace", self.namespace) if kind.namespaced else None
-        return await self._json("POST", kind.path(namespace), body=obj, query=self._written_by)
+        body = {"apiVersion": kind.api_version, "kind": kind.kind, **obj}
+        return await self._json("POST", kind.path(namespace), body=body, query=self._written_by)
 
     async def update(self, kind: Kind, obj: Object, *, subresource: str | None = None) -> Object:
         """Replace the object; raises Conflict where its resourceVersion is stale."""
