@@ -33,7 +33,9 @@ class Target:
         """From an idle target, after a second that is not recorded."""
         self.seconds += seconds
         rows = self._closed(round(level), seconds + 1) if mode == "closed" else self._open(level, seconds + 1)
-        intended, done = (np.array(column) - 1 for column in zip(*sorted(rows, key=lambda r: r[1]), strict=True))
+        intended, done = (
+            np.array(column) - 1 for column in zip(*sorted(rows, key=lambda r: r[1]), strict=True)
+        )
         kept = (done >= 0) & (done < seconds)
         waiting = (intended < seconds) & (done >= seconds)
         count = int(kept.sum())

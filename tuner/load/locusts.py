@@ -103,7 +103,7 @@ class Locust:
         try:
             said = await asyncio.wait_for(self._said.get(), timeout)
         except TimeoutError as error:
-            raise Temporary(LOAD_FAILED, f"locust did not answer within {timeout:.0f} s") from error
+            raise Temporary(LOAD_FAILED, f"locust did not answer within {timeout:.2g} s") from error
         if said is None:
             raise await self.failure()
         return said

@@ -1,0 +1,111 @@
+"""The load generator's processes killed and stopped, and ours killed above them."""
+
+import asyncio
+import dataclasses
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from serving.errors import Temporary
+from tuner.load.generator import Generator
+from tuner.load.plan import LoadPlan, Request
+from tuner.settings import LoadSettings
+
+PLAN = LoadPlan("closed", (Request("GET", "/"),))
+NOBODY = "http://127.0.0.1:9"
+DEADLINE = 20.0
+
+OURS = """
+import asyncio, sys
+from tuner.load.generator import Generator
+from tuner.load.plan import LoadPlan, Request
+from tuner.settings import LoadSettings
+
+async def main():
+    plan = LoadPlan("closed", (Request("GET", "/"),))
+    async with Generator.start("http://127.0.0.1:9", plan, LoadSettings(), [CORES]) as generator:
+        print(*(locust._process.pid for locust in generator._locusts), flush=True)
+        await generator.window(2, 600)
+
+asyncio.run(main())
+"""
+
+
+def pids(generator: Generator) -> list[int]:
+    return [locust._process.pid for locust in generator._locusts]
+
+
+def gone(pid: int) -> bool:
+    """Ended, and at most a zombie of a parent that is not ours."""
+    try:
+        return "\nState:\tZ" in Path(f"/proc/{pid}/status").read_text()
+    except OSError:
+        return True
+
+
+def wait_gone(found: list[int]) -> None:
+    deadline = time.monotonic() + DEADLINE
+    while not all(gone(pid) for pid in found):
+        assert time.monotonic() < deadline, f"still there: {[pid for pid in found if not gone(pid)]}"
+        time.sleep(0.02)
+
+
+async def test_a_killed_locust_fails_its_window_at_once_and_takes_the_others_along() -> None:
+    core = min(os.sched_getaffinity(0))
+    async with Generator.start(NOBODY, PLAN, LoadSettings(), [core, core]) as generator:
+        found = pids(generator)
+        window = asyncio.create_task(generator.window(2, 600))
+        await asyncio.sleep(0.3)
+        os.kill(found[1], signal.SIGKILL)
+        killed = time.monotonic()
+        with pytest.raises(Temporary, match="locust ended with signal 9") as raised:
+            await window
+        assert time.monotonic() - killed < 5
+    assert raised.value.reason == "LoadFailed"
+    wait_gone(found)
+
+
+async def test_a_locust_that_hangs_fails_its_window_after_the_reply_timeout() -> None:
+    settings = dataclasses.replace(LoadSettings(), reply_timeout=0.5, stop_timeout=0.2)
+    async with Generator.start(NOBODY, PLAN, settings) as generator:
+        found = pids(generator)
+        await generator.window(1, 0.1)
+        os.kill(found[0], signal.SIGSTOP)
+        with pytest.raises(Temporary, match=r"did not answer within 0\.5 s") as raised:
+            await generator.window(1, 0.1)
+    assert raised.value.reason == "LoadFailed"
+    assert all(gone(pid) for pid in found)
+
+
+async def test_a_cancelled_window_leaves_no_locust() -> None:
+    found: list[int] = []
+
+    async def drive() -> None:
+        async with Generator.start(NOBODY, PLAN, LoadSettings()) as generator:
+            found.extend(pids(generator))
+            await generator.window(1, 600)
+
+    task = asyncio.create_task(drive())
+    async with asyncio.timeout(DEADLINE):
+        while not found:
+            await asyncio.sleep(0.02)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert all(gone(pid) for pid in found)
+
+
+def test_no_locust_outlives_our_killed_process() -> None:
+    core = min(os.sched_getaffinity(0))
+    source = OURS.replace("CORES", f"{core}, {core}")
+    with subprocess.Popen([sys.executable, "-c", source], stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        found = [int(pid) for pid in process.stdout.readline().split()]
+        process.kill()
+    assert len(found) == 2
+    wait_gone(found)
