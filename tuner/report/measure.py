@@ -6,6 +6,7 @@ It computes nothing that the report does not have; it turns values over.
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
+from serving.resources.experiment import Objective
 from serving.resources.trial import Estimate
 from tuner.report import figures
 from tuner.report.shape import Question
@@ -42,22 +43,31 @@ class Measure:
 
 def of(question: Question) -> Measure:
     """Return how this question's objective is shown; a direction against the metric's sense is taken at its word."""
-    return replace(
-        _usual(question), less_is_better=(question.direction == "minimize") != _usual(question).inverted
-    )
+    return _asked(question.metric, question.direction, question.rate, question.percentile)
 
 
-def _usual(question: Question) -> Measure:
-    match question.metric:
-        case "throughputPerCost" | "tokensPerCost" as metric:
+def of_objective(objective: Objective) -> Measure:
+    """Return the same for an objective as an experiment has it."""
+    rate = None if objective.rate is None else float(objective.rate)
+    return _asked(objective.objective_metric_name, objective.type, rate, objective.percentile)
+
+
+def _asked(metric: str, direction: str, rate: float | None, percentile: int) -> Measure:
+    usual = _usual(metric, rate, percentile)
+    return replace(usual, less_is_better=(direction == "minimize") != usual.inverted)
+
+
+def _usual(metric: str, rate: float | None, percentile: int) -> Measure:
+    match metric:
+        case "throughputPerCost" | "tokensPerCost":
             return _per("request" if metric == "throughputPerCost" else "token")
         case "costAtRate":
-            rate = f"{figures.number(question.rate or 0)} requests/s"
-            return _money(f"cost per hour of {rate}", f"the replicas for {rate} cost {{}} per hour")
+            carried = f"{figures.number(rate or 0)} requests/s"
+            return _money(f"cost per hour of {carried}", f"the replicas for {carried} cost {{}} per hour")
         case "cost":
             return _money("cost per hour of a replica", "a replica costs {} per hour")
         case "latency":
-            label = f"p{question.percentile} latency"
+            label = f"p{percentile} latency"
             return Measure(label, f"the {label} is {{}}", figures.duration, less_is_better=True)
         case "tokensPerSecond":
             return Measure(
