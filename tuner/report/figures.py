@@ -13,8 +13,9 @@ DASH = "\u2013"
 _NARROW = "\u00a0"
 """Between a number and its unit: a no-break space."""
 _BYTES = ((2**40, "TiB"), (2**30, "GiB"), (2**20, "MiB"), (2**10, "KiB"))
-_WHOLE = 1000
-"""From here on numbers are whole, with separators between the thousands."""
+_SECONDS = (("s", 1.0), ("ms", 1e-3), ("µs", 1e-6))
+_LARGE = 15
+"""Digits before the point from which on nobody reads them."""
 
 
 def number(value: float, digits: int = DIGITS) -> str:
@@ -23,13 +24,13 @@ def number(value: float, digits: int = DIGITS) -> str:
         return DASH
     if value == 0:
         return "0"
-    rounded = float(f"{value:.{digits - 1}e}")
-    if abs(rounded) >= 1e15 or abs(rounded) < 1e-4:
-        return f"{rounded:.{digits - 1}e}"
-    if abs(value) >= _WHOLE:
+    power = f"{value:.{digits - 1}e}"
+    exponent = int(power.partition("e")[2])
+    if not -4 <= exponent < _LARGE:
+        return power
+    if exponent >= digits:
         return f"{value:,.0f}"
-    places = max(0, digits - 1 - math.floor(math.log10(abs(rounded))))
-    text = f"{rounded:.{places}f}"
+    text = f"{float(power):.{max(0, digits - 1 - exponent)}f}"
     return text.rstrip("0").rstrip(".") if "." in text else text
 
 
@@ -37,12 +38,13 @@ def duration(seconds: float) -> str:
     """Return `850 µs`, `12.3 ms`, `1.2 s`, `4 min 30 s` or `2 h 5 min`."""
     if not math.isfinite(seconds):
         return DASH
-    if abs(seconds) >= 60:
+    if seconds == 0:
+        return f"0{_NARROW}s"
+    rounded = float(f"{seconds:.{DIGITS - 1}e}")  # 59.99 s is a minute, and 999.9 ms a second
+    if abs(rounded) >= 60:
         return _long(round(seconds))
-    for unit, size in (("s", 1.0), ("ms", 1e-3), ("µs", 1e-6)):
-        if abs(seconds) >= size or unit == "µs":
-            return number(seconds / size) + _NARROW + unit if seconds else f"0{_NARROW}s"
-    raise AssertionError
+    unit, scale = next(((u, s) for u, s in _SECONDS if abs(rounded) >= s), _SECONDS[-1])
+    return number(seconds / scale) + _NARROW + unit
 
 
 def _long(seconds: int) -> str:

@@ -1,0 +1,103 @@
+"""What would change the answer, against evaluating every candidate anew at any price or bound."""
+
+import itertools
+import math
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tuner.report.sensitivity import Line, Reading, envelope, staircase, worth
+
+AMOUNTS = st.integers(min_value=0, max_value=400).map(lambda n: n / 8)
+LINES = st.lists(st.builds(Line, AMOUNTS, AMOUNTS), min_size=1, max_size=8)
+READINGS = st.lists(
+    st.lists(
+        st.lists(st.builds(Reading, AMOUNTS, st.integers(1, 50).map(float)), max_size=4), max_size=2
+    ),
+    max_size=5,
+)  # fmt: skip
+
+
+@given(LINES, AMOUNTS)
+def test_envelope_names_a_cheapest_line_at_any_price(lines: list[Line], price: float):
+    spans = envelope(lines)
+    (span,) = [span for span in spans if span.start <= price < span.end]
+    assert span.winner is not None
+    least = min(line.at(price) for line in lines)
+    assert math.isclose(lines[span.winner].at(price), least, rel_tol=1e-9, abs_tol=1e-9)
+
+
+@given(LINES)
+def test_envelope_covers_all_prices_once_and_each_span_has_another_winner(lines: list[Line]):
+    spans = envelope(lines)
+    assert spans[0].start == 0
+    assert spans[-1].end == math.inf
+    for before, after in itertools.pairwise(spans):
+        assert before.end == after.start > before.start
+        assert before.winner != after.winner
+
+
+@given(LINES)
+def test_neighbours_cost_the_same_where_the_winner_changes(lines: list[Line]):
+    spans = envelope(lines)
+    for before, after in itertools.pairwise(spans):
+        assert before.winner is not None
+        assert after.winner is not None
+        left, right = lines[before.winner].at(after.start), lines[after.winner].at(after.start)
+        assert math.isclose(left, right, rel_tol=1e-9, abs_tol=1e-9)
+
+
+def test_envelope_of_a_spec_of_many_cores_ends_where_cores_become_dear():
+    many, few = Line(base=1.0, slope=4.0), Line(base=3.0, slope=1.0)
+    first, second = envelope([many, few])
+    assert (first.winner, second.winner) == (0, 1)
+    assert math.isclose(second.start, 2 / 3)
+
+
+def test_envelope_of_equal_lines_keeps_the_first():
+    assert [span.winner for span in envelope([Line(1.0, 2.0), Line(1.0, 2.0)])] == [0]
+
+
+def test_envelope_of_nothing_is_empty():
+    assert envelope([]) == []
+
+
+def brute(specs: list[list[list[Reading]]], bound: float) -> float:
+    """Return the best score at this bound, by trying everything; 0 where nothing is allowed."""
+    best = 0.0
+    for trials in specs:
+        tops = [max((r.score for r in trial if r.value <= bound), default=0.0) for trial in trials]
+        if tops and all(tops):
+            best = max(best, math.prod(tops) ** (1 / len(tops)))
+    return best
+
+
+@given(READINGS, AMOUNTS)
+def test_staircase_names_a_best_allowed_spec_at_any_bound(specs: list[list[list[Reading]]], bound: float):
+    (span,) = [span for span in staircase(specs) if span.start <= bound < span.end]
+    best = brute(specs, bound)
+    if span.winner is None:
+        assert best == 0
+    else:
+        assert math.isclose(math.exp(worth(specs[span.winner], bound)), best, rel_tol=1e-9)
+
+
+@given(READINGS)
+def test_staircase_covers_all_bounds_once(specs: list[list[list[Reading]]]):
+    spans = staircase(specs)
+    assert spans[0].start == 0
+    assert spans[-1].end == math.inf
+    for before, after in itertools.pairwise(spans):
+        assert before.end == after.start > before.start
+        assert before.winner != after.winner
+
+
+def test_a_spec_is_allowed_only_where_each_of_its_trials_met_the_bound():
+    lucky, again = [Reading(0.09, 50.0)], [Reading(0.11, 52.0)]
+    steady = [[Reading(0.05, 10.0)]]
+    spans = staircase([[lucky, again], steady])
+    assert [(span.start, span.winner) for span in spans] == [(0.0, None), (0.05, 1), (0.11, 0)]
+
+
+def test_a_bound_of_nothing_allows_what_was_seen_to_fail_never():
+    assert staircase([[[Reading(0.0, 5.0)]]])[0].winner == 0
