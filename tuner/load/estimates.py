@@ -84,11 +84,10 @@ def inflation(values: Floats) -> float:
 
     Few batches know it badly: Student's t instead of the normal distribution is part of it.
     """
-    variance = float(values.var())
-    if len(values) < 2 * _BATCHES[-1] or variance == 0:
+    if len(values) < 2 * _BATCHES[-1] or values.min() == values.max():
         return 1.0
     batches = _independent(values)
-    found = float(batches.var(ddof=1)) * _left(batches) * (len(values) // len(batches)) / variance
+    found = float(batches.var(ddof=1)) * _left(batches) * (len(values) // len(batches)) / float(values.var())
     return max(1.0, found * (_student(len(batches)) / _Z) ** 2)
 
 

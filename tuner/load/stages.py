@@ -13,7 +13,8 @@ What an end claims:
 - BreaksConstraint: at the least load, one user or the first rate, the 95 % interval lies beyond a limit.
 - CannotBeatBest: no load that meets the constraints gives `stop_below` requests per second. That follows from windows' 95 %
   intervals and from one assumption, that a request is not answered sooner when others are asked at the same time: n users then
-  give at most n/m times what m users give. An open loop gives no more than it is asked.
+  give at most n/m times what m users give. An open loop gives no more than it is asked. Or the search is over (see Measured), and
+  the interval of the level found lies below by more than a step of the search could add.
 """
 
 import math
@@ -85,9 +86,12 @@ def _searched(state: State, found: Sequence[Verdict]) -> Measure | Finished:
     if best is None:
         return _whole(state, found[0])
     level = _grown(state, found, best) if broken is None else _between(state, best, broken)
-    if level is None or len(state.windows) >= state.settings.most_levels:
-        return _whole(state, _widest(state, found, best))
-    return _fresh(state, level)
+    if level is not None and len(state.windows) < state.settings.most_levels:
+        return _fresh(state, level)
+    chosen = _widest(state, found, best)
+    if chosen.window.throughput.high * state.settings.knee < state.stop_below:
+        return ended(state, chosen, "CannotBeatBest")
+    return _whole(state, chosen)
 
 
 def _listed(state: State) -> Measure | Finished:

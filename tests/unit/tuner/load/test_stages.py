@@ -1,0 +1,222 @@
+"""Whole searches for the highest load, against targets as queueing theory has them; what each end claims is true of the target."""
+
+import math
+from dataclasses import dataclass
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from serving.resources.experiment import Constraint
+from serving.resources.load import Load
+from serving.resources.trial import Window
+from tests.queueing import Target, exponential, steady_service
+from tuner.load import stages, statistics
+from tuner.load.samples import Samples, joined
+from tuner.load.steps import Finished, Measure, State
+from tuner.settings import LoadSettings
+
+SETTINGS = LoadSettings()
+MOST_SECONDS = 60.0
+"""Of load, of any search with the default windows."""
+
+
+def p99(at_most: str) -> Constraint:
+    return Constraint(metric="latency", percentile=99, at_most=at_most)
+
+
+@dataclass
+class Search:
+    state: State
+    end: Finished
+    levels: list[float]
+    seconds: float
+
+    @property
+    def result(self) -> Window:
+        return self.state.windows[self.end.result]
+
+
+def search(target: Target, load: Load, *constraints: Constraint, stop_below: float | None = None) -> Search:
+    """Play the runner of a trial."""
+    state = stages.begin(load, constraints, SETTINGS, stop_below)
+    parts: list[Samples] = []
+    levels, seconds = [], 0.0
+    while isinstance(step := stages.next_step(state), Measure):
+        seen = target.window(load.mode, step.level, step.seconds)
+        seconds += step.warmup + step.seconds
+        levels += [] if step.extends else [step.level]
+        parts = [*parts, seen] if step.extends else [seen]
+        window = statistics.summary(joined(parts), constraints, SETTINGS)
+        state = stages.after(state, window, extends=step.extends)
+    return Search(state, step, levels, seconds)
+
+
+@pytest.mark.parametrize(("servers", "capacity"), [(1, 100), (2, 200), (4, 400)])
+def test_a_closed_loop_without_constraints_ends_at_the_knee(servers: int, capacity: float) -> None:
+    found = search(Target(steady_service(0.01), servers), Load())
+    assert found.end.reason == "Measured"
+    assert found.result.throughput.value == pytest.approx(capacity, rel=0.05)
+    assert found.levels[:2] == [1, 2]
+    assert max(found.levels) <= 4 * servers
+    assert found.seconds < 30
+    assert "hardly less" in found.end.message
+
+
+def test_a_closed_loop_finds_the_most_users_that_meet_a_latency() -> None:
+    """16 servers of 10 ms behind each other's queue: 50 ms are met by some 80 users, of whom 16 give as much."""
+    found = search(Target(steady_service(0.01), 16), Load(), p99("50ms"))
+    assert found.result.meets == "Yes"
+    assert found.result.throughput.value == pytest.approx(1600, rel=0.06)
+
+
+def test_users_are_bisected_where_a_limit_is_met_by_few() -> None:
+    """Exponential service at four servers: p99 alone is 46 ms, so 60 ms allow hardly a queue."""
+    found = search(Target(exponential(0.01), 4), Load(), p99("60ms"))
+    levels = sorted(set(found.levels))
+    assert found.end.reason == "Measured"
+    assert found.result.meets != "No"
+    assert 3 <= found.result.level <= 9
+    assert all(level == int(level) for level in levels)
+    assert found.seconds < MOST_SECONDS
+
+
+def test_a_spec_that_breaks_a_limit_with_one_user_is_given_up_after_one_short_window() -> None:
+    found = search(Target(steady_service(0.2)), Load(), p99("100ms"))
+    assert (found.end.reason, found.levels, found.result.meets) == ("BreaksConstraint", [1], "No")
+    assert found.seconds < 6
+    assert "100ms allowed" in found.end.message
+
+
+def test_a_limit_that_is_nearly_met_with_one_user_is_not_said_to_be_broken() -> None:
+    """p99 is 101 ms; a trial cannot know, and says that it does not."""
+    found = search(Target(steady_service(0.09, 0.05)), Load(), p99("100ms"))
+    assert (found.end.reason, found.result.meets) == ("Measured", "Unsure")
+    assert found.result.level == 1
+
+
+def test_failures_break_a_latency_limit_as_a_failed_request_has_no_latency() -> None:
+    found = search(Target(steady_service(0.01), failing=0.1), Load(), p99("100ms"))
+    assert found.end.reason == "BreaksConstraint"
+    assert "failed" in found.end.message
+
+
+def test_an_error_rate_is_a_constraint_of_its_own() -> None:
+    limit = Constraint(metric="errorRate", at_most="1%")
+    assert search(Target(steady_service(0.01), failing=0.2), Load(), limit).end.reason == "BreaksConstraint"
+    assert search(Target(steady_service(0.01)), Load(), limit).end.reason == "Measured"
+
+
+def test_a_spec_that_cannot_beat_the_best_is_stopped_without_a_whole_window() -> None:
+    """One server gives 100 requests/s however many ask; 15 ms are broken by two users, who could give 200."""
+    saturated = search(Target(steady_service(0.01)), Load(), p99("50ms"), stop_below=300)
+    limited = search(Target(steady_service(0.01)), Load(), p99("15ms"), stop_below=300)
+    for found in (saturated, limited):
+        assert found.end.reason == "CannotBeatBest"
+        assert found.seconds < 12
+        assert "300 requests/s" in found.end.message
+    assert search(Target(steady_service(0.01)), Load(), p99("50ms"), stop_below=99).end.reason == "Measured"
+
+
+@settings(max_examples=25, deadline=None)
+@given(
+    servers=st.integers(1, 8),
+    milliseconds=st.floats(2, 40),
+    limit=st.floats(0.5, 20),
+    rival=st.floats(0.2, 1.5),
+    seed=st.integers(0, 1000),
+)
+def test_cannot_beat_best_is_said_only_of_what_cannot(
+    servers: int, milliseconds: float, limit: float, rival: float, seed: int
+) -> None:
+    capacity = 1000 * servers / milliseconds
+    target = Target(steady_service(milliseconds / 1000), servers, seed=seed)
+    constraint = p99(f"{milliseconds * limit:.3f}ms")
+    load = Load(window_seconds=4, max_level="64")
+    found = search(target, load, constraint, stop_below=rival * capacity)
+    if found.end.reason == "CannotBeatBest":
+        reachable = capacity * min(
+            1, math.floor(limit * servers) / servers
+        )  # users whose queue fits the limit
+        assert reachable < rival * capacity * 1.1
+    if found.end.reason == "BreaksConstraint":
+        assert limit < 1.6
+
+
+@pytest.mark.parametrize(("limit", "capacity"), [("100ms", 54), ("200ms", 77)])
+def test_an_open_loop_finds_the_rate_of_a_queue(limit: str, capacity: float) -> None:
+    """M/M/1 of 100/s: the p99 is ln(100) / (100 - rate)."""
+    found = search(Target(exponential(0.01), seed=2), Load(mode="open", window_seconds=20), p99(limit))
+    assert found.end.reason == "Measured"
+    assert 0.6 * capacity < found.result.level < 1.25 * capacity
+
+
+def test_an_open_loop_without_constraints_ends_where_the_answers_fall_behind() -> None:
+    found = search(Target(exponential(0.01), 4), Load(mode="open"))
+    assert 320 < found.result.level <= 430
+    assert "fell behind" in found.end.message
+    assert found.seconds < MOST_SECONDS
+
+
+def test_levels_that_are_given_are_measured_in_turn_each_a_whole_window() -> None:
+    load = Load(levels=["1", "2", "8"], window_seconds=4)
+    found = search(Target(steady_service(0.01)), load, p99("40ms"))
+    assert found.levels == [1, 2, 8]
+    assert [window.level for window in found.state.windows] == [1, 2, 8]
+    assert found.result.level == 2
+    assert found.end.reason == "Measured"
+
+
+def test_max_level_is_never_exceeded() -> None:
+    found = search(Target(steady_service(0.01), 16), Load(max_level="5"))
+    assert max(found.levels) == found.result.level == 5
+    assert "no higher load is allowed" in found.end.message
+
+
+def test_a_target_that_answers_nothing_is_given_up() -> None:
+    dead = Target(lambda _: 1e6)
+    found = search(dead, Load(), p99("100ms"))
+    assert (found.end.reason, found.levels) == ("BreaksConstraint", [1])
+    unconstrained = search(dead, Load())
+    assert unconstrained.end.reason == "Measured"
+    assert "nothing was answered" in unconstrained.end.message
+
+
+def test_a_busy_generator_is_noted() -> None:
+    found = search(Target(steady_service(0.01), busy=0.97), Load())
+    assert any(note.startswith("GeneratorLimited") for note in found.end.notes)
+    assert found.result.generator_limited
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    servers=st.integers(1, 12),
+    milliseconds=st.floats(1, 300),
+    spread=st.floats(0.01, 1),
+    limit=st.one_of(st.none(), st.floats(1, 1000)),
+    mode=st.sampled_from(["closed", "open"]),
+    failing=st.sampled_from([0.0, 0.0, 0.02, 0.5]),
+    seed=st.integers(0, 1000),
+)
+def test_every_search_ends_with_a_window_that_it_measured(
+    servers: int,
+    milliseconds: float,
+    spread: float,
+    limit: float | None,
+    mode: str,
+    failing: float,
+    seed: int,
+) -> None:
+    target = Target(steady_service(milliseconds / 1000, spread), servers, failing=failing, seed=seed)
+    constraints = () if limit is None else (p99(f"{limit:.3f}ms"),)
+    load = Load(
+        mode=mode, window_seconds=2, warmup_seconds=1, max_level="256" if mode == "closed" else "1000"
+    )
+    found = search(target, load, *constraints)
+    assert 0 <= found.end.result < len(found.state.windows) <= 2 * SETTINGS.most_levels
+    assert found.end.reason in {"Measured", "BreaksConstraint"}
+    assert (found.end.reason == "BreaksConstraint") == (
+        min(found.state.windows, key=lambda window: window.level).meets == "No"
+    )
+    assert found.seconds <= 20 * 2
+    assert len(found.state.asked) == len(found.state.windows)
