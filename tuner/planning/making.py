@@ -58,6 +58,8 @@ def trial(world: World, number: int, wish: Wish) -> Object:
         "name": meta["name"], "uid": meta["uid"], "controller": True, "blockOwnerDeletion": True,
     }  # fmt: skip
     return {
+        "apiVersion": kinds.TRIAL.api_version,
+        "kind": kinds.TRIAL.kind,
         "metadata": {
             "name": trial_name(world.name, number),
             "namespace": meta["namespace"],
@@ -93,6 +95,8 @@ def profile(world: World, measured: Known) -> Object | None:
     meta = world.experiment["metadata"]
     # Another experiment of this name may have left a profile, which stays.
     return {
+        "apiVersion": kinds.CAPACITY_PROFILE.api_version,
+        "kind": kinds.CAPACITY_PROFILE.kind,
         "metadata": {
             "name": _fitting(world.name, hash8([meta["uid"], measured.name])),
             "namespace": meta["namespace"],

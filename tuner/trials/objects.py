@@ -34,6 +34,8 @@ def deployment(trial: Object, spec: TrialSpec, cores: Cores, grace_seconds: int)
         "spec": {**spec.template["spec"], "terminationGracePeriodSeconds": grace_seconds},
     }
     return {
+        "apiVersion": kinds.DEPLOYMENT.api_version,
+        "kind": kinds.DEPLOYMENT.kind,
         "metadata": {
             "name": meta["name"],
             "namespace": meta["namespace"],
