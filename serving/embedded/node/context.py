@@ -15,6 +15,7 @@ from serving.embedded.node.cgroup_files import Cgroups, detect
 from serving.embedded.node.event_queue import EventQueue
 from serving.embedded.node.images import Images
 from serving.embedded.node.metrics import Metrics
+from serving.embedded.node.mps import Mps, place
 from serving.embedded.node.zygotes import Zygotes
 from serving.images.store import ModelStore
 from serving.kube import Kube, Recorder
@@ -49,6 +50,7 @@ class Node:
     jail: Jail | None
     zygotes: Zygotes
     images: Images
+    mps: Mps
     metrics: Metrics = field(default_factory=Metrics)
     launching: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(LAUNCHES_AT_ONCE))
 
@@ -92,6 +94,7 @@ def jail(data_dir: DataDir, user: str) -> Jail | None:
 def discover(data_dir: DataDir, settings: Settings, kube: Kube) -> Node:
     """Find out what this machine can do."""
     cgroups = detect()
+    confined = jail(data_dir, settings.node.run_as)
     return Node(
         data_dir,
         settings.node,
@@ -99,7 +102,8 @@ def discover(data_dir: DataDir, settings: Settings, kube: Kube) -> Node:
         EventQueue(Recorder(kube, "node")),
         cgroups,
         Addresses(settings.node.pod_network),
-        jail(data_dir, settings.node.run_as),
+        confined,
         Zygotes(data_dir.zygotes, cgroups),
         Images(kube, ModelStore(data_dir.models, settings.store), settings.registry),
+        Mps(place(data_dir), (confined.uid, confined.gid) if confined else None),
     )

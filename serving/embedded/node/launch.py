@@ -1,5 +1,6 @@
 """Starts a container: says what it is to be, and has a zygote forked or an exit recorder executed for it."""
 
+import asyncio
 import logging
 import os
 import socket
@@ -19,7 +20,7 @@ from serving.embedded.node.records import RunDirectory
 from serving.embedded.node.runtimes import RUNTIMES
 from serving.embedded.node.spawning import spawn_recorder
 from serving.embedded.node.zygotes import IMAGES
-from serving.embedded.workloads import pod_cgroups, pod_cores, pod_env, pod_forks, pod_mounts
+from serving.embedded.workloads import pod_cgroups, pod_cores, pod_env, pod_forks, pod_gpus, pod_mounts
 from serving.embedded.workloads.pod_forks import Kept
 from serving.kube.client import Object
 from serving.resources import names
@@ -60,7 +61,7 @@ async def prepare(node: Node, pod: Object, container: Object, run: RunDirectory,
     """Return all that is needed to start a container, with its volumes made.
 
     Raises:
-        errors.Temporary: something that the container refers to is not there yet.
+        errors.Temporary: something that the container refers to is not there yet, or there is no GPU for it.
         errors.Unavailable: the API did not answer.
     """
     meta = pod["metadata"]
@@ -83,6 +84,11 @@ async def prepare(node: Node, pod: Object, container: Object, run: RunDirectory,
             for m in container.get("volumeMounts") or []
         }
         env = pod_mounts.rewrite(env, container, places)
+    mounts = list(found.mounts)
+    if pod_gpus.wanted(container):
+        gpu = await asyncio.to_thread(node.mps.access)
+        env |= gpu.env
+        mounts += gpu.mounts
     env.pop(names.MODEL_SEALED_ENV, None)
     if env.get(names.MODEL_DIGEST_ENV) in {image.digest for image in found.images}:
         env[names.MODEL_SEALED_ENV] = env[names.MODEL_DIGEST_ENV]
@@ -97,7 +103,7 @@ async def prepare(node: Node, pod: Object, container: Object, run: RunDirectory,
         "log_bytes": node.settings.log_bytes,
         "cores": sorted(pod_cores.wanted(meta) or ()),
         "user": [node.jail.uid, node.jail.gid] if node.jail else None,
-        "view": _view(node, run, found.mounts) if node.jail else None,
+        "view": _view(node, run, mounts) if node.jail else None,
     }
     fetch = sum(image.fetch for image in found.images)
     verify = sum(image.verify for image in found.images)

@@ -4,6 +4,7 @@ from prometheus_client import CollectorRegistry, Histogram
 
 from serving import metrics
 from serving.data_dir import DataDir
+from serving.embedded.node.gpus import Gpus
 from serving.embedded.node.usage import Usage
 from serving.embedded.workloads.pod_cgroups import Layout
 from serving.embedded.workloads.startup import PHASES, Trace
@@ -38,5 +39,5 @@ class Metrics:
 
     def serve(self, data_dir: DataDir, where: Layout, port: int) -> int:
         """Answer `GET /metrics`, as `metrics.serve` does, with what is in the cgroups of `where` too."""
-        self._registry.register(Usage(data_dir.pods, where))
+        self._registry.register(Usage(data_dir.pods, where, Gpus()))
         return metrics.serve(self._registry, data_dir.metrics("node"), port)

@@ -161,7 +161,8 @@ def _view(view: dict[str, Any], uid: int, gid: int) -> None:
     for path in view["hide"]:
         if os.path.isdir(path):  # noqa: PTH112 as above
             _tmpfs(path)
-    if os.path.isdir("/dev/shm"):  # noqa: PTH112, S108 as above
+    shares_memory = any(mount["target"] == "/dev/shm" for mount in mounts)  # noqa: S108 as above
+    if os.path.isdir("/dev/shm") and not shares_memory:  # noqa: PTH112, S108 as above
         _tmpfs("/dev/shm", "mode=1777")  # noqa: S108 as above
     own: set[str] = set(covered)
     for mount in mounts:

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 from serving.data_dir import DataDir
 from serving.embedded import identity
-from serving.embedded.node import zygotes
+from serving.embedded.node import mps, zygotes
 from serving.embedded.node.cgroup_files import Cgroups, detect
 from serving.embedded.node.records import PodDirectory, RunDirectory, pods
 from serving.embedded.node.spawning import gone
@@ -108,4 +108,5 @@ async def stop_everything(data_dir: DataDir, settings: Settings) -> None:
         await asyncio.to_thread(cgroups.remove, pod.path.name)
 
     await asyncio.gather(*(one(pod) for pod in pods(data_dir.pods)))
+    await asyncio.to_thread(mps.end, data_dir)
     cgroups.sweep_spares()

@@ -6,6 +6,7 @@ been restarted. Where there are no cgroups (an ordinary user) it comes from /pro
 
 import os
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
@@ -13,6 +14,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 from serving.embedded import identity
 from serving.embedded.node import machine
 from serving.embedded.node.cgroup_files import TOP
+from serving.embedded.node.gpus import Gpus
 from serving.embedded.node.recorder import oom_kills
 from serving.embedded.node.records import RunDirectory, pods
 from serving.embedded.workloads import pod_usage
@@ -37,6 +39,8 @@ _GAUGES = {
     cadvisor.RSS: ("rss", "Bytes in use that are of no file, with shared pages."),
     cadvisor.PEAK: ("peak", "Most bytes in use since the run began, with shared pages."),
     cadvisor.STARTED: ("started", "Unix seconds at which the run began."),
+    cadvisor.GPU_DUTY: ("gpu_duty", "Percent of the GPU's time in which it worked, for anybody."),
+    cadvisor.GPU_MEMORY: ("gpu_memory", "Bytes of GPU memory."),
 }
 
 
@@ -50,8 +54,8 @@ def _text(path: str) -> str | None:
 class Usage:
     """A collector of Prometheus; one per agent."""
 
-    def __init__(self, root: Path, where: Layout) -> None:
-        self._root, self._where = root, where
+    def __init__(self, root: Path, where: Layout, gpus: Gpus) -> None:
+        self._root, self._where, self._gpus = root, where, gpus
         self._peaks: dict[Path, float] = {}
         """Highest working set seen so far, by run."""
 
@@ -72,11 +76,12 @@ class Usage:
             for where, figures in found.items():
                 gauge.add_metric(where, getattr(figures, field))
             yield gauge
-        yield from _machine()
+        yield from _machine(self._gpus.name)
 
     def _containers(self) -> Iterator[tuple[Where, Figures]]:
         processes = _processes()
         children = pod_usage.tree(processes)
+        gpu_memory, duty = self._gpus.memory(), self._gpus.duty()
         seen: dict[Path, float] = {}
         for pod in pods(self._root):
             info = pod.info
@@ -87,6 +92,9 @@ class Usage:
                 members = pod_usage.below(identities[0].pid, children)
                 ticks = pod_usage.ticks(identities[0].pid, members, processes)
                 figures = self._figures(run, identities[1].pid, members, ticks / TICKS)
+                on_gpu = [gpu_memory[pid] for pid in members if pid in gpu_memory]
+                if on_gpu:
+                    figures = replace(figures, gpu_duty=duty, gpu_memory=sum(on_gpu))
                 seen[run.path] = figures.peak
                 yield Where(info["namespace"], info["name"], run.container), figures
         self._peaks = seen
@@ -161,10 +169,10 @@ def _resident(members: list[int]) -> Resident:
     return pod_usage.together(residents, rollups)
 
 
-def _machine() -> Iterator[Metric]:
+def _machine(gpu: str) -> Iterator[Metric]:
     here = machine.found()
     yield GaugeMetricFamily(cadvisor.MACHINE_CORES, "Cores that replicas may use.", value=here.cores)
     yield GaugeMetricFamily(cadvisor.MACHINE_MEMORY, "Bytes of memory.", value=here.memory)
     info = GaugeMetricFamily(cadvisor.MACHINE_INFO, "What it is.", labels=["cpu", "cores", "gpu"])
-    info.add_metric([here.cpu, str(here.cores), ""], 1)
+    info.add_metric([here.cpu, str(here.cores), gpu], 1)
     yield info

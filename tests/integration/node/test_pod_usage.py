@@ -11,6 +11,7 @@ import pytest
 
 from serving import errors
 from serving.data_dir import DataDir
+from serving.embedded.node.gpus import Gpus
 from serving.embedded.node.usage import Usage
 from serving.embedded.workloads.pod_cgroups import Layout
 from serving.kube import Kube, connect
@@ -113,7 +114,7 @@ async def test_pages_that_processes_of_a_pod_share_count_once(kube: Kube) -> Non
 async def test_usage_comes_from_proc_where_there_are_no_cgroups(kube: Kube, node: NodeProcess) -> None:
     await kube.create(kinds.POD, pod(NAMESPACE, "plain", IDLE))
     known = await _counters(kube, "plain", 60 * MIB)
-    alone = dict(Usage(node.data_dir.pods, Layout())._containers())
+    alone = dict(Usage(node.data_dir.pods, Layout(), Gpus())._containers())
     figures = alone[Where(NAMESPACE, "plain", "main")]
     assert figures.working_set >= 60 * MIB
     assert figures.cpu_seconds > 0

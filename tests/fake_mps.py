@@ -1,0 +1,27 @@
+"""A stand-in for NVIDIA's MPS control daemon, as a program on PATH: it starts, answers and quits as that does."""
+
+from pathlib import Path
+
+PROGRAM = """#!/bin/sh
+control="$CUDA_MPS_PIPE_DIRECTORY/control"
+if [ "$1" = -d ]; then
+    [ -e "$control" ] && { echo "An instance of this daemon is already running" >&2; exit 1; }
+    echo "$(id -u) $CUDA_VISIBLE_DEVICES" > "$control" && echo started >> "$CUDA_MPS_LOG_DIRECTORY/control.log"
+    exit $?
+fi
+[ -e "$control" ] || { echo "Cannot find MPS control daemon process"; exit 1; }
+read -r asked
+case "$asked" in
+    get_default_active_thread_percentage) echo 100.0 ;;
+    quit) rm "$control" ;;
+esac
+"""
+
+
+def install(directory: Path, program: str = PROGRAM) -> None:
+    """Write the program into a directory that everybody may enter."""
+    directory.mkdir(exist_ok=True)
+    directory.chmod(0o755)
+    path = directory / "nvidia-cuda-mps-control"
+    path.write_text(program)
+    path.chmod(0o755)
