@@ -120,10 +120,10 @@ def worth(tuning: Tuning, source: Source, version: Object) -> str:
     found = tuning.recommendation
     then = rendering.pod(source, version, tuning.settings, tuning.prices).cost_per_hour
     now = rendering.pod(source, version, (), tuning.prices).cost_per_hour
-    metric = tune_tables.metric_of(tuning.spec.model_dump(by_alias=True, exclude_none=True))
-    value, low, high = (tune_tables.amount(found.get(key, 0)) for key in ("objective", "low", "high"))
+    spec = tuning.spec.model_dump(by_alias=True, exclude_none=True)
     cost = _money(then, now, _unlimited(source, tuning.settings))
-    return f"{cost}{metric} {value} ({low} to {high}), measured by {found.get('trial')}"
+    sentence = tune_tables.measured(spec).sentence.format(tune_tables.worth(spec, found))
+    return f"{cost}{sentence}, measured by {found.get('trial')}"
 
 
 def _money(then: float, now: float, unlimited: Sequence[str]) -> str:

@@ -1,5 +1,6 @@
 """What can be typed after `slipway tune`. As in `serving.cli.commands`, a command imports what it does when it runs."""
 
+from pathlib import Path
 from typing import Annotated, Literal
 
 import typer
@@ -49,6 +50,23 @@ def status(
     from serving.cli.target import target
 
     command.status(name, target(kubeconfig, data_dir, namespace), output, watch=watch)
+
+
+@tune.command()
+def report(
+    name: ExperimentName,
+    output: Annotated[Literal["text", "html", "json"] | None, typer.Option("-o", "--output", help="How to print.  [default: by the name of --out, else text]")] = None,
+    out: Annotated[Path | None, typer.Option("--out", metavar="FILE", help="Write it there.  [default: of html, NAME.html; else standard output]")] = None,
+    namespace: Namespace = None, kubeconfig: Kubeconfig = None, data_dir: DataDirOfUp = None,
+) -> None:  # fmt: skip
+    """Explain what was found.
+
+    In sentences, as one HTML page, or as JSON.
+    """
+    from serving.cli import tune_report as command
+    from serving.cli.target import target
+
+    command.report(name, target(kubeconfig, data_dir, namespace), output, out)
 
 
 @tune.command()

@@ -13,19 +13,25 @@ _WIDTH = 7
 """Of the column with the time since the experiment began, `59m30s` and two spaces behind it aside."""
 
 
+_PURPOSES: Mapping[str, str] = {"Explore": "", "Confirm": ", once more", "Baseline": ", which runs today"}
+
+
 class Line(NamedTuple):
     """One thing that is so."""
 
     about: str
     """What it is of: of two lines about the same, the later one counts."""
     text: str
-    moment: str
+    moment: str = ""
     """RFC 3339; empty for now."""
+    once: str = ""
+    """Said behind the text the first time."""
 
 
 def new(told: Mapping[str, str], experiment: Object, trials: Sequence[Object]) -> list[Line]:
     """Return what is so and was not told (by what it is about) before."""
-    return [line for line in _lines(experiment, trials) if told.get(line.about) != line.text]
+    found = [line for line in _lines(experiment, trials) if told.get(line.about) != line.text]
+    return [line._replace(once="") if line.about in told else line for line in found]
 
 
 def text(line: Line, experiment: Object, now: datetime) -> str:
@@ -33,21 +39,21 @@ def text(line: Line, experiment: Object, now: datetime) -> str:
     started = (experiment.get("status") or {}).get("startTime")
     moment = line.moment or now.isoformat()
     since = ages.human((_time(moment) - _time(started)).total_seconds()) if started else "0s"
-    return f"{since:<{_WIDTH}}{line.text}"
+    return f"{since:<{_WIDTH}}{line.text}{line.once}"
 
 
 def _lines(experiment: Object, trials: Sequence[Object]) -> Iterator[Line]:
     phase = tune_tables.phase(experiment)
     ended = tune_tables.has_ended(experiment)
     if not ended:
-        yield Line("phase", phase, "")
+        yield Line("phase", phase)
     for trial in sorted(trials, key=tune_tables.number):
         yield _of_trial(trial)
     said = experiment.get("status") or {}
     if (best := said.get("best")) and not ended:
-        metric = tune_tables.metric_of(experiment["spec"])
-        words = f"best so far: {best.get('trial')}, {metric} {tune_tables.amount(best.get('objective', 0))}"
-        yield Line("best", words, "")
+        spec = experiment["spec"]
+        value = f"{tune_tables.measured(spec).label} {tune_tables.worth(spec, best)}"
+        yield Line("best", f"best so far: {best.get('trial')}, {value}")
     if ended:
         yield Line("phase", f"{phase}: {tune_tables.words(experiment)}", said.get("completionTime", ""))
 
@@ -55,9 +61,9 @@ def _lines(experiment: Object, trials: Sequence[Object]) -> Iterator[Line]:
 def _of_trial(trial: Object) -> Line:
     name, said = trial["metadata"]["name"], trial.get("status") or {}
     if not tune_tables.is_over(trial):
-        purpose = trial["spec"].get("purpose", "Explore")
+        purpose = _PURPOSES[trial["spec"].get("purpose", "Explore")]
         spec = tune_tables.settings_words(trial["spec"].get("settings") or [])
-        return Line(name, f"{name} {tune_tables.stage(trial)} ({purpose}): {spec}", "")
+        return Line(name, f"{name} {tune_tables.stage(trial)}", once=f": {spec}{purpose}")
     window = said.get("result") or {}
     numbers = [f"{tune_tables.throughput(window)} req/s" if window else "", _p99(window)]
     words = ", ".join(part for part in (said.get("reason"), *numbers) if part)

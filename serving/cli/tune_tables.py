@@ -1,6 +1,6 @@
 """What `slipway tune status` and `describe` show of an experiment and its trials. Pure: takes objects and `now`."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
@@ -9,6 +9,10 @@ from rich.filesize import decimal
 from serving.cli import tables
 from serving.embedded.conventions import ages
 from serving.resources import conditions
+from serving.resources.experiment import Objective
+from serving.resources.trial import Estimate
+from tuner.report import figures, measure, phrases
+from tuner.report.measure import Measure
 
 Object = Mapping[str, Any]
 
@@ -39,10 +43,11 @@ def progress(
     time = ages.human(took) if took is not None else None
     if time and (longest := spec.get("maxDuration")):
         time += f" of {longest}"
-    regret = f"{100 * said['expectedRegret']:.1f}%" if said.get("expectedRegret") else None
+    regret = said.get("expectedRegret", 1)
     row = [
         experiment["metadata"]["name"], phase(experiment), said.get("specs"),
-        f"{done} of {spec.get('maxNumTrials', 20)}", time, cost, regret, goal(spec),
+        f"{done} of {spec.get('maxNumTrials', 20)}", time, cost,
+        f"{regret:.1%}" if regret < 1 else None, goal(spec),
     ]  # fmt: skip
     return ["Name", "Phase", "Specs", "Trials", "Time", "Spent", "Regret", "Goal"], [row]
 
@@ -55,13 +60,11 @@ def best(experiment: Object) -> str:
         found, title = said.get("best"), "Best so far"
     if not found:
         return ""
-    settings, metric = found.get("settings") or [], metric_of(experiment["spec"])
-    saved = saving(found)
-    headers = [title, *(s["name"] for s in settings), "Cost/h", "Saves", metric, "95% interval"]
+    settings, saved = found.get("settings") or [], saving(found)
+    headers = [title, *(s["name"] for s in settings), "Cost/h", "Saves", measured(experiment["spec"]).label]
     row: list[object] = [
         found.get("trial"), *(s["value"] for s in settings), f"{found.get('costPerHour', 0):.4g}",
-        None if saved is None else f"{saved:.0%}",
-        amount(found.get("objective", 0)), f"{amount(found.get('low', 0))} to {amount(found.get('high', 0))}",
+        None if saved is None else f"{saved:.0%}", worth(experiment["spec"], found),
     ]  # fmt: skip
     return tables.text(headers, [row])
 
@@ -123,21 +126,32 @@ def has_ended(experiment: Object) -> bool:
 
 
 def goal(spec: Object) -> str:
-    """Return what is looked for, and under which constraints: `throughputPerCost, p99 latency <= 100ms`."""
+    """Return what is looked for, and under which constraints: `least p50 latency, errors <= 1%`."""
     bounds = [
         f"{_METRICS.get(c['metric'], c['metric'])} <= {c['atMost']}"
         if c["metric"] == "errorRate"
         else f"p{c.get('percentile', 99)} {_METRICS.get(c['metric'], c['metric'])} <= {c['atMost']}"
         for c in spec.get("constraints") or []
     ]
-    return ", ".join([metric_of(spec), *bounds])
+    shown = measured(spec)
+    return ", ".join([f"{'least' if shown.less_is_better else 'most'} {shown.label}", *bounds])
 
 
-def metric_of(spec: Object) -> str:
-    """Return what the objective is called in columns: its metric, with the percentile of a latency."""
-    objective = spec.get("objective") or {}
-    metric = str(objective.get("objectiveMetricName", "throughputPerCost"))
-    return f"p{objective.get('percentile', 99)} latency" if metric == "latency" else metric
+def measured(spec: Object) -> Measure:
+    """Return how the objective is shown, in the unit that people pay or wait in, as in the report."""
+    return measure.of_objective(Objective.model_validate(spec.get("objective") or {}))
+
+
+def worth(spec: Object, recommendation: Object) -> str | None:
+    """Return the objective of a spec with its 95 % interval; None where it is not defined."""
+    value, low, high = (recommendation.get(key, 0) for key in ("objective", "low", "high"))
+    found = measured(spec).estimate(Estimate(value=value, low=low, high=high))
+    return interval(found, measured(spec).write) if found else None
+
+
+def interval(found: Estimate, write: Callable[[float], str]) -> str:
+    """Return `114 (111 to 117)`, with ordinary spaces."""
+    return phrases.interval(found, write).replace("\u00a0", " ")
 
 
 def saving(recommendation: Object) -> float | None:
@@ -183,26 +197,15 @@ def throughput(window: Object) -> str | None:
     found = window.get("throughput")
     if not found:
         return None
-    return f"{amount(found['value'])} ({amount(found['low'])} to {amount(found['high'])})"
+    return interval(Estimate.model_validate(found), figures.number)
 
 
 def tail(window: Object) -> str | None:
-    """Return the p99 latency of a window in milliseconds; None where it has none."""
+    """Return the p99 latency of a window; None where it has none."""
     for latency in window.get("latencies") or []:
         if (latency["metric"], latency["percentile"]) == ("latency", 99):
-            return f"{1000 * latency['value']:.3g} ms"
+            return figures.duration(latency["value"]).replace("\u00a0", " ")
     return None
-
-
-_SCALES = ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"))
-
-
-def amount(value: float) -> str:
-    """Return a number with three significant digits: `18.3M`, `0.0225`."""
-    for scale, letter in _SCALES:
-        if abs(value) >= 10 * scale:
-            return f"{float(f'{value / scale:.3g}'):g}{letter}"
-    return f"{float(f'{value:.3g}'):g}"
 
 
 def _begun(trial: Object) -> str:

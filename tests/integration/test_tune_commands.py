@@ -156,11 +156,10 @@ async def test_following_tells_each_step_and_ends_with_the_experiment(
     async with following(kube, api_server) as process:
         assert await told(process) == "Running"
         await store(kube, kinds.TRIAL, trial(1, *SPEC, phase="Measuring"))
-        spec = "cpu=500m memory=512Mi batchSize=16 OMP_NUM_THREADS=1"
-        assert (await told(process)).startswith("digits-1 ")
+        assert (await told(process)).startswith("digits-1 ")  # Pending, or Measuring already
         await store(kube, kinds.TRIAL, measured(1, *SPEC))
         line = await told(process)
-        if line == f"digits-1 Measuring (Explore): {spec}":
+        if line == "digits-1 Measuring":
             line = await told(process)
         assert line == "digits-1 Measured, 114 (111 to 117) req/s, p99 84.1 ms"
         await experiment_is(
@@ -319,3 +318,39 @@ async def test_a_model_version_gets_a_manifest_that_can_be_applied(
     file = tmp_path / "made.yaml"
     file.write_text(out.replace("name: digits", "name: made"))
     assert (await slipway("apply", "-f", str(file)))[1] == "inference.slipway.dev/made created\n"
+
+
+def left(where: Path) -> list[str]:
+    return sorted(path.name for path in where.iterdir())
+
+
+async def test_a_report_is_told_written_and_printed(
+    kube: Kube, slipway: Slipway, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await recommended(kube)
+    monkeypatch.chdir(tmp_path)
+    code, text, err = await slipway("tune", "report", "digits")
+    assert (code, text.startswith("Run cpu 500m, memory 512Mi, batchSize 16, OMP_NUM_THREADS 1")) == (
+        0,
+        True,
+    ), err
+    code, out, _ = await slipway("tune", "report", "digits", "-o", "json")
+    assert json.loads(out)["answer"]["trial"] == "digits-3"
+    assert (await slipway("tune", "report", "digits", "-o", "html"))[1] == "wrote digits.html\n"
+    page = (tmp_path / "digits.html").read_text()
+    assert page.lower().startswith("<!doctype html>")
+    assert text.splitlines()[0] in page
+    assert (await slipway("tune", "report", "digits", "--out", "it.json"))[1] == "wrote it.json\n"
+    assert json.loads((tmp_path / "it.json").read_text())["name"] == "digits"
+    assert left(tmp_path) == ["digits.html", "it.json"]
+
+
+async def test_a_report_that_cannot_be_written_says_where(
+    kube: Kube, slipway: Slipway, tmp_path: Path
+) -> None:
+    await recommended(kube)
+    missing = tmp_path / "missing" / "it.html"
+    code, _, err = await slipway("tune", "report", "digits", "--out", str(missing))
+    assert (code, f"cannot write {missing}: No such file or directory" in err) == (1, True)
+    code, _, err = await slipway("tune", "report", "digits", "--out", str(tmp_path / "it.pdf"))
+    assert (code, "is no .html, .json or .txt" in err) == (1, True)

@@ -115,7 +115,7 @@ def test_without_a_recommendation_it_says_why(phase: str, words: str) -> None:
 def test_money_is_compared_with_what_runs_now() -> None:
     assert tune_change.worth(tuning(), source(inference()), VERSION) == (
         "a replica costs 0.0225 an hour instead of 0.045, 50% less; "
-        "throughputPerCost 18.3M (17.9M to 18.8M), measured by digits-3"
+        "a million requests cost 0.0546 (0.0532 to 0.0559), measured by digits-3"
     )
 
 

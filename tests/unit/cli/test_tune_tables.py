@@ -2,8 +2,6 @@
 
 import datetime as dt
 
-import pytest
-
 from serving.cli import tune_lines, tune_tables
 from tests.tuned_objects import (
     condition,
@@ -29,7 +27,7 @@ def test_an_experiment_that_nobody_has_looked_at_is_pending() -> None:
     assert header == ["NAME", "PHASE", "SPECS", "TRIALS", "TIME", "SPENT", "REGRET", "GOAL"]
     assert row == [
         "digits", "Pending", "N/A", "0 of 20", "N/A", "0", "N/A",
-        "throughputPerCost, p99 latency <= 100ms, errors <= 1%",
+        "least cost of a million requests, p99 latency <= 100ms, errors <= 1%",
     ]  # fmt: skip
 
 
@@ -44,11 +42,11 @@ def test_a_running_one_says_what_is_best_and_what_runs_at_which_stage() -> None:
     first, best, now, words = text.split("\n\n")
     assert "2 of 20  3m12s of 30m  0.00213  12.3%" in first
     assert best.splitlines()[0].split() == [
-        "BEST", "SO", "FAR", "CPU", "MEMORY", "BATCHSIZE", "OMP_NUM_THREADS", "COST/H", "SAVES", "THROUGHPUTPERCOST",
-        "95%", "INTERVAL",
+        "BEST", "SO", "FAR", "CPU", "MEMORY", "BATCHSIZE", "OMP_NUM_THREADS", "COST/H", "SAVES", "COST", "OF", "A",
+        "MILLION", "REQUESTS",
     ]  # fmt: skip
     assert "500m  512Mi   16         1                0.0225  50%" in best
-    assert "18.3M              17.9M to 18.8M" in best
+    assert best.endswith("0.0546 (0.0532 to 0.0559)")
     assert (
         "digits-3  1    1Gi     1          2                Measuring  21s  8     80 (77.6 to 82.4)  50 ms"
         in now
@@ -96,24 +94,9 @@ def test_trials_are_listed_by_number_with_why_each_ended() -> None:
     assert tune_tables.trials_table([]) == "<none>"
 
 
-@pytest.mark.parametrize(
-    ("value", "text"),
-    [
-        (18_300_000, "18.3M"),
-        (0.02251, "0.0225"),
-        (1234, "1230"),
-        (12_345, "12.3k"),
-        (0, "0"),
-        (99.96, "100"),
-    ],
-)
-def test_amounts_have_three_digits(value: float, text: str) -> None:
-    assert tune_tables.amount(value) == text
-
-
 def test_the_percentile_of_a_latency_objective_is_in_its_name() -> None:
     spec = experiment_spec(objective={"objectiveMetricName": "latency", "percentile": 95, "type": "minimize"})
-    assert tune_tables.metric_of(spec) == "p95 latency"
+    assert tune_tables.goal(spec).startswith("least p95 latency, ")
 
 
 def told(*states: tuple[dict[str, object], list[dict[str, object]]]) -> list[str]:
@@ -140,10 +123,10 @@ def test_lines_tell_each_change_once_with_its_own_time() -> None:
     ) == [
         "0s     Pending",
         "3m12s  Running",
-        "3m12s  digits-1 Starting (Explore): cpu=500m memory=512Mi batchSize=16 OMP_NUM_THREADS=1",
-        "3m12s  digits-1 Measuring (Explore): cpu=500m memory=512Mi batchSize=16 OMP_NUM_THREADS=1",
+        "3m12s  digits-1 Starting: cpu=500m memory=512Mi batchSize=16 OMP_NUM_THREADS=1",
+        "3m12s  digits-1 Measuring",
         "2m30s  digits-1 Measured, 114 (111 to 117) req/s, p99 84.1 ms",
-        "3m12s  best so far: digits-1, throughputPerCost 18.3M",
+        "3m12s  best so far: digits-1, cost of a million requests 0.0546 (0.0532 to 0.0559)",
         "3m     Succeeded: Recommended: cpu=500m",
     ]  # fmt: skip
 

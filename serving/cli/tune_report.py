@@ -1,0 +1,86 @@
+"""`slipway tune report`: what an experiment found, in sentences, as one HTML page or as JSON."""
+
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import orjson
+from rich.console import Console
+from rich.text import Text
+
+from serving import clock, errors
+from serving.cli import tune_status
+from serving.cli.session import with_kube
+from serving.cli.target import Target
+from tuner.report import content, page, sentences
+
+_BY_SUFFIX: Mapping[str, str] = {".html": "html", ".htm": "html", ".json": "json", ".txt": "text"}
+_TITLES: Mapping[str, str] = {
+    "cautions": "Before you trust it",
+    "current": "Against today's spec",
+    "runnerUp": "Against the runner-up",
+    "impossible": "Why nothing is recommended",
+    "details": "What was measured",
+    "prices": "If prices change",
+    "bounds": "If the SLO changes",
+    "fronts": "Cost against the rest",
+    "shares": "What matters",
+    "spent": "What it took",
+}
+"""Sections of the summary on a terminal, in their order; the page has the others too."""
+
+
+def report(name: str, meant: Target, output: str | None, out: Path | None) -> None:
+    """Print the report, or write it to a file.
+
+    Raises:
+        errors.UserError: the file's name says no form, or it cannot be written.
+    """
+    form = output or (_form(out) if out else "text")
+    experiment, trials = with_kube(
+        meant.kubeconfig, lambda kube: tune_status.read(kube, meant.namespace, name)
+    )
+    found = content.of(experiment, trials, clock.now())
+    if form == "html":
+        _write(out or Path(f"{name}.html"), page.render(found))
+    elif form == "json":
+        _put(out, orjson.dumps(found, option=orjson.OPT_INDENT_2).decode() + "\n")
+    elif out:
+        _write(out, plain(sentences.of(found)))
+    else:
+        Console().print(Text(plain(sentences.of(found)).rstrip()))
+
+
+def plain(told: Mapping[str, Sequence[str]]) -> str:
+    """Return the sentences as text: the headline, then a section for each that has any."""
+    parts = ["\n".join(told["headline"])]
+    for section, title in _TITLES.items():
+        if told[section]:
+            parts.append("\n".join([f"{title}:", *(f"  {sentence}" for sentence in told[section])]))
+    return "\n\n".join(parts) + "\n"
+
+
+def _form(out: Path) -> str:
+    found = _BY_SUFFIX.get(out.suffix.lower())
+    if found is None:
+        raise errors.UserError(f"{out} is no .html, .json or .txt: say which of them with -o")
+    return found
+
+
+def _put(out: Path | None, text: str) -> None:
+    if out is None:
+        print(text, end="")
+    else:
+        _write(out, text)
+
+
+def _write(out: Path, text: str) -> None:
+    """Write the whole file or nothing."""
+    partial = out.with_name(f".{out.name}.{os.getpid()}")
+    try:
+        partial.write_text(text, encoding="utf-8")
+        partial.replace(out)
+    except OSError as error:
+        partial.unlink(missing_ok=True)
+        raise errors.UserError(f"cannot write {out}: {error.strerror or error}") from error
+    print(f"wrote {out}")
