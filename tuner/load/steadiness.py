@@ -37,6 +37,7 @@ def beginning(samples: Samples) -> float:
 
 def _mser(batches: Floats) -> int:
     """Return how many batches to drop; at most half of them."""
+    batches = batches - batches[0]  # a constant is then exactly constant
     left = np.arange(len(batches), 0, -1)
     sums = np.cumsum(batches[::-1])[::-1]
     squares = np.cumsum(batches[::-1] ** 2)[::-1]

@@ -41,7 +41,8 @@ class Tokens:
         if not isinstance(chunk, dict) or "error" in chunk:
             self.error = "the stream said an error"
             return
-        if any(_text(choice) for choice in chunk.get("choices") or []):
+        choices = chunk.get("choices")
+        if isinstance(choices, list) and any(_text(choice) for choice in choices):
             self.moments.append(now)
         usage = chunk.get("usage")
         if isinstance(usage, dict) and isinstance(usage.get("completion_tokens"), int):

@@ -1,0 +1,148 @@
+"""What a trial asks: templates, recorded requests, and what is made from a model's own description."""
+
+import json
+
+import pytest
+
+from serving.errors import Permanent
+from serving.resources.load import KeyOf, Load, RequestTemplate
+from tuner.load import requests
+from tuner.load.plan import Request
+
+RECORDED = KeyOf(name="recorded", key="requests")
+DESCRIPTION = {"name": "digits", "inputs": [{"name": "input", "datatype": "FP64", "shape": [-1, 64]}]}
+
+
+def recorded(*lines: str, mode: str = "closed") -> tuple[Request, ...]:
+    return requests.plan(
+        Load(mode=mode, requests=RECORDED), None, "digits", recorded="\n".join(lines)
+    ).requests
+
+
+def test_a_template_gets_its_parameters_in_path_headers_and_body() -> None:
+    template = RequestTemplate(
+        path="/v2/models/${model}/infer",
+        headers={"x-batch": "${batch}"},
+        body='{"n": ${batch}, "m": "$${batch} $"}',
+    )
+    made = requests.plan(Load(request_template=template), None, "digits", parameters={"batch": "8"})
+    (request,) = made.requests
+    assert request.path == "/v2/models/digits/infer"
+    assert request.headers == {"x-batch": "8", "content-type": "application/json"}
+    assert request.body == b'{"n": 8, "m": "${batch} $"}'
+
+
+def test_a_parameter_that_is_none_is_refused_by_field() -> None:
+    template = RequestTemplate(path="/", body="${bach}")
+    with pytest.raises(
+        Permanent, match=r"load.requestTemplate.body: .* one of batch, model, not \"\$\{bach\}\""
+    ):
+        requests.plan(Load(request_template=template), None, "digits", parameters={"batch": "8"})
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "stream"),
+    [
+        ("/v1/completions", '{"stream": true}', True),
+        ("/v1/chat/completions?x=1", '{"stream": true}', True),
+        ("/v1/completions", '{"stream": false}', False),
+        ("/v1/completions", "no json", False),
+        ("/v1/embeddings", '{"stream": true}', False),
+    ],
+)
+def test_streamed_completions_are_known_by_path_and_body(path: str, body: str, *, stream: bool) -> None:
+    template = RequestTemplate(path=path, body=body)
+    assert requests.templated(template, {}).stream is stream
+
+
+def test_recorded_requests_keep_their_order_and_times() -> None:
+    found = recorded(
+        '{"path": "/a", "method": "GET", "at": 1}',
+        "",
+        '{"path": "/b", "body": {"x": 1}, "headers": {"x-a": "b"}, "at": 1.5}',
+    )
+    assert [(one.method, one.path, one.at) for one in found] == [("GET", "/a", 1.0), ("POST", "/b", 1.5)]
+    assert found[1].body == b'{"x": 1}'
+    assert found[1].headers == {"x-a": "b", "content-type": "application/json"}
+
+
+@pytest.mark.parametrize(
+    ("lines", "message"),
+    [
+        (['{"path": "/"}', "{"], "line 2: must be JSON"),
+        (["[]"], "line 1: must be a JSON object"),
+        (['{"path": "/", "url": "x"}'], 'line 1: has only .*, not "url"'),
+        (["{}"], "line 1: path: must begin with one /, .*|line 1: path: must begin"),
+        (['{"path": "//host/x"}'], "line 1: path"),
+        (['{"path": "/a b"}'], "line 1: path"),
+        (
+            ['{"path": "/", "method": "DELETE"}'],
+            'line 1: method: must be one of GET, POST, PUT, not "DELETE"',
+        ),
+        (['{"path": "/", "headers": {"a": 1}}'], "line 1: headers: must be an object of strings"),
+        (['{"path": "/", "headers": {"a": "b\\r\\nc: d"}}'], "line 1: headers"),
+        (['{"path": "/", "headers": {"Content-Length": "3"}}'], "must not have what follows"),
+        (['{"path": "/", "at": -1}'], "line 1: at: must be seconds"),
+        (['{"path": "/", "at": true}'], "line 1: at: must be seconds"),
+        (['{"path": "/", "at": NaN}'], "line 1: at: must be seconds"),
+        (['{"path": "/", "at": 1}', '{"path": "/"}'], "line 2: at: must be in every line or in none"),
+        (['{"path": "/", "at": 1}', '{"path": "/", "at": 0}'], "line 2: at: must not be before"),
+        ([""], "must have a request"),
+    ],
+)
+def test_a_wrong_line_is_refused_by_its_number(lines: list[str], message: str) -> None:
+    with pytest.raises(Permanent, match=message) as raised:
+        recorded(*lines)
+    assert raised.value.reason == "LoadFailed"
+
+
+def test_requests_are_made_from_what_the_model_takes() -> None:
+    made = requests.plan(Load(), DESCRIPTION, "digits", parameters={"batch": "3"}, seed=4).requests
+    assert len(made) == 16
+    assert len({request.body for request in made}) == 16
+    (tensor,) = json.loads(made[0].body)["inputs"]
+    assert made[0].path == "/v2/models/digits/infer"
+    assert (tensor["name"], tensor["datatype"], tensor["shape"]) == ("input", "FP64", [3, 64])
+    assert len(tensor["data"]) == 192
+    assert all(0 <= value <= 1 for value in tensor["data"])
+    assert made == requests.plan(Load(), DESCRIPTION, "digits", parameters={"batch": "3"}, seed=4).requests
+    assert made != requests.plan(Load(), DESCRIPTION, "digits", parameters={"batch": "3"}, seed=5).requests
+
+
+@pytest.mark.parametrize(
+    ("datatype", "kinds"), [("INT32", int), ("UINT8", int), ("BOOL", bool), ("BYTES", str), ("FP32", float)]
+)
+def test_every_datatype_of_json_has_its_values(datatype: str, kinds: type) -> None:
+    description = {"inputs": [{"name": "x", "datatype": datatype, "shape": [-1, -1, 4]}]}
+    (request, *_) = requests.described(description, "m", batch=2, seed=0)
+    (tensor,) = json.loads(request.body)["inputs"]
+    assert tensor["shape"] == [2, 1, 4]
+    assert {type(value) for value in tensor["data"]} == {kinds}
+
+
+@pytest.mark.parametrize(
+    ("inputs", "message"),
+    [
+        (None, "does not say what the model takes"),
+        ([], "does not say what the model takes"),
+        ([{"datatype": "FP32", "shape": [1]}], r"inputs\[0\] has no name"),
+        ([{"name": "x", "datatype": "BF16", "shape": [1]}], r"inputs\[0\].datatype cannot be sent as JSON"),
+        ([{"name": "x", "datatype": "FP32", "shape": "many"}], r"inputs\[0\].shape is no list"),
+        ([{"name": "x", "datatype": "FP32", "shape": [10**9]}], "has more than"),
+    ],
+)
+def test_a_model_that_says_too_little_needs_a_template(inputs: object, message: str) -> None:
+    with pytest.raises(Permanent, match=message):
+        requests.described({"inputs": inputs}, "m", batch=1, seed=0)
+
+
+def test_large_inputs_are_few() -> None:
+    description = {"inputs": [{"name": "x", "datatype": "FP32", "shape": [1, 400_000]}]}
+    assert len(requests.described(description, "m", batch=1, seed=0)) == 1
+
+
+def test_a_locustfile_is_taken_as_it_is_and_sends_when_it_likes() -> None:
+    mine = KeyOf(name="load", key="locustfile.py")
+    assert requests.plan(Load(locustfile=mine), None, "m", locustfile="x = 1").locustfile == "x = 1"
+    with pytest.raises(Permanent, match=r"load.mode: must be closed with a locustfile"):
+        requests.plan(Load(locustfile=mine, mode="open"), None, "m", locustfile="x = 1")
