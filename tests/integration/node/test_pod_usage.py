@@ -92,7 +92,7 @@ async def test_processor_time_grows_and_memory_is_what_is_held_when_a_pod_works(
 
 @pytest.mark.root
 async def test_throttling_is_seen_when_the_limit_holds_a_pod_back(kube: Kube) -> None:
-    await kube.create(kinds.POD, pod(NAMESPACE, "held", BUSY, resources={"limits": {"cpu": "100m"}}))
+    await kube.create(kinds.POD, pod(NAMESPACE, "held", BUSY, resources={"limits": {"cpu": "20m"}}))
     found = await until(kube, NAMESPACE, "held", phase("Running"))
     if any(condition.get("reason") == "NotEnforced" for condition in found["status"]["conditions"]):
         pytest.skip("processor limits are not enforced here: no cgroup controller for cpu")
