@@ -1,0 +1,113 @@
+"""Trials' load against the replicas that trials have: the scikit-learn runtime, and the tests' light one."""
+
+import asyncio
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from serving.images.build import capture
+from serving.images.store import ModelStore
+from serving.resources.experiment import Constraint
+from serving.resources.load import Load
+from serving.runtimes import train_digits
+from tests import addresses, runtime_process
+from tuner.load import requests, stages, statistics
+from tuner.load.generator import Generator
+from tuner.load.samples import joined
+from tuner.load.steps import Finished, Measure, State
+from tuner.settings import LoadSettings
+
+LIGHT = Path(__file__).parents[2] / "light_replica.py"
+HOST = addresses.own(74)
+
+
+@pytest.fixture
+def digits(tmp_path: Path) -> Iterator[str]:
+    """The scikit-learn runtime, ready; its URL."""
+    model, metrics = train_digits.train("logistic", seed=1)
+    train_digits.write(model, metrics, tmp_path / "out")
+    store = ModelStore(tmp_path / "store")
+    built = capture(tmp_path / "out", store, repository="slipway.local/default/digits", lineage={})
+    command = ["-m", "serving.runtimes.sklearn_server"]
+    models = store.tree(built.digest) / "models"
+    server = runtime_process.start(command, built.digest, models, tmp_path / "log")
+    runtime_process.wait_ready(server)
+    yield f"http://{server.address}"
+    server.process.kill()
+    server.process.wait()
+
+
+@pytest.fixture
+def light(tmp_path: Path) -> Iterator[tuple[str, subprocess.Popen[bytes]]]:
+    (tmp_path / "label").write_text("3")
+    environment = {
+        "SLIPWAY_MODEL_DIR": str(tmp_path),
+        "SLIPWAY_MODEL_VERSION": "v1",
+        "HOST": HOST,
+        "PORT": "8080",
+    }
+    process = subprocess.Popen([sys.executable, str(LIGHT)], env={**os.environ, **environment})
+    url = f"http://{HOST}:8080"
+    deadline = time.monotonic() + 20
+    while True:
+        try:
+            read(f"{url}/v2/health/ready")
+            break
+        except OSError:
+            assert time.monotonic() < deadline
+            time.sleep(0.02)
+    yield url, process
+    process.kill()
+    process.wait()
+
+
+def read(url: str) -> bytes:
+    with urllib.request.urlopen(url, timeout=1) as answer:
+        return bytes(answer.read())
+
+
+async def search(generator: Generator, load: Load, *constraints: Constraint) -> tuple[State, Finished]:
+    state, parts = stages.begin(load, constraints, LoadSettings()), []
+    while isinstance(step := stages.next_step(state), Measure):
+        if step.warmup:
+            await generator.window(step.level, step.warmup)
+        seen = await generator.window(step.level, step.seconds)
+        parts = [*parts, seen] if step.extends else [seen]
+        summary = statistics.summary(joined(parts), constraints, LoadSettings())
+        state = stages.after(state, summary, extends=step.extends)
+    return state, step
+
+
+async def test_a_model_that_describes_itself_is_searched_with_requests_of_our_making(digits: str) -> None:
+    description = json.loads(await asyncio.to_thread(read, f"{digits}/v2/models/digits"))
+    load = Load(window_seconds=1, warmup_seconds=1, max_level="4")
+    plan = requests.plan(load, description, "digits", parameters={"batch": "2"})
+    async with Generator.start(digits, plan, LoadSettings()) as generator:
+        state, end = await search(generator, load, Constraint(metric="errorRate", at_most="5%"))
+    assert sum(window.errors for window in state.windows) == 0
+    assert end.reason == "Measured"
+    assert state.windows[end.result].throughput.value > 10
+    assert "requests/s answered" in end.message
+
+
+async def test_a_replica_that_dies_under_load_fails_its_requests_and_not_the_window(
+    light: tuple[str, subprocess.Popen[bytes]],
+) -> None:
+    url, process = light
+    description = {"inputs": [{"name": "input", "datatype": "FP64", "shape": [-1, 64]}]}
+    plan = requests.plan(Load(), description, "digits")
+    async with Generator.start(url, plan, LoadSettings()) as generator:
+        alive = await generator.window(2, 0.4)
+        process.send_signal(signal.SIGKILL)
+        dead = await generator.window(2, 0.4)
+    assert alive.ok.all()
+    assert not dead.ok[-1]
+    assert statistics.meets(dead, [Constraint(metric="errorRate", at_most="1%")]) == "No"
