@@ -7,6 +7,7 @@ from pathlib import Path
 import orjson
 from rich.console import Console
 from rich.text import Text
+from threadpoolctl import threadpool_limits
 
 from serving import clock, errors
 from serving.cli import tune_status
@@ -40,7 +41,8 @@ def report(name: str, meant: Target, output: str | None, out: Path | None) -> No
     experiment, trials = with_kube(
         meant.kubeconfig, lambda kube: tune_status.read(kube, meant.namespace, name)
     )
-    found = content.of(experiment, trials, clock.now())
+    with threadpool_limits(1):  # small matrices: with more threads each waits for the other, for seconds on a busy machine
+        found = content.of(experiment, trials, clock.now())
     if form == "html":
         _write(out or Path(f"{name}.html"), page.render(found))
     elif form == "json":

@@ -4,6 +4,7 @@ import datetime as dt
 from typing import Any
 
 import pytest
+from threadpoolctl import threadpool_limits
 
 from tests import measured_experiments
 from tuner.report import content
@@ -13,4 +14,5 @@ NOW = dt.datetime(2026, 11, 22, 5, 0, tzinfo=dt.UTC)
 
 @pytest.fixture(scope="session")
 def report() -> dict[str, Any]:
-    return content.of(*measured_experiments.story(), NOW)
+    with threadpool_limits(1):
+        return content.of(*measured_experiments.story(), NOW)
