@@ -206,6 +206,18 @@ app.add_typer(tune, name="tune")
 
 
 @app.command()
+def convert(
+    file: Annotated[list[str], typer.Option("-f", "--filename", metavar="FILE", help="Manifests of Morphling; a file, a directory, or - for standard input.")],
+    output: Annotated[Literal["yaml", "json"], typer.Option("-o", "--output", help="How to print.")] = "yaml",
+    model_version: Annotated[str | None, typer.Option("--model-version", metavar="NAME", help="The ModelVersion that is tuned.  [default: named after the model]")] = None,
+) -> None:  # fmt: skip
+    """Print Morphling's ProfilingExperiments as ours; say what has no equivalent."""
+    from serving.cli import convert as command
+
+    command.convert(file, output, model_version)
+
+
+@app.command()
 def version(
     output: Annotated[Literal["text", "json", "yaml"], typer.Option("-o", "--output", help="How to print.")] = "text",
     client: Annotated[bool, typer.Option("--client", help="Do not ask the API.")] = False,

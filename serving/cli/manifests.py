@@ -34,9 +34,16 @@ def read(names: list[str], target: Target) -> list[Document]:
     Raises:
         errors.UserError: a file that is not there, is not YAML, or holds something that is no object of ours.
     """
-    found = [
-        doc for name in names for file, content in _texts(name) for doc in _documents(file, content, target)
-    ]
+    return [_document(source, body, target) for source, body in bodies(names)]
+
+
+def bodies(names: list[str]) -> list[tuple[str, Any]]:
+    """Return what stands in all documents, and where each was found; a List is the objects in it.
+
+    Raises:
+        errors.UserError: a file that is not there or is not YAML, or there is nothing in them.
+    """
+    found = [body for name in names for file, content in _texts(name) for body in _documents(file, content)]
     if not found:
         raise errors.UserError(f"there are no objects in {', '.join(names)}")
     return found
@@ -59,18 +66,18 @@ def _texts(name: str) -> Iterator[tuple[str, str]]:
             ) from error
 
 
-def _documents(file: str, content: str, target: Target) -> Iterator[Document]:
+def _documents(file: str, content: str) -> Iterator[tuple[str, Any]]:
     try:
-        bodies = [body for body in yaml.safe_load_all(content) if body is not None]
-    except yaml.YAMLError as error:
+        whole = [body for body in yaml.safe_load_all(content) if body is not None]
+    except (yaml.YAMLError, ValueError, RecursionError) as error:
         mark = getattr(error, "problem_mark", None)
         where = f"{file}:{mark.line + 1}:{mark.column + 1}" if mark else file
         raise errors.UserError(f"{where}: not YAML: {getattr(error, 'problem', None) or error}") from error
-    for number, body in enumerate(bodies, 1):
-        source = f"{file} document {number}" if len(bodies) > 1 else file
+    for number, body in enumerate(whole, 1):
+        source = f"{file} document {number}" if len(whole) > 1 else file
         items = body.get("items") if isinstance(body, dict) and body.get("kind") == "List" else [body]
         for item in items or []:
-            yield _document(source, item, target)
+            yield source, item
 
 
 def _document(source: str, body: Any, target: Target) -> Document:

@@ -1,0 +1,72 @@
+"""`slipway convert`: ours on standard output, what is lost on standard error, and nothing where one cannot be converted."""
+
+import io
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import yaml
+
+from serving.cli import main
+
+MORPHLINGS = """
+apiVersion: morphling.kubedl.io/v1alpha1
+kind: ProfilingExperiment
+metadata: {name: NAME}
+spec:
+  objective: {type: maximize, objectiveMetricName: qps}
+  maxNumTrials: 4
+  tunableParameters:
+  - {category: resource, parameters: [{name: cpu, parameterType: discrete, feasibleSpace: {list: [500m, "2"]}}]}
+  servicePodTemplate:
+    template: {spec: {containers: [{name: s, image: example/s, readinessProbe: {httpGet: {path: /, port: 8080}}}]}}
+"""
+Ended = tuple[int, str, str]
+
+
+@pytest.fixture
+def slipway(capsys: pytest.CaptureFixture[str]) -> Callable[..., Ended]:
+    def run(*arguments: str) -> Ended:
+        with pytest.raises(SystemExit) as ended:
+            main.run(list(arguments))
+        out, err = capsys.readouterr()
+        return int(ended.value.code or 0), out, err
+
+    return run
+
+
+def test_manifests_are_printed_as_ours_and_losses_on_standard_error(
+    slipway: Callable[..., Ended], tmp_path: Path
+) -> None:
+    file = tmp_path / "two.yaml"
+    file.write_text(MORPHLINGS + "---" + MORPHLINGS.replace("NAME", "other"))
+    code, out, err = slipway("convert", "-f", str(file))
+    assert code == 0
+    found = list(yaml.safe_load_all(out))
+    assert [one["metadata"]["name"] for one in found] == ["NAME", "other"]
+    assert {one["apiVersion"] for one in found} == {"slipway.dev/v1alpha1"}
+    first, _ = err.splitlines()
+    assert first.startswith(f"{file} document 1: spec.servicePodTemplate.template.spec.containers[0].image: ")
+
+
+def test_what_was_printed_is_printed_again_as_it_is(
+    slipway: Callable[..., Ended], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    file = tmp_path / "one.yaml"
+    file.write_text(MORPHLINGS)
+    _, printed, _ = slipway("convert", "-f", str(file), "--model-version", "s-v1")
+    monkeypatch.setattr("sys.stdin", io.StringIO(printed))
+    code, out, err = slipway("convert", "-f", "-", "-o", "json")
+    assert (code, err) == (0, "")
+    assert json.loads(out) == yaml.safe_load(printed)
+
+
+def test_nothing_is_printed_where_one_of_them_cannot_be_converted(
+    slipway: Callable[..., Ended], tmp_path: Path
+) -> None:
+    file = tmp_path / "two.yaml"
+    file.write_text(MORPHLINGS + "---" + MORPHLINGS.replace("qps", "rt"))
+    code, out, err = slipway("convert", "-f", str(file))
+    assert (code, out) == (1, "")
+    assert f"{file} document 2: spec.objective.objectiveMetricName: only qps is converted" in err

@@ -1,0 +1,196 @@
+"""Morphling's ProfilingExperiment → ours, and what of it has no equivalent.
+
+https://github.com/kubedl-io/morphling/blob/main/api/v1alpha1/profilingexperiment_types.go
+"""
+
+import re
+from dataclasses import dataclass
+from typing import Any
+
+from pydantic import ValidationError
+
+from serving.errors import SpaceInvalid, UserError
+from serving.resources import kinds
+from serving.resources.base import NAME_PATTERN
+from serving.resources.experiment import ProfilingExperimentSpec
+from tuner.convert import load, pods
+from tuner.convert.parameters import Tunables, tunables
+from tuner.convert.reading import Note, Notes, Object, items, mapping, plain, shown, text, whole
+from tuner.space import Space
+
+API_VERSIONS = frozenset({"morphling.kubedl.io/v1alpha1", "tuning.kubedl.io/v1alpha1"})
+"""The second is what its first releases were called."""
+_FIELDS = frozenset(
+    {"tunableParameters", "objective", "algorithm", "maxNumTrials", "parallelism", "requestTemplate", "clientTemplate",
+     "servicePodTemplate", "serviceProgressDeadline"}
+)  # fmt: skip
+_ALGORITHMS = {
+    "": "bayesian",
+    "bayesianopt": "bayesian",
+    "bayesian": "bayesian",
+    "grid": "grid",
+    "random": "random",
+}
+_METADATA = frozenset({"name", "namespace", "labels", "annotations"})
+_APPLIED = "kubectl.kubernetes.io/last-applied-configuration"
+_OWN = kinds.PROFILING_EXPERIMENT
+_TEMPLATE = "spec.servicePodTemplate"
+
+
+@dataclass(frozen=True)
+class Converted:
+    """What came of one manifest."""
+
+    manifest: Object
+    notes: tuple[Note, ...]
+
+
+def convert(manifest: Any, model_version: str | None = None) -> Converted:
+    """Return our manifest of Morphling's; ours as it is.
+
+    Args:
+        manifest: as YAML or JSON has it; nothing of it is taken for granted.
+        model_version: the ModelVersion whose files the server is given; where it is not said, one is named after the model.
+
+    Raises:
+        UserError: it cannot be converted; the message begins with the field's path.
+    """
+    body = mapping(manifest, "manifest")
+    kind, version = body.get("kind"), body.get("apiVersion")
+    if kind == _OWN.kind and version == _OWN.api_version:
+        return Converted(plain(body, "manifest"), ())
+    if not isinstance(version, str) or version not in API_VERSIONS:
+        raise UserError(f"apiVersion: must be {' or '.join(sorted(API_VERSIONS))}, and is {shown(version)}")
+    if kind != _OWN.kind:
+        raise UserError(
+            f"kind: only a {_OWN.kind} is converted, and this is {shown(kind)}; Slipway makes its Trials itself"
+        )
+    notes = Notes()
+    notes.rest(
+        body,
+        "",
+        ("apiVersion", "kind", "metadata", "spec"),
+        "is left out: it says what was, and not what to do",
+    )
+    metadata = _metadata(body.get("metadata"), notes)
+    spec = mapping(body.get("spec"), "spec")
+    notes.rest(spec, "spec", _FIELDS, "Morphling has no such field; it is left out")
+    found = tunables(spec.get("tunableParameters"), "spec.tunableParameters", notes)
+    converted: Object = {
+        "target": _target(spec, metadata["name"], model_version, notes),
+        "tunableParameters": found.manifest(),
+        "objective": _objective(spec.get("objective"), notes),
+        **_load(spec, notes),
+        "algorithm": _algorithm(spec.get("algorithm"), notes),
+        **_budget(spec, notes),
+    }
+    _check(converted, found)
+    whole_manifest = {
+        "apiVersion": _OWN.api_version,
+        "kind": _OWN.kind,
+        "metadata": metadata,
+        "spec": converted,
+    }
+    return Converted(whole_manifest, tuple(notes.found))
+
+
+def _metadata(value: Any, notes: Notes) -> Object:
+    metadata = mapping(value, "metadata")
+    name = text(metadata.get("name"), "metadata.name")
+    if not name:
+        raise UserError("metadata.name: is missing")
+    notes.rest(metadata, "metadata", _METADATA, "is left out: the API writes it")
+    kept = {key: plain(metadata[key], f"metadata.{key}") for key in metadata if key in _METADATA}
+    annotations = mapping(kept.get("annotations"), "metadata.annotations")
+    if _APPLIED in annotations:
+        notes.add(f"metadata.annotations.{_APPLIED}", "is left out: kubectl writes it")
+        kept["annotations"] = {key: one for key, one in annotations.items() if key != _APPLIED}
+    return {**kept, "name": name}
+
+
+def _target(spec: Object, name: str, model_version: str | None, notes: Notes) -> Object:
+    template = pods.template(spec.get("servicePodTemplate"), _TEMPLATE, notes)
+    if model_version is None:
+        env = {entry["name"]: entry.get("value", "") for entry in template["containers"][0].get("env", [])}
+        model = re.sub(r"[^a-z0-9]+", "-", str(env.get("MODEL_NAME") or name).lower())[:63].strip("-")
+        model_version = model or "model"
+        image = shown(template["containers"][0].get("image", ""))
+        notes.add(
+            f"{_TEMPLATE}.template.spec.containers[0].image",
+            f"{image} holds or fetches the model itself; Slipway measures a ModelVersion: make one named {model_version} with"
+            " `slipway model import`, or say which with --model-version",
+        )
+    if re.fullmatch(NAME_PATTERN, model_version) is None:
+        raise UserError(f"--model-version: {shown(model_version)} is no name of a ModelVersion")
+    return {"modelVersion": model_version, "framework": "custom", "template": template}
+
+
+def _objective(value: Any, notes: Notes) -> Object:
+    objective = mapping(value, "spec.objective")
+    notes.rest(
+        objective,
+        "spec.objective",
+        ("type", "objectiveMetricName"),
+        "Morphling has no such field; it is left out",
+    )
+    metric = text(objective.get("objectiveMetricName"), "spec.objective.objectiveMetricName")
+    type_ = text(objective.get("type"), "spec.objective.type") or "maximize"
+    if metric.lower() != "qps":
+        raise UserError(
+            f"spec.objective.objectiveMetricName: only qps is converted, and this is {shown(metric)}; write one of Slipway's"
+            " (throughput, throughputPerCost, costAtRate, latency, ...) into the result of qps"
+        )
+    if type_ != "maximize":
+        raise UserError(f"spec.objective.type: qps is maximized, and this is {shown(type_)}")
+    return {"type": "maximize", "objectiveMetricName": "throughput"}
+
+
+def _algorithm(value: Any, notes: Notes) -> Object:
+    algorithm = mapping(value, "spec.algorithm")
+    known = ("algorithmName", "algorithmSettings")
+    notes.rest(algorithm, "spec.algorithm", known, "Morphling has no such field; it is left out")
+    name = text(algorithm.get("algorithmName"), "spec.algorithm.algorithmName")
+    if name.lower() not in _ALGORITHMS:
+        raise UserError(
+            f"spec.algorithm.algorithmName: is one of grid, random and BayesianOpt, and not {shown(name)}"
+        )
+    path = "spec.algorithm.algorithmSettings"
+    for i, _ in enumerate(items(algorithm.get("algorithmSettings"), path)):
+        notes.add(f"{path}[{i}]", "is left out: Slipway's algorithms have no settings but algorithm.seed")
+    return {"algorithmName": _ALGORITHMS[name.lower()]}
+
+
+def _load(spec: Object, notes: Notes) -> Object:
+    found, constraints = load.client(spec.get("clientTemplate"), "spec.clientTemplate", notes)
+    if request := load.request(spec.get("requestTemplate"), "spec.requestTemplate", notes):
+        found = {**found, "requestTemplate": request}
+    return {**({"constraints": constraints} if constraints else {}), **({"load": found} if found else {})}
+
+
+def _budget(spec: Object, notes: Notes) -> Object:
+    found: Object = {}
+    for name in ("maxNumTrials", "parallelism"):
+        if (number := whole(spec.get(name), f"spec.{name}")) is not None:
+            found[name] = number
+    if "maxNumTrials" not in found:
+        notes.add("spec.maxNumTrials", "is not set: Slipway makes at most 20 trials unless it is")
+    deadline = whole(spec.get("serviceProgressDeadline"), "spec.serviceProgressDeadline")
+    if deadline is not None:
+        found["serviceProgressDeadline"] = f"{deadline}s"
+    return found
+
+
+def _check(spec: Object, parameters: Tunables) -> None:
+    """Refuse what our own kind would not take, by the path that it had."""
+    try:
+        Space.of(ProfilingExperimentSpec.model_validate(spec))
+    except ValidationError as error:
+        first = error.errors()[0]
+        path = "spec" + "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in first["loc"])
+        path = path.replace("spec.target.template", f"{_TEMPLATE}.template.spec")
+        raise UserError(
+            f"{parameters.origin(path)}: {first['msg']}, and it is {shown(first['input'])}"
+        ) from error
+    except SpaceInvalid as error:
+        message = str(error).removeprefix(f"{error.field}: ")
+        raise UserError(f"{parameters.origin(error.field)}: {message}") from error

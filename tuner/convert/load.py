@@ -1,0 +1,128 @@
+"""Morphling's clientTemplate and requestTemplate → the load: what its locust client was told by variables.
+
+Variables and their defaults: pkg/client_locust/morphling_client_locust.py of github.com/kubedl-io/morphling.
+"""
+
+import json
+import math
+import re
+from decimal import Decimal, InvalidOperation
+from typing import Any
+
+from pydantic import ValidationError
+
+from serving.errors import UserError
+from serving.resources.load import RequestTemplate
+from tuner.convert.reading import Notes, Object, items, mapping, shown, text
+
+_DRIVES = "is left out: Slipway drives the load itself, as spec.load says"
+_READ_BY = "is left out: it is of Morphling's client"
+_USERS, _SECONDS, _FAILED = "LOCUST_NUM_USERS", "LOCUST_RUN_TIME", "FAIL_RATIO"
+_DEFAULTS = {_USERS: "10", _SECONDS: "15", _FAILED: "0.2"}
+_VARIABLES: dict[str, str] = {
+    "LOCUST_SPAWN_RATE": "is left out: all users start at once, and load.warmupSeconds is not counted",
+    "LOCUST_LOCUSTFILE": "is left out: put the file into a ConfigMap and name it in load.locustfile (name, key)",
+    "LOCUST_METRICS_EXPORT": "is left out: what was measured stands in each Trial's status",
+    "LOCUST_LOGLEVEL": "is left out: nothing of the load generator is logged but its errors",
+    "PRINTLOG": "is left out: what was measured stands in each Trial's status",
+}
+_FORM = re.compile(r"([0-9]{1,9})(s|m|h)?")
+_UNITS = {None: 1, "s": 1, "m": 60, "h": 3600}
+_REQUEST = frozenset({"method", "path", "headers", "body"})
+
+
+def client(value: Any, path: str, notes: Notes) -> tuple[Object, list[Object]]:
+    """Return `spec.load` and `spec.constraints` of a client's Job.
+
+    Raises:
+        UserError: with the field.
+    """
+    found: dict[str, tuple[str, str]] = {}
+    job = mapping(value, path)
+    if job:
+        notes.add(path, _DRIVES)
+    spec = mapping(job.get("spec"), f"{path}.spec")
+    template = mapping(spec.get("template"), f"{path}.spec.template")
+    where = f"{path}.spec.template.spec"
+    pod = mapping(template.get("spec"), where)
+    for i, one in enumerate(items(pod.get("containers"), f"{where}.containers")):
+        here = f"{where}.containers[{i}]"
+        container = mapping(one, here)
+        for j, entry in enumerate(items(container.get("env"), f"{here}.env")):
+            variable = mapping(entry, f"{here}.env[{j}]")
+            name = text(variable.get("name"), f"{here}.env[{j}].name")
+            if name in _DEFAULTS:
+                found[name] = (
+                    text(variable.get("value"), f"{here}.env[{j}].value"),
+                    f"{here}.env[{j}].value",
+                )
+            else:
+                notes.add(f"{here}.env[{j}]", f"{name or 'a variable'} {_VARIABLES.get(name, _READ_BY)}")
+            if name.startswith("LOCUST_"):
+                found.setdefault("", ("", ""))
+    if not found:
+        return {}, []
+    settings = {name: found.get(name, (default, where)) for name, default in _DEFAULTS.items()}
+    load = {
+        "mode": "closed",
+        "levels": [_users(*settings[_USERS])],
+        "windowSeconds": _seconds(*settings[_SECONDS]),
+    }
+    return load, [{"metric": "errorRate", "atMost": _percent(*settings[_FAILED])}]
+
+
+def request(value: Any, path: str, notes: Notes) -> Object:
+    """Return `spec.load.requestTemplate`; empty where it does not say what to send to which path.
+
+    Raises:
+        UserError: it is no text.
+    """
+    given = text(value, path)
+    if not given:
+        return {}
+    try:
+        body = json.loads(given)
+    except (ValueError, RecursionError):
+        body = None
+    if isinstance(body, dict) and "path" in body and body.keys() <= _REQUEST:
+        payload = body.get("body", "")
+        body["body"] = payload if isinstance(payload, str) else json.dumps(payload)
+        try:
+            RequestTemplate.model_validate(body)
+        except ValidationError:
+            pass
+        else:
+            return body
+    notes.add(
+        path,
+        f"{shown(given)} is left out: what it means is Morphling's client's own; write load.requestTemplate with method, path,"
+        " headers and body, or a request is made from the model's description",
+    )
+    return {}
+
+
+def _users(value: str, path: str) -> str:
+    if not re.fullmatch(r"[0-9]{1,9}", value) or int(value) == 0:
+        raise UserError(f"{path}: must be a whole number of users above 0, and is {shown(value)}")
+    return str(int(value))
+
+
+def _seconds(value: str, path: str) -> int:
+    match = _FORM.fullmatch(value)
+    if match is None or int(match[1]) == 0:
+        raise UserError(f"{path}: must be a time such as 15, 15s or 1m, and is {shown(value)}")
+    seconds = int(match[1]) * _UNITS[match[2]]
+    if seconds > 3600:
+        raise UserError(f"{path}: a window is at most an hour, and this is {shown(value)}")
+    return seconds
+
+
+def _percent(value: str, path: str) -> str:
+    try:
+        share = Decimal(value)
+    except InvalidOperation as error:
+        raise UserError(f"{path}: must be a share from 0 to 1, and is {shown(value)}") from error
+    if not share.is_finite() or not 0 <= share <= 1:
+        raise UserError(f"{path}: must be a share from 0 to 1, and is {shown(value)}")
+    digits = f"{math.floor(share * 10_000_000) / 100_000:.5f}".rstrip("0").rstrip(".")
+    return f"{digits}%"

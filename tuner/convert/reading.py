@@ -1,0 +1,112 @@
+"""Reading of a manifest that nobody has checked: each value with its path, and a list of what was left behind."""
+
+import math
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from serving.errors import UserError
+
+Object = dict[str, Any]
+_SHOWN = 60
+_DEEPEST = 50
+_BITS = 64
+
+
+@dataclass(frozen=True)
+class Note:
+    """A field that has no equivalent, or means something else."""
+
+    path: str
+    advice: str
+    """What becomes of it, and what to do instead."""
+
+
+@dataclass
+class Notes:
+    """Those of one manifest, in the order in which it was read."""
+
+    found: list[Note] = field(default_factory=list)
+
+    def add(self, path: str, advice: str) -> None:
+        """Say it once, however often it is found."""
+        note = Note(path, advice)
+        if note not in self.found:
+            self.found.append(note)
+
+    def rest(self, value: Mapping[str, Any], path: str, known: Collection[str], advice: str) -> None:
+        """Say it of every field that is not among those `known`; `path` is empty for the manifest itself."""
+        for key in value:
+            if key not in known:
+                self.add(f"{path}.{key}" if path else key, advice)
+
+
+def mapping(value: Any, path: str) -> Object:
+    """Return an object's fields; none of an absent one.
+
+    Raises:
+        UserError: it is no object, or has something in it that JSON has not.
+    """
+    if value is None:
+        return {}
+    if not isinstance(value, dict):
+        raise UserError(f"{path}: must be an object, and is {shown(value)}")
+    for key in value:
+        if not isinstance(key, str):
+            raise UserError(f"{path}: a field's name must be text, and one is {shown(key)}")
+    return value
+
+
+def items(value: Any, path: str) -> list[Any]:
+    """Return a list; empty where it is absent. Raises UserError if it is something else."""
+    if value is None:
+        return []
+    if not isinstance(value, list):
+        raise UserError(f"{path}: must be a list, and is {shown(value)}")
+    return value
+
+
+def text(value: Any, path: str) -> str:
+    """Return text, as which a number is taken too; empty where it is absent. Raises UserError if it is something else."""
+    if value is None:
+        return ""
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if not isinstance(value, str | int | float) or _is_huge(value):
+        raise UserError(f"{path}: must be text, and is {shown(value)}")
+    return str(value)
+
+
+def whole(value: Any, path: str) -> int | None:
+    """Return a whole number; None where it is absent. Raises UserError if it is something else."""
+    if value is None:
+        return None
+    if isinstance(value, bool) or not isinstance(value, int) or _is_huge(value):
+        raise UserError(f"{path}: must be a whole number, and is {shown(value)}")
+    return value
+
+
+def plain(value: Any, path: str, depth: int = 0) -> Any:
+    """Return what is carried over as it is. Raises UserError if JSON has no such value, or it is nested too deeply."""
+    if depth > _DEEPEST:  # YAML's aliases can even make a value that contains itself
+        raise UserError(f"{path}: is nested deeper than {_DEEPEST} levels")
+    if isinstance(value, dict):
+        return {key: plain(item, f"{path}.{key}", depth + 1) for key, item in mapping(value, path).items()}
+    if isinstance(value, list):
+        return [plain(item, f"{path}[{i}]", depth + 1) for i, item in enumerate(value)]
+    if value is None or isinstance(value, str | bool):
+        return value
+    if isinstance(value, int | float) and not _is_huge(value) and math.isfinite(value):
+        return value
+    raise UserError(f"{path}: JSON has no {type(value).__name__} such as {shown(value)}; quote it")
+
+
+def _is_huge(value: Any) -> bool:
+    """Whether it is an integer that JSON's readers do not take, and Python does not even print."""
+    return isinstance(value, int) and value.bit_length() >= _BITS
+
+
+def shown(value: Any) -> str:
+    """Return a value for a message, cut short."""
+    whole_text = "a number of more than 64 bits" if _is_huge(value) else repr(value)
+    return whole_text if len(whole_text) <= _SHOWN else f"{whole_text[:_SHOWN]}..."
