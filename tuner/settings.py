@@ -86,8 +86,9 @@ class TrialSettings:
     """Times that a generator which died is started again within one trial."""
     aftermath_seconds: float = 2.0
     """After a window with failed requests: the time in which the node says that the replica has ended, if that is why."""
-    grace_seconds: int = 2
-    """terminationGracePeriodSeconds of a replica that is measured: nobody waits for its answers when it is stopped."""
+    grace_seconds: int = 5
+    """terminationGracePeriodSeconds of a replica that was measured: nobody waits for its answers, and a runtime that has
+    none to give stops within a second."""
     most_seconds: float = 3600.0
     """A trial that takes longer timed out: ten times what the searches of its load take at their defaults."""
     retry_seconds: float = 1.0

@@ -4,6 +4,7 @@ from serving.planning.revision import NAME_LIMIT, hash8
 from serving.resources import kinds, names
 from serving.resources.capacity import CapacityPoint, CapacityProfileSpec
 from serving.resources.trial import TrialSpec, Window
+from tuner import prices
 from tuner.planning import best, budget
 from tuner.planning.budget import Wish
 from tuner.planning.plan import Object
@@ -30,9 +31,12 @@ def next_number(world: World) -> int:
 def trial(world: World, number: int, wish: Wish) -> Object:
     """Return the Trial that fulfils a wish."""
     rendered = world.render(wish.settings)
-    settings = wish.settings
+    settings, cost = wish.settings, rendered.cost_per_hour
     if wish.purpose == "Baseline":
         settings = budget.present(world)
+        tuned = [axis.name for axis in world.space.axes if axis.category == "resource"]
+        if prices.unlimited(rendered.template["spec"]["containers"], tuned):
+            cost = 0.0  # what it takes is free only for as long as nobody counts
     below = best.to_beat(world, rendered) if wish.purpose == "Explore" else None
     spec = TrialSpec(
         experiment=world.name,
@@ -43,7 +47,7 @@ def trial(world: World, number: int, wish: Wish) -> Object:
         model_name=rendered.model_name,
         model_version=rendered.model_version,
         model_digest=rendered.model_digest,
-        cost_per_hour=rendered.cost_per_hour,
+        cost_per_hour=cost,
         batch=rendered.batch,
         load=world.spec.load,
         constraints=list(world.spec.constraints),

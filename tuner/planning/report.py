@@ -2,7 +2,7 @@
 
 import datetime as dt
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from serving.resources import conditions
 from serving.resources.base import ConditionStatus
@@ -21,7 +21,7 @@ class Verdict:
 
     phase: Phase
     conditions: tuple[Condition, ...]
-    """Without the aggregate."""
+    """Without the aggregate; the last says what the search came to."""
     best: Recommendation | None = None
     recommendation: Recommendation | None = None
     regret: float | None = None
@@ -56,7 +56,10 @@ def finished(
     """Return the status to write (None where it is the stored one) and the Events of what it changes."""
     generation = experiment["metadata"].get("generation", 1)
     stamp = now.astimezone(dt.UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-    said = [*verdict.conditions, conditions.aggregate(verdict.conditions, ready_reason="Recommended")]
+    ready = conditions.aggregate(verdict.conditions, ready_reason="Recommended")
+    if ready.status == "True":
+        ready = replace(ready, message=verdict.conditions[-1].message)
+    said = [*verdict.conditions, ready]
     stored = (experiment.get("status") or {}).get("conditions")
     merged = conditions.merge(stored, said, generation=generation, now=stamp)
     status = ProfilingExperimentStatus(

@@ -249,7 +249,7 @@ def test_a_recommendation_ends_the_experiment_with_its_evidence() -> None:
     assert shown["low"] < 190.0 < shown["high"]
     assert (shown["costPerHour"], shown["currentCostPerHour"]) == pytest.approx((0.525, 1.2))
     assert "56% less than today's" in shown["message"]
-    assert [one.reason for one in plan.announcements] == ["Recommended"]
+    assert [(one.reason, one.message) for one in plan.announcements] == [("Recommended", shown["message"])]
 
 
 def test_nothing_is_recommended_while_a_trial_runs() -> None:
