@@ -10,6 +10,7 @@ from rig.proxies import LOAD_CORE
 
 CONNECTIONS = 64
 
+POST = 'wrk.method = "POST"; wrk.headers["Content-Type"] = "application/json"; wrk.body = [==[{body}]==]'
 PAUSE = "function delay() return -{mean_ms} * math.log(1 - math.random()) end"
 SCRIPT = """
 function done(summary, latency, requests)
@@ -34,13 +35,25 @@ def missing() -> bool:
     return shutil.which("wrk") is None
 
 
-async def load(folder: Path, url: str, seconds: float, rate: float = 0.0) -> Load:
-    """Run wrk; with `rate`, each connection pauses for an exponential time so that they make it together."""
-    pause = PAUSE.format(mean_ms=1000 * CONNECTIONS / rate) if rate else ""
+async def load(
+    folder: Path,
+    url: str,
+    seconds: float,
+    rate: float = 0.0,
+    *,
+    body: str = "",
+    connections: int = CONNECTIONS,
+) -> Load:
+    """Run wrk; with `rate`, each connection pauses for an exponential time so that they make it together.
+
+    With `body`, requests POST this JSON.
+    """
+    pause = PAUSE.format(mean_ms=1000 * connections / rate) if rate else ""
+    post = POST.format(body=body) if body else ""
     script = folder / "load.lua"
-    script.write_text(pause + SCRIPT)
+    script.write_text(pause + post + SCRIPT)
     process = await asyncio.create_subprocess_exec(
-        "taskset", "-c", LOAD_CORE, "wrk", "-t1", f"-c{CONNECTIONS}", f"-d{max(1, round(seconds))}s",
+        "taskset", "-c", LOAD_CORE, "wrk", "-t1", f"-c{connections}", f"-d{max(1, round(seconds))}s",
         "-s", str(script), url, stdout=asyncio.subprocess.PIPE,
     )  # fmt: skip
     text = (await process.communicate())[0].decode()

@@ -1,0 +1,114 @@
+"""What the tuner's load generator can drive, and whether it measures what a generator in C does, in one run.
+
+The target is nginx with a fixed answer, on one core; load, in turns from one process of locust and from wrk, comes from another. The
+bars: requests per second of the generator's own CPU, as a machine that others use gives it less than a core; and the difference of
+the medians of latency with one connection, where nothing but the client itself can differ.
+"""
+
+import argparse
+import asyncio
+import contextlib
+import os
+import sys
+import tempfile
+from pathlib import Path
+
+import numpy as np
+from rig import proxies, wrk
+from rig.harness import at_least, at_most, interval, median, process_seconds, report
+
+from tuner.load.generator import Generator
+from tuner.load.plan import LoadPlan, Mode, Request
+from tuner.load.samples import Samples
+from tuner.settings import LoadSettings
+
+BAR_RATE, BAR_MS = 2_000, 0.5
+"""Requests per second of CPU: "several thousand" on a core of this decade; and milliseconds."""
+USERS = 64
+BODY = b'{"inputs":[{"name":"input","datatype":"FP64","shape":[1,64],"data":[%b]}]}' % b",".join(
+    [b"0.5"] * 64
+)
+ASKED = Request("POST", "/v2/models/digits/infer", {"content-type": "application/json"}, BODY)
+ANSWER = (
+    '{\\"outputs\\":[{\\"name\\":\\"predict\\",\\"shape\\":[1],\\"datatype\\":\\"INT64\\",\\"data\\":[7]}]}'
+)
+SETTINGS = LoadSettings()
+
+
+def children() -> set[int]:
+    return {int(pid) for pid in Path(f"/proc/self/task/{os.getpid()}/children").read_text().split()}
+
+
+@contextlib.asynccontextmanager
+async def started(url: str, mode: Mode):  # noqa: ANN201 a generator and its process
+    before = children()
+    async with Generator.start(
+        url, LoadPlan(mode, (ASKED,)), SETTINGS, [int(proxies.LOAD_CORE)]
+    ) as generator:
+        (pid,) = children() - before
+        yield generator, pid
+
+
+async def driven(generator: Generator, pid: int, level: float, seconds: float) -> tuple[Samples, float]:
+    """Return a window and the requests per second of CPU."""
+    used = process_seconds(pid)
+    seen = await generator.window(level, seconds)
+    return seen, len(seen.ok) / (process_seconds(pid) - used)
+
+
+async def main(*, quick: bool) -> None:
+    if wrk.missing() or not proxies.available("nginx"):
+        sys.exit("wrk and nginx are needed: apt-get install wrk nginx-light")
+    turns, seconds = (3, 1.0) if quick else (15, 2.0)
+    rates, efficiencies, apart, one_wrk, one_ours, wrk_rates = [], [], [], [], [], []
+    with tempfile.TemporaryDirectory(prefix="slipway-load-") as name, contextlib.ExitStack() as stack:
+        folder, port = Path(name), proxies.free_port()
+        server = proxies.BACKEND.format(port=port, body=ANSWER)
+        stack.enter_context(proxies.nginx(folder, proxies.PROXY_CORE, port, "target", server))
+        url = f"http://127.0.0.1:{port}"
+        async with started(url, "closed") as (generator, pid):
+            await generator.window(USERS, 0.5)
+            for _ in range(turns):
+                seen, efficiency = await driven(generator, pid, USERS, seconds)
+                rates.append(len(seen.ok) / seconds)
+                efficiencies.append(efficiency)
+                ours = [await generator.window(1, seconds) for _ in range(2)]
+                await generator.window(0, 0.05)  # wrk has the core to itself
+                theirs = [await wrk.load(folder, url, seconds, connections=1) for _ in range(2)]
+                wrk_rates.append((await wrk.load(folder, url, seconds)).rate)
+                one_ours.append(median([1000 * float(np.median(one.latency)) for one in ours]))
+                one_wrk.append(median([one.p50 for one in theirs]))
+                apart.append(one_ours[-1] - one_wrk[-1])
+                if not seen.ok.all():
+                    raise RuntimeError(f"requests failed: {seen.errors}")
+        schedule = await open_loop(url, median(rates) / 2, turns * seconds)
+    results = {
+        "closed": {"users": USERS, "requestsPerSecond": interval(rates), "perCpuSecond": interval(efficiencies)},
+        "wrk": {"connections": USERS, "requestsPerSecond": interval(wrk_rates)},
+        "oneUserP50Ms": {"ours": interval(one_ours), "wrk": interval(one_wrk), "apart": interval(apart)},
+        "open": schedule,
+    }  # fmt: skip
+    bars = [
+        at_least("requests per second of the generator's CPU, closed loop", interval(efficiencies), BAR_RATE),
+        at_most("median latency with one user less wrk's, ms", interval(apart), BAR_MS),
+    ]
+    report("load_generator", results, bars)
+
+
+async def open_loop(url: str, rate: float, seconds: float) -> dict[str, float]:
+    """How well a schedule is kept at half of what was driven."""
+    async with started(url, "open") as (generator, pid):
+        await generator.window(rate, 0.5)
+        seen, efficiency = await driven(generator, pid, rate, seconds)
+    return {
+        "asked": round(rate), "requestsPerSecond": round(len(seen.ok) / seconds),
+        "perCpuSecond": round(efficiency), "late": round(seen.late, 4),
+        "p50Ms": round(1000 * float(np.median(seen.latency)), 3),
+        "p99Ms": round(1000 * float(np.percentile(seen.latency, 99)), 3),
+    }  # fmt: skip
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--quick", action="store_true", help="under a minute")
+    asyncio.run(main(quick=parser.parse_args().quick))
