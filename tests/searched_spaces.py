@@ -1,0 +1,127 @@
+"""Spaces with a known surface, and searches played on them."""
+
+import itertools
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from tuner.search import decide as deciding
+from tuner.search.decision import Confirm, Decision, Explore, Wait
+from tuner.search.problem import Budget, Earlier, Observation, Problem
+from tuner.settings import SearchSettings
+
+
+def grid(
+    *axes: Sequence[float],
+    log_bounds: tuple[float, ...] = (),
+    ordered: tuple[bool, ...] | None = None,
+    resource: tuple[bool, ...] | None = None,
+    log_cost: Callable[[np.ndarray], np.ndarray] | None = None,
+) -> Problem:
+    coordinates = np.array(list(itertools.product(*axes)), dtype=np.float64)
+    ranks = np.array(list(itertools.product(*(range(len(axis)) for axis in axes))), dtype=np.int64)
+    return Problem(
+        coordinates=coordinates,
+        ranks=ranks,
+        ordered=ordered or (True,) * len(axes),
+        resource=resource or (False,) * len(axes),
+        log_cost=np.zeros(len(ranks)) if log_cost is None else log_cost(coordinates),
+        log_bounds=log_bounds,
+    )
+
+
+@dataclass(frozen=True)
+class Service:
+    """CPU (log2 of cores), batch (log2) and threads (log2): more batch is more throughput and latency, and needs memory (log2 of GiB)."""
+
+    slope: float = 0.7
+    saturation: float = 3.0
+    bound: float | None = None
+    """Of the latency, in seconds."""
+    noise: float = 0.0
+
+    @property
+    def problem(self) -> Problem:
+        return grid(
+            (0.0, 1.0, 2.0, 3.0), (0.0, 1.0, 2.0, 3.0, 4.0), (-1.0, 0.0, 1.0),
+            log_bounds=() if self.bound is None else (math.log(self.bound),),
+            resource=(True, False, True),
+            log_cost=lambda found: np.log(2.0 ** found[:, 0] + 0.2 * 2.0 ** found[:, 2]),
+        )  # fmt: skip
+
+    def throughput(self, row: int) -> float:
+        cpu, batch, _ = 2.0 ** self.problem.coordinates[row]
+        return 100 * cpu**self.slope * batch / (batch + self.saturation)
+
+    def boots(self, row: int) -> bool:
+        _, batch, memory = 2.0 ** self.problem.coordinates[row]
+        return bool(memory >= 0.5 + batch / 32)
+
+    def latency(self, row: int) -> float:
+        return 2.0 ** self.problem.coordinates[row][1] / self.throughput(row)
+
+    def log_objective(self, row: int) -> float:
+        return math.log(self.throughput(row)) - float(self.problem.log_cost[row])
+
+    def feasible(self, row: int) -> bool:
+        return self.boots(row) and (self.bound is None or self.latency(row) <= self.bound)
+
+    @property
+    def best(self) -> float:
+        return max(self.log_objective(row) for row in range(self.problem.size) if self.feasible(row))
+
+    def measure(self, row: int, rng: np.random.Generator, *, confirms: bool = False) -> Observation:
+        if not self.boots(row):
+            return Observation(row, cause="memory")
+        margins = () if self.bound is None else (math.log(self.latency(row) / self.bound),)
+        return Observation(
+            row,
+            log_objective=self.log_objective(row) + rng.normal(0, self.noise)
+            if self.noise
+            else self.log_objective(row),
+            noise=self.noise,
+            margins=tuple(m + rng.normal(0, self.noise) if self.noise else m for m in margins),
+            margin_noise=self.noise,
+            seconds=20.0,
+            confirms=confirms,
+        )
+
+
+@dataclass(frozen=True)
+class Played:
+    """A search to its end."""
+
+    end: Decision
+    observations: tuple[Observation, ...]
+    decisions: tuple[Decision, ...]
+
+
+def play(
+    service: Service,
+    trials: int,
+    *,
+    parallelism: int = 1,
+    seed: int = 1,
+    earlier: Sequence[Earlier] = (),
+    settings: SearchSettings | None = None,
+    algorithm: str = "bayesian",
+) -> Played:
+    """Run a search; trials that are asked for together end one after the other, oldest first."""
+    rng = np.random.default_rng(seed)
+    observations: list[Observation] = []
+    pending: list[tuple[int, bool]] = []
+    decisions: list[Decision] = []
+    while True:
+        decision = deciding.decide(
+            service.problem, observations, [row for row, _ in pending], Budget(trials, parallelism), earlier,
+            settings=settings or replace(SearchSettings(), regret=0.0), seed=seed, algorithm=algorithm,
+        )  # fmt: skip
+        decisions.append(decision)
+        if isinstance(decision, Explore | Confirm):
+            pending += [(row, isinstance(decision, Confirm)) for row in decision.indices]
+        elif not isinstance(decision, Wait):
+            return Played(decision, tuple(observations), tuple(decisions))
+        row, confirms = pending.pop(0)
+        observations.append(service.measure(row, rng, confirms=confirms))

@@ -1,0 +1,55 @@
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy import integrate, stats
+
+from tuner.search.acquisition import log_expected_improvement, score
+from tuner.search.posterior import Prediction
+from tuner.search.surrogate import Posterior
+
+ONE = np.ones(1)
+
+
+@pytest.mark.parametrize(("mean", "deviation", "best"), [(0, 1, 0), (1, 0.5, 0), (-2, 1, 0), (-4, 0.7, 1.5)])
+def test_expected_improvement_is_its_integral(mean, deviation, best):
+    expected, _ = integrate.quad(
+        lambda f: (f - best) * stats.norm.pdf(f, mean, deviation),
+        best,
+        best + 12 * deviation + abs(mean),
+        epsabs=1e-14,
+    )
+    found = log_expected_improvement(mean * ONE, deviation * ONE, best)
+    assert found[0] == pytest.approx(math.log(expected), abs=1e-4)
+
+
+@given(st.floats(-1e4, 50), st.floats(1e-3, 1e3))
+def test_expected_improvement_is_finite_and_grows_with_the_mean(z, deviation):
+    less, more = (
+        log_expected_improvement(m * deviation * ONE, deviation * ONE, 0.0)[0] for m in (z, z + 0.5)
+    )
+    assert math.isfinite(less)
+    assert more > less
+
+
+def prediction(mean: list[float], meets: list[float], boots: list[float]) -> Prediction:
+    return Prediction(
+        Posterior(np.array(mean), np.full(len(mean), 0.1)), (), np.array(meets), np.array(boots)
+    )
+
+
+def test_what_seldom_boots_or_meets_its_constraints_is_worth_less():
+    found = score(prediction([0, 0, 0], [1, 0.1, 1], [1, 1, 0.1]), 0.0, np.zeros(3))
+    assert np.allclose(found[0] - found[1:], math.log(10))
+
+
+def test_until_something_is_feasible_only_that_counts():
+    found = score(prediction([0, 9], [0.5, 0.4], [1, 1]), None, np.zeros(2))
+    assert np.argmax(found) == 0
+
+
+def test_a_dearer_trial_must_promise_more():
+    found = score(prediction([0, 0], [1, 1], [1, 1]), 0.0, np.log([1.0, 2.0]))
+    assert found[0] - found[1] == pytest.approx(math.log(2))

@@ -1,0 +1,64 @@
+import numpy as np
+
+from tests.searched_spaces import grid
+from tuner.search.choice import nearest, ranked
+from tuner.search.posterior import predict
+from tuner.search.problem import Observation
+
+SPACE = grid(range(4), range(3), log_bounds=(0.0,))
+Z99 = 2.33
+
+
+def seen(row: int, objective: float, margin: float, **more) -> Observation:
+    return Observation(
+        row, log_objective=objective, margins=(margin,), **{"noise": 0.01, "margin_noise": 0.01, **more}
+    )
+
+
+def best(observations: list[Observation], quantile: float = Z99) -> list[int]:
+    return [one.index for one in ranked(observations, predict(SPACE, observations), quantile=quantile)]
+
+
+def test_the_best_comes_first_if_its_margin_is_wide():
+    assert best([seen(0, 0.0, -1.0), seen(5, 1.0, -1.0), seen(11, 0.5, -1.0)]) == [5, 11, 0]
+
+
+def test_a_narrow_margin_comes_after_every_wide_one():
+    found = best([seen(0, 0.0, -1.0), seen(5, 1.0, -0.01, margin_noise=0.1), seen(11, 0.5, -1.0)])
+    assert found == [11, 0, 5]
+
+
+def test_noise_decides_how_wide_a_margin_must_be():
+    narrow = [seen(0, 0.0, -1.0), seen(11, 1.0, -0.2, margin_noise=0.3)]
+    assert best(narrow) == [0, 11]
+    assert best([narrow[0], seen(11, 1.0, -0.2, margin_noise=0.001)]) == [11, 0]
+
+
+def test_what_broke_its_bound_on_average_or_failed_once_is_no_candidate():
+    observations = [
+        seen(0, 0.0, -1.0), seen(5, 1.0, -0.1), seen(5, 1.0, 0.2, confirms=True),
+        seen(11, 2.0, -1.0), Observation(11, cause="memory", confirms=True),
+    ]  # fmt: skip
+    assert best(observations) == [0]
+
+
+def test_measuring_again_narrows_what_is_believed():
+    once = [seen(0, 0.0, -1.0), seen(5, 1.0, -1.0, noise=0.2), seen(11, 0.5, -1.0)]
+    twice = [*once, seen(5, 1.0, -1.0, noise=0.2, confirms=True)]
+    first, second = (ranked(found, predict(SPACE, found), quantile=Z99)[0] for found in (once, twice))
+    assert (first.confirmations, second.confirmations) == (0, 1)
+    assert second.deviation < first.deviation
+
+
+def test_the_nearest_to_its_bounds_ran_at_all():
+    observations = [Observation(0, cause="boot"), seen(1, 0.0, 0.7), seen(2, 0.0, 0.3)]
+    assert nearest(observations) == observations[2]
+    assert nearest(observations[:1]) is None
+
+
+def test_without_constraints_every_spec_that_ran_is_a_candidate():
+    space = grid(range(4), range(3))
+    observations = [Observation(row, log_objective=float(row), noise=0.01) for row in (0, 4, 9)]
+    found = ranked(observations, predict(space, observations), quantile=Z99)
+    assert [one.index for one in found] == [9, 4, 0]
+    assert np.all([one.safety == 0 for one in found])

@@ -1,0 +1,153 @@
+import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from tests.searched_spaces import Service, play
+from tuner.search.decide import decide
+from tuner.search.decision import Confirm, Explore, Impossible, Recommend, Wait
+from tuner.search.problem import Budget, Observation
+from tuner.settings import SearchSettings
+
+NEVER_ENOUGH = replace(SearchSettings(), regret=0.0, hopeless=0.0)
+
+
+def explored(played) -> list[int]:
+    return [seen.index for seen in played.observations if not seen.confirms]
+
+
+@pytest.mark.parametrize("bound", [None, 0.02, 0.05])
+def test_a_search_finds_nearly_the_best_spec_in_a_quarter_of_the_space(bound):
+    service = Service(bound=bound, noise=0.01)
+    played = play(service, 15)
+    assert isinstance(played.end, Recommend)
+    assert service.feasible(played.end.index)
+    assert service.log_objective(played.end.index) >= service.best + math.log(0.97)
+
+
+def test_no_spec_is_explored_twice_or_beyond_the_budget():
+    played = play(Service(), 12)
+    assert len(explored(played)) == len(set(explored(played)))
+    assert len(played.observations) == 12
+
+
+def test_the_same_observations_give_the_same_decision():
+    assert play(Service(noise=0.02), 9).decisions == play(Service(noise=0.02), 9).decisions
+
+
+def test_specs_that_are_measured_together_differ():
+    played = play(Service(), 12, parallelism=4)
+    assert all(len(set(d.indices)) == len(d.indices) for d in played.decisions if isinstance(d, Explore))
+    assert len(explored(played)) == len(set(explored(played)))
+    assert any(isinstance(decision, Explore) and len(decision.indices) > 1 for decision in played.decisions)
+
+
+def test_what_is_pending_is_neither_chosen_again_nor_counted_as_free():
+    problem = Service().problem
+    first = decide(problem, [], [], Budget(10, 3), settings=NEVER_ENOUGH)
+    assert isinstance(first, Explore)
+    assert len(first.indices) == 3
+    assert isinstance(decide(problem, [], first.indices, Budget(10, 3), settings=NEVER_ENOUGH), Wait)
+    more = decide(problem, [], first.indices[:2], Budget(10, 3), settings=NEVER_ENOUGH)
+    assert isinstance(more, Explore)
+    assert not set(more.indices) & set(first.indices[:2])
+
+
+def test_less_memory_is_not_tried_after_running_out_of_memory():
+    played = play(Service(), 18)
+    ranks = Service().problem.ranks
+    failed: list[np.ndarray] = []
+    for seen in played.observations:
+        rank = ranks[seen.index]
+        assert not any(rank[1] == f[1] and rank[0] <= f[0] and rank[2] <= f[2] for f in failed)
+        if seen.cause == "memory":
+            failed.append(rank)
+
+
+def test_the_winner_and_its_runner_up_are_measured_again_before_one_is_recommended():
+    played = play(Service(noise=0.03), 14)
+    assert isinstance(played.end, Recommend)
+    confirmed = [seen.index for seen in played.observations if seen.confirms]
+    assert played.end.index in confirmed
+    assert len(confirmed) == 2
+    assert played.end.runner_up in confirmed
+
+
+def test_a_small_budget_is_all_explored():
+    played = play(Service(), 5)
+    assert not any(isinstance(decision, Confirm) for decision in played.decisions)
+    assert len(explored(played)) == 5
+
+
+def test_a_search_stops_by_itself_when_little_can_be_gained():
+    played = play(Service(), 60, settings=replace(SearchSettings(), regret=0.02))
+    assert isinstance(played.end, Recommend)
+    assert played.end.because == "regret"
+    assert len(played.observations) < 40
+    assert played.end.expected_regret < 0.02
+    assert Service().log_objective(played.end.index) >= Service().best + math.log(0.95)
+
+
+def test_an_impossible_bound_ends_with_what_stands_in_the_way_and_what_came_nearest():
+    service = Service(bound=1e-4)
+    played = play(service, 30, settings=SearchSettings())
+    assert isinstance(played.end, Impossible)
+    assert played.end.constraint == 0
+    assert played.end.nearest is not None
+    assert played.end.margins[0] > 0
+    assert played.end.margins[0] == min(seen.margins[0] for seen in played.observations if seen.boots)
+    assert len(played.observations) < 30
+
+
+def test_where_nothing_boots_no_constraint_is_blamed():
+    problem = Service().problem
+    observations = [Observation(row, cause="crash") for row in range(6)]
+    assert decide(problem, observations, [], Budget(6), settings=NEVER_ENOUGH) == Impossible(
+        None, None, (), 0.0
+    )
+
+
+def test_where_nothing_has_booted_yet_the_search_goes_on():
+    problem = Service().problem
+    observations = [Observation(row, cause="crash") for row in range(6)]
+    decision = decide(problem, observations, [], Budget(20), settings=NEVER_ENOUGH)
+    assert isinstance(decision, Explore)
+    assert decision.indices[0] not in range(6)
+
+
+def test_a_space_that_was_measured_whole_is_exhausted():
+    service, rng = Service(), np.random.default_rng(0)
+    observations = [service.measure(row, rng) for row in range(service.problem.size)]
+    again = decide(service.problem, observations, [], Budget(200), settings=NEVER_ENOUGH)
+    assert isinstance(again, Confirm)
+    observations += [service.measure(row, rng, confirms=True) for row in again.indices]
+    end = decide(service.problem, observations, [], Budget(len(observations)), settings=NEVER_ENOUGH)
+    assert isinstance(end, Recommend)
+    assert end.because == "exhausted"
+    assert service.log_objective(end.index) == pytest.approx(service.best)
+
+
+def test_one_spec_alone_is_recommended_if_it_meets_its_constraints():
+    problem = replace(Service().problem, **{
+        name: getattr(Service().problem, name)[:1] for name in ("coordinates", "ranks", "log_cost")
+    })  # fmt: skip
+    seen = Observation(0, log_objective=1.0, noise=0.01)
+    decision = decide(problem, [seen], [], Budget(20), settings=NEVER_ENOUGH)
+    assert isinstance(decision, Confirm)
+    assert isinstance(
+        decide(problem, [seen, replace(seen, confirms=True)], [], Budget(20), settings=NEVER_ENOUGH),
+        Recommend,
+    )
+
+
+@pytest.mark.parametrize("algorithm", ["grid", "random", "tpe"])
+def test_a_baseline_explores_in_the_search_s_place(algorithm):
+    pytest.importorskip(
+        "optuna", reason="the package optuna is not installed"
+    ) if algorithm == "tpe" else None
+    played = play(Service(noise=0.01), 16, algorithm=algorithm)
+    assert isinstance(played.end, Recommend)
+    assert len(explored(played)) == len(set(explored(played))) == 14
+    if algorithm == "grid":
+        assert explored(played) == sorted(explored(played))

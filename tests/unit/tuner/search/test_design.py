@@ -1,0 +1,37 @@
+import numpy as np
+import pytest
+
+from tests.searched_spaces import grid
+from tuner.search.design import spread
+from tuner.search.problem import features
+
+SPACE = grid(range(5), range(9), range(5))
+
+
+@pytest.mark.parametrize("count", [1, 4, 6, 500])
+def test_specs_are_different_and_in_the_space(count):
+    found = spread(SPACE, count, np.random.default_rng(0))
+    assert len(found) == len(set(found)) == min(count, SPACE.size)
+    assert all(0 <= row < SPACE.size for row in found)
+
+
+def test_specs_are_further_apart_than_by_chance():
+    points = features(SPACE)
+
+    def nearest(rows) -> float:
+        apart = np.linalg.norm(points[list(rows), None] - points[None, list(rows)], axis=2)
+        return float(apart[~np.eye(len(apart), dtype=bool)].min())
+
+    rng = np.random.default_rng(1)
+    by_chance = np.mean([nearest(rng.choice(SPACE.size, 5, replace=False)) for _ in range(50)])
+    assert (
+        np.mean([nearest(spread(SPACE, 5, np.random.default_rng(seed))) for seed in range(10)])
+        > 2 * by_chance
+    )
+
+
+def test_categories_are_as_far_from_each_other_as_any():
+    space = grid(range(3), range(2), ordered=(False, True))
+    points = features(space)
+    apart = [np.linalg.norm(points[0] - points[row]) for row in (2, 4)]
+    assert apart[0] == pytest.approx(apart[1])

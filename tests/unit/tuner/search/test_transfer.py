@@ -1,0 +1,94 @@
+import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from tests.searched_spaces import Service, play
+from tuner.search.decision import Explore
+from tuner.search.problem import Earlier, Observation
+from tuner.search.transfer import hopes, learn, lessons
+from tuner.settings import SearchSettings
+
+SETTINGS = SearchSettings()
+SERVICE = Service(bound=0.05)
+
+
+@pytest.fixture(scope="module")
+def similar() -> list[Earlier]:
+    others = [Service(slope=0.6, bound=0.05), Service(slope=0.8, saturation=2.0, bound=0.05)]
+    rng = np.random.default_rng(3)
+    return [
+        Earlier(f"e{i}", one.problem, tuple(one.measure(int(row), rng) for row in rng.permutation(60)[:20]))
+        for i, one in enumerate(others)
+    ]
+
+
+@pytest.fixture(scope="module")
+def opposite(similar: list[Earlier]) -> list[Earlier]:
+    return [
+        replace(one, observations=tuple(
+            replace(seen, log_objective=None if seen.log_objective is None else -seen.log_objective)
+            for seen in one.observations
+        ))
+        for one in similar
+    ]  # fmt: skip
+
+
+def test_similar_services_make_the_first_trials_good(similar):
+    warm = play(SERVICE, 3, earlier=similar)
+    first = [warm.observations[i] for i in range(3)]
+    assert max(seen.log_objective for seen in first if seen.feasible) >= SERVICE.best + math.log(0.9)
+
+
+def test_what_misleads_loses_its_weight(opposite):
+    rng = np.random.default_rng(0)
+    seen = [SERVICE.measure(row, rng) for row in (2, 17, 32, 47, 50, 57, 41, 26)]
+    assert learn(SERVICE.problem, opposite, seen, SETTINGS) is None
+
+
+def test_what_ranks_rightly_keeps_it(similar):
+    rng = np.random.default_rng(0)
+    seen = [SERVICE.measure(row, rng) for row in (2, 17, 32, 47, 50, 57, 41, 26)]
+    found = learn(SERVICE.problem, similar, seen, SETTINGS)
+    assert found is not None
+    assert sum(weight for _, weight in found.weights) == pytest.approx(1)
+
+
+def test_the_one_that_ranks_better_has_the_larger_share(similar, opposite):
+    rng = np.random.default_rng(0)
+    seen = [SERVICE.measure(row, rng) for row in (2, 17, 32, 47, 50, 57, 41, 26)]
+    found = learn(SERVICE.problem, [similar[0], opposite[1]], seen, SETTINGS)
+    assert found is not None
+    (_, good), (_, bad) = found.weights
+    assert good > 5 * bad
+
+
+def test_a_search_that_was_misled_still_ends_well(opposite):
+    played = play(SERVICE, 16, earlier=opposite)
+    assert SERVICE.log_objective(played.end.index) >= SERVICE.best + math.log(0.9)
+
+
+def test_an_experiment_of_few_trials_says_nothing(similar):
+    short = [replace(one, observations=one.observations[:3]) for one in similar]
+    assert lessons(SERVICE.problem, short) == ()
+    assert learn(SERVICE.problem, short, [], SETTINGS) is None
+
+
+def test_bounds_that_differ_are_counted_in(similar):
+    loose, tight = (learn(Service(bound=bound).problem, similar, [], SETTINGS) for bound in (0.2, 0.02))
+    assert loose is not None
+    assert tight is not None
+    assert np.allclose(tight.margins[0] - loose.margins[0], math.log(10))
+    assert np.all(hopes(tight) <= hopes(loose) + 1e-12)
+
+
+def test_the_first_spec_is_one_that_booted_elsewhere(similar):
+    first = play(SERVICE, 1, earlier=similar)
+    assert isinstance(first.decisions[0], Explore)
+    assert SERVICE.boots(first.decisions[0].indices[0])
+
+
+def test_nothing_measured_elsewhere_that_never_ran_is_learned_from():
+    never = Earlier("e", SERVICE.problem, tuple(Observation(row, cause="crash") for row in range(20)))
+    assert learn(SERVICE.problem, [never], [], SETTINGS) is None
