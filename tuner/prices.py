@@ -1,6 +1,6 @@
 """What a replica costs per hour, from what it has and what that costs; in whatever currency the prices are."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -8,9 +8,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from serving.errors import Permanent
+from serving.planning import gpu as renderers
 from serving.resources import quantity
 from serving.resources.experiment import Prices, ProfilingExperimentSpec
-from serving.resources.inference import Resources
+from serving.resources.inference import Gpu, Resources
 from tuner.space import Space
 
 Number = float | NDArray[np.float64]
@@ -38,15 +39,27 @@ class Amounts:
 
 
 def amounts(containers: Sequence[Mapping[str, Any]], resources: Resources) -> Amounts:
-    """Return what a Pod has: CPU and memory of all its containers, and the share of a GPU that its predictor asks for."""
+    """Return what a Pod has: CPU and memory of all its containers, and the share of a GPU that its predictor is given.
+
+    Raises:
+        Permanent: GpuShareInvalid, there is no such share.
+    """
     limits = [_limits(container) for container in containers]
-    share = resources.model_dump(exclude_none=True).get("gpu") or {}
+    memory, cores = (0.0, 0.0) if resources.gpu is None else _granted(resources.gpu)
     return Amounts(
         cpu=sum(_amount(limit, "cpu") for limit in limits),
         memory=sum(_amount(limit, "memory") for limit in limits),
-        gpu_memory=_amount(share, "memory"),
-        gpu_cores=_amount(share, "cores"),
-        gpus=0.0 if share else sum(_amount(limit, _WHOLE_GPU) for limit in limits),
+        gpu_memory=memory,
+        gpu_cores=cores,
+        gpus=sum(_amount(limit, _WHOLE_GPU) for limit in limits) if resources.gpu is None else 0.0,
+    )
+
+
+def unlimited(containers: Sequence[Mapping[str, Any]], names: Iterable[str]) -> tuple[str, ...]:
+    """Return which of cpu and memory, of these, a container may use without limit: nobody knows what such a Pod costs."""
+    limits = [_limits(container) for container in containers]
+    return tuple(
+        name for name in names if name in ("cpu", "memory") and any(name not in one for one in limits)
     )
 
 
@@ -67,29 +80,55 @@ def cost_per_hour(has: Amounts, prices: Prices) -> Number:
     return total + (shares + has.gpus) * _price(prices.gpu)
 
 
-def costs(first: Amounts, space: Space, prices: Prices) -> NDArray[np.float64]:
+def costs(first: Amounts, resources: Resources, space: Space, prices: Prices) -> NDArray[np.float64]:
     """Return for each spec of a space what its replica costs for an hour.
 
     Args:
         first: what a Pod of spec 0 has, other containers included.
+        resources: of the predictor, with the settings of spec 0.
         space: its `resource` axes say what other specs have instead.
         prices: of the experiment.
+
+    Raises:
+        Permanent: GpuShareInvalid, a spec asks for a share that there is not.
     """
     has = first
+    ranks = space.ranks()
     for column, axis in enumerate(space.axes):
-        if axis.category != "resource":
-            continue
-        values = np.array([float(quantity.parse(text)) for text in axis.values])
-        found = values[space.ranks()[:, column]]
-        if axis.name == "gpu.memory":
-            has = replace(has, gpu_memory=found)
-        elif axis.name == "gpu.cores":
-            has = replace(has, gpu_cores=found)
-        elif axis.name == "cpu":
-            has = replace(has, cpu=has.cpu + (found - values[0]))
-        else:
-            has = replace(has, memory=has.memory + (found - values[0]))
+        if axis.label in ("resource/cpu", "resource/memory"):
+            values = np.array([float(quantity.parse(text)) for text in axis.values])
+            more = values[ranks[:, column]] - values[0]
+            has = (
+                replace(has, cpu=has.cpu + more)
+                if axis.name == "cpu"
+                else replace(has, memory=has.memory + more)
+            )
+    if resources.gpu is not None:
+        has = _with_shares(has, resources.gpu, space)
     return np.broadcast_to(np.asarray(cost_per_hour(has, prices), dtype=np.float64), (space.size,)).copy()
+
+
+def _with_shares(has: Amounts, gpu: Gpu, space: Space) -> Amounts:
+    columns = [
+        i for i, axis in enumerate(space.axes) if axis.label in ("resource/gpu.memory", "resource/gpu.cores")
+    ]
+    if not columns:
+        return has
+    pairs, which = np.unique(space.ranks()[:, columns], axis=0, return_inverse=True)
+    shares = np.empty((len(pairs), 2))
+    for row, pair in enumerate(pairs):
+        asked = gpu.model_dump(exclude_none=True)
+        for column, rank in zip(columns, pair, strict=True):
+            asked[space.axes[column].name.removeprefix("gpu.")] = space.axes[column].values[rank]
+        shares[row] = _granted(Gpu.model_validate(asked))
+    given = shares[which.reshape(-1)]
+    return replace(has, gpu_memory=given[:, 0], gpu_cores=given[:, 1])
+
+
+def _granted(gpu: Gpu) -> tuple[float, float]:
+    """Return what the mechanism gives for what is asked: bytes, and percent; 0 where it does not limit it."""
+    share = renderers.render(gpu).granted
+    return float(share.memory or 0), float(share.cores or 0)
 
 
 def check(spec: ProfilingExperimentSpec, space: Space, found: NDArray[np.float64]) -> None:

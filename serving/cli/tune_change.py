@@ -9,7 +9,7 @@ from serving.cli import tables, tune_tables
 from serving.resources import kinds
 from serving.resources.experiment import Prices, ProfilingExperimentSpec, Setting
 from serving.resources.inference import Predictor
-from tuner import rendering
+from tuner import prices, rendering
 from tuner.rendering import Source
 
 Object = dict[str, Any]
@@ -119,9 +119,11 @@ def worth(tuning: Tuning, source: Source, version: Object) -> str:
     """Return what a replica costs then and now, and what was measured of it."""
     found = tuning.recommendation
     then = rendering.pod(source, version, tuning.settings, tuning.prices).cost_per_hour
-    now = rendering.pod(source, version, (), tuning.prices).cost_per_hour
+    today = rendering.pod(source, version, (), tuning.prices)
+    tuned = [setting.name for setting in tuning.settings if setting.category == "resource"]
+    unlimited = prices.unlimited(today.template["spec"]["containers"], tuned)
     spec = tuning.spec.model_dump(by_alias=True, exclude_none=True)
-    cost = _money(then, now, _unlimited(source, tuning.settings))
+    cost = _money(then, today.cost_per_hour, unlimited)
     sentence = tune_tables.measured(spec).sentence.format(tune_tables.worth(spec, found))
     return f"{cost}{sentence}, measured by {found.get('trial')}"
 
@@ -136,12 +138,6 @@ def _money(then: float, now: float, unlimited: Sequence[str]) -> str:
         return f"{cost}; "
     share = 1 - then / now
     return f"{cost} instead of {now:.4g}, {abs(share):.0%} {'less' if share > 0 else 'more'}; "
-
-
-def _unlimited(source: Source, settings: Sequence[Setting]) -> list[str]:
-    has = source.predictor.resources.model_dump(exclude_none=True)
-    wanted = [s.name for s in settings if s.category == "resource"]
-    return [name for name in wanted if name.partition(".")[0] not in has]
 
 
 def manifest(name: str, namespace: str, source: Source, tuned: Predictor) -> Object:

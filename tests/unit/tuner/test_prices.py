@@ -25,6 +25,15 @@ def test_cores_and_memory_are_added_up() -> None:
     assert found == pytest.approx(0.07)
 
 
+def test_what_a_container_may_take_without_limit_is_named() -> None:
+    containers = [
+        {"resources": {"limits": {"memory": "1Gi"}}},
+        {"resources": {"requests": {"cpu": "1", "memory": "1Gi"}}},
+    ]
+    assert prices.unlimited(containers, ["cpu", "memory", "gpu.cores"]) == ("cpu",)
+    assert prices.unlimited(containers[1:], ["cpu", "memory"]) == ()
+
+
 def test_what_has_no_price_is_free() -> None:
     assert prices.cost_per_hour(Amounts(cpu=4, memory=GIB, gpus=1), prices_of(memory="2")) == 2.0
 
