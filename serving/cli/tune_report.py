@@ -41,7 +41,8 @@ def report(name: str, meant: Target, output: str | None, out: Path | None) -> No
     experiment, trials = with_kube(
         meant.kubeconfig, lambda kube: tune_status.read(kube, meant.namespace, name)
     )
-    with threadpool_limits(1):  # small matrices: with more threads each waits for the other, for seconds on a busy machine
+    # The matrices are small: on a busy machine more threads wait for each other, for many times as long.
+    with threadpool_limits(1):
         found = content.of(experiment, trials, clock.now())
     if form == "html":
         _write(out or Path(f"{name}.html"), page.render(found))
