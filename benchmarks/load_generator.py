@@ -11,6 +11,7 @@ import contextlib
 import os
 import sys
 import tempfile
+from collections.abc import AsyncIterator
 from pathlib import Path
 
 import numpy as np
@@ -40,7 +41,7 @@ def children() -> set[int]:
 
 
 @contextlib.asynccontextmanager
-async def started(url: str, mode: Mode):  # noqa: ANN201 a generator and its process
+async def started(url: str, mode: Mode) -> AsyncIterator[tuple[Generator, int]]:
     before = children()
     async with Generator.start(
         url, LoadPlan(mode, (ASKED,)), SETTINGS, [int(proxies.LOAD_CORE)]
