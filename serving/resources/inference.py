@@ -196,6 +196,10 @@ class InferenceSpec(Base):
                 "framework custom needs a container named predictor in every predictor's template",
             ),
             (
+                "self.framework != 'sklearn' || self.predictors.all(p, !has(p.resources) || !has(p.resources.gpu))",
+                "the runtime of framework sklearn does not use a GPU",
+            ),
+            (
                 (
                     "self.framework != 'custom' || self.predictors.all(p, !has(p.batching) || "
                     "p.batching.batchSize == 1)"

@@ -56,6 +56,8 @@ BATCH_TIMEOUT_ENV = "SLIPWAY_BATCH_TIMEOUT"
 """A duration such as `2ms`: the longest that a request waits for others; 0 where it is not set."""
 SPAWNED_ENV = "SLIPWAY_SPAWNED"
 """Set by the node: unix seconds at which the container's process was let go."""
+DEVICE_ENV = "SLIPWAY_DEVICE"
+"""On a container with a share of a GPU: `cuda`; a runtime then computes there, or does not start."""
 MODEL_MOUNT = "/mnt/model"
 """Where the model image is mounted; its files lie below `models/` (usable with KServe's modelcars too)."""
 

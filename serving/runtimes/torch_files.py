@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from torch.export.passes import move_to_device_pass
 
 from serving import errors
 from serving.images.manifest import Input
@@ -23,6 +24,7 @@ from serving.runtimes.loading import Verified
 
 PROGRAM = "model.pt2"
 WEIGHTS = "weights.pt"
+CPU = "cpu"
 
 
 @dataclass(frozen=True)
@@ -54,8 +56,8 @@ def _write(path: Path, write: Callable[[Path], None]) -> None:
     partial.replace(path)
 
 
-def load(files: Verified) -> Program:
-    """Make the program of its verified files.
+def load(files: Verified, device: str = CPU) -> Program:
+    """Make the program of its verified files, to be computed on this device; on a GPU no weights are shared.
 
     Raises:
         errors.Permanent: `LoadFailed`; `UnsupportedModel`, it takes something else than tensors of known types.
@@ -63,26 +65,31 @@ def load(files: Verified) -> Program:
     try:
         with open(files.program.again, "rb") as file:  # noqa: PTH123 a path of ours, not one to look at
             exported = torch.export.load(file)
+        if device != CPU:
+            exported = move_to_device_pass(exported, device)
         module = exported.module()
         if WEIGHTS in files.weights:
             path = files.weights[WEIGHTS].again
-            state = torch.load(path, map_location="cpu", mmap=True, weights_only=True)
+            state = torch.load(path, map_location=CPU, mmap=True, weights_only=True)
+            if device != CPU:
+                state = {name: tensor.to(device) for name, tensor in state.items()}
             module.load_state_dict(state, strict=True, assign=True)
     except Exception as error:  # loading runs the archive's own code, which may raise anything
         raise errors.Permanent(
             "LoadFailed", f"the model does not load: {type(error).__name__}: {error}"
         ) from error
-    return described(exported, module)
+    return described(exported, module, device)
 
 
-def described(exported: torch.export.ExportedProgram, module: Any) -> Program:
-    """Return the program with its inputs, as its graph says them.
+def described(exported: torch.export.ExportedProgram, module: Any, device: str = CPU) -> Program:
+    """Return the program with its inputs, as its graph says them; it takes tensors in the machine's own memory.
 
     Raises:
         errors.Permanent: `UnsupportedModel`, it takes something else than tensors of known types.
     """
     args, kwargs = exported.example_inputs or ((), {})
-    examples = (*args, *kwargs.values())
+    given = (*args, *kwargs.values())
+    examples = tuple(e.cpu() if isinstance(e, torch.Tensor) else e for e in given)
     names = list(exported.graph_signature.user_inputs)
     if not examples or len(names) != len(examples) or not all(isinstance(e, torch.Tensor) for e in examples):
         raise errors.Permanent(
@@ -96,7 +103,8 @@ def described(exported: torch.export.ExportedProgram, module: Any) -> Program:
     )
     keywords = list(kwargs)
 
-    def call(*arrays: torch.Tensor) -> Any:
+    def call(*own: torch.Tensor) -> Any:
+        arrays = own if device == CPU else tuple(array.to(device) for array in own)
         positional = arrays[: len(args)]
         return module(*positional, **dict(zip(keywords, arrays[len(args) :], strict=True)))
 

@@ -96,4 +96,4 @@ def _named(result: Any) -> Mapping[str, torch.Tensor]:
         raise errors.Permanent(
             "UnsupportedModel", "the program must give a tensor, several, or a dictionary of them by name"
         )
-    return result
+    return {name: item.cpu() for name, item in result.items()}

@@ -3,12 +3,15 @@
 `serving.runtimes.process` says what it reads and when it listens, `serving.runtimes.torch_files` what a model is.
 """
 
+import functools
 import importlib
 import importlib.util
+import os
 import sys
 from typing import Any
 
 from serving import errors
+from serving.resources import names
 from serving.runtimes import process
 from serving.runtimes.loading import Wanted
 
@@ -37,7 +40,26 @@ def _framework() -> process.Framework[Any]:
     importlib.import_module(_READER)
     from serving.runtimes import torch_files, torch_model  # noqa: PLC0415
 
-    return process.Framework(load=torch_files.load, warm=torch_model.TorchModel)
+    load = functools.partial(torch_files.load, device=_device())
+    return process.Framework(load=load, warm=torch_model.TorchModel)
+
+
+def _device() -> str:
+    """Return where to compute: on the CPU, unless the container has a share of a GPU.
+
+    Raises:
+        errors.Permanent: `NoGpu`, it has, and PyTorch cannot use it: it must not be slow in silence.
+    """
+    device = os.environ.get(names.DEVICE_ENV, "cpu")
+    if device == "cuda":
+        import torch  # noqa: PLC0415 imported by now
+
+        if not torch.cuda.is_available():
+            raise errors.Permanent(
+                "NoGpu",
+                f"{names.DEVICE_ENV} is cuda, and this PyTorch ({torch.__version__}) finds no GPU that it can use",
+            )
+    return device
 
 
 if __name__ == "__main__":

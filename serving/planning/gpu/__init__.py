@@ -55,9 +55,8 @@ def put(template: Object, container: Object, gpu: Gpu) -> Rendered:
     if found.limits:
         resources["requests"] = {**resources.get("requests", {}), **found.limits}
         resources["limits"] = {**resources.get("limits", {}), **found.limits}
-    container.setdefault("env", []).extend(
-        {"name": name, "value": value} for name, value in found.env.items()
-    )
+    env = {names.DEVICE_ENV: "cuda", **found.env}
+    container.setdefault("env", []).extend({"name": name, "value": value} for name, value in env.items())
     if found.node_selector:
         template["spec"]["nodeSelector"] = dict(found.node_selector)
     if found.claim is not None:

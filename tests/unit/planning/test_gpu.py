@@ -40,6 +40,7 @@ def _parts(share: Gpu) -> dict[str, Any]:
     container = found.template["spec"]["containers"][0]
     before = without.template["spec"]["containers"][0]
     env = {e["name"]: e["value"] for e in container["env"] if e not in before["env"]}
+    assert env.pop(names.DEVICE_ENV) == "cuda"
     limits = {k: v for k, v in container["resources"]["limits"].items() if k != "cpu"}
     assert container["resources"]["requests"] == container["resources"]["limits"]
     parts: dict[str, Any] = {"limits": limits, "env": env}

@@ -12,7 +12,7 @@ from serving.runtimes.loading import Opened, Verified
 
 torch = pytest.importorskip("torch", reason="PyTorch is not installed (pip install 'slipway[torch]')")
 
-from serving.runtimes import torch_files  # noqa: E402 it imports PyTorch
+from serving.runtimes import torch_files, torch_server  # noqa: E402 they import PyTorch
 
 
 class Net(torch.nn.Module):
@@ -144,3 +144,30 @@ def test_what_is_no_program_of_tensors_is_refused(
     with pytest.raises(errors.Permanent, match=says) as caught:
         load(tmp_path)
     assert caught.value.reason == reason
+
+
+def test_a_share_of_a_gpu_that_pytorch_cannot_use_is_an_error_and_not_the_cpu(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("SLIPWAY_DEVICE", "cuda")
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    with pytest.raises(
+        errors.Permanent, match=r"SLIPWAY_DEVICE is cuda, and this PyTorch .* finds no GPU"
+    ) as caught:
+        torch_server._framework()
+    assert caught.value.reason == "NoGpu"
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="PyTorch finds no GPU")
+@pytest.mark.parametrize("write", [whole, apart])
+def test_a_program_computes_the_same_on_the_gpu(write: Callable[[Any, Path], None], tmp_path: Path) -> None:
+    net, rows = Net(), torch.rand(3, 4)
+    write(net, tmp_path)
+    files = opened(tmp_path)
+    program = torch_files.load(files, "cuda")
+    files.close()
+    with torch.inference_mode():
+        found = program.call(rows)
+        assert found.device.type == "cuda"
+        assert torch.allclose(found.cpu(), net.eval()(rows), atol=1e-4)
+    assert program.examples[0].device.type == "cpu"

@@ -50,6 +50,12 @@ def test_a_share_that_makes_no_sense_is_refused_by_its_path(gpu: Object, field: 
     assert rule in found[field]
 
 
+def test_a_runtime_that_does_not_use_a_gpu_gets_none() -> None:
+    body = _inference({"cores": 30})
+    body["spec"]["framework"] = "sklearn"
+    assert "does not use a GPU" in _causes(kinds.INFERENCE, body)["spec"]
+
+
 @pytest.mark.parametrize(
     ("name", "value", "rule"),
     [
