@@ -1,6 +1,7 @@
 """One experiment's report, made once for all tests that read it."""
 
 import datetime as dt
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -12,7 +13,13 @@ from tuner.report import content
 NOW = dt.datetime(2026, 11, 22, 5, 0, tzinfo=dt.UTC)
 
 
-@pytest.fixture(scope="session")
-def report() -> dict[str, Any]:
+@pytest.fixture(scope="session", autouse=True)
+def one_thread() -> Iterator[None]:
+    """Tests run side by side: with more threads than cores each waits for the other."""
     with threadpool_limits(1):
-        return content.of(*measured_experiments.story(), NOW)
+        yield
+
+
+@pytest.fixture(scope="session")
+def report(one_thread: None) -> dict[str, Any]:
+    return content.of(*measured_experiments.story(), NOW)
