@@ -14,16 +14,17 @@ from pydantic import ValidationError
 
 from serving.errors import Permanent, Temporary
 from serving.planning import revision
+from serving.planning.gpu import hami, mps
 from serving.resources import names
 from serving.resources.experiment import Prices, Setting, Target
-from serving.resources.inference import Framework, InferenceSpec, Predictor, PredictorTemplate
+from serving.resources.inference import Framework, InferenceSpec, Predictor, PredictorTemplate, Resources
 from tuner import prices as costing
 from tuner.space import Space, flag
 
 Object = dict[str, Any]
 
 _BATCHING_ENV = frozenset({names.BATCH_SIZE_ENV, names.BATCH_TIMEOUT_ENV})
-_GPU_ENV = frozenset({"CUDA_MPS_ACTIVE_THREAD_PERCENTAGE", "CUDA_MPS_PINNED_DEVICE_MEM_LIMIT"})
+_GPU_ENV = frozenset({mps.THREADS, mps.MEMORY, hami.POLICY})
 _GPU_LIMITS = ("nvidia.com/", "aliyun.com/gpu")
 """How the resources of GPU mechanisms begin."""
 _SHELLS = re.compile(r"(.*/)?(ba|da|z|k|a)?sh")
@@ -71,7 +72,12 @@ def source(target: Target, inference: Mapping[str, Any] | None) -> Source:
             raise Permanent(
                 "TargetInvalid", "spec.target: give an inference, or a modelVersion with its framework"
             )
-        predictor = Predictor(name="trial", model_version=target.model_version, template=target.template)
+        predictor = Predictor(
+            name="trial",
+            model_version=target.model_version,
+            resources=target.resources or Resources(),
+            template=target.template,
+        )
         return Source(target.model_version, target.framework, predictor)
     name = inference["metadata"]["name"]
     spec = InferenceSpec.model_validate(inference["spec"])
@@ -91,21 +97,18 @@ def pod(
     """Return the Pod that measures a spec; without settings, the one that runs today.
 
     Raises:
-        Permanent: SettingsInvalid, with the parameter that cannot be put in.
+        Permanent: SettingsInvalid, with the parameter that cannot be put in; GpuShareInvalid, there is no such share;
+            TargetInvalid, no trial can have what the predictor has.
         Temporary: ModelNotReady; the ModelVersion has no image yet.
     """
-    version = model_version["metadata"]["name"]
-    status = model_version.get("status") or {}
-    if not status.get("image") or not status.get("digest"):
-        raise Temporary("ModelNotReady", f"ModelVersion {version} has no image yet")
     template, has = _render(source, model_version, settings)
     return Rendering(
         template=template,
         cost_per_hour=float(costing.cost_per_hour(has, prices)),
         batch=_ONE_REQUEST,
         model_name=source.name,
-        model_version=version,
-        model_digest=status["digest"],
+        model_version=model_version["metadata"]["name"],
+        model_digest=model_version["status"]["digest"],
     )
 
 
@@ -115,17 +118,25 @@ def costs(
     """Return for each spec what its replica costs for an hour: `pod(...).cost_per_hour`, for all of them at once.
 
     Raises:
-        Permanent: SettingsInvalid, as `pod`.
+        Permanent, Temporary: as `pod`.
     """
     _, first = _render(source, model_version, space.settings(0))
-    return costing.costs(first, space, prices)
+    return costing.costs(first, tuned(source, space.settings(0)).resources, space, prices)
 
 
 def _render(
     source: Source, model_version: Mapping[str, Any], settings: Sequence[Setting]
 ) -> tuple[Object, costing.Amounts]:
+    status = model_version.get("status") or {}
+    if not status.get("image") or not status.get("digest"):
+        raise Temporary("ModelNotReady", f"ModelVersion {model_version['metadata']['name']} has no image yet")
     predictor = tuned(source, settings)
     found = revision.render(source.name, source.framework, predictor, model_version)
+    if found.claim is not None:
+        raise Permanent(
+            "TargetInvalid",
+            "resources.gpu.mechanism: dra; a trial makes no ResourceClaimTemplate: tune with another mechanism, such as mps",
+        )
     annotations = {**found.template["metadata"]["annotations"], names.ZYGOTE_ANNOTATION: "disabled"}
     template = {"metadata": {"annotations": annotations}, "spec": found.template["spec"]}
     return template, costing.amounts(template["spec"]["containers"], predictor.resources)

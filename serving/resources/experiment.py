@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field
 
 from serving.resources.base import ATOMIC, Amount, Base, Conditions, Duration, Name, Quantity, list_map, rules
-from serving.resources.inference import Framework, PredictorTemplate
+from serving.resources.inference import Framework, PredictorTemplate, Resources
 from serving.resources.load import Load
 
 Category = Literal["resource", "batching", "env", "args"]
@@ -128,6 +128,10 @@ class Target(Base):
                 "framework goes with modelVersion; an inference has its own",
             ),
             (
+                "!has(self.resources) || has(self.modelVersion)",
+                "resources go with modelVersion; an inference's predictor has its own",
+            ),
+            (
                 "!has(self.template) || has(self.modelVersion)",
                 "template goes with modelVersion; an inference's predictor has its own",
             ),
@@ -146,6 +150,10 @@ class Target(Base):
     ] = None
     model_version: Name | None = None
     framework: Framework | None = None
+    resources: Annotated[
+        Resources | None,
+        Field(description="Of a replica, as in a predictor; what is tuned replaces it."),
+    ] = None
     template: Annotated[
         PredictorTemplate | None,
         Field(description="What the Pods have besides the runtime, as in a predictor."),

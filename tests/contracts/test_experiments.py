@@ -60,6 +60,7 @@ SPACE = "spec.tunableParameters[0].parameters[0].feasibleSpace"
         ({"target": {"modelVersion": "b"}}, "spec.target", "a modelVersion needs a framework"),
         ({"target": {"modelVersion": "b", "framework": "sklearn", "predictor": "p"}}, "spec.target", "predictor names one of"),
         ({"target": {"inference": "a", "framework": "sklearn"}}, "spec.target", "an inference has its own"),
+        ({"target": {"inference": "a", "resources": {"cpu": 1}}}, "spec.target", "resources go with modelVersion"),
         ({"target": {"inference": "a", "template": {}}}, "spec.target", "template goes with modelVersion"),
         ({"target": {"modelVersion": "b", "framework": "custom"}}, "spec.target", "needs a container named predictor"),
         ({"tunableParameters": []}, "spec.tunableParameters", "0"),

@@ -72,6 +72,29 @@ def test_resources_are_replaced_wherever_they_were_set() -> None:
     assert resources["requests"] == {"cpu": "500m", "memory": "1Gi"}
 
 
+def test_a_share_of_a_gpu_is_replaced_wherever_it_was_set() -> None:
+    own = {
+        "name": "predictor",
+        "env": [{"name": "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE", "value": "90"}],
+        "resources": {"limits": {"nvidia.com/gpumem": "1", "memory": "1Gi"}},
+    }
+    source = source_of(resources={"gpu": {"memory": "8Gi", "cores": 50}}, template={"containers": [own]})
+    container = container_of(source, ("resource", "gpu.cores", "30"), ("resource", "gpu.memory", "4Gi"))
+    env = env_of(container)
+    assert env["CUDA_MPS_ACTIVE_THREAD_PERCENTAGE"] == "30"
+    assert env["CUDA_MPS_PINNED_DEVICE_MEM_LIMIT"] == "0=4096M"
+    assert container["resources"]["limits"] == {"nvidia.com/gpu": "1", "memory": "1Gi"}
+    only_cores = env_of(container_of(source, ("resource", "gpu.cores", "30")))
+    assert only_cores["CUDA_MPS_PINNED_DEVICE_MEM_LIMIT"] == "0=8192M"
+
+
+def test_a_claim_of_a_gpu_is_refused() -> None:
+    source = source_of(resources={"gpu": {"cores": 50, "mechanism": "dra"}})
+    with pytest.raises(Permanent, match="a trial makes no ResourceClaimTemplate") as error:
+        container_of(source)
+    assert error.value.reason == "TargetInvalid"
+
+
 def test_batching_is_replaced_wherever_it_was_set() -> None:
     own = {"name": "predictor", "env": [{"name": "SLIPWAY_BATCH_SIZE", "value": "9"}]}
     source = source_of(batching={"batchSize": 4, "timeout": "1ms"}, template={"containers": [own]})
@@ -138,6 +161,9 @@ def test_a_setting_that_cannot_be_put_in_is_refused(
 def test_a_version_without_an_image_is_waited_for() -> None:
     with pytest.raises(Temporary, match="ModelVersion v1 has no image yet"):
         rendering.pod(source_of(), {"metadata": {"name": "v1"}}, [], PRICES)
+    space = space_of(("env", [{"name": "A", "feasibleSpace": {"list": ["1"]}}]))
+    with pytest.raises(Temporary, match="ModelVersion v1 has no image yet"):
+        rendering.costs(source_of(), {"metadata": {"name": "v1"}}, space, PRICES)
 
 
 WORDS = st.lists(
@@ -199,7 +225,11 @@ def test_a_target_that_means_no_predictor_is_refused(found: dict[str, Any], mess
 
 def test_a_model_version_is_tuned_with_the_template_that_the_target_gives() -> None:
     template = {"containers": [{"name": "predictor", "env": [{"name": "A", "value": "1"}]}]}
-    found = rendering.source(target(modelVersion="v1", framework="sklearn", template=template), None)
+    resources = {"memory": "1Gi"}
+    found = rendering.source(
+        target(modelVersion="v1", framework="sklearn", resources=resources, template=template), None
+    )
+    assert container_of(found)["resources"]["limits"] == resources
     assert env_of(container_of(found))["A"] == "1"
     assert container_of(found)["image"] == "slipway.dev/runtimes/sklearn"
 
@@ -227,3 +257,32 @@ def test_all_costs_at_once_are_each_pods_own() -> None:
     each = [rendering.pod(source, ready_version("v1"), space.settings(i), PRICES) for i in range(space.size)]
     assert found == pytest.approx(np.array([one.cost_per_hour for one in each]))
     assert found[0] == pytest.approx((0.5 + 3) * 0.04 + (3 + 1) * 0.005 + 2 * 2)
+
+
+MECHANISMS = [
+    {"mechanism": "mps"}, {"mechanism": "hami"}, {"mechanism": "ack"}, {"mechanism": "mig", "type": "A100-80GB"},
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("mechanism", MECHANISMS, ids=lambda found: found["mechanism"])
+@pytest.mark.parametrize("tuned", [("gpu.memory",), ("gpu.cores",), ("gpu.cores", "gpu.memory")])
+def test_all_costs_at_once_are_of_the_shares_that_are_given(
+    mechanism: dict[str, str], tuned: tuple[str, ...]
+) -> None:
+    source = source_of(resources={"cpu": "1", "gpu": {"memory": "6500Mi", "cores": 12, **mechanism}})
+    lists = {"gpu.memory": ["3000Mi", "20Gi"], "gpu.cores": ["7", "33", "60"]}
+    space = space_of(
+        ("env", [{"name": "A", "feasibleSpace": {"list": ["1", "2"]}}]),
+        ("resource", [{"name": name, "feasibleSpace": {"list": lists[name]}} for name in tuned]),
+    )
+    prices = Prices.model_validate({"cpu": "0.04", "gpu": "2", "gpuMemory": "80Gi"})
+    found = rendering.costs(source, ready_version("v1"), space, prices)
+    each = [rendering.pod(source, ready_version("v1"), space.settings(i), prices) for i in range(space.size)]
+    assert found == pytest.approx(np.array([one.cost_per_hour for one in each]))
+
+
+def test_what_is_given_is_what_costs() -> None:
+    source = source_of(resources={"gpu": {"cores": 15, "mechanism": "mig", "type": "A100-80GB"}})
+    prices = Prices.model_validate({"gpu": "7", "gpuMemory": "80Gi"})
+    cost = rendering.pod(source, ready_version("v1"), [], prices).cost_per_hour
+    assert cost == pytest.approx(7 * 0.28), "two of seven slices, as one is 14 percent"
