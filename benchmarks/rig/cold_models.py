@@ -66,10 +66,10 @@ def available(*, quick: bool) -> list[Callable[[Path], Trained]]:
     return [sklearn, torch]
 
 
-def sklearn(directory: Path) -> Trained:
+def sklearn(directory: Path, estimator: str = "logistic") -> Trained:
     import joblib  # noqa: PLC0415 only one of the two is needed
 
-    _train(directory, "serving.runtimes.train_digits", "--estimator", "logistic", "--seed", "1")
+    _train(directory, "serving.runtimes.train_digits", "--estimator", estimator, "--seed", "1")
     model = joblib.load(directory / "model.joblib")
     return Trained("sklearn", directory, _size(directory), int(model.predict([ROW])[0]))
 

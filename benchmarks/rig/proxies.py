@@ -87,8 +87,8 @@ def free_port() -> int:
         return int(found.getsockname()[1])
 
 
-def wait_listening(port: int, process: subprocess.Popen[bytes]) -> None:
-    deadline = time.monotonic() + START_SECONDS
+def wait_listening(port: int, process: subprocess.Popen[bytes], seconds: float = START_SECONDS) -> None:
+    deadline = time.monotonic() + seconds
     while process.poll() is None and time.monotonic() < deadline:
         with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), timeout=0.2):
             return

@@ -1,0 +1,131 @@
+"""What gathering requests changes: answers per second, latency and CPU time, with one user and with many.
+
+The measurement behind docs/decisions.md, "Gathering requests". Runtimes without gateway or node, one row in a request, users
+who ask again once they are answered. All arms of a model are up at once on one core, and are asked in turn, so that
+ratios are within one run.
+"""
+
+import argparse
+import asyncio
+import contextlib
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import orjson
+from rig import cold_models, wrk
+from rig.harness import Bar, Interval, at_most, interval, process_seconds, report
+from rig.proxies import PROXY_CORE, free_port, stop, wait_listening
+
+from serving.embedded.node.runtimes import RUNTIMES
+from serving.images.build import capture
+from serving.images.store import ModelStore
+from serving.resources.names import RUNTIME_IMAGE_PREFIX
+
+USERS = (1, 32)
+NONE, GATHERED, WAITING = "none", "32 rows", "32 rows, 2 ms"
+ARMS: Mapping[str, Mapping[str, str]] = {
+    NONE: {},
+    GATHERED: {"SLIPWAY_BATCH_SIZE": "32"},
+    WAITING: {"SLIPWAY_BATCH_SIZE": "32", "SLIPWAY_BATCH_TIMEOUT": "2ms"},
+}
+START_SECONDS = 120.0
+"""PyTorch on a busy machine."""
+
+
+@dataclass(frozen=True)
+class Server:
+    pid: int
+    url: str
+
+
+@contextlib.contextmanager
+def serving(trained: cold_models.Trained, folder: Path, arm: str) -> Iterator[Server]:
+    module = RUNTIMES[RUNTIME_IMAGE_PREFIX + trained.framework].module
+    assert module is not None
+    store = ModelStore(folder / "store")
+    digest = capture(trained.directory, store, repository="r", lineage={}).digest
+    port = free_port()
+    environment = {
+        **os.environ, **ARMS[arm], "SLIPWAY_MODEL_NAME": "m", "SLIPWAY_MODEL_VERSION": "v", "PORT": str(port),
+        "SLIPWAY_MODEL_DIR": str(store.tree(digest) / "models"), "SLIPWAY_MODEL_DIGEST": digest,
+    }  # fmt: skip
+    command = ["taskset", "-c", PROXY_CORE, sys.executable, "-m", module]
+    process = subprocess.Popen(command, env=environment, stderr=subprocess.DEVNULL)
+    try:
+        wait_listening(port, process, START_SECONDS)
+        yield Server(process.pid, f"http://127.0.0.1:{port}/v2/models/m/infer")
+    finally:
+        stop(process)
+
+
+async def window(server: Server, folder: Path, body: str, users: int, seconds: float) -> dict[str, float]:
+    before = process_seconds(server.pid)
+    seen = await wrk.load(folder, server.url, seconds, body=body, connections=users)
+    spent = process_seconds(server.pid) - before
+    return {**vars(seen), "cpuMs": 1000 * spent / max(1.0, seen.rate * seconds)}
+
+
+async def measure(trained: cold_models.Trained, folder: Path, rounds: int, seconds: float) -> dict[str, Any]:
+    body = orjson.dumps(trained.request).decode()
+    seen: dict[int, dict[str, list[dict[str, float]]]] = {u: {arm: [] for arm in ARMS} for u in USERS}
+    with contextlib.ExitStack() as stack:
+        servers = {arm: stack.enter_context(serving(trained, folder, arm)) for arm in ARMS}
+        for server in servers.values():
+            await window(server, folder, body, max(USERS), 1.0)  # warm
+        for _ in range(rounds):
+            for users in USERS:
+                for arm, server in servers.items():
+                    seen[users][arm].append(await window(server, folder, body, users, seconds))
+    return {str(users): summary(windows) for users, windows in seen.items()}
+
+
+def summary(windows: Mapping[str, list[dict[str, float]]]) -> dict[str, Any]:
+    """Return medians, and the ratios to the arm that gathers nothing, round by round."""
+    found: dict[str, Any] = {}
+    for arm, some in windows.items():
+        found[arm] = {what: interval([one[what] for one in some]) for what in some[0]}
+        pairs = list(zip(some, windows[NONE], strict=True))
+        found[arm]["rateRatio"] = interval([one["rate"] / none["rate"] for one, none in pairs])
+        found[arm]["cpuRatio"] = interval([one["cpuMs"] / max(none["cpuMs"], 1e-9) for one, none in pairs])
+    return found
+
+
+def models() -> dict[str, Callable[[Path], cold_models.Trained]]:
+    found: dict[str, Callable[[Path], cold_models.Trained]] = {
+        "digits, logistic regression": cold_models.sklearn,
+        "digits, forest of 40 trees": partial(cold_models.sklearn, estimator="forest"),
+    }
+    if cold_models.torch in cold_models.available(quick=False):
+        found["perceptron, 100 MB of weights"] = cold_models.torch
+    return found
+
+
+def bars(name: str, found: Mapping[str, Any]) -> list[Bar]:
+    many: Interval = found["32"][GATHERED]["cpuRatio"]
+    return [at_most(f"{name}: CPU time of an answer with 32 users, 32 rows / none", many, 0.6)]
+
+
+async def main(*, quick: bool) -> None:
+    if wrk.missing():
+        sys.exit("wrk is not installed: apt-get install wrk")
+    rounds, seconds = (3, 2.0) if quick else (10, 5.0)
+    results, held = {}, []
+    with tempfile.TemporaryDirectory(prefix="slipway-batching-") as root:
+        for n, (name, make) in enumerate(models().items()):
+            folder = Path(root) / str(n)
+            results[name] = await measure(make(folder / "out"), folder, rounds, seconds)
+            held += bars(name, results[name])
+    report("batching", {"models": results}, held)
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--quick", action="store_true", help="fewer and shorter windows")
+    asyncio.run(main(quick=parser.parse_args().quick))
