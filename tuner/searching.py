@@ -74,7 +74,7 @@ def answer(question: Question, now: dt.datetime, search: Search) -> Plan:
     try:
         decision = None if budget is None else _ask(question, world, costs, budget, search)
     except errors.Permanent as error:
-        return _cannot_begin(asked, planning.SPACE_VALID, error, now)
+        return _cannot_begin(asked, planning.RECOMMENDED, error, now)
     return planning.plan(world, decision, now)
 
 

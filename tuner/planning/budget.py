@@ -5,8 +5,9 @@ from collections import defaultdict
 from dataclasses import dataclass
 from typing import Literal
 
-from serving.resources import duration
+from serving.resources import duration, quantity
 from serving.resources.experiment import Setting
+from tuner.planning.plan import Object
 from tuner.planning.world import Known, Settings, World
 from tuner.search.problem import Budget
 
@@ -90,10 +91,26 @@ def present(world: World) -> Settings:
         for value in axis.values:
             setting = Setting(category=axis.category, name=axis.name, value=value)
             with_it = world.render((setting,))
-            if with_it.template == today.template and with_it.batch == today.batch:
+            if _in_numbers(with_it.template) == _in_numbers(today.template):
                 found.append(setting)
                 break
     return tuple(found)
+
+
+def _in_numbers(template: Object) -> Object:
+    """Return the template with its limits as numbers: `1` and `1000m` are the same."""
+    containers = [
+        {
+            **container,
+            "resources": {
+                kind: {name: quantity.parse(str(amount)) for name, amount in (found or {}).items()}
+                for kind, found in (container.get("resources") or {}).items()
+                if kind in ("requests", "limits")
+            },
+        }
+        for container in template["spec"]["containers"]
+    ]
+    return {**template, "spec": {**template["spec"], "containers": containers}}
 
 
 def _to_repeat(world: World) -> list[Known]:

@@ -77,13 +77,13 @@ def plan(world: World, decision: Decision | None, now: dt.datetime) -> Plan:
 
 
 def refused(experiment: Object, condition: Condition, phase: Phase, now: dt.datetime) -> Plan:
-    """Return the plan of an experiment that cannot begin: its space is no space, or its target is not ready."""
+    """Return the plan of an experiment that cannot go on: no space, no target, or no such search; what came before is so."""
     before = ProfilingExperimentStatus.model_validate(experiment.get("status") or {})
-    parts = (condition,) if condition.type == SPACE_VALID else (_VALID, condition)
+    before_it = {SPACE_VALID: (), TARGET_READY: (_VALID,), RECOMMENDED: (_VALID, _READY)}[condition.type]
     status, announcements = report.finished(
         experiment,
         before,
-        Verdict(phase, parts, before.best),
+        Verdict(phase, (*before_it, condition), before.best),
         specs=before.specs,
         counted=before.trials,
         seconds=before.spent_seconds,

@@ -172,7 +172,7 @@ def test_what_runs_today_is_measured_first_and_counts() -> None:
 
 def test_what_runs_today_is_a_spec_of_the_space_where_it_has_its_values() -> None:
     inside = {**INFERENCE, "spec": {**INFERENCE["spec"], "predictors": [
-        {"name": "main", "modelVersion": "v1", "resources": {"cpu": "1", "memory": "512Mi"}}]}}  # fmt: skip
+        {"name": "main", "modelVersion": "v1", "resources": {"cpu": "1000m", "memory": "512Mi"}}]}}  # fmt: skip
     found = world(inference=inside, target={"inference": "digits"})
     assert made(found, None) == [("pe-1", "Baseline", "1 512Mi")]
 

@@ -1,0 +1,115 @@
+"""From objects to a plan, with the real search in between: what cannot begin says why, and what was learned elsewhere is told."""
+
+import datetime as dt
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+
+from serving import errors
+from tests.fakes import tuning
+from tests.fakes.tuning import Object, failed, measured, parameters
+from tuner.planning.plan import Plan, Question, Recorded
+from tuner.search.decide import decide
+from tuner.search.decision import Decision
+from tuner.search.problem import Earlier
+from tuner.searching import Search, answer
+from tuner.settings import DEFAULTS
+
+NOW = dt.datetime(2026, 1, 1, 0, 10, tzinfo=dt.UTC)
+
+
+def ask(
+    experiment: Object,
+    trials: Sequence[Object] = (),
+    *,
+    versions: Sequence[str] = ("v1",),
+    inference: Object | None = None,
+    earlier: Sequence[Recorded] = (),
+    search: Search = tuning.plain,
+) -> Plan:
+    known = {name: tuning.model_version(name) for name in versions}
+    question = Question(Recorded(experiment, trials), inference, known, earlier, DEFAULTS)
+    return answer(question, NOW, search)
+
+
+def ready(plan: Plan) -> tuple[str, str, str]:
+    assert plan.status is not None
+    found = next(c for c in plan.status["conditions"] if c["type"] == "Ready")
+    return plan.status["phase"], found["reason"], found["message"]
+
+
+def carried_out(experiment: Object, *statuses: Object, search: Search = tuning.plain) -> Recorded:
+    """Return the experiment after as many trials as there are statuses."""
+    trials: list[Object] = []
+    for status in statuses:
+        (trial,) = ask(experiment, trials, search=search).trials
+        trials.append({**trial, "status": status})
+    return Recorded(experiment, trials)
+
+
+def test_the_real_search_begins_and_goes_on() -> None:
+    found = carried_out(
+        tuning.experiment(), measured(100), measured(150), failed("OutOfMemory"), search=decide
+    )
+    settings = [tuple(s["value"] for s in trial["spec"]["settings"]) for trial in found.trials]
+    assert len(set(settings)) == 3
+
+
+@pytest.mark.parametrize(
+    ("spec", "words"),
+    [
+        ({"tunableParameters": parameters(cpu=["0"])}, "spec.tunableParameters[0]"),
+        ({"tunableParameters": parameters(cpus=["1"])}, "cpus is no parameter of resource"),
+        ({"prices": {}}, "spec.prices.cpu"),
+    ],
+)
+def test_what_is_no_space_is_refused_by_its_field(spec: Object, words: str) -> None:
+    plan = ask(tuning.experiment(**spec))
+    phase, reason, message = ready(plan)
+    assert (phase, plan.trials) == ("Failed", ())
+    assert reason in {"SpaceInvalid", "PricesMissing"}
+    assert words in message
+
+
+def test_a_model_that_is_not_there_yet_is_waited_for() -> None:
+    assert ready(ask(tuning.experiment(), versions=()))[:2] == ("Pending", "TargetNotFound")
+    of_inference = tuning.experiment(target={"inference": "digits"})
+    assert ready(ask(of_inference))[:2] == ("Pending", "TargetNotFound")
+
+
+def test_a_predictor_that_the_inference_does_not_have_is_refused() -> None:
+    inference = {
+        "metadata": {"name": "digits"},
+        "spec": {"framework": "sklearn", "predictors": [{"name": "main", "modelVersion": "v1"}]},
+    }
+    wrong = tuning.experiment(target={"inference": "digits", "predictor": "other"})
+    phase, reason, message = ready(ask(wrong, inference=inference))
+    assert (phase, reason) == ("Failed", "TargetInvalid")
+    assert "spec.target.predictor" in message
+
+
+def test_an_algorithm_that_is_not_installed_is_said() -> None:
+    def missing(*arguments: Any, algorithm: str, **more: Any) -> Decision:
+        raise errors.Permanent("AlgorithmMissing", f"{algorithm} needs a package")
+
+    found = ask(tuning.experiment(algorithm={"algorithmName": "tpe"}), search=missing)
+    assert ready(found) == ("Failed", "AlgorithmMissing", "tpe needs a package")
+
+
+def test_earlier_experiments_of_the_same_axes_are_told_to_the_search() -> None:
+    same = carried_out(tuning.experiment("earlier"), measured(100), measured(120))
+    wider = parameters(cpu=["1", "2"], memory=["256Mi"])
+    other = carried_out(
+        tuning.experiment("other", tunableParameters=parameters(cpu=["1", "2"])), measured(100)
+    )
+    moved = carried_out(tuning.experiment("moved", tunableParameters=wider), measured(50))
+    told: list[Earlier] = []
+
+    def note(*arguments: Any, **more: Any) -> Decision:
+        told.extend(arguments[4])
+        return tuning.plain(*arguments, **more)
+
+    ask(tuning.experiment(), earlier=[same, other, moved], search=note)
+    assert [(earlier.name, len(earlier.observations)) for earlier in told] == [("earlier", 2), ("moved", 1)]
+    assert told[1].problem.size == 2
