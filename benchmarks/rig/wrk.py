@@ -51,7 +51,7 @@ async def load(
     pause = PAUSE.format(mean_ms=1000 * connections / rate) if rate else ""
     post = POST.format(body=body) if body else ""
     script = folder / "load.lua"
-    script.write_text("\n".join((pause, post, SCRIPT)))
+    script.write_text(f"{pause}\n{post}\n{SCRIPT}")
     process = await asyncio.create_subprocess_exec(
         "taskset", "-c", LOAD_CORE, "wrk", "-t1", f"-c{connections}", f"-d{max(1, round(seconds))}s",
         "-s", str(script), url, stdout=asyncio.subprocess.PIPE,
