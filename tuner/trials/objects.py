@@ -6,6 +6,7 @@ from typing import Any
 
 from serving.resources import kinds, names, quantity
 from serving.resources.trial import TrialSpec, Window
+from tuner.trials import gpus
 from tuner.trials.cores import Cores, wanted
 
 Object = dict[str, Any]
@@ -52,7 +53,7 @@ def deployment(trial: Object, spec: TrialSpec, cores: Cores, grace_seconds: int)
 
 def before(spec: TrialSpec, cores: Cores) -> list[str]:
     """Return what is to be noted whatever is measured."""
-    notes = []
+    notes = gpus.before(spec.template)
     if cores.shared:
         notes.append(
             "GeneratorShared: this machine has one core, and the load generator ran on the replica's"
@@ -67,7 +68,7 @@ def before(spec: TrialSpec, cores: Cores) -> list[str]:
 
 def after(spec: TrialSpec, windows: Sequence[Window]) -> list[str]:
     """Return which limits did not hold, by what was used."""
-    notes = []
+    notes = gpus.after(spec.template, windows)
     cpu = max((window.usage.cpu_cores for window in windows), default=0.0)
     memory = max((window.usage.memory_bytes for window in windows), default=0)
     cpu_limit, memory_limit = wanted(spec.template), _memory(spec.template)
