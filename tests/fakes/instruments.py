@@ -69,6 +69,8 @@ class Instruments:
         self.generators: list[tuple[int, ...]] = []
         """Cores of those that were started."""
         self.at_once = 0
+        self.failing = False
+        """Whether every request fails."""
         self._before_window = before_window
         self._throughput = 0.0
 
@@ -99,12 +101,12 @@ class Instruments:
         latency = np.full(count, level / self._throughput)
         return Samples(
             mode="closed", level=level, seconds=seconds, intended=ends - latency, latency=latency,
-            ok=np.ones(count, dtype=bool), tokens=np.zeros(count, dtype=np.int64), ttft=np.empty(0), itl=np.empty(0),
+            ok=np.full(count, not self.failing), tokens=np.zeros(count, dtype=np.int64), ttft=np.empty(0), itl=np.empty(0),
             unfinished=np.empty(0), longest=30.0,
         )  # fmt: skip
 
     async def usage(self, pod: Object) -> Counters | None:
-        return Counters(cpu_seconds=float(self.windows), working_set=1e6)
+        return Counters(working_set=1e6)
 
     async def machine(self, pod: Object) -> str:
         return "a machine in memory"
