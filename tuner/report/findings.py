@@ -173,7 +173,7 @@ def _who(report: Report, names: list[str]) -> str:
     """Return `trial 3`, `trials 3 and 7`, and whether the recommended spec is among them."""
     numbers = [str(row.number) for row in report.trials if row.name in names]
     chosen = report.answer.choice.trials if report.answer.choice else []
-    among = ", one of the recommended spec's" if any(name in chosen for name in names) else ""
+    among = " (one of the recommended spec's)" if any(name in chosen for name in names) else ""
     return f"{'trial' if len(numbers) == 1 else 'trials'} {figures.listed(numbers)}{among}"
 
 

@@ -100,21 +100,41 @@ def test_prices_at_which_the_answer_changes_are_where_both_specs_cost_the_same(r
             assert segment["factor"] == pytest.approx(ratio)
 
 
-def test_bounds_at_which_the_answer_changes_are_measured_values(report: Object):
-    """Against choosing anew, at each bound, among the windows of every trial."""
-    seen = {
-        latency["value"]
-        for row in report["trials"]
-        for window in row["windows"]
-        for latency in window["latencies"]
-        if latency["percentile"] == 99
-    }
+def test_bounds_at_which_the_answer_changes_are_those_at_which_another_spec_does_more(report: Object):
+    """Against choosing anew, at each bound that was measured, among the windows of every trial."""
     (change,) = report["bounds"]
-    turns = [segment["start"] for segment in change["segments"][1:]]
-    assert turns == sorted(turns)
-    assert set(turns) <= seen
-    here = [s for s in change["segments"] if s["start"] <= 0.1 and (s["end"] is None or s["end"] > 0.1)]
-    assert [segment["trial"] in report["answer"]["choice"]["trials"] for segment in here] == [True]
+    specs: dict[int, list[Object]] = {}
+    for row in report["trials"]:
+        if row["reason"] == "Measured":
+            specs.setdefault(row["spec"], []).append(row)
+
+    def p99(window: Object) -> float:
+        return next(found["value"] for found in window["latencies"] if found["percentile"] == 99)
+
+    def worth(spec: int, bound: float) -> float:
+        done = [
+            max((w["throughput"]["value"] for w in row["windows"] if p99(w) <= bound), default=0.0)
+            / row["costPerHour"]
+            for row in specs[spec]
+        ]
+        return math.prod(done) ** (1 / len(done))
+
+    ours = report["answer"]["choice"]["spec"]
+    field = [
+        spec for spec in specs if spec == ours or worth(spec, change["today"]) <= worth(ours, change["today"])
+    ]
+    names = {row["name"]: row["spec"] for row in report["trials"]}
+    measured = sorted({p99(w) for rows in specs.values() for row in rows for w in row["windows"]})
+    assert len(change["segments"]) > 2
+    for bound in measured:
+        (segment,) = [
+            s for s in change["segments"] if s["start"] <= bound and (s["end"] is None or bound < s["end"])
+        ]
+        best = max(worth(spec, bound) for spec in field)
+        assert worth(names[segment["trial"]], bound) == pytest.approx(best) if segment["trial"] else best == 0
+        if segment["factor"] is not None:
+            at = segment["at"]
+            assert segment["factor"] == pytest.approx(worth(names[segment["trial"]], at) / worth(ours, at))
 
 
 def test_points_on_a_front_are_beaten_by_no_other(report: Object):
