@@ -65,6 +65,8 @@ class LoadSettings:
     """Ratio of the lowest level that breaks a constraint to the highest that meets it at which the search ends."""
     knee: float = 1.05
     """Gain in throughput below which more users are said to give no more."""
+    enough: float = 0.98
+    """Share of the most throughput that fewer users may give and still be the result: what a short window cannot tell apart."""
     most_levels: int = 12
     """Levels that one trial tries: 1 to 2048 users by doubling, or growth and bisection together."""
     first_rate: float = 5.0

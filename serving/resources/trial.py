@@ -114,7 +114,8 @@ class TrialStatus(Base):
     result: Annotated[
         Window | None,
         Field(
-            description="The window of the highest load that met the constraints; else of the lowest load."
+            description="The window of the highest load that met the constraints, or of the fewest users who gave as much;"
+            " else of the lowest load."
         ),
     ] = None
     notes: Annotated[

@@ -1,9 +1,10 @@
 """The search for the highest load that meets the constraints, in few windows: pure, one step at a time.
 
 Where the load has `levels`, they are measured in turn. Otherwise levels grow (users 1, 2, 4, ...; rates from what one request takes)
-until one breaks a constraint, or gives no more throughput, or is the highest allowed; then the ratio between the highest that
-meets and the lowest that breaks is made small by bisection (of users on a logarithmic scale). Levels get a short window while this goes on,
-longer where it does not decide; the level found gets a whole one, and where that breaks a constraint, the next lower one does.
+until one breaks a constraint, or two in turn give no more throughput, or the highest allowed is reached; then, where more can be
+had between the highest that meets and the lowest that breaks, they are brought together by bisection. Levels get a short window while this goes on,
+longer where it does not decide; the level found gets a whole one, and where that breaks a constraint, the next lower one does. Of
+users, the level found is the fewest who give as much as the most that meet.
 
 What an end claims:
 
@@ -31,6 +32,8 @@ from tuner.settings import LoadSettings
 
 _FEW = 5
 """Answers below which a short window is made longer, whatever it says."""
+_DULL = 2
+"""Levels in turn that give no more throughput and so end the growth: one may have had bad luck on a shared machine."""
 _CLEAR = 0.5
 """Of a limit, below which a whole window that is not sure is left at that."""
 _NEAR, _FAR = 0.25, 0.75
@@ -137,27 +140,27 @@ def _grown(state: State, found: Sequence[Verdict], best: Verdict) -> float | Non
     settings, cap = state.settings, _cap(state)
     if best.level >= cap or best.rate <= 0:
         return None
-    below = found[-2] if len(found) > 1 else None
     if state.load.mode == "closed":
-        if below is not None and best.rate <= settings.knee * below.rate:
+        rates = [verdict.rate for verdict in found]
+        if len(rates) > _DULL and max(rates[-_DULL:]) <= settings.knee * max(rates[:-_DULL]):
             return None
         factor = _AIM / best.ratio if best.ratio > 0 else settings.growth
         factor = min(settings.leap, max(settings.growth, factor))
         return min(cap, float(round(best.level * factor)))
-    if below is None:
+    if len(found) == 1:
         alone = next((at.value for at in best.window.latencies if at.percentile == 50), 0.0)
         return min(cap, max(settings.growth * best.level, 0.5 / alone if alone > 0 else 0.0))
     return min(cap, settings.growth * best.level)
 
 
 def _between(state: State, best: Verdict, broken: Verdict) -> float | None:
-    """Return a level between the two, nearer to where the limit is expected; None where they are near enough."""
+    """Return a level between the two, nearer to where the limit is expected; None where none could give more."""
     low, high = best.level, broken.level
     if high / low <= state.settings.resolution or _wholly_broken(state, broken):
         return None
     if state.load.mode == "open":  # latency rises steeply only near the capacity, far from the geometric mean
         return (low + high) / 2
-    if high - low <= 1:
+    if high - low <= 1 or broken.rate <= state.settings.knee * best.rate:
         return None
     place = 0.5
     if 0 < best.ratio < 1 < broken.ratio < math.inf:
@@ -171,9 +174,22 @@ def _wholly_broken(state: State, broken: Verdict) -> bool:
 
 
 def _widest(state: State, found: Sequence[Verdict], best: Verdict) -> Verdict:
-    """Return the level to report: the highest that meets, or one below it that gives clearly more throughput."""
-    top = max((verdict for verdict in found if verdict.level <= best.level), key=lambda verdict: verdict.rate)
-    return top if top.rate > best.rate * state.settings.knee else best
+    """Return the level to report: the highest rate that meets; the fewest users who give as much as any number that meets.
+
+    More users only wait longer, and a limit that is met closely may be broken the next time.
+    """
+    if state.load.mode == "open":
+        return best
+    met = [verdict for verdict in found if verdict.level <= best.level]
+    top = max(verdict.rate for verdict in met)
+
+    def gives_enough(
+        verdict: Verdict,
+    ) -> bool:  # a whole window is not given to one level after the other for a short one's luck
+        whole = state.asked[verdict.index] >= state.load.window_seconds
+        return verdict.rate >= (top / state.settings.knee if whole else state.settings.enough * top)
+
+    return next(verdict for verdict in met if gives_enough(verdict))
 
 
 def _whole(state: State, chosen: Verdict) -> Measure | Finished:

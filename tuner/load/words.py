@@ -62,9 +62,7 @@ def _beyond(state: State, found: Sequence[Verdict], result: Verdict) -> str:
         return ""
     higher = [verdict for verdict in found if verdict.level > result.level]
     if higher:
-        return f"{_at(state, higher[0])} not more: {higher[0].rate:.4g} requests/s"
-    if state.load.mode == "closed" and len(found) > 1 and found[-2].rate * state.settings.knee >= result.rate:
-        return f"{_at(state, found[-2])} hardly less: {found[-2].rate:.4g} requests/s"
+        return f"{_at(state, higher[0])} no more: {higher[0].rate:.4g} requests/s"
     return "no higher load is allowed" if result.rate > 0 else "nothing was answered"
 
 

@@ -60,7 +60,8 @@ def test_a_closed_loop_without_constraints_ends_at_the_knee(servers: int, capaci
     assert found.levels[:2] == [1, 2]
     assert max(found.levels) <= 4 * servers
     assert found.seconds < 30
-    assert "hardly less" in found.end.message
+    assert found.result.level <= 2 * servers
+    assert "no more" in found.end.message
 
 
 def test_a_closed_loop_finds_the_most_users_that_meet_a_latency() -> None:
@@ -113,7 +114,7 @@ def test_a_spec_that_cannot_beat_the_best_is_stopped_without_a_whole_window() ->
     limited = search(Target(steady_service(0.01)), Load(), p99("15ms"), stop_below=300)
     for found in (saturated, limited):
         assert found.end.reason == "CannotBeatBest"
-        assert found.seconds < 12
+        assert found.seconds < 13
         assert "300 requests/s" in found.end.message
     assert search(Target(steady_service(0.01)), Load(), p99("50ms"), stop_below=99).end.reason == "Measured"
 
