@@ -96,9 +96,9 @@ def operations(inference: Mapping[str, Any], source: Source, tuned: Predictor) -
     where = f"/spec/predictors/{position}"
     before, after = _dumped(source.predictor), _dumped(tuned)
     changes = [
-        {"op": "add", "path": f"{where}/{field}", "value": after[field]}
+        {"op": "add", "path": f"{where}/{field}", "value": after.get(field, {})}
         for field in _TUNED
-        if after.get(field) != before.get(field) and field in after
+        if after.get(field) != before.get(field)
     ]
     named = {"op": "test", "path": f"{where}/name", "value": source.predictor.name}
     return [named, *changes] if changes else []
@@ -142,7 +142,7 @@ def _money(then: float, now: float, unlimited: Sequence[str]) -> str:
 
 def manifest(name: str, namespace: str, source: Source, tuned: Predictor) -> Object:
     """Return an Inference of one predictor that runs the recommended spec of a ModelVersion."""
-    predictor = {**_dumped(tuned, sparse=True), "name": ARM}
+    predictor = {**_dumped(tuned), "name": ARM}
     return {
         "apiVersion": kinds.INFERENCE.api_version,
         "kind": kinds.INFERENCE.kind,
@@ -151,8 +151,9 @@ def manifest(name: str, namespace: str, source: Source, tuned: Predictor) -> Obj
     }
 
 
-def _dumped(predictor: Predictor, *, sparse: bool = False) -> Object:
-    return predictor.model_dump(by_alias=True, exclude_none=True, exclude_defaults=sparse)
+def _dumped(predictor: Predictor) -> Object:
+    """Return what is said of it; what is as it is by default is not."""
+    return predictor.model_dump(by_alias=True, exclude_none=True, exclude_defaults=True)
 
 
 def _differing(was: Any, now: Any) -> list[str]:

@@ -1,12 +1,12 @@
 """`slipway tune report`: what an experiment found, in sentences, as one HTML page or as JSON."""
 
 import os
+import textwrap
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import orjson
 from rich.console import Console
-from rich.text import Text
 from threadpoolctl import threadpool_limits
 
 from serving import clock, errors
@@ -15,6 +15,9 @@ from serving.cli.session import with_kube
 from serving.cli.target import Target
 from tuner.report import content, page, sentences
 
+_INDENT = "  "
+_WIDEST = 110
+"""Characters in a line on a terminal: longer ones are hard to read."""
 _BY_SUFFIX: Mapping[str, str] = {".html": "html", ".htm": "html", ".json": "json", ".txt": "text"}
 _TITLES: Mapping[str, str] = {
     "cautions": "Before you trust it",
@@ -51,16 +54,30 @@ def report(name: str, meant: Target, output: str | None, out: Path | None) -> No
     elif out:
         _write(out, plain(sentences.of(found)))
     else:
-        Console().print(Text(plain(sentences.of(found)).rstrip()))
+        console = Console()
+        width = min(console.width, _WIDEST) if console.is_terminal else None
+        print(plain(sentences.of(found), width), end="")
 
 
-def plain(told: Mapping[str, Sequence[str]]) -> str:
-    """Return the sentences as text: the headline, then a section for each that has any."""
-    parts = ["\n".join(told["headline"])]
+def plain(told: Mapping[str, Sequence[str]], width: int | None = None) -> str:
+    """Return the sentences as text: the headline, then a section for each that has any.
+
+    Args:
+        told: by section.
+        width: characters in a line; with None each sentence has a line of its own.
+    """
+    parts = ["\n".join(_line(sentence, "", width) for sentence in told["headline"])]
     for section, title in _TITLES.items():
         if told[section]:
-            parts.append("\n".join([f"{title}:", *(f"  {sentence}" for sentence in told[section])]))
-    return "\n\n".join(parts) + "\n"
+            lines = [_line(sentence, _INDENT, width) for sentence in told[section]]
+            parts.append("\n".join([f"{title}:", *lines]))
+    return "\n\n".join(parts).replace("\u00a0", " ") + "\n"
+
+
+def _line(sentence: str, indent: str, width: int | None) -> str:
+    if width is None:
+        return indent + sentence
+    return textwrap.fill(sentence, width, initial_indent=indent, subsequent_indent=2 * indent)
 
 
 def _form(out: Path) -> str:

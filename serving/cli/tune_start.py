@@ -3,12 +3,10 @@
 import sys
 from typing import TYPE_CHECKING
 
-import typer
 from pydantic import ValidationError
 
 from serving import errors
 from serving.cli import apply, manifests, tune_status
-from serving.cli.exits import Exit
 from serving.cli.manifests import Document
 from serving.cli.session import with_kube
 from serving.cli.target import Target
@@ -64,5 +62,4 @@ def _follow(document: Document, meant: Target) -> None:
     async def work(kube: "Kube") -> str:
         return await tune_status.follow(kube, str(document.namespace), document.name)
 
-    if with_kube(meant.kubeconfig, work) == "Failed":
-        raise typer.Exit(Exit.FAILED)
+    tune_status.ended(with_kube(meant.kubeconfig, work), document.name)

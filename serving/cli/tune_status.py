@@ -45,8 +45,18 @@ def status(name: str, meant: Target, output: str, *, watch: bool) -> None:
             print_objects([experiment], output, single=True)
         return ""
 
-    if with_kube(meant.kubeconfig, work) == "Failed":
+    ended(with_kube(meant.kubeconfig, work), name)
+
+
+def ended(phase: str, name: str) -> None:
+    """Say what to do with what was found, or exit as a failure does; `phase` is empty where nobody waited for it."""
+    if phase == "Failed":
         raise typer.Exit(Exit.FAILED)
+    if phase:
+        print(
+            f"Explain it with `slipway tune report {name}`, apply it with `slipway tune apply {name}`.",
+            file=sys.stderr,
+        )
 
 
 async def read(kube: "Kube", namespace: str, name: str) -> tuple[Object, list[Object]]:

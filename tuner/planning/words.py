@@ -4,7 +4,9 @@ import math
 from collections.abc import Sequence
 
 from serving.resources.experiment import Constraint, Recommendation, Setting
+from serving.resources.trial import Estimate
 from tuner.planning.world import Known, World
+from tuner.report import measure, phrases
 from tuner.search.decision import Impossible
 
 _SHARE = 0.005
@@ -29,13 +31,17 @@ def constraint(found: Constraint) -> str:
 
 def recommended(world: World, found: Recommendation, because: str, regret: float) -> str:
     """Return what is recommended, what it saves, and why the search stopped."""
-    metric = world.spec.objective.objective_metric_name
-    words = f"{spec(found.settings)}: {metric} {found.objective:.4g} ({found.low:.4g} to {found.high:.4g})"
+    shown = measure.of_objective(world.spec.objective)
+    value = shown.estimate(Estimate(value=found.objective, low=found.low, high=found.high))
+    words = spec(found.settings)
+    if value is not None:
+        words += f": {shown.sentence.format(phrases.interval(value, shown.write))}"
     if found.current_cost_per_hour > 0:
         share = 1 - found.cost_per_hour / found.current_cost_per_hour
         if abs(share) > _SHARE:
             words += f"; a replica costs {abs(share):.0%} {'less' if share > 0 else 'more'} than today's"
-    return f"{words}. Stopped as {_BECAUSE.get(because, because)}; expected to miss {regret:.1%} at most"
+    stopped = f"Stopped as {_BECAUSE.get(because, because)}"
+    return f"{words}. {stopped}; what was not found is expected to be {regret:.1%} better"
 
 
 def so_far(world: World, made: int) -> str:

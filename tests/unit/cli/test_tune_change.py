@@ -71,6 +71,7 @@ def test_what_is_applied_already_changes_nothing() -> None:
 def test_the_diff_names_each_field_with_both_values() -> None:
     rows = [line.split() for line in tune_change.diff(*applied(inference())).splitlines()]
     assert rows[0] == ["FIELD", "NOW", "TUNED"]
+    assert len(rows) == 5
     assert ["resources.cpu", "1", "500m"] in rows
     assert ["batching.batchSize", "-", "16"] in rows
     assert ["template.containers[predictor].env[OMP_NUM_THREADS].value", "-", "1"] in rows
