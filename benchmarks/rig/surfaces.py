@@ -40,6 +40,8 @@ class Surface:
     service: str
     group: str
     """`slices`, `profiles` or `kernels`."""
+    bounded: int
+    """Which of the group's bounds these are."""
     problem: Problem
     log_objective: Floats
     """(n,): natural logarithm, to be maximised; what does not boot has -inf."""
@@ -106,7 +108,9 @@ def deviations(directory: Path) -> Floats:
             named = [c for c in rows[0] if not c.endswith(("_time", "_power"))]
             for row in rows:
                 repeats[tuple(row[c] for c in named)].append(float(row["prompt_time"]))
-    seen = [np.std(values, ddof=1) / np.mean(values) for values in repeats.values() if len(values) >= 5]
+    seen = [
+        float(np.std(values, ddof=1) / np.mean(values)) for values in repeats.values() if len(values) >= 5
+    ]
     return np.array(seen or [0.02])
 
 
@@ -146,7 +150,7 @@ def _slices(rows: Sequence[Row]) -> Iterator[Surface]:
         slices = np.array(columns[0])
         with np.errstate(divide="ignore"):
             objective = np.where(boots, np.log(rps / slices), -np.inf)
-        for bound in LATENCY_BOUNDS_MS:
+        for number, bound in enumerate(LATENCY_BOUNDS_MS):
             margins = _margins([(latency, bound)] if bound else [], boots)
             problem = Problem(
                 coordinates=np.log2(np.array(columns).T),
@@ -157,7 +161,7 @@ def _slices(rows: Sequence[Row]) -> Iterator[Surface]:
                 log_bounds=_log_bounds([bound] if bound else []),
             )
             name = f"{service} latency<={bound:g}ms" if bound else service
-            yield Surface(name, service, "slices", problem, objective, margins, boots)
+            yield Surface(name, service, "slices", number, problem, objective, margins, boots)
 
 
 def _profiles(rows: Sequence[Row], prices: Mapping[str, float]) -> Iterator[Surface]:
@@ -177,7 +181,7 @@ def _profiles(rows: Sequence[Row], prices: Mapping[str, float]) -> Iterator[Surf
         boots = (tokens > 0) & (ttft > 0) & (itl > 0)
         with np.errstate(divide="ignore"):
             objective = np.where(boots, np.log(tokens / cost), -np.inf)
-        for bound in TOKEN_BOUNDS_MS:
+        for number, bound in enumerate(TOKEN_BOUNDS_MS):
             margins = _margins([(ttft, bound[0]), (itl, bound[1])] if bound else [], boots)
             problem = Problem(
                 coordinates=np.array([columns[0], np.log2(columns[1]), np.log2(columns[2])]).T,
@@ -188,7 +192,7 @@ def _profiles(rows: Sequence[Row], prices: Mapping[str, float]) -> Iterator[Surf
                 log_bounds=_log_bounds(bound or []),
             )
             name = f"{service} ttft<={bound[0]:g}ms itl<={bound[1]:g}ms" if bound else service
-            yield Surface(name, service, "profiles", problem, objective, margins, boots)
+            yield Surface(name, service, "profiles", number, problem, objective, margins, boots)
 
 
 def _kernel(name: str, rows: Sequence[Row]) -> Surface:
@@ -208,7 +212,7 @@ def _kernel(name: str, rows: Sequence[Row]) -> Surface:
         log_cost=np.zeros(len(rows)),
     )
     objective = np.where(boots, -np.log(np.where(boots, time, 1.0)), -np.inf)
-    return Surface(name, name, "kernels", problem, objective, _margins([], boots), boots)
+    return Surface(name, name, "kernels", 0, problem, objective, _margins([], boots), boots)
 
 
 def _log_bounds(bounds: Iterable[float]) -> tuple[float, ...]:

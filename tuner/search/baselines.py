@@ -64,8 +64,8 @@ def tpe(
         if len(found) == min(count, len(open_)):
             break
         asked = study.ask(distributions)
-        row = row_of[tuple(asked.params[name] for name in distributions)]
-        if row in free:
+        row = row_of.get(tuple(asked.params[name] for name in distributions))
+        if row is not None and row in free:
             free.remove(row)
             found.append(row)
     rest = random(problem, observations, np.array(sorted(free), dtype=np.int64), count - len(found), seed)

@@ -72,18 +72,19 @@ class Search:
             return self._begin(left, slots)
         belief = Belief(self.problem, self.observations, self.lessons)
         ranked = choice.ranked(self.observations, belief.prediction, quantile=self.settings.safety_quantile)
-        ahead = outlook(belief, self._open, ranked[0].index if ranked else None, self._rng)
+        best = ranked[0].index if ranked else None
+        ahead = outlook(belief, self._open, best, self._rng)
         reserve = self._unconfirmed(ranked)
         exhausted = not len(self._open)
         enough = self._is_enough(ranked, ahead)
         if left > len(reserve) and not exhausted and not enough:
             if slots <= 0:
                 return Wait(ahead.regret)
-            return Explore(self._next(belief, ranked, min(slots, left - len(reserve))), ahead.regret)
+            return Explore(self._next(belief, ranked, min(slots, left - len(reserve))), ahead.regret, best)
         if self.pending:
             return Wait(ahead.regret)
         if reserve and left > 0:
-            return Confirm(reserve[: max(slots, 1)], ahead.regret)
+            return Confirm(reserve[: max(slots, 1)], ahead.regret, best)
         because = "exhausted" if exhausted else "regret" if enough else "budget"
         return self._conclude(ranked, ahead, because)
 

@@ -10,6 +10,8 @@ class Explore:
     indices: tuple[int, ...]
     expected_regret: float
     """Share of the optimum by which the best so far is expected to fall short of it; 1 where nothing is known."""
+    best: int | None = None
+    """What would be recommended now."""
 
 
 @dataclass(frozen=True)
@@ -18,6 +20,8 @@ class Confirm:
 
     indices: tuple[int, ...]
     expected_regret: float
+    best: int | None = None
+    """What would be recommended now."""
 
 
 @dataclass(frozen=True)

@@ -13,8 +13,8 @@ import numpy as np
 from scipy import optimize
 from sklearn.exceptions import ConvergenceWarning
 from skopt.learning import GaussianProcessRegressor
-from skopt.learning.gaussian_process.kernels import ConstantKernel, DotProduct, Matern, WhiteKernel
 
+from tuner.search.kernel import PowerMatern
 from tuner.search.problem import Floats
 
 
@@ -75,38 +75,27 @@ class Surrogate:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", ConvergenceWarning)  # a mode at a bound is as good as any
             self._model.fit(points, (values - self._shift) / self._scale)
-        self._white = float(np.exp(self._model.kernel_.theta[-1]))
 
     def predict(self, points: Floats) -> Posterior:
         """Return the belief at (k, d) points."""
         mean, deviation = self._model.predict(points, return_std=True)
-        of_function = np.sqrt(np.maximum(deviation**2 - self._white, 1e-10))
-        return Posterior(self._shift + self._scale * mean, self._scale * of_function)
+        return Posterior(self._shift + self._scale * mean, self._scale * np.maximum(deviation, 1e-5))
 
     def draw(self, points: Floats, count: int, rng: np.random.Generator) -> Floats:
         """Return (count, k) functions at (k, d) points, drawn from the belief."""
         mean, covariance = self._model.predict(points, return_cov=True)
-        covariance -= (self._white - 1e-6) * np.eye(len(points))
+        covariance -= self._model.kernel_.noise * np.eye(len(points))
         values, vectors = np.linalg.eigh(covariance)
         root = vectors * np.sqrt(np.maximum(values, 0.0))
         drawn = mean + rng.standard_normal((count, len(points))) @ root.T
         return np.asarray(self._shift + self._scale * drawn)
 
 
-def _kernel(axes: int, prior: Prior) -> tuple[object, Floats, Floats]:
-    """Return the kernel with medians and spreads of its theta, in theta's order and logarithms."""
-    wide = (1e-3, 1e3)
-    kernel = (
-        ConstantKernel(prior.amplitude, wide)
-        * Matern(np.full(axes, prior.length), [(0.05, 20.0)] * axes, nu=2.5)
-        + ConstantKernel(prior.slope, wide) * DotProduct(sigma_0=0.5, sigma_0_bounds="fixed")
-        + WhiteKernel(prior.noise, (1e-6, 1.0))
-    )
-    median = np.log([prior.amplitude, *[prior.length] * axes, prior.slope, prior.noise])
-    spread = np.array(
-        [prior.amplitude_spread, *[prior.length_spread] * axes, prior.slope_spread, prior.noise_spread]
-    )
-    return kernel, median, spread
+def _kernel(axes: int, prior: Prior) -> tuple[PowerMatern, Floats, Floats]:
+    """Return the kernel at the prior's medians, with medians and spreads of its theta."""
+    kernel = PowerMatern(prior.amplitude, (prior.length,) * axes, prior.slope, prior.noise)
+    spread = [prior.amplitude_spread, *[prior.length_spread] * axes, prior.slope_spread, prior.noise_spread]
+    return kernel, kernel.theta, np.array(spread)
 
 
 Likelihood = Callable[[Floats], tuple[float, Floats]]

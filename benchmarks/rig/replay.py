@@ -1,0 +1,139 @@
+"""Searches played on measured surfaces: each trial gives what was measured there, with the noise of a measurement."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from rig.surfaces import Surface
+from tuner.search import baselines, transfer
+from tuner.search.decide import Search
+from tuner.search.decision import Confirm, Explore, Impossible, Recommend
+from tuner.search.problem import Budget, Earlier, Floats, Observation
+from tuner.settings import SearchSettings
+
+WINDOWS = 9
+"""A trial knows its own noise as well as the spread of so many windows tells it."""
+TO_THE_END = replace(SearchSettings(), regret=0.0, hopeless=0.0)
+"""Spends its whole budget, as what is compared with it does."""
+
+
+@dataclass(frozen=True)
+class Noisy:
+    """A surface whose measurements vary."""
+
+    surface: Surface
+    seed: int
+    deviations: Floats
+    """Relative standard deviations, of which each spec has one."""
+
+    @property
+    def deviation(self) -> Floats:
+        """(n,): of the logarithm of each spec's measurements."""
+        return np.random.default_rng([self.seed, 1]).choice(self.deviations, self.surface.problem.size)
+
+    def measure(self, row: int, time: int, *, confirms: bool) -> Observation:
+        """Return a trial of this spec; the same time and seed give the same trial."""
+        rng = np.random.default_rng([self.seed, 2, time, row])
+        if not self.surface.boots[row]:
+            return Observation(row, cause="memory", confirms=confirms)
+        noise = float(self.deviation[row])
+        known = noise * math.sqrt(rng.chisquare(WINDOWS - 1) / (WINDOWS - 1))
+        margins = self.surface.margins[row] + rng.normal(0, noise, self.surface.margins.shape[1])
+        return Observation(
+            row,
+            log_objective=float(self.surface.log_objective[row] + rng.normal(0, noise)),
+            noise=known,
+            margins=tuple(float(margin) for margin in margins),
+            margin_noise=known,
+            seconds=1.0,
+            confirms=confirms,
+        )
+
+
+@dataclass(frozen=True)
+class Run:
+    """A search to its end."""
+
+    recommended: int | None
+    course: tuple[int | None, ...]
+    """What would have been recommended after each trial."""
+    observations: tuple[Observation, ...]
+    stated_regret: float
+    """As the search said at its end."""
+
+
+def play(
+    noisy: Noisy, trials: int, settings: SearchSettings = TO_THE_END, lessons: Sequence[transfer.Lesson] = ()
+) -> Run:
+    """Run our search, one trial after the other."""
+    problem = noisy.surface.problem
+    observations: list[Observation] = []
+    course: list[int | None] = []
+    while True:
+        believed = transfer.weigh(problem, lessons, observations, settings)
+        search = Search(problem, tuple(observations), (), Budget(trials), believed, settings, noisy.seed)
+        decision = search.decide()
+        if isinstance(decision, Recommend | Impossible):
+            found = decision.index if isinstance(decision, Recommend) else None
+            stated = decision.expected_regret if isinstance(decision, Recommend) else 1.0
+            return Run(found, (*course[1:], found), tuple(observations), stated)
+        assert isinstance(decision, Explore | Confirm)
+        for row in decision.indices:
+            course.append(decision.best)
+            confirms = isinstance(decision, Confirm)
+            observations.append(noisy.measure(row, len(observations), confirms=confirms))
+
+
+def play_baseline(noisy: Noisy, trials: int, propose: baselines.Propose, quantile: float) -> Run:
+    """Run another way of choosing; it recommends the best that it measured, with the same safety against its own noise."""
+    problem = noisy.surface.problem
+    observations: list[Observation] = []
+    course: list[int | None] = []
+    for time in range(trials):
+        left = np.setdiff1d(np.arange(problem.size), [seen.index for seen in observations])
+        (row,) = propose(problem, observations, left, 1, noisy.seed)
+        observations.append(noisy.measure(row, time, confirms=False))
+        course.append(_best_measured(observations, quantile))
+    return Run(course[-1], tuple(course), tuple(observations), 1.0)
+
+
+def _best_measured(observations: Sequence[Observation], quantile: float) -> int | None:
+    safe = [
+        seen
+        for seen in observations
+        if seen.boots and all(margin + quantile * seen.margin_noise <= 0 for margin in seen.margins)
+    ]
+    best = max(safe, key=lambda seen: seen.log_objective or 0.0, default=None)
+    return best.index if best is not None else None
+
+
+def as_earlier(surface: Surface, run: Run) -> Earlier:
+    """Return a search as one that others learn from."""
+    return Earlier(surface.name, surface.problem, run.observations)
+
+
+def ratio(surface: Surface, row: int | None, *, smoothed: bool) -> float:
+    """Return the true value of a spec over the optimum: 0 if it breaks a constraint or there is none; at most 1.
+
+    Args:
+        surface: without noise.
+        row: the spec.
+        smoothed: whether the optimum is that of the smoothed surface, which single points do not make.
+    """
+    feasible = surface.feasible
+    if row is None or not feasible[row]:
+        return 0.0
+    of = surface.smoothed if smoothed else surface.log_objective
+    best = float(of[feasible].max())
+    return min(1.0, math.exp(float(surface.log_objective[row]) - best))
+
+
+def fresh_excess(noisy: Noisy, row: int | None) -> float:
+    """Return by what share one further measurement of a recommended spec exceeds the constraint that it breaks most; 0 if none."""
+    if row is None or not noisy.surface.margins.shape[1]:
+        return 0.0
+    rng = np.random.default_rng([noisy.seed, 3, row])
+    margins = noisy.surface.margins[row] + rng.normal(0, noisy.deviation[row], noisy.surface.margins.shape[1])
+    return max(0.0, math.exp(float(margins.max())) - 1.0)
