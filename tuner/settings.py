@@ -99,7 +99,7 @@ class TrialSettings:
     """Between looks at whether a replica has gone, which takes a second or two."""
     removal_seconds: float = 60.0
     """Longest wait for the replica to be gone before another trial gets its cores: twice the usual grace period."""
-    idle_seconds: float = 60.0
+    idle_seconds: float = 120.0
     """The process that searches ends after this long without a question: it holds 200 MB, and takes seconds to start."""
     earlier: int = 8
     """Earlier experiments that are learned from, the newest first: each costs the search a model of its own."""
