@@ -16,7 +16,7 @@ from serving.embedded.node import machine
 from serving.embedded.node.cgroup_files import TOP
 from serving.embedded.node.gpus import Gpus
 from serving.embedded.node.recorder import oom_kills
-from serving.embedded.node.records import RunDirectory, pods
+from serving.embedded.node.records import PodDirectory, RunDirectory, pods
 from serving.embedded.workloads import pod_usage
 from serving.embedded.workloads.pod_cgroups import Layout
 from serving.embedded.workloads.pod_usage import Places, Process, Resident
@@ -92,6 +92,7 @@ class Usage:
                 members = pod_usage.below(identities[0].pid, children)
                 ticks = pod_usage.ticks(identities[0].pid, members, processes)
                 figures = self._figures(run, identities[1].pid, members, ticks / TICKS)
+                figures = replace(figures, oom_events=figures.oom_events + _killed_before(pod, run))
                 on_gpu = [gpu_memory[pid] for pid in members if pid in gpu_memory]
                 if on_gpu:
                     figures = replace(figures, gpu_duty=duty, gpu_memory=sum(on_gpu))
@@ -148,6 +149,12 @@ class Usage:
         if own.unified and "memory" in self._where.unified_controllers:
             return f"{own.unified}/memory.events"
         return f"{own.memory_v1}/memory.oom_control" if own.memory_v1 else None
+
+
+def _killed_before(pod: PodDirectory, run: RunDirectory) -> int:
+    """Return how many of a container's earlier runs that are still recorded ended for want of memory."""
+    ends = [earlier.exit() for earlier in pod.runs(run.container) if earlier.index < run.index]
+    return sum(end is not None and end.reason == "OOMKilled" for end in ends)
 
 
 def _processes() -> dict[int, Process]:
