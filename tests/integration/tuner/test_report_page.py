@@ -1,0 +1,233 @@
+"""The report's page in a real browser: what its script does, and that it asks nobody for anything.
+
+Chromium runs headless, with a profile of its own that is thrown away; the page is opened from a file.
+"""
+
+import json
+import os
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from threadpoolctl import threadpool_limits
+
+from tests import measured_experiments
+from tuner.report import content, page
+
+pytest.importorskip("selenium", reason="selenium is not installed (extra `dev`)")
+
+from selenium import webdriver
+from selenium.webdriver.chrome.service import Service
+from selenium.webdriver.common.action_chains import ActionChains
+from selenium.webdriver.common.by import By
+from selenium.webdriver.remote.webdriver import WebDriver
+from selenium.webdriver.support.ui import Select, WebDriverWait
+
+Object = dict[str, Any]
+QUIET = (
+    "--headless=new", "--disable-gpu", "--disable-dev-shm-usage", "--disable-quic", "--no-first-run", "--disable-extensions",
+    "--disable-background-networking", "--disable-component-update", "--disable-sync", "--window-size=1100,1000",
+)  # fmt: skip
+NOISE = ("chrome://", "chrome-extension://", "devtools://")
+
+
+def program(*names: str, package: str) -> str:
+    found = next((path for name in names if (path := shutil.which(name))), None)
+    if found is None:
+        pytest.skip(f"{names[0]} is not installed (Debian package {package})")
+    return found
+
+
+@pytest.fixture(scope="module")
+def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[WebDriver]:
+    chromium = program("chromium", "chromium-browser", "google-chrome", package="chromium")
+    driver = program("chromedriver", package="chromium-driver")
+    options = webdriver.ChromeOptions()
+    options.binary_location = chromium
+    for argument in (*QUIET, f"--user-data-dir={tmp_path_factory.mktemp('profile')}"):
+        options.add_argument(argument)
+    if os.geteuid() == 0:
+        options.add_argument("--no-sandbox")  # Chromium refuses to run as root with it
+    options.set_capability("goog:loggingPrefs", {"browser": "ALL", "performance": "ALL"})
+    found = webdriver.Chrome(options=options, service=Service(driver))
+    try:
+        yield found
+    finally:
+        found.quit()
+
+
+@pytest.fixture(scope="module")
+def report() -> Object:
+    import datetime as dt
+
+    with threadpool_limits(1):
+        return content.of(*measured_experiments.story(), dt.datetime(2026, 11, 22, 5, 0, tzinfo=dt.UTC))
+
+
+@pytest.fixture(scope="module")
+def written(report: Object, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("page") / "report.html"
+    path.write_text(page.render(report))
+    return path
+
+
+@pytest.fixture
+def opened(browser: WebDriver, written: Path) -> WebDriver:
+    browser.get("about:blank")
+    browser.get(written.as_uri())
+    return browser
+
+
+def column(browser: WebDriver, index: int) -> list[str]:
+    cells = browser.find_elements(By.CSS_SELECTOR, f"#trial-table tbody tr > :nth-child({index + 1})")
+    return [cell.text for cell in cells]
+
+
+def test_page_opens_without_a_word_on_the_console_and_asks_for_nothing(
+    browser: WebDriver, written: Path
+) -> None:
+    browser.get("about:blank")
+    browser.get_log("browser")
+    browser.get_log("performance")
+    browser.get(written.as_uri())
+    assert browser.get_log("browser") == []
+    messages = [json.loads(entry["message"])["message"] for entry in browser.get_log("performance")]
+    asked = [m["params"]["request"]["url"] for m in messages if m["method"] == "Network.requestWillBeSent"]
+    assert written.as_uri() in asked
+    assert {url for url in asked if not url.startswith(NOISE)} <= {written.as_uri(), "data:,"}
+
+
+def test_trials_sort_by_number_and_not_by_letter_both_ways(opened: WebDriver, report: Object) -> None:
+    heads = opened.find_elements(By.CSS_SELECTOR, "#trial-table thead th")
+    names = [head.text.rstrip(" ↕↑↓") for head in heads]
+    cost = names.index("cost per hour")
+    ordered = sorted(row["costPerHour"] for row in report["trials"])
+    heads[cost].find_element(By.TAG_NAME, "button").click()
+    assert heads[cost].get_attribute("aria-sort") == "ascending"
+    assert [float(text) for text in column(opened, cost)] == pytest.approx(ordered, rel=0.01)
+    heads[cost].find_element(By.TAG_NAME, "button").click()
+    assert heads[cost].get_attribute("aria-sort") == "descending"
+    assert [float(text) for text in column(opened, cost)] == pytest.approx(ordered[::-1], rel=0.01)
+
+
+def test_memory_sorts_by_size_and_not_by_name(opened: WebDriver) -> None:
+    opened.find_elements(By.CSS_SELECTOR, "#trial-table thead button")[2].click()
+    sizes = {"256Mi": 0, "512Mi": 1, "1Gi": 2, "2Gi": 3}
+    found = [sizes[text] for text in column(opened, 2)]
+    assert found == sorted(found)
+    assert len(set(found)) == len(sizes)
+
+
+def test_filter_leaves_the_trials_that_have_the_text_and_says_how_many(
+    opened: WebDriver, report: Object
+) -> None:
+    opened.find_element(By.ID, "filter").send_keys("Ran Out")
+    rows = opened.find_elements(By.CSS_SELECTOR, "#trial-table tbody tr")
+    shown = [row for row in rows if row.is_displayed()]
+    expected = [row["number"] for row in report["trials"] if row["reason"] == "OutOfMemory"]
+    assert [int(row.find_element(By.TAG_NAME, "th").text) for row in shown] == expected
+    assert opened.find_element(By.ID, "matches").text == f"{len(expected)} of {len(rows)}"
+
+
+def test_table_of_trials_says_what_the_json_says(opened: WebDriver, report: Object) -> None:
+    data = json.loads(opened.execute_script("return document.getElementById('report').textContent"))
+    assert data == report
+    for index, axis in enumerate(report["question"]["axes"]):
+        values = [
+            next(s["value"] for s in row["settings"] if s["name"] == axis["name"]) for row in data["trials"]
+        ]
+        assert column(opened, index + 1) == values
+
+
+def test_one_pair_of_parameters_is_shown_and_another_can_be_picked(opened: WebDriver) -> None:
+    pairs = opened.find_elements(By.CSS_SELECTOR, "[data-pair]")
+    select = Select(opened.find_element(By.ID, "pair"))
+    for index in range(len(select.options)):
+        select.select_by_index(index)
+        assert [pair.is_displayed() for pair in pairs] == [i == index for i in range(len(pairs))]
+
+
+def test_a_mark_tells_its_values_when_it_is_pointed_at(opened: WebDriver) -> None:
+    tip = opened.find_element(By.ID, "tip")
+    assert not tip.is_displayed()
+    mark = opened.find_element(By.CSS_SELECTOR, ".cell[data-tip]")
+
+    def pointed_at(found: WebDriver) -> bool:
+        """Move onto the mark; a page that still scrolls hides what it tells, so more than one move may be needed."""
+        ActionChains(found).move_to_element(mark).move_by_offset(1, 1).perform()
+        return tip.is_displayed()
+
+    WebDriverWait(opened, 10).until(pointed_at)
+    assert tip.text.replace("\u00a0", " ") == str(mark.get_attribute("data-tip")).replace("\u00a0", " ")
+
+
+def test_a_trial_in_the_table_leads_to_its_windows(opened: WebDriver) -> None:
+    opened.find_element(By.CSS_SELECTOR, "#trial-table a[href='#trial-4']").click()
+    assert opened.find_element(By.CSS_SELECTOR, "#trial-4 table").is_displayed()
+
+
+def test_the_table_can_be_sorted_by_keyboard(opened: WebDriver) -> None:
+    button = opened.find_element(By.CSS_SELECTOR, "#trial-table thead button")
+    opened.execute_script("arguments[0].focus()", button)
+    button.send_keys("\ue007")
+    assert (
+        opened.find_element(By.CSS_SELECTOR, "#trial-table thead th").get_attribute("aria-sort")
+        == "ascending"
+    )
+
+
+@pytest.mark.parametrize("width", [320, 390, 768, 1280])
+def test_nothing_is_wider_than_the_screen(opened: WebDriver, width: int) -> None:
+    opened.execute_cdp_cmd(
+        "Emulation.setDeviceMetricsOverride",
+        {"width": width, "height": 800, "deviceScaleFactor": 1, "mobile": width < 600},
+    )
+    try:
+        wide = opened.execute_script("return document.documentElement.scrollWidth")
+    finally:
+        opened.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
+    assert wide <= width
+
+
+CONTRAST = """
+const lum = c => { const [r, g, b] = c.map(v => { v /= 255; return v <= 0.04045 ? v / 12.92 : ((v + 0.055) / 1.055) ** 2.4; });
+  return 0.2126 * r + 0.7152 * g + 0.0722 * b; };
+const rgb = s => { const m = s.match(/[\\d.]+/g).map(Number); return m.length > 3 && m[3] === 0 ? null : m.slice(0, 3); };
+const behind = e => { for (; e; e = e.parentElement) { const c = rgb(getComputedStyle(e).backgroundColor); if (c) return c; } return [255, 255, 255]; };
+const found = [];
+for (const e of document.querySelectorAll('h1,h2,h3,p,li,dt,dd,small,td,th,summary,code,a,label,select,button,svg text')) {
+  if (!e.textContent.trim() || e.closest('[hidden]') || e.classList.contains('inside')) continue;
+  const style = getComputedStyle(e);
+  const ink = rgb(e.closest('svg') ? style.fill : style.color), page = behind(e.closest('svg') ? e.closest('svg').parentElement : e);
+  if (!ink) continue;
+  const [a, b] = [lum(ink), lum(page)].sort((x, y) => y - x);
+  const ratio = (a + 0.05) / (b + 0.05);
+  if (ratio < 4.5) found.push(e.tagName + ' ' + e.className + ' ' + ratio.toFixed(2) + ' ' + e.textContent.slice(0, 30));
+}
+return found;
+"""
+"""WCAG 2.2, 1.4.3: text has a contrast of at least 4.5 to 1. https://www.w3.org/TR/WCAG22/#contrast-minimum"""
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_text_stands_out_from_its_ground(opened: WebDriver, scheme: str) -> None:
+    media = {"features": [{"name": "prefers-color-scheme", "value": scheme}]}
+    opened.execute_cdp_cmd("Emulation.setEmulatedMedia", media)
+    try:
+        assert opened.execute_script(CONTRAST) == []
+    finally:
+        opened.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": []})
+
+
+def test_page_is_whole_without_its_script(opened: WebDriver, written: Path) -> None:
+    opened.execute_cdp_cmd("Emulation.setScriptExecutionDisabled", {"value": True})
+    try:
+        opened.get(written.as_uri())
+        pairs = opened.find_elements(By.CSS_SELECTOR, "[data-pair]")
+        assert pairs
+        assert all(pair.is_displayed() for pair in pairs)
+        assert opened.find_element(By.ID, "trial-table").is_displayed()
+    finally:
+        opened.execute_cdp_cmd("Emulation.setScriptExecutionDisabled", {"value": False})
