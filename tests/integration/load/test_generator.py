@@ -165,6 +165,7 @@ async def test_two_processes_share_the_users_and_their_samples_meet(target: Targ
 
 OWN = """
 import os
+import statistics  # which nothing before has imported, and which may lie in root's home
 from locust import FastHttpUser, HttpUser, constant, task
 
 class Quick(FastHttpUser):

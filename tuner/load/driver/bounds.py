@@ -5,6 +5,8 @@ import os
 import resource
 import signal
 
+from tuner.load.driver.reach import keep_reach
+
 _PR_SET_PDEATHSIG, _PR_SET_NO_NEW_PRIVS = 1, 38  # <linux/prctl.h>
 
 
@@ -33,6 +35,7 @@ def become(user: int) -> None:
     """Give up root for a user who owns nothing: a locustfile is its writer's code, with its writer's rights at most."""
     if user < 0 or os.geteuid() != 0:
         return
+    keep_reach()
     os.setgroups([])
     os.setresgid(user, user, user)
     os.setresuid(user, user, user)
