@@ -138,7 +138,7 @@ def _check(report: Report, choice: Choice, i: int) -> str:
         else "at its limit"
     )
     room = ""
-    if check.bound > 0 and check.measured.value <= check.bound:
+    if bound.metric != "errorRate" and 0 < check.measured.value <= check.bound:
         room = f", {figures.percent(1 - check.measured.value / check.bound)} below it"
     return f"The {name} was {words}; at most {write(check.bound)} is allowed: {verdict}{room}."
 

@@ -73,7 +73,7 @@ def missed(report: Report) -> Plot | None:
     last = max(2, *(step.trial for step in report.steps))
     x = Scale(0.5, last + 0.5, svg.LEFT, svg.WIDTH - svg.RIGHT)
     y = Scale.around([regret for _, regret in found] + [0.0], svg.HEIGHT - svg.BOTTOM, svg.TOP, zero=True)
-    title = "Expected to be missed, by trial"
+    title = "Expected to be missed, by what these trials alone let expect"
     parts = [svg.frame(_whole(x, last), marks(y, figures.percent), "trial", "expected to be missed")]
     parts.append(svg.line([(x.at(trial), y.at(regret)) for trial, regret in found], "course rec"))
     parts += [

@@ -149,8 +149,9 @@ def pooled(estimates: Sequence[Estimate]) -> Estimate:
     if any(end <= 0 for e in estimates for end in (e.value, e.low, e.high)):
         count = len(estimates)
         mean = sum(e.value for e in estimates) / count
-        spread = math.sqrt(sum((e.high - e.low) ** 2 for e in estimates)) / 2 / count
-        return Estimate(value=mean, low=mean - spread, high=mean + spread)
+        below = math.sqrt(sum((e.value - e.low) ** 2 for e in estimates)) / count
+        above = math.sqrt(sum((e.high - e.value) ** 2 for e in estimates)) / count
+        return Estimate(value=mean, low=mean - below, high=mean + above)
     mean = sum(math.log(e.value) for e in estimates) / len(estimates)
     spread = math.sqrt(sum(half_width(e) ** 2 for e in estimates)) / len(estimates)
     return Estimate(value=math.exp(mean), low=math.exp(mean - spread), high=math.exp(mean + spread))

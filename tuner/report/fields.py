@@ -44,7 +44,10 @@ def surface(report: Report, found: Surface) -> Plot:
     title = (
         f"{y.name} by {x.name}: expected {shown.label}, and how uncertain it is; dark is better, and surer"
     )
-    return Plot(title, pictures, Table(columns, rows))
+    legend = [("framed", "the spec that is shown")]
+    if any(share < _UNLIKELY for row in found.meets for share in row):
+        legend.append(("hatch", "unlikely to meet the constraints"))
+    return Plot(title, pictures, Table(columns, rows), tuple(legend))
 
 
 def _to_either_side(deviation: float) -> float:
@@ -87,7 +90,7 @@ def _heat(
     ys = _ticks(y, found.y_ranks, [top + high / 2 for top in tops])
     frame = svg.frame(xs, ys, x.name, y.name, grid=False)
     title = f"{label}: {y.name} by {x.name}"
-    return svg.picture(title, *parts, frame, _key(found, cells, label, write))
+    return svg.picture(title, *parts, frame, _key(cells, label, write))
 
 
 def _depth() -> float:
@@ -98,16 +101,11 @@ _KEY = 22
 """Height of the key above a surface."""
 
 
-def _key(found: Surface, cells: Cells, label: str, write: Callable[[float], str]) -> Markup:
+def _key(cells: Cells, label: str, write: Callable[[float], str]) -> Markup:
     """Return what is shown, from where to where."""
     values = [value for row in cells for value in row if value is not None and math.isfinite(value)]
-    if not values:
-        return Markup("")
-    hatched = any(share < _UNLIKELY for row in found.meets for share in row)
-    words = f"{label}: {write(min(values))} to {write(max(values))}"
-    return svg.text(
-        svg.LEFT, svg.TOP + 6, words + ("; hatched: breaks a constraint" if hatched else ""), "note"
-    )
+    words = f"{label}: {write(min(values))} to {write(max(values))}" if values else label
+    return svg.text(svg.LEFT, svg.TOP + 6, words, "note")
 
 
 def _shades(cells: Cells, *, good_is_low: bool) -> list[list[int]]:

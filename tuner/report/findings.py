@@ -15,7 +15,7 @@ def question(report: Report) -> list[str]:
     found = [f"Wanted is the spec of {target}{part} with the {want} of: {measure.of(asked).label}."]
     if asked.constraints:
         found.append(
-            f"Allowed is a {figures.listed([phrases.constraint(bound) for bound in asked.constraints])}."
+            f"Allowed: {figures.listed([phrases.constraint(bound) for bound in asked.constraints])}."
         )
     sizes = [f"{figures.count(len(axis.values), 'value')} of {axis.name}" for axis in asked.axes]
     found.append(f"There are {figures.count(asked.specs, 'spec')}: {figures.listed(sizes)}.")

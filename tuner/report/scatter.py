@@ -10,6 +10,9 @@ from tuner.report.plots import Plot, Table
 from tuner.report.shape import Front, Report, TrialRow
 from tuner.report.svg import Scale, marks
 
+_ABOVE = ("no", "unsure", "ok", "run", "cur", "rec")
+"""Marks from the lowest to the topmost: what the answer names is covered by nothing."""
+
 
 def front(report: Report, found: Front) -> Plot:
     """Return cost per hour against another measure, with the line of what is not beaten."""
@@ -28,9 +31,7 @@ def front(report: Report, found: Front) -> Plot:
     parts.append(svg.line(plots.stairs([(x.at(p.x), y.at(p.y.value)) for p in on]), "front"))
     kinds: set[str] = set()
     names = plots.names(report)
-    points = sorted(
-        found.points, key=lambda p: plots.role(report, p.spec, p.trial, p.meets) in {"rec", "cur", "run"}
-    )
+    points = sorted(found.points, key=lambda p: _ABOVE.index(plots.role(report, p.spec, p.trial, p.meets)))
     for p in points:
         css = plots.role(report, p.spec, p.trial, p.meets)
         kinds.add(css)

@@ -130,10 +130,9 @@ def _bound(
         return None
     ours = worth_at(specs[0], today)
     field = [i for i, spec in enumerate(specs) if i == 0 or worth_at(spec, today) <= ours]
-    spans = staircase([specs[i] for i in field])
-    segments = [
-        _allowed(span, [specs[i] for i in field], [rows[keys[i]][-1] for i in field]) for span in spans
-    ]
+    entered = [specs[i] for i in field]
+    last = [rows[keys[i]][-1] for i in field]
+    segments = [_allowed(span, entered, last, today) for span in staircase(entered)]
     return BoundChange(constraint=constraint, today=today, segments=segments)
 
 
@@ -155,17 +154,24 @@ def readings(evidence: Evidence, row: Row, constraint: int) -> list[Reading]:
     return found
 
 
-def _allowed(span: Span, specs: Sequence[Sequence[Sequence[Reading]]], rows: Sequence[Row]) -> Segment:
+def _allowed(
+    span: Span, specs: Sequence[Sequence[Sequence[Reading]]], rows: Sequence[Row], today: float
+) -> Segment:
+    """Return a segment; how much better its winner is, is said at the measured value in it that is nearest to today."""
     end = span.end if math.isfinite(span.end) else None
     if span.winner is None:
         return Segment(start=span.start, end=end, trial="", settings=[], at=span.start)
-    ours, theirs = worth_at(specs[0], span.start), worth_at(specs[span.winner], span.start)
+    seen = [
+        r.value for trials in specs for trial in trials for r in trial if span.start <= r.value < span.end
+    ]
+    at = max((value for value in seen if value <= today), default=span.start)
+    ours, theirs = worth_at(specs[0], at), worth_at(specs[span.winner], at)
     row = rows[span.winner]
     return Segment(
         start=span.start,
         end=end,
         trial=row.name,
         settings=row.spec.settings,
-        at=span.start,
+        at=at,
         factor=math.exp(theirs - ours) if ours > -math.inf else None,
     )
