@@ -11,12 +11,13 @@ import pytest
 from serving import errors
 from serving.kube import Watches
 from serving.resources import kinds
-from serving.resources.trial import TrialStatus
+from serving.resources.trial import TrialSpec, TrialStatus
 from tests.fakes import instruments
 from tests.fakes.api import FakeKube
 from tests.fakes.convergence import QUICK, running, until
 from tests.fakes.instruments import NS, Instruments, died, trial
 from tuner.settings import TrialSettings, TunerSettings
+from tuner.trials import objects
 from tuner.trials.controller import TrialController
 from tuner.trials.cores import Cores
 from tuner.trials.replicas import Replicas
@@ -183,6 +184,20 @@ async def test_a_deployment_of_somebody_else_is_not_touched() -> None:
         await until(lambda: trials.status("pe-1").get("reason") == "Refused", "it is refused")
         await asyncio.sleep(0.02)
         assert [found["metadata"]["name"] for found in api.find(kinds.DEPLOYMENT)] == ["pe-1"]
+
+
+async def test_what_a_killed_try_left_is_not_measured_but_replaced() -> None:
+    measured: list[str] = []
+    trials = Trials(
+        lambda count: measured.extend(d["metadata"]["uid"] for d in trials.api.find(kinds.DEPLOYMENT))
+    )
+    owner = trials.api._create(kinds.TRIAL, trial("pe-1"))
+    spec = TrialSpec.model_validate(owner["spec"])
+    left = trials.api._create(kinds.DEPLOYMENT, objects.deployment(owner, spec, Cores((0,), (1,)), 1))
+    async with trials.controlled():
+        await trials.end_of()
+    assert len(measured) == 1
+    assert measured != [left["metadata"]["uid"]]
 
 
 async def test_a_trial_that_takes_too_long_timed_out() -> None:

@@ -116,7 +116,7 @@ def _verdict(world: World, decision: Decision | None, wishes: list[Wish]) -> Ver
     recommendation: Recommendation | None = None
     confirms = [trial for trial in world.trials if trial.spec.purpose == "Confirm" and not trial.over]
     if (lost := budget.unloadable(world)) is not None:
-        phase, said = "Failed", ("False", "LoadFailed", f"{lost.name}: {lost.status.message}")
+        phase, said = "Failed", ("False", lost.status.reason, f"{lost.name}: {lost.status.message}")
     elif isinstance(decision, Impossible):
         nearest = None if decision.nearest is None else _measured(world, decision.nearest)
         phase, said = "Failed", ("False", *words.impossible(world, decision, nearest))

@@ -139,7 +139,8 @@ class Run:
             start_seconds=round(clock.monotonic() - self._began, 3),
         )
         port = self._spec.template["spec"]["containers"][0]["ports"][0]["containerPort"]
-        url = f"http://{seen.address}:{port}"
+        host = f"[{seen.address}]" if ":" in seen.address else seen.address
+        url = f"http://{host}:{port}"
         plan = await self._alive(self._tools.plan(self._trial, self._spec, url), seen)
         return await self._drive(url, plan, seen, pod)
 
