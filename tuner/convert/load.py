@@ -28,7 +28,6 @@ _VARIABLES: dict[str, str] = {
 }
 _FORM = re.compile(r"([0-9]{1,9})(s|m|h)?")
 _UNITS = {None: 1, "s": 1, "m": 60, "h": 3600}
-_REQUEST = frozenset({"method", "path", "headers", "body"})
 
 
 def client(value: Any, path: str, notes: Notes) -> tuple[Object, list[Object]]:
@@ -84,7 +83,7 @@ def request(value: Any, path: str, notes: Notes) -> Object:
         body = json.loads(given)
     except (ValueError, RecursionError):
         body = None
-    if isinstance(body, dict) and "path" in body and body.keys() <= _REQUEST:
+    if isinstance(body, dict) and "path" in body:
         payload = body.get("body", "")
         body["body"] = payload if isinstance(payload, str) else json.dumps(payload)
         try:

@@ -222,6 +222,15 @@ def test_a_request_that_says_where_it_goes_is_carried_over(given_: str, load: di
 
 
 @pytest.mark.parametrize(
+    "given_", ['{"path": "/p", "url": "x"}', '{"path": "p"}', '{"path": "/p", "method": "PATCH"}', "[1", "3"]
+)
+def test_a_request_that_is_no_request_is_left_out_and_named(given_: str) -> None:
+    found = convert(manifest(requestTemplate=given_, clientTemplate=None))
+    assert "load" not in found.manifest["spec"]
+    assert "write load.requestTemplate" in advice(found)["spec.requestTemplate"]
+
+
+@pytest.mark.parametrize(
     ("body", "message"),
     [
         ([], "manifest: must be an object, and is []"),

@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import assume, given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
@@ -80,11 +80,10 @@ def test_a_range_ends_at_its_max_when_a_step_meets_it(low: int, step: int, count
     ]
 
 
-@given(st.decimals("0.001", 1000, places=3), st.decimals("1.1", 10, places=1), st.integers(0, 12))
+@given(st.decimals("0.001", 1000, places=3), st.decimals("1.1", 10, places=1), st.integers(0, 9))
 def test_powers_end_at_their_max_when_a_power_meets_it(low: Decimal, factor: Decimal, count: int) -> None:
-    high = (low * factor**count).quantize(Decimal("1e-15"))
-    if len(high.normalize().as_tuple().digits) > 15:
-        return
+    high = low * factor**count
+    assume(len(high.normalize().as_tuple().digits) <= 15)
     found = axis("env", "X", "double", min=f"{low:f}", max=f"{high:f}", factor=f"{factor}")
     assert len(found.values) == count + 1
     assert quantity.parse(found.values[-1]) == high
