@@ -3,6 +3,7 @@
 import asyncio
 import dataclasses
 import os
+import signal
 import time
 from pathlib import Path
 
@@ -69,6 +70,23 @@ async def test_an_open_loop_counts_from_the_intended_time_while_the_target_stall
         assert 0.35 < np.mean(seen.latency[slow]) < 0.6  # evenly spread over the stall
         assert len(seen.ok) == pytest.approx(200, abs=45)
         assert seen.late < 0.5  # the sends themselves were on time: the stall is the target's
+
+
+async def test_a_generator_that_is_late_says_so_and_counts_from_the_intended_time(target: Target) -> None:
+    async with Generator.start(target.url, plan("/wait/1", "open"), SETTINGS) as generator:
+        locust = generator._locusts[0]._process.pid
+        window = asyncio.create_task(generator.window(100, 1.5))
+        await asyncio.sleep(0.5)
+        os.kill(locust, signal.SIGSTOP)
+        await asyncio.sleep(0.5)
+        os.kill(locust, signal.SIGCONT)
+        seen = await window
+    slow = seen.latency > 0.1
+    assert 20 <= slow.sum() <= 80  # those of 0.4 s at 100 per second
+    assert seen.latency.max() > 0.4
+    assert seen.late >= slow.sum() / len(slow)
+    took = [row["took"] for row in target.log()]
+    assert np.percentile(took, 90) < 0.1  # the target was not slow
 
 
 async def test_an_open_loop_is_a_poisson_process_by_its_seed_and_slows_down_when_told(target: Target) -> None:
