@@ -88,6 +88,8 @@ class TrialSettings:
     """Times that a generator which died is started again within one trial."""
     aftermath_seconds: float = 2.0
     """After a window with failed requests: the time in which the node says that the replica has ended, if that is why."""
+    busy_share: float = 0.2
+    """Of the time of a replica's cores, that others may use before it is noted: what a desktop does on the side is less."""
     grace_seconds: int = 5
     """terminationGracePeriodSeconds of a replica that was measured: nobody waits for its answers, and a runtime that has
     none to give stops within a second."""

@@ -71,6 +71,8 @@ class Instruments:
         self.at_once = 0
         self.failing = False
         """Whether every request fails."""
+        self.cores_busy: Callable[[], float] | None = None
+        """Seconds for which the replica's cores have worked."""
         self._before_window = before_window
         self._throughput = 0.0
 
@@ -107,6 +109,9 @@ class Instruments:
 
     async def usage(self, pod: Object) -> Counters | None:
         return Counters(working_set=1e6)
+
+    def busy(self, address: str, cores: tuple[int, ...]) -> float | None:
+        return self.cores_busy() if self.cores_busy is not None else None
 
     async def machine(self, pod: Object) -> str:
         return "a machine in memory"

@@ -1,6 +1,7 @@
 """Trials whose replica, generator or API fail in a way that tests choose: what each end says, and that nothing is left."""
 
 import asyncio
+import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import replace
@@ -241,6 +242,17 @@ async def test_trials_at_once_are_as_many_as_have_cores_of_their_own() -> None:
             assert (await trials.end_of(f"pe-{number}"))["reason"] == "Measured"
     assert max(most) == 2
     assert set(trials.tools.generators) == {(3,), (2,)}
+
+
+async def test_others_on_the_replicas_cores_are_noted() -> None:
+    trials = Trials(lambda count: asyncio.sleep(0.02))
+    trials.tools.cores_busy = time.monotonic  # all of one core
+    async with trials.controlled() as api:
+        api._create(kinds.TRIAL, trial("pe-1"))
+        said = await trials.end_of()
+    assert said["notes"] == [
+        "MachineBusy: others used up to 100% of the replica's cores; alone it may do more"
+    ]
 
 
 async def test_what_was_measured_is_written_when_the_api_was_away() -> None:

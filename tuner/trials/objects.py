@@ -79,6 +79,19 @@ def after(spec: TrialSpec, windows: Sequence[Window]) -> list[str]:
     return notes
 
 
+def disturbed(others: Sequence[float], allowed: float) -> list[str]:
+    """Return whether somebody else was on the replica's cores.
+
+    Args:
+        others: of each window, the share of these cores' time that others used.
+        allowed: what is not worth a note.
+    """
+    most = max(others, default=0.0)
+    if most <= allowed:
+        return []
+    return [f"MachineBusy: others used up to {most:.0%} of the replica's cores; alone it may do more"]
+
+
 def _memory(template: Object) -> Decimal | None:
     limits = [
         ((container.get("resources") or {}).get("limits") or {}).get("memory")

@@ -54,6 +54,9 @@ class Tools(Protocol):
     async def usage(self, pod: Object) -> Counters | None:
         """Read what the replica has used; None where nobody knows."""
 
+    def busy(self, address: str, cores: tuple[int, ...]) -> float | None:
+        """Return for how many seconds the cores have worked, for whomever; None where nobody knows."""
+
     async def machine(self, pod: Object) -> str:
         """Return what it runs on; empty where nobody knows."""
 
@@ -62,8 +65,10 @@ class Tools(Protocol):
 class _Reading:
     """What the replica had used, and when that was."""
 
-    counters: Counters | None
-    at: float
+    counters: Counters | None = None
+    busy: float | None = None
+    """Seconds for which its cores have worked, for whomever."""
+    at: float = 0.0
 
 
 class Run:
@@ -92,6 +97,8 @@ class Run:
         self._state: State = stages.begin(
             self._spec.load, self._spec.constraints, settings.load, self._spec.stop_below_throughput
         )
+        self._others: list[float] = []
+        """Of each window, the share of the replica's cores that others used."""
         self._parts: list[Samples] = []
         """Of the last level."""
 
@@ -111,6 +118,7 @@ class Run:
                 raise
             reason, message = "TimedOut", f"not done after {self._settings.trials.most_seconds:g} s"
         self._notes += objects.after(self._spec, self._state.windows)
+        self._notes += objects.disturbed(self._others, self._settings.trials.busy_share)
         self._status = reporting.ended(
             self._status,
             reason,
@@ -179,7 +187,7 @@ class Run:
         raise AssertionError("the last try returns or raises")
 
     async def _windows(self, generator: Generator, seen: Seen, pod: Object, *, afresh: bool) -> Finished:
-        reading = _Reading(None, 0.0)
+        reading = _Reading()
         while isinstance(step := stages.next_step(self._state), Measure):
             warmup = max(step.warmup, float(self._spec.load.warmup_seconds)) if afresh else step.warmup
             if warmup:
@@ -189,7 +197,7 @@ class Run:
             if not step.extends:
                 self._parts = []
             if not step.extends or reading.counters is None:
-                reading = await self._read(pod)
+                reading = await self._read(pod, seen)
             window = await self._window(generator, step, seen, pod, reading)
             self._state = stages.after(self._state, window, extends=step.extends)
             await self._report(windows=list(self._state.windows))
@@ -203,17 +211,13 @@ class Run:
         samples = await self._alive(generator.window(step.level, step.seconds), seen)
         if not samples.ok.all():
             await self._aftermath(seen)
-        after = await self._read(pod)
+        after = await self._read(pod, seen)
         self._parts.append(samples)
         whole = joined(self._parts)
         window = await asyncio.to_thread(
             statistics.summary, whole, self._spec.constraints, self._settings.load
         )
-        usage = Usage()
-        if before.counters is not None and after.counters is not None:
-            usage = Counters.between(before.counters, after.counters, after.at - before.at)
-        elif "UsageUnknown" not in self._notes:
-            self._notes.append("UsageUnknown")
+        usage = self._usage(before, after)
         return window.model_copy(
             update={
                 "start_time": reporting.stamp(started),
@@ -221,9 +225,22 @@ class Run:
             }
         )
 
-    async def _read(self, pod: Object) -> _Reading:
+    async def _read(self, pod: Object, seen: Seen) -> _Reading:
         counters = await self._tools.usage(pod)
-        return _Reading(counters, clock.monotonic())
+        return _Reading(counters, self._tools.busy(seen.address, self._cores.target), clock.monotonic())
+
+    def _usage(self, before: _Reading, after: _Reading) -> Usage:
+        """Return what the replica used between two readings, and note how busy others kept its cores."""
+        if before.counters is None or after.counters is None:
+            if "UsageUnknown" not in self._notes:
+                self._notes.append("UsageUnknown")
+            return Usage()
+        seconds = after.at - before.at
+        usage = Counters.between(before.counters, after.counters, seconds)
+        if before.busy is not None and after.busy is not None and not self._cores.shared:
+            share = (after.busy - before.busy) / seconds - usage.cpu_cores
+            self._others.append(share / len(self._cores.target))
+        return usage
 
     async def _aftermath(self, seen: Seen) -> None:
         """Requests failed: if the replica has ended, its node says so within moments, and that is the result."""

@@ -17,6 +17,7 @@ from tuner.load import requests
 from tuner.load.generator import Generator
 from tuner.load.plan import LoadPlan
 from tuner.settings import LoadSettings, TunerSettings
+from tuner.trials import machine
 from tuner.trials.cores import Cores
 from tuner.trials.replicas import Replicas
 from tuner.trials.reporting import Report
@@ -68,6 +69,10 @@ class Instruments:
         except _UNKNOWN as error:
             log.info("usage of %s: %s", pod["metadata"]["name"], error)
             return None
+
+    def busy(self, address: str, cores: tuple[int, ...]) -> float | None:
+        """Return for how long these cores have worked since the boot."""
+        return machine.busy(address, cores)
 
     async def machine(self, pod: Object) -> str:
         """Return what the replica runs on."""

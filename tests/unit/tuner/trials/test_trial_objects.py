@@ -54,6 +54,12 @@ def test_a_limit_that_was_exceeded_was_not_enforced() -> None:
     ]
 
 
+def test_a_machine_that_does_other_things_is_noted_from_a_share_on() -> None:
+    assert objects.disturbed([], 0.2) == []
+    assert objects.disturbed([-0.01, 0.2], 0.2) == []
+    assert objects.disturbed([0.05, 0.93], 0.2)[0].startswith("MachineBusy: others used up to 93%")
+
+
 def test_a_status_has_one_condition_that_says_how_the_trial_ended() -> None:
     begun = reporting.begun(["a note"], NOW)
     ready = reporting.as_written(TRIAL, begun, NOW)["conditions"][0]

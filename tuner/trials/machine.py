@@ -1,0 +1,41 @@
+"""How busy this machine's cores are, from /proc/stat. Where a replica runs elsewhere, that says nothing, and is not asked."""
+
+import ipaddress
+import os
+from collections.abc import Sequence
+from pathlib import Path
+
+_STAT = Path("/proc/stat")
+_IDLE, _WAITING = 3, 4
+"""Columns of a cpu's line: https://docs.kernel.org/filesystems/proc.html, 1.7."""
+
+
+def busy_seconds(text: str, cores: Sequence[int], ticks: int) -> float | None:
+    """Return for how long these cores have worked since the boot, together; None where /proc/stat does not know one of them.
+
+    Args:
+        text: of /proc/stat.
+        cores: by their numbers.
+        ticks: in a second.
+    """
+    lines = {
+        words[0]: [int(word) for word in words[1:]]
+        for words in map(str.split, text.splitlines())
+        if words[:1]
+    }
+    found = [lines.get(f"cpu{core}") for core in cores]
+    if not all(found):
+        return None
+    # The last two are of guests, and part of the first two.
+    worked = sum(sum(line[:8]) - line[_IDLE] - line[_WAITING] for line in found if line)
+    return worked / ticks
+
+
+def busy(address: str, cores: Sequence[int]) -> float | None:
+    """Return for how long these cores of this machine have worked; None where the replica at this address is on another."""
+    if not ipaddress.ip_address(address).is_loopback:
+        return None
+    try:
+        return busy_seconds(_STAT.read_text(), cores, os.sysconf("SC_CLK_TCK"))
+    except OSError:
+        return None
