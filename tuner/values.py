@@ -20,8 +20,6 @@ _DIGITS = 15
 """What a float holds exactly: axes are floats to the search, and two values must not become one."""
 _SHOWN = 6
 """Significant digits of the powers of a factor, whole numbers aside: 1.1 has 11 at its tenth power."""
-_SLACK = Decimal("1e-20")
-"""Relative; a power is rounded at 28 digits, and must not miss an end by that."""
 _BINARY = ("Ei", "Pi", "Ti", "Gi", "Mi", "Ki")
 _LARGE = ("E", "P", "T", "G", "M", "k")
 _SMALL = ("m", "u", "n")
@@ -119,8 +117,8 @@ def _powers(field: str, low: Decimal, high: Decimal, text: str, grain: Decimal |
         raise SpaceInvalid(field, f"{text} makes more than {POINTS:,} values of the range")
     amounts: list[Decimal] = []
     exact = low
-    while exact <= high * (1 + _SLACK):
-        rounded = high if exact >= high * (1 - _SLACK) else min(_rounded(exact, grain), high)
+    while exact <= high:
+        rounded = high if exact == high else min(_rounded(exact, grain), high)
         if not amounts or rounded > amounts[-1]:
             amounts.append(rounded)
         exact *= factor

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 import yaml
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from serving.embedded.conventions import pipeline
@@ -326,6 +326,7 @@ def has(node: Any, key: Any) -> bool:
     )
 
 
+@settings(deadline=None)
 @given(st.lists(st.tuples(st.sampled_from(PLACES), ODD), min_size=1, max_size=3))
 def test_whatever_stands_in_it_it_is_a_space_of_ours_or_refused(changes: list[tuple[Any, Any]]) -> None:
     body = manifest()
