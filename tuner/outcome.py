@@ -106,7 +106,9 @@ def _of(value: Estimate, bound: float) -> tuple[float, float]:
     if bound <= 0:
         return MOST_MARGIN, 0.0
     margin = math.log(value.value / bound)
-    return min(max(margin, -MOST_MARGIN), MOST_MARGIN), _deviation(value)
+    cut = min(max(margin, -MOST_MARGIN), MOST_MARGIN)
+    # As sure as before: a margin that is cut and as uncertain as it was would not be met for sure any more.
+    return cut, _deviation(value) * (cut / margin if margin else 1.0)
 
 
 def _deviation(of: Estimate) -> float:

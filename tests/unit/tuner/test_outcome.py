@@ -75,6 +75,17 @@ def test_a_measured_trial_says_its_objective_its_margins_and_their_noise():
     assert found.feasible
 
 
+def test_a_margin_that_is_cut_is_as_sure_as_it_was():
+    far = window(
+        latencies=[{"metric": "latency", "percentile": 99, "value": 1e-4, "low": 2e-5, "high": 5e-4}]
+    )
+    found = said(trial(result=far), constraints=SPEC.constraints[:1])
+    assert found is not None
+    assert found.margins == (-outcome.MOST_MARGIN,)
+    sure = math.log(1e-4 / 0.1) / (math.log(5e-4 / 2e-5) / 3.92)
+    assert found.margins[0] / found.margin_noise == pytest.approx(sure)
+
+
 def test_what_is_minimised_counts_negative():
     found = said(trial(result=window()), Objective(type="minimize", objective_metric_name="latency"))
     assert found is not None
