@@ -21,6 +21,8 @@ _BATCHES = (64, 32, 16, 8)
 """Tried in this order; with fewer than 8 batches an interval is mostly Student's t."""
 _OFTEN = 90.0
 """Percentile at which correlation is looked at too: what is beyond a higher one comes in few clusters, which say little of it."""
+_THRESHOLD = 80.0
+"""Percentile from which a tail is looked at where its end is not seen."""
 _LAG_Z = 1.2816
 """At 90 %: a correlation between neighbouring batches beyond it makes the batches longer."""
 
@@ -65,6 +67,23 @@ def percentile(values: Floats, percent: float, *, beyond: int = 0, longest: floa
         low=_at(ordered, math.floor(low * count / effective), longest),
         high=longest if high > effective else _at(ordered, math.ceil(high * count / effective), longest),
     )
+
+
+def tail_end(values: Floats, percent: float, *, longest: float) -> float:
+    """Return the upper end of a percentile's interval where too few values lie beyond it to bound it without a distribution.
+
+    Beyond the 80th percentile the tail is taken for exponential, its mean excess having the error of so many independent values
+    (Coles, An Introduction to Statistical Modeling of Extreme Values, 2001, chapter 4, with a shape of 0). A heavier tail goes
+    further. `longest` where even that is not known.
+    """
+    threshold = percentile(values, _THRESHOLD, longest=longest)
+    beyond = values > threshold.value
+    if percent <= _THRESHOLD or threshold.high >= longest or beyond.sum() < 2:
+        return longest
+    excess = float((values[beyond] - threshold.value).mean())
+    independent = max(1.0, float(beyond.sum()) / inflation(beyond.astype(np.float64)))
+    steps = math.log((100 - _THRESHOLD) / (100 - percent))
+    return min(longest, threshold.high + excess * (1 + _Z / math.sqrt(independent)) * steps)
 
 
 def share(true: Floats, *, more: int = 0) -> Estimate:

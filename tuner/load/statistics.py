@@ -35,7 +35,8 @@ def bound(constraint: Constraint) -> float:
 def summary(samples: Samples, constraints: Sequence[Constraint], settings: LoadSettings) -> Window:
     """Return what was seen in a window, without its beginning where that was not like the rest.
 
-    An interval that the samples cannot bound ends at `samples.longest`. Percentiles are of the requests that were answered; for
+    An interval that the samples cannot bound ends where an exponential tail would, or at `samples.longest`; what meets a constraint
+    surely is told without that. Percentiles are of the requests that were answered; for
     the constraints a request that failed was never answered, so it is above every limit. `start_time` and the replica's usage
     are left to who knows them.
     """
@@ -130,6 +131,9 @@ def _latencies(samples: Samples, constraints: Sequence[Constraint]) -> list[Late
                 if metric == "latency"
                 else estimates.percentile(values, percent, longest=samples.longest)
             )
+            if seen.high >= samples.longest > seen.value:
+                end = estimates.tail_end(values, percent, longest=samples.longest)
+                seen = seen.model_copy(update={"high": max(end, seen.value)})
             found.append(LatencyAt(metric=metric, percentile=percent, **seen.model_dump()))
     return found
 

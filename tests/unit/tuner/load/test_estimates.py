@@ -77,6 +77,19 @@ def test_a_p99_of_hundred_requests_has_no_upper_end() -> None:
     assert found.low > 0.15
 
 
+@pytest.mark.parametrize("count", [100, 300])
+def test_a_tail_that_is_not_seen_ends_where_an_exponential_one_would(count: int) -> None:
+    draw = np.random.default_rng(2)
+    truth = math.log(100)
+    ends = np.array(
+        [estimates.tail_end(draw.exponential(1.0, count), 99, longest=NEVER) for _ in range(RUNS)]
+    )
+    assert (ends >= truth).mean() >= 0.95
+    assert np.median(ends) < 2 * truth
+    assert estimates.tail_end(draw.exponential(1.0, 5), 99, longest=30.0) == 30.0
+    assert estimates.tail_end(draw.exponential(1.0, 500), 50, longest=30.0) == 30.0
+
+
 def test_requests_beyond_all_others_move_the_percentile() -> None:
     values = np.linspace(0, 1, 1000)
     assert estimates.percentile(values, 90, longest=30.0).value == pytest.approx(0.9, abs=0.01)
