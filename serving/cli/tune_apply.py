@@ -70,6 +70,8 @@ def _say(inference: Object, tuning: Tuning, source: Source, version: Object, suf
     print(changes)
     print(f"{name} predictor {source.predictor.name} configured{suffix}")
     print(tune_change.worth(tuning, source, version), file=sys.stderr)
+    if not suffix:
+        print("It serves once it is proven; `slipway get` shows when.", file=sys.stderr)
 
 
 async def _print_manifest(kube: "Kube", namespace: str, tuning: Tuning) -> None:

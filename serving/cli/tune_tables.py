@@ -47,7 +47,7 @@ def progress(
     row = [
         experiment["metadata"]["name"], phase(experiment), said.get("specs"),
         f"{done} of {spec.get('maxNumTrials', 20)}", time, cost,
-        f"{regret:.1%}" if regret < 1 else None, goal(spec),
+        f"{regret:.1%}" if done and regret < 1 else None, goal(spec),
     ]  # fmt: skip
     return ["Name", "Phase", "Specs", "Trials", "Time", "Spent", "Regret", "Goal"], [row]
 

@@ -54,6 +54,12 @@ def test_a_running_one_says_what_is_best_and_what_runs_at_which_stage() -> None:
     assert words == "Searching: 2 of at most 20 trials are over, 1 running"
 
 
+def test_nothing_is_said_of_a_regret_that_nobody_knows() -> None:
+    said = experiment(phase="Running", specs=96, expectedRegret=0.0)
+    assert cells(tune_tables.status(said, [], NOW))[1][6] == "N/A"
+    assert cells(tune_tables.status(said, [measured(1, *SPEC)], NOW))[1][6] == "0.0%"
+
+
 def test_the_end_says_what_is_recommended_and_nothing_runs() -> None:
     said = experiment(
         phase="Succeeded", specs=96, completionTime="2026-01-01T00:02:00Z", best=recommendation(*SPEC),
