@@ -222,6 +222,7 @@ async def test_a_trial_that_is_deleted_stops_and_gives_its_cores_to_the_next() -
         api._create(kinds.TRIAL, trial("pe-1"))
         await until(lambda: trials.tools.windows == 1, "the first is measured")
         api._create(kinds.TRIAL, trial("pe-2", number=2))
+        await until(lambda: trials.status("pe-2").get("message") == "waits for cores", "the second waits")
         api.remove(kinds.TRIAL, NS, "pe-1")
         said = await trials.end_of("pe-2")
     assert said["reason"] == "Measured"

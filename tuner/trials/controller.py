@@ -81,6 +81,8 @@ class TrialController:
         allotted = cores.allot(self._machine, cores.wanted(trial["spec"]["template"]), self._taken.values())
         if allotted is None:
             self._waiting.add(key)
+            if "status" not in trial:
+                await self._report(trial, TrialStatus(phase="Pending", message="waits for cores"))
             return None
         self._taken[key] = allotted
         try:
