@@ -112,7 +112,10 @@ def _of(value: Estimate, bound: float) -> tuple[float, float]:
 
 
 def _deviation(of: Estimate) -> float:
-    """Return the standard deviation of the logarithm, from the 95 % interval."""
-    if of.low <= 0 or of.high <= of.low:
+    """Return the standard deviation of the logarithm, from the 95 % interval.
+
+    The upper end of a percentile of few requests is far away, as nothing bounds it; the lower one then says more.
+    """
+    if not 0 < of.low <= of.value or of.high <= of.low:
         return 0.0
-    return math.log(of.high / of.low) / (2 * Z95)
+    return min(math.log(of.high / of.low) / 2, 2 * math.log(of.value / of.low)) / Z95

@@ -86,6 +86,15 @@ def test_a_margin_that_is_cut_is_as_sure_as_it_was():
     assert found.margins[0] / found.margin_noise == pytest.approx(sure)
 
 
+def test_an_end_that_nothing_bounds_is_no_noise():
+    few = window(
+        latencies=[{"metric": "latency", "percentile": 99, "value": 0.05, "low": 0.04, "high": 30.0}]
+    )
+    found = said(trial(result=few))
+    assert found is not None
+    assert found.margin_noise == pytest.approx(2 * math.log(0.05 / 0.04) / 1.96)
+
+
 def test_what_is_minimised_counts_negative():
     found = said(trial(result=window()), Objective(type="minimize", objective_metric_name="latency"))
     assert found is not None
