@@ -8,16 +8,24 @@ from tuner.report.shape import Choice, Comparison, Obstacle, Report
 def headline(report: Report) -> str:
     """Return the one sentence for who reads only one."""
     answer = report.answer
-    if answer.kind == "NothingRan":
-        return "No spec ran: nothing can be recommended."
-    if answer.kind == "Impossible":
-        return f"No measured spec meets {_obstacle(report)}: nothing can be recommended."
-    if answer.choice is None:
-        return "Nothing can be recommended yet."
-    name = phrases.spec(answer.choice.settings)
+    match answer.kind:
+        case "NothingRan":
+            return "No spec ran: nothing can be recommended."
+        case "Impossible":
+            return f"No measured spec meets {_obstacle(report)}: nothing can be recommended."
+        case "Failed":
+            return "The experiment failed: nothing can be recommended."
+        case _ if answer.choice is None:
+            return "Nothing can be recommended yet."
+        case _:
+            return _recommended(report, answer.choice)
+
+
+def _recommended(report: Report, choice: Choice) -> str:
+    answer, name = report.answer, phrases.spec(choice.settings)
     if answer.kind == "Unfinished":
         return f"The search is not over; the best so far is {name}."
-    if answer.current is not None and answer.current.settings == answer.choice.settings:
+    if answer.current is not None and answer.current.settings == choice.settings:
         return f"Keep {name}, which runs today: nothing that was measured is better."
     saving = _saving(report)
     return f"Run {name}: {saving}." if saving else f"Run {name}."
@@ -183,7 +191,9 @@ def _compared(report: Report, comparison: Comparison, other: str) -> str:
 
 def impossible(report: Report) -> list[str]:
     """Return which constraint stands in the way, what came nearest, and which bounds could have been met."""
-    obstacle = report.answer.obstacle
+    obstacle, message = report.answer.obstacle, report.answer.message
+    if report.answer.kind == "Failed":
+        return [f"It gave up: {message.rstrip('.')}."] if message else []
     if obstacle is None:
         return []
     if obstacle.constraint is None:

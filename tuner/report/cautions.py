@@ -8,8 +8,6 @@ from tuner.report.evidence import Evidence, Row
 from tuner.report.shape import Answer, Caution, Choice
 
 _NOTED = ("GeneratorLimited", "LimitNotEnforced", "NotSteady")
-WARM = "WarmStarted"
-"""The experiment's condition that says what was learned from earlier ones."""
 
 
 def cautions(evidence: Evidence, answer: Answer) -> list[Caution]:
@@ -18,7 +16,7 @@ def cautions(evidence: Evidence, answer: Answer) -> list[Caution]:
     machines = {row.status.machine for row in evidence.rows if row.status.machine}
     if len(machines) > 1:
         found.append(Caution(code="SeveralMachines", detail="; ".join(sorted(machines))))
-    return found + _warm(evidence)
+    return found
 
 
 def _of_answer(evidence: Evidence, answer: Answer) -> list[Caution]:
@@ -65,8 +63,3 @@ def _noted(rows: Sequence[Row]) -> list[Caution]:
             noted.items(), key=lambda item: (order.index(item[0][0]), item[0][1])
         )
     ]
-
-
-def _warm(evidence: Evidence) -> list[Caution]:
-    said = [c.message for c in evidence.status.conditions if c.type == WARM]
-    return [Caution(code="WarmStart", detail=message) for message in said]

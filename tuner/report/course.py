@@ -2,6 +2,7 @@
 
 from markupsafe import Markup
 
+from serving.resources.trial import Estimate
 from tuner.report import figures, measure, phrases, plots, svg
 from tuner.report.plots import Plot, Table
 from tuner.report.shape import Report
@@ -99,46 +100,34 @@ def lineup(report: Report) -> Plot | None:
     x = Scale(0.0, max(estimate.high for _, _, estimate in rows) * 1.04, 12, svg.WIDTH - svg.RIGHT)
     parts: list[Markup] = []
     for i, (css, choice, estimate) in enumerate(rows):
-        top = 10 + i * 46
-        width = x.at(estimate.value) - x.start
-        tip = (
-            f"{plots.LEGEND[css]}, {phrases.spec(choice.settings)}: {phrases.interval(estimate, shown.write)}"
+        name, interval = plots.LEGEND[css], phrases.interval(estimate, shown.write)
+        words = (
+            f"{name}: {shown.write(estimate.value)}",
+            f"{name}, {phrases.spec(choice.settings)}: {interval}",
         )
-        parts.append(
-            svg.text(x.start, top + 8, f"{plots.LEGEND[css]}: {shown.write(estimate.value)}", "tick strong")
-        )
-        parts.append(
-            svg.element(
-                "rect",
-                {
-                    "class": f"bar {css}",
-                    "x": x.start,
-                    "y": top + 14,
-                    "width": width,
-                    "height": 16,
-                    "data-tip": tip,
-                },
-            )
-        )
-        middle = top + 22
-        parts.append(
-            svg.element(
-                "line",
-                {
-                    "class": "span",
-                    "x1": x.at(estimate.low),
-                    "x2": x.at(estimate.high),
-                    "y1": middle,
-                    "y2": middle,
-                },
-            )
-        )
+        parts += _bar(x, 10 + i * _STEP, css, estimate, words)
     title = f"{shown.label[0].upper()}{shown.label[1:]}, with 95 % intervals"
     table = tuple(
         (plots.LEGEND[css], phrases.spec(c.settings), phrases.interval(e, shown.write)) for css, c, e in rows
     )
     return Plot(
         title,
-        (svg.picture(title, *parts, height=10 + 46 * len(rows)),),
+        (svg.picture(title, *parts, height=10 + _STEP * len(rows)),),
         Table(("", "spec", shown.label), table),
     )
+
+
+_STEP = 46
+"""From one bar to the next: a line of text, the bar, and air."""
+
+
+def _bar(x: Scale, top: float, css: str, estimate: Estimate, words: tuple[str, str]) -> list[Markup]:
+    """Return a bar from zero on with its interval, the first words above it, the second where it is pointed at."""
+    title, tip = words
+    box = {"x": x.start, "y": top + 14, "width": x.at(estimate.value) - x.start, "height": 16}
+    ends = {"x1": x.at(estimate.low), "x2": x.at(estimate.high), "y1": top + 22, "y2": top + 22}
+    return [
+        svg.text(x.start, top + 8, title, "tick strong"),
+        svg.element("rect", {"class": f"bar {css}", **box, "data-tip": tip}),
+        svg.element("line", {"class": "span", **ends}),
+    ]

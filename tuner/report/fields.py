@@ -41,9 +41,7 @@ def surface(report: Report, found: Surface) -> Plot:
         for j, b in enumerate(found.y_ranks) for i, a in enumerate(found.x_ranks)
     )  # fmt: skip
     columns = (y.name, x.name, f"expected {shown.label}", "uncertainty", "probability that it meets all")
-    title = (
-        f"{y.name} by {x.name}: expected {shown.label}, and how uncertain it is; dark is better, and surer"
-    )
+    title = f"{y.name} by {x.name}: expected {shown.label}, and how uncertain it is (the stronger the colour, the better or surer)"
     legend = [("framed", "the spec that is shown")]
     if any(share < _UNLIKELY for row in found.meets for share in row):
         legend.append(("hatch", "unlikely to meet the constraints"))

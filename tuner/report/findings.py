@@ -20,6 +20,10 @@ def question(report: Report) -> list[str]:
     sizes = [f"{figures.count(len(axis.values), 'value')} of {axis.name}" for axis in asked.axes]
     found.append(f"There are {figures.count(asked.specs, 'spec')}: {figures.listed(sizes)}.")
     found += [_load(report), _prices(report)]
+    if asked.warm_start:
+        found.append(
+            "Earlier experiments with the same parameters say where to begin, if there are any; no number here is theirs."
+        )
     if asked.machine:
         found.append(f"Measured on {asked.machine}.")
     return found
@@ -116,6 +120,8 @@ def _front(front: Front) -> str:
     )
     verb = "is" if on == 1 else "are"
     allowed = sum(point.meets != "No" for point in front.points)
+    if on == 0:
+        return f"No spec that was measured to its end meets the constraints: in cost and {what} there is nothing to choose from."
     return f"Of {figures.count(allowed, 'spec')} that may meet the constraints, {on:,} {verb} beaten by no other in both cost and {what}."
 
 
@@ -141,8 +147,6 @@ def _caution(report: Report, caution: Caution) -> str:  # noqa: PLR0911 a senten
             return f"In {who} a limit was not enforced{_tail(caution)}: with the limit {'it' if one else 'they'} may do less."
         case "NotSteady":
             return f"In {who} the measurement had not settled when it ended."
-        case "WarmStart":
-            return f"Earlier experiments: {caution.detail}"
         case "OutsideMeasured":
             return f"The spec that runs today is outside of the searched space{_tail(caution)}."
         case "MeasuredBetter":

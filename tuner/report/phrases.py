@@ -18,7 +18,7 @@ PRICES: Final = {"cpu": "a core", "memory": "a GiB of memory", "gpu": "a GPU"}
 REASONS: Final = {
     "Measured": "measured to the end",
     "CannotBeatBest": "stopped early: it could not be better than the best so far",
-    "BreaksConstraint": "stopped early: it breaks a constraint for sure",
+    "BreaksConstraint": "breaks a constraint at every load that was tried",
     "OutOfMemory": "ran out of memory",
     "Crashed": "crashed",
     "NotReady": "was not ready in time",

@@ -88,7 +88,7 @@ def load(report: Report) -> Plot | None:
         (bound.metric, bound.percentile) if bound else ("latency", report.question.percentile)
     )
     lines = {css: _path(row, metric, percentile) for css, row in rows}
-    lines = {css: points for css, points in lines.items() if points}
+    lines = {css: points for css, points in lines.items() if len(points) > 1}
     if not lines:
         return None
     seen = [point for points in lines.values() for point in points]

@@ -273,7 +273,7 @@ class Caution(Piece):
     """What the reader should know before trusting the numbers."""
 
     code: Literal[
-        "GeneratorLimited", "LimitNotEnforced", "NotSteady", "WarmStart", "OutsideMeasured", "MeasuredBetter",
+        "GeneratorLimited", "LimitNotEnforced", "NotSteady", "OutsideMeasured", "MeasuredBetter",
         "NotConfirmed", "NoPrices", "CurrentNotMeasured", "SeveralMachines", "Unfinished", "Note",
     ]  # fmt: skip
     trials: list[str] = []

@@ -120,6 +120,19 @@ def test_impossible_says_which_constraint_the_nearest_and_what_could_be_met():
     assert "would have been met: by cpu " in reach
 
 
+def test_an_experiment_that_failed_says_why_its_controller_gave_up():
+    trials = [made.trial(1, {"cpu": "1", "memory": "256Mi", "batchSize": "16", "OMP_NUM_THREADS": "1"})]
+    trials[0]["status"] |= {"reason": "LoadFailed"}
+    experiment = made.finished(trials, None)
+    experiment["status"]["conditions"] = [
+        {"type": "Recommended", "status": "False", "reason": "LoadFailed", "message": "digits-cost-1: locust ended",
+         "lastTransitionTime": "2026-11-22T04:00:00Z"}
+    ]  # fmt: skip
+    found = told(content.of(experiment, trials, NOW))
+    assert found["headline"] == ["The experiment failed: nothing can be recommended."]
+    assert found["impossible"] == ["It gave up: digits-cost-1: locust ended."]
+
+
 def test_one_trial_is_singular():
     trials = [made.trial(1, {"cpu": "1", "memory": "256Mi", "batchSize": "16", "OMP_NUM_THREADS": "1"})]
     found = told(content.of(made.finished(trials, None), trials, NOW))
