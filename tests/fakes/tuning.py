@@ -64,8 +64,8 @@ def measured(throughput: float = 100.0, **more: Any) -> Object:
     }  # fmt: skip
 
 
-def failed(reason: str, message: str = "") -> Object:
-    return {"phase": "Failed", "reason": reason, "message": message, "seconds": 5.0}
+def failed(reason: str, message: str = "", **more: Any) -> Object:
+    return {"phase": "Failed", "reason": reason, "message": message, "seconds": 5.0, **more}
 
 
 def model_version(name: str = "v1") -> Object:

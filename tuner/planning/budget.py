@@ -63,7 +63,7 @@ def owed(world: World) -> list[Wish]:
 
 def unloadable(world: World) -> Known | None:
     """Return a Trial whose spec's load could not be made however often it was tried; None where there is none."""
-    return next((tried[-1] for tried in _groups(world) if _failures(tried) >= world.tries), None)
+    return next((tried[-1] for tried in _groups(world) if _failures(tried, world.tries) >= world.tries), None)
 
 
 def free(world: World) -> int:
@@ -115,12 +115,15 @@ def _in_numbers(template: Object) -> Object:
 
 def _to_repeat(world: World) -> list[Known]:
     return [
-        tried[-1] for tried in _groups(world) if tried[-1].failed_to_load and _failures(tried) < world.tries
+        tried[-1]
+        for tried in _groups(world)
+        if tried[-1].failed_to_load and _failures(tried, world.tries) < world.tries
     ]
 
 
-def _failures(tried: list[Known]) -> int:
-    return sum(trial.failed_to_load for trial in tried)
+def _failures(tried: list[Known], tries: int) -> int:
+    """Return how often the load could not be made; one that was wrong as it was asked for will not be right the next time."""
+    return sum(tries if trial.load_is_wrong else 1 for trial in tried if trial.failed_to_load)
 
 
 def _groups(world: World) -> list[list[Known]]:

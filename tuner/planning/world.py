@@ -14,6 +14,8 @@ from tuner.space import Space
 Settings = tuple[Setting, ...]
 Phase = Literal["Pending", "Running", "Confirming", "Suspended", "Succeeded", "Failed"]
 
+RESTARTED = "LoadRestarted"
+"""How the note of a Trial begins whose load generator died."""
 AGAIN = ("LoadFailed", "Interrupted")
 """Reasons of a Trial's end that say nothing of its spec."""
 
@@ -39,6 +41,12 @@ class Known:
     def failed_to_load(self) -> bool:
         """Whether it ended without saying anything of its spec."""
         return self.over and self.status.reason in AGAIN
+
+    @property
+    def load_is_wrong(self) -> bool:
+        """Whether it ended as what it should send cannot be sent: a generator that died was started again, and noted."""
+        restarted = any(note.startswith(RESTARTED) for note in self.status.notes)
+        return self.over and self.status.reason == "LoadFailed" and not restarted
 
     @property
     def throughput(self) -> float | None:

@@ -108,7 +108,8 @@ def test_the_search_is_not_asked_where_no_trial_could_start() -> None:
 
 
 def test_the_search_counts_only_trials_that_it_is_told_of() -> None:
-    found = world((None, measured()), (0, failed("LoadFailed")), (0, measured()), (1, RUNNING), parallelism=2)
+    lost = failed("LoadFailed", notes=["LoadRestarted: locust died"])
+    found = world((None, measured()), (0, lost), (0, measured()), (1, RUNNING), parallelism=2)
     assert planning.question(found, NOW) == Budget(8, 2)
 
 
@@ -178,7 +179,7 @@ def test_what_runs_today_is_a_spec_of_the_space_where_it_has_its_values() -> Non
 
 
 def test_a_spec_whose_load_failed_is_tried_again_and_then_the_experiment_has_failed() -> None:
-    lost = failed("LoadFailed", "locust died")
+    lost = failed("LoadFailed", "locust died", notes=["LoadRestarted: locust died"])
     assert made(world((2, lost)), None) == [("pe-2", "Explore", "1 256Mi")]
     assert made(world((2, lost), (2, lost)), None) == [("pe-3", "Explore", "1 256Mi")]
     given_up = world((2, lost), (2, lost), (2, lost))
@@ -189,8 +190,14 @@ def test_a_spec_whose_load_failed_is_tried_again_and_then_the_experiment_has_fai
     assert condition(said, "Ready") == ("False", "LoadFailed")
 
 
+def test_a_load_that_is_wrong_as_asked_is_not_tried_again() -> None:
+    found = world((2, failed("LoadFailed", "there is no ConfigMap requests")))
+    assert made(found, EXPLORE) == []
+    assert condition(status(found, None), "Ready") == ("False", "LoadFailed")
+
+
 def test_a_spec_whose_load_worked_the_second_time_is_not_tried_again() -> None:
-    found = world((2, failed("LoadFailed")), (2, measured()))
+    found = world((2, failed("LoadFailed", notes=["LoadRestarted: locust died"])), (2, measured()))
     assert made(found, Explore((3,), 0.1)) == [("pe-3", "Explore", "1 512Mi")]
 
 
