@@ -60,11 +60,11 @@ def best(experiment: Object) -> str:
         found, title = said.get("best"), "Best so far"
     if not found:
         return ""
-    settings, saved = found.get("settings") or [], saving(found)
-    headers = [title, *(s["name"] for s in settings), "Cost/h", "Saves", measured(experiment["spec"]).label]
+    settings, today = found.get("settings") or [], found.get("currentCostPerHour")
+    headers = [title, *(s["name"] for s in settings), "Cost/h", "Today", measured(experiment["spec"]).label]
     row: list[object] = [
         found.get("trial"), *(s["value"] for s in settings), f"{found.get('costPerHour', 0):.4g}",
-        None if saved is None else f"{saved:.0%}", worth(experiment["spec"], found),
+        f"{today:.4g}" if today else None, worth(experiment["spec"], found),
     ]  # fmt: skip
     return tables.text(headers, [row])
 
@@ -152,12 +152,6 @@ def worth(spec: Object, recommendation: Object) -> str | None:
 def interval(found: Estimate, write: Callable[[float], str]) -> str:
     """Return `114 (111 to 117)`, with ordinary spaces."""
     return phrases.interval(found, write).replace("\u00a0", " ")
-
-
-def saving(recommendation: Object) -> float | None:
-    """Return which share of today's cost it saves; None where either is unknown."""
-    now, then = recommendation.get("currentCostPerHour", 0), recommendation.get("costPerHour", 0)
-    return 1 - then / now if now and then else None
 
 
 def elapsed(experiment: Object, now: datetime) -> float | None:

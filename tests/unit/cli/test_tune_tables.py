@@ -42,10 +42,10 @@ def test_a_running_one_says_what_is_best_and_what_runs_at_which_stage() -> None:
     first, best, now, words = text.split("\n\n")
     assert "2 of 20  3m12s of 30m  0.00213  12.3%" in first
     assert best.splitlines()[0].split() == [
-        "BEST", "SO", "FAR", "CPU", "MEMORY", "BATCHSIZE", "OMP_NUM_THREADS", "COST/H", "SAVES", "COST", "OF", "A",
+        "BEST", "SO", "FAR", "CPU", "MEMORY", "BATCHSIZE", "OMP_NUM_THREADS", "COST/H", "TODAY", "COST", "OF", "A",
         "MILLION", "REQUESTS",
     ]  # fmt: skip
-    assert "500m  512Mi   16         1                0.0225  50%" in best
+    assert "500m  512Mi   16         1                0.0225  0.045" in best
     assert best.endswith("0.0546 (0.0532 to 0.0559)")
     assert (
         "digits-3  1    1Gi     1          2                Measuring  21s  8     80 (77.6 to 82.4)  50 ms"
