@@ -103,7 +103,7 @@ async def test_create_is_refused_when_the_body_does_not_say_what_it_is(kube: Kub
     for missing, named in (("apiVersion", "(?i)api ?version"), ("kind", "(?i)kind")):
         body = {key: value for key, value in model(namespace).items() if key != missing}
         with pytest.raises(errors.ApiError, match=named) as refused:
-            await kube.create(kinds.MODEL, body)
+            await kube.request("POST", kinds.MODEL.path(namespace), body=body)
         assert refused.value.code in (400, 422)
 
 
