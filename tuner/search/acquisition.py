@@ -1,10 +1,12 @@
 """Which unmeasured spec is worth a trial: expected improvement x P(constraints met) x P(boots) per expected cost of a trial."""
 
+from collections.abc import Sequence
+
 import numpy as np
 from scipy.special import log_ndtr, ndtr
 
 from tuner.search.posterior import Prediction
-from tuner.search.problem import Floats
+from tuner.search.problem import Floats, Observation
 
 
 def log_expected_improvement(mean: Floats, deviation: Floats, best: float) -> Floats:
@@ -20,6 +22,20 @@ def log_expected_improvement(mean: Floats, deviation: Floats, best: float) -> Fl
         mills = np.exp(log_ndtr(z) - log_phi)
         tail = log_phi + np.where(z < -30, -2 * np.log(np.abs(z) + 1e-300), np.log1p(z * mills))
     return np.asarray(np.log(deviation) + np.where(z > -1, plain, tail))
+
+
+def log_trial_cost(observations: Sequence[Observation], p_boots: Floats) -> Floats:
+    """Return the logarithm of the seconds that a trial of each spec is expected to take.
+
+    What runs takes about as long as what ran; what does not, as what did not: a deadline where it was never ready, moments where it crashed.
+    """
+    ran = [seen.seconds for seen in observations if seen.boots and seen.seconds > 0]
+    failed = [seen.seconds for seen in observations if not seen.boots and seen.seconds > 0]
+    if not ran:
+        return np.zeros(len(p_boots))
+    of_one = float(np.mean(ran))
+    of_other = float(np.mean(failed)) if failed else of_one
+    return np.asarray(np.log(p_boots * of_one + (1 - p_boots) * of_other))
 
 
 def score(prediction: Prediction, best: float | None, log_trial_cost: Floats) -> Floats:

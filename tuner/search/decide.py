@@ -11,12 +11,12 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from tuner.search import baselines, choice, design, pruning, transfer
-from tuner.search.acquisition import score
+from tuner.search.acquisition import log_trial_cost, score
 from tuner.search.choice import Candidate
 from tuner.search.decision import Confirm, Decision, Explore, Impossible, Recommend, Wait
 from tuner.search.lessons import Lessons
 from tuner.search.posterior import Belief
-from tuner.search.problem import Budget, Earlier, Floats, Integers, Observation, Problem
+from tuner.search.problem import Budget, Earlier, Integers, Observation, Problem
 from tuner.search.regret import Outlook, outlook
 from tuner.settings import SearchSettings
 
@@ -157,7 +157,9 @@ class Search:
         for row in self.pending:
             belief = _as_expected(belief, row)
         while len(chosen) < count and len(left):
-            worth = score(belief.prediction, best, self._log_trial_cost)
+            worth = score(
+                belief.prediction, best, log_trial_cost(self.observations, belief.prediction.p_boots)
+            )
             row = int(left[int(np.argmax(worth[left]))])
             chosen.append(row)
             left = left[left != row]
@@ -168,11 +170,6 @@ class Search:
     def _by_baseline(self, count: int) -> tuple[int, ...]:
         propose = baselines.ALGORITHMS[self.algorithm]
         return propose(self.problem, self.observations, self._open, count, self.seed)
-
-    @property
-    def _log_trial_cost(self) -> Floats:
-        """Of each spec: a trial that does not start takes its whole deadline, and else they differ little."""
-        return np.zeros(self.problem.size)
 
     def _conclude(self, ranked: Sequence[Candidate], ahead: Outlook, because: str) -> Decision:
         if not ranked:

@@ -6,8 +6,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import integrate, stats
 
-from tuner.search.acquisition import log_expected_improvement, score
+from tuner.search.acquisition import log_expected_improvement, log_trial_cost, score
 from tuner.search.posterior import Prediction
+from tuner.search.problem import Observation
 from tuner.search.surrogate import Posterior
 
 ONE = np.ones(1)
@@ -53,3 +54,12 @@ def test_until_something_is_feasible_only_that_counts():
 def test_a_dearer_trial_must_promise_more():
     found = score(prediction([0, 0], [1, 1], [1, 1]), 0.0, np.log([1.0, 2.0]))
     assert found[0] - found[1] == pytest.approx(math.log(2))
+
+
+def test_a_trial_that_will_hardly_start_takes_as_long_as_those_that_did_not():
+    seen = [Observation(0, log_objective=0.0, seconds=30.0), Observation(1, cause="timeout", seconds=120.0)]
+    assert np.exp(log_trial_cost(seen, np.array([1.0, 0.5, 0.0]))) == pytest.approx([30, 75, 120])
+
+
+def test_all_trials_take_as_long_where_nothing_is_known():
+    assert np.ptp(log_trial_cost([Observation(0, cause="crash", seconds=9.0)], np.array([1.0, 0.1]))) == 0
