@@ -134,6 +134,19 @@ _PARTS: dict[Kind, Object] = {
     kinds.INFERENCE: {"spec": {"framework": "sklearn", "predictors": [_PREDICTOR]}},
     kinds.ROUTE: {"spec": {"inference": "a"}},
     kinds.AUTOSCALER: {"spec": {"scaleTargetRef": {"name": "a"}}},
+    kinds.PROFILING_EXPERIMENT: {"spec": {
+        "target": {"inference": "a"},
+        "tunableParameters": [
+            {"category": "env", "parameters": [{"name": "A", "feasibleSpace": {"list": ["1", "2"]}}]},
+        ],
+    }},
+    kinds.TRIAL: {"spec": {
+        "experiment": "e", "number": 1, "template": {"spec": {}}, "modelName": "m",
+        "settings": [{"category": "env", "name": "A", "value": "1"}],
+    }},
+    kinds.CAPACITY_PROFILE: {"spec": {
+        "modelDigest": "sha256:0", "points": [{"level": 1, "throughput": 2}],
+    }},
     kinds.NAMESPACE: {},
     kinds.SERVICE: {"spec": {"ports": [{"port": 80, "name": "a"}, {"port": 81, "name": "b"}], "selector": {"a": "b"}}},
     kinds.POD: {"spec": {**_POD, "nodeName": "local"}},

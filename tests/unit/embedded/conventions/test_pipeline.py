@@ -273,6 +273,19 @@ BODIES: dict[kinds.Kind, dict[str, Any]] = {
     kinds.INFERENCE: inference(),
     kinds.ROUTE: {"metadata": {"name": "a"}, "spec": {"inference": "a"}},
     kinds.AUTOSCALER: {"metadata": {"name": "a"}, "spec": {"scaleTargetRef": {"name": "a"}}},
+    kinds.PROFILING_EXPERIMENT: {"metadata": {"name": "a"}, "spec": {
+        "target": {"inference": "a"},
+        "tunableParameters": [
+            {"category": "env", "parameters": [{"name": "A", "feasibleSpace": {"list": ["1", "2"]}}]},
+        ],
+    }},
+    kinds.TRIAL: {"metadata": {"name": "a"}, "spec": {
+        "experiment": "e", "number": 1, "template": {"spec": {}}, "modelName": "m",
+        "settings": [{"category": "env", "name": "A", "value": "1"}],
+    }},
+    kinds.CAPACITY_PROFILE: {"metadata": {"name": "a"}, "spec": {
+        "modelDigest": "sha256:0", "points": [{"level": 1, "throughput": 2}],
+    }},
     kinds.NAMESPACE: {"metadata": {"name": "a"}},
     kinds.SERVICE: {"metadata": {"name": "a"}, "spec": {"ports": [{"port": 80}]}},
     kinds.POD: pod(),

@@ -189,7 +189,7 @@ def test_a_busy_generator_is_noted() -> None:
     assert found.result.generator_limited
 
 
-@settings(max_examples=40, deadline=None, derandomize=True)
+@settings(max_examples=25, deadline=None, derandomize=True)
 @given(
     servers=st.integers(1, 12),
     milliseconds=st.floats(1, 300),
@@ -216,8 +216,8 @@ def test_every_search_ends_with_a_window_that_it_measured(
     found = search(target, load, *constraints)
     assert 0 <= found.end.result < len(found.state.windows) <= 2 * SETTINGS.most_levels
     assert found.end.reason in {"Measured", "BreaksConstraint"}
-    assert (found.end.reason == "BreaksConstraint") == (
-        min(found.state.windows, key=lambda window: window.level).meets == "No"
-    )
+    # The last window of a level speaks for it.
+    least = min(reversed(found.state.windows), key=lambda window: window.level)
+    assert (found.end.reason == "BreaksConstraint") == (least.meets == "No")
     assert found.seconds <= 20 * 2
     assert len(found.state.asked) == len(found.state.windows)
