@@ -20,7 +20,7 @@ def test_log_is_there_before_the_recorder_has_opened_it(tmp_path: Path) -> None:
     log = tmp_path / "0.log"
     spec = {
         "directory": str(run.path), "argv": ["/bin/sh", "-c", "echo said"], "env": {}, "stamp": None, "cwd": "/tmp",
-        "log": str(log), "log_bytes": 1000, "user": None, "view": None,
+        "log": str(log), "log_bytes": 1000, "cores": [], "user": None, "view": None,
     }  # fmt: skip
     node = cast("Node", SimpleNamespace(jail=None, cgroups=Cgroups(Layout())))
     pod = {"metadata": {"uid": "u", "namespace": "default", "name": "p"}}
