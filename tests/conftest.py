@@ -1,11 +1,12 @@
 """Fixtures for every suite."""
 
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
 
 import pytest
 
 from serving.data_dir import DataDir
 from serving.embedded.node import zygotes
+from serving.kube import Kube, connect
 from tests.api_process import ApiProcess
 
 
@@ -22,3 +23,10 @@ def api_process(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ApiProcess
 def api_server(api_process: ApiProcess) -> DataDir:
     """Its data directory; `kubeconfig` in it reaches the server."""
     return api_process.data_dir
+
+
+@pytest.fixture
+async def kube(api_server: DataDir) -> AsyncIterator[Kube]:
+    """A client of it."""
+    async with await connect(api_server.kubeconfig, component="test") as client:
+        yield client

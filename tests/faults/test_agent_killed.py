@@ -1,7 +1,7 @@
 import os
 import select
 import signal
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import Iterator
 
 import pytest
 
@@ -9,7 +9,7 @@ from serving.data_dir import DataDir
 from serving.embedded import identity
 from serving.embedded.node.records import PodDirectory
 from serving.embedded.node.stopping import stop_everything
-from serving.kube import Kube, connect
+from serving.kube import Kube
 from serving.resources import kinds
 from serving.settings import DEFAULTS
 from tests.node_process import (
@@ -33,12 +33,6 @@ NAMESPACE = "default"
 def node(request: pytest.FixtureRequest, api_server: DataDir) -> Iterator[NodeProcess]:
     with agent(api_server, NAMESPACE, request.param) as process:
         yield process
-
-
-@pytest.fixture
-async def kube(api_server: DataDir) -> AsyncIterator[Kube]:
-    async with await connect(api_server.kubeconfig, component="test") as client:
-        yield client
 
 
 def process_of(node: NodeProcess, found: dict) -> identity.Identity:

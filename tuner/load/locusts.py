@@ -50,18 +50,16 @@ class Locust:
     ) -> Self:
         """Start process `share[0]` of `share[1]`, on one core where one is given; see `ready`."""
         ours, theirs = socket.socketpair()
-        with theirs:
+        with theirs, contextlib.ExitStack() as unless_started:
+            unless_started.enter_context(ours)
             arguments = (theirs.fileno(), os.getpid(), -1 if core is None else core, settings.user)
-            try:
-                process = await asyncio.create_subprocess_exec(
-                    sys.executable, "-P", "-m", "tuner.load.driver", *map(str, arguments),
-                    pass_fds=(theirs.fileno(),), start_new_session=True, env=_environment(), cwd="/",
-                    stdin=asyncio.subprocess.DEVNULL, stdout=asyncio.subprocess.DEVNULL,
-                    stderr=asyncio.subprocess.PIPE,
-                )  # fmt: skip
-            except BaseException:
-                ours.close()
-                raise
+            process = await asyncio.create_subprocess_exec(
+                sys.executable, "-P", "-m", "tuner.load.driver", *map(str, arguments),
+                pass_fds=(theirs.fileno(),), start_new_session=True, env=_environment(), cwd="/",
+                stdin=asyncio.subprocess.DEVNULL, stdout=asyncio.subprocess.DEVNULL,
+                stderr=asyncio.subprocess.PIPE,
+            )  # fmt: skip
+            unless_started.pop_all()
         locust = cls(process, settings)
         reader, locust._writer = await asyncio.open_connection(sock=ours)
         locust._tasks = [asyncio.create_task(locust._hear(reader)), asyncio.create_task(locust._complaints())]

@@ -2,13 +2,13 @@
 
 import json
 import os
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
 from serving.data_dir import DataDir
-from serving.kube import Kube, connect
+from serving.kube import Kube
 from serving.resources import kinds, names
 from tests.node_process import STARTS, NodeProcess, agent, is_ready, log_of, main_status, phase, pod, until
 
@@ -21,12 +21,6 @@ PROBED = "import os, time; time.sleep(30)"
 def node(api_server: DataDir) -> Iterator[NodeProcess]:
     with agent(api_server, NAMESPACE, "forked") as process:
         yield process
-
-
-@pytest.fixture
-async def kube(api_server: DataDir) -> AsyncIterator[Kube]:
-    async with await connect(api_server.kubeconfig, component="test") as kube:
-        yield kube
 
 
 def _pinned(name: str, script: str, cores: str, **more: Any) -> dict[str, Any]:

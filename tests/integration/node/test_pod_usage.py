@@ -4,7 +4,7 @@ import asyncio
 import subprocess
 import sys
 import time
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -14,7 +14,7 @@ from serving.data_dir import DataDir
 from serving.embedded.node.gpus import Gpus
 from serving.embedded.node.usage import Usage
 from serving.embedded.workloads.pod_cgroups import Layout
-from serving.kube import Kube, connect
+from serving.kube import Kube
 from serving.resources import kinds
 from serving.resources.cadvisor import Where
 from tests.kubectl import Space, needs_kubectl
@@ -50,12 +50,6 @@ time.sleep(60)
 def node(api_server: DataDir) -> Iterator[NodeProcess]:
     with agent(api_server, NAMESPACE, "forked") as process:
         yield process
-
-
-@pytest.fixture
-async def kube(api_server: DataDir) -> AsyncIterator[Kube]:
-    async with await connect(api_server.kubeconfig, component="test") as kube:
-        yield kube
 
 
 async def _counters(kube: Kube, name: str, at_least: int) -> Counters:

@@ -5,7 +5,7 @@ import json
 import os
 import signal
 import time
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import Iterator
 from decimal import Decimal
 from pathlib import Path
 
@@ -19,7 +19,7 @@ from serving.embedded.node.records import PodDirectory
 from serving.embedded.node.zygotes import name_of
 from serving.embedded.workloads.pod_cgroups import Limits, settings
 from serving.embedded.workloads.pod_forks import Kept
-from serving.kube import Kube, connect
+from serving.kube import Kube
 from serving.resources import kinds, names
 from tests.node_process import (
     PYTHON,
@@ -62,12 +62,6 @@ import time; time.sleep(60)
 def node(api_server: DataDir) -> Iterator[NodeProcess]:
     with agent(api_server, NAMESPACE, "forked") as process:
         yield process
-
-
-@pytest.fixture
-async def kube(api_server: DataDir) -> AsyncIterator[Kube]:
-    async with await connect(api_server.kubeconfig, component="test") as client:
-        yield client
 
 
 async def start(kube: Kube, name: str, script: str = "import time; time.sleep(60)", **spec: object) -> dict:
