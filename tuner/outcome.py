@@ -23,8 +23,6 @@ MOST_MARGIN = 3.0
 """Margins are cut at a factor of 20 either way: how far beyond that a spec is says nothing of its neighbours."""
 TINY = 1e-9
 """In place of a bound of 0, of which there is no logarithm."""
-Z95 = 1.96
-"""Standard deviations to either end of a 95 % interval."""
 
 
 def problem(spec: ProfilingExperimentSpec, space: Space, costs: Floats) -> Problem:
@@ -81,7 +79,7 @@ def observation(
     return Observation(
         index=index,
         log_objective=sign * math.log(found.value),
-        noise=_deviation(found),
+        noise=worth.deviation(found),
         margins=tuple(margin for margin, _ in bounded),
         margin_noise=max((noise for _, noise in bounded), default=0.0),
         seconds=status.seconds,
@@ -108,14 +106,4 @@ def _of(value: Estimate, bound: float) -> tuple[float, float]:
     margin = math.log(value.value / bound)
     cut = min(max(margin, -MOST_MARGIN), MOST_MARGIN)
     # As sure as before: a margin that is cut and as uncertain as it was would not be met for sure any more.
-    return cut, _deviation(value) * (cut / margin if margin else 1.0)
-
-
-def _deviation(of: Estimate) -> float:
-    """Return the standard deviation of the logarithm, from the 95 % interval.
-
-    The upper end of a percentile of few requests is far away, as nothing bounds it; the lower one then says more.
-    """
-    if not 0 < of.low <= of.value or of.high <= of.low:
-        return 0.0
-    return min(math.log(of.high / of.low) / 2, 2 * math.log(of.value / of.low)) / Z95
+    return cut, worth.deviation(value) * (cut / margin if margin else 1.0)

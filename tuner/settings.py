@@ -7,8 +7,6 @@ from dataclasses import dataclass, field
 class SearchSettings:
     """What is measured next, and when enough was."""
 
-    initial: int = 6
-    """Most trials that are spread over the space before a model chooses; one more than there are axes, if that is less."""
     least_trials: int = 8
     """Below this a search does not stop by itself: what it expects to miss is a guess as long as little is known."""
     regret: float = 0.01
@@ -65,6 +63,11 @@ class LoadSettings:
     """Ratio of the lowest level that breaks a constraint to the highest that meets it at which the search ends."""
     knee: float = 1.05
     """Gain in throughput below which more users are said to give no more."""
+    safety: float = 3.3
+    """Standard deviations of its noise by which the level found should stay below a limit: of 100 further measurements 99 then do
+    (2.33), and both are measurements (times the square root of 2)."""
+    retreat: float = 2.0
+    """Most that the load goes down for that, at once and only once."""
     enough: float = 0.98
     """Share of the most throughput that fewer users may give and still be the result: what a short window cannot tell apart."""
     most_levels: int = 12

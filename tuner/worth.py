@@ -10,6 +10,8 @@ from serving.resources.trial import Estimate, Window
 
 HOUR = 3600.0
 TINY = 1e-12
+Z95 = 1.96
+"""Standard deviations to either end of a 95 % interval."""
 
 
 def objective(asked: Objective, window: Window, cost_per_hour: float, batch: int) -> Estimate | None:
@@ -53,3 +55,13 @@ def _latency(window: Window, percentile: int) -> Estimate | None:
         if (found.metric, found.percentile) == ("latency", percentile):
             return Estimate(value=found.value, low=found.low, high=found.high)
     return None
+
+
+def deviation(of: Estimate) -> float:
+    """Return the standard deviation of the logarithm, from the 95 % interval; 0 where that cannot be told.
+
+    The upper end of a percentile of few requests is far away, as nothing bounds it; the lower one then says more.
+    """
+    if not 0 < of.low <= of.value or of.high <= of.low:
+        return 0.0
+    return min(math.log(of.high / of.low) / 2, 2 * math.log(of.value / of.low)) / Z95

@@ -27,6 +27,7 @@ def status(experiment: Object, trials: Sequence[Object], now: datetime) -> str:
         tables.text(*progress(experiment, trials, now)),
         best(experiment),
         running(experiment, trials, now),
+        learned(experiment),
         words(experiment),
     ]
     return "\n\n".join(part for part in parts if part)
@@ -104,6 +105,16 @@ def trials_table(trials: Iterable[Object]) -> str:
         ])  # fmt: skip
     headers = ["No", "Purpose", *names, "Cost/h", "Result", "Load", "Req/s", "P99", "Meets", "Memory", "Took", "Notes"]  # fmt: skip
     return tables.text(headers, rows) if rows else "<none>"
+
+
+def learned(experiment: Object) -> str:
+    """Return which earlier experiments are believed, and how much; empty where there are none."""
+    said = (experiment.get("status") or {}).get("learned") or []
+    parts = [
+        f"{one['experiment']} {one['weight']:.0%}" if one["weight"] > 0 else f"{one['experiment']} dropped"
+        for one in said
+    ]
+    return f"Warm start: {', '.join(parts)}" if parts else ""
 
 
 def words(experiment: Object) -> str:

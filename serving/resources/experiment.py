@@ -334,6 +334,20 @@ class Recommendation(Base):
     message: str = ""
 
 
+class Learned(Base):
+    """An earlier experiment, and how much it is believed here."""
+
+    experiment: str
+    weight: Annotated[
+        float,
+        Field(
+            ge=0,
+            le=1,
+            description="Of all that are believed; 0 where it measured too little, or its ranking misleads here.",
+        ),
+    ]
+
+
 class Counts(Base):
     """Trials by what became of them."""
 
@@ -355,6 +369,10 @@ class ProfilingExperimentStatus(Base):
     expected_regret: Annotated[
         float, Field(description="Share of the objective that the search expects to have missed.")
     ] = 0
+    learned: Annotated[
+        list[Learned],
+        Field(description="What warmStart came to.", json_schema_extra=list_map("experiment")),
+    ] = []
     spent_seconds: float = 0
     spent_cost: float = 0
     start_time: Annotated[str, Field(json_schema_extra={"format": "date-time"})] = ""

@@ -10,6 +10,7 @@ SLIPWAY_BATCH_SIZE (1: rows in one prediction), SLIPWAY_BATCH_TIMEOUT (0ms: long
 
 from __future__ import annotations
 
+import gc
 import importlib
 import logging
 import os
@@ -160,6 +161,8 @@ def _ready(runtime: Runtime[Loaded], chosen: Options, stopwatch: Stopwatch) -> M
     files.close()
     stopwatch.end("load")
     model = framework.warm(loaded, files.output)
+    # What is there by now stays; a collection that walks it is a stall of every request in flight.
+    gc.freeze()
     stopwatch.end("warmup")
     return model
 

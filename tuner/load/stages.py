@@ -4,12 +4,13 @@ Where the load has `levels`, they are measured in turn. Otherwise levels grow (u
 until one breaks a constraint, or two in turn give no more throughput, or the highest allowed is reached; then, where more can be
 had between the highest that meets and the lowest that breaks, they are brought together by bisection. Levels get a short window while this goes on,
 longer where it does not decide; the level found gets a whole one, and where that breaks a constraint, the next lower one does. Of
-users, the level found is the fewest who give as much as the most that meet.
+users, the level found is the fewest who give as much as the most that meet. The highest load that meets is near a limit by its nature,
+and the next measurement of it may be beyond: where the noise seen says so, a lower load gets a whole window, and is the result.
 
 What an end claims:
 
 - Measured: the result met the constraints in a whole window, `Window.meets` saying how sure that is. The next level that was tried
-  did not, or gave no more throughput, or there was none (`message`). A result whose `meets` is not Yes where the least load met
+  did not, or not with a margin that its noise asks for, or gave no more throughput, or there was none (`message`). A result whose `meets` is not Yes where the least load met
   nothing surely is no more than the least load.
 - BreaksConstraint: at the least load, one user or the first rate, the 95 % interval lies beyond a limit.
 - CannotBeatBest: no load that meets the constraints gives `stop_below` requests per second. That follows from windows' 95 %
@@ -87,14 +88,14 @@ def _stopped(state: State, found: Sequence[Verdict]) -> Finished | None:
 def _searched(state: State, found: Sequence[Verdict]) -> Measure | Finished:
     best, broken = highest_met(found), lowest_broken(found)
     if best is None:
-        return _whole(state, found[0])
+        return _whole(state, found, found[0])
     level = _grown(state, found, best) if broken is None else _between(state, best, broken)
     if level is not None and len(state.windows) < state.settings.most_levels:
         return _fresh(state, level)
-    chosen = _widest(state, found, best)
+    chosen = _safest(state, found, _widest(state, found, best))
     if chosen.window.throughput.high * state.settings.knee < state.stop_below:
         return ended(state, chosen, "CannotBeatBest")
-    return _whole(state, chosen)
+    return _whole(state, found, chosen)
 
 
 def _listed(state: State) -> Measure | Finished:
@@ -156,8 +157,8 @@ def _grown(state: State, found: Sequence[Verdict], best: Verdict) -> float | Non
 def _between(state: State, best: Verdict, broken: Verdict) -> float | None:
     """Return a level between the two, nearer to where the limit is expected; None where none could give more."""
     low, high = best.level, broken.level
-    if high / low <= state.settings.resolution or _wholly_broken(state, broken):
-        return None
+    if high / low <= state.settings.resolution or _is_whole(state, broken):
+        return None  # a level that was chosen and did not hold: a lower one that did is next, and the search is not begun again
     if state.load.mode == "open":  # latency rises steeply only near the capacity, far from the geometric mean
         return (low + high) / 2
     if high - low <= 1 or broken.rate <= state.settings.knee * best.rate:
@@ -166,11 +167,6 @@ def _between(state: State, best: Verdict, broken: Verdict) -> float | None:
     if 0 < best.ratio < 1 < broken.ratio < math.inf:
         place = min(_FAR, max(_NEAR, -math.log(best.ratio) / math.log(broken.ratio / best.ratio)))
     return float(min(max(round(low * (high / low) ** place), low + 1), high - 1))
-
-
-def _wholly_broken(state: State, broken: Verdict) -> bool:
-    """Whether a level was chosen and did not hold: then a lower one that did is next, and the search is not begun again."""
-    return state.asked[broken.index] >= state.load.window_seconds
 
 
 def _widest(state: State, found: Sequence[Verdict], best: Verdict) -> Verdict:
@@ -186,13 +182,13 @@ def _widest(state: State, found: Sequence[Verdict], best: Verdict) -> Verdict:
     def gives_enough(
         verdict: Verdict,
     ) -> bool:  # a whole window is not given to one level after the other for a short one's luck
-        whole = state.asked[verdict.index] >= state.load.window_seconds
-        return verdict.rate >= (top / state.settings.knee if whole else state.settings.enough * top)
+        share = 1 / state.settings.knee if _is_whole(state, verdict) else state.settings.enough
+        return verdict.rate >= share * top
 
     return next(verdict for verdict in met if gives_enough(verdict))
 
 
-def _whole(state: State, chosen: Verdict) -> Measure | Finished:
+def _whole(state: State, found: Sequence[Verdict], chosen: Verdict) -> Measure | Finished:
     """Give the level found a whole window, longer where that is not steady or does not decide; then end."""
     asked, whole = state.asked[chosen.index], float(state.load.window_seconds)
     if chosen.index != len(state.windows) - 1:
@@ -200,7 +196,42 @@ def _whole(state: State, chosen: Verdict) -> Measure | Finished:
     wanted = whole
     if not chosen.window.steady or (chosen.window.meets == "Unsure" and chosen.ratio > _CLEAR):
         wanted *= state.settings.most_windows
-    return _extended(state, wanted - asked) or ended(state, chosen, "Measured")
+    return (
+        _extended(state, wanted - asked) or _retreat(state, found, chosen) or ended(state, chosen, "Measured")
+    )
+
+
+def _retreat(state: State, found: Sequence[Verdict], chosen: Verdict) -> Measure | None:
+    """Return a whole window of a lower load where the noise of this one's says that it may break a limit; once."""
+    if not chosen.meets or chosen.careful <= 1 or _retreats(state, found, chosen):
+        return None
+    excess = min(chosen.careful, state.settings.retreat)
+    # Where users wait for each other latency grows as they do; near the capacity of an open loop much faster than its rate.
+    closed = state.load.mode == "closed"
+    level = float(math.floor(chosen.level / excess)) if closed else chosen.level / math.sqrt(excess)
+    return _fresh(state, level, whole=True) if level >= found[0].level else None
+
+
+def _retreats(state: State, found: Sequence[Verdict], chosen: Verdict) -> list[Verdict]:
+    """Return lower levels that had a whole window."""
+    return [at for at in found if at.level < chosen.level and _is_whole(state, at)]
+
+
+def _safest(state: State, found: Sequence[Verdict], chosen: Verdict) -> Verdict:
+    """Return the level to which was retreated, where that was worth it."""
+    if not _is_whole(state, chosen) or chosen.careful <= 1:
+        return chosen
+    kept = [at for at in _retreats(state, found, chosen) if at.meets and _is_worth_it(at, chosen)]
+    return kept[-1] if kept else chosen
+
+
+def _is_worth_it(lower: Verdict, chosen: Verdict) -> bool:
+    """Whether a lower load has the margin that is wanted, or gained as much of it as it gave up: not where latency is a floor."""
+    return lower.careful <= 1 or lower.careful / chosen.careful <= lower.rate / chosen.rate
+
+
+def _is_whole(state: State, at: Verdict) -> bool:
+    return state.asked[at.index] >= state.load.window_seconds
 
 
 def _cap(state: State) -> float:

@@ -10,6 +10,7 @@ import numpy as np
 from serving.resources import duration
 from serving.resources.experiment import Constraint
 from serving.resources.trial import Estimate, LatencyAt, Usage, Window
+from tuner import worth
 from tuner.load import estimates, steadiness
 from tuner.load.samples import Floats, Samples
 from tuner.settings import LoadSettings
@@ -70,7 +71,12 @@ def margin(window: Window, constraints: Sequence[Constraint]) -> float:
     return max((_ratio(window, constraint) for constraint in constraints), default=0.0)
 
 
-def _ratio(window: Window, constraint: Constraint) -> float:
+def careful_margin(window: Window, constraints: Sequence[Constraint], deviations: float) -> float:
+    """Return `margin` where each latency is so many standard deviations of its own noise higher."""
+    return max((_ratio(window, constraint, deviations) for constraint in constraints), default=0.0)
+
+
+def _ratio(window: Window, constraint: Constraint, deviations: float = 0.0) -> float:
     limit = bound(constraint)
     if constraint.metric == "errorRate":
         return _over(window.error_rate.value, limit)
@@ -78,7 +84,8 @@ def _ratio(window: Window, constraint: Constraint) -> float:
         return math.inf
     for found in window.latencies:
         if (found.metric, found.percentile) == (constraint.metric, constraint.percentile):
-            return _over(found.value, limit)
+            noise = worth.deviation(Estimate(value=found.value, low=found.low, high=found.high))
+            return _over(found.value * math.exp(deviations * noise), limit)
     return math.inf
 
 

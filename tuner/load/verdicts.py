@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from serving.resources.trial import Window
-from tuner.load.statistics import margin
+from tuner.load.statistics import careful_margin, margin
 from tuner.load.steps import State
 
 _KEPT_UP = 0.97
@@ -23,6 +23,8 @@ class Verdict:
     window: Window
     ratio: float
     """The worst of what was measured to what is allowed."""
+    careful: float
+    """The same where each latency is higher by what its noise may hide."""
     kept_up: bool
     """The answers were as many as the requests; always so in a closed loop."""
 
@@ -59,7 +61,8 @@ def _verdict(state: State, index: int) -> Verdict:
     window = state.windows[index]
     arrived = window.level - _CHANCE * math.sqrt(window.level / max(window.seconds, 1e-9))
     kept_up = state.load.mode == "closed" or window.throughput.high >= _KEPT_UP * arrived
-    return Verdict(index, window, margin(window, state.constraints), kept_up)
+    careful = careful_margin(window, state.constraints, state.settings.safety)
+    return Verdict(index, window, margin(window, state.constraints), careful, kept_up)
 
 
 def lowest_broken(found: Sequence[Verdict]) -> Verdict | None:

@@ -9,7 +9,7 @@ Level-triggered: the same world and decision give the same plan, whatever was wr
 import datetime as dt
 
 from serving.resources.conditions import Condition, Status
-from serving.resources.experiment import ProfilingExperimentStatus, Recommendation
+from serving.resources.experiment import Learned, ProfilingExperimentStatus, Recommendation
 from tuner.planning import best, budget, making, report, words
 from tuner.planning.budget import Wish
 from tuner.planning.plan import Object, Plan
@@ -129,7 +129,14 @@ def _verdict(world: World, decision: Decision | None, wishes: list[Wish]) -> Ver
         phase, said = "Confirming", ("False", "Confirming", words.so_far(world, len(wishes)))
     else:
         phase, said = "Running", ("False", "Searching", words.so_far(world, len(wishes)))
-    return Verdict(phase, (_VALID, _READY, Condition(RECOMMENDED, *said)), shown, recommendation, regret)
+    conditions = (_VALID, _READY, Condition(RECOMMENDED, *said))
+    return Verdict(phase, conditions, shown, recommendation, regret, _learned(decision))
+
+
+def _learned(decision: Decision | None) -> list[Learned] | None:
+    if decision is None:
+        return None
+    return [Learned(experiment=name, weight=round(weight, 4)) for name, weight in decision.learned]
 
 
 def _recommendation(world: World, decision: Recommend) -> Recommendation:

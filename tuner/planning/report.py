@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from serving.resources import conditions
 from serving.resources.base import ConditionStatus
 from serving.resources.conditions import Condition
-from serving.resources.experiment import Counts, ProfilingExperimentStatus, Recommendation
+from serving.resources.experiment import Counts, Learned, ProfilingExperimentStatus, Recommendation
 from serving.resources.trial import TrialStatus
 from tuner.planning.plan import OVER, Announcement, Object
 from tuner.planning.world import Phase
@@ -25,6 +25,8 @@ class Verdict:
     best: Recommendation | None = None
     recommendation: Recommendation | None = None
     regret: float | None = None
+    """None: as it was."""
+    learned: Sequence[Learned] | None = None
     """None: as it was."""
 
 
@@ -69,6 +71,7 @@ def finished(
         best=verdict.best,
         recommendation=verdict.recommendation,
         expected_regret=before.expected_regret if verdict.regret is None else round(verdict.regret, 6),
+        learned=before.learned if verdict.learned is None else list(verdict.learned),
         spent_seconds=round(seconds, 3),
         spent_cost=round(cost, 9),
         start_time=before.start_time or (stamp if counted.total else ""),

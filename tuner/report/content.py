@@ -11,7 +11,7 @@ from serving.resources import duration
 from tuner import space
 from tuner.report import cautions, convergence, evidence, expectation, fronts, judgement, whatif
 from tuner.report.evidence import Evidence, Object, Row
-from tuner.report.shape import Answer, Axis, Choice, Question, Report, Spent, TrialRow
+from tuner.report.shape import Answer, Axis, Choice, Lesson, Question, Report, Spent, TrialRow
 from tuner.settings import DEFAULTS
 
 
@@ -39,6 +39,7 @@ def of(experiment: Object, trials: Sequence[Object], now: dt.datetime) -> dict[s
         start_time=found.status.start_time,
         completion_time=found.status.completion_time,
         question=question(found),
+        learned=[Lesson(experiment=one.experiment, weight=one.weight) for one in found.status.learned],
         answer=answer,
         cautions=cautions.cautions(found, answer),
         prices=whatif.prices(found, chosen) if chosen else [],

@@ -21,12 +21,22 @@ def question(report: Report) -> list[str]:
     found.append(f"There are {figures.count(asked.specs, 'spec')}: {figures.listed(sizes)}.")
     found += [_load(report), _prices(report)]
     if asked.warm_start:
-        found.append(
-            "Earlier experiments with the same parameters say where to begin, if there are any; no number here is theirs."
-        )
+        found.append(_learned(report))
     if asked.machine:
         found.append(f"Measured on {asked.machine}.")
     return found
+
+
+def _learned(report: Report) -> str:
+    if not report.learned:
+        return "No earlier experiment with the same parameters says where to begin."
+    used = [f"{one.experiment} ({figures.percent(one.weight)})" for one in report.learned if one.weight > 0]
+    dropped = figures.listed([one.experiment for one in report.learned if one.weight <= 0])
+    why = "measured too little, or ranks the specs otherwise than the trials here"
+    if not used:
+        return f"Earlier experiments were not believed in the end: {dropped} {why}."
+    tail = f"; not believed was {dropped}, which {why}" if dropped else ""
+    return f"Where to look was learned from {figures.listed(used)} as well{tail}; no number here is theirs."
 
 
 def _load(report: Report) -> str:

@@ -26,8 +26,7 @@ def regrets(
     """
     if problem.size > LARGEST:
         return {}
-    first = min(settings.initial, len(observations))
-    moments = np.unique(np.linspace(first, len(observations), LOOKS).round().astype(int))
+    moments = np.unique(np.linspace(1, len(observations), LOOKS).round().astype(int))
     found = {int(k): _regret(problem, observations[:k], settings) for k in moments if k > 0}
     return {k: regret for k, regret in found.items() if regret is not None}
 

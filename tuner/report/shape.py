@@ -280,6 +280,13 @@ class Caution(Piece):
     detail: str = ""
 
 
+class Lesson(Piece):
+    """An earlier experiment, and how much it was believed at last."""
+
+    experiment: str
+    weight: float
+
+
 class Spent(Piece):
     """What the search took."""
 
@@ -304,6 +311,7 @@ class Report(Piece):
     start_time: str = ""
     completion_time: str = ""
     question: Question
+    learned: Annotated[list[Lesson], Field(description="What a warm start came to.")] = []
     answer: Answer
     cautions: list[Caution]
     prices: list[PriceChange]

@@ -1,6 +1,6 @@
 """The search, as one function: what was observed → what to do next. It keeps nothing between two calls.
 
-Trials are chosen by a Gaussian process that enumerates the whole space (`acquisition`); the first few are spread over it (`design`). When
+Trials are chosen by a Gaussian process that enumerates the whole space (`acquisition`), from the first one that ran on (`design`). When
 what is expected to be missed is small enough (`regret`), or the trials are almost spent, the winner and its runner-up are measured again,
 and the better one of what is then known is recommended.
 """
@@ -48,7 +48,9 @@ def decide(
     """
     lessons = transfer.learn(problem, earlier, observations, settings) if algorithm == BAYESIAN else None
     search = Search(problem, tuple(observations), tuple(pending), budget, lessons, settings, seed, algorithm)
-    return search.decide()
+    weights = dict(lessons.weights) if lessons is not None else {}
+    learned = tuple((one.name, weights.get(one.name, 0.0)) for one in earlier)
+    return replace(search.decide(), learned=learned)
 
 
 @dataclass(frozen=True)
@@ -90,20 +92,10 @@ class Search:
 
     @property
     def _knows_something(self) -> bool:
-        over = len({seen.index for seen in self.observations} | set(self.pending))
-        enough = over >= min(self._initial, self.budget.trials) or not len(self._open)
-        return enough and any(seen.boots for seen in self.observations)
-
-    @property
-    def _initial(self) -> int:
-        if self.algorithm != BAYESIAN:
-            return 1
-        if self.lessons is not None:
-            return 1
-        return min(len(self.problem.ordered) + 1, self.settings.initial)
+        return any(seen.boots for seen in self.observations)
 
     def _begin(self, left: int, slots: int) -> Decision:
-        """Spread; or, where nothing of that booted, go on at random; or with what was learned elsewhere."""
+        """Begin in the middle; or, where nothing of that booted, go on at random; or with what was learned elsewhere."""
         if left <= 0 or not len(self._open):
             return Wait(1.0) if self.pending else Impossible(None, None, (), 0.0)
         if slots <= 0:
@@ -114,9 +106,8 @@ class Search:
         if self.lessons is not None:
             order = self._open[np.argsort(-transfer.hopes(self.lessons)[self._open], kind="stable")]
         else:
-            planned = [
-                row for row in design.spread(self.problem, self._initial, rng) if row in set(self._open)
-            ]
+            first = design.spread(self.problem, self.budget.parallelism, rng)
+            planned = [row for row in first if row in set(self._open)]
             order = np.array([*planned, *rng.permutation(np.setdiff1d(self._open, planned))], dtype=np.int64)
         return Explore(tuple(int(row) for row in order[:slots]), 1.0)
 

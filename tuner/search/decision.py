@@ -2,9 +2,19 @@
 
 from dataclasses import dataclass
 
+Learned = tuple[tuple[str, float], ...]
+"""Earlier experiments with their shares in what is believed here; 0: too few trials, or its ranking misleads."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Said:
+    """What every decision says."""
+
+    learned: Learned = ()
+
 
 @dataclass(frozen=True)
-class Explore:
+class Explore(_Said):
     """Measure these specs; they are new."""
 
     indices: tuple[int, ...]
@@ -15,7 +25,7 @@ class Explore:
 
 
 @dataclass(frozen=True)
-class Confirm:
+class Confirm(_Said):
     """Measure these again: the winner, and its runner-up."""
 
     indices: tuple[int, ...]
@@ -25,14 +35,14 @@ class Confirm:
 
 
 @dataclass(frozen=True)
-class Wait:
+class Wait(_Said):
     """Trials that are running must end first."""
 
     expected_regret: float
 
 
 @dataclass(frozen=True)
-class Recommend:
+class Recommend(_Said):
     """The search is over."""
 
     index: int
@@ -51,7 +61,7 @@ class Recommend:
 
 
 @dataclass(frozen=True)
-class Impossible:
+class Impossible(_Said):
     """Nothing that was measured meets the constraints."""
 
     constraint: int | None

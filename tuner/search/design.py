@@ -1,24 +1,32 @@
-"""The first trials: few, and far from each other."""
+"""The first trials: the middle of the space, and as many more as run beside it, far from each other.
+
+What is in the middle says most of the rest, and boots more often than a corner. A model begins with the second trial: spread ones
+in its place cost twice as many trials until 5 % from the best (docs/decisions.md, "The search").
+"""
 
 import numpy as np
 
-from tuner.search.problem import Problem, features
+from tuner.search.problem import Floats, Problem, features
 
 _TRIES = 200
 """Random subsets that are compared; more are no better at the sizes that are wanted."""
 
 
 def spread(problem: Problem, count: int, rng: np.random.Generator) -> tuple[int, ...]:
-    """Return `count` different specs, as far from each other as the best of some random subsets.
+    """Return `count` different specs: the middle one, and others as far from each other and from it as the best of some random subsets.
 
     Johnson, Moore and Ylvisaker, Minimax and maximin distance designs, 1990. Corners are not preferred, as a design that is exactly maximin
     does: they seldom boot.
     """
     points = features(problem)
+    middle = _middle(points, rng)
+    if count == 1:
+        return (middle,)
     count = min(count, problem.size)
     best, found = -1.0, np.arange(count)
+    others = np.setdiff1d(np.arange(problem.size), [middle])
     for _ in range(_TRIES):
-        rows = rng.choice(problem.size, count, replace=False)
+        rows = np.array([middle, *rng.choice(others, count - 1, replace=False)])
         apart = ((points[rows, None] - points[None, rows]) ** 2).sum(axis=2)
         np.fill_diagonal(apart, np.inf)
         nearest = apart.min(axis=1) if count > 1 else np.zeros(1)
@@ -26,3 +34,10 @@ def spread(problem: Problem, count: int, rng: np.random.Generator) -> tuple[int,
         if quality > best:
             best, found = quality, rows
     return tuple(int(row) for row in found)
+
+
+def _middle(points: Floats, rng: np.random.Generator) -> int:
+    """Return the spec that is nearest to the middle of every axis; of several, any."""
+    away = ((points - (points.max(axis=0) + points.min(axis=0)) / 2) ** 2).sum(axis=1)
+    nearest = np.flatnonzero(away <= away.min() + 1e-9)
+    return int(rng.choice(nearest))

@@ -5,6 +5,7 @@ to agree is taken to be without effect for ever. Here each hyperparameter has a 
 beside the Matern one lets what grows as a power (throughput, latency and memory do, in most axes) be extrapolated.
 """
 
+import math
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -16,6 +17,9 @@ from skopt.learning import GaussianProcessRegressor
 
 from tuner.search.kernel import PowerMatern
 from tuner.search.problem import Floats
+
+TYPICAL_SCALE = 0.7
+"""Deviation over a space, a factor of two, of the logarithm of what is measured; one or two values that agree do not make it flat."""
 
 
 @dataclass(frozen=True)
@@ -62,10 +66,12 @@ class Surrogate:
             noise: known standard deviation of each value, beside that which is learned.
             prior: of the hyperparameters.
             steps: most iterations of the search for their mode.
-            scale: what one unit of the standardised target is worth; the values' own deviation where it is not given.
+            scale: what one unit of the standardised target is worth; where it is not given, the values' own deviation, but no less
+                than few of them leave possible.
         """
         self._shift = float(values.mean())
-        self._scale = scale if scale is not None else max(float(values.std()), 1e-3)
+        least = TYPICAL_SCALE / math.sqrt(len(values))
+        self._scale = scale if scale is not None else max(float(values.std()), least)
         alpha = 1e-8 if noise is None else (noise / self._scale) ** 2 + 1e-8
         kernel, median, spread = _kernel(points.shape[1], prior)
         mode = _posterior_mode(median, spread, steps)

@@ -54,6 +54,12 @@ def test_a_running_one_says_what_is_best_and_what_runs_at_which_stage() -> None:
     assert words == "Searching: 2 of at most 20 trials are over, 1 running"
 
 
+def test_what_was_learned_from_earlier_experiments_is_said() -> None:
+    learned = [{"experiment": "may", "weight": 0.62}, {"experiment": "june", "weight": 0.0}]
+    text = tune_tables.status(experiment(phase="Running", specs=96, learned=learned), [], NOW)
+    assert "Warm start: may 62%, june dropped" in text.splitlines()
+
+
 def test_nothing_is_said_of_a_regret_that_nobody_knows() -> None:
     said = experiment(phase="Running", specs=96, expectedRegret=0.0)
     assert cells(tune_tables.status(said, [], NOW))[1][6] == "N/A"

@@ -322,6 +322,14 @@ def test_the_best_so_far_met_its_constraints_each_time() -> None:
     assert status(found, Wait(0.1))["best"]["trial"] == "pe-2"
 
 
+def test_the_status_says_what_a_warm_start_came_to_until_the_search_says_otherwise() -> None:
+    said = status(world((0, measured())), Explore((1,), 0.1, learned=(("old", 0.75), ("other", 0.0))))
+    assert said["learned"] == [{"experiment": "old", "weight": 0.75}, {"experiment": "other", "weight": 0.0}]
+    running = world((0, measured()), (1, RUNNING), status=said)
+    written = planning.plan(running, None, NOW).status
+    assert written is None or written["learned"] == said["learned"]
+
+
 def test_a_status_that_says_the_same_is_not_written_again() -> None:
     found = world((0, measured()), (1, RUNNING))
     said = status(found, None)

@@ -26,8 +26,21 @@ def test_specs_are_further_apart_than_by_chance():
     by_chance = np.mean([nearest(rng.choice(SPACE.size, 5, replace=False)) for _ in range(50)])
     assert (
         np.mean([nearest(spread(SPACE, 5, np.random.default_rng(seed))) for seed in range(10)])
-        > 2 * by_chance
+        > 1.7 * by_chance
     )
+
+
+def test_the_first_spec_is_in_the_middle_of_every_axis():
+    for seed in range(5):
+        (first,) = spread(SPACE, 1, np.random.default_rng(seed))
+        assert SPACE.ranks[first].tolist() == [2, 4, 2]
+        assert spread(SPACE, 3, np.random.default_rng(seed))[0] == first
+
+
+def test_of_specs_that_are_equally_in_the_middle_any_may_be_first():
+    even = grid(range(4), range(4))
+    found = {spread(even, 1, np.random.default_rng(seed))[0] for seed in range(40)}
+    assert {tuple(even.ranks[row]) for row in found} == {(1, 1), (1, 2), (2, 1), (2, 2)}
 
 
 def test_categories_are_as_far_from_each_other_as_any():

@@ -5,8 +5,9 @@ import numpy as np
 import pytest
 
 from tests.searched_spaces import Service, play
+from tuner.search.decide import decide
 from tuner.search.decision import Explore
-from tuner.search.problem import Earlier, Observation
+from tuner.search.problem import Budget, Earlier, Observation
 from tuner.search.transfer import hopes, learn, lessons
 from tuner.settings import SearchSettings
 
@@ -62,6 +63,21 @@ def test_the_one_that_ranks_better_has_the_larger_share(similar, opposite):
     assert found is not None
     (_, good), (_, bad) = found.weights
     assert good > 5 * bad
+
+
+def test_a_decision_says_how_much_each_earlier_experiment_is_believed(similar, opposite):
+    rng = np.random.default_rng(0)
+    seen = [SERVICE.measure(row, rng) for row in (2, 17, 32, 47, 50, 57, 41, 26)]
+    short = replace(opposite[0], name="short", observations=opposite[0].observations[:3])
+
+    def said(*earlier: Earlier) -> dict[str, float]:
+        return dict(decide(SERVICE.problem, seen, (), Budget(20), earlier, settings=SETTINGS).learned)
+
+    believed = said(*similar, short)
+    assert believed.pop("short") == 0
+    assert sum(believed.values()) == pytest.approx(1)
+    assert said(*opposite) == {one.name: 0.0 for one in opposite}
+    assert said() == {}
 
 
 def test_a_search_that_was_misled_still_ends_well(opposite):
