@@ -66,7 +66,7 @@ def answer(question: Question, now: dt.datetime, search: Search) -> Plan:
         spec=spec,
         status=ProfilingExperimentStatus.model_validate(asked.get("status") or {}),
         space=space,
-        trials=_known(question.asked, spec, space),
+        trials=_known(question.asked, spec, space, version["status"]["digest"]),
         render=partial(_rendered, source, version, spec),
         tries=question.settings.trials.tries,
     )
@@ -102,23 +102,28 @@ def _rendered(
     return rendering.pod(source, version, settings, spec.prices)
 
 
-def _known(recorded: Recorded, spec: ProfilingExperimentSpec, space: Space) -> tuple[Known, ...]:
-    found = [_one(trial, spec, space) for trial in recorded.trials]
+def _known(
+    recorded: Recorded, spec: ProfilingExperimentSpec, space: Space, digest: str | None = None
+) -> tuple[Known, ...]:
+    """Return the trials; those of another model than this one, where it is given, have measured something else."""
+    found = [_one(trial, spec, space, digest) for trial in recorded.trials]
     return tuple(sorted(found, key=lambda known: known.spec.number))
 
 
-def _one(trial: Object, spec: ProfilingExperimentSpec, space: Space) -> Known:
+def _one(trial: Object, spec: ProfilingExperimentSpec, space: Space, digest: str | None) -> Known:
     said = TrialSpec.model_validate(trial["spec"])
     index: int | None = None
     observation: Observation | None = None
+    stale = digest is not None and said.model_digest != digest
     try:
         index = space.index(said.settings)
     except errors.SpaceInvalid:
         pass  # today's spec lies beside the space, or the space was changed since
     else:
-        observation = outcome.observation(trial, space, spec.objective, spec.constraints)
+        if not stale:
+            observation = outcome.observation(trial, space, spec.objective, spec.constraints)
     status = TrialStatus.model_validate(trial.get("status") or {})
-    return Known(trial["metadata"]["name"], said, status, index, observation)
+    return Known(trial["metadata"]["name"], said, status, index, observation, stale)
 
 
 def _ask(question: Question, world: World, costs: Floats, budget: Budget, search: Search) -> Decision:

@@ -4,6 +4,7 @@ The experiment's own words for the metrics are in `serving/resources/experiment.
 """
 
 import math
+from collections.abc import Sequence
 
 from serving.resources.experiment import Objective
 from serving.resources.trial import Estimate, Window
@@ -65,3 +66,25 @@ def deviation(of: Estimate) -> float:
     if not 0 < of.low <= of.value or of.high <= of.low:
         return 0.0
     return min(math.log(of.high / of.low) / 2, 2 * math.log(of.value / of.low)) / Z95
+
+
+def pooled(estimates: Sequence[Estimate]) -> Estimate:
+    """Return the geometric mean of independent measurements with its interval; the arithmetic one where a value is not positive."""
+    if len(estimates) == 1:
+        return estimates[0]
+    if any(end <= 0 for e in estimates for end in (e.value, e.low, e.high)):
+        count = len(estimates)
+        mean = sum(e.value for e in estimates) / count
+        below = math.sqrt(sum((e.value - e.low) ** 2 for e in estimates)) / count
+        above = math.sqrt(sum((e.high - e.value) ** 2 for e in estimates)) / count
+        return Estimate(value=mean, low=mean - below, high=mean + above)
+    mean = sum(math.log(e.value) for e in estimates) / len(estimates)
+    spread = math.sqrt(sum(half_width(e) ** 2 for e in estimates)) / len(estimates)
+    return Estimate(value=math.exp(mean), low=math.exp(mean - spread), high=math.exp(mean + spread))
+
+
+def half_width(estimate: Estimate) -> float:
+    """Return half of the interval's width, as a logarithm; 0 where it has no width that could be told."""
+    if estimate.low <= 0 or estimate.high <= estimate.low:
+        return 0.0
+    return math.log(estimate.high / estimate.low) / 2

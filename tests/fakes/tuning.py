@@ -84,26 +84,24 @@ def plain(
     algorithm: str,
 ) -> Decision:
     seen = {observation.index for observation in observations} | set(pending)
+    broken = {o.index for o in observations if not o.feasible}
+    good = [o for o in observations if o.feasible and o.log_objective is not None and o.index not in broken]
+    ranked = list(dict.fromkeys(o.index for o in sorted(good, key=lambda o: -(o.log_objective or 0.0))))
+    best = ranked[0] if ranked else None
     # One is left to confirm, however many ended at once.
     planned = range(min(problem.size, max(1, budget.trials - 1)))
     new = [index for index in planned if index not in seen]
     left = budget.trials - len(observations) - len(pending)
     if new and left:
-        return Explore(tuple(new[: budget.parallelism - len(pending)]), REGRET)
+        return Explore(tuple(new[: budget.parallelism - len(pending)]), REGRET, best=best)
     if pending:
-        return Wait(REGRET)
-    good = [o for o in observations if o.feasible and o.log_objective is not None]
-    if not good:
+        return Wait(REGRET, best=best)
+    if best is None:
         nearest = next((o for o in observations if o.boots), None)
         if nearest is None:
             return Impossible(None, None, (), 0.1)
         return Impossible(0, nearest.index, nearest.margins, 0.1)
-    ranked = sorted(good, key=lambda o: -(o.log_objective or 0.0))
-    best = list(dict.fromkeys(o.index for o in ranked))[:2]
-    if left and not any(o.index == best[0] and o.confirms for o in observations):
-        return Confirm(tuple(best[:1]), REGRET)
-    runner_up = best[1] if len(best) > 1 else None
+    if left and not any(o.index == best and o.confirms for o in observations):
+        return Confirm((best,), REGRET, best=best)
     because = "exhausted" if len(planned) == problem.size else "budget"
-    return Recommend(
-        best[0], ranked[0].log_objective or 0.0, 0.01, ranked[0].margins, 0.0, runner_up, REGRET, because
-    )
+    return Recommend(best, ranked[1] if len(ranked) > 1 else None, REGRET, because, best=best)

@@ -1,77 +1,61 @@
-"""The best spec so far, and what it takes to beat it. Objectives of the search are logarithms; people read the natural value."""
+"""The best spec so far as a status shows it, and what it takes to beat it. Which one is the best, the search says."""
 
 import math
-from collections import defaultdict
-from dataclasses import dataclass
 
-from serving.resources.experiment import Objective, Recommendation
+from serving.resources.experiment import Recommendation
+from tuner import worth
 from tuner.planning.world import Known, World
 from tuner.rendering import Rendering
 
-Z95 = 1.96
-"""Standard deviations to either end of a 95 % interval."""
 
+def recommendation(world: World, index: int) -> Recommendation | None:
+    """Return what is said of a spec, without words: all its whole measurements together, as the report has them.
 
-@dataclass(frozen=True)
-class Best:
-    """A spec that was seen to run and to meet the constraints."""
-
-    trial: Known
-    """That measured it last."""
-    log_objective: float
-    deviation: float
-    """Standard error of `log_objective`."""
-
-
-def so_far(world: World) -> Best | None:
-    """Return the spec whose measurements are the best on average, of those that met every constraint each time."""
-    measured: dict[int, list[Known]] = defaultdict(list)
-    for trial in world.trials:
-        if trial.index is not None and trial.observation is not None:
-            measured[trial.index].append(trial)
-    candidates = [found for trials in measured.values() if (found := _of_spec(trials)) is not None]
-    return max(candidates, key=lambda best: best.log_objective, default=None)
-
-
-def _of_spec(trials: list[Known]) -> Best | None:
-    seen = [trial.observation for trial in trials if trial.observation is not None]
-    values = [o.log_objective for o in seen if o.log_objective is not None and not o.censored]
-    if not values or not all(o.feasible for o in seen if not o.censored):
+    One that was only stopped early has these; None where it has no result at all.
+    """
+    trials = measured(world, index)
+    found = [
+        value
+        for trial in trials
+        if trial.status.result is not None
+        and (
+            value := worth.objective(
+                world.spec.objective, trial.status.result, trial.spec.cost_per_hour, trial.spec.batch
+            )
+        )
+    ]
+    if not found:
         return None
-    noise = math.sqrt(sum(o.noise**2 for o in seen if o.log_objective is not None)) / len(values)
-    return Best(trials[-1], sum(values) / len(values), noise)
-
-
-def natural(objective: Objective, log_objective: float) -> float:
-    """Return the metric's value: what is minimised is the logarithm's negative."""
-    return math.exp(log_objective if objective.type == "maximize" else -log_objective)
-
-
-def recommendation(world: World, trial: Known, log_objective: float, deviation: float) -> Recommendation:
-    """Return what is said of a spec, without words."""
-    ends = [natural(world.spec.objective, log_objective + sign * Z95 * deviation) for sign in (-1, 0, 1)]
-    baseline = world.baseline
+    pooled, last, baseline = worth.pooled(found), trials[-1], world.baseline
     return Recommendation(
-        trial=trial.name,
-        settings=list(trial.spec.settings),
-        objective=ends[1],
-        low=min(ends),
-        high=max(ends),
-        cost_per_hour=trial.spec.cost_per_hour,
+        trial=last.name,
+        settings=list(last.spec.settings),
+        objective=pooled.value,
+        low=pooled.low,
+        high=pooled.high,
+        cost_per_hour=last.spec.cost_per_hour,
         current_cost_per_hour=baseline.spec.cost_per_hour if baseline is not None else 0,
     )
 
 
-def to_beat(world: World, rendered: Rendering) -> float | None:
+def measured(world: World, index: int) -> list[Known]:
+    """Return the trials of a spec that were measured to their end, else those that were stopped early."""
+    of_it = [trial for trial in world.trials if trial.index == index and trial.over and not trial.stale]
+    ran = [trial for trial in of_it if trial.status.result is not None]
+    return [trial for trial in ran if trial.status.reason == "Measured"] or ran
+
+
+def to_beat(world: World, best: int | None, rendered: Rendering) -> float | None:
     """Return the requests per second that this spec must do to beat the best; None where throughput does not decide.
 
     Of the best, the lower end of its interval counts: a spec that may be as good is measured to its end.
     """
-    best = so_far(world)
-    if best is None or best.trial.throughput is None or best.trial.status.result is None:
+    trials = [] if best is None else measured(world, best)
+    results = [trial.status.result.throughput for trial in trials if trial.status.result is not None]
+    if not results:
         return None
-    objective, done = world.spec.objective, best.trial.status.result.throughput.low
-    cost = best.trial.spec.cost_per_hour
+    objective, done = world.spec.objective, worth.pooled(results).low
+    cost = trials[-1].spec.cost_per_hour
     match objective.objective_metric_name:
         case "throughput":
             return done

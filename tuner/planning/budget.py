@@ -80,7 +80,7 @@ def of_search(world: World, now: dt.datetime) -> Budget:
 
 def is_seen(trial: Known) -> bool:
     """Whether the search is told of this trial, as measured or as being measured."""
-    return trial.index is not None and (trial.observation is not None or not trial.over)
+    return trial.index is not None and not trial.stale and (trial.observation is not None or not trial.over)
 
 
 def present(world: World) -> Settings:
@@ -117,7 +117,7 @@ def _to_repeat(world: World) -> list[Known]:
     return [
         tried[-1]
         for tried in _groups(world)
-        if tried[-1].failed_to_load and _failures(tried, world.tries) < world.tries
+        if tried[-1].failed_to_load and not tried[-1].stale and _failures(tried, world.tries) < world.tries
     ]
 
 

@@ -38,7 +38,7 @@ def question(world: World, now: dt.datetime) -> Budget | None:
 
 def pending(world: World) -> tuple[int, ...]:
     """Return the rows that are being measured."""
-    return tuple(trial.index for trial in world.trials if trial.index is not None and not trial.over)
+    return tuple(t.index for t in world.trials if t.index is not None and not t.over and not t.stale)
 
 
 def plan(world: World, decision: Decision | None, now: dt.datetime) -> Plan:
@@ -54,7 +54,8 @@ def plan(world: World, decision: Decision | None, now: dt.datetime) -> Plan:
         decision = None
     wishes = _wishes(world, decision, now)
     first = making.next_number(world)
-    made = [making.trial(world, first + i, wish) for i, wish in enumerate(wishes)]
+    to_beat = decision.best if decision is not None else None
+    made = [making.trial(world, first + i, wish, to_beat) for i, wish in enumerate(wishes)]
     verdict = _verdict(world, decision, wishes)
     used = budget.spent(world)
     status, announcements = report.finished(
@@ -108,10 +109,9 @@ def _wishes(world: World, decision: Decision | None, now: dt.datetime) -> list[W
 def _verdict(world: World, decision: Decision | None, wishes: list[Wish]) -> Verdict:
     phase: Phase
     said: tuple[Status, str, str]
-    found = best.so_far(world)
-    shown = None
-    if found is not None:
-        shown = best.recommendation(world, found.trial, found.log_objective, found.deviation)
+    shown = world.status.best
+    if decision is not None:
+        shown = None if decision.best is None else best.recommendation(world, decision.best)
     regret = decision.expected_regret if isinstance(decision, Explore | Confirm | Wait | Recommend) else None
     recommendation: Recommendation | None = None
     confirms = [trial for trial in world.trials if trial.spec.purpose == "Confirm" and not trial.over]
@@ -140,8 +140,9 @@ def _learned(decision: Decision | None) -> list[Learned] | None:
 
 
 def _recommendation(world: World, decision: Recommend) -> Recommendation:
-    trial = _measured(world, decision.index)
-    found = best.recommendation(world, trial, decision.log_objective, decision.deviation)
+    found = best.recommendation(world, decision.index)
+    if found is None:
+        raise ValueError(f"spec {decision.index} was recommended, and has no result")
     message = words.recommended(world, found, decision.because, decision.expected_regret)
     return found.model_copy(update={"message": message})
 

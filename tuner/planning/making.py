@@ -28,8 +28,8 @@ def next_number(world: World) -> int:
     return max((trial.spec.number for trial in world.trials), default=0) + 1
 
 
-def trial(world: World, number: int, wish: Wish) -> Object:
-    """Return the Trial that fulfils a wish."""
+def trial(world: World, number: int, wish: Wish, to_beat: int | None = None) -> Object:
+    """Return the Trial that fulfils a wish; what explores may stop early where it cannot beat the spec `to_beat`."""
     rendered = world.render(wish.settings)
     settings, cost = wish.settings, rendered.cost_per_hour
     if wish.purpose == "Baseline":
@@ -37,7 +37,7 @@ def trial(world: World, number: int, wish: Wish) -> Object:
         tuned = [axis.name for axis in world.space.axes if axis.category == "resource"]
         if prices.unlimited(rendered.template["spec"]["containers"], tuned):
             cost = 0.0  # what it takes is free only for as long as nobody counts
-    below = best.to_beat(world, rendered) if wish.purpose == "Explore" else None
+    below = best.to_beat(world, to_beat, rendered) if wish.purpose == "Explore" else None
     spec = TrialSpec(
         experiment=world.name,
         number=number,

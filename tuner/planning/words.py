@@ -47,7 +47,9 @@ def recommended(world: World, found: Recommendation, because: str, regret: float
 def so_far(world: World, made: int) -> str:
     """Return how far the search is; `made` trials are about to begin."""
     over = sum(trial.over for trial in world.trials)
-    return f"{over} of at most {world.spec.max_num_trials} trials are over, {world.running + made} running"
+    words = f"{over} of at most {world.spec.max_num_trials} trials are over, {world.running + made} running"
+    stale = sum(trial.stale for trial in world.trials)
+    return words + (f"; {stale} measured the model of before, and no longer say anything" if stale else "")
 
 
 def impossible(world: World, decision: Impossible, nearest: Known | None) -> tuple[str, str]:

@@ -31,6 +31,8 @@ class Known:
     """Its row in the space; None for a baseline that lies beside it."""
     observation: Observation | None
     """What it says of its row; None while it runs, or where it says nothing."""
+    stale: bool = False
+    """It measured another model than the target has by now: it counts in the budget, and says nothing of a spec."""
 
     @property
     def over(self) -> bool:
@@ -78,7 +80,7 @@ class World:
     @property
     def baseline(self) -> Known | None:
         """The newest measurement of what runs today."""
-        found = [trial for trial in self.trials if trial.spec.purpose == "Baseline"]
+        found = [trial for trial in self.trials if trial.spec.purpose == "Baseline" and not trial.stale]
         return found[-1] if found else None
 
     @property

@@ -13,6 +13,8 @@ _NOTED = ("GeneratorLimited", "LimitNotEnforced", "NotSteady")
 def cautions(evidence: Evidence, answer: Answer) -> list[Caution]:
     """Return what to know, what bears on the answer first."""
     found = [*_of_answer(evidence, answer), *_noted(evidence.rows)]
+    if evidence.stale:
+        found.append(Caution(code="ModelChanged", trials=[row.name for row in evidence.stale]))
     machines = {row.status.machine for row in evidence.rows if row.status.machine}
     if len(machines) > 1:
         found.append(Caution(code="SeveralMachines", detail="; ".join(sorted(machines))))

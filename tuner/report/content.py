@@ -47,7 +47,7 @@ def of(experiment: Object, trials: Sequence[Object], now: dt.datetime) -> dict[s
         fronts=fronts.fronts(found),
         model=expectation.model(found, known, chosen or _nearest(answer)),
         steps=convergence.steps(found, expectation.missed(known, DEFAULTS.search)),
-        trials=[_row(row) for row in found.rows],
+        trials=[_row(row) for row in sorted([*found.rows, *found.stale], key=lambda row: row.spec.number)],
         spent=_spent(found),
     )
     body: dict[str, Any] = report.model_dump(by_alias=True, mode="json")

@@ -6,7 +6,7 @@ It judges nothing: which spec is recommended stands in the experiment's status.
 import math
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from serving.errors import SpaceInvalid
@@ -72,6 +72,8 @@ class Evidence:
     rows: tuple[Row, ...]
     objects: tuple[Object, ...]
     """The trials as they are stored, in the same order."""
+    stale: tuple[Row, ...]
+    """Trials of another model than that of the newest one: they say nothing of this one."""
 
     @property
     def maximized(self) -> bool:
@@ -100,7 +102,10 @@ def read(experiment: Object, trials: Sequence[Object]) -> Evidence:
     """
     spec = ProfilingExperimentSpec.model_validate(experiment["spec"])
     space = Space.of(spec)
-    ordered = sorted(trials, key=lambda trial: int(trial["spec"]["number"]))
+    every = sorted(trials, key=lambda trial: int(trial["spec"]["number"]))
+    digest = every[-1]["spec"].get("modelDigest") if every else None
+    ordered = [trial for trial in every if trial["spec"].get("modelDigest") == digest]
+    others = [trial for trial in every if trial["spec"].get("modelDigest") != digest]
     return Evidence(
         name=experiment["metadata"]["name"],
         namespace=experiment["metadata"]["namespace"],
@@ -109,6 +114,7 @@ def read(experiment: Object, trials: Sequence[Object]) -> Evidence:
         space=space,
         rows=tuple(_row(trial, spec, space) for trial in ordered),
         objects=tuple(ordered),
+        stale=tuple(replace(_row(trial, spec, space), objective=None) for trial in others),
     )
 
 
@@ -142,28 +148,6 @@ def measured(window: Window, constraint: Bound | Constraint) -> Estimate | None:
     return None
 
 
-def pooled(estimates: Sequence[Estimate]) -> Estimate:
-    """Return the geometric mean of independent measurements with its interval; the arithmetic one where a value is not positive."""
-    if len(estimates) == 1:
-        return estimates[0]
-    if any(end <= 0 for e in estimates for end in (e.value, e.low, e.high)):
-        count = len(estimates)
-        mean = sum(e.value for e in estimates) / count
-        below = math.sqrt(sum((e.value - e.low) ** 2 for e in estimates)) / count
-        above = math.sqrt(sum((e.high - e.value) ** 2 for e in estimates)) / count
-        return Estimate(value=mean, low=mean - below, high=mean + above)
-    mean = sum(math.log(e.value) for e in estimates) / len(estimates)
-    spread = math.sqrt(sum(half_width(e) ** 2 for e in estimates)) / len(estimates)
-    return Estimate(value=math.exp(mean), low=math.exp(mean - spread), high=math.exp(mean + spread))
-
-
-def half_width(estimate: Estimate) -> float:
-    """Return half of the interval's width, as a logarithm; 0 where it has no width that could be told."""
-    if estimate.low <= 0 or estimate.high <= estimate.low:
-        return 0.0
-    return math.log(estimate.high / estimate.low) / 2
-
-
 def choice(evidence: Evidence, rows: Sequence[Row]) -> Choice:
     """Return one spec with all that its trials measured, the last of which says what it was seen to use."""
     last = rows[-1]
@@ -173,9 +157,9 @@ def choice(evidence: Evidence, rows: Sequence[Row]) -> Choice:
         spec=last.index,
         settings=last.spec.settings,
         trials=[row.name for row in rows],
-        objective=pooled(objectives) if objectives else None,
+        objective=worth.pooled(objectives) if objectives else None,
         cost_per_hour=last.spec.cost_per_hour,
-        throughput=pooled([result.throughput for result in results]) if results else None,
+        throughput=worth.pooled([result.throughput for result in results]) if results else None,
         checks=checks(evidence, results),
         latencies=results[-1].latencies if results else [],
         cpu_cores=results[-1].usage.cpu_cores if results else 0,
@@ -189,7 +173,7 @@ def checks(evidence: Evidence, results: Sequence[Window]) -> list[Check]:
     for i, constraint in enumerate(evidence.spec.constraints):
         values = [value for result in results if (value := measured(result, constraint)) is not None]
         if values:
-            found.append(Check(constraint=i, measured=pooled(values), bound=bound(constraint).bound))
+            found.append(Check(constraint=i, measured=worth.pooled(values), bound=bound(constraint).bound))
     return found
 
 
@@ -207,7 +191,7 @@ def compared(evidence: Evidence, ours: Choice, theirs: Choice) -> Comparison | N
     ):
         return None
     ratio = math.log(evidence.score(ours.objective.value) / evidence.score(theirs.objective.value))
-    spread = math.hypot(half_width(ours.objective), half_width(theirs.objective))
+    spread = math.hypot(worth.half_width(ours.objective), worth.half_width(theirs.objective))
     factor = Estimate(value=math.exp(ratio), low=math.exp(ratio - spread), high=math.exp(ratio + spread))
     return Comparison(
         factor=factor,

@@ -169,6 +169,8 @@ def _caution(report: Report, caution: Caution) -> str:  # noqa: PLR0911 a senten
             return "What runs today was not measured: what the recommendation saves is not known."
         case "Unfinished":
             return f"The experiment is {report.phase.lower() or 'not started'}: what follows may change."
+        case "ModelChanged":
+            return f"{who[0].upper()}{who[1:]} measured the model that was served before: {'it says' if one else 'they say'} nothing here."
         case "SeveralMachines":
             return f"Trials ran on different machines, and are hard to compare: {caution.detail}."
         case _:

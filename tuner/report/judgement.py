@@ -37,9 +37,11 @@ def answer(evidence: Evidence) -> Answer:
 
 
 def _rows_of(evidence: Evidence, trial: str) -> list[Row]:
-    """Return the complete trials of the spec that this trial measured."""
+    """Return the complete trials of the spec that this trial measured; those that were stopped early where there is none."""
     key = next((row.key for row in evidence.rows if row.name == trial), None)
-    return [] if key is None else evidence.specs().get(key, [])
+    if key is None:
+        return []
+    return evidence.specs().get(key) or [row for row in evidence.rows if row.key == key and row.objective]
 
 
 def today(evidence: Evidence) -> Choice | None:

@@ -274,7 +274,7 @@ class Caution(Piece):
 
     code: Literal[
         "GeneratorLimited", "LimitNotEnforced", "NotSteady", "OutsideMeasured", "MeasuredBetter",
-        "NotConfirmed", "NoPrices", "CurrentNotMeasured", "SeveralMachines", "Unfinished", "Note",
+        "NotConfirmed", "NoPrices", "CurrentNotMeasured", "SeveralMachines", "ModelChanged", "Unfinished", "Note",
     ]  # fmt: skip
     trials: list[str] = []
     detail: str = ""

@@ -81,12 +81,13 @@ class Search:
         enough = self._is_enough(ranked, ahead)
         if left > len(reserve) and not exhausted and not enough:
             if slots <= 0:
-                return Wait(ahead.regret)
-            return Explore(self._next(belief, ranked, min(slots, left - len(reserve))), ahead.regret, best)
+                return Wait(ahead.regret, best=best)
+            chosen = self._next(belief, ranked, min(slots, left - len(reserve)))
+            return Explore(chosen, ahead.regret, best=best)
         if self.pending:
-            return Wait(ahead.regret)
+            return Wait(ahead.regret, best=best)
         if reserve and left > 0:
-            return Confirm(reserve[: max(slots, 1)], ahead.regret, best)
+            return Confirm(reserve[: max(slots, 1)], ahead.regret, best=best)
         because = "exhausted" if exhausted else "regret" if enough else "budget"
         return self._conclude(ranked, ahead, because)
 
@@ -171,13 +172,10 @@ class Search:
         winner = ranked[0]
         return Recommend(
             index=winner.index,
-            log_objective=winner.log_objective,
-            deviation=winner.deviation,
-            margins=winner.margins,
-            safety=winner.safety,
             runner_up=ranked[1].index if len(ranked) > 1 else None,
             expected_regret=ahead.regret,
             because=because,
+            best=winner.index,
         )
 
 

@@ -10,6 +10,8 @@ Learned = tuple[tuple[str, float], ...]
 class _Said:
     """What every decision says."""
 
+    best: int | None = None
+    """What would be recommended now; None where nothing that is known to run meets the constraints."""
     learned: Learned = ()
 
 
@@ -20,8 +22,6 @@ class Explore(_Said):
     indices: tuple[int, ...]
     expected_regret: float
     """Share of the optimum by which the best so far is expected to fall short of it; 1 where nothing is known."""
-    best: int | None = None
-    """What would be recommended now."""
 
 
 @dataclass(frozen=True)
@@ -30,8 +30,6 @@ class Confirm(_Said):
 
     indices: tuple[int, ...]
     expected_regret: float
-    best: int | None = None
-    """What would be recommended now."""
 
 
 @dataclass(frozen=True)
@@ -46,14 +44,6 @@ class Recommend(_Said):
     """The search is over."""
 
     index: int
-    log_objective: float
-    """Mean of what was measured of it."""
-    deviation: float
-    """Standard error of `log_objective`."""
-    margins: tuple[float, ...]
-    """Mean margin of each constraint."""
-    safety: float
-    """What was asked of the margins: they are at most minus this, as the noise that was seen justifies."""
     runner_up: int | None
     expected_regret: float
     because: str

@@ -203,8 +203,10 @@ def test_a_spec_whose_load_worked_the_second_time_is_not_tried_again() -> None:
 
 def test_a_new_trial_stops_where_it_cannot_beat_the_best_for_its_price() -> None:
     found = world((0, measured(100.0)), (1, measured(10.0)))
-    spec = planning.plan(found, Explore((3,), 0.1), NOW).trials[0]["spec"]
+    spec = planning.plan(found, Explore((3,), 0.1, best=0), NOW).trials[0]["spec"]
     assert float(spec["stopBelowThroughput"]) == pytest.approx(98.0 * 1.05 / 0.525)
+    nobody = planning.plan(found, Explore((3,), 0.1), NOW).trials[0]["spec"]
+    assert "stopBelowThroughput" not in nobody
 
 
 def test_a_new_trial_stops_where_it_needs_more_replicas_than_the_best_costs() -> None:
@@ -213,13 +215,14 @@ def test_a_new_trial_stops_where_it_needs_more_replicas_than_the_best_costs() ->
         objective={"type": "minimize", "objectiveMetricName": "costAtRate", "rate": "300"},
     )
     # The best needs four replicas at the lower end of what it does, 2.10 in all: two of the dearer spec, each half of the rate.
-    spec = planning.plan(found, Explore((3,), 0.1), NOW).trials[0]["spec"]
+    spec = planning.plan(found, Explore((3,), 0.1, best=0), NOW).trials[0]["spec"]
     assert float(spec["stopBelowThroughput"]) == pytest.approx(150.0)
 
 
 def test_throughput_does_not_stop_a_trial_whose_objective_is_another() -> None:
     found = world((0, measured()), objective={"type": "minimize", "objectiveMetricName": "latency"})
-    assert "stopBelowThroughput" not in planning.plan(found, Explore((3,), 0.1), NOW).trials[0]["spec"]
+    plan = planning.plan(found, Explore((3,), 0.1, best=0), NOW)
+    assert "stopBelowThroughput" not in plan.trials[0]["spec"]
 
 
 def test_winner_and_runner_up_are_measured_again_to_their_end() -> None:
@@ -237,7 +240,7 @@ def test_each_measurement_of_a_spec_has_a_seed_of_its_own() -> None:
     assert len(set(seeds)) == 2
 
 
-RECOMMEND = Recommend(0, math.log(190.0), 0.02, (-0.4,), 0.1, 1, 0.03, "regret")
+RECOMMEND = Recommend(0, 1, 0.03, "regret", best=0)
 
 
 def test_a_recommendation_ends_the_experiment_with_its_evidence() -> None:
@@ -252,8 +255,9 @@ def test_a_recommendation_ends_the_experiment_with_its_evidence() -> None:
     assert condition(said, "Recommended") == ("True", "LittleLeftToFind")
     shown = said["recommendation"]
     assert shown["trial"] == "pe-4"
-    assert shown["objective"] == pytest.approx(190.0)
-    assert shown["low"] < 190.0 < shown["high"]
+    both = math.sqrt(100.0 * 99.0) * 3600 / 0.525
+    assert shown["objective"] == pytest.approx(both)
+    assert both * 0.98 < shown["low"] < both < shown["high"] < both * 1.02
     assert (shown["costPerHour"], shown["currentCostPerHour"]) == pytest.approx((0.525, 1.2))
     assert "56% less than today's" in shown["message"]
     assert [(one.reason, one.message) for one in plan.announcements] == [("Recommended", shown["message"])]
@@ -307,19 +311,25 @@ def test_a_space_in_which_nothing_runs_says_why() -> None:
     assert "NotReady, OutOfMemory" in next(c["message"] for c in said["conditions"] if c["type"] == "Ready")
 
 
-def test_the_best_so_far_met_its_constraints_each_time() -> None:
-    trials = [(0, measured(100.0)), (1, measured(50.0))]
-    assert status(world(*trials), Wait(0.1))["best"]["trial"] == "pe-1"
-    found = world(*trials, (0, measured(100.0)))
-    broken = found.trials[2]
-    assert broken.observation is not None
-    spoilt = Known(
-        broken.name, broken.spec, broken.status, 0, Observation(0, log_objective=6.0, margins=(0.2,))
-    )
-    found = World(
-        found.experiment, found.spec, found.status, found.space, (*found.trials[:2], spoilt), found.render, 3
-    )
-    assert status(found, Wait(0.1))["best"]["trial"] == "pe-2"
+def test_the_best_so_far_is_the_searchs_with_all_its_measurements() -> None:
+    trials = [(0, measured(100.0)), (1, measured(50.0)), (1, measured(40.0)), (2, RUNNING)]
+    said = status(world(*trials), Wait(0.1, best=1))["best"]
+    assert said["trial"] == "pe-3"
+    assert said["objective"] == pytest.approx(math.sqrt(50.0 * 40.0) * 3600 / 0.55)
+    assert "best" not in status(world(*trials), Wait(0.1))
+
+
+def test_the_best_so_far_stays_while_the_search_is_not_asked() -> None:
+    said = status(world((0, measured()), (1, RUNNING)), Wait(0.1, best=0))
+    later = status(world((0, measured()), (1, RUNNING), status=said, suspend=True), None)
+    assert later["best"] == said["best"]
+
+
+def test_a_spec_that_was_stopped_early_is_shown_by_that_until_it_is_measured_to_its_end() -> None:
+    early = measured(100.0, reason="CannotBeatBest")
+    stopped = status(world((0, early)), Wait(0.1, best=0))["best"]
+    whole = status(world((0, early), (0, measured(80.0))), Wait(0.1, best=0))["best"]
+    assert stopped["objective"] / whole["objective"] == pytest.approx(100 / 80)
 
 
 def test_the_status_says_what_a_warm_start_came_to_until_the_search_says_otherwise() -> None:

@@ -113,3 +113,29 @@ def test_earlier_experiments_of_the_same_axes_are_told_to_the_search() -> None:
     ask(tuning.experiment(), earlier=[same, other, moved], search=note)
     assert [(earlier.name, len(earlier.observations)) for earlier in told] == [("earlier", 2), ("moved", 1)]
     assert told[1].problem.size == 2
+
+
+def test_trials_of_the_model_that_was_served_before_say_nothing_of_the_new_one() -> None:
+    def inference(version: str) -> Object:
+        arm = {"name": "main", "modelVersion": version, "resources": {"cpu": "1", "memory": "256Mi"}}
+        return {"metadata": {"name": "digits"}, "spec": {"framework": "sklearn", "predictors": [arm]}}
+
+    experiment = tuning.experiment(target={"inference": "digits"})
+    trials: list[Object] = []
+    for throughput in (60, 100, 150):
+        (trial,) = ask(experiment, trials, inference=inference("v1")).trials
+        trials.append({**trial, "status": measured(throughput)})
+    told: list[tuple[int, int]] = []
+
+    def note(*arguments: Any, **more: Any) -> Decision:
+        told.append((len(arguments[1]), arguments[3].trials))
+        return tuning.plain(*arguments, **more)
+
+    (again,) = ask(experiment, trials, versions=("v1", "v2"), inference=inference("v2"), search=note).trials
+    assert (again["spec"]["purpose"], again["spec"]["modelVersion"]) == ("Baseline", "v2")
+    assert told == []
+    trials.append({**again, "status": measured(80)})
+    plan = ask(experiment, trials, versions=("v1", "v2"), inference=inference("v2"), search=note)
+    assert told == [(1, 7)], "of ten trials three are spent, and one of the rest is known"
+    assert plan.status is not None
+    assert "3 measured the model of before" in ready(plan)[2]

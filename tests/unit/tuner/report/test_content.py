@@ -231,3 +231,17 @@ def test_notes_of_trials_are_cautions_once_with_all_their_trials():
     noted = {c["code"]: c for c in found["cautions"]}
     assert len(noted["GeneratorLimited"]["trials"]) == len(trials)
     assert noted["LimitNotEnforced"]["detail"] == "gpu.cores"
+
+
+def test_trials_of_another_model_than_the_newest_are_shown_and_not_compared():
+    experiment, trials = made.story()
+    before = [{**one, "spec": {**one["spec"], "modelDigest": "sha256:old"}} for one in trials[:4]]
+    now = [{**one, "spec": {**one["spec"], "modelDigest": "sha256:new"}} for one in trials[4:]]
+    changed = content.of(experiment, [*before, *now], NOW)
+    alone = content.of(experiment, now, NOW)
+    assert [row["number"] for row in changed["trials"]] == [one["spec"]["number"] for one in trials]
+    assert all(row["objective"] is None for row in changed["trials"][:4])
+    (caution,) = [one for one in changed["cautions"] if one["code"] == "ModelChanged"]
+    assert caution["trials"] == [one["metadata"]["name"] for one in before]
+    for part in ("answer", "prices", "bounds", "fronts", "model", "steps"):
+        assert changed[part] == alone[part]
