@@ -21,6 +21,11 @@ SILENT = ("LoadFailed", "Interrupted", "")
 """Reasons that say nothing of the spec."""
 MOST_MARGIN = 3.0
 """Margins are cut at a factor of 20 either way: how far beyond that a spec is says nothing of its neighbours."""
+RETURNS = {
+    "throughputPerCost": -0.3, "tokensPerCost": -0.3, "costAtRate": -0.3, "throughput": 0.7, "tokensPerSecond": 0.7,
+    "latency": 0.0, "cost": -1.0,
+}  # fmt: skip
+"""`Problem.returns` by metric: what is twice as dear is expected to do 2^0.7 = 1.6 times as much (docs/decisions.md, "The search")."""
 TINY = 1e-9
 """In place of a bound of 0, of which there is no logarithm."""
 
@@ -40,6 +45,7 @@ def problem(spec: ProfilingExperimentSpec, space: Space, costs: Floats) -> Probl
         resource=tuple(axis.category == "resource" for axis in space.axes),
         log_cost=np.log(costs) if (costs > 0).all() else np.zeros(space.size),
         log_bounds=tuple(math.log(max(_bound(one), TINY)) for one in spec.constraints),
+        returns=RETURNS[spec.objective.objective_metric_name],
     )
 
 

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import numpy as np
 
+from tuner.outcome import RETURNS
 from tuner.search.problem import Floats, Integers, Problem
 
 Row = Mapping[str, str]
@@ -159,6 +160,7 @@ def _slices(rows: Sequence[Row]) -> Iterator[Surface]:
                 resource=(True, False, False),
                 log_cost=np.log(slices),
                 log_bounds=_log_bounds([bound] if bound else []),
+                returns=RETURNS["throughputPerCost"],
             )
             name = f"{service} latency<={bound:g}ms" if bound else service
             yield Surface(name, service, "slices", number, problem, objective, margins, boots)
@@ -190,6 +192,7 @@ def _profiles(rows: Sequence[Row], prices: Mapping[str, float]) -> Iterator[Surf
                 resource=(False, True, False),
                 log_cost=np.log(cost),
                 log_bounds=_log_bounds(bound or []),
+                returns=RETURNS["tokensPerCost"],
             )
             name = f"{service} ttft<={bound[0]:g}ms itl<={bound[1]:g}ms" if bound else service
             yield Surface(name, service, "profiles", number, problem, objective, margins, boots)

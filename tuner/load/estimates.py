@@ -95,7 +95,9 @@ def share(true: Floats, *, more: int = 0) -> Estimate:
     centre = (value + _Z**2 / (2 * effective)) / (1 + _Z**2 / effective)
     spread = math.sqrt(value * (1 - value) / effective + _Z**2 / (4 * effective**2))
     half = _Z * spread / (1 + _Z**2 / effective)
-    return Estimate(value=value, low=max(0.0, centre - half), high=min(1.0, centre + half))
+    # Wilson's interval ends there exactly; floating point does not.
+    low = 0.0 if ones == 0 else max(0.0, centre - half)
+    return Estimate(value=value, low=low, high=1.0 if ones == count else min(1.0, centre + half))
 
 
 def inflation(values: Floats) -> float:

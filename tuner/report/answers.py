@@ -115,9 +115,9 @@ def details(report: Report) -> list[str]:
         )
     found += [_check(report, choice, i) for i in range(len(choice.checks))]
     if choice.cpu_cores > 0 or choice.memory_bytes > 0:
-        used = f"{figures.number(choice.cpu_cores)} {'core' if choice.cpu_cores == 1 else 'cores'}"
+        cores = figures.number(choice.cpu_cores)
         found.append(
-            f"It used {used} and {figures.size(choice.memory_bytes)} of memory, shared pages included."
+            f"It used {cores} {'core' if cores == '1' else 'cores'} and {figures.size(choice.memory_bytes)} of memory, shared pages included."
         )
     times = figures.count(len(choice.trials), "measurement")
     found.append(f"This is from {times}: {figures.listed(choice.trials)}.")

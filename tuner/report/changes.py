@@ -40,7 +40,7 @@ def bounds(report: Report) -> list[str]:
         words = _Words(
             phrases.value(bound),
             change.today,
-            f"Were only less than {{}} of {name} allowed",
+            f"Were less than {{}} of {name} allowed",
             f"Were {{}} of {name} or more allowed",
             f"Whatever {name} is allowed, no other measured spec wins.",
         )

@@ -36,8 +36,9 @@ def _regret(problem: Problem, seen: Sequence[Observation], settings: SearchSetti
         return None
     belief = Belief(problem, seen)
     ranked = choice.ranked(seen, belief.prediction, quantile=settings.safety_quantile)
-    if not ranked:
+    best = choice.best(ranked)
+    if best is None:
         return None
     open_ = np.setdiff1d(np.arange(problem.size), [one.index for one in seen]).astype(np.int64)
     # The same draws at every moment, so that the line moves by what was learned and not by chance.
-    return outlook(belief, open_, ranked[0].index, np.random.default_rng(0)).regret
+    return outlook(belief, open_, best.index, np.random.default_rng(0)).regret

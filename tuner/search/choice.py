@@ -21,6 +21,13 @@ class Candidate:
     safety: float
     """By how much, at least, its margins are below 0."""
     confirmations: int
+    whole: bool
+    """It was measured to its end at least once: one that was stopped early may be the best, and is not recommended for what is expected of it."""
+
+
+def best(found: Sequence[Candidate]) -> Candidate | None:
+    """Return which of the ranked is recommended: the first that was measured to its end, else the first."""
+    return next((one for one in found if one.whole), found[0] if found else None)
 
 
 def ranked(
@@ -73,6 +80,7 @@ def _candidate(
         margins=margins,
         safety=float(min(reach, default=0.0)),
         confirmations=sum(one.confirms for one in seen),
+        whole=not all(one.censored for one in seen),
     )
 
 

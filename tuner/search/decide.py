@@ -74,7 +74,8 @@ class Search:
             return self._begin(left, slots)
         belief = Belief(self.problem, self.observations, self.lessons)
         ranked = choice.ranked(self.observations, belief.prediction, quantile=self.settings.safety_quantile)
-        best = ranked[0].index if ranked else None
+        leading = choice.best(ranked)
+        best = leading.index if leading is not None else None
         ahead = outlook(belief, self._open, best, self._rng)
         reserve = self._unconfirmed(ranked)
         exhausted = not len(self._open)
@@ -144,7 +145,8 @@ class Search:
         if self.algorithm != BAYESIAN:
             return self._by_baseline(count)
         chosen: list[int] = []
-        best = ranked[0].log_objective if ranked else None
+        leading = choice.best(ranked)
+        best = leading.log_objective if leading is not None else None
         left = self._open
         for row in self.pending:
             belief = _as_expected(belief, row)
@@ -169,10 +171,12 @@ class Search:
             if seen is None:
                 return Impossible(None, None, (), ahead.p_any)
             return Impossible(int(np.argmax(seen.margins)), seen.index, seen.margins, ahead.p_any)
-        winner = ranked[0]
+        winner = choice.best(ranked)
+        assert winner is not None
+        others = [one.index for one in ranked if one.whole and one.index != winner.index]
         return Recommend(
             index=winner.index,
-            runner_up=ranked[1].index if len(ranked) > 1 else None,
+            runner_up=others[0] if others else None,
             expected_regret=ahead.regret,
             because=because,
             best=winner.index,

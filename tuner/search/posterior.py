@@ -8,7 +8,7 @@ import numpy as np
 from scipy.special import ndtr
 
 from tuner.search.lessons import Lessons
-from tuner.search.problem import Floats, Integers, Observation, Problem, features
+from tuner.search.problem import Floats, Integers, Observation, Problem, expected, features
 from tuner.search.surrogate import Posterior, Prior, Surrogate
 
 OBJECTIVE = Prior(length=0.6, slope=0.6, noise=3e-3)
@@ -73,7 +73,7 @@ class Belief:
 
     @cached_property
     def _prior_objective(self) -> Floats:
-        return np.zeros(self.problem.size) if self.lessons is None else self.lessons.objective
+        return expected(self.problem) if self.lessons is None else self.lessons.objective
 
     def _prior_margin(self, constraint: int) -> Floats:
         return np.zeros(self.problem.size) if self.lessons is None else self.lessons.margins[constraint]

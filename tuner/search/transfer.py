@@ -7,7 +7,7 @@ Optimization, 2018), and all of it is dropped when the average ranks them no bet
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from scipy.special import ndtr
@@ -51,6 +51,8 @@ def lessons(problem: Problem, earlier: Sequence[Earlier]) -> tuple[Lesson, ...]:
 def _lesson(problem: Problem, earlier: Earlier) -> Lesson:
     """Return the belief of an earlier experiment, at this problem's specs."""
     theirs = earlier.problem
+    if np.ptp(theirs.log_cost) == 0:  # told without prices: then they must not tell its specs from ours
+        problem = replace(problem, log_cost=np.full(problem.size, theirs.log_cost[0]))
     both = Problem(
         coordinates=np.vstack([theirs.coordinates, problem.coordinates]),
         ranks=np.vstack([theirs.ranks, problem.ranks]),
@@ -58,6 +60,7 @@ def _lesson(problem: Problem, earlier: Earlier) -> Lesson:
         resource=problem.resource,
         log_cost=np.concatenate([theirs.log_cost, problem.log_cost]),
         log_bounds=theirs.log_bounds,
+        returns=theirs.returns,
     )
     found = Belief(both, earlier.observations).prediction
     here = slice(theirs.size, None)

@@ -100,6 +100,8 @@ def test_no_values_are_no_knowledge() -> None:
     found = estimates.percentile(np.empty(0), 99, longest=30.0)
     assert (found.low, found.high) == (0.0, 30.0)
     assert estimates.share(np.empty(0)).high == 1.0
+    assert all(estimates.share(np.zeros(count)).low == 0.0 for count in range(1, 3000))
+    assert all(estimates.share(np.ones(count)).high == 1.0 for count in range(1, 3000))
 
 
 @given(st.integers(0, 200), st.integers(1, 200))

@@ -1,12 +1,17 @@
 import numpy as np
 
 from tests.searched_spaces import grid
+from tuner.search import choice
 from tuner.search.choice import nearest, ranked
+from tuner.search.decide import decide
 from tuner.search.posterior import predict
-from tuner.search.problem import Observation
+from tuner.search.problem import Budget, Observation
+from tuner.settings import SearchSettings
 
 SPACE = grid(range(4), range(3), log_bounds=(0.0,))
 Z99 = 2.33
+ENOUGH = SearchSettings(least_trials=1, regret=1.0)
+"""Ends a search at once, but for its confirmations."""
 
 
 def seen(row: int, objective: float, margin: float, **more) -> Observation:
@@ -48,6 +53,17 @@ def test_measuring_again_narrows_what_is_believed():
     first, second = (ranked(found, predict(SPACE, found), quantile=Z99)[0] for found in (once, twice))
     assert (first.confirmations, second.confirmations) == (0, 1)
     assert second.deviation < first.deviation
+
+
+def test_a_spec_that_was_only_stopped_early_is_not_recommended_but_measured_again():
+    observations = [seen(0, 0.0, -1.0), seen(5, 1.0, -1.0, censored=True), seen(11, 0.5, -1.0)]
+    found = ranked(observations, predict(SPACE, observations), quantile=Z99)
+    assert found[0].index == 5
+    assert choice.best(found).index == 11
+    assert decide(SPACE, observations, (), Budget(10, 2), settings=ENOUGH).indices == (5, 11)
+    again = [*observations, seen(5, 1.0, -1.0, confirms=True)]
+    assert choice.best(ranked(again, predict(SPACE, again), quantile=Z99)).index == 5
+    assert choice.best(()) is None
 
 
 def test_the_nearest_to_its_bounds_ran_at_all():

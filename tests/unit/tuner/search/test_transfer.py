@@ -4,7 +4,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from tests.searched_spaces import Service, play
+from tests.searched_spaces import Service, grid, play
 from tuner.search.decide import decide
 from tuner.search.decision import Explore
 from tuner.search.problem import Budget, Earlier, Observation
@@ -108,3 +108,17 @@ def test_the_first_spec_is_one_that_booted_elsewhere(similar):
 def test_nothing_measured_elsewhere_that_never_ran_is_learned_from():
     never = Earlier("e", SERVICE.problem, tuple(Observation(row, cause="crash") for row in range(20)))
     assert learn(SERVICE.problem, [never], [], SETTINGS) is None
+
+
+def test_an_earlier_experiment_told_without_prices_says_the_same_whatever_ours_are():
+    def space(prices: tuple[float, ...]):
+        return grid(
+            (0.0, 1.0, 2.0, 3.0), (0.0, 1.0, 2.0), ordered=(False, True),
+            log_cost=lambda found: np.array([prices[int(kind)] for kind in found[:, 0]]),
+        )  # fmt: skip
+
+    free = space((0.0, 0.0, 0.0, 0.0))
+    seen = tuple(Observation(row, log_objective=float(row % 5)) for row in range(0, 12, 2))
+    earlier = [Earlier("e", free, seen)]
+    (same,), (priced,) = lessons(free, earlier), lessons(space((3.0, 0.0, 1.0, 2.0)), earlier)
+    assert np.allclose(same.objective, priced.objective)

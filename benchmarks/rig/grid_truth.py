@@ -1,0 +1,69 @@
+"""What the specs of a space really do, from several measurements of all of them."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from scipy.stats import t as student
+
+from tuner.search.problem import Observation
+
+
+@dataclass(frozen=True)
+class Truth:
+    """What each of the n specs does, from all rounds."""
+
+    values: np.ndarray
+    """(n, rounds): log objective, without what a round had more or less than the others: machines are faster at times."""
+    mean: np.ndarray
+    """(n,): of these; -inf where the spec failed or does not meet the constraints on average."""
+    margins: np.ndarray
+    """(n,): mean of the worst margin; inf where the spec failed."""
+    reach: float
+    """Half of the 95 % interval of a mean."""
+
+    @property
+    def best(self) -> int:
+        """Row of the best mean."""
+        return int(np.argmax(self.mean))
+
+    def ratio(self, row: int | None) -> float:
+        """Return the mean of a spec over the best."""
+        return 0.0 if row is None else float(np.exp(self.mean[row] - self.mean[self.best]))
+
+    def within(self, row: int | None) -> bool:
+        """Whether a spec's mean lies in the interval of the best."""
+        return row is not None and bool(self.mean[row] >= self.mean[self.best] - self.reach)
+
+
+def truth(rounds: Sequence[Sequence[Observation]]) -> Truth:
+    """Return what each spec does; how sure a mean is follows from all specs together.
+
+    Args:
+        rounds: of each, an observation of every spec, in the order of the space.
+    """
+    by_spec = list(zip(*rounds, strict=True))
+    ran = np.array([all(seen.boots for seen in of) for of in by_spec])
+    values = np.array([[seen.log_objective or 0.0 for seen in of] for of in by_spec])
+    meets = np.array([runs and _meets(of) for runs, of in zip(ran, by_spec, strict=True)])
+    effect = values[ran].mean(axis=0)
+    values = values - (effect - effect.mean())
+    # Each spec's mean, and all rounds' but one, are taken from the data.
+    freedom = max(1, (int(meets.sum()) - 1) * (len(rounds) - 1))
+    left = values[meets] - values[meets].mean(axis=1, keepdims=True)
+    deviation = math.sqrt(float((left**2).sum()) / freedom) if len(rounds) > 1 else math.nan
+    return Truth(
+        values=values,
+        mean=np.where(meets, values.mean(axis=1), -np.inf),
+        margins=np.array([np.mean([_worst(seen) for seen in of]) for of in by_spec]),
+        reach=float(student.ppf(0.975, freedom)) * deviation / math.sqrt(len(rounds)),
+    )
+
+
+def _meets(of: Sequence[Observation]) -> bool:
+    return not np.any(np.mean([seen.margins for seen in of], axis=0) > 0)
+
+
+def _worst(seen: Observation) -> float:
+    return max(seen.margins) if seen.boots else math.inf

@@ -1,0 +1,129 @@
+"""One product on this machine whose model is tuned: experiments that search, and trials of any spec of the same space."""
+
+import asyncio
+import math
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from serving import clock
+from serving.cli.demo_stack import Stack
+from serving.kube import Kube
+from serving.resources import conditions, kinds
+from serving.resources.experiment import ProfilingExperimentSpec, Setting
+from serving.resources.trial import TrialSpec
+from tuner import outcome, rendering
+from tuner.search.problem import Observation
+from tuner.space import Space
+
+MODEL, SERVICE, GRID = "digits-forest", "digits", "grid"
+POLL_SECONDS = 0.5
+READY_SECONDS = 180.0
+OVER = ("Succeeded", "Failed")
+
+Object = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Search:
+    """What an experiment came to."""
+
+    name: str
+    row: int | None
+    trials: int
+    seconds: float
+    message: str
+
+
+class World:
+    """One product that serves the model, and the space of its experiment."""
+
+    def __init__(self, kube: Kube, stack: Stack, manifest: Object, model: Path) -> None:
+        self._kube, self._stack, self._manifest, self._model = kube, stack, manifest, model
+        self.spec = ProfilingExperimentSpec.model_validate(manifest["spec"])
+        self.space = Space.of(self.spec)
+
+    async def deploy(self) -> None:
+        """Serve the model with what users give who do not measure."""
+        version = {"modelName": SERVICE, "source": {"path": str(self._model)}}
+        await self._kube.create(kinds.MODEL_VERSION, _object(kinds.MODEL_VERSION, MODEL, version))
+        resources = {"cpu": "1", "memory": "1Gi"}
+        arm = {"name": self.spec.target.predictor, "modelVersion": MODEL, "resources": resources}
+        inference = {"framework": "sklearn", "predictors": [arm]}
+        await self._kube.create(kinds.INFERENCE, _object(kinds.INFERENCE, SERVICE, inference))
+        await self._until(kinds.INFERENCE, SERVICE, lambda found: conditions.is_true(found, "Ready"))
+
+    async def search(self, number: int) -> Search:
+        """Run one experiment to its end."""
+        name = f"{SERVICE}-{number}"
+        spec = {**self._manifest["spec"], "warmStart": {"enabled": False}, "algorithm": {"seed": number}}
+        await self._kube.create(kinds.PROFILING_EXPERIMENT, _object(kinds.PROFILING_EXPERIMENT, name, spec))
+        over = await self._until(kinds.PROFILING_EXPERIMENT, name, _is_over, seconds=math.inf)
+        status = over["status"]
+        found = status.get("recommendation")
+        settings = [Setting.model_validate(one) for one in found["settings"]] if found else None
+        return Search(
+            name,
+            None if settings is None else self.space.index(settings),
+            sum(status["trials"].get(key, 0) for key in ("succeeded", "failed")),
+            status.get("spentSeconds", 0.0),
+            found["message"] if found else str(status.get("conditions")),
+        )
+
+    async def measure(self, row: int, number: int) -> tuple[Observation, Object]:
+        """Measure one spec to its end; a trial whose load failed is made again."""
+        while True:
+            name = f"{GRID}-{number}-{row}-{clock.monotonic():.0f}"
+            body = _object(kinds.TRIAL, name, await self._trial(row, number))
+            await self._kube.create(kinds.TRIAL, body)
+            over = await self._until(kinds.TRIAL, name, _is_over, seconds=math.inf)
+            found = outcome.observation(over, self.space, self.spec.objective, self.spec.constraints)
+            if found is not None:
+                return found, over
+
+    async def _trial(self, row: int, number: int) -> Object:
+        inference = await self._kube.get(kinds.INFERENCE, "default", SERVICE)
+        version = await self._kube.get(kinds.MODEL_VERSION, "default", MODEL)
+        settings = self.space.settings(row)
+        source = rendering.source(self.spec.target, inference)
+        rendered = rendering.pod(source, version, settings, self.spec.prices)
+        spec = TrialSpec(
+            experiment=GRID, number=1 + row, settings=list(settings), template=rendered.template,
+            model_name=rendered.model_name, model_version=rendered.model_version, model_digest=rendered.model_digest,
+            cost_per_hour=rendered.cost_per_hour, batch=rendered.batch, load=self.spec.load,
+            constraints=list(self.spec.constraints), progress_deadline=self.spec.service_progress_deadline,
+            seed=1000 * number + row,
+        )  # fmt: skip
+        return spec.model_dump(by_alias=True, exclude_none=True)
+
+    async def page(self, search: Search, folder: Path) -> None:
+        """Write a search's report, as its users get it."""
+        for suffix in ("html", "json", "txt"):
+            out = folder / f"{search.name}.{suffix}"
+            told = await asyncio.create_subprocess_exec(
+                sys.executable, "-m", "serving.app", "tune", "report", search.name, "--out", str(out),
+                "--data-dir", str(self._stack.where.root), stdout=asyncio.subprocess.DEVNULL,
+            )  # fmt: skip
+            await told.wait()
+
+    def named(self, row: int) -> str:
+        """Return a spec in words."""
+        return " ".join(f"{one.name}={one.value}" for one in self.space.settings(row))
+
+    async def _until(self, kind: kinds.Kind, name: str, holds: Any, seconds: float = READY_SECONDS) -> Object:
+        deadline = clock.monotonic() + seconds
+        while not holds(found := await self._kube.get(kind, "default", name)):
+            if clock.monotonic() > deadline:
+                raise RuntimeError(f"{kind.kind} {name}: {found.get('status')}")
+            await asyncio.sleep(POLL_SECONDS)
+        return found
+
+
+def _is_over(obj: Object) -> bool:
+    return (obj.get("status") or {}).get("phase") in OVER
+
+
+def _object(kind: kinds.Kind, name: str, spec: Object) -> Object:
+    metadata = {"name": name, "namespace": "default"}
+    return {"apiVersion": kind.api_version, "kind": kind.kind, "metadata": metadata, "spec": spec}
