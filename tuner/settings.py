@@ -21,6 +21,8 @@ class SearchSettings:
     """Trials that ran before earlier experiments are held against them: fewer pairs rank anything by chance."""
     doubt_below: float = 0.3
     """Kendall's tau of their ranking and the trials' below which earlier experiments lose their weight, all of it at 0."""
+    alone_from: int = 3
+    """Trials that ran from which on every other one is chosen without earlier experiments: the first few are what these are for."""
     confirm_from: int = 10
     """Trials of a budget below which none is spent on measuring again: the search needs them more."""
 

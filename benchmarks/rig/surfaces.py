@@ -168,11 +168,11 @@ def _slices(rows: Sequence[Row]) -> Iterator[Surface]:
 
 def _profiles(rows: Sequence[Row], prices: Mapping[str, float]) -> Iterator[Surface]:
     """Language models on GPU profiles at levels of load: tokens per unit of money, under bounds of TTFT and ITL."""
+    kinds = sorted({row["gpu_type"] for row in rows})  # of all services, as they learn from each other
     for service, of_one in _by(rows, "model").items():
         priced = [row for row in of_one if f"{row['n_gpus']} x {row['gpu_type']}" in prices]
         if len(priced) < LEAST_SPECS:
             continue
-        kinds = sorted({row["gpu_type"] for row in priced})
         columns = [[float(kinds.index(row["gpu_type"])) for row in priced]]
         columns += [[float(row[name]) for row in priced] for name in ("n_gpus", "num_users")]
         cost = np.array([prices[f"{row['n_gpus']} x {row['gpu_type']}"] for row in priced])

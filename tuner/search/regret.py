@@ -10,7 +10,7 @@ from tuner.search.problem import Floats, Integers
 
 DRAWS = 256
 """Functions drawn; the standard error of a regret of 1 % is then below 0.2 %."""
-CANDIDATES = 200
+CANDIDATES = 100
 """Specs that are drawn jointly, those that are likeliest to be better: a draw of n takes n³."""
 
 

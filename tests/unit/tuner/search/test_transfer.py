@@ -85,6 +85,27 @@ def test_a_search_that_was_misled_still_ends_well(opposite):
     assert SERVICE.log_objective(played.end.index) >= SERVICE.best + math.log(0.9)
 
 
+def test_a_part_of_the_space_that_was_no_good_elsewhere_is_looked_at_all_the_same():
+    """Four kinds of machine: elsewhere the third was the worst by far, here it is the best."""
+    space = grid((0.0, 1.0, 2.0, 3.0), tuple(float(users) for users in range(8)), ordered=(False, True))
+
+    def values(kinds: tuple[float, ...]) -> np.ndarray:
+        return np.array(kinds)[space.ranks[:, 0]] + 0.2 * space.ranks[:, 1]
+
+    def seen(found: np.ndarray, rows) -> tuple[Observation, ...]:
+        return tuple(Observation(int(row), log_objective=float(found[row]), noise=0.01) for row in rows)
+
+    others = [
+        Earlier(f"e{i}", space, seen(values((1.0, 1.5 + i / 10, -3.0, 0.5)), range(0, 32, 2)))
+        for i in range(2)
+    ]
+    here, tried = values((1.0, 1.5, 2.5, 0.5)), []
+    for _ in range(12):
+        decision = decide(space, seen(here, tried), (), Budget(30), others, settings=SETTINGS)
+        tried += list(decision.indices)
+    assert int(np.argmax(here)) in tried
+
+
 def test_an_experiment_of_few_trials_says_nothing(similar):
     short = [replace(one, observations=one.observations[:3]) for one in similar]
     assert lessons(SERVICE.problem, short) == ()
