@@ -4,7 +4,7 @@ It runs in a process of its own (`thinking.py`): with scikit-learn behind it, it
 """
 
 import datetime as dt
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Protocol
 
@@ -22,6 +22,9 @@ from tuner.search.decision import Decision
 from tuner.search.problem import Budget, Earlier, Floats, Observation, Problem
 from tuner.settings import SearchSettings
 from tuner.space import Space
+
+Price = Callable[[Space], Floats]
+"""What each spec of a space costs here for an hour."""
 
 
 class Search(Protocol):
@@ -72,7 +75,10 @@ def answer(question: Question, now: dt.datetime, search: Search) -> Plan:
     )
     budget = planning.question(world, now)
     try:
-        decision = None if budget is None else _ask(question, world, costs, budget, search)
+        price = partial(_prices, source, version, spec)
+        decision = (
+            None if budget is None else _ask(question, world, costs, price, budget=budget, search=search)
+        )
     except errors.Permanent as error:
         return _cannot_begin(asked, planning.RECOMMENDED, error, now)
     return planning.plan(world, decision, now)
@@ -126,7 +132,17 @@ def _one(trial: Object, spec: ProfilingExperimentSpec, space: Space, digest: str
     return Known(trial["metadata"]["name"], said, status, index, observation, stale)
 
 
-def _ask(question: Question, world: World, costs: Floats, budget: Budget, search: Search) -> Decision:
+def _prices(source: rendering.Source, version: Object, spec: ProfilingExperimentSpec, space: Space) -> Floats:
+    """Return what each spec of another experiment's space costs here; zeros where one of them cannot be rendered here."""
+    try:
+        return rendering.costs(source, version, space, spec.prices)
+    except errors.Permanent:
+        return np.zeros(space.size)
+
+
+def _ask(
+    question: Question, world: World, costs: Floats, price: Price, *, budget: Budget, search: Search
+) -> Decision:
     return search(
         outcome.problem(world.spec, world.space, costs),
         [trial.observation for trial in world.trials if trial.observation is not None],
@@ -135,7 +151,7 @@ def _ask(question: Question, world: World, costs: Floats, budget: Budget, search
         [
             earlier
             for recorded in question.earlier
-            if (earlier := _earlier(recorded, world.space)) is not None
+            if (earlier := _earlier(recorded, world.space, price)) is not None
         ],
         settings=question.settings.search,
         seed=world.spec.algorithm.seed,
@@ -143,19 +159,20 @@ def _ask(question: Question, world: World, costs: Floats, budget: Budget, search
     )
 
 
-def _earlier(recorded: Recorded, space: Space) -> Earlier | None:
-    """Return an experiment as one to learn from; None where its axes are others, or it is no experiment any more."""
+def _earlier(recorded: Recorded, space: Space, price: Price) -> Earlier | None:
+    """Return an experiment as one to learn from, at today's prices; None where its axes are others, or it is no experiment any more."""
     spec = ProfilingExperimentSpec.model_validate(recorded.experiment["spec"])
     try:
         theirs = Space.of(spec)
     except errors.SpaceInvalid:
         return None
-    if [axis.label for axis in theirs.axes] != [axis.label for axis in space.axes]:
+    beside = theirs.beside(space)
+    if beside is None:
         return None
     found = [known.observation for known in _known(recorded, spec, theirs)]
     observations = tuple(observation for observation in found if observation is not None)
     return Earlier(
         recorded.experiment["metadata"]["name"],
-        outcome.problem(spec, theirs, np.zeros(theirs.size)),
+        outcome.problem(spec, beside, price(beside)),
         observations,
     )

@@ -7,7 +7,7 @@ import itertools
 import math
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from decimal import Decimal
 
 import numpy as np
@@ -106,6 +106,19 @@ class Space:
         """Specs in the space."""
         return math.prod(len(axis.values) for axis in self.axes)
 
+    def beside(self, other: "Space") -> "Space | None":
+        """Return this space with its categories where another has them, so that specs of both can be compared.
+
+        Those that the other lacks come after its own. None where the axes are not the same parameters on the same scales.
+        """
+        if [(axis.label, axis.ordered) for axis in self.axes] != [
+            (axis.label, axis.ordered) for axis in other.axes
+        ]:
+            return None
+        found = [_beside(mine, theirs) for mine, theirs in zip(self.axes, other.axes, strict=True)]
+        axes = [axis for axis in found if axis is not None]
+        return Space(tuple(axes)) if len(axes) == len(self.axes) else None
+
     def settings(self, index: int) -> tuple[Setting, ...]:
         """Return the spec of this row. Raises IndexError outside of the space."""
         if not 0 <= index < self.size:
@@ -150,6 +163,19 @@ class Space:
 def flag(name: str) -> str:
     """Return an argument's name as a command takes it: `threads` is `--threads`, and `-j` stays."""
     return name if name.startswith("-") else f"--{name}"
+
+
+def _beside(mine: Axis, theirs: Axis) -> Axis | None:
+    known = dict(zip(theirs.values, theirs.positions, strict=True))
+    if mine.ordered:
+        same = all(
+            known.get(value, position) == position
+            for value, position in zip(mine.values, mine.positions, strict=True)
+        )
+        return mine if same else None
+    new = (value for value in mine.values if value not in known)
+    known |= {value: float(len(theirs.values) + i) for i, value in enumerate(new)}
+    return replace(mine, positions=tuple(known[value] for value in mine.values))
 
 
 def _rank(axis: Axis, text: str) -> int:

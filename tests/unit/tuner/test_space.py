@@ -290,3 +290,29 @@ def test_whatever_the_schema_takes_makes_a_space_or_is_refused(
         return
     assert found.index(found.settings(found.size - 1)) == found.size - 1
     assert np.isfinite(found.coordinates()).all()
+
+
+def kinds(*values: str, scale: str = "") -> Space:
+    load = parameter("LEVEL", "int", scale, list=["1", "2", "4"])
+    return Space.of(spec_of(("env", [parameter("KIND", "categorical", list=list(values)), load])))
+
+
+def test_categories_of_another_space_lie_where_this_one_has_them() -> None:
+    found = kinds("b", "d", "a").beside(kinds("a", "b", "c"))
+    assert found is not None
+    assert found.axes[0].values == ("b", "d", "a")
+    assert found.axes[0].positions == (1.0, 3.0, 0.0)
+    assert found.axes[1] == kinds("a").axes[1]
+
+
+def test_spaces_of_other_parameters_or_on_other_scales_are_not_compared() -> None:
+    assert kinds("a", scale="linear").beside(kinds("a")) is None
+    assert (
+        kinds("a").beside(Space.of(spec_of(("env", [parameter("KIND", "categorical", list=["a"])])))) is None
+    )
+    ordered = Space.of(
+        spec_of(
+            ("env", [parameter("KIND", list=["1", "2"]), parameter("LEVEL", "int", list=["1", "2", "4"])])
+        )
+    )
+    assert ordered.beside(kinds("1", "2")) is None
