@@ -4,7 +4,8 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from serving.resources.experiment import ProfilingExperimentSpec, Setting
+from serving.resources.experiment import ProfilingExperimentSpec
+from serving.resources.experiment_status import Setting
 from tuner.space import Space
 from tuner.worth import objective
 

@@ -11,7 +11,8 @@ from serving import clock
 from serving.cli.demo_stack import Stack
 from serving.kube import Kube
 from serving.resources import conditions, kinds
-from serving.resources.experiment import ProfilingExperimentSpec, Setting
+from serving.resources.experiment import ProfilingExperimentSpec
+from serving.resources.experiment_status import Setting
 from serving.resources.trial import TrialSpec
 from tuner import outcome, rendering
 from tuner.search.problem import Observation

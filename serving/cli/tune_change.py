@@ -7,7 +7,8 @@ from typing import Any
 from serving import errors
 from serving.cli import tables, tune_tables
 from serving.resources import kinds
-from serving.resources.experiment import Prices, ProfilingExperimentSpec, Setting
+from serving.resources.experiment import Prices, ProfilingExperimentSpec
+from serving.resources.experiment_status import Setting
 from serving.resources.inference import Predictor
 from tuner import prices, rendering
 from tuner.rendering import Source

@@ -5,7 +5,7 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from serving.resources.base import ATOMIC, Base, Name, list_map, rules
-from serving.resources.experiment import Setting
+from serving.resources.experiment_status import Setting
 from serving.resources.trial import LatencyAt, Usage
 
 

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
-from serving.resources import capacity, experiment, inference, kinds, model, routing, trial
+from serving.resources import capacity, experiment, experiment_status, inference, kinds, model, routing, trial
 from serving.resources.base import Base, structural
 
 
@@ -69,7 +69,7 @@ DEFINITIONS: tuple[Definition, ...] = (
     ),
     Definition(
         kinds.PROFILING_EXPERIMENT, "ProfilingExperiment is a search for the cheapest spec that meets an objective.",
-        experiment.ProfilingExperimentSpec, experiment.ProfilingExperimentStatus,
+        experiment.ProfilingExperimentSpec, experiment_status.ProfilingExperimentStatus,
         (Column("Phase", ".status.phase"), Column("Specs", ".status.specs", "integer"),
          Column("Trials", ".status.trials.total", "integer"), Column("Objective", ".spec.objective.objectiveMetricName"),
          Column("Best", ".status.best.objective", "number"), Column("Regret", ".status.expectedRegret", "number", 1),

@@ -9,7 +9,7 @@ Level-triggered: the same world and decision give the same plan, whatever was wr
 import datetime as dt
 
 from serving.resources.conditions import Condition, Status
-from serving.resources.experiment import Learned, ProfilingExperimentStatus, Recommendation
+from serving.resources.experiment_status import Learned, ProfilingExperimentStatus, Recommendation
 from tuner.planning import best, budget, making, report, words
 from tuner.planning.budget import Wish
 from tuner.planning.plan import Object, Plan

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from serving.resources import conditions
 from serving.resources.base import ConditionStatus
 from serving.resources.conditions import Condition
-from serving.resources.experiment import Counts, Learned, ProfilingExperimentStatus, Recommendation
+from serving.resources.experiment_status import Counts, Learned, ProfilingExperimentStatus, Recommendation
 from serving.resources.trial import TrialStatus
 from tuner.planning.plan import OVER, Announcement, Object
 from tuner.planning.world import Phase

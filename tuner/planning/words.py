@@ -3,7 +3,8 @@
 import math
 from collections.abc import Sequence
 
-from serving.resources.experiment import Constraint, Recommendation, Setting
+from serving.resources.experiment import Constraint
+from serving.resources.experiment_status import Recommendation, Setting
 from serving.resources.trial import Estimate
 from tuner.planning.world import Known, World
 from tuner.report import measure, phrases

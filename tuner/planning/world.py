@@ -4,7 +4,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
 
-from serving.resources.experiment import ProfilingExperimentSpec, ProfilingExperimentStatus, Setting
+from serving.resources.experiment import ProfilingExperimentSpec
+from serving.resources.experiment_status import ProfilingExperimentStatus, Setting
 from serving.resources.trial import TrialSpec, TrialStatus
 from tuner.planning.plan import OVER, Object
 from tuner.rendering import Rendering

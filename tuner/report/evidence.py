@@ -11,12 +11,8 @@ from typing import Any
 
 from serving.errors import SpaceInvalid
 from serving.resources import duration
-from serving.resources.experiment import (
-    Constraint,
-    ProfilingExperimentSpec,
-    ProfilingExperimentStatus,
-    Setting,
-)
+from serving.resources.experiment import Constraint, ProfilingExperimentSpec
+from serving.resources.experiment_status import ProfilingExperimentStatus, Setting
 from serving.resources.trial import Estimate, TrialSpec, TrialStatus, Window
 from tuner import worth
 from tuner.report.shape import Bound, Check, Choice, Comparison, Meets

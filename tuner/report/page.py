@@ -13,7 +13,7 @@ from typing import Any, Final
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
-from serving.resources.experiment import Setting
+from serving.resources.experiment_status import Setting
 from serving.resources.trial import LatencyAt
 from tuner.report import course, fields, figures, measure, phrases, plots, scatter, sentences, strips
 from tuner.report.plots import Plot

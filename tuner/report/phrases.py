@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 from typing import Final
 
-from serving.resources.experiment import Setting
+from serving.resources.experiment_status import Setting
 from serving.resources.trial import Estimate
 from tuner.report import figures
 from tuner.report.shape import Bound, Question, TrialRow

@@ -10,7 +10,8 @@ from typing import Annotated, Literal
 from pydantic import ConfigDict, Field
 
 from serving.resources.base import Base
-from serving.resources.experiment import Category, Setting
+from serving.resources.experiment import Category
+from serving.resources.experiment_status import Setting
 from serving.resources.trial import Estimate, LatencyAt, Reason, Window
 
 VERSION = "slipway.dev/report/v1"

@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from serving.resources.experiment import ProfilingExperimentSpec, ProfilingExperimentStatus
+from serving.resources.experiment import ProfilingExperimentSpec
+from serving.resources.experiment_status import ProfilingExperimentStatus
 from serving.resources.trial import TrialSpec, TrialStatus
 from tests.fakes import tuning
 from tests.fakes.tuning import Object, failed, measured

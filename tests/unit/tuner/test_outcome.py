@@ -4,7 +4,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from serving.resources.experiment import Constraint, Objective, ProfilingExperimentSpec, Setting
+from serving.resources.experiment import Constraint, Objective, ProfilingExperimentSpec
+from serving.resources.experiment_status import Setting
 from tuner import outcome
 from tuner.search.problem import Observation
 from tuner.space import Space

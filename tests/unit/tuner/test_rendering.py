@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 
 from serving.errors import Permanent, Temporary
 from serving.planning import revision
-from serving.resources.experiment import Prices, ProfilingExperimentSpec, Setting, Target
+from serving.resources.experiment import Prices, ProfilingExperimentSpec, Target
+from serving.resources.experiment_status import Setting
 from serving.resources.inference import Predictor
 from tests.fakes.surroundings import ready_version
 from tuner import rendering
