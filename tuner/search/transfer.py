@@ -53,17 +53,20 @@ def _lesson(problem: Problem, earlier: Earlier) -> Lesson:
     theirs = earlier.problem
     if np.ptp(theirs.log_cost) == 0:  # told without prices: then they must not tell its specs from ours
         problem = replace(problem, log_cost=np.full(problem.size, theirs.log_cost[0]))
+    # Of its specs those that it measured are enough: a space may have a hundred thousand.
+    rows, at = np.unique([seen.index for seen in earlier.observations], return_inverse=True)
     both = Problem(
-        coordinates=np.vstack([theirs.coordinates, problem.coordinates]),
-        ranks=np.vstack([theirs.ranks, problem.ranks]),
+        coordinates=np.vstack([theirs.coordinates[rows], problem.coordinates]),
+        ranks=np.vstack([theirs.ranks[rows], problem.ranks]),
         ordered=problem.ordered,
         resource=problem.resource,
-        log_cost=np.concatenate([theirs.log_cost, problem.log_cost]),
+        log_cost=np.concatenate([theirs.log_cost[rows], problem.log_cost]),
         log_bounds=theirs.log_bounds,
         returns=theirs.returns,
     )
-    found = Belief(both, earlier.observations).prediction
-    here = slice(theirs.size, None)
+    moved = [replace(seen, index=int(row)) for seen, row in zip(earlier.observations, at, strict=True)]
+    found = Belief(both, moved).prediction
+    here = slice(len(rows), None)
     objective = found.objective.mean[here]
     return Lesson(
         name=earlier.name,

@@ -1,10 +1,11 @@
 import math
+import time
 from dataclasses import replace
 
 import numpy as np
 import pytest
 
-from tests.searched_spaces import Service, play
+from tests.searched_spaces import Service, grid, play
 from tuner.search.decide import decide
 from tuner.search.decision import Confirm, Explore, Impossible, Recommend, Wait
 from tuner.search.problem import Budget, Observation
@@ -30,6 +31,18 @@ def test_no_spec_is_explored_twice_or_beyond_the_budget():
     played = play(Service(), 12)
     assert len(explored(played)) == len(set(explored(played)))
     assert len(played.observations) == 12
+
+
+def test_a_thousand_specs_are_decided_on_in_under_a_second_of_a_core():
+    space = grid(range(10), range(10), range(10), log_bounds=(0.0,))
+    rng = np.random.default_rng(0)
+    seen = [
+        Observation(int(row), log_objective=float(space.coordinates[row].sum()), noise=0.1, margins=(-0.5,))
+        for row in rng.choice(space.size, 30, replace=False)
+    ]
+    began = time.process_time()
+    assert isinstance(decide(space, seen, (), Budget(60), settings=NEVER_ENOUGH), Explore)
+    assert time.process_time() - began < 1.0
 
 
 def test_the_same_observations_give_the_same_decision():

@@ -1,0 +1,103 @@
+"""What one decision of the search takes: spaces of 100, 1,000 and 100,000 specs after 30 trials with one constraint, one core.
+
+Seconds of processor time, so that others on the machine do not count; cold, and with eight earlier experiments of the same space to learn
+from (the most that are used).
+"""
+
+import argparse
+import os
+import sys
+import time
+from collections.abc import Callable, Sequence
+from functools import partial
+from pathlib import Path
+
+ROOT = Path(__file__).parents[1]
+sys.path.insert(0, str(ROOT))  # before this file's own directory, in which tuner.py has the package's name
+for _name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
+    os.environ.setdefault(_name, "1")
+
+import itertools  # noqa: E402
+
+import numpy as np  # noqa: E402
+from rig.harness import Bar, Interval, at_most, interval, report  # noqa: E402
+
+from tuner.search.decide import decide  # noqa: E402
+from tuner.search.decision import Explore  # noqa: E402
+from tuner.search.problem import Budget, Earlier, Observation, Problem  # noqa: E402
+from tuner.settings import SearchSettings  # noqa: E402
+
+AXES = {100: (4, 5, 5), 1_000: (10, 10, 10), 100_000: (10, 10, 10, 10, 10)}
+BARS = {1_000: 1.0, 100_000: 15.0}
+"""Seconds; a search of a hundred thousand is usable while it thinks for less than half of what a trial takes."""
+TRIALS, EARLIER = 30, 8
+
+
+def problem(size: int) -> Problem:
+    """Return a space in which more of everything gives more throughput, and more latency."""
+    ranks = np.array(list(itertools.product(*(range(axis) for axis in AXES[size]))), dtype=np.int64)
+    axes = len(AXES[size])
+    return Problem(
+        coordinates=ranks.astype(np.float64), ranks=ranks, ordered=(True,) * axes, resource=(False,) * axes,
+        log_cost=0.1 * ranks[:, 0].astype(np.float64), log_bounds=(0.0,),
+    )  # fmt: skip
+
+
+def trials(space: Problem, seed: int) -> list[Observation]:
+    """Return measurements of random specs."""
+    rng = np.random.default_rng(seed)
+    found = []
+    for row in rng.choice(space.size, TRIALS, replace=False):
+        total = float(space.coordinates[row].sum())
+        objective, margin = np.log1p(total) + rng.normal(0, 0.02), 0.05 * total - 1 + rng.normal(0, 0.02)
+        found.append(
+            Observation(
+                int(row),
+                log_objective=float(objective),
+                noise=0.02,
+                margins=(float(margin),),
+                margin_noise=0.02,
+            )
+        )
+    return found
+
+
+def ask(space: Problem, seen: Sequence[Observation], earlier: Sequence[Earlier]) -> None:
+    """Decide, as in the middle of a search."""
+    found = decide(space, seen, (), Budget(1000), earlier, settings=SearchSettings(regret=0.0))
+    assert isinstance(found, Explore), found
+
+
+def timed(act: Callable[[], object], rounds: int) -> Interval:
+    """Return processor seconds."""
+    took = []
+    for _ in range(rounds):
+        began = time.process_time()
+        act()
+        took.append(time.process_time() - began)
+    return interval(took)
+
+
+def main(rounds: int) -> None:
+    """Measure, and report."""
+    results, held = {}, list[Bar]()
+    for size in AXES:
+        space = problem(size)
+        seen = trials(space, 0)
+        earlier = tuple(Earlier(f"e{i}", space, tuple(trials(space, i))) for i in range(1, EARLIER + 1))
+
+        cold = timed(partial(ask, space, seen, ()), rounds)
+        warm = timed(partial(ask, space, seen, earlier), max(1, rounds // 3))
+        results[str(size)] = {"coldSeconds": cold, "warmSeconds": warm}
+        if size in BARS:
+            held.append(at_most(f"{size:,} specs, cold: processor seconds of a decision", cold, BARS[size]))
+            held.append(at_most(f"{size:,} specs, warm: processor seconds of a decision", warm, BARS[size]))
+    report("search_time", {"trials": TRIALS, "earlier": EARLIER, "specs": results}, held)
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--quick", action="store_true", help="fewer rounds")
+    main(3 if parser.parse_args().quick else 9)
