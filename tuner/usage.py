@@ -4,88 +4,64 @@ The source is kubelet's `/metrics/cadvisor` through the node proxy; the embedded
 memory is counted with shared pages; on a cluster it is what the cgroup is charged for.
 """
 
-from dataclasses import dataclass
+from dataclasses import fields
 from typing import Any
 
 from serving import errors
 from serving.kube import Kube
 from serving.resources import cadvisor
+from serving.resources.cadvisor import Figures
 from serving.resources.trial import Usage
 
 Object = dict[str, Any]
 NODES = "/api/v1/nodes"
 
 
-@dataclass(frozen=True)
-class Counters:
-    """One reading: the sums over a Pod's containers."""
+def of_pod(text: str, namespace: str, pod: str) -> Figures | None:
+    """Return the sums over a Pod's containers, as a node's metrics have them; None where they do not know it.
 
-    cpu_seconds: float = 0.0
-    periods: float = 0.0
-    """Of the processor limit, in which it ran."""
-    throttled_periods: float = 0.0
-    """Of these, in which the limit held it back."""
-    throttled_seconds: float = 0.0
-    working_set: float = 0.0
-    """Bytes, with shared pages on one machine."""
-    rss: float = 0.0
-    """Bytes that are of no file."""
-    peak: float = 0.0
-    """Most bytes since the containers began: of each, not of all at once."""
-    oom_events: float = 0.0
-    gpu_duty: float = 0.0
-    """Percent of the GPU's time."""
-    gpu_memory: float = 0.0
-    """Bytes of the GPU."""
-    at: float = 0.0
-    """Unix seconds of the reading, where the node says it; else 0, and it is of when it was asked for."""
+    The peak is that of each container, not of all at once.
+    """
+    found = [
+        figures
+        for where, figures in cadvisor.containers(text).items()
+        if (where.namespace, where.pod) == (namespace, pod)
+    ]
+    if not found:
+        return None
+    of_times = {"started": min(one.started for one in found), "at": max(one.at for one in found)}
+    sums = {field.name: sum(getattr(one, field.name) for one in found) for field in fields(Figures)}
+    return Figures(**{**sums, **of_times})
 
-    @classmethod
-    def of(cls, text: str, namespace: str, pod: str) -> "Counters | None":
-        """Return what a node's metrics say of a Pod; None where they do not know it."""
-        found = [
-            figures
-            for where, figures in cadvisor.containers(text).items()
-            if (where.namespace, where.pod) == (namespace, pod)
-        ]
-        if not found:
-            return None
 
-        def total(name: str) -> float:
-            return float(sum(getattr(figures, name) for figures in found))
+def between(before: Figures, after: Figures, seconds: float) -> Usage:
+    """Return the usage in the time between two readings.
 
-        sums = {name: total(name) for name in cls.__dataclass_fields__ if name != "at"}
-        return cls(**sums, at=max(figures.at for figures in found))
+    `seconds` have passed between them. Where the node says when it looked, these times count instead (kubelet looks
+    every 10 to 15 s): two readings of one look say nothing of the processor.
 
-    @staticmethod
-    def between(before: "Counters", after: "Counters", seconds: float) -> Usage:
-        """Return the usage in the time between two readings.
-
-        `seconds` have passed between them. Where the node says when it looked, these times count instead (kubelet looks
-        every 10 to 15 s): two readings of one look say nothing of the processor.
-
-        A counter that is lower than before has begun anew (the container was started again): what it has now is all that is
-        known. Memory is the highest that is known of this time: the high-water mark where it has risen, and the readings
-        themselves where it is older than the first of them.
-        """
-        periods = _risen(before.periods, after.periods)
-        throttled = _risen(before.throttled_periods, after.throttled_periods)
-        peak = after.peak if after.peak != before.peak else 0.0
-        span = after.at - before.at if before.at and after.at else seconds
-        return Usage(
-            cpu_cores=_risen(before.cpu_seconds, after.cpu_seconds) / span if span > 0 else 0.0,
-            cpu_throttled=throttled / periods if periods else 0.0,
-            memory_bytes=int(max(before.working_set, after.working_set, peak)),
-            gpu_utilization=(before.gpu_duty + after.gpu_duty) / 2 / 100,
-            gpu_memory_bytes=int(max(before.gpu_memory, after.gpu_memory)),
-        )
+    A counter that is lower than before has begun anew (the container was started again): what it has now is all that is
+    known. Memory is the highest that is known of this time: the high-water mark where it has risen, and the readings
+    themselves where it is older than the first of them.
+    """
+    periods = _risen(before.periods, after.periods)
+    throttled = _risen(before.throttled_periods, after.throttled_periods)
+    peak = after.peak if after.peak != before.peak else 0.0
+    span = after.at - before.at if before.at and after.at else seconds
+    return Usage(
+        cpu_cores=_risen(before.cpu_seconds, after.cpu_seconds) / span if span > 0 else 0.0,
+        cpu_throttled=throttled / periods if periods else 0.0,
+        memory_bytes=int(max(before.working_set, after.working_set, peak)),
+        gpu_utilization=(before.gpu_duty + after.gpu_duty) / 2 / 100,
+        gpu_memory_bytes=int(max(before.gpu_memory, after.gpu_memory)),
+    )
 
 
 def _risen(before: float, after: float) -> float:
     return after - before if after >= before else after
 
 
-async def read(kube: Kube, pod: Object) -> Counters:
+async def read(kube: Kube, pod: Object) -> Figures:
     """Read a Pod's counters.
 
     Raises:
@@ -94,7 +70,7 @@ async def read(kube: Kube, pod: Object) -> Counters:
         errors.Unavailable: the API or the node did not answer.
     """
     meta, node = pod["metadata"], pod["spec"].get("nodeName") or ""
-    found = Counters.of(await _metrics(kube, node), meta["namespace"], meta["name"])
+    found = of_pod(await _metrics(kube, node), meta["namespace"], meta["name"])
     if found is None:
         message = f"node {node} has no figures of Pod {meta['namespace']}/{meta['name']}"
         raise errors.Temporary("NoUsage", message)

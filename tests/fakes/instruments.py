@@ -12,11 +12,11 @@ import numpy as np
 
 from serving import errors
 from serving.resources import kinds, quantity
+from serving.resources.cadvisor import Figures
 from serving.resources.trial import TrialSpec
 from tests.fakes.api import FakeKube
 from tuner.load.plan import LoadPlan, Request
 from tuner.load.samples import Samples
-from tuner.usage import Counters
 
 Object = dict[str, Any]
 NS = "default"
@@ -107,8 +107,8 @@ class Instruments:
             unfinished=np.empty(0), longest=30.0,
         )  # fmt: skip
 
-    async def usage(self, pod: Object) -> Counters | None:
-        return Counters(working_set=1e6)
+    async def usage(self, pod: Object) -> Figures | None:
+        return Figures(working_set=1e6)
 
     def busy(self, address: str, cores: tuple[int, ...]) -> float | None:
         return self.cores_busy() if self.cores_busy is not None else None

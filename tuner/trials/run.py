@@ -13,7 +13,9 @@ from typing import Any, Protocol, TypeVar, cast
 
 from serving import clock, errors
 from serving.resources import duration
+from serving.resources.cadvisor import Figures
 from serving.resources.trial import Reason, TrialSpec, TrialStatus, Usage, Window
+from tuner import usage
 from tuner.load import stages, statistics
 from tuner.load.plan import LoadPlan
 from tuner.load.samples import Samples, joined
@@ -24,7 +26,6 @@ from tuner.trials.cores import Cores
 from tuner.trials.pods import Seen
 from tuner.trials.replicas import Replicas
 from tuner.trials.reporting import Report
-from tuner.usage import Counters
 
 Object = dict[str, Any]
 
@@ -51,7 +52,7 @@ class Tools(Protocol):
     ) -> AbstractAsyncContextManager[Generator]:
         """Start what sends it, on these cores."""
 
-    async def usage(self, pod: Object) -> Counters | None:
+    async def usage(self, pod: Object) -> Figures | None:
         """Read what the replica has used; None where nobody knows."""
 
     def busy(self, address: str, cores: tuple[int, ...]) -> float | None:
@@ -65,7 +66,7 @@ class Tools(Protocol):
 class _Reading:
     """What the replica had used, and when that was."""
 
-    counters: Counters | None = None
+    counters: Figures | None = None
     busy: float | None = None
     """Seconds for which its cores have worked, for whomever."""
     at: float = 0.0
@@ -236,11 +237,11 @@ class Run:
                 self._notes.append("UsageUnknown")
             return Usage()
         seconds = after.at - before.at
-        usage = Counters.between(before.counters, after.counters, seconds)
+        used = usage.between(before.counters, after.counters, seconds)
         if before.busy is not None and after.busy is not None and not self._cores.shared:
-            share = (after.busy - before.busy) / seconds - usage.cpu_cores
+            share = (after.busy - before.busy) / seconds - used.cpu_cores
             self._others.append(share / len(self._cores.target))
-        return usage
+        return used
 
     async def _aftermath(self, seen: Seen) -> None:
         """Requests failed: if the replica has ended, its node says so within moments, and that is the result."""

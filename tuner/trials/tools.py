@@ -10,6 +10,7 @@ import aiohttp
 from serving import errors
 from serving.kube import Kube
 from serving.resources import kinds
+from serving.resources.cadvisor import Figures
 from serving.resources.load import KeyOf
 from serving.resources.trial import TrialSpec, TrialStatus
 from tuner import usage
@@ -22,7 +23,6 @@ from tuner.trials.cores import Cores
 from tuner.trials.replicas import Replicas
 from tuner.trials.reporting import Report
 from tuner.trials.run import Run
-from tuner.usage import Counters
 
 Object = dict[str, Any]
 
@@ -62,7 +62,7 @@ class Instruments:
         """Start locust on these cores."""
         return Generator.start(url, plan, self._settings, cores)
 
-    async def usage(self, pod: Object) -> Counters | None:
+    async def usage(self, pod: Object) -> Figures | None:
         """Read what the replica has used."""
         try:
             return await usage.read(self._kube, pod)

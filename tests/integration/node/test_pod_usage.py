@@ -16,7 +16,7 @@ from serving.embedded.node.usage import Usage
 from serving.embedded.workloads.pod_cgroups import Layout
 from serving.kube import Kube
 from serving.resources import kinds
-from serving.resources.cadvisor import Where
+from serving.resources.cadvisor import Figures, Where
 from tests.kubectl import Space, needs_kubectl
 from tests.node_process import (
     STARTS,
@@ -30,7 +30,6 @@ from tests.node_process import (
     until_gone,
 )
 from tuner import usage
-from tuner.usage import Counters
 
 NAMESPACE = "default"
 MIB = 1 << 20
@@ -52,7 +51,7 @@ def node(api_server: DataDir) -> Iterator[NodeProcess]:
         yield process
 
 
-async def _counters(kube: Kube, name: str, at_least: int) -> Counters:
+async def _counters(kube: Kube, name: str, at_least: int) -> Figures:
     """Poll until a Pod holds so many bytes."""
     found = await until(kube, NAMESPACE, name, phase("Running"))
     deadline = time.monotonic() + 15
@@ -87,7 +86,7 @@ async def test_processor_time_grows_and_memory_is_what_is_held_when_a_pod_works(
         assert time.monotonic() < begun + 15, (first, second)
         await asyncio.sleep(0.1)
         second = await usage.read(kube, obj)
-    found = Counters.between(first, second, time.monotonic() - begun)
+    found = usage.between(first, second, time.monotonic() - begun)
     assert 60 * MIB <= found.memory_bytes <= 256 * MIB
     assert second.peak >= second.working_set
     assert 0 < found.cpu_cores < 1.2
@@ -100,7 +99,7 @@ async def test_throttling_is_seen_when_the_limit_holds_a_pod_back(kube: Kube) ->
     found = await until(kube, NAMESPACE, "held", phase("Running"))
     if any(condition.get("reason") == "NotEnforced" for condition in found["status"]["conditions"]):
         pytest.skip("processor limits are not enforced here: no cgroup controller for cpu")
-    counters, deadline = Counters(), time.monotonic() + 15
+    counters, deadline = Figures(), time.monotonic() + 15
     while counters.throttled_periods < 2:
         assert time.monotonic() < deadline, counters
         counters = await _counters(kube, "held", 1)
