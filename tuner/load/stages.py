@@ -91,8 +91,8 @@ def _searched(state: State, found: Sequence[Verdict]) -> Measure | Finished:
         return _whole(state, found, found[0])
     level = _grown(state, found, best) if broken is None else _between(state, best, broken)
     if level is not None and len(state.windows) < state.settings.most_levels:
-        return _fresh(state, level)
-    chosen = _safest(state, found, _widest(state, found, best))
+        return _fresh(state, level, whole=broken is not None and broken.whole)
+    chosen = _safest(found, _widest(state, found, best))
     if chosen.window.throughput.high * state.settings.knee < state.stop_below:
         return ended(state, chosen, "CannotBeatBest")
     return _whole(state, found, chosen)
@@ -125,7 +125,7 @@ def _longer(state: State, found: Sequence[Verdict]) -> Measure | None:
     asked, whole = state.asked[-1], float(state.load.window_seconds)
     if last.window.requests < _FEW:
         return _extended(state, min(whole, 2 * asked) - asked)
-    unsure = last.window.meets == "Unsure" and not last.meets and last.kept_up
+    unsure = last.window.meets == "Unsure" and last.ratio > 1 and last.kept_up
     twice = 2 * state.settings.probe_share * whole
     return _extended(state, min(whole, twice) - asked) if unsure else None
 
@@ -157,8 +157,11 @@ def _grown(state: State, found: Sequence[Verdict], best: Verdict) -> float | Non
 def _between(state: State, best: Verdict, broken: Verdict) -> float | None:
     """Return a level between the two, nearer to where the limit is expected; None where none could give more."""
     low, high = best.level, broken.level
-    if high / low <= state.settings.resolution or _is_whole(state, broken):
-        return None  # a level that was chosen and did not hold: a lower one that did is next, and the search is not begun again
+    resolution = state.settings.resolution
+    if broken.whole:  # short windows had misled: whole ones, fewer of them
+        resolution **= 2
+    if high / low <= resolution:
+        return None
     if state.load.mode == "open":  # latency rises steeply only near the capacity, far from the geometric mean
         return (low + high) / 2
     if high - low <= 1 or broken.rate <= state.settings.knee * best.rate:
@@ -182,7 +185,7 @@ def _widest(state: State, found: Sequence[Verdict], best: Verdict) -> Verdict:
     def gives_enough(
         verdict: Verdict,
     ) -> bool:  # a whole window is not given to one level after the other for a short one's luck
-        share = 1 / state.settings.knee if _is_whole(state, verdict) else state.settings.enough
+        share = 1 / state.settings.knee if verdict.whole else state.settings.enough
         return verdict.rate >= share * top
 
     return next(verdict for verdict in met if gives_enough(verdict))
@@ -203,7 +206,7 @@ def _whole(state: State, found: Sequence[Verdict], chosen: Verdict) -> Measure |
 
 def _retreat(state: State, found: Sequence[Verdict], chosen: Verdict) -> Measure | None:
     """Return a whole window of a lower load where the noise of this one's says that it may break a limit; once."""
-    if not chosen.meets or chosen.careful <= 1 or _retreats(state, found, chosen):
+    if not chosen.meets or chosen.careful <= 1 or _retreats(found, chosen):
         return None
     excess = min(chosen.careful, state.settings.retreat)
     # Where users wait for each other latency grows as they do; near the capacity of an open loop much faster than its rate.
@@ -212,26 +215,22 @@ def _retreat(state: State, found: Sequence[Verdict], chosen: Verdict) -> Measure
     return _fresh(state, level, whole=True) if level >= found[0].level else None
 
 
-def _retreats(state: State, found: Sequence[Verdict], chosen: Verdict) -> list[Verdict]:
+def _retreats(found: Sequence[Verdict], chosen: Verdict) -> list[Verdict]:
     """Return lower levels that had a whole window."""
-    return [at for at in found if at.level < chosen.level and _is_whole(state, at)]
+    return [at for at in found if at.level < chosen.level and at.whole]
 
 
-def _safest(state: State, found: Sequence[Verdict], chosen: Verdict) -> Verdict:
+def _safest(found: Sequence[Verdict], chosen: Verdict) -> Verdict:
     """Return the level to which was retreated, where that was worth it."""
-    if not _is_whole(state, chosen) or chosen.careful <= 1:
+    if not chosen.whole or chosen.careful <= 1:
         return chosen
-    kept = [at for at in _retreats(state, found, chosen) if at.meets and _is_worth_it(at, chosen)]
+    kept = [at for at in _retreats(found, chosen) if at.meets and _is_worth_it(at, chosen)]
     return kept[-1] if kept else chosen
 
 
 def _is_worth_it(lower: Verdict, chosen: Verdict) -> bool:
     """Whether a lower load has the margin that is wanted, or gained as much of it as it gave up: not where latency is a floor."""
     return lower.careful <= 1 or lower.careful / chosen.careful <= lower.rate / chosen.rate
-
-
-def _is_whole(state: State, at: Verdict) -> bool:
-    return state.asked[at.index] >= state.load.window_seconds
 
 
 def _cap(state: State) -> float:
