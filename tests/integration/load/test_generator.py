@@ -161,7 +161,8 @@ async def test_requests_beyond_the_most_that_may_be_unanswered_are_counted_as_fa
     settings = dataclasses.replace(SETTINGS, most_unanswered=20)
     async with Generator.start(target.url, plan("/never", "open"), settings) as generator:
         seen = await generator.window(200, 1.0)
-    assert len(seen.unfinished) == 20
+    # Another may be due as the window ends, before anybody has looked whether it may be sent.
+    assert np.count_nonzero(seen.unfinished > 0.1) == 20
     assert len(seen.ok) == pytest.approx(180, abs=50)
     assert seen.errors[0][0] == "not sent: 20 requests had no answer"
 
