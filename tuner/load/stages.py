@@ -78,7 +78,8 @@ def next_step(state: State) -> Measure | Finished:
 
 def _stopped(state: State, found: Sequence[Verdict]) -> Finished | None:
     """End the search where nothing that could still be measured matters."""
-    if found[0].window.meets == "No":
+    enough = found[0].window.requests >= _FEW or found[0].whole
+    if found[0].window.meets == "No" and enough:
         return ended(state, found[0], "BreaksConstraint")
     if state.stop_below and ceiling(state, found, _cap(state)) < state.stop_below:
         return ended(state, highest_met(found) or found[0], "CannotBeatBest")
