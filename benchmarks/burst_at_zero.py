@@ -23,6 +23,7 @@ import orjson
 from rig import cold_models
 from rig.cold_models import Trained
 from rig.harness import Bar, interval, median, percentile, report
+from rig.objects import manifest
 
 from serving import clock, errors
 from serving.cli.demo_stack import Stack
@@ -124,21 +125,16 @@ async def deployed(model: Trained, folder: Path) -> AsyncIterator[tuple[Stack, K
         await stack.start()
         async with await connect(stack.where.kubeconfig, component="bench") as kube:
             source = {"modelName": NAME, "source": {"path": str(model.directory)}}
-            await kube.create(kinds.MODEL_VERSION, _object(kinds.MODEL_VERSION, source))
+            await kube.create(kinds.MODEL_VERSION, manifest(kinds.MODEL_VERSION, NAME, source))
             predictor = {
                 "name": "only", "modelVersion": NAME,
                 "autoScale": {"minReplicas": 0, "maxReplicas": 1, "idleTimeoutSeconds": 1},
             }  # fmt: skip
             spec = {"framework": model.framework, "predictors": [predictor]}
-            await kube.create(kinds.INFERENCE, _object(kinds.INFERENCE, spec))
+            await kube.create(kinds.INFERENCE, manifest(kinds.INFERENCE, NAME, spec))
             yield stack, kube
     finally:
         await stack.end()
-
-
-def _object(kind: kinds.Kind, spec: Object) -> Object:
-    metadata = {"name": NAME, "namespace": "default"}
-    return {"apiVersion": kind.api_version, "kind": kind.kind, "metadata": metadata, "spec": spec}
 
 
 async def measure(model: Trained, runs: int, folder: Path) -> tuple[Bursts, Bursts, Bursts]:

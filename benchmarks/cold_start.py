@@ -26,13 +26,14 @@ import orjson
 from rig import cold_models, pages, registry
 from rig.cold_models import Trained
 from rig.harness import RESAMPLES, SEED, Bar, Interval, interval, median, percentile, report
+from rig.objects import POLL_SECONDS, READY_SECONDS, is_ready, manifest, until
 
 from serving import clock
 from serving.cli.demo_stack import Stack
 from serving.data_dir import DataDir
 from serving.images.store import ModelStore
 from serving.kube import Kube, connect
-from serving.resources import conditions, kinds, names
+from serving.resources import kinds, names
 from serving.resources.names import INFERENCE_LABEL, SERVED_VERSION_HEADER
 
 BAR = 0.85
@@ -40,8 +41,6 @@ LINK = 1e9
 """Bits per second between registry and machine."""
 SUMS_WITHIN = 0.02
 """Phases add up to the wake's total within this share."""
-READY_SECONDS = 180.0
-POLL_SECONDS = 0.05
 DISCARDED = 2
 
 Object = dict[str, Any]
@@ -85,18 +84,18 @@ class World:
     async def deploy(self, port: int, slow: int) -> None:
         local, remote = f"{self._model.framework}-local", f"{self._model.framework}-remote"
         await self._kube.create(kinds.MODEL_VERSION, _version(local, {"path": str(self._model.directory)}))
-        built = await self._until(kinds.MODEL_VERSION, local, _is_ready)
+        built = await until(self._kube, kinds.MODEL_VERSION, local, is_ready)
         await _push(self._data, built["status"]["digest"], f"127.0.0.1:{port}/plain/{local}:v1")
         await asyncio.to_thread(registry.compress, port, f"plain/{local}:v1", f"gzip/{local}:v1")
         await self._kube.create(
             kinds.MODEL_VERSION, _version(remote, {"image": f"127.0.0.1:{slow}/gzip/{local}:v1"})
         )
-        self._digest = (await self._until(kinds.MODEL_VERSION, remote, _is_ready))["status"]["digest"]
+        self._digest = (await until(self._kube, kinds.MODEL_VERSION, remote, is_ready))["status"]["digest"]
         for arm in ARMS:
             version = remote if arm.remote else local
             await self._kube.create(kinds.INFERENCE, _inference(self._name(arm), self._model, version, arm))
         for arm in ARMS:
-            await self._until(kinds.INFERENCE, self._name(arm), _is_ready)
+            await until(self._kube, kinds.INFERENCE, self._name(arm), is_ready)
 
     async def sample(self, arm: Arm, into: Samples) -> None:
         """Wait for zero, make everything as cold as the arm says, and ask once."""
@@ -160,24 +159,12 @@ class World:
         demand = (autoscaler.get("status") or {}).get("demand") or []
         return next((entry["lastWake"] for entry in demand if entry.get("lastWake")), {})
 
-    async def _until(self, kind: kinds.Kind, name: str, holds: Any) -> Object:
-        deadline = clock.monotonic() + READY_SECONDS
-        while not holds(found := await self._kube.get(kind, "default", name)):
-            if clock.monotonic() > deadline:
-                raise RuntimeError(f"{kind.kind} {name}: {found.get('status')}")
-            await asyncio.sleep(POLL_SECONDS)
-        return found
-
     def _name(self, arm: Arm) -> str:
         return f"{self._model.framework}-{arm.name.lower()}"
 
 
-def _is_ready(obj: Object) -> bool:
-    return conditions.is_true(obj, "Ready")
-
-
 def _version(name: str, source: Object) -> Object:
-    return _object(kinds.MODEL_VERSION, name, {"modelName": name, "source": source})
+    return manifest(kinds.MODEL_VERSION, name, {"modelName": name, "source": source})
 
 
 def _inference(name: str, model: Trained, version: str, arm: Arm) -> Object:
@@ -187,12 +174,7 @@ def _inference(name: str, model: Trained, version: str, arm: Arm) -> Object:
         "autoScale": {"minReplicas": 0, "maxReplicas": 1, "idleTimeoutSeconds": 1},
     }  # fmt: skip
     spec = {"framework": model.framework, "predictors": [predictor]}
-    return _object(kinds.INFERENCE, name, spec)
-
-
-def _object(kind: kinds.Kind, name: str, spec: Object) -> Object:
-    metadata = {"name": name, "namespace": "default"}
-    return {"apiVersion": kind.api_version, "kind": kind.kind, "metadata": metadata, "spec": spec}
+    return manifest(kinds.INFERENCE, name, spec)
 
 
 def _check(model: Trained, status: int, body: bytes, version: str) -> None:

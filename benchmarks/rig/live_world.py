@@ -7,10 +7,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from rig.objects import is_ready, manifest, until
 from serving import clock
 from serving.cli.demo_stack import Stack
 from serving.kube import Kube
-from serving.resources import conditions, kinds
+from serving.resources import kinds
 from serving.resources.experiment import ProfilingExperimentSpec
 from serving.resources.experiment_status import Setting
 from serving.resources.trial import TrialSpec
@@ -20,7 +21,7 @@ from tuner.space import Space
 
 MODEL, SERVICE, GRID = "digits-forest", "digits", "grid"
 POLL_SECONDS = 0.5
-READY_SECONDS = 180.0
+"""Seldom: every look takes time from what is measured."""
 OVER = ("Succeeded", "Failed")
 
 Object = dict[str, Any]
@@ -48,19 +49,21 @@ class World:
     async def deploy(self) -> None:
         """Serve the model with what users give who do not measure."""
         version = {"modelName": SERVICE, "source": {"path": str(self._model)}}
-        await self._kube.create(kinds.MODEL_VERSION, _object(kinds.MODEL_VERSION, MODEL, version))
+        await self._kube.create(kinds.MODEL_VERSION, manifest(kinds.MODEL_VERSION, MODEL, version))
         resources = {"cpu": "1", "memory": "1Gi"}
         arm = {"name": self.spec.target.predictor, "modelVersion": MODEL, "resources": resources}
         inference = {"framework": "sklearn", "predictors": [arm]}
-        await self._kube.create(kinds.INFERENCE, _object(kinds.INFERENCE, SERVICE, inference))
-        await self._until(kinds.INFERENCE, SERVICE, lambda found: conditions.is_true(found, "Ready"))
+        await self._kube.create(kinds.INFERENCE, manifest(kinds.INFERENCE, SERVICE, inference))
+        await until(self._kube, kinds.INFERENCE, SERVICE, is_ready)
 
     async def search(self, number: int) -> Search:
         """Run one experiment to its end."""
         name = f"{SERVICE}-{number}"
         spec = {**self._manifest["spec"], "warmStart": {"enabled": False}, "algorithm": {"seed": number}}
-        await self._kube.create(kinds.PROFILING_EXPERIMENT, _object(kinds.PROFILING_EXPERIMENT, name, spec))
-        over = await self._until(kinds.PROFILING_EXPERIMENT, name, _is_over, seconds=math.inf)
+        await self._kube.create(kinds.PROFILING_EXPERIMENT, manifest(kinds.PROFILING_EXPERIMENT, name, spec))
+        over = await until(
+            self._kube, kinds.PROFILING_EXPERIMENT, name, _is_over, seconds=math.inf, poll=POLL_SECONDS
+        )
         status = over["status"]
         found = status.get("recommendation")
         settings = [Setting.model_validate(one) for one in found["settings"]] if found else None
@@ -76,9 +79,9 @@ class World:
         """Measure one spec to its end; a trial whose load failed is made again."""
         while True:
             name = f"{GRID}-{number}-{row}-{clock.monotonic():.0f}"
-            body = _object(kinds.TRIAL, name, await self._trial(row, number))
+            body = manifest(kinds.TRIAL, name, await self._trial(row, number))
             await self._kube.create(kinds.TRIAL, body)
-            over = await self._until(kinds.TRIAL, name, _is_over, seconds=math.inf)
+            over = await until(self._kube, kinds.TRIAL, name, _is_over, seconds=math.inf, poll=POLL_SECONDS)
             found = outcome.observation(over, self.space, self.spec.objective, self.spec.constraints)
             if found is not None:
                 return found, over
@@ -112,19 +115,6 @@ class World:
         """Return a spec in words."""
         return " ".join(f"{one.name}={one.value}" for one in self.space.settings(row))
 
-    async def _until(self, kind: kinds.Kind, name: str, holds: Any, seconds: float = READY_SECONDS) -> Object:
-        deadline = clock.monotonic() + seconds
-        while not holds(found := await self._kube.get(kind, "default", name)):
-            if clock.monotonic() > deadline:
-                raise RuntimeError(f"{kind.kind} {name}: {found.get('status')}")
-            await asyncio.sleep(POLL_SECONDS)
-        return found
-
 
 def _is_over(obj: Object) -> bool:
     return (obj.get("status") or {}).get("phase") in OVER
-
-
-def _object(kind: kinds.Kind, name: str, spec: Object) -> Object:
-    metadata = {"name": name, "namespace": "default"}
-    return {"apiVersion": kind.api_version, "kind": kind.kind, "metadata": metadata, "spec": spec}

@@ -46,7 +46,8 @@ def decide(
         seed: the same seed and observations give the same decision.
         algorithm: `bayesian`, or one of `baselines.ALGORITHMS`, which then chooses what is explored; the rest is the same.
     """
-    lessons = transfer.learn(problem, earlier, observations, settings) if algorithm == BAYESIAN else None
+    earlier = earlier if algorithm == BAYESIAN else ()  # the others do not learn
+    lessons = transfer.learn(problem, earlier, observations, settings)
     search = Search(problem, tuple(observations), tuple(pending), budget, lessons, settings, seed, algorithm)
     weights = dict(lessons.weights) if lessons is not None else {}
     learned = tuple((one.name, weights.get(one.name, 0.0)) for one in earlier)

@@ -20,16 +20,16 @@ def spread(problem: Problem, count: int, rng: np.random.Generator) -> tuple[int,
     """
     points = features(problem)
     middle = _middle(points, rng)
+    count = min(count, problem.size)
     if count == 1:
         return (middle,)
-    count = min(count, problem.size)
     best, found = -1.0, np.arange(count)
     others = np.setdiff1d(np.arange(problem.size), [middle])
     for _ in range(_TRIES):
         rows = np.array([middle, *rng.choice(others, count - 1, replace=False)])
         apart = ((points[rows, None] - points[None, rows]) ** 2).sum(axis=2)
         np.fill_diagonal(apart, np.inf)
-        nearest = apart.min(axis=1) if count > 1 else np.zeros(1)
+        nearest = apart.min(axis=1)
         quality = float(nearest.min() + 0.01 * nearest.mean())
         if quality > best:
             best, found = quality, rows

@@ -37,6 +37,10 @@ def test_the_first_spec_is_in_the_middle_of_every_axis():
         assert spread(SPACE, 3, np.random.default_rng(seed))[0] == first
 
 
+def test_a_space_of_one_spec_has_one_however_many_are_wanted():
+    assert spread(grid((0.0,)), 3, np.random.default_rng(0)) == (0,)
+
+
 def test_of_specs_that_are_equally_in_the_middle_any_may_be_first():
     even = grid(range(4), range(4))
     found = {spread(even, 1, np.random.default_rng(seed))[0] for seed in range(40)}

@@ -77,6 +77,8 @@ def test_a_decision_says_how_much_each_earlier_experiment_is_believed(similar, o
     assert believed.pop("short") == 0
     assert sum(believed.values()) == pytest.approx(1)
     assert said(*opposite) == {one.name: 0.0 for one in opposite}
+    at_random = decide(SERVICE.problem, seen, (), Budget(20), similar, settings=SETTINGS, algorithm="random")
+    assert at_random.learned == (), "a search that does not learn drops nobody"
     assert said() == {}
 
 

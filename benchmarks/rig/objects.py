@@ -1,0 +1,37 @@
+"""Objects of the product under test: as they are written, and waited for."""
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+from serving import clock
+from serving.kube import Kube
+from serving.resources import conditions, kinds
+
+POLL_SECONDS = 0.05
+READY_SECONDS = 180.0
+
+Object = dict[str, Any]
+
+
+def manifest(kind: kinds.Kind, name: str, spec: Object) -> Object:
+    """Return an object of the namespace default."""
+    metadata = {"name": name, "namespace": "default"}
+    return {"apiVersion": kind.api_version, "kind": kind.kind, "metadata": metadata, "spec": spec}
+
+
+def is_ready(obj: Object) -> bool:
+    return conditions.is_true(obj, "Ready")
+
+
+async def until(
+    kube: Kube, kind: kinds.Kind, name: str, holds: Callable[[Object], bool],
+    *, seconds: float = READY_SECONDS, poll: float = POLL_SECONDS,
+) -> Object:  # fmt: skip
+    """Return the object once this holds of it."""
+    deadline = clock.monotonic() + seconds
+    while not holds(found := await kube.get(kind, "default", name)):
+        if clock.monotonic() > deadline:
+            raise RuntimeError(f"{kind.kind} {name}: {found.get('status')}")
+        await asyncio.sleep(poll)
+    return found
