@@ -6,10 +6,9 @@ from typing import Any
 
 import numpy as np
 
-from serving.resources import duration
 from serving.resources.experiment import Constraint, Objective, ProfilingExperimentSpec
 from serving.resources.trial import Estimate, TrialSpec, TrialStatus, Window
-from tuner import worth
+from tuner import limits, worth
 from tuner.search.problem import Cause, Floats, Observation, Problem
 from tuner.space import Space
 
@@ -44,16 +43,9 @@ def problem(spec: ProfilingExperimentSpec, space: Space, costs: Floats) -> Probl
         ordered=tuple(axis.ordered for axis in space.axes),
         resource=tuple(axis.category == "resource" for axis in space.axes),
         log_cost=np.log(costs) if (costs > 0).all() else np.zeros(space.size),
-        log_bounds=tuple(math.log(max(_bound(one), TINY)) for one in spec.constraints),
+        log_bounds=tuple(math.log(max(limits.bound(one), TINY)) for one in spec.constraints),
         returns=RETURNS[spec.objective.objective_metric_name],
     )
-
-
-def _bound(constraint: Constraint) -> float:
-    """Return a share of the requests, or seconds."""
-    if constraint.metric == "errorRate":
-        return float(constraint.at_most.removesuffix("%")) / 100
-    return duration.seconds(constraint.at_most)
 
 
 def observation(
@@ -96,12 +88,8 @@ def observation(
 
 def _margin(constraint: Constraint, window: Window) -> tuple[float, float]:
     """Return log(value / bound) and its standard deviation; what was not seen at all breaks the constraint."""
-    if constraint.metric == "errorRate":
-        return _of(window.error_rate, _bound(constraint))
-    for seen in window.latencies:
-        if (seen.metric, seen.percentile) == (constraint.metric, constraint.percentile):
-            return _of(Estimate(value=seen.value, low=seen.low, high=seen.high), _bound(constraint))
-    return MOST_MARGIN, 0.0
+    found = limits.seen(window, constraint.metric, constraint.percentile)
+    return _of(found, limits.bound(constraint)) if found is not None else (MOST_MARGIN, 0.0)
 
 
 def _of(value: Estimate, bound: float) -> tuple[float, float]:

@@ -7,10 +7,9 @@ from typing import Literal
 
 import numpy as np
 
-from serving.resources import duration
 from serving.resources.experiment import Constraint
 from serving.resources.trial import Estimate, LatencyAt, Usage, Window
-from tuner import worth
+from tuner import limits, worth
 from tuner.load import estimates, steadiness
 from tuner.load.samples import Floats, Samples
 from tuner.settings import LoadSettings
@@ -20,17 +19,6 @@ _SHOWN = (50, 90, 95, 99)
 """Percentiles that every window has."""
 _SLICES = 128
 """Pieces of a window in which answers are counted for the throughput's interval."""
-
-
-def bound(constraint: Constraint) -> float:
-    """Return the most that a constraint allows: seconds, or the share of an error rate.
-
-    Raises:
-        ValueError: neither a duration nor a percentage.
-    """
-    if constraint.at_most.endswith("%"):
-        return float(constraint.at_most[:-1]) / 100
-    return duration.seconds(constraint.at_most)
 
 
 def summary(samples: Samples, constraints: Sequence[Constraint], settings: LoadSettings) -> Window:
@@ -57,7 +45,9 @@ def summary(samples: Samples, constraints: Sequence[Constraint], settings: LoadS
 
 def meets(samples: Samples, constraints: Sequence[Constraint]) -> Meets:
     """Say whether the constraints are met: `Yes` and `No` only where the 95 % interval is on one side of the limit."""
-    found = [_meets(_constrained(samples, constraint), bound(constraint)) for constraint in constraints]
+    found = [
+        _meets(_constrained(samples, constraint), limits.bound(constraint)) for constraint in constraints
+    ]
     if "No" in found:
         return "No"
     return "Unsure" if "Unsure" in found else "Yes"
@@ -77,16 +67,11 @@ def careful_margin(window: Window, constraints: Sequence[Constraint], deviations
 
 
 def _ratio(window: Window, constraint: Constraint, deviations: float = 0.0) -> float:
-    limit = bound(constraint)
-    if constraint.metric == "errorRate":
-        return _over(window.error_rate.value, limit)
-    if window.error_rate.value > 1 - constraint.percentile / 100:
+    found = limits.seen(window, constraint.metric, constraint.percentile)
+    if found is None:
         return math.inf
-    for found in window.latencies:
-        if (found.metric, found.percentile) == (constraint.metric, constraint.percentile):
-            noise = worth.deviation(Estimate(value=found.value, low=found.low, high=found.high))
-            return _over(found.value * math.exp(deviations * noise), limit)
-    return math.inf
+    noise = 0.0 if constraint.metric == "errorRate" else worth.deviation(found)
+    return _over(found.value * math.exp(deviations * noise), limits.bound(constraint))
 
 
 def _over(value: float, limit: float) -> float:

@@ -10,19 +10,16 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from serving.errors import SpaceInvalid
-from serving.resources import duration
 from serving.resources.experiment import Constraint, ProfilingExperimentSpec
 from serving.resources.experiment_status import ProfilingExperimentStatus, Setting
 from serving.resources.trial import Estimate, TrialSpec, TrialStatus, Window
-from tuner import worth
+from tuner import limits, worth
 from tuner.report.shape import Bound, Check, Choice, Comparison, Meets
 from tuner.space import Space
 
 Object = Mapping[str, Any]
 Key = int | tuple[tuple[str, str, str], ...]
 """A spec: its row in the space, or its settings where it lies outside of it."""
-Z95 = 1.959963984540054
-"""Standard deviations to either end of a 95 % interval of a normal distribution."""
 FULL = "Measured"
 """The reason of a trial that was measured to its end: only such ones are compared."""
 
@@ -129,19 +126,12 @@ def _row(trial: Object, spec: ProfilingExperimentSpec, space: Space) -> Row:
 
 def bound(constraint: Constraint) -> Bound:
     """Return a constraint with its bound as a number: seconds, or a share."""
-    text = constraint.at_most
-    value = float(text[:-1]) / 100 if text.endswith("%") else duration.seconds(text)
-    return Bound(metric=constraint.metric, percentile=constraint.percentile, bound=value)
+    return Bound(metric=constraint.metric, percentile=constraint.percentile, bound=limits.bound(constraint))
 
 
 def measured(window: Window, constraint: Bound | Constraint) -> Estimate | None:
-    """Return what a window says of a constraint's metric; None where it was not seen."""
-    if constraint.metric == "errorRate":
-        return window.error_rate
-    for latency in window.latencies:
-        if (latency.metric, latency.percentile) == (constraint.metric, constraint.percentile):
-            return Estimate(value=latency.value, low=latency.low, high=latency.high)
-    return None
+    """Return what a window says of a constraint's metric; None where that breaks it without being a number."""
+    return limits.seen(window, constraint.metric, constraint.percentile)
 
 
 def choice(evidence: Evidence, rows: Sequence[Row]) -> Choice:

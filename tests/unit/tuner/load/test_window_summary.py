@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from serving.resources.experiment import Constraint
 from tests.queueing import Target, exponential, steady_service
+from tuner import limits
 from tuner.load import statistics
 from tuner.load.samples import Samples, joined
 from tuner.settings import LoadSettings
@@ -101,7 +102,7 @@ def test_ttft_without_a_stream_is_not_known() -> None:
 @pytest.mark.parametrize(("text", "value"), [("100ms", 0.1), ("2s", 2.0), ("1%", 0.01), ("0.5%", 0.005)])
 def test_limits_are_seconds_or_shares(text: str, value: float) -> None:
     metric = "errorRate" if text.endswith("%") else "latency"
-    assert statistics.bound(Constraint(metric=metric, at_most=text)) == pytest.approx(value)
+    assert limits.bound(Constraint(metric=metric, at_most=text)) == pytest.approx(value)
 
 
 def test_the_generator_is_the_limit_where_it_is_busy_or_late() -> None:
