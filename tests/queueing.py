@@ -42,7 +42,7 @@ class Target:
         return Samples(
             mode=mode, level=level, seconds=seconds, intended=intended[kept], latency=(done - intended)[kept],
             ok=self.rng.random(count) >= self.failing, tokens=np.zeros(count, dtype=np.int64),
-            ttft=np.empty(0), itl=np.empty(0), unfinished=seconds - intended[waiting], longest=LONGEST,
+            ttft=np.full(count, -1.0), itl=np.empty(0), itl_done=np.empty(0), unfinished=seconds - intended[waiting], longest=LONGEST,
             generator_cpu=self.busy,
         )  # fmt: skip
 
@@ -67,6 +67,28 @@ class Target:
             heapq.heappush(free, done)
             rows.append((sent, done))
         return rows
+
+
+@dataclass
+class Batching:
+    """A target that computes everybody's requests at once; `slow` whole windows, from 0, had bad luck with every thirtieth of theirs."""
+
+    slow: tuple[int, ...] = ()
+    whole: int = -1
+
+    def window(self, mode: Mode, level: float, seconds: float) -> Samples:
+        self.whole += seconds >= 1
+        rng = np.random.default_rng(round(level))
+        count = round(seconds * level / (0.01 + 0.0005 * level))
+        latency = (0.01 + 0.0005 * level) * rng.lognormal(0, 0.15, count)
+        if self.whole in self.slow and seconds >= 1:
+            latency[::30] *= 1.4
+        done = (np.arange(count) + 0.5) * seconds / count
+        return Samples(
+            mode=mode, level=level, seconds=seconds, intended=done - latency, latency=latency, ok=np.ones(count, dtype=bool),
+            tokens=np.zeros(count, dtype=np.int64), ttft=np.full(count, -1.0), itl=np.empty(0), itl_done=np.empty(0),
+            unfinished=np.empty(0), longest=LONGEST,
+        )  # fmt: skip
 
 
 def exponential(mean: float) -> Callable[[np.random.Generator], float]:

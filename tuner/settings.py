@@ -69,7 +69,9 @@ class LoadSettings:
     """Standard deviations of its noise by which the level found should stay below a limit: of 100 further measurements 99 then do
     (2.33), and both are measurements (times the square root of 2)."""
     retreat: float = 2.0
-    """Most that the load goes down for that, at once and only once."""
+    """Most that the load goes down for that at once."""
+    retreats: int = 2
+    """Times that it does: a lower load that looks no better may have had bad luck, once."""
     enough: float = 0.98
     """Share of the most throughput that fewer users may give and still be the result: what a short window cannot tell apart."""
     most_levels: int = 12

@@ -43,6 +43,10 @@ class Load(Base):
                 "every level must be greater than 0",
             ),
             ("!has(self.maxLevel) || double(self.maxLevel) > 0.0", "maxLevel must be greater than 0"),
+            (
+                "!has(self.levels) || !has(self.maxLevel) || self.levels.all(level, double(level) <= double(self.maxLevel))",
+                "no level may be greater than maxLevel",
+            ),
         ),
     }
     mode: Annotated[

@@ -91,6 +91,7 @@ SPACE = "spec.tunableParameters[0].parameters[0].feasibleSpace"
          "at most one of requestTemplate, requests and locustfile"),
         ({"load": {"levels": ["1", 0]}}, "spec.load", "every level must be greater than 0"),
         ({"load": {"maxLevel": "0"}}, "spec.load", "maxLevel must be greater than 0"),
+        ({"load": {"levels": ["1", "500"], "maxLevel": "100"}}, "spec.load", "no level may be greater than maxLevel"),
         ({"prices": {"cpu": -1}}, "spec.prices", "cpu must not be negative"),
         ({"maxCost": -1}, "spec", "maxCost must not be negative"),
         ({"maxNumTrials": 0}, "spec.maxNumTrials", "0"),

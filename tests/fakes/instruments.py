@@ -103,8 +103,8 @@ class Instruments:
         latency = np.full(count, level / self._throughput)
         return Samples(
             mode="closed", level=level, seconds=seconds, intended=ends - latency, latency=latency,
-            ok=np.full(count, not self.failing), tokens=np.zeros(count, dtype=np.int64), ttft=np.empty(0), itl=np.empty(0),
-            unfinished=np.empty(0), longest=30.0,
+            ok=np.full(count, not self.failing), tokens=np.zeros(count, dtype=np.int64), ttft=np.full(count, -1.0),
+            itl=np.empty(0), itl_done=np.empty(0), unfinished=np.empty(0), longest=30.0,
         )  # fmt: skip
 
     async def usage(self, pod: Object) -> Figures | None:

@@ -131,12 +131,15 @@ class Generator:
         after = rows["intended"][rows["done"] >= end]
         rows = np.sort(rows[_within(rows["done"], begin, end)], order="done")
         open_at_end = np.concatenate([unanswered, after])
-        gaps = [gap for one in self._locusts for gap in one.gaps if begin <= gap[0] < end]
+        gaps = sorted(gap for one in self._locusts for gap in one.gaps if begin <= gap[0] < end)
+        itl = np.frombuffer(b"".join(content for _, content in gaps), dtype=np.float64)
+        itl_done = np.repeat(
+            [done - begin for done, _ in gaps], [len(content) // itl.itemsize for _, content in gaps]
+        )
         return Samples(
             mode=self._plan.mode, level=level, seconds=seconds,
             intended=rows["intended"] - begin, latency=rows["done"] - rows["intended"], ok=rows["error"] == 0,
-            tokens=rows["tokens"].astype(np.int64), ttft=rows["ttft"][rows["ttft"] >= 0],
-            itl=np.frombuffer(b"".join(content for _, content in sorted(gaps)), dtype=np.float64),
+            tokens=rows["tokens"].astype(np.int64), ttft=rows["ttft"], itl=itl, itl_done=itl_done,
             unfinished=end - open_at_end[open_at_end < end], longest=self._settings.request_timeout,
             generator_cpu=cpu,
             late=float(np.mean(rows["behind"] > self._settings.late_seconds)) if len(rows) else 0.0,

@@ -142,9 +142,9 @@ class Locust:
         except TimeoutError:
             pass
         finally:
-            if self._process.returncode is None:
-                with contextlib.suppress(ProcessLookupError):
-                    os.killpg(self._process.pid, signal.SIGKILL)
+            # What it started outlives it where it ended by itself.
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(self._process.pid, signal.SIGKILL)
             for task in self._tasks:
                 task.cancel()
         await self._process.wait()

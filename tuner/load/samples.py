@@ -28,9 +28,11 @@ class Samples:
     tokens: NDArray[np.int64]
     """Of streamed completions, as the server counts them, else the chunks that carried text; 0 where it is no stream."""
     ttft: Floats
-    """Until the first token, from where latency is counted; one for each stream that had any, so it may be empty."""
+    """Until the first token, from where latency is counted; negative where there was none, as the answer is no stream."""
     itl: Floats
     """Every time between two tokens of a stream, in the order of the streams' ends; may be empty."""
+    itl_done: Floats
+    """When the stream of each of these was over, from the window's start."""
     unfinished: Floats
     """Ages at the window's end of the requests that had no answer yet: their latency is more than that."""
     longest: float
@@ -71,6 +73,7 @@ def joined(parts: Sequence[Samples]) -> Samples:
         tokens=np.concatenate([part.tokens for part in parts]),
         ttft=np.concatenate([part.ttft for part in parts]),
         itl=np.concatenate([part.itl for part in parts]),
+        itl_done=np.concatenate([part.itl_done + start for part, start in zip(parts, starts, strict=False)]),
         generator_cpu=sum(part.generator_cpu * part.seconds for part in parts) / total,
         late=_weighted([part.late for part in parts], [len(part.ok) for part in parts]),
         errors=tuple(errors.items()),

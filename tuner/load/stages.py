@@ -206,13 +206,15 @@ def _whole(state: State, found: Sequence[Verdict], chosen: Verdict) -> Measure |
 
 
 def _retreat(state: State, found: Sequence[Verdict], chosen: Verdict) -> Measure | None:
-    """Return a whole window of a lower load where the noise of this one's says that it may break a limit; once."""
-    if not chosen.meets or chosen.careful <= 1 or _retreats(found, chosen):
+    """Return a whole window of a lower load where the noise of this one's says that it may break a limit."""
+    lowest = next((at for at in found if at.whole and at.level < chosen.level), chosen)
+    tried = sum(at.whole and at.meets for at in found) - 1
+    if not chosen.meets or min(chosen.careful, lowest.careful) <= 1 or tried >= state.settings.retreats:
         return None
-    excess = min(chosen.careful, state.settings.retreat)
+    excess = min(max(lowest.careful, state.settings.resolution), state.settings.retreat)
     # Where users wait for each other latency grows as they do; near the capacity of an open loop much faster than its rate.
     closed = state.load.mode == "closed"
-    level = float(math.floor(chosen.level / excess)) if closed else chosen.level / math.sqrt(excess)
+    level = float(math.floor(lowest.level / excess)) if closed else lowest.level / math.sqrt(excess)
     return _fresh(state, level, whole=True) if level >= found[0].level else None
 
 
@@ -226,7 +228,8 @@ def _safest(found: Sequence[Verdict], chosen: Verdict) -> Verdict:
     if not chosen.whole or chosen.careful <= 1:
         return chosen
     kept = [at for at in _retreats(found, chosen) if at.meets and _is_worth_it(at, chosen)]
-    return kept[-1] if kept else chosen
+    safe = [at for at in kept if at.careful <= 1]
+    return (safe or kept or [chosen])[-1]
 
 
 def _is_worth_it(lower: Verdict, chosen: Verdict) -> bool:

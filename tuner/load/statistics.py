@@ -93,7 +93,7 @@ def _constrained(samples: Samples, constraint: Constraint) -> Estimate | None:
     if constraint.metric == "latency":
         values = np.where(samples.ok, samples.latency, samples.longest)
         return _slow(values, samples, constraint.percentile)
-    values = samples.ttft if constraint.metric == "ttft" else samples.itl
+    values = samples.ttft[samples.ttft >= 0] if constraint.metric == "ttft" else samples.itl
     if len(values) == 0:
         return None
     failed = int((~samples.ok).sum()) if constraint.metric == "ttft" else 0
@@ -101,21 +101,26 @@ def _constrained(samples: Samples, constraint: Constraint) -> Estimate | None:
 
 
 def _slow(values: Floats, samples: Samples, percent: float) -> Estimate:
-    """Estimate a percentile of latencies, counting those who still wait and have waited longer than it."""
-    if len(values) == 0 and len(samples.unfinished):
-        waited = estimates.percentile(samples.unfinished, percent, longest=samples.longest)
-        return Estimate(value=waited.value, low=waited.low, high=samples.longest)
+    """Estimate a percentile of latencies, counting those who still wait and have waited longer than it.
+
+    What they will have waited is at least their age: so much is sure, and the lower end and the value take no more for granted, or a
+    window that ends while a batch is computed would have a percentile without end. The upper end takes them to wait for ever.
+    """
     found = estimates.percentile(values, percent, longest=samples.longest)
-    waiting = int((samples.unfinished > found.value).sum())
-    if waiting == 0:
+    waiting = samples.unfinished[samples.unfinished > found.value] if len(values) else samples.unfinished
+    if len(waiting) == 0:
         return found
-    return estimates.percentile(values, percent, beyond=waiting, longest=samples.longest)
+    least = estimates.percentile(np.append(values, waiting), percent, longest=samples.longest)
+    most = estimates.percentile(values, percent, beyond=len(waiting), longest=samples.longest)
+    return Estimate(value=least.value, low=least.low, high=max(most.high, least.value))
 
 
 def _latencies(samples: Samples, constraints: Sequence[Constraint]) -> list[LatencyAt]:
     found = []
     for metric in ("latency", "ttft", "itl"):
-        values = {"latency": samples.latency[samples.ok], "ttft": samples.ttft, "itl": samples.itl}[metric]
+        values = {
+            "latency": samples.latency[samples.ok], "ttft": samples.ttft[samples.ttft >= 0], "itl": samples.itl,
+        }[metric]  # fmt: skip
         asked = {constraint.percentile for constraint in constraints if constraint.metric == metric}
         for percent in sorted(asked.union(_SHOWN)) if len(values) else ():
             seen = (
@@ -147,8 +152,9 @@ def _after(samples: Samples, start: float) -> Samples:
     """Return the part of a window from `start` seconds on."""
     if start <= 0:
         return samples
-    kept = samples.done >= start
+    kept, of_streams = samples.done >= start, samples.itl_done >= start
     return replace(
         samples, seconds=samples.seconds - start, intended=samples.intended[kept] - start,
-        latency=samples.latency[kept], ok=samples.ok[kept], tokens=samples.tokens[kept],
+        latency=samples.latency[kept], ok=samples.ok[kept], tokens=samples.tokens[kept], ttft=samples.ttft[kept],
+        itl=samples.itl[of_streams], itl_done=samples.itl_done[of_streams] - start,
     )  # fmt: skip

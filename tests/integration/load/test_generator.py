@@ -216,6 +216,39 @@ async def test_a_locustfile_runs_its_own_users_who_are_recorded_and_have_no_righ
     assert "500" in seen.errors[0][0]
 
 
+STARTS_ANOTHER = """
+import subprocess
+from locust import FastHttpUser, task
+
+other = subprocess.Popen(["sleep", "600"])
+
+class Telling(FastHttpUser):
+    @task
+    def tell(self):
+        self.client.post("/wait/5", data=str(other.pid))
+"""
+
+
+async def test_what_a_locustfile_started_ends_with_it(target: Target) -> None:
+    """It would go on on the cores that the next trial is measured with."""
+    async with Generator.start(
+        target.url, LoadPlan("closed", (), locustfile=STARTS_ANOTHER), SETTINGS
+    ) as generator:
+        await generator.window(1, 0.2)
+        (pid,) = {int(row["body"]) for row in target.log()}
+        assert _runs(pid)
+    async with asyncio.timeout(5):
+        while _runs(pid):
+            await asyncio.sleep(0.01)
+
+
+def _runs(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
+
+
 @pytest.mark.parametrize(
     ("source", "message"),
     [

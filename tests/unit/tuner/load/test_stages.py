@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from serving.resources.experiment import Constraint
 from serving.resources.load import Load
 from serving.resources.trial import Window
-from tests.queueing import Target, exponential, steady_service
+from tests.queueing import Batching, Target, exponential, steady_service
 from tuner.load import stages, statistics
 from tuner.load.samples import Samples, joined
 from tuner.load.steps import Finished, Measure, State
@@ -38,7 +38,7 @@ class Search:
 
 
 def search(
-    target: Target,
+    target: Target | Batching,
     load: Load,
     *constraints: Constraint,
     stop_below: float | None = None,
@@ -180,6 +180,13 @@ def test_what_was_found_meets_the_next_time_too_where_the_limit_was_met_by_chanc
     careful = sum(breaks_again(SETTINGS.safety, seed) for seed in range(25))
     assert careful <= 1
     assert careless >= careful + 3
+
+
+def test_a_lower_load_that_had_bad_luck_is_not_the_last_that_is_tried() -> None:
+    load, limit = Load(window_seconds=2, warmup_seconds=1), p99("100ms")
+    found = search(Batching(slow=(1,)), load, limit)
+    assert statistics.careful_margin(found.result, [limit], SETTINGS.safety) <= 1
+    assert found.result.throughput.value > 0.9 * search(Batching(), load, limit).result.throughput.value
 
 
 def test_an_open_loop_without_constraints_ends_where_the_answers_fall_behind() -> None:

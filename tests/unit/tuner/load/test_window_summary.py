@@ -24,8 +24,8 @@ def samples(latency: list[float] | np.ndarray, *, seconds: float = 10.0, **chang
     done = (np.arange(len(values)) + 0.5) * seconds / max(1, len(values))
     found = Samples(
         mode="closed", level=1, seconds=seconds, intended=done - values, latency=values,
-        ok=np.ones(len(values), dtype=bool), tokens=np.zeros(len(values), dtype=np.int64), ttft=np.empty(0),
-        itl=np.empty(0), unfinished=np.empty(0), longest=30.0,
+        ok=np.ones(len(values), dtype=bool), tokens=np.zeros(len(values), dtype=np.int64),
+        ttft=np.full(len(values), -1.0), itl=np.empty(0), itl_done=np.empty(0), unfinished=np.empty(0), longest=30.0,
     )  # fmt: skip
     return dataclasses.replace(found, **changed)
 
@@ -80,6 +80,15 @@ def test_requests_that_still_wait_count_as_slow_where_they_have_waited_longer() 
     assert statistics.meets(young, [latency("1s")]) == "Yes"
 
 
+def test_a_window_that_ends_while_a_batch_is_computed_has_waited_no_longer_than_it_has() -> None:
+    """15 users of one batch, a moment older than the slowest that was answered: slower than 100 ms is what nobody has seen."""
+    limit = latency("100ms")
+    seen = samples(np.full(163, 0.03), seconds=0.5, unfinished=np.full(15, 0.045))
+    assert statistics.meets(seen, [limit]) == "Unsure"
+    window = statistics.summary(seen, [limit], SETTINGS)
+    assert statistics.margin(window, [limit]) == pytest.approx(0.45)
+
+
 def test_a_dead_target_breaks_every_constraint_surely() -> None:
     dead = samples([], unfinished=np.full(4, 10.0))
     window = statistics.summary(dead, [latency("1s")], SETTINGS)
@@ -97,6 +106,17 @@ def test_ttft_without_a_stream_is_not_known() -> None:
     assert window.meets == "Yes"
     assert window.tokens_per_second == pytest.approx(70)
     assert statistics.margin(window, [constraint]) == pytest.approx(0.2)
+
+
+def test_a_beginning_that_is_dropped_is_dropped_of_tokens_too() -> None:
+    """The first second is ten times as slow: in latency, until the first token, and between tokens."""
+    values = np.where(np.arange(1000) < 100, 0.1, 0.01) * np.random.default_rng(3).lognormal(0, 0.05, 1000)
+    seen = samples(values)
+    streamed = dataclasses.replace(seen, ttft=values / 2, itl=values / 4, itl_done=seen.done)
+    window = statistics.summary(streamed, (), SETTINGS)
+    assert window.seconds < 9.5
+    assert {one.metric for one in window.latencies} == {"latency", "ttft", "itl"}
+    assert max(one.value for one in window.latencies) < 0.02
 
 
 @pytest.mark.parametrize(("text", "value"), [("100ms", 0.1), ("2s", 2.0), ("1%", 0.01), ("0.5%", 0.005)])
