@@ -5,8 +5,8 @@ but each to its end; before each round an experiment searches the space from not
 same minutes of the machine. Load generator and replica have cores of their own, as always. All of it takes nearly two hours: what was
 measured is kept in --out, and the next run goes on from there.
 
-The truth of a spec is the mean of its measurements (of logarithms). How sure a mean is follows from all specs together, as three measurements
-of one say little of their spread. A search is right if the mean of what it recommends is within the 95 % interval of the best mean.
+The truth of a spec is the mean of its measurements (of logarithms). How sure a mean is follows from all specs that give at least half as
+much as the best, as three measurements of one say little of their spread. A search is right if the mean of what it recommends is within the 95 % interval of the best mean.
 """
 
 import argparse

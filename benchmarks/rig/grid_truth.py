@@ -9,6 +9,9 @@ from scipy.stats import t as student
 
 from tuner.search.problem import Observation
 
+NEAR = math.log(2)
+"""How far below the best mean a spec's measurements still say how the best's vary: those of the slowest vary more."""
+
 
 @dataclass(frozen=True)
 class Truth:
@@ -38,7 +41,7 @@ class Truth:
 
 
 def truth(rounds: Sequence[Sequence[Observation]]) -> Truth:
-    """Return what each spec does; how sure a mean is follows from all specs together.
+    """Return what each spec does; how sure a mean is follows from all specs that are near the best.
 
     Args:
         rounds: of each, an observation of every spec, in the order of the space.
@@ -49,13 +52,15 @@ def truth(rounds: Sequence[Sequence[Observation]]) -> Truth:
     meets = np.array([runs and _meets(of) for runs, of in zip(ran, by_spec, strict=True)])
     effect = values[ran].mean(axis=0)
     values = values - (effect - effect.mean())
+    mean = np.where(meets, values.mean(axis=1), -np.inf)
+    like_the_best = mean >= mean.max() - NEAR
     # Each spec's mean, and all rounds' but one, are taken from the data.
-    freedom = max(1, (int(meets.sum()) - 1) * (len(rounds) - 1))
-    left = values[meets] - values[meets].mean(axis=1, keepdims=True)
+    freedom = max(1, (int(like_the_best.sum()) - 1) * (len(rounds) - 1))
+    left = (values - values.mean(axis=1, keepdims=True))[like_the_best]
     deviation = math.sqrt(float((left**2).sum()) / freedom) if len(rounds) > 1 else math.nan
     return Truth(
         values=values,
-        mean=np.where(meets, values.mean(axis=1), -np.inf),
+        mean=mean,
         margins=np.array([np.mean([_worst(seen) for seen in of]) for of in by_spec]),
         reach=float(student.ppf(0.975, freedom)) * deviation / math.sqrt(len(rounds)),
     )

@@ -78,9 +78,13 @@ class Search:
         leading = choice.best(ranked)
         best = leading.index if leading is not None else None
         ahead = outlook(belief, self._open, best, self._rng)
+        enough = self._is_enough(ranked, ahead)
+        if enough and self.lessons is not None:
+            # What earlier experiments leave out they know nothing of: enough is what is enough without them too.
+            ahead = outlook(replace(belief, lessons=None), self._open, best, self._rng)
+            enough = self._is_enough(ranked, ahead)
         reserve = self._unconfirmed(ranked)
         exhausted = not len(self._open)
-        enough = self._is_enough(ranked, ahead)
         if left > len(reserve) and not exhausted and not enough:
             if slots <= 0:
                 return Wait(ahead.regret, best=best)

@@ -87,25 +87,44 @@ def test_a_search_that_was_misled_still_ends_well(opposite):
     assert SERVICE.log_objective(played.end.index) >= SERVICE.best + math.log(0.9)
 
 
-def test_a_part_of_the_space_that_was_no_good_elsewhere_is_looked_at_all_the_same():
-    """Four kinds of machine: elsewhere the third was the worst by far, here it is the best."""
-    space = grid((0.0, 1.0, 2.0, 3.0), tuple(float(users) for users in range(8)), ordered=(False, True))
+KINDS = grid((0.0, 1.0, 2.0, 3.0), tuple(float(users) for users in range(8)), ordered=(False, True))
+"""Four kinds of machine."""
 
-    def values(kinds: tuple[float, ...]) -> np.ndarray:
-        return np.array(kinds)[space.ranks[:, 0]] + 0.2 * space.ranks[:, 1]
 
-    def seen(found: np.ndarray, rows) -> tuple[Observation, ...]:
-        return tuple(Observation(int(row), log_objective=float(found[row]), noise=0.01) for row in rows)
+def of_kinds(*kinds: float) -> np.ndarray:
+    return np.array(kinds)[KINDS.ranks[:, 0]] + 0.2 * KINDS.ranks[:, 1]
 
-    others = [
-        Earlier(f"e{i}", space, seen(values((1.0, 1.5 + i / 10, -3.0, 0.5)), range(0, 32, 2)))
+
+def seen_of(values: np.ndarray, rows) -> tuple[Observation, ...]:
+    return tuple(Observation(int(row), log_objective=float(values[row]), noise=0.01) for row in rows)
+
+
+@pytest.fixture(scope="module")
+def third_is_worst() -> list[Earlier]:
+    return [
+        Earlier(f"e{i}", KINDS, seen_of(of_kinds(1.0, 1.5 + i / 10, -3.0, 0.5), range(0, 32, 2)))
         for i in range(2)
     ]
-    here, tried = values((1.0, 1.5, 2.5, 0.5)), []
+
+
+def test_a_part_of_the_space_that_was_no_good_elsewhere_is_looked_at_all_the_same(third_is_worst):
+    here, tried = of_kinds(1.0, 1.5, 2.5, 0.5), []
     for _ in range(12):
-        decision = decide(space, seen(here, tried), (), Budget(30), others, settings=SETTINGS)
+        decision = decide(KINDS, seen_of(here, tried), (), Budget(30), third_is_worst, settings=SETTINGS)
         tried += list(decision.indices)
     assert int(np.argmax(here)) in tried
+
+
+def test_a_search_does_not_stop_for_what_earlier_experiments_say_of_specs_that_it_has_not_seen(
+    third_is_worst,
+):
+    """All but the third kind was measured, and ranks as it did elsewhere; the third may be anything."""
+    rows = (0, 3, 5, 7, 8, 11, 12, 13, 15, 24, 27, 31)
+    seen = seen_of(of_kinds(1.0, 1.5, 2.5, 0.5), rows)
+    assert learn(KINDS, third_is_worst, seen, SETTINGS) is not None
+    decision = decide(KINDS, seen, (), Budget(30), third_is_worst, settings=SETTINGS)
+    assert isinstance(decision, Explore)
+    assert decision.expected_regret > SETTINGS.regret
 
 
 def test_an_experiment_of_few_trials_says_nothing(similar):
