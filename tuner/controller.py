@@ -12,6 +12,7 @@ from serving import errors
 from serving.kube import Key, Kube, Reconciler, Recorder, Result, Watches, connect_eventually
 from serving.resources import kinds
 from serving.settings import ControllerSettings
+from tuner.planning import earlier
 from tuner.planning.plan import OVER, Plan, Question, Recorded
 from tuner.settings import DEFAULTS, TunerSettings
 from tuner.thinking import Thinker
@@ -78,33 +79,18 @@ class ExperimentController:
                 for predictor in ((inference or {}).get("spec") or {}).get("predictors", [])
             ]
         versions = {name: self._versions.get(namespace, name) for name in named}
+        others = self._experiments.by_index(_NAMESPACE, namespace)
+        found = earlier.candidates(experiment, others, self._settings.trials.earlier)
         return Question(
             asked=self._recorded(experiment),
             inference=inference,
-            model_versions={name: found for name, found in versions.items() if found is not None},
-            earlier=[self._recorded(found) for found in self._earlier(experiment)],
+            model_versions={name: version for name, version in versions.items() if version is not None},
+            earlier=[self._recorded(other) for other in found],
             settings=self._settings,
         )
 
     def _recorded(self, experiment: Object) -> Recorded:
         return Recorded(experiment, self._trials.by_index(_OWNER, experiment["metadata"]["uid"]))
-
-    def _earlier(self, experiment: Object) -> list[Object]:
-        """Return finished experiments with the same axes, the newest first; whether they help is for the search to say."""
-        wanted = experiment["spec"].get("warmStart") or {}
-        if wanted.get("enabled") is False:
-            return []
-        meta = experiment["metadata"]
-        found = [
-            other
-            for other in self._experiments.by_index(_NAMESPACE, meta["namespace"])
-            if other["metadata"]["uid"] != meta["uid"]
-            and (other.get("status") or {}).get("phase") in OVER
-            and _axes(other) == _axes(experiment)
-            and other["metadata"]["name"] in (wanted.get("experiments") or [other["metadata"]["name"]])
-        ]
-        found.sort(key=lambda other: other["status"].get("completionTime", ""), reverse=True)
-        return found[: self._settings.trials.earlier]
 
     async def _carry_out(self, experiment: Object, plan: Plan) -> None:
         for trial in plan.trials:
@@ -199,14 +185,6 @@ def _target(experiment: Object) -> Iterable[str]:
 
 def _owner_uids(obj: Object) -> list[str]:
     return [owner["uid"] for owner in obj["metadata"].get("ownerReferences") or []]
-
-
-def _axes(experiment: Object) -> list[tuple[str, str]]:
-    return sorted(
-        (group["category"], parameter["name"])
-        for group in experiment["spec"]["tunableParameters"]
-        for parameter in group["parameters"]
-    )
 
 
 @asynccontextmanager

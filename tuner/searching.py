@@ -12,7 +12,7 @@ import numpy as np
 
 from serving import errors
 from serving.resources.conditions import Condition
-from serving.resources.experiment import ProfilingExperimentSpec
+from serving.resources.experiment import Constraint, ProfilingExperimentSpec
 from serving.resources.experiment_status import ProfilingExperimentStatus, Setting
 from serving.resources.trial import TrialSpec, TrialStatus
 from tuner import outcome, prices, rendering
@@ -152,7 +152,7 @@ def _ask(
         [
             earlier
             for recorded in question.earlier
-            if (earlier := _earlier(recorded, world.space, price)) is not None
+            if (earlier := _earlier(recorded, world, price)) is not None
         ],
         settings=question.settings.search,
         seed=world.spec.algorithm.seed,
@@ -160,20 +160,32 @@ def _ask(
     )
 
 
-def _earlier(recorded: Recorded, space: Space, price: Price) -> Earlier | None:
+def _earlier(recorded: Recorded, world: World, price: Price) -> Earlier | None:
     """Return an experiment as one to learn from, at today's prices; None where its axes are others, or it is no experiment any more."""
     spec = ProfilingExperimentSpec.model_validate(recorded.experiment["spec"])
     try:
         theirs = Space.of(spec)
     except errors.SpaceInvalid:
         return None
-    beside = theirs.beside(space)
+    beside = theirs.beside(world.space)
     if beside is None:
         return None
+    shared = _shared(spec.constraints, world.spec.constraints)
+    spec = spec.model_copy(update={"constraints": [spec.constraints[place] for place in shared.values()]})
     found = [known.observation for known in _known(recorded, spec, theirs)]
-    observations = tuple(observation for observation in found if observation is not None)
     return Earlier(
         recorded.experiment["metadata"]["name"],
         outcome.problem(spec, beside, price(beside)),
-        observations,
+        tuple(observation for observation in found if observation is not None),
+        tuple(shared),
     )
+
+
+def _shared(theirs: Sequence[Constraint], ours: Sequence[Constraint]) -> dict[int, int]:
+    """Return for each constraint of ours which of theirs is of the same metric and percentile, where there is one."""
+    places = {_constrained(one): place for place, one in enumerate(theirs)}
+    return {k: places[_constrained(one)] for k, one in enumerate(ours) if _constrained(one) in places}
+
+
+def _constrained(constraint: Constraint) -> tuple[str, int]:
+    return constraint.metric, 0 if constraint.metric == "errorRate" else constraint.percentile

@@ -30,7 +30,7 @@ class Question:
     model_versions: Mapping[str, Object]
     """Those that the target may mean, by name, as far as they exist."""
     earlier: Sequence[Recorded]
-    """Finished experiments to learn from, the newest first."""
+    """Finished experiments with the same objective and parameters, the newest first."""
     settings: TunerSettings
 
 

@@ -128,4 +128,7 @@ class Earlier:
 
     name: str
     problem: Problem
+    """Of its constraints, those that are among this search's too: what it did not have to meet says nothing of them."""
     observations: tuple[Observation, ...]
+    constraints: tuple[int, ...] | None = None
+    """Which of this search's constraints each of `problem`'s is; where it is not given, they are the same in the same order."""

@@ -6,7 +6,7 @@ Each one's share in the average falls as its ranking of the trials so far mislea
 Optimization, 2018), and all of it is dropped when the average ranks them no better than chance would.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -33,8 +33,8 @@ class Lesson:
     name: str
     objective: Floats
     """Log objective, centred."""
-    margins: tuple[Floats, ...]
-    """Log of the constrained value, without its bound."""
+    margins: Mapping[int, Floats]
+    """Log of the constrained value, without its bound, by which of this problem's constraints it is; those that it had too."""
     boots: Floats
     """From -1, never, to 1, always."""
 
@@ -67,13 +67,15 @@ def _lesson(problem: Problem, earlier: Earlier) -> Lesson:
     moved = [replace(seen, index=int(row)) for seen, row in zip(earlier.observations, at, strict=True)]
     found = Belief(both, moved).prediction
     here = slice(len(rows), None)
+    ours = range(theirs.constraints) if earlier.constraints is None else earlier.constraints
     objective = found.objective.mean[here]
     return Lesson(
         name=earlier.name,
         objective=objective - objective.mean(),
-        margins=tuple(
-            margin.mean[here] + bound for margin, bound in zip(found.margins, theirs.log_bounds, strict=True)
-        ),
+        margins={
+            k: margin.mean[here] + bound
+            for k, margin, bound in zip(ours, found.margins, theirs.log_bounds, strict=True)
+        },
         boots=2 * found.p_boots[here] - 1,
     )
 
@@ -116,11 +118,11 @@ def _together(problem: Problem, found: Sequence[Lesson], weights: Floats, shares
     objectives = np.array([one.objective for one in found])
     margins, spreads = [], []
     for k, bound in enumerate(problem.log_bounds):
-        said = np.array([one.margins[k] for one in found if k < len(one.margins)])
-        whole = (
-            np.average(said, axis=0, weights=shares) if len(said) == len(found) else np.zeros(problem.size)
-        )
-        margins.append(whole - bound)
+        said = np.array([one.margins[k] for one in found if k in one.margins])
+        share = np.array([w for one, w in zip(found, shares, strict=True) if k in one.margins])
+        # Where nobody says anything, nothing is expected: as in a search from nothing.
+        told = share.sum() > 0
+        margins.append(share @ said / share.sum() - bound if told else np.zeros(problem.size))
         spreads.append(_spread(said))
     return Lessons(
         objective=weights @ objectives,

@@ -1,6 +1,7 @@
 """From objects to a plan, with the real search in between: what cannot begin says why, and what was learned elsewhere is told."""
 
 import datetime as dt
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -9,6 +10,7 @@ import pytest
 from serving import errors
 from tests.fakes import tuning
 from tests.fakes.tuning import Object, failed, measured, parameters
+from tuner.outcome import MOST_MARGIN
 from tuner.planning.plan import Plan, Question, Recorded
 from tuner.search.decide import decide
 from tuner.search.decision import Decision
@@ -46,6 +48,18 @@ def carried_out(experiment: Object, *statuses: Object, search: Search = tuning.p
         (trial,) = ask(experiment, trials, search=search).trials
         trials.append({**trial, "status": status})
     return Recorded(experiment, trials)
+
+
+def told_of(experiment: Object, *recorded: Recorded) -> list[Earlier]:
+    """Return what the search is told of earlier experiments."""
+    told: list[Earlier] = []
+
+    def note(*arguments: Any, **more: Any) -> Decision:
+        told.extend(arguments[4])
+        return tuning.plain(*arguments, **more)
+
+    ask(experiment, earlier=recorded, search=note)
+    return told
 
 
 def test_the_real_search_begins_and_goes_on() -> None:
@@ -104,15 +118,27 @@ def test_earlier_experiments_of_the_same_axes_are_told_to_the_search() -> None:
         tuning.experiment("other", tunableParameters=parameters(cpu=["1", "2"])), measured(100)
     )
     moved = carried_out(tuning.experiment("moved", tunableParameters=wider), measured(50))
-    told: list[Earlier] = []
-
-    def note(*arguments: Any, **more: Any) -> Decision:
-        told.extend(arguments[4])
-        return tuning.plain(*arguments, **more)
-
-    ask(tuning.experiment(), earlier=[same, other, moved], search=note)
+    told = told_of(tuning.experiment(), same, other, moved)
     assert [(earlier.name, len(earlier.observations)) for earlier in told] == [("earlier", 2), ("moved", 1)]
     assert told[1].problem.size == 2
+
+
+def test_constraints_of_earlier_experiments_are_told_by_what_they_limit() -> None:
+    error_rate = {"metric": "errorRate", "atMost": "1%"}
+    p99 = {"metric": "latency", "percentile": 99, "atMost": "100ms"}
+    p50 = {"metric": "latency", "percentile": 50, "atMost": "10ms"}
+    wide = {**p99, "atMost": "200ms"}
+    ours = tuning.experiment(constraints=[p99, error_rate])
+    swapped = carried_out(tuning.experiment("swapped", constraints=[error_rate, p50, wide]), measured())
+    none = carried_out(tuning.experiment("none"), measured())
+    half = carried_out(tuning.experiment("half", constraints=[{**error_rate, "percentile": 50}]), measured())
+    told = {earlier.name: earlier for earlier in told_of(ours, swapped, none, half)}
+    assert told["swapped"].problem.log_bounds == pytest.approx((math.log(0.2), math.log(0.01)))
+    assert told["swapped"].observations[0].margins == pytest.approx((math.log(0.05 / 0.2), -MOST_MARGIN))
+    assert {name: one.constraints for name, one in told.items()} == {
+        "swapped": (0, 1), "none": (), "half": (1,),
+    }  # fmt: skip
+    assert told["none"].observations[0].margins == ()
 
 
 def test_trials_of_the_model_that_was_served_before_say_nothing_of_the_new_one() -> None:

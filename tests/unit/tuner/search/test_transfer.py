@@ -141,6 +141,23 @@ def test_bounds_that_differ_are_counted_in(similar):
     assert np.all(hopes(tight) <= hopes(loose) + 1e-12)
 
 
+def test_a_constraint_that_an_experiment_did_not_have_is_learned_from_the_others(similar):
+    """Ours are of something that nobody limited, and of the latency; the first limited the latency, the second nothing."""
+    ours = replace(SERVICE.problem, log_bounds=(math.log(0.01), math.log(0.05)))
+    latency = replace(similar[0], constraints=(1,))
+    free = replace(
+        similar[1],
+        problem=replace(similar[1].problem, log_bounds=()),
+        observations=tuple(replace(seen, margins=()) for seen in similar[1].observations),
+    )
+    alone = learn(SERVICE.problem, similar[:1], [], SETTINGS)
+    found = learn(ours, [latency, free], [], SETTINGS)
+    assert alone is not None
+    assert found is not None
+    assert np.all(found.margins[0] == 0)
+    assert np.allclose(found.margins[1], alone.margins[0])
+
+
 def test_the_first_spec_is_one_that_booted_elsewhere(similar):
     first = play(SERVICE, 1, earlier=similar)
     assert isinstance(first.decisions[0], Explore)
