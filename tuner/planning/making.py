@@ -1,6 +1,6 @@
 """Trials and CapacityProfiles as objects. Their names follow from the experiment, so that making one twice makes it once."""
 
-from serving.planning.revision import NAME_LIMIT, hash8
+from serving.planning.revision import CONTAINER, NAME_LIMIT, hash8
 from serving.resources import kinds, names
 from serving.resources.capacity import CapacityPoint, CapacityProfileSpec
 from serving.resources.trial import TrialSpec, Window
@@ -30,15 +30,36 @@ def next_number(world: World) -> int:
 
 def trial(world: World, number: int, wish: Wish, to_beat: int | None = None) -> Object:
     """Return the Trial that fulfils a wish; what explores may stop early where it cannot beat the spec `to_beat`."""
+    meta = world.experiment["metadata"]
+    owner = {
+        "apiVersion": kinds.PROFILING_EXPERIMENT.api_version, "kind": kinds.PROFILING_EXPERIMENT.kind,
+        "name": meta["name"], "uid": meta["uid"], "controller": True, "blockOwnerDeletion": True,
+    }  # fmt: skip
+    return {
+        "apiVersion": kinds.TRIAL.api_version,
+        "kind": kinds.TRIAL.kind,
+        "metadata": {
+            "name": trial_name(world.name, number),
+            "namespace": meta["namespace"],
+            "labels": {names.EXPERIMENT_LABEL: world.name, names.MANAGED_BY_LABEL: "slipway"},
+            "ownerReferences": [owner],
+        },
+        "spec": _spec(world, number, wish, to_beat).model_dump(by_alias=True, exclude_none=True),
+    }
+
+
+def _spec(world: World, number: int, wish: Wish, to_beat: int | None) -> TrialSpec:
     rendered = world.render(wish.settings)
     settings, cost = wish.settings, rendered.cost_per_hour
     if wish.purpose == "Baseline":
         settings = budget.present(world)
         tuned = [axis.name for axis in world.space.axes if axis.category == "resource"]
-        if prices.unlimited(rendered.template["spec"]["containers"], tuned):
+        # What other containers take without limit is in no spec's cost, and today's is compared with these.
+        own = [c for c in rendered.template["spec"]["containers"] if c["name"] == CONTAINER]
+        if prices.unlimited(own, tuned):
             cost = 0.0  # what it takes is free only for as long as nobody counts
     below = best.to_beat(world, to_beat, rendered) if wish.purpose == "Explore" else None
-    spec = TrialSpec(
+    return TrialSpec(
         experiment=world.name,
         number=number,
         purpose=wish.purpose,
@@ -56,22 +77,6 @@ def trial(world: World, number: int, wish: Wish, to_beat: int | None = None) -> 
         seed=(world.spec.algorithm.seed + number) % 2**31,
         stop_below_throughput=None if below is None else f"{below:.6f}",
     )
-    meta = world.experiment["metadata"]
-    owner = {
-        "apiVersion": kinds.PROFILING_EXPERIMENT.api_version, "kind": kinds.PROFILING_EXPERIMENT.kind,
-        "name": meta["name"], "uid": meta["uid"], "controller": True, "blockOwnerDeletion": True,
-    }  # fmt: skip
-    return {
-        "apiVersion": kinds.TRIAL.api_version,
-        "kind": kinds.TRIAL.kind,
-        "metadata": {
-            "name": trial_name(world.name, number),
-            "namespace": meta["namespace"],
-            "labels": {names.EXPERIMENT_LABEL: world.name, names.MANAGED_BY_LABEL: "slipway"},
-            "ownerReferences": [owner],
-        },
-        "spec": spec.model_dump(by_alias=True, exclude_none=True),
-    }
 
 
 def profile(world: World, measured: Known) -> Object | None:

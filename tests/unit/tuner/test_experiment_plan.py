@@ -179,6 +179,28 @@ def test_what_runs_today_is_a_spec_of_the_space_where_it_has_its_values() -> Non
     assert made(found, None) == [("pe-1", "Baseline", "1 512Mi")]
 
 
+@pytest.mark.parametrize(
+    ("limits", "axes", "cost"),
+    [
+        ({"cpu": "1", "memory": "512Mi"}, ["cpu", "memory"], 1.05),
+        ({"cpu": "3", "memory": "512Mi"}, ["cpu", "memory"], 3.05),
+        ({"cpu": "1"}, ["cpu"], 1.0),
+        ({"memory": "512Mi"}, ["cpu", "memory"], 0.0),
+    ],
+)
+def test_what_runs_today_costs_what_its_own_container_may_take_whatever_runs_beside_it(
+    limits: Object, axes: list[str], cost: float
+) -> None:
+    beside = {"containers": [{"name": "logs", "image": "example.com/logs"}]}
+    arm = {"name": "main", "modelVersion": "v1", "resources": limits, "template": beside}
+    inference = {**INFERENCE, "spec": {**INFERENCE["spec"], "predictors": [arm]}}
+    values = {"cpu": ["500m", "1"], "memory": ["256Mi", "512Mi"]}
+    tuned = tuning.parameters(**{name: values[name] for name in axes})
+    found = world(inference=inference, target={"inference": "digits"}, tunableParameters=tuned)
+    (trial,) = planning.plan(found, None, NOW).trials
+    assert trial["spec"]["costPerHour"] == pytest.approx(cost)
+
+
 def test_a_spec_whose_load_failed_is_tried_again_and_then_the_experiment_has_failed() -> None:
     lost = failed("LoadFailed", "locust died", notes=["LoadRestarted: locust died"])
     assert made(world((2, lost)), None) == [("pe-2", "Explore", "1 256Mi")]
