@@ -77,8 +77,11 @@ def answer(question: Question, now: dt.datetime, search: Search) -> Plan:
     budget = planning.question(world, now)
     try:
         price = partial(_prices, source, version, spec)
+        pending = planning.pending(world, now)
         decision = (
-            None if budget is None else _ask(question, world, costs, price, budget=budget, search=search)
+            None
+            if budget is None
+            else _ask(question, world, costs, price, pending=pending, budget=budget, search=search)
         )
     except errors.Permanent as error:
         return _cannot_begin(asked, planning.RECOMMENDED, error, now)
@@ -142,12 +145,19 @@ def _prices(source: rendering.Source, version: Object, spec: ProfilingExperiment
 
 
 def _ask(
-    question: Question, world: World, costs: Floats, price: Price, *, budget: Budget, search: Search
+    question: Question,
+    world: World,
+    costs: Floats,
+    price: Price,
+    *,
+    pending: Sequence[int],
+    budget: Budget,
+    search: Search,
 ) -> Decision:
     return search(
         outcome.problem(world.spec, world.space, costs),
         [trial.observation for trial in world.trials if trial.observation is not None],
-        planning.pending(world),
+        pending,
         budget,
         [
             earlier

@@ -55,10 +55,19 @@ def exhausted(world: World, now: dt.datetime) -> str:
 
 def owed(world: World) -> list[Wish]:
     """Return what is measured before the search is asked: today's spec, and specs whose load could not be made."""
-    wishes = [Wish(trial.spec.purpose, tuple(trial.spec.settings)) for trial in _to_repeat(world)]
+    wishes = [Wish(trial.spec.purpose, tuple(trial.spec.settings)) for trial in to_repeat(world)]
     if world.spec.target.inference is not None and world.baseline is None:
         wishes.insert(0, Wish("Baseline", ()))
     return wishes
+
+
+def to_repeat(world: World) -> list[Known]:
+    """Return trials that said nothing of their specs, and are to be made again."""
+    return [
+        tried[-1]
+        for tried in _groups(world)
+        if tried[-1].failed_to_load and not tried[-1].stale and _failures(tried, world.tries) < world.tries
+    ]
 
 
 def unloadable(world: World) -> Known | None:
@@ -111,14 +120,6 @@ def _in_numbers(template: Object) -> Object:
         for container in template["spec"]["containers"]
     ]
     return {**template, "spec": {**template["spec"], "containers": containers}}
-
-
-def _to_repeat(world: World) -> list[Known]:
-    return [
-        tried[-1]
-        for tried in _groups(world)
-        if tried[-1].failed_to_load and not tried[-1].stale and _failures(tried, world.tries) < world.tries
-    ]
 
 
 def _failures(tried: list[Known], tries: int) -> int:

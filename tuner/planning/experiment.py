@@ -36,9 +36,11 @@ def question(world: World, now: dt.datetime) -> Budget | None:
     return budget.of_search(world, now)
 
 
-def pending(world: World) -> tuple[int, ...]:
-    """Return the rows that are being measured."""
-    return tuple(t.index for t in world.trials if t.index is not None and not t.over and not t.stale)
+def pending(world: World, now: dt.datetime) -> tuple[int, ...]:
+    """Return the rows that are being measured, and those that will be whatever the search says."""
+    again = () if budget.exhausted(world, now) else budget.to_repeat(world)
+    found = [*(trial for trial in world.trials if not trial.over and not trial.stale), *again]
+    return tuple(trial.index for trial in found if trial.index is not None)
 
 
 def plan(world: World, decision: Decision | None, now: dt.datetime) -> Plan:
@@ -49,10 +51,10 @@ def plan(world: World, decision: Decision | None, now: dt.datetime) -> Plan:
         decision: the search's answer to `question`; None where there was none.
         now: UTC.
     """
-    if isinstance(decision, Recommend | Impossible) and world.running:
-        # What still runs is of no use to the search (today's spec, say), and is counted and reported all the same.
-        decision = None
     wishes = _wishes(world, decision, now)
+    if isinstance(decision, Recommend | Impossible) and (world.running or wishes):
+        # What still runs or begins is of no use to the search (today's spec, say), and is counted and reported all the same.
+        decision = None
     first = making.next_number(world)
     to_beat = decision.best if decision is not None else None
     made = [making.trial(world, first + i, wish, to_beat) for i, wish in enumerate(wishes)]

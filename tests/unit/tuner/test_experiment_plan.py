@@ -50,7 +50,11 @@ def world(*trials: tuple[int | None, Object], purposes: dict[int, str] | None = 
         if index is not None and state.phase == "Succeeded" and state.result is not None:
             done = state.result.throughput.value / shown.cost_per_hour
             observation = Observation(index, log_objective=math.log(done), noise=0.01, margins=(-0.5,))
-        elif index is not None and state.phase == "Failed" and state.reason != "LoadFailed":
+        elif (
+            index is not None
+            and state.phase == "Failed"
+            and state.reason not in {"LoadFailed", "Interrupted"}
+        ):
             observation = Observation(index, cause="boot")
         known.append(Known(f"pe-{number}", body, state, index, observation))
     found["status"] = status
@@ -291,6 +295,29 @@ def test_nothing_is_recommended_while_a_trial_runs() -> None:
     plan = planning.plan(found, RECOMMEND, NOW)
     assert plan.status is not None
     assert (plan.status["phase"], plan.profile) == ("Running", None)
+
+
+LOST = failed("LoadFailed", "locust died", notes=["LoadRestarted: locust died"])
+
+
+def test_a_spec_that_is_to_be_measured_again_is_pending_to_the_search_while_it_may_begin() -> None:
+    found = world((0, measured()), (1, RUNNING), (2, LOST), (3, failed("Interrupted")), parallelism=4)
+    assert planning.pending(found, NOW) == (1, 2, 3)
+    assert planning.question(found, NOW) == Budget(8, 4), "a trial of each was lost"
+    used_up = world((0, measured()), (1, RUNNING), (2, LOST), maxNumTrials=3)
+    assert planning.pending(used_up, NOW) == (1,)
+
+
+@pytest.mark.parametrize("decision", [RECOMMEND, Impossible(None, None, (), 0.0)])
+def test_the_search_does_not_end_while_a_spec_is_to_be_measured_again(decision: Decision) -> None:
+    found = world((0, measured()), (1, LOST), parallelism=2)
+    plan = planning.plan(found, decision, NOW)
+    assert [trial["metadata"]["name"] for trial in plan.trials] == ["pe-3"]
+    assert plan.status is not None
+    assert (plan.status["phase"], plan.profile) == ("Running", None)
+    used_up = planning.plan(world((0, measured()), (1, LOST), maxNumTrials=2), decision, NOW)
+    assert (list(used_up.trials), used_up.status is not None) == ([], True)
+    assert (used_up.status or {})["phase"] in {"Succeeded", "Failed"}
 
 
 def test_the_winner_becomes_a_capacity_profile_that_nobody_owns() -> None:

@@ -141,6 +141,17 @@ def test_constraints_of_earlier_experiments_are_told_by_what_they_limit() -> Non
     assert told["none"].observations[0].margins == ()
 
 
+def test_the_search_does_not_name_a_spec_that_is_measured_again_anyway() -> None:
+    """The load of one of four specs was lost, and the rest has been measured: one trial begins, and not two."""
+    experiment = tuning.experiment(parallelism=3)
+    first = ask(experiment).trials
+    statuses = [measured(), measured(), failed("Interrupted")]
+    trials = [{**trial, "status": status} for trial, status in zip(first, statuses, strict=True)]
+    again = [trial["spec"]["settings"] for trial in ask(experiment, trials, search=decide).trials]
+    assert again[0] == first[2]["spec"]["settings"]
+    assert first[2]["spec"]["settings"] not in again[1:]
+
+
 def test_trials_of_the_model_that_was_served_before_say_nothing_of_the_new_one() -> None:
     def inference(version: str) -> Object:
         arm = {"name": "main", "modelVersion": version, "resources": {"cpu": "1", "memory": "256Mi"}}
