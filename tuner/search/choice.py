@@ -25,6 +25,15 @@ class Candidate:
     """It was measured to its end at least once: one that was stopped early may be the best, and is not recommended for what is expected of it."""
 
 
+@dataclass(frozen=True)
+class Reached:
+    """What a spec came to."""
+
+    index: int
+    margins: tuple[float, ...]
+    """Of its constraints, on average."""
+
+
 def best(found: Sequence[Candidate]) -> Candidate | None:
     """Return which of the ranked is recommended: the first that was measured to its end, else the first."""
     return next((one for one in found if one.whole), found[0] if found else None)
@@ -52,14 +61,18 @@ def ranked(
 
 def _feasible(observations: Sequence[Observation]) -> list[int]:
     """Return specs that ran every time, and met their constraints on average."""
+    return [one.index for one in _running(observations) if all(margin <= 0 for margin in one.margins)]
+
+
+def _running(observations: Sequence[Observation]) -> list[Reached]:
+    """Return specs that ran every time."""
     by: dict[int, list[Observation]] = {}
     for seen in observations:
         by.setdefault(seen.index, []).append(seen)
     return [
-        index
+        Reached(index, tuple(float(mean) for mean in np.mean([one.margins for one in seen], axis=0)))
         for index, seen in by.items()
         if all(one.boots for one in seen)
-        and all(np.mean([one.margins[k] for one in seen]) <= 0 for k in range(len(seen[0].margins)))
     ]
 
 
@@ -84,7 +97,6 @@ def _candidate(
     )
 
 
-def nearest(observations: Sequence[Observation]) -> Observation | None:
-    """Return the observation that came nearest to meeting every constraint; None where nothing ran."""
-    ran = [seen for seen in observations if seen.boots]
-    return min(ran, key=lambda seen: max(seen.margins, default=0.0), default=None)
+def nearest(observations: Sequence[Observation]) -> Reached | None:
+    """Return the spec that came nearest to meeting every constraint; None where none ran every time."""
+    return min(_running(observations), key=lambda one: max(one.margins, default=0.0), default=None)

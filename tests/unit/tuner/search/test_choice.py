@@ -1,9 +1,13 @@
+from dataclasses import replace
+
 import numpy as np
+import pytest
 
 from tests.searched_spaces import grid
 from tuner.search import choice
-from tuner.search.choice import nearest, ranked
+from tuner.search.choice import Reached, nearest, ranked
 from tuner.search.decide import decide
+from tuner.search.decision import Impossible
 from tuner.search.posterior import predict
 from tuner.search.problem import Budget, Observation
 from tuner.settings import SearchSettings
@@ -66,10 +70,31 @@ def test_a_spec_that_was_only_stopped_early_is_not_recommended_but_measured_agai
     assert choice.best(()) is None
 
 
-def test_the_nearest_to_its_bounds_ran_at_all():
+def test_the_nearest_to_its_bounds_ran_every_time():
     observations = [Observation(0, cause="boot"), seen(1, 0.0, 0.7), seen(2, 0.0, 0.3)]
-    assert nearest(observations) == observations[2]
+    assert nearest(observations) == Reached(2, (0.3,))
+    crashed = Observation(2, cause="crash", confirms=True)
+    assert nearest([*observations, crashed]) == Reached(1, (0.7,))
     assert nearest(observations[:1]) is None
+    assert nearest([observations[2], crashed]) is None
+
+
+def test_the_nearest_to_its_bounds_is_so_on_average():
+    found = nearest([seen(1, 0.0, -0.1), seen(1, 0.0, 0.5), seen(2, 0.0, 0.1)])
+    assert found == Reached(2, (0.1,))
+
+
+@pytest.mark.parametrize("margins", [(), (-1.0,)])
+def test_a_search_ends_without_blaming_a_constraint_when_its_only_spec_that_ran_crashes_later(margins):
+    space = replace(SPACE, log_bounds=tuple(0.0 for _ in margins))
+    observations = [
+        *(Observation(row, cause="crash") for row in range(8)),
+        Observation(8, log_objective=0.0, noise=0.01, margins=margins),
+        Observation(8, cause="crash", confirms=True),
+    ]
+    end = decide(space, observations, (), Budget(10), settings=SearchSettings())
+    assert isinstance(end, Impossible)
+    assert (end.constraint, end.nearest, end.margins) == (None, None, ())
 
 
 def test_without_constraints_every_spec_that_ran_is_a_candidate():
