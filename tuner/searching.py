@@ -26,6 +26,8 @@ from tuner.space import Space
 
 Price = Callable[[Space], Floats]
 """What each spec of a space costs here for an hour."""
+_ASPECTS = {"TargetInvalid": planning.TARGET_READY, "AlgorithmMissing": planning.RECOMMENDED}
+"""Which condition says why an experiment cannot go on, by the reason; others are of the space."""
 
 
 class Search(Protocol):
@@ -49,22 +51,30 @@ class Search(Protocol):
 def answer(question: Question, now: dt.datetime, search: Search) -> Plan:
     """Return what to do next for an experiment."""
     asked = question.asked.experiment
-    spec = ProfilingExperimentSpec.model_validate(asked["spec"])
     try:
-        space = Space.of(spec)
-    except errors.SpaceInvalid as error:
-        return _cannot_begin(asked, planning.SPACE_VALID, error, now)
-    try:
-        source = _source(question, spec)
-        version = _version(question, source)
-        costs = rendering.costs(source, version, space, spec.prices)
-        prices.check(spec, space, costs)
+        return _answer(question, now, search)
     except errors.Temporary as error:
         condition = Condition(planning.TARGET_READY, "False", error.reason, str(error))
         return planning.refused(asked, condition, "Pending", now)
     except errors.Permanent as error:
-        aspect = planning.TARGET_READY if error.reason == "TargetInvalid" else planning.SPACE_VALID
-        return _cannot_begin(asked, aspect, error, now)
+        aspect = _ASPECTS.get(error.reason, planning.SPACE_VALID)
+        return planning.refused(asked, Condition(aspect, "False", error.reason, str(error)), "Failed", now)
+
+
+def _answer(question: Question, now: dt.datetime, search: Search) -> Plan:
+    """Return the plan.
+
+    Raises:
+        errors.Permanent: the experiment cannot go on; a spec of it cannot be rendered, say, whichever the search names.
+        errors.Temporary: its target is not there yet.
+    """
+    asked = question.asked.experiment
+    spec = ProfilingExperimentSpec.model_validate(asked["spec"])
+    space = Space.of(spec)
+    source = _source(question, spec)
+    version = _version(question, source)
+    costs = rendering.costs(source, version, space, spec.prices)
+    prices.check(spec, space, costs)
     world = World(
         experiment=asked,
         spec=spec,
@@ -75,21 +85,20 @@ def answer(question: Question, now: dt.datetime, search: Search) -> Plan:
         tries=question.settings.trials.tries,
     )
     budget = planning.question(world, now)
-    try:
-        price = partial(_prices, source, version, spec)
-        pending = planning.pending(world, now)
-        decision = (
-            None
-            if budget is None
-            else _ask(question, world, costs, price, pending=pending, budget=budget, search=search)
-        )
-    except errors.Permanent as error:
-        return _cannot_begin(asked, planning.RECOMMENDED, error, now)
+    if budget is None:
+        return planning.plan(world, None, now)
+    price = partial(_prices, source, version, spec)
+    decision = search(
+        outcome.problem(spec, space, costs),
+        [trial.observation for trial in world.trials if trial.observation is not None],
+        planning.pending(world, now),
+        budget,
+        _told(question.earlier, world, price),
+        settings=question.settings.search,
+        seed=spec.algorithm.seed,
+        algorithm=spec.algorithm.algorithm_name,
+    )
     return planning.plan(world, decision, now)
-
-
-def _cannot_begin(asked: Object, aspect: str, error: errors.Permanent, now: dt.datetime) -> Plan:
-    return planning.refused(asked, Condition(aspect, "False", error.reason, str(error)), "Failed", now)
 
 
 def _source(question: Question, spec: ProfilingExperimentSpec) -> rendering.Source:
@@ -144,30 +153,9 @@ def _prices(source: rendering.Source, version: Object, spec: ProfilingExperiment
         return np.zeros(space.size)
 
 
-def _ask(
-    question: Question,
-    world: World,
-    costs: Floats,
-    price: Price,
-    *,
-    pending: Sequence[int],
-    budget: Budget,
-    search: Search,
-) -> Decision:
-    return search(
-        outcome.problem(world.spec, world.space, costs),
-        [trial.observation for trial in world.trials if trial.observation is not None],
-        pending,
-        budget,
-        [
-            earlier
-            for recorded in question.earlier
-            if (earlier := _earlier(recorded, world, price)) is not None
-        ],
-        settings=question.settings.search,
-        seed=world.spec.algorithm.seed,
-        algorithm=world.spec.algorithm.algorithm_name,
-    )
+def _told(recorded: Sequence[Recorded], world: World, price: Price) -> list[Earlier]:
+    found = [_earlier(one, world, price) for one in recorded]
+    return [earlier for earlier in found if earlier is not None]
 
 
 def _earlier(recorded: Recorded, world: World, price: Price) -> Earlier | None:

@@ -32,16 +32,22 @@ class Limits:
     """Every value is a whole multiple of it."""
     rule: str
     most: Decimal | None = None
+    digits_only: bool = False
+    """Where it is put in, no suffix is understood: `1k` is put in as `1000`."""
 
 
 RESOURCES: Mapping[str, Limits] = {
     "cpu": Limits(Decimal("0.001"), Decimal("0.001"), "whole thousandths of a core above 0, as in 500m or 2"),
     "memory": Limits(_MIB, Decimal(1), "whole bytes and at least 1Mi, as in 512Mi"),
     "gpu.memory": Limits(_MIB, Decimal(1), "whole bytes and at least 1Mi, as in 4Gi"),
-    "gpu.cores": Limits(Decimal(1), Decimal(1), "whole percent of a GPU from 1 to 100", Decimal(100)),
+    "gpu.cores": Limits(
+        Decimal(1), Decimal(1), "whole percent of a GPU from 1 to 100", Decimal(100), digits_only=True
+    ),
 }
 BATCHING: Mapping[str, Limits] = {
-    "batchSize": Limits(Decimal(1), Decimal(1), "a whole number from 1 to 1024", Decimal(1024)),
+    "batchSize": Limits(
+        Decimal(1), Decimal(1), "a whole number from 1 to 1024", Decimal(1024), digits_only=True
+    ),
     "timeout": Limits(Decimal(0), Decimal("1e-9"), "a duration of at most 10s, as in 2ms", Decimal(10)),
 }
 _FIXED_ENV = frozenset(
@@ -212,7 +218,9 @@ def _axis(path: str, category: Category, parameter: Parameter) -> Axis:
         if before.amount == after.amount:
             raise SpaceInvalid(field, f"{before.text} and {after.text} are the same value")
     positions = _positions(path, parameter, [value.amount for value in found])
-    return Axis(category, parameter.name, tuple(value.text for value in found), positions, ordered=True)
+    plain = limits is not None and limits.digits_only
+    texts = tuple(str(int(value.amount)) if plain else value.text for value in found)
+    return Axis(category, parameter.name, texts, positions, ordered=True)
 
 
 def _limits(path: str, category: Category, parameter: Parameter) -> Limits | None:

@@ -86,6 +86,31 @@ def test_what_is_no_space_is_refused_by_its_field(spec: Object, words: str) -> N
     assert words in message
 
 
+def test_values_of_a_list_are_put_in_whatever_their_suffix() -> None:
+    batching = {"name": "batchSize", "feasibleSpace": {"list": ["1", "1k"]}}
+    cores = {"name": "gpu.cores", "feasibleSpace": {"list": ["10", "2e1"]}}
+    axes = [
+        {"category": "batching", "parameters": [batching]},
+        {"category": "resource", "parameters": [cores]},
+    ]
+    plan = ask(tuning.experiment(tunableParameters=axes, prices={"gpu": "1"}, parallelism=4))
+    settings = [tuple(s["value"] for s in trial["spec"]["settings"]) for trial in plan.trials]
+    assert settings == [("1", "10"), ("1", "20"), ("1000", "10"), ("1000", "20")]
+
+
+def test_a_spec_that_cannot_be_put_in_is_said_where_the_search_names_it() -> None:
+    too_long = "0" * 40 + "1ms"
+    timeout = {"name": "timeout", "feasibleSpace": {"list": ["0ms", too_long]}}
+    axes = [{"category": "batching", "parameters": [timeout]}]
+    limits = {"modelVersion": "v1", "framework": "sklearn", "resources": {"cpu": "1"}}
+    experiment = tuning.experiment(tunableParameters=axes, target=limits)
+    trials = carried_out(experiment, measured()).trials
+    plan = ask(experiment, trials)
+    phase, reason, message = ready(plan)
+    assert (phase, reason) == ("Failed", "SettingsInvalid")
+    assert "batching.timeout" in message
+
+
 def test_a_model_that_is_not_there_yet_is_waited_for() -> None:
     assert ready(ask(tuning.experiment(), versions=()))[:2] == ("Pending", "TargetNotFound")
     of_inference = tuning.experiment(target={"inference": "digits"})

@@ -61,6 +61,14 @@ def test_values_are_as_the_user_would_write_them(
         assert axis("resource", name, **space).values == values
 
 
+@pytest.mark.parametrize(("category", "name"), [("batching", "batchSize"), ("resource", "gpu.cores")])
+def test_values_that_are_put_in_as_whole_numbers_are_written_in_digits(category: str, name: str) -> None:
+    found = Space.of(spec_of((category, [parameter(name, list=["1", "2e1", "0.1k"])])))
+    assert found.axes[0].values == ("1", "20", "100")
+    before = [Setting.model_validate({"category": category, "name": name, "value": "2e1"})]
+    assert found.index(before) == 1
+
+
 def test_a_range_of_tenths_has_its_end_where_floats_would_miss_it() -> None:
     found = axis("env", "RATE", "double", min="0.1", max="0.7", step="0.1")
     assert found.values == ("0.1", "0.2", "0.3", "0.4", "0.5", "0.6", "0.7")
