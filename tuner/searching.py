@@ -5,6 +5,7 @@ It runs in a process of its own (`thinking.py`): with scikit-learn behind it, it
 
 import datetime as dt
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Protocol
 
@@ -18,7 +19,7 @@ from serving.resources.trial import TrialSpec, TrialStatus
 from tuner import outcome, prices, rendering
 from tuner.planning import experiment as planning
 from tuner.planning.plan import Object, Plan, Question, Recorded
-from tuner.planning.world import Known, World
+from tuner.planning.world import Known, Phase, World
 from tuner.search.decision import Decision
 from tuner.search.problem import Budget, Earlier, Floats, Observation, Problem
 from tuner.settings import SearchSettings
@@ -50,15 +51,17 @@ class Search(Protocol):
 
 def answer(question: Question, now: dt.datetime, search: Search) -> Plan:
     """Return what to do next for an experiment."""
-    asked = question.asked.experiment
     try:
         return _answer(question, now, search)
     except errors.Temporary as error:
+        phase: Phase = "Pending"
         condition = Condition(planning.TARGET_READY, "False", error.reason, str(error))
-        return planning.refused(asked, condition, "Pending", now)
     except errors.Permanent as error:
+        phase = "Failed"
         aspect = _ASPECTS.get(error.reason, planning.SPACE_VALID)
-        return planning.refused(asked, Condition(aspect, "False", error.reason, str(error)), "Failed", now)
+        condition = Condition(aspect, "False", error.reason, str(error))
+    trials = [_read(trial) for trial in question.asked.trials]
+    return planning.refused(question.asked.experiment, trials, condition, phase, now)
 
 
 def _answer(question: Question, now: dt.datetime, search: Search) -> Plan:
@@ -129,20 +132,23 @@ def _known(
     return tuple(sorted(found, key=lambda known: known.spec.number))
 
 
-def _one(trial: Object, spec: ProfilingExperimentSpec, space: Space, digest: str | None) -> Known:
-    said = TrialSpec.model_validate(trial["spec"])
-    index: int | None = None
-    observation: Observation | None = None
-    stale = digest is not None and said.model_digest != digest
-    try:
-        index = space.index(said.settings)
-    except errors.SpaceInvalid:
-        pass  # today's spec lies beside the space, or the space was changed since
-    else:
-        if not stale:
-            observation = outcome.observation(trial, space, spec.objective, spec.constraints)
+def _read(trial: Object) -> Known:
+    """Return a trial without what it says of a space."""
     status = TrialStatus.model_validate(trial.get("status") or {})
-    return Known(trial["metadata"]["name"], said, status, index, observation, stale)
+    return Known(trial["metadata"]["name"], TrialSpec.model_validate(trial["spec"]), status, None, None)
+
+
+def _one(trial: Object, spec: ProfilingExperimentSpec, space: Space, digest: str | None) -> Known:
+    known = _read(trial)
+    known = replace(known, stale=digest is not None and known.spec.model_digest != digest)
+    try:
+        index = space.index(known.spec.settings)
+    except errors.SpaceInvalid:
+        return known  # today's spec lies beside the space, or the space was changed since
+    if known.stale:
+        return replace(known, index=index)
+    observation = outcome.observation(trial, space, spec.objective, spec.constraints)
+    return replace(known, index=index, observation=observation)
 
 
 def _prices(source: rendering.Source, version: Object, spec: ProfilingExperimentSpec, space: Space) -> Floats:

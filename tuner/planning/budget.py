@@ -2,6 +2,7 @@
 
 import datetime as dt
 from collections import defaultdict
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -32,11 +33,11 @@ class Spent:
     """Of the replicas that were measured, by the experiment's prices."""
 
 
-def spent(world: World) -> Spent:
-    """Return what the trials that are over have taken."""
+def spent(trials: Sequence[Known]) -> Spent:
+    """Return what those of them that are over have taken."""
     return Spent(
-        sum(trial.status.seconds for trial in world.trials),
-        sum(trial.status.seconds / 3600 * trial.spec.cost_per_hour for trial in world.trials),
+        sum(trial.status.seconds for trial in trials),
+        sum(trial.status.seconds / 3600 * trial.spec.cost_per_hour for trial in trials),
     )
 
 
@@ -48,7 +49,7 @@ def exhausted(world: World, now: dt.datetime) -> str:
         since = now - dt.datetime.fromisoformat(world.status.start_time)
         if since.total_seconds() >= duration.seconds(world.spec.max_duration):
             return "maxDuration"
-    if world.spec.max_cost is not None and spent(world).cost >= float(world.spec.max_cost):
+    if world.spec.max_cost is not None and spent(world.trials).cost >= float(world.spec.max_cost):
         return "maxCost"
     return ""
 

@@ -7,12 +7,13 @@ Level-triggered: the same world and decision give the same plan, whatever was wr
 """
 
 import datetime as dt
+from collections.abc import Sequence
 
 from serving.resources.conditions import Condition, Status
 from serving.resources.experiment_status import Learned, ProfilingExperimentStatus, Recommendation
 from tuner.planning import best, budget, making, report, words
 from tuner.planning.budget import Wish
-from tuner.planning.plan import Object, Plan
+from tuner.planning.plan import OVER, Object, Plan
 from tuner.planning.report import Verdict
 from tuner.planning.world import Known, Phase, World
 from tuner.search.decision import Confirm, Decision, Explore, Impossible, Recommend, Wait
@@ -59,7 +60,7 @@ def plan(world: World, decision: Decision | None, now: dt.datetime) -> Plan:
     to_beat = decision.best if decision is not None else None
     made = [making.trial(world, first + i, wish, to_beat) for i, wish in enumerate(wishes)]
     verdict = _verdict(world, decision, wishes)
-    used = budget.spent(world)
+    used = budget.spent(world.trials)
     status, announcements = report.finished(
         world.experiment,
         world.status,
@@ -79,18 +80,26 @@ def plan(world: World, decision: Decision | None, now: dt.datetime) -> Plan:
     )
 
 
-def refused(experiment: Object, condition: Condition, phase: Phase, now: dt.datetime) -> Plan:
-    """Return the plan of an experiment that cannot go on: no space, no target, or no such search; what came before is so."""
+def refused(
+    experiment: Object, trials: Sequence[Known], condition: Condition, phase: Phase, now: dt.datetime
+) -> Plan:
+    """Return the plan of an experiment that cannot go on: no space, no target, or no such search; what came before is so.
+
+    It has not failed before what runs is over, as that is counted too.
+    """
     before = ProfilingExperimentStatus.model_validate(experiment.get("status") or {})
     before_it = {SPACE_VALID: (), TARGET_READY: (_VALID,), RECOMMENDED: (_VALID, _READY)}[condition.type]
+    if phase in OVER and not all(trial.over for trial in trials):
+        phase = "Running"
+    used = budget.spent(trials)
     status, announcements = report.finished(
         experiment,
         before,
         Verdict(phase, (*before_it, condition), before.best),
         specs=before.specs,
-        counted=before.trials,
-        seconds=before.spent_seconds,
-        cost=before.spent_cost,
+        counted=report.counts([trial.status for trial in trials]),
+        seconds=used.seconds,
+        cost=used.cost,
         now=now,
     )
     return Plan(status=status, announcements=announcements)
@@ -117,7 +126,7 @@ def _verdict(world: World, decision: Decision | None, wishes: list[Wish]) -> Ver
     regret = decision.expected_regret if isinstance(decision, Explore | Confirm | Wait | Recommend) else None
     recommendation: Recommendation | None = None
     confirms = [trial for trial in world.trials if trial.spec.purpose == "Confirm" and not trial.over]
-    if (lost := budget.unloadable(world)) is not None:
+    if (lost := budget.unloadable(world)) is not None and not world.running:
         phase, said = "Failed", ("False", lost.status.reason, f"{lost.name}: {lost.status.message}")
     elif isinstance(decision, Impossible):
         nearest = None if decision.nearest is None else _measured(world, decision.nearest)

@@ -217,6 +217,16 @@ def test_a_spec_whose_load_failed_is_tried_again_and_then_the_experiment_has_fai
     assert condition(said, "Ready") == ("False", "LoadFailed")
 
 
+def test_an_experiment_whose_load_cannot_be_made_fails_once_what_runs_is_over() -> None:
+    lost = failed("LoadFailed", "there is no ConfigMap requests")
+    running = world((1, RUNNING), (2, lost), parallelism=2)
+    assert made(running, EXPLORE) == []
+    said = status(running, None)
+    assert (said["phase"], said["trials"]["running"]) == ("Running", 1)
+    said = status(world((1, measured()), (2, lost), parallelism=2), None)
+    assert (said["phase"], said["trials"]["running"], said["spentSeconds"]) == ("Failed", 0, 41.0)
+
+
 def test_a_load_that_is_wrong_as_asked_is_not_tried_again() -> None:
     found = world((2, failed("LoadFailed", "there is no ConfigMap requests")))
     assert made(found, EXPLORE) == []
@@ -403,7 +413,7 @@ def test_a_target_that_may_still_come_is_waited_for() -> None:
     missing = planning.Condition(
         planning.TARGET_READY, "False", "TargetNotFound", "there is no Inference digits"
     )
-    said = planning.refused(tuning.experiment(), missing, "Pending", NOW).status
+    said = planning.refused(tuning.experiment(), (), missing, "Pending", NOW).status
     assert said is not None
     assert (said["phase"], condition(said, "SpaceValid")) == ("Pending", ("True", "Valid"))
     assert condition(said, "Ready") == ("False", "TargetNotFound")

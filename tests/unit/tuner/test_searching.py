@@ -128,6 +128,26 @@ def test_a_predictor_that_the_inference_does_not_have_is_refused() -> None:
     assert "spec.target.predictor" in message
 
 
+def test_an_experiment_whose_target_became_another_fails_once_what_runs_is_over() -> None:
+    arm = {"name": "main", "modelVersion": "v1", "resources": {"cpu": "1", "memory": "256Mi"}}
+    inference = {"metadata": {"name": "digits"}, "spec": {"framework": "sklearn", "predictors": [arm]}}
+    experiment = tuning.experiment(target={"inference": "digits", "predictor": "main"})
+    (trial,) = ask(experiment, inference=inference).trials
+    renamed = {**inference, "spec": {"framework": "sklearn", "predictors": [{**arm, "name": "other"}]}}
+
+    def said(status: Object) -> Object:
+        found = ask(experiment, [{**trial, "status": status}], inference=renamed)
+        assert ready(found)[1] == "TargetInvalid"
+        return dict(found.status or {})
+
+    running = said({"phase": "Measuring"})
+    assert (running["phase"], running["trials"]["running"]) == ("Running", 1)
+    over = said(measured())
+    assert (over["phase"], over["trials"]["succeeded"]) == ("Failed", 1)
+    assert over["spentSeconds"] == 36.0
+    assert over["spentCost"] > 0
+
+
 def test_an_algorithm_that_is_not_installed_is_said() -> None:
     def missing(*arguments: Any, algorithm: str, **more: Any) -> Decision:
         raise errors.Permanent("AlgorithmMissing", f"{algorithm} needs a package")
