@@ -67,7 +67,7 @@ def to_repeat(world: World) -> list[Known]:
     return [
         tried[-1]
         for tried in _groups(world)
-        if tried[-1].failed_to_load and not tried[-1].stale and _failures(tried, world.tries) < world.tries
+        if tried[-1].says_nothing and _failures(tried, world.tries) < world.tries
     ]
 
 
@@ -129,9 +129,10 @@ def _failures(tried: list[Known], tries: int) -> int:
 
 
 def _groups(world: World) -> list[list[Known]]:
-    """Return the trials by what they were to measure, each by number."""
+    """Return the trials of today's model by what they were to measure, each by number."""
     found: dict[tuple[str, Settings], list[Known]] = defaultdict(list)
     for trial in world.trials:
-        key = (trial.spec.purpose, tuple(sorted(trial.spec.settings, key=str)))
-        found[key].append(trial)
+        if not trial.stale:
+            key = (trial.spec.purpose, tuple(sorted(trial.spec.settings, key=str)))
+            found[key].append(trial)
     return list(found.values())

@@ -17,7 +17,8 @@ Phase = Literal["Pending", "Running", "Confirming", "Suspended", "Succeeded", "F
 
 RESTARTED = "LoadRestarted"
 """How the note of a Trial begins whose load generator died."""
-AGAIN = ("LoadFailed", "Interrupted")
+LOAD_FAILED = "LoadFailed"
+AGAIN = (LOAD_FAILED, "Interrupted")
 """Reasons of a Trial's end that say nothing of its spec."""
 
 
@@ -41,15 +42,19 @@ class Known:
         return self.status.phase in OVER
 
     @property
-    def failed_to_load(self) -> bool:
+    def says_nothing(self) -> bool:
         """Whether it ended without saying anything of its spec."""
         return self.over and self.status.reason in AGAIN
 
     @property
+    def failed_to_load(self) -> bool:
+        """Whether it ended as its load could not be made."""
+        return self.over and self.status.reason == LOAD_FAILED
+
+    @property
     def load_is_wrong(self) -> bool:
         """Whether it ended as what it should send cannot be sent: a generator that died was started again, and noted."""
-        restarted = any(note.startswith(RESTARTED) for note in self.status.notes)
-        return self.over and self.status.reason == "LoadFailed" and not restarted
+        return self.failed_to_load and not any(note.startswith(RESTARTED) for note in self.status.notes)
 
     @property
     def throughput(self) -> float | None:

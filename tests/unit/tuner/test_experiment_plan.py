@@ -2,6 +2,7 @@
 
 import datetime as dt
 import math
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -21,6 +22,7 @@ from tuner.space import Space
 
 NOW = dt.datetime(2026, 1, 1, 0, 10, tzinfo=dt.UTC)
 RUNNING: Object = {"phase": "Measuring"}
+LOST = failed("LoadFailed", "locust died", notes=["LoadRestarted: locust died"])
 EXPLORE = Explore((0, 1, 2, 3), 0.2)
 
 
@@ -217,6 +219,20 @@ def test_a_spec_whose_load_failed_is_tried_again_and_then_the_experiment_has_fai
     assert condition(said, "Ready") == ("False", "LoadFailed")
 
 
+def test_a_spec_that_was_interrupted_is_tried_again_however_often() -> None:
+    found = world(*[(2, failed("Interrupted"))] * 5)
+    assert made(found, None) == [("pe-6", "Explore", "1 256Mi")]
+    mixed = world(*[(2, LOST)] * 2, *[(2, failed("Interrupted"))] * 2)
+    assert made(mixed, None) == [("pe-5", "Explore", "1 256Mi")]
+
+
+def test_a_load_that_could_not_be_made_of_another_model_ends_nothing() -> None:
+    before = world((2, failed("LoadFailed", "the model does not say what it takes")))
+    of_before = replace(before, trials=tuple(replace(trial, stale=True) for trial in before.trials))
+    assert planning.question(of_before, NOW) == Budget(9, 1)
+    assert made(of_before, EXPLORE) == [("pe-2", "Explore", "500m 256Mi")]
+
+
 def test_an_experiment_whose_load_cannot_be_made_fails_once_what_runs_is_over() -> None:
     lost = failed("LoadFailed", "there is no ConfigMap requests")
     running = world((1, RUNNING), (2, lost), parallelism=2)
@@ -305,9 +321,6 @@ def test_nothing_is_recommended_while_a_trial_runs() -> None:
     plan = planning.plan(found, RECOMMEND, NOW)
     assert plan.status is not None
     assert (plan.status["phase"], plan.profile) == ("Running", None)
-
-
-LOST = failed("LoadFailed", "locust died", notes=["LoadRestarted: locust died"])
 
 
 def test_a_spec_that_is_to_be_measured_again_is_pending_to_the_search_while_it_may_begin() -> None:
