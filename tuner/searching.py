@@ -168,15 +168,14 @@ def _earlier(recorded: Recorded, world: World, price: Price) -> Earlier | None:
     """Return an experiment as one to learn from, at today's prices; None where its axes are others, or it is no experiment any more."""
     spec = ProfilingExperimentSpec.model_validate(recorded.experiment["spec"])
     try:
-        theirs = Space.of(spec)
+        beside = Space.of(spec).beside(world.space)
     except errors.SpaceInvalid:
         return None
-    beside = theirs.beside(world.space)
     if beside is None:
         return None
     shared = _shared(spec.constraints, world.spec.constraints)
     spec = spec.model_copy(update={"constraints": [spec.constraints[place] for place in shared.values()]})
-    found = [known.observation for known in _known(recorded, spec, theirs)]
+    found = [known.observation for known in _known(recorded, spec, beside)]
     return Earlier(
         recorded.experiment["metadata"]["name"],
         outcome.problem(spec, beside, price(beside)),

@@ -9,6 +9,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from decimal import Decimal
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -60,6 +61,9 @@ _ENV = re.compile(r"[-._a-zA-Z][-._a-zA-Z0-9]*")
 _ARGUMENT = re.compile(r"-{0,2}[a-zA-Z0-9][-._a-zA-Z0-9]*")
 _WHOLE = Decimal(1)
 
+Scale = Literal["log", "linear", "none"]
+"""How the values of an axis lie; categories have no order, and no scale."""
+
 
 @dataclass(frozen=True)
 class Axis:
@@ -70,7 +74,12 @@ class Axis:
     values: tuple[str, ...]
     positions: tuple[float, ...]
     """Of each value: log2 or the amount itself, in natural units (cores, bytes, seconds); its rank if there is no order."""
-    ordered: bool
+    scale: Scale
+
+    @property
+    def ordered(self) -> bool:
+        """Whether one value is more than another."""
+        return self.scale != "none"
 
     @property
     def label(self) -> str:
@@ -114,17 +123,17 @@ class Space:
         return math.prod(len(axis.values) for axis in self.axes)
 
     def beside(self, other: "Space") -> "Space | None":
-        """Return this space with its categories where another has them, so that specs of both can be compared.
+        """Return this space with its axes and categories where another has them, so that specs of both can be compared.
 
-        Those that the other lacks come after its own. None where the axes are not the same parameters on the same scales.
+        Categories that the other lacks come after its own. None where the axes are not the same parameters on the same scales.
         """
-        if [(axis.label, axis.ordered) for axis in self.axes] != [
-            (axis.label, axis.ordered) for axis in other.axes
-        ]:
+        mine = {axis.label: axis for axis in self.axes}
+        if mine.keys() != {axis.label for axis in other.axes}:
             return None
-        found = [_beside(mine, theirs) for mine, theirs in zip(self.axes, other.axes, strict=True)]
-        axes = [axis for axis in found if axis is not None]
-        return Space(tuple(axes)) if len(axes) == len(self.axes) else None
+        pairs = [(mine[theirs.label], theirs) for theirs in other.axes]
+        if any(axis.scale != theirs.scale for axis, theirs in pairs):
+            return None
+        return Space(tuple(axis if axis.ordered else _beside(axis, theirs) for axis, theirs in pairs))
 
     def settings(self, index: int) -> tuple[Setting, ...]:
         """Return the spec of this row. Raises IndexError outside of the space."""
@@ -172,14 +181,8 @@ def flag(name: str) -> str:
     return name if name.startswith("-") else f"--{name}"
 
 
-def _beside(mine: Axis, theirs: Axis) -> Axis | None:
+def _beside(mine: Axis, theirs: Axis) -> Axis:
     known = dict(zip(theirs.values, theirs.positions, strict=True))
-    if mine.ordered:
-        same = all(
-            known.get(value, position) == position
-            for value, position in zip(mine.values, mine.positions, strict=True)
-        )
-        return mine if same else None
     new = (value for value in mine.values if value not in known)
     known |= {value: float(len(theirs.values) + i) for i, value in enumerate(new)}
     return replace(mine, positions=tuple(known[value] for value in mine.values))
@@ -217,10 +220,11 @@ def _axis(path: str, category: Category, parameter: Parameter) -> Axis:
     for before, after in itertools.pairwise(found):
         if before.amount == after.amount:
             raise SpaceInvalid(field, f"{before.text} and {after.text} are the same value")
-    positions = _positions(path, parameter, [value.amount for value in found])
+    scale = _scale(path, parameter, [value.amount for value in found])
+    positions = tuple(float(v.amount) if scale == "linear" else math.log2(v.amount) for v in found)
     plain = limits is not None and limits.digits_only
     texts = tuple(str(int(value.amount)) if plain else value.text for value in found)
-    return Axis(category, parameter.name, texts, positions, ordered=True)
+    return Axis(category, parameter.name, texts, positions, scale)
 
 
 def _limits(path: str, category: Category, parameter: Parameter) -> Limits | None:
@@ -254,7 +258,7 @@ def _categories(path: str, category: Category, parameter: Parameter) -> Axis:
         if listed.count(text) > 1:
             raise SpaceInvalid(f"{path}.feasibleSpace.list", f"{text!r} is there twice")
     ranks = tuple(float(rank) for rank in range(len(listed)))
-    return Axis(category, parameter.name, tuple(listed), ranks, ordered=False)
+    return Axis(category, parameter.name, tuple(listed), ranks, "none")
 
 
 def _check(field: str, parameter: Parameter, limits: Limits | None, value: Value) -> None:
@@ -266,10 +270,8 @@ def _check(field: str, parameter: Parameter, limits: Limits | None, value: Value
         raise SpaceInvalid(field, f"values of type int must be whole, and {value.text} is not")
 
 
-def _positions(path: str, parameter: Parameter, amounts: Sequence[Decimal]) -> tuple[float, ...]:
+def _scale(path: str, parameter: Parameter, amounts: Sequence[Decimal]) -> Scale:
     positive = all(amount > 0 for amount in amounts)
     if parameter.scale == "log" and not positive:
         raise SpaceInvalid(f"{path}.scale", f"log needs values greater than 0, and there is {min(amounts):f}")
-    if parameter.scale == "linear" or not positive:
-        return tuple(float(amount) for amount in amounts)
-    return tuple(math.log2(amount) for amount in amounts)
+    return "linear" if parameter.scale == "linear" or not positive else "log"

@@ -5,6 +5,7 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
 import pytest
 
 from serving import errors
@@ -166,6 +167,17 @@ def test_earlier_experiments_of_the_same_axes_are_told_to_the_search() -> None:
     told = told_of(tuning.experiment(), same, other, moved)
     assert [(earlier.name, len(earlier.observations)) for earlier in told] == [("earlier", 2), ("moved", 1)]
     assert told[1].problem.size == 2
+
+
+def test_an_earlier_experiment_that_lists_its_parameters_in_another_order_is_told_in_ours() -> None:
+    swapped = parameters(memory=["512Mi", "1Gi"], cpu=["1"])
+    (told,) = told_of(
+        tuning.experiment(),
+        carried_out(tuning.experiment("swapped", tunableParameters=swapped), measured(), failed("Crashed")),
+    )
+    rows = [observation.index for observation in told.observations]
+    assert told.problem.coordinates[rows].tolist() == [[0.0, 29.0], [0.0, 30.0]]
+    assert np.exp(told.problem.log_cost[rows]) == pytest.approx([1.05, 1.1])
 
 
 def test_constraints_of_earlier_experiments_are_told_by_what_they_limit() -> None:

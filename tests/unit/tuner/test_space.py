@@ -314,6 +314,26 @@ def test_categories_of_another_space_lie_where_this_one_has_them() -> None:
     assert found.axes[1] == kinds("a").axes[1]
 
 
+def test_axes_of_another_space_come_in_the_order_of_this_one() -> None:
+    axes = [("cpu", [1, 2]), ("memory", [1024, 512, 256])]
+    ours, theirs = space_of(axes), space_of([axes[1], ("cpu", [4, 2])])
+    found = theirs.beside(ours)
+    assert found is not None
+    assert [axis.label for axis in found.axes] == [axis.label for axis in ours.axes]
+    assert [axis.values for axis in found.axes[:2]] == [("2", "4"), ("256Mi", "512Mi", "1024Mi")]
+    row = found.index(theirs.settings(0))
+    assert list(found.coordinates()[row]) == [1.0, 28.0, 0.0]
+
+
+def test_spaces_whose_values_are_all_others_are_compared_on_one_scale_only() -> None:
+    def scaled(scale: str, *values: str) -> Space:
+        return Space.of(spec_of(("env", [parameter("X", scale=scale, list=list(values))])))
+
+    assert scaled("log", "1", "2").beside(scaled("linear", "3", "4")) is None
+    assert scaled("", "1", "2").beside(scaled("", "0", "4")) is None
+    assert scaled("log", "1", "2").beside(scaled("", "3", "4")) == scaled("log", "1", "2")
+
+
 def test_spaces_of_other_parameters_or_on_other_scales_are_not_compared() -> None:
     assert kinds("a", scale="linear").beside(kinds("a")) is None
     assert (
