@@ -19,12 +19,14 @@ _FLOATS = {"FP16", "FP32", "FP64"}
 _WORDS = ("a", "small", "text", "of", "no", "meaning")
 
 
-def made(inputs: Sequence[Any], *, batch: int, seed: int) -> list[bytes]:
+def made(inputs: object, *, batch: int, seed: int) -> list[bytes]:
     """Return bodies for the inputs of a model's metadata; a size of -1 is the batch where it is the first, else 1.
 
     Raises:
-        Permanent: `LoadFailed`: an input without a name, with a datatype or shape that JSON cannot hold.
+        Permanent: `LoadFailed`: no list, or an input without a name, with a datatype or shape that JSON cannot hold.
     """
+    if not isinstance(inputs, list):
+        raise _cannot("inputs", "is no list", inputs)
     draw = np.random.default_rng(seed)
     first = _body(inputs, batch, draw)
     count = max(1, min(_BODIES, _BYTES // len(first)))
@@ -54,6 +56,8 @@ def _tensor(field: str, described: Any, batch: int, draw: np.random.Generator) -
 
 def _values(field: str, datatype: Any, count: int, draw: np.random.Generator) -> list[Any]:
     found: list[Any]
+    if not isinstance(datatype, str):
+        raise _cannot(field, "is no text", datatype)
     if datatype in _FLOATS:
         found = draw.random(count).round(3).tolist()
     elif datatype in _INTEGERS:

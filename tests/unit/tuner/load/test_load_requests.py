@@ -3,6 +3,8 @@
 import json
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from serving.errors import Permanent
 from serving.resources.load import KeyOf, Load, RequestTemplate
@@ -125,6 +127,10 @@ def test_every_datatype_of_json_has_its_values(datatype: str, kinds: type) -> No
     [
         (None, "does not say what the model takes"),
         ([], "does not say what the model takes"),
+        (5, r"inputs is no list: 5"),
+        ({"name": "x"}, "inputs is no list"),
+        ([5], r"inputs\[0\] has no name"),
+        ([{"name": "x", "datatype": ["FP32"], "shape": [1]}], r"inputs\[0\].datatype is no text"),
         ([{"datatype": "FP32", "shape": [1]}], r"inputs\[0\] has no name"),
         ([{"name": "x", "datatype": "BF16", "shape": [1]}], r"inputs\[0\].datatype cannot be sent as JSON"),
         ([{"name": "x", "datatype": "FP32", "shape": "many"}], r"inputs\[0\].shape is no list"),
@@ -134,6 +140,30 @@ def test_every_datatype_of_json_has_its_values(datatype: str, kinds: type) -> No
 def test_a_model_that_says_too_little_needs_a_template(inputs: object, message: str) -> None:
     with pytest.raises(Permanent, match=message):
         requests.described({"inputs": inputs}, "m", batch=1, seed=0)
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=4),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=4), inner, max_size=3),
+    max_leaves=6,
+)
+INPUTS = st.lists(
+    st.fixed_dictionaries(
+        {"name": st.just("x") | JSON, "datatype": st.sampled_from(["FP32", "BOOL"]) | JSON},
+        optional={"shape": st.lists(st.integers(-2, 4) | JSON, max_size=3) | JSON},
+    )
+    | JSON,
+    max_size=3,
+)
+
+
+@given(st.fixed_dictionaries({"inputs": INPUTS | JSON}) | JSON.filter(lambda found: isinstance(found, dict)))
+def test_whatever_a_model_says_gives_requests_or_is_refused(said: dict[str, object]) -> None:
+    try:
+        found = requests.described(said, "m", batch=2, seed=0)
+    except Permanent:
+        return
+    assert all(isinstance(json.loads(request.body)["inputs"], list) for request in found)
 
 
 def test_large_inputs_are_few() -> None:
