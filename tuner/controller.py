@@ -64,6 +64,9 @@ class ExperimentController:
         if experiment is None or experiment["metadata"].get("deletionTimestamp") or _is_over(experiment):
             return None
         plan = await self._thinker.ask(self._question(experiment))
+        now = self._experiments.get(*key)
+        if now is None or now["metadata"]["uid"] != experiment["metadata"]["uid"]:
+            return None  # it was deleted meanwhile; another of its name is asked about for itself
         await self._carry_out(experiment, plan)
         return None
 

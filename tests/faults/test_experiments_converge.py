@@ -10,7 +10,7 @@ from serving.kube import Watches
 from serving.resources import kinds
 from tests.fakes import tuning
 from tests.fakes.api import FakeKube
-from tests.fakes.convergence import QUICK, Case, until
+from tests.fakes.convergence import QUICK, Case, running, until
 from tests.fakes.surroundings import ready_version
 from tuner.controller import ExperimentController
 from tuner.planning.plan import Plan, Question
@@ -33,19 +33,43 @@ class ThinksHere:
     def close(self) -> None: ...
 
 
-def arrange() -> FakeKube:
+def experiment(**more: Any) -> Object:
+    space = tuning.parameters(cpu=["500m", "1"], memory=["256Mi", "512Mi"])
+    return tuning.experiment(**{"tunableParameters": space, "maxNumTrials": 4, "parallelism": 2, **more})
+
+
+def arrange(**more: Any) -> FakeKube:
     api = FakeKube()
     api._create(kinds.MODEL_VERSION, ready_version("v1"))
-    space = tuning.parameters(cpu=["500m", "1"], memory=["256Mi", "512Mi"])
-    found = tuning.experiment(tunableParameters=space, maxNumTrials=4, parallelism=2)
-    api._create(kinds.PROFILING_EXPERIMENT, found)
+    api._create(kinds.PROFILING_EXPERIMENT, experiment(**more))
     return api
 
 
-async def control(api: FakeKube) -> None:
+class ThinksLong(ThinksHere):
+    """Its first thought takes until the experiment that it is of was deleted, and another has its name."""
+
+    def __init__(self, api: FakeKube, watches: Watches) -> None:
+        self._api = api
+        self._experiments = watches.of(kinds.PROFILING_EXPERIMENT)
+        self.is_first = True
+
+    async def ask(self, question: Question) -> Plan:
+        plan = await super().ask(question)
+        if self.is_first:
+            self.is_first = False
+            self._api.remove(kinds.PROFILING_EXPERIMENT, NS, "pe")
+            self._api._create(kinds.PROFILING_EXPERIMENT, experiment())
+            uid = self._api.find(kinds.PROFILING_EXPERIMENT)[0]["metadata"]["uid"]
+            while (self._experiments.get(NS, "pe") or {"metadata": {"uid": ""}})["metadata"]["uid"] != uid:
+                await asyncio.sleep(0.002)
+        return plan
+
+
+async def control(api: FakeKube, *, thinks_long: bool = False) -> None:
     kube = api.client("experiment")
     watches = Watches(kube)
-    controller = ExperimentController(kube, watches, ThinksHere(), config=QUICK, settings=DEFAULTS)  # type: ignore[arg-type]
+    thinker = ThinksLong(api, watches) if thinks_long else ThinksHere()
+    controller = ExperimentController(kube, watches, thinker, config=QUICK, settings=DEFAULTS)  # type: ignore[arg-type]
     await asyncio.gather(controller.run(), watches.run())
 
 
@@ -94,6 +118,13 @@ async def test_an_experiment_measures_confirms_and_recommends() -> None:
     counts = {"total": 4, "running": 0, "succeeded": 4, "stoppedEarly": 0, "failed": 0}
     assert end["experiment"] == ("Succeeded", counts, "pe-4")
     assert writes >= 8
+
+
+async def test_what_was_thought_of_a_deleted_experiment_is_not_said_of_another_of_its_name() -> None:
+    api = arrange(tunableParameters=tuning.parameters(cpu=["0"]))
+    async with running(control(api, thinks_long=True), measure(api)):
+        end = await story(api)
+    assert end["experiment"][0] == "Succeeded"
 
 
 @pytest.mark.parametrize("done", [False, True], ids=["refused", "answer-lost"])
