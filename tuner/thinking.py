@@ -5,7 +5,6 @@ controllers' process would not hear of anything. It decides nothing itself.
 """
 
 import asyncio
-import logging
 import multiprocessing
 import os
 import threading
@@ -14,8 +13,6 @@ from concurrent.futures.process import BrokenProcessPool
 
 from serving import clock, errors
 from tuner.planning.plan import Plan, Question
-
-log = logging.getLogger(__name__)
 
 _NICENESS = 10
 """Of the process: what is being measured comes first."""

@@ -36,7 +36,7 @@ def plan(
 
     Args:
         load: of the trial.
-        description: the model's metadata; needed only where the load says no requests itself.
+        description: the model's metadata; needed only where `needs_description` says so.
         model_name: as clients of the trial call the model.
         parameters: what `${...}` may name in a template, besides `model`: `batch`, and the settings by their names.
         recorded: the text of `load.requests`.
@@ -60,6 +60,11 @@ def plan(
         batch = (parameters or {}).get("batch", "1")
         requests = described(description, model_name, batch=int(batch), seed=seed)
     return LoadPlan(load.mode, requests, seed)
+
+
+def needs_description(load: Load) -> bool:
+    """Return whether requests are made from the model's metadata, as the load says none itself."""
+    return load.locustfile is None and load.requests is None and load.request_template is None
 
 
 def templated(template: RequestTemplate, parameters: Mapping[str, str]) -> Request:

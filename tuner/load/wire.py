@@ -1,6 +1,7 @@
 """What goes through the socket between us and a process of locust; nothing here reads or writes one.
 
-To locust: JSON lines. First the plan, then commands: {"level": ..., "mark": n} sets a level, {"mark": n} asks what is unanswered.
+To locust: JSON lines. First the plan, then commands, each with a number: {"level": ..., "number": n, "patience": seconds} sets a level and
+takes at most so long to reach it; {"number": n, "patience": 0} sets none. Each is answered with its number and what is unanswered then.
 From locust: frames of a type, a length and content: records as `RECORD` has them, gaps between tokens, texts of
 errors, and JSON. Times are seconds on the machine's monotonic clock, which all its processes share.
 """

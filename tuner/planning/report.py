@@ -4,6 +4,7 @@ import datetime as dt
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+from serving import clock
 from serving.resources import conditions
 from serving.resources.base import ConditionStatus
 from serving.resources.conditions import Condition
@@ -57,7 +58,7 @@ def finished(
 ) -> tuple[Object | None, tuple[Announcement, ...]]:
     """Return the status to write (None where it is the stored one) and the Events of what it changes."""
     generation = experiment["metadata"].get("generation", 1)
-    stamp = now.astimezone(dt.UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    stamp = clock.rfc3339(now)
     ready = conditions.aggregate(verdict.conditions, ready_reason="Recommended")
     if ready.status == "True":
         ready = replace(ready, message=verdict.conditions[-1].message)

@@ -3,6 +3,7 @@
 import datetime as dt
 from collections.abc import Awaitable, Callable
 
+from serving import clock
 from serving.resources import conditions
 from serving.resources.base import ConditionStatus
 from serving.resources.conditions import Condition
@@ -15,14 +16,9 @@ MEASURED = ("Measured", "CannotBeatBest", "BreaksConstraint")
 """Reasons of a trial that has a result."""
 
 
-def stamp(now: dt.datetime) -> str:
-    """Return the time as a status has it."""
-    return now.astimezone(dt.UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-
-
 def begun(notes: list[str], now: dt.datetime) -> TrialStatus:
     """Return the status of a trial that begins; nothing of an earlier try is kept."""
-    return TrialStatus(phase="Starting", notes=notes, start_time=stamp(now))
+    return TrialStatus(phase="Starting", notes=notes, start_time=clock.rfc3339(now))
 
 
 def ended(
@@ -44,7 +40,7 @@ def ended(
             "result": result,
             "notes": list(dict.fromkeys([*status.notes, *notes])),
             "seconds": round(seconds, 3),
-            "completion_time": stamp(now),
+            "completion_time": clock.rfc3339(now),
         }
     )
 
@@ -60,7 +56,7 @@ def as_written(trial: Object, status: TrialStatus, now: dt.datetime) -> Object:
         status.message,
     )
     old = (trial.get("status") or {}).get("conditions")
-    merged = conditions.merge(old, [ready], generation=generation, now=stamp(now))
+    merged = conditions.merge(old, [ready], generation=generation, now=clock.rfc3339(now))
     whole = status.model_copy(
         update={
             "observed_generation": generation,

@@ -221,7 +221,7 @@ class Run:
         usage = self._usage(before, after)
         return window.model_copy(
             update={
-                "start_time": reporting.stamp(started),
+                "start_time": clock.rfc3339(started),
                 "usage": usage.model_copy(update={"generator_cpu": round(whole.generator_cpu, 4)}),
             }
         )

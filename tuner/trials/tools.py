@@ -43,9 +43,12 @@ class Instruments:
         """Return what is to be sent, by the trial's load and the model's description."""
         namespace = trial["metadata"]["namespace"]
         load = spec.load
+        description = None
+        if requests.needs_description(load):
+            description = await self._description(f"{url}/v2/models/{spec.model_name}")
         return requests.plan(
             load,
-            await self._description(f"{url}/v2/models/{spec.model_name}"),
+            description,
             spec.model_name,
             parameters={
                 **{setting.name: setting.value for setting in spec.settings},
