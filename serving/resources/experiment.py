@@ -215,7 +215,7 @@ class WarmStart(Base):
         Field(
             max_length=64,
             json_schema_extra=ATOMIC,
-            description="Of this namespace; where none is named, all that are finished and have these axes.",
+            description="Of this namespace; where none is named, all that are finished and have this objective and these axes.",
         ),
     ] = []
 
