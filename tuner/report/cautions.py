@@ -37,7 +37,9 @@ def _of_answer(evidence: Evidence, answer: Answer) -> list[Caution]:
 
 def _of_choice(evidence: Evidence, answer: Answer, chosen: Choice) -> list[Caution]:
     found: list[Caution] = []
-    if answer.kind == "Recommended" and len(chosen.trials) < 2:
+    if chosen.broken:
+        found.append(Caution(code="BrokeConstraint", trials=chosen.broken))
+    elif answer.kind == "Recommended" and len(chosen.trials) < 2:
         found.append(Caution(code="NotConfirmed", trials=chosen.trials))
     ahead = judgement.better(evidence, chosen)
     if ahead:

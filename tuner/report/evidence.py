@@ -22,6 +22,8 @@ Key = int | tuple[tuple[str, str, str], ...]
 """A spec: its row in the space, or its settings where it lies outside of it."""
 FULL = "Measured"
 """The reason of a trial that was measured to its end: only such ones are compared."""
+BROKE = "BreaksConstraint"
+"""The reason of one that no load was within the constraints of: its objective is of no use, and what it saw of the constraints counts."""
 
 
 @dataclass(frozen=True)
@@ -46,6 +48,11 @@ class Row:
     def complete(self) -> bool:
         """Whether it was measured to its end, and so can be compared."""
         return self.status.reason == FULL and self.objective is not None
+
+    @property
+    def decided(self) -> bool:
+        """Whether it was found out whether it meets the constraints."""
+        return self.status.reason in (FULL, BROKE) and self.status.result is not None
 
     @property
     def meets(self) -> Meets:
@@ -135,18 +142,24 @@ def measured(window: Window, constraint: Bound | Constraint) -> Estimate | None:
 
 
 def choice(evidence: Evidence, rows: Sequence[Row]) -> Choice:
-    """Return one spec with all that its trials measured, the last of which says what it was seen to use."""
+    """Return one spec with all that these trials of it measured, the last of which says what it was seen to use.
+
+    Of the constraints counts what every trial of it saw that was not stopped as too slow: also one that broke them at every load.
+    """
     last = rows[-1]
     results = [row.status.result for row in rows if row.status.result is not None]
     objectives = [row.objective for row in rows if row.objective is not None]
+    names = [row.name for row in rows]
+    decided = [row for row in evidence.rows if row.key == last.key and row.decided]
     return Choice(
         spec=last.index,
         settings=last.spec.settings,
-        trials=[row.name for row in rows],
+        trials=names,
         objective=worth.pooled(objectives) if objectives else None,
         cost_per_hour=last.spec.cost_per_hour,
         throughput=worth.pooled([result.throughput for result in results]) if results else None,
-        checks=checks(evidence, results),
+        checks=checks(evidence, [row.status.result for row in decided if row.status.result] or results),
+        broken=[row.name for row in decided if row.status.reason == BROKE and row.name not in names],
         latencies=results[-1].latencies if results else [],
         cpu_cores=results[-1].usage.cpu_cores if results else 0,
         memory_bytes=max((result.usage.memory_bytes for result in results), default=0),

@@ -161,6 +161,8 @@ def _caution(report: Report, caution: Caution) -> str:  # noqa: PLR0911 a senten
             return f"The spec that runs today is outside of the searched space{_tail(caution)}."
         case "MeasuredBetter":
             return _measured_better(report, caution)
+        case "BrokeConstraint":
+            return f"{who[0].upper()}{who[1:]} measured the same spec, and no load that was tried met the constraints: it may break them when it runs."
         case "NotConfirmed":
             return "The recommended spec was measured once only, and not confirmed: one lucky measurement is possible."
         case "NoPrices":
@@ -188,7 +190,8 @@ def _measured_better(report: Report, caution: Caution) -> str:
 def _who(report: Report, names: list[str]) -> str:
     """Return `trial 3`, `trials 3 and 7`, and whether the recommended spec is among them."""
     numbers = [str(row.number) for row in report.trials if row.name in names]
-    chosen = report.answer.choice.trials if report.answer.choice else []
+    choice = report.answer.choice
+    chosen = [*choice.trials, *choice.broken] if choice else []
     among = " (one of the recommended spec's)" if any(name in chosen for name in names) else ""
     return f"{'trial' if len(numbers) == 1 else 'trials'} {figures.listed(numbers)}{among}"
 

@@ -113,6 +113,12 @@ class Choice(Piece):
     spec: int | None
     settings: list[Setting]
     trials: list[str]
+    broken: Annotated[
+        list[str],
+        Field(
+            description="Further trials of it, that met the constraints at no load: they count in `checks`."
+        ),
+    ] = []
     objective: Estimate | None
     cost_per_hour: float
     throughput: Estimate | None = None
@@ -275,7 +281,7 @@ class Caution(Piece):
 
     code: Literal[
         "GeneratorLimited", "LimitNotEnforced", "NotSteady", "OutsideMeasured", "MeasuredBetter",
-        "NotConfirmed", "NoPrices", "CurrentNotMeasured", "SeveralMachines", "ModelChanged", "Unfinished", "Note",
+        "NotConfirmed", "BrokeConstraint", "NoPrices", "CurrentNotMeasured", "SeveralMachines", "ModelChanged", "Unfinished", "Note",
     ]  # fmt: skip
     trials: list[str] = []
     detail: str = ""
