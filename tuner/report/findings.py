@@ -147,43 +147,42 @@ def cautions(report: Report) -> list[str]:
     return [_caution(report, caution) for caution in report.cautions]
 
 
-def _caution(report: Report, caution: Caution) -> str:  # noqa: PLR0911 a sentence for each code
-    who = _who(report, caution.trials)
-    one = len(caution.trials) == 1
-    match caution.code:
-        case "GeneratorLimited":
-            return f"In {who} the load generator, not the model, was the limit: {'it' if one else 'they'} may do more than is said."
-        case "LimitNotEnforced":
-            return f"In {who} a limit was not enforced{_tail(caution)}: with the limit {'it' if one else 'they'} may do less."
-        case "NotSteady":
-            return f"In {who} the measurement had not settled when it ended."
-        case "OutsideMeasured":
-            return f"The spec that runs today is outside of the searched space{_tail(caution)}."
-        case "MeasuredBetter":
-            return _measured_better(report, caution)
-        case "BrokeConstraint":
-            return f"{who[0].upper()}{who[1:]} measured the same spec, and no load that was tried met the constraints: it may break them when it runs."
-        case "NotConfirmed":
-            return "The recommended spec was measured once only, and not confirmed: one lucky measurement is possible."
-        case "NoPrices":
-            return "No prices were given: costs are not real."
-        case "CurrentNotMeasured":
-            return "What runs today was not measured: what the recommendation saves is not known."
-        case "Unfinished":
-            return f"The experiment is {report.phase.lower() or 'not started'}: what follows may change."
-        case "ModelChanged":
-            return f"{who[0].upper()}{who[1:]} measured the model that was served before: {'it says' if one else 'they say'} nothing here."
-        case "SeveralMachines":
-            return f"Trials ran on different machines, and are hard to compare: {caution.detail}."
-        case _:
-            return f"{who[0].upper()}{who[1:]}: {caution.detail}"
+_WORDS = {
+    "OutsideMeasured": "The spec that runs today is outside of the searched space{tail}.",
+    "BrokeConstraint": "{Who} measured the same spec, and no load that was tried met the constraints: it may break them when it runs.",
+    "NotConfirmed": "The recommended spec was measured once only, and not confirmed: one lucky measurement is possible.",
+    "NoPrices": "No prices were given: costs are not real.",
+    "CurrentNotMeasured": "What runs today was not measured: what the recommendation saves is not known.",
+    "Unfinished": "The experiment is {phase}: what follows may change.",
+    "SeveralMachines": "Trials ran on different machines, and are hard to compare: {detail}.",
+    "NotSteady": "In {who} the measurement had not settled when it ended.",
+    "Note": "{Who}: {detail}",
+}
+_ONE = {
+    "GeneratorLimited": "In {who} the load generator, not the model, was the limit: it may do more than is said.",
+    "LimitNotEnforced": "In {who} a limit was not enforced{tail}: with the limit it may do less.",
+    "ModelChanged": "{Who} measured the model that was served before: it says nothing here.",
+    "MeasuredBetter": "{Who} measured a better value than the recommendation and is not recommended:"
+    " too near to a bound for the noise that was seen, or not measured as often.",
+}
+_SEVERAL = {
+    "GeneratorLimited": "In {who} the load generator, not the model, was the limit: they may do more than is said.",
+    "LimitNotEnforced": "In {who} a limit was not enforced{tail}: with the limit they may do less.",
+    "ModelChanged": "{Who} measured the model that was served before: they say nothing here.",
+    "MeasuredBetter": "{Who} measured a better value than the recommendation and are not recommended:"
+    " too near to a bound for the noise that was seen, or not measured as often.",
+}
 
 
-def _measured_better(report: Report, caution: Caution) -> str:
+def _caution(report: Report, caution: Caution) -> str:
+    words = {**_WORDS, **(_ONE if len(caution.trials) == 1 else _SEVERAL)}[caution.code]
     who = _who(report, caution.trials)
-    return (
-        f"{who[0].upper()}{who[1:]} measured a better value than the recommendation and {'is' if len(caution.trials) == 1 else 'are'} not recommended:"
-        " too near to a bound for the noise that was seen, or not measured as often."
+    return words.format(
+        who=who,
+        Who=f"{who[0].upper()}{who[1:]}",
+        tail=f" ({caution.detail})" if caution.detail else "",
+        detail=caution.detail,
+        phase=report.phase.lower() or "not started",
     )
 
 
@@ -194,7 +193,3 @@ def _who(report: Report, names: list[str]) -> str:
     chosen = [*choice.trials, *choice.broken] if choice else []
     among = " (one of the recommended spec's)" if any(name in chosen for name in names) else ""
     return f"{'trial' if len(numbers) == 1 else 'trials'} {figures.listed(numbers)}{among}"
-
-
-def _tail(caution: Caution) -> str:
-    return f" ({caution.detail})" if caution.detail else ""
