@@ -125,8 +125,8 @@ def worth(tuning: Tuning, source: Source, version: Object) -> str:
     unlimited = prices.unlimited(today.template["spec"]["containers"], tuned)
     spec = tuning.spec.model_dump(by_alias=True, exclude_none=True)
     cost = _money(then, today.cost_per_hour, unlimited)
-    sentence = tune_tables.measured(spec).sentence.format(tune_tables.worth(spec, found))
-    return f"{cost}{sentence}, measured by {found.get('trial')}"
+    value, by = tune_tables.worth(spec, found), f"measured by {found.get('trial')}"
+    return f"{cost}{tune_tables.measured(spec).sentence.format(value)}, {by}" if value else f"{cost}{by}"
 
 
 def _money(then: float, now: float, unlimited: Sequence[str]) -> str:

@@ -1,5 +1,7 @@
 """Plots of the search: the answer beside what it is compared with, each trial's objective, what was expected to be missed."""
 
+import math
+
 from markupsafe import Markup
 
 from serving.resources.trial import Estimate
@@ -97,7 +99,8 @@ def lineup(report: Report) -> Plot | None:
     ]
     if len(rows) < 2:
         return None
-    x = Scale(0.0, max(estimate.high for _, _, estimate in rows) * 1.04, 12, svg.WIDTH - svg.RIGHT)
+    ends = [end for _, _, e in rows for end in (e.value, e.high) if math.isfinite(end)]
+    x = Scale(0.0, max(ends) * 1.04, 12, svg.WIDTH - svg.RIGHT)
     parts: list[Markup] = []
     for i, (css, choice, estimate) in enumerate(rows):
         name, interval = plots.LEGEND[css], phrases.interval(estimate, shown.write)

@@ -3,6 +3,7 @@
 It computes nothing that the report does not have; it turns values over.
 """
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
@@ -33,11 +34,11 @@ class Measure:
         return MILLION / value if value > 0 else None
 
     def estimate(self, found: Estimate) -> Estimate | None:
-        """Return the interval as it is shown; None where it is not defined."""
-        ends = [self.shown(end) for end in (found.low, found.value, found.high)]
-        low, value, high = sorted(end for end in ends if end is not None) if None not in ends else (None,) * 3
-        if low is None or value is None or high is None:
+        """Return the interval as it is shown, its end infinite where it is open; None where the value is not defined."""
+        value, one, other = (self.shown(end) for end in (found.value, found.low, found.high))
+        if value is None:
             return None
+        low, high = sorted(math.inf if end is None else end for end in (one, other))
         return Estimate(value=value, low=low, high=high)
 
 

@@ -7,6 +7,7 @@ escaped by Jinja and MarkupSafe, whatever it contains; the page works without it
 import base64
 import hashlib
 import json
+import math
 from collections.abc import Mapping
 from typing import Any, Final
 
@@ -118,6 +119,8 @@ def _facts(report: Report) -> list[tuple[str, str, str]]:
 
 
 def _span(low: float, high: float, write: Any) -> str:
+    if math.isinf(high):
+        return f"{write(low)} or more"
     return f"{write(low)} to {write(high)}" if write(low) != write(high) else ""
 
 

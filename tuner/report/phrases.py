@@ -1,5 +1,6 @@
 """Words for the pieces of a report: a spec, a constraint, an interval, why a trial ended. Sentences are made elsewhere."""
 
+import math
 from collections.abc import Callable, Sequence
 from typing import Final
 
@@ -65,8 +66,13 @@ def constraint(bound: Bound) -> str:
 
 
 def interval(estimate: Estimate, write: Callable[[float], str]) -> str:
-    """Return `12.3 ms (11.9 ms to 12.8 ms)`; an interval without width, or that cannot be told apart, is left out."""
+    """Return `12.3 ms (11.9 ms to 12.8 ms)`, or `12.3 ms (11.9 ms or more)` where nothing bounds it.
+
+    An interval without width, or that cannot be told apart, is left out.
+    """
     low, high = write(estimate.low), write(estimate.high)
+    if math.isinf(estimate.high):
+        return f"{write(estimate.value)} ({low} or more)"
     return write(estimate.value) if low == high else f"{write(estimate.value)} ({low} to {high})"
 
 

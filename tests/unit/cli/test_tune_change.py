@@ -120,6 +120,13 @@ def test_money_is_compared_with_what_runs_now() -> None:
     )
 
 
+def test_a_recommendation_without_an_objective_says_no_value() -> None:
+    unknown = recommendation(*SPEC, objective=0.0, low=0.0, high=0.0)
+    found = tune_change.of(experiment(phase="Succeeded", recommendation=unknown))
+    words = tune_change.worth(found, source(inference()), VERSION)
+    assert words.endswith("50% less; measured by digits-3")
+
+
 def test_what_an_unlimited_replica_costs_is_not_known() -> None:
     words = tune_change.worth(tuning(), source(inference(resources={"memory": "1Gi"})), VERSION)
     assert "today it has no limit of cpu, so what it costs is not known" in words

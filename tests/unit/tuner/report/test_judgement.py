@@ -6,7 +6,7 @@ import pytest
 
 from tests import measured_experiments as made
 from tests.unit.tuner.report.conftest import NOW
-from tuner.report import content, sentences
+from tuner.report import content, page, sentences
 
 Object = dict[str, Any]
 GOOD = {"cpu": "1", "memory": "512Mi", "batchSize": "4", "OMP_NUM_THREADS": "1"}
@@ -55,3 +55,14 @@ def test_a_spec_whose_confirmation_broke_a_limit_by_more_than_it_kept_it_is_no_r
         made.trial(3, OTHER, run=at(150, 0.200), purpose="Confirm"),
     ]
     assert report(trials)["answer"]["runnerUp"] is None
+
+
+def test_a_lead_over_what_has_no_lower_end_is_not_proven():
+    trials = [made.trial(1, GOOD, run=at(120, 0.05)), made.trial(2, OTHER, run=at(100, 0.05))]
+    for trial in trials:
+        trial["spec"]["costPerHour"] = 0.05
+        trial["status"]["result"]["throughput"] |= {"low": 0.0, "high": 200.0}
+    found = report(trials)
+    assert found["answer"]["againstRunnerUp"]["verdict"] == "Unclear"
+    assert any("or more" in words for words in told(found)["details"])
+    assert "or more" in page.render(found)
