@@ -27,6 +27,10 @@ def _recommended(report: Report, choice: Choice) -> str:
         return f"The search is not over; the best so far is {name}."
     if answer.current is not None and answer.current.settings == choice.settings:
         return f"Keep {name}, which runs today: nothing that was measured is better."
+    against = answer.against_current
+    if answer.current and against and any(one.code == "CurrentBetter" for one in report.cautions):
+        today = phrases.spec(answer.current.settings)
+        return f"Keep {today}, which runs today: with the best spec of the space, {name}, {gain(report, against.factor)}."
     saving = _saving(report)
     return f"Run {name}: {saving}." if saving else f"Run {name}."
 
@@ -53,12 +57,15 @@ def _saving(report: Report) -> str:
 
 
 def broken_today(report: Report) -> list[str]:
-    """Return the constraints that the spec that runs today breaks for sure."""
+    """Return the constraints that the spec that runs today breaks for sure; one that has no number is broken."""
     current = report.answer.current
+    if current is None:
+        return []
+    seen = {check.constraint: check for check in current.checks}
     return [
-        phrases.constraint(report.question.constraints[check.constraint])
-        for check in (current.checks if current else [])
-        if check.measured.low > check.bound
+        phrases.constraint(bound)
+        for k, bound in enumerate(report.question.constraints)
+        if k not in seen or seen[k].measured.low > seen[k].bound
     ]
 
 
@@ -113,7 +120,7 @@ def details(report: Report) -> list[str]:
         found.append(
             f"One replica answers {rate} requests/s and costs {figures.number(choice.cost_per_hour)} per hour."
         )
-    found += [_check(report, choice, i) for i in range(len(choice.checks))]
+    found += [_check(report, choice, k) for k in range(len(report.question.constraints))]
     if choice.cpu_cores > 0 or choice.memory_bytes > 0:
         cores = figures.number(choice.cpu_cores)
         found.append(
@@ -132,12 +139,13 @@ def _worth(shown: measure.Measure, choice: Choice) -> str:
     return f"{words[0].upper()}{words[1:]}; the range is the 95 % interval."
 
 
-def _check(report: Report, choice: Choice, i: int) -> str:
-    check = choice.checks[i]
-    bound = report.question.constraints[check.constraint]
-    write = phrases.value(bound)
+def _check(report: Report, choice: Choice, k: int) -> str:
+    bound = report.question.constraints[k]
+    write, name = phrases.value(bound), phrases.metric(bound)
+    check = next((check for check in choice.checks if check.constraint == k), None)
+    if check is None:
+        return f"The {name} is not a number in every measurement; at most {write(bound.bound)} is allowed: broken."
     words = phrases.interval(check.measured, write)
-    name = phrases.metric(bound)
     verdict = (
         "met"
         if check.measured.high <= check.bound
@@ -214,9 +222,12 @@ def _nearest(report: Report, obstacle: Obstacle) -> list[str]:
         return []
     bound = report.question.constraints[k]
     check = next((check for check in nearest.checks if check.constraint == k), None)
-    if check is None:
-        return []
     write = phrases.value(bound)
+    if check is None:
+        return [
+            f"Nearest came {phrases.spec(nearest.settings)}, of which there is no {phrases.metric(bound)}:"
+            f" more requests failed than may, or none had one; at most {write(bound.bound)} is allowed."
+        ]
     over = f", {figures.times(check.measured.value / check.bound)} the bound" if check.bound > 0 else ""
     seen = phrases.interval(check.measured, write)
     name = phrases.metric(bound)

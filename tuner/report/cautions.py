@@ -3,6 +3,7 @@
 from collections import defaultdict
 from collections.abc import Sequence
 
+from tuner.report import evidence as ev
 from tuner.report import judgement, whatif
 from tuner.report.evidence import Evidence, Row
 from tuner.report.shape import Answer, Caution, Choice
@@ -45,9 +46,22 @@ def _of_choice(evidence: Evidence, answer: Answer, chosen: Choice) -> list[Cauti
     if ahead:
         names = [choice.trials[-1] for choice in ahead.values()]
         found.append(Caution(code="MeasuredBetter", trials=names))
+    if beaten_by_today(evidence, answer):
+        found.append(Caution(code="CurrentBetter"))
     if answer.current is None and evidence.spec.target.inference is not None:
         found.append(Caution(code="CurrentNotMeasured"))
     return found
+
+
+def beaten_by_today(evidence: Evidence, answer: Answer) -> bool:
+    """Return whether what runs today is beside the space, meets the constraints, and is better for sure than the best of the space.
+
+    Where it is of the space, the search itself saw it and has its reasons.
+    """
+    current, against = answer.current, answer.against_current
+    if current is None or against is None or current.spec is not None:
+        return False
+    return against.verdict == "Worse" and ev.allowed(evidence, current)
 
 
 def _noted(rows: Sequence[Row]) -> list[Caution]:

@@ -167,18 +167,19 @@ def choice(evidence: Evidence, rows: Sequence[Row]) -> Choice:
 
 
 def checks(evidence: Evidence, results: Sequence[Window]) -> list[Check]:
-    """Return what was measured of each constraint."""
+    """Return what was measured of each constraint that every one of these results has a number for."""
     found: list[Check] = []
     for i, constraint in enumerate(evidence.spec.constraints):
         values = [value for result in results if (value := measured(result, constraint)) is not None]
-        if values:
+        if values and len(values) == len(results):
             found.append(Check(constraint=i, measured=worth.pooled(values), bound=bound(constraint).bound))
     return found
 
 
-def allowed(found: Choice) -> bool:
-    """Return whether what was measured of a spec is within every constraint."""
-    return all(check.measured.value <= check.bound for check in found.checks)
+def allowed(evidence: Evidence, found: Choice) -> bool:
+    """Return whether what was measured of a spec is within every constraint; one that was not seen is not met."""
+    within = [check for check in found.checks if check.measured.value <= check.bound]
+    return len(within) == len(evidence.spec.constraints)
 
 
 def compared(evidence: Evidence, ours: Choice, theirs: Choice) -> Comparison | None:

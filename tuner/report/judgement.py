@@ -3,8 +3,10 @@
 What is recommended was decided by the search and stands in the experiment's status; here it is only compared.
 """
 
+import math
 from collections.abc import Mapping
 
+from tuner.outcome import CAUSES
 from tuner.report import evidence as ev
 from tuner.report.evidence import Evidence, Key, Row
 from tuner.report.shape import Answer, Choice, Obstacle, Reach
@@ -55,15 +57,16 @@ def today(evidence: Evidence) -> Choice | None:
 
 def candidates(evidence: Evidence) -> dict[Key, Choice]:
     """Return the completely measured specs within every constraint."""
-    found = {key: ev.choice(evidence, rows) for key, rows in evidence.specs().items() if _ran(evidence, key)}
-    return {key: choice for key, choice in found.items() if ev.allowed(choice)}
+    found = {key: ev.choice(evidence, rows) for key, rows in runnable(evidence).items()}
+    return {key: choice for key, choice in found.items() if ev.allowed(evidence, choice)}
 
 
-def _ran(evidence: Evidence, key: Key) -> bool:
-    """Return whether no trial of this spec failed."""
-    return not any(
-        row.key == key and row.status.phase == "Failed" for row in evidence.rows if row.status.windows == []
-    )
+def runnable(evidence: Evidence) -> dict[Key, list[Row]]:
+    """Return the complete trials of each spec that could be recommended: it is of the space, and ran whenever it was tried."""
+    failed = {row.key for row in evidence.rows if row.status.reason in CAUSES}
+    return {
+        key: rows for key, rows in evidence.specs().items() if rows[0].index is not None and key not in failed
+    }
 
 
 def runner_up(evidence: Evidence, chosen: Choice) -> Choice | None:
@@ -102,9 +105,10 @@ def _without(evidence: Evidence, message: str) -> Answer:
             current=current,
             message=message,
         )
-    if any(ev.allowed(choice) for choice in results.values()):
+    if any(ev.allowed(evidence, choice) for choice in results.values()):
         return Answer(kind="Failed", current=current, message=message)
-    return Answer(kind="Impossible", obstacle=obstacle(results), current=current, message=message)
+    count = len(evidence.spec.constraints)
+    return Answer(kind="Impossible", obstacle=obstacle(results, count), current=current, message=message)
 
 
 def _choices_with_results(evidence: Evidence) -> dict[Key, Choice]:
@@ -116,32 +120,30 @@ def _choices_with_results(evidence: Evidence) -> dict[Key, Choice]:
     return {key: ev.choice(evidence, found) for key, found in rows.items()}
 
 
-def obstacle(results: Mapping[Key, Choice]) -> Obstacle:
-    """Return which constraint stands in the way, at the spec that came nearest: whose worst excess is the least."""
-    nearest = min(results.values(), key=_excess)
-    worst = max(nearest.checks, key=lambda check: _share(check.measured.value, check.bound))
-    found: list[Reach] = []
-    for k in sorted({check.constraint for choice in results.values() for check in choice.checks}):
-        reach = _reach(results, k)
-        if reach is not None:
-            found.append(reach)
-    return Obstacle(constraint=worst.constraint, nearest=nearest, reach=found)
+def obstacle(results: Mapping[Key, Choice], count: int) -> Obstacle:
+    """Return which of so many constraints stands in the way, at the spec that came nearest: whose worst excess is the least."""
+    nearest = min(results.values(), key=lambda choice: max(_excesses(choice, count)))
+    excesses = _excesses(nearest, count)
+    found = [reach for k in range(count) if (reach := _reach(results, k, count)) is not None]
+    return Obstacle(constraint=excesses.index(max(excesses)), nearest=nearest, reach=found)
 
 
-def _excess(choice: Choice) -> float:
-    return max((_share(check.measured.value, check.bound) for check in choice.checks), default=float("inf"))
+def _excesses(choice: Choice, count: int) -> list[float]:
+    """Return how many times each bound was reached; what was never seen is beyond every one."""
+    seen = {check.constraint: _share(check.measured.value, check.bound) for check in choice.checks}
+    return [seen.get(k, math.inf) for k in range(count)]
 
 
 def _share(value: float, bound: float) -> float:
-    return value / bound if bound > 0 else float("inf") if value > 0 else 0.0
+    return value / bound if bound > 0 else math.inf if value > 0 else 0.0
 
 
-def _reach(results: Mapping[Key, Choice], constraint: int) -> Reach | None:
+def _reach(results: Mapping[Key, Choice], constraint: int, count: int) -> Reach | None:
     """Return the least value of one constraint among the specs that meet the other ones."""
     able = [
         (check.measured.value, choice)
         for choice in results.values()
-        if all(c.measured.value <= c.bound for c in choice.checks if c.constraint != constraint)
+        if all(share <= 1 for k, share in enumerate(_excesses(choice, count)) if k != constraint)
         for check in choice.checks
         if check.constraint == constraint
     ]

@@ -281,7 +281,7 @@ class Caution(Piece):
 
     code: Literal[
         "GeneratorLimited", "LimitNotEnforced", "NotSteady", "OutsideMeasured", "MeasuredBetter",
-        "NotConfirmed", "BrokeConstraint", "NoPrices", "CurrentNotMeasured", "SeveralMachines", "ModelChanged", "Unfinished", "Note",
+        "NotConfirmed", "BrokeConstraint", "NoPrices", "CurrentNotMeasured", "CurrentBetter", "SeveralMachines", "ModelChanged", "Unfinished", "Note",
     ]  # fmt: skip
     trials: list[str] = []
     detail: str = ""

@@ -109,8 +109,10 @@ def _priced(span: Span, field: Sequence[Choice], lines: Sequence[Line], today: f
 
 def bounds(evidence: Evidence, chosen: Choice) -> list[BoundChange]:
     """Return who wins at every bound of each constraint, among what was measured."""
-    rows = evidence.specs()
+    rows = judgement.runnable(evidence)
     keys = _in_order(rows, chosen)
+    if chosen.spec not in rows:
+        return []
     return [
         change for k in range(len(evidence.spec.constraints)) if (change := _bound(evidence, rows, keys, k))
     ]

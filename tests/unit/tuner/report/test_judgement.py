@@ -66,3 +66,75 @@ def test_a_lead_over_what_has_no_lower_end_is_not_proven():
     assert found["answer"]["againstRunnerUp"]["verdict"] == "Unclear"
     assert any("or more" in words for words in told(found)["details"])
     assert "or more" in page.render(found)
+
+
+@pytest.mark.parametrize("reason", ["LoadFailed", "Interrupted"])
+def test_a_trial_that_says_nothing_of_its_spec_takes_nothing_from_it(reason: str):
+    trials = [made.trial(n, spec, run=at(100, 0.05)) for n, spec in enumerate((GOOD, OTHER, OTHER), 1)]
+    trials[1]["status"] = {"phase": "Failed", "reason": reason, "seconds": 3.0}
+    assert report(trials)["answer"]["runnerUp"]["trials"] == ["digits-cost-3"]
+
+
+@pytest.mark.parametrize("reason", ["OutOfMemory", "Crashed", "TimedOut"])
+def test_a_spec_that_failed_under_load_is_no_runner_up_and_wins_at_no_price(reason: str):
+    trials = [made.trial(n, spec, run=at(100, 0.05)) for n, spec in enumerate((GOOD, OTHER, OTHER), 1)]
+    trials[2]["status"] |= {"phase": "Failed", "reason": reason, "result": None}
+    assert trials[2]["status"]["windows"]
+    found = report(trials)
+    assert found["answer"]["runnerUp"] is None
+    winners = {s["trial"] for change in (*found["prices"], *found["bounds"]) for s in change["segments"]}
+    assert winners <= {"", "digits-cost-1"}
+
+
+def beside(number: int, done: float, latency: float, cost: float) -> Object:
+    """Return a trial of what runs today, whose cores are no value of the space."""
+    found = made.trial(number, GOOD, run=at(done, latency), purpose="Baseline")
+    for setting in found["spec"]["settings"]:
+        if setting["name"] == "cpu":
+            setting["value"] = "300m"
+    found["spec"]["costPerHour"] = cost
+    return found
+
+
+def test_what_runs_today_beside_the_space_is_kept_where_it_is_better_for_sure():
+    found = report([beside(1, 100, 0.05, cost=0.02), made.trial(2, GOOD, run=at(100, 0.05))], winner=1)
+    assert found["answer"]["againstCurrent"]["verdict"] == "Worse"
+    assert "CurrentBetter" in codes(found)
+    (headline,) = told(found)["headline"]
+    assert headline.startswith("Keep cpu 300m, memory 512Mi, ")
+    assert "with the best spec of the space, cpu 1, " in headline
+    assert " more (" in headline
+    assert "slipway tune apply" not in page.render(found)
+
+
+def test_what_runs_today_beside_the_space_is_not_kept_where_it_breaks_a_limit():
+    found = report([beside(1, 100, 0.2, cost=0.02), made.trial(2, GOOD, run=at(100, 0.05))], winner=1)
+    assert "CurrentBetter" not in codes(found)
+    assert told(found)["headline"][0].startswith("Run cpu 1, ")
+
+
+def test_a_spec_beside_the_space_is_neither_runner_up_nor_called_better_than_the_recommendation():
+    found = report([beside(1, 100, 0.05, cost=0.02), made.trial(2, GOOD, run=at(100, 0.05))], winner=1)
+    assert found["answer"]["runnerUp"] is None
+    assert "MeasuredBetter" not in codes(found)
+
+
+STREAMED = {"metric": "ttft", "percentile": 99, "atMost": "50ms"}
+
+
+def test_a_constraint_that_was_never_seen_is_not_met():
+    trials = [made.trial(1, GOOD, run=at(100, 0.05)), made.trial(2, OTHER, run=at(100, 0.05))]
+    found = report(trials, constraints=[STREAMED])
+    assert found["answer"]["runnerUp"] is None
+    assert any(
+        words.startswith("The p99 time to the first token is not a number")
+        for words in told(found)["details"]
+    )
+
+
+def test_a_constraint_that_no_trial_saw_is_the_obstacle():
+    trials = [made.trial(1, GOOD, run=at(100, 0.05))]
+    found = content.of(made.finished(trials, None, constraints=[STREAMED]), trials, NOW)
+    assert found["answer"]["kind"] == "Impossible"
+    assert found["answer"]["obstacle"]["constraint"] == 0
+    assert "of which there is no p99 time to the first token" in told(found)["impossible"][0]
