@@ -27,10 +27,10 @@ def objective(asked: Objective, window: Window, cost_per_hour: float, batch: int
         return _at_rate(float(asked.rate or 0), window.throughput, batch, cost_per_hour)
     if metric == "latency":
         return _latency(window, asked.percentile)
+    if metric.endswith(("cost", "PerCost")) and cost_per_hour <= 0:
+        return None
     if metric == "cost":
         return Estimate(value=cost_per_hour, low=cost_per_hour, high=cost_per_hour)
-    if metric.endswith("PerCost") and cost_per_hour <= 0:
-        return None
     per = HOUR / cost_per_hour if metric.endswith("PerCost") else 1.0
     done = window.throughput
     each = window.tokens_per_second / max(done.value, TINY) if metric.startswith("tokens") else batch

@@ -117,9 +117,12 @@ def details(report: Report) -> list[str]:
     found = [_worth(shown, choice)] if choice.objective else []
     if choice.throughput is not None:
         rate = phrases.interval(choice.throughput, figures.number)
-        found.append(
-            f"One replica answers {rate} requests/s and costs {figures.number(choice.cost_per_hour)} per hour."
+        cost = (
+            ""
+            if choice.cost_per_hour is None
+            else f" and costs {figures.number(choice.cost_per_hour)} per hour"
         )
+        found.append(f"One replica answers {rate} requests/s{cost}.")
     found += [_check(report, choice, k) for k in range(len(report.question.constraints))]
     if choice.cpu_cores > 0 or choice.memory_bytes > 0:
         cores = figures.number(choice.cpu_cores)
@@ -164,18 +167,31 @@ def against_current(report: Report) -> list[str]:
     answer = report.answer
     if answer.choice is None:
         return []
+    if answer.current is None and any(one.code == "CurrentDidNotRun" for one in report.cautions):
+        return [
+            "What runs today did not run when it was measured: what the recommendation saves is not known."
+        ]
     if answer.current is None:
         return ["What runs today was not measured: what the recommendation saves is not known."]
-    today = phrases.spec(answer.current.settings)
-    found = [
-        f"Today runs {today}, which costs {figures.number(answer.current.cost_per_hour)} per hour and replica."
-    ]
+    found = [_today(report, answer.current)]
     found += [f"It breaks {words}." for words in broken_today(report)]
     if answer.current.settings == answer.choice.settings:
         return [*found, "That is the spec that is recommended."]
     if answer.against_current is None:
-        return [*found, "Its objective was not measured."]
+        return [
+            *found,
+            "It was measured, and its objective cannot be computed: what the recommendation saves is not known.",
+        ]
     return [*found, _compared(report, answer.against_current, "the spec that runs today")]
+
+
+def _today(report: Report, current: Choice) -> str:
+    today = f"Today runs {phrases.spec(current.settings)}"
+    if current.cost_per_hour is not None:
+        return f"{today}, which costs {figures.number(current.cost_per_hour)} per hour and replica."
+    return (
+        f"{today}, whose cost is not known, as it lacks a limit." if report.question.prices else f"{today}."
+    )
 
 
 def against_runner_up(report: Report) -> list[str]:
@@ -225,8 +241,7 @@ def _nearest(report: Report, obstacle: Obstacle) -> list[str]:
     write = phrases.value(bound)
     if check is None:
         return [
-            f"Nearest came {phrases.spec(nearest.settings)}, of which there is no {phrases.metric(bound)}:"
-            f" more requests failed than may, or none had one; at most {write(bound.bound)} is allowed."
+            f"Nearest came {phrases.spec(nearest.settings)}, of which there is no {phrases.metric(bound)}; at most {write(bound.bound)} is allowed."
         ]
     over = f", {figures.times(check.measured.value / check.bound)} the bound" if check.bound > 0 else ""
     seen = phrases.interval(check.measured, write)

@@ -3,6 +3,7 @@
 from collections import defaultdict
 from collections.abc import Sequence
 
+from tuner.outcome import CAUSES
 from tuner.report import evidence as ev
 from tuner.report import judgement, whatif
 from tuner.report.evidence import Evidence, Row
@@ -48,9 +49,20 @@ def _of_choice(evidence: Evidence, answer: Answer, chosen: Choice) -> list[Cauti
         found.append(Caution(code="MeasuredBetter", trials=names))
     if beaten_by_today(evidence, answer):
         found.append(Caution(code="CurrentBetter"))
-    if answer.current is None and evidence.spec.target.inference is not None:
-        found.append(Caution(code="CurrentNotMeasured"))
+    if evidence.spec.target.inference is not None:
+        found += _of_today(evidence, answer.current)
     return found
+
+
+def _of_today(evidence: Evidence, current: Choice | None) -> list[Caution]:
+    """Return why nobody knows what the recommendation saves."""
+    if current is not None:
+        unknown = current.cost_per_hour is None and whatif.given(evidence)
+        return [Caution(code="CurrentCostUnknown")] if unknown else []
+    failed = [row for row in evidence.rows if row.spec.purpose == "Baseline" and row.status.reason in CAUSES]
+    if failed:
+        return [Caution(code="CurrentDidNotRun", trials=[row.name for row in failed])]
+    return [Caution(code="CurrentNotMeasured")]
 
 
 def beaten_by_today(evidence: Evidence, answer: Answer) -> bool:

@@ -156,7 +156,7 @@ def choice(evidence: Evidence, rows: Sequence[Row]) -> Choice:
         settings=last.spec.settings,
         trials=names,
         objective=worth.pooled(objectives) if objectives else None,
-        cost_per_hour=last.spec.cost_per_hour,
+        cost_per_hour=last.spec.cost_per_hour if last.spec.cost_per_hour > 0 else None,
         throughput=worth.pooled([result.throughput for result in results]) if results else None,
         checks=checks(evidence, [row.status.result for row in decided if row.status.result] or results),
         broken=[row.name for row in decided if row.status.reason == BROKE and row.name not in names],
@@ -192,11 +192,12 @@ def compared(evidence: Evidence, ours: Choice, theirs: Choice) -> Comparison | N
         return None
     ratio = math.log(evidence.score(ours.objective.value) / evidence.score(theirs.objective.value))
     spread = math.hypot(worth.half_width(ours.objective), worth.half_width(theirs.objective))
+    costs = (ours.cost_per_hour, theirs.cost_per_hour)
     factor = Estimate(value=math.exp(ratio), low=math.exp(ratio - spread), high=math.exp(ratio + spread))
     return Comparison(
         factor=factor,
         verdict="Better" if factor.low > 1 else "Worse" if factor.high < 1 else "Unclear",
-        cost_per_hour=ours.cost_per_hour - theirs.cost_per_hour,
+        cost_per_hour=None if costs[0] is None or costs[1] is None else costs[0] - costs[1],
     )
 
 

@@ -153,6 +153,8 @@ _WORDS = {
     "NotConfirmed": "The recommended spec was measured once only, and not confirmed: one lucky measurement is possible.",
     "NoPrices": "No prices were given: costs are not real.",
     "CurrentNotMeasured": "What runs today was not measured: what the recommendation saves is not known.",
+    "CurrentDidNotRun": "What runs today did not run when it was measured ({who}): what the recommendation saves is not known.",
+    "CurrentCostUnknown": "What a replica costs today is not known, as it lacks a limit: what the recommendation saves is not known.",
     "CurrentBetter": "What runs today measured better than every spec of the space: tune again with a space that it is in.",
     "Unfinished": "The experiment is {phase}: what follows may change.",
     "SeveralMachines": "Trials ran on different machines, and are hard to compare: {detail}.",

@@ -34,10 +34,14 @@ def fronts(evidence: Evidence) -> list[Front]:
 
 
 def _last(evidence: Evidence) -> list[Row]:
-    """Return the last trial of each spec with a result: a complete one where there is one."""
+    """Return the last trial of each spec with a result and a cost: a complete one where there is one."""
     found: dict[Key, Row] = {}
     for row in evidence.rows:
-        if row.status.result is not None and (row.complete or row.key not in found):
+        if (
+            row.status.result is not None
+            and row.spec.cost_per_hour > 0
+            and (row.complete or row.key not in found)
+        ):
             found[row.key] = row
     return list(found.values())
 

@@ -47,8 +47,11 @@ def _rows_of(evidence: Evidence, trial: str) -> list[Row]:
 
 
 def today(evidence: Evidence) -> Choice | None:
-    """Return what runs today, by every trial of that spec that has a result; None where none has."""
-    baselines = [row for row in evidence.rows if row.spec.purpose == "Baseline" and row.objective is not None]
+    """Return what runs today, by every trial of that spec that has a result; None where none has.
+
+    What it costs may not be known, and then its objective may not be, either.
+    """
+    baselines = [row for row in evidence.rows if row.spec.purpose == "Baseline" and row.status.result]
     if not baselines:
         return None
     complete = evidence.specs().get(baselines[-1].key)

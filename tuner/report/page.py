@@ -114,7 +114,8 @@ def _facts(report: Report) -> list[tuple[str, str, str]]:
         found.append(
             ("requests per second", figures.number(rate.value), _span(rate.low, rate.high, figures.number))
         )
-    found.append(("cost per hour of a replica", figures.number(choice.cost_per_hour), _today(report)))
+    if choice.cost_per_hour is not None:
+        found.append(("cost per hour of a replica", figures.number(choice.cost_per_hour), _today(report)))
     return found
 
 
@@ -125,10 +126,9 @@ def _span(low: float, high: float, write: Any) -> str:
 
 
 def _today(report: Report) -> str:
-    cost = (
-        report.answer.current.cost_per_hour if report.answer.current else report.answer.current_cost_per_hour
-    )
-    return f"today {figures.number(cost)}" if cost > 0 else ""
+    current = report.answer.current
+    cost = current.cost_per_hour if current else report.answer.current_cost_per_hour
+    return f"today {figures.number(cost)}" if cost else ""
 
 
 def _evidence(report: Report) -> list[Plot]:

@@ -120,7 +120,10 @@ class Choice(Piece):
         ),
     ] = []
     objective: Estimate | None
-    cost_per_hour: float
+    cost_per_hour: Annotated[
+        float | None,
+        Field(description="None where it is not known: there are no prices, or it has no limits."),
+    ]
     throughput: Estimate | None = None
     checks: list[Check] = []
     latencies: list[LatencyAt] = []
@@ -133,7 +136,9 @@ class Comparison(Piece):
 
     factor: Annotated[Estimate, Field(description="Above 1: the recommended spec is better, so many times.")]
     verdict: Literal["Better", "Unclear", "Worse"]
-    cost_per_hour: Annotated[float, Field(description="Recommended minus other.")]
+    cost_per_hour: Annotated[
+        float | None, Field(description="Recommended minus other; None where either is not known.")
+    ]
 
 
 class Reach(Piece):
@@ -281,7 +286,7 @@ class Caution(Piece):
 
     code: Literal[
         "GeneratorLimited", "LimitNotEnforced", "NotSteady", "OutsideMeasured", "MeasuredBetter",
-        "NotConfirmed", "BrokeConstraint", "NoPrices", "CurrentNotMeasured", "CurrentBetter", "SeveralMachines", "ModelChanged", "Unfinished", "Note",
+        "NotConfirmed", "BrokeConstraint", "NoPrices", "CurrentNotMeasured", "CurrentBetter", "CurrentDidNotRun", "CurrentCostUnknown", "SeveralMachines", "ModelChanged", "Unfinished", "Note",
     ]  # fmt: skip
     trials: list[str] = []
     detail: str = ""

@@ -62,7 +62,7 @@ def _field(evidence: Evidence, chosen: Choice) -> list[Choice]:
 
 def _line(evidence: Evidence, choice: Choice, name: Priced, today: Mapping[Priced, float]) -> Line | None:
     """Return what the work costs with this spec, as a function of one price."""
-    if choice.objective is None or choice.cost_per_hour <= 0 or choice.objective.value <= 0:
+    if choice.objective is None or choice.cost_per_hour is None or choice.objective.value <= 0:
         return None
     value = choice.objective.value
     cost = value if evidence.spec.objective.objective_metric_name in {"costAtRate", "cost"} else 1 / value
@@ -81,7 +81,7 @@ def amounts(evidence: Evidence, choice: Choice, today: Mapping[Priced, float]) -
     row = next(row for row in evidence.rows if row.name == choice.trials[-1])
     has = costing.amounts(row.spec.template.get("spec", {}).get("containers", []), Resources())
     cores, memory = float(has.cpu), float(has.memory) / _GIB
-    rest = choice.cost_per_hour - cores * today.get("cpu", 0.0) - memory * today.get("memory", 0.0)
+    rest = (choice.cost_per_hour or 0.0) - cores * today.get("cpu", 0.0) - memory * today.get("memory", 0.0)
     gpu = today.get("gpu", 0.0)
     return {"cpu": cores, "memory": memory, "gpu": max(0.0, rest / gpu) if gpu > 0 else 0.0}
 

@@ -138,3 +138,50 @@ def test_a_constraint_that_no_trial_saw_is_the_obstacle():
     assert found["answer"]["kind"] == "Impossible"
     assert found["answer"]["obstacle"]["constraint"] == 0
     assert "of which there is no p99 time to the first token" in told(found)["impossible"][0]
+
+
+@pytest.mark.parametrize(
+    ("objective", "words"),
+    [
+        ({"objectiveMetricName": "throughput"}, "With the recommended spec a replica answers "),
+        ({"objectiveMetricName": "throughputPerCost"}, "It was measured, and its objective cannot be computed"),
+        ({"objectiveMetricName": "cost", "type": "minimize"}, "It was measured, and its objective cannot be computed"),
+    ],
+)  # fmt: skip
+def test_what_runs_today_without_limits_is_measured_and_what_it_costs_is_not_known(
+    objective: Object, words: str
+):
+    found = report(
+        [beside(1, 100, 0.05, cost=0.0), made.trial(2, GOOD, run=at(100, 0.05))],
+        winner=1,
+        objective=objective,
+    )
+    answer = found["answer"]
+    assert answer["current"]["costPerHour"] is None
+    assert "CurrentCostUnknown" in codes(found)
+    assert not {"CurrentNotMeasured", "MeasuredBetter", "CurrentBetter"} & set(codes(found))
+    assert all(point["x"] > 0 for front in found["fronts"] for point in front["points"])
+    said = told(found)
+    assert "whose cost is not known" in said["current"][0]
+    assert any(sentence.startswith(words) for sentence in said["current"])
+    assert not any("0 per hour" in sentence for sentence in said["current"])
+    page.render(found)
+
+
+def test_what_runs_today_and_crashed_is_said_to_have_been_tried():
+    today = made.trial(1, {**GOOD, "memory": "256Mi", "batchSize": "16"}, purpose="Baseline")
+    assert today["status"]["reason"] == "OutOfMemory"
+    found = report([today, made.trial(2, GOOD, run=at(100, 0.05))], winner=1)
+    assert "CurrentDidNotRun" in codes(found)
+    assert told(found)["current"] == [
+        "What runs today did not run when it was measured: what the recommendation saves is not known."
+    ]
+
+
+def test_without_prices_no_cost_is_said():
+    trials = [made.trial(n, spec, run=at(100, 0.05)) for n, spec in enumerate((GOOD, OTHER), 1)]
+    for trial in trials:
+        trial["spec"]["costPerHour"] = 0.0
+    found = report(trials, prices={}, objective={"objectiveMetricName": "throughput"})
+    assert "costs" not in " ".join(told(found)["details"])
+    assert "CurrentCostUnknown" not in codes(found)
