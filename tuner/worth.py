@@ -44,13 +44,14 @@ def _scaled(of: Estimate, by: float) -> Estimate | None:
 
 
 def _at_rate(rate: float, done: Estimate, batch: int, cost_per_hour: float) -> Estimate | None:
-    if min(done.low, done.value) <= 0 or cost_per_hour <= 0:
+    if done.value <= 0 or cost_per_hour <= 0:
         return None
+    least = done.low if done.low > 0 else done.value * math.exp(-WIDEST)
 
     def cost(throughput: float) -> float:
         return math.ceil(rate / (throughput * batch)) * cost_per_hour
 
-    return Estimate(value=cost(done.value), low=cost(done.high), high=cost(done.low))
+    return Estimate(value=cost(done.value), low=cost(done.high), high=cost(least))
 
 
 def _latency(window: Window, percentile: int) -> Estimate | None:

@@ -42,7 +42,7 @@ def recommended(world: World, found: Recommendation, because: str, regret: float
         if abs(share) > _SHARE:
             words += f"; a replica costs {abs(share):.0%} {'less' if share > 0 else 'more'} than today's"
     stopped = f"Stopped as {_BECAUSE.get(because, because)}"
-    return f"{words}. {stopped}; what was not found is expected to be {regret:.1%} better"
+    return f"{words}. {stopped}; it is {phrases.missed(regret)}"
 
 
 def so_far(world: World, made: int) -> str:

@@ -81,10 +81,9 @@ def spent(report: Report) -> list[str]:
     ]
     money = f" and cost {figures.number(took.cost)}" if took.cost else ""
     found.append(f"They took {figures.duration(took.seconds)}{money}.")
-    if report.answer.kind in {"Recommended", "Unfinished"}:
-        found.append(
-            f"The search expects to have missed {figures.percent(took.expected_regret)} of what the best spec would give."
-        )
+    if report.answer.choice is not None and took.expected_regret < 1:
+        best = "The recommended spec" if report.answer.kind == "Recommended" else "The best so far"
+        found.append(f"{best} is {phrases.missed(took.expected_regret)}.")
     return found
 
 

@@ -76,6 +76,11 @@ def interval(estimate: Estimate, write: Callable[[float], str]) -> str:
     return write(estimate.value) if low == high else f"{write(estimate.value)} ({low} to {high})"
 
 
+def missed(regret: float) -> str:
+    """Return what stopping now is expected to cost: a share of what the best spec would give, 0 to 1."""
+    return f"expected to fall {figures.percent(regret)} short of the best spec that was not measured"
+
+
 def ended(row: TrialRow) -> str:
     """Return why a trial ended, or what it is doing."""
     if row.reason:

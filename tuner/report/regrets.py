@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from tuner.search import choice
+from tuner.search import choice, pruning
 from tuner.search.posterior import Belief
 from tuner.search.problem import Observation, Problem
 from tuner.search.regret import outlook
@@ -39,6 +39,8 @@ def _regret(problem: Problem, seen: Sequence[Observation], settings: SearchSetti
     best = choice.best(ranked)
     if best is None:
         return None
-    open_ = np.setdiff1d(np.arange(problem.size), [one.index for one in seen]).astype(np.int64)
+    shut = pruning.out_of_memory(problem, seen)
+    shut[[one.index for one in seen]] = True
+    open_ = np.flatnonzero(~shut).astype(np.int64)
     # The same draws at every moment, so that the line moves by what was learned and not by chance.
     return outlook(belief, open_, best.index, np.random.default_rng(0)).regret

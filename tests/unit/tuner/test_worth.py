@@ -4,7 +4,8 @@ import math
 
 import pytest
 
-from serving.resources.trial import Estimate
+from serving.resources.experiment import Objective
+from serving.resources.trial import Estimate, Window
 from tuner import worth
 
 
@@ -64,3 +65,22 @@ def test_what_nothing_bounds_is_as_unsure_as_can_be(found: Estimate):
 @pytest.mark.parametrize("found", [estimate(5, 5, 5), estimate(0, 0, 1)])
 def test_what_has_no_width_that_could_be_told_has_none(found: Estimate):
     assert worth.half_width(found) == 0.0
+
+
+def test_a_rate_costs_what_it_costs_where_the_throughput_has_no_lower_end():
+    asked = Objective.model_validate({"type": "minimize", "objectiveMetricName": "costAtRate", "rate": "100"})
+    seen = Window.model_validate({
+        "level": 1, "throughput": {"value": 10, "low": 0, "high": 20}, "errorRate": {"value": 0, "low": 0, "high": 0},
+    })  # fmt: skip
+    found = worth.objective(asked, seen, 0.5, 1)
+    assert found is not None
+    assert (found.value, found.low) == (5.0, 2.5)
+    assert 50 < found.high < math.inf
+
+
+def test_what_costs_nothing_has_no_cost_to_compare():
+    asked = Objective.model_validate({"type": "minimize", "objectiveMetricName": "cost"})
+    seen = Window.model_validate({
+        "level": 1, "throughput": {"value": 10, "low": 9, "high": 11}, "errorRate": {"value": 0, "low": 0, "high": 0},
+    })  # fmt: skip
+    assert worth.objective(asked, seen, 0.0, 1) is None

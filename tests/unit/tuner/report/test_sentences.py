@@ -7,8 +7,11 @@ from typing import Any
 import pytest
 
 from tests import measured_experiments as made
+from tests.fakes import tuning
+from tests.unit.tuner import test_experiment_plan as plans
 from tests.unit.tuner.report.conftest import NOW
 from tuner.report import content, sentences
+from tuner.search.decision import Recommend
 
 Object = dict[str, Any]
 
@@ -179,3 +182,26 @@ def test_no_sentence_has_a_hole(report: Object):
             assert words[0].isupper() or words[0].isdigit()
             for hole in ("None", "nan", "inf ", "{", "}", "  ", "..", "( ", " ,", "–"):  # noqa: RUF001 the dash of no number
                 assert hole not in words, words
+
+
+def test_what_was_missed_is_said_of_the_specs_that_were_not_measured(report: Object):
+    found = copy.deepcopy(report)
+    found["spent"]["expectedRegret"] = 0.208
+    assert told(found)["spent"][-1] == (
+        "The recommended spec is expected to fall 20.8 % short of the best spec that was not measured."
+    )
+
+
+def test_nothing_is_said_of_what_was_missed_where_nothing_is_known(report: Object):
+    found = copy.deepcopy(report)
+    found["answer"]["kind"] = "Unfinished"
+    found["spent"]["expectedRegret"] = 1.0
+    assert not any("short of" in words for words in told(found)["spent"])
+
+
+def test_the_status_says_what_was_missed_as_the_report_does():
+    said = plans.status(plans.world((0, tuning.measured())), Recommend(0, None, 0.208, "budget"))
+    (message,) = {one["message"] for one in said["conditions"] if one["type"] == "Recommended"}
+    assert message.endswith(
+        "; it is expected to fall 20.8\u00a0% short of the best spec that was not measured"
+    )
