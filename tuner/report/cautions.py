@@ -12,9 +12,16 @@ from tuner.report.shape import Answer, Caution, Choice
 _NOTED = ("GeneratorLimited", "LimitNotEnforced", "NotSteady")
 
 
-def cautions(evidence: Evidence, answer: Answer) -> list[Caution]:
-    """Return what to know, what bears on the answer first."""
-    found = [*_of_answer(evidence, answer), *_noted(evidence.rows)]
+def cautions(evidence: Evidence, answer: Answer, *, narrow: bool) -> list[Caution]:
+    """Return what to know, what bears on the answer first.
+
+    Args:
+        evidence: the trials.
+        answer: from them.
+        narrow: a further measurement of the recommended spec may break a constraint.
+    """
+    about = [Caution(code="NarrowMargin", trials=answer.choice.trials)] if narrow and answer.choice else []
+    found = [*about, *_of_answer(evidence, answer), *_noted(evidence.rows)]
     if evidence.stale:
         found.append(Caution(code="ModelChanged", trials=[row.name for row in evidence.stale]))
     machines = {row.status.machine for row in evidence.rows if row.status.machine}

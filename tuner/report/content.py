@@ -41,7 +41,7 @@ def of(experiment: Object, trials: Sequence[Object], now: dt.datetime) -> dict[s
         question=question(found),
         learned=[Lesson(experiment=one.experiment, weight=one.weight) for one in found.status.learned],
         answer=answer,
-        cautions=cautions.cautions(found, answer),
+        cautions=cautions.cautions(found, answer, narrow=_is_narrow(known, answer)),
         prices=whatif.prices(found, chosen) if chosen else [],
         bounds=whatif.bounds(found, chosen) if chosen else [],
         fronts=fronts.fronts(found),
@@ -52,6 +52,12 @@ def of(experiment: Object, trials: Sequence[Object], now: dt.datetime) -> dict[s
     )
     body: dict[str, Any] = report.model_dump(by_alias=True, mode="json")
     return body
+
+
+def _is_narrow(known: expectation.Seen, answer: Answer) -> bool:
+    if answer.kind != "Recommended" or answer.choice is None:
+        return False
+    return expectation.narrow(known, answer.choice, DEFAULTS.search)
 
 
 def _nearest(answer: Answer) -> Choice | None:

@@ -1,6 +1,7 @@
 """What the trials let expect of every spec of the space, as surfaces, curves and shares of the axes; and what was to be missed when."""
 
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 
@@ -8,7 +9,8 @@ from tuner import outcome
 from tuner.report import importance, regrets, surfaces
 from tuner.report.evidence import Evidence
 from tuner.report.shape import Choice, Model, Share
-from tuner.search.posterior import predict
+from tuner.search import choice
+from tuner.search.posterior import Prediction, predict
 from tuner.search.problem import Floats, Observation, Problem
 from tuner.settings import SearchSettings
 
@@ -23,6 +25,11 @@ class Seen:
     problem: Problem
     observations: tuple[Observation, ...]
     numbers: tuple[int, ...]
+
+    @cached_property
+    def prediction(self) -> Prediction:
+        """What they let expect of every spec."""
+        return predict(self.problem, self.observations)
 
     @property
     def enough(self) -> bool:
@@ -48,7 +55,7 @@ def model(evidence: Evidence, known: Seen, chosen: Choice | None) -> Model | Non
     """Return the model around the recommended spec, else around the best that is expected; None with too little to go by."""
     if not known.enough:
         return None
-    found = predict(known.problem, known.observations)
+    found = known.prediction
     meets: Floats = found.p_meets * found.p_boots
     around = (
         chosen.spec
@@ -71,6 +78,17 @@ def model(evidence: Evidence, known: Seen, chosen: Choice | None) -> Model | Non
 
 def _likeliest(mean: Floats, meets: Floats) -> int:
     return int(np.argmax(np.where(meets >= meets.max() / 2, mean, -np.inf)))
+
+
+def narrow(known: Seen, chosen: Choice, settings: SearchSettings) -> bool:
+    """Return whether a further measurement of this spec may break a constraint, by the noise that was seen: as the search judges it.
+
+    It then was the best that there was; earlier experiments, which the search may have had too, are not looked at.
+    """
+    if not known.problem.log_bounds or not any(one.index == chosen.spec for one in known.observations):
+        return False
+    ranked = choice.ranked(known.observations, known.prediction, quantile=settings.safety_quantile)
+    return any(one.index == chosen.spec and one.safety < 0 for one in ranked)
 
 
 def missed(known: Seen, settings: SearchSettings) -> dict[int, float]:

@@ -149,6 +149,8 @@ def cautions(report: Report) -> list[str]:
 _WORDS = {
     "OutsideMeasured": "The spec that runs today is outside of the searched space{tail}.",
     "BrokeConstraint": "{Who} measured the same spec, and no load that was tried met the constraints: it may break them when it runs.",
+    "NarrowMargin": "The recommended spec is so near to a limit that, by the noise that was seen, its next measurement may be beyond it;"
+    " none that was measured to its end is surer to keep it.",
     "NotConfirmed": "The recommended spec was measured once only, and not confirmed: one lucky measurement is possible.",
     "NoPrices": "No prices were given: costs are not real.",
     "CurrentNotMeasured": "What runs today was not measured: what the recommendation saves is not known.",

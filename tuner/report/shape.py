@@ -286,7 +286,7 @@ class Caution(Piece):
 
     code: Literal[
         "GeneratorLimited", "LimitNotEnforced", "NotSteady", "OutsideMeasured", "MeasuredBetter",
-        "NotConfirmed", "BrokeConstraint", "NoPrices", "CurrentNotMeasured", "CurrentBetter", "CurrentDidNotRun", "CurrentCostUnknown", "SeveralMachines", "ModelChanged", "Unfinished", "Note",
+        "NotConfirmed", "BrokeConstraint", "NarrowMargin", "NoPrices", "CurrentNotMeasured", "CurrentBetter", "CurrentDidNotRun", "CurrentCostUnknown", "SeveralMachines", "ModelChanged", "Unfinished", "Note",
     ]  # fmt: skip
     trials: list[str] = []
     detail: str = ""

@@ -185,3 +185,17 @@ def test_without_prices_no_cost_is_said():
     found = report(trials, prices={}, objective={"objectiveMetricName": "throughput"})
     assert "costs" not in " ".join(told(found)["details"])
     assert "CurrentCostUnknown" not in codes(found)
+
+
+@pytest.mark.parametrize(("latency", "narrow"), [(0.095, True), (0.05, False)])
+def test_a_recommendation_that_its_own_noise_may_carry_beyond_a_limit_is_called_near(
+    latency: float, narrow: bool
+):
+    third = {**GOOD, "cpu": "4"}
+    trials = [
+        made.trial(n, spec, run=at(100, latency), wobble=1 + n / 300)
+        for n, spec in enumerate((GOOD, OTHER, third), 1)
+    ]
+    found = report(trials)
+    assert ("NarrowMargin" in codes(found)) == narrow
+    assert any("so near to a limit" in words for words in told(found)["cautions"]) == narrow
