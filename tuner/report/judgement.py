@@ -6,10 +6,14 @@ What is recommended was decided by the search and stands in the experiment's sta
 import math
 from collections.abc import Mapping
 
-from tuner.outcome import CAUSES
+from tuner.outcome import CAUSES, SILENT
 from tuner.report import evidence as ev
 from tuner.report.evidence import Evidence, Key, Row
 from tuner.report.shape import Answer, Choice, Obstacle, Reach
+
+
+_UNCOMPUTABLE = "the objective could not be computed of any measurement"
+"""What is asked for was not there to be measured, as tokens of a server that counts none: specs did run."""
 
 
 def answer(evidence: Evidence) -> Answer:
@@ -99,8 +103,9 @@ def _without(evidence: Evidence, message: str) -> Answer:
     results = _choices_with_results(evidence)
     current = today(evidence)
     if not results:
-        said = [row for row in evidence.rows if row.status.reason not in {"LoadFailed", "Interrupted", ""}]
-        if not said:
+        if any(row.status.result is not None for row in evidence.rows):
+            return Answer(kind="Failed", current=current, message=_UNCOMPUTABLE)
+        if all(row.status.reason in SILENT for row in evidence.rows):
             return Answer(kind="Failed", current=current, message=message)
         return Answer(
             kind="NothingRan",

@@ -17,9 +17,12 @@ from tuner.report.evidence import Evidence, Key, Row
 from tuner.report.sensitivity import Line, Reading, Span, envelope, staircase
 from tuner.report.sensitivity import worth as worth_at
 from tuner.report.shape import BoundChange, Choice, PriceChange, Segment
+from tuner.settings import DEFAULTS
 
 _MONEY = frozenset({"throughputPerCost", "tokensPerCost", "costAtRate", "cost"})
 _GIB = 2.0**30
+_UNSEEN = DEFAULTS.load.request_timeout
+"""Seconds of a latency from which on it was not seen: requests were given up."""
 Priced = Literal["cpu", "memory", "gpu"]
 _PRICED: tuple[Priced, ...] = ("cpu", "memory", "gpu")
 
@@ -150,6 +153,8 @@ def readings(evidence: Evidence, row: Row, constraint: int) -> list[Reading]:
             if i != constraint
         ]
         if value is None or objective is None or objective.value <= 0:
+            continue
+        if evidence.spec.constraints[constraint].metric != "errorRate" and value.value >= _UNSEEN:
             continue
         if all(seen is not None and seen.value <= most for seen, most in others):
             found.append(Reading(value.value, evidence.score(objective.value)))

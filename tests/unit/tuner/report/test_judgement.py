@@ -199,3 +199,25 @@ def test_a_recommendation_that_its_own_noise_may_carry_beyond_a_limit_is_called_
     found = report(trials)
     assert ("NarrowMargin" in codes(found)) == narrow
     assert any("so near to a limit" in words for words in told(found)["cautions"]) == narrow
+
+
+def test_specs_that_ran_without_the_objective_being_computable_are_not_said_not_to_have_run():
+    trials = [made.trial(n, spec, run=at(100, 0.05)) for n, spec in enumerate((GOOD, OTHER), 1)]
+    asked = {"objectiveMetricName": "tokensPerSecond"}
+    found = content.of(made.finished(trials, None, objective=asked), trials, NOW)
+    assert found["answer"]["kind"] == "Failed"
+    said = told(found)
+    assert said["headline"] == ["The experiment failed: nothing can be recommended."]
+    assert said["impossible"] == ["It gave up: the objective could not be computed of any measurement."]
+
+
+def test_a_latency_that_was_given_up_on_is_no_bound_at_which_the_answer_changes():
+    def hangs(settings: made.Settings, users: float) -> tuple[float, float]:
+        return (100, 0.05) if users < 8 else (900, 30.0)
+
+    trials = [made.trial(1, GOOD, run=at(110, 0.05)), made.trial(2, OTHER, run=hangs)]
+    for trial in trials:
+        trial["spec"]["costPerHour"] = 0.05
+    assert trials[1]["status"]["windows"][-1]["latencies"][-1]["value"] == 30.0
+    (change,) = report(trials)["bounds"]
+    assert all(segment["start"] < 30 for segment in change["segments"])
