@@ -12,6 +12,7 @@ from serving.cli.session import with_kube
 from serving.cli.target import Target
 from serving.resources import kinds
 from serving.resources.experiment import ProfilingExperimentSpec
+from tuner.report import figures
 from tuner.space import Space
 
 if TYPE_CHECKING:
@@ -34,15 +35,21 @@ def start(files: list[str], meant: Target, *, watch: bool) -> None:
         raise errors.UserError(
             f"--watch follows one experiment, and there are {named}; follow each with `slipway tune status`"
         )
-    sizes = {document.name: _size(document) for document in experiments}
+    sizes = {(document.namespace, document.name): _size(document) for document in experiments}
     apply.documents(documents, meant, force=False, dry_run=False)
     for document in experiments:
-        budget = (document.body.get("spec") or {}).get("maxNumTrials", 20)
-        print(f"{document.name}: {sizes[document.name]} specs, at most {budget} trials", file=sys.stderr)
+        print(started(document, sizes[document.namespace, document.name]), file=sys.stderr)
         if not watch:
             print(f"Follow it with `slipway tune status {document.name} -w`.", file=sys.stderr)
     if watch:
         _follow(experiments[0], meant)
+
+
+def started(document: Document, size: int | None) -> str:
+    """Return how much there is to do; `size` None: how many specs there are is not known."""
+    budget = (document.body.get("spec") or {}).get("maxNumTrials") or 20
+    specs = f"{figures.count(size, 'spec')}, " if size is not None else ""
+    return f"{document.name}: {specs}at most {figures.count(budget, 'trial')}"
 
 
 def _size(document: Document) -> int | None:

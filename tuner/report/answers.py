@@ -1,5 +1,7 @@
 """Sentences of the answer: what to run, what it saves, by how much it leads, or why nothing can be recommended."""
 
+from collections import Counter
+
 from serving.resources.trial import Estimate
 from tuner.report import figures, measure, phrases
 from tuner.report.shape import Choice, Comparison, Obstacle, Report
@@ -163,9 +165,9 @@ def _check(report: Report, choice: Choice, k: int) -> str:
 
 
 def against_current(report: Report) -> list[str]:
-    """Return how it compares with what runs today."""
+    """Return how it compares with what runs today, where anything does."""
     answer = report.answer
-    if answer.choice is None:
+    if answer.choice is None or not report.question.inference:
         return []
     if answer.current is None and any(one.code == "CurrentDidNotRun" for one in report.cautions):
         return [
@@ -226,9 +228,8 @@ def impossible(report: Report) -> list[str]:
 
 
 def _ended_how(report: Report) -> str:
-    reasons = [phrases.ended(row) for row in report.trials if row.reason]
-    counted = {words: reasons.count(words) for words in reasons}
-    said = [f"{figures.count(many, 'trial')} {words}" for words, many in counted.items()]
+    reasons = Counter(row.reason for row in report.trials if row.reason)
+    said = [phrases.ended_together(reason, count) for reason, count in reasons.items()]
     return figures.listed(said) or "No trial ended"
 
 

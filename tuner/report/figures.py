@@ -14,6 +14,8 @@ _NARROW = "\u00a0"
 """Between a number and its unit: a no-break space."""
 _BYTES = ((2**40, "TiB"), (2**30, "GiB"), (2**20, "MiB"), (2**10, "KiB"))
 _SECONDS = (("s", 1.0), ("ms", 1e-3), ("µs", 1e-6))
+_NOTHING = 1e-6
+"""A share below which nobody tells it from none."""
 _LARGE = 15
 """Digits before the point from which on nobody reads them."""
 
@@ -65,10 +67,10 @@ def size(count: float) -> str:
 
 
 def percent(share: float) -> str:
-    """Return a share between 0 and 1 as `12.3 %`; what is above a thousandth of nothing is not called 0."""
+    """Return a share between 0 and 1 as `12.3 %`; below a millionth it is nothing."""
     if not math.isfinite(share):
         return DASH
-    value = share * 100
+    value = share * 100 if abs(share) >= _NOTHING else 0.0
     digits = 2 if abs(value) < 10 else 3
     return f"{number(value, digits)}{_NARROW}%"
 

@@ -66,25 +66,30 @@ def _prices(report: Report) -> str:
 def spent(report: Report) -> list[str]:
     """Return what the search took, and what it expects to have missed."""
     took = report.spent
-    share = figures.percent(took.trials / report.question.specs) if report.question.specs else ""
+    early = f", of which {took.stopped_early:,} stopped early" if took.stopped_early else ""
     ends = [
-        f"{took.succeeded:,} measured" if took.succeeded else "",
-        f"{took.stopped_early:,} of them stopped early" if took.stopped_early else "",
+        f"{took.succeeded:,} measured{early}" if took.succeeded else "",
         f"{took.failed:,} failed" if took.failed else "",
         f"{took.running:,} running" if took.running else "",
     ]
-    how = figures.listed([end for end in ends if end])
-    tail = f" ({how})" if how else ""
+    how = "; ".join(end for end in ends if end)
     verb = "was" if took.trials == 1 else "were"
-    found = [
-        f"{figures.count(took.trials, 'trial')} {verb} made{tail}, for a space of {report.question.specs:,} ({share})."
-    ]
+    found = [f"{figures.count(took.trials, 'trial')} {verb} made{f' ({how})' if how else ''}."]
+    found.append(_covered(report))
     money = f" and cost {figures.number(took.cost)}" if took.cost else ""
     found.append(f"They took {figures.duration(took.seconds)}{money}.")
     if report.answer.choice is not None and took.expected_regret < 1:
         best = "The recommended spec" if report.answer.kind == "Recommended" else "The best so far"
         found.append(f"{best} is {phrases.missed(took.expected_regret)}.")
     return found
+
+
+def _covered(report: Report) -> str:
+    """Return how much of the space was measured: some specs more than once, and today's may be outside of it."""
+    size = report.question.specs
+    seen = len({row.spec for row in report.trials if row.spec is not None and row.result is not None})
+    share = f" ({figures.percent(seen / size)})" if size else ""
+    return f"Of {figures.count(size, 'spec')}, {seen:,} {'was' if seen == 1 else 'were'} measured{share}."
 
 
 def model(report: Report) -> list[str]:

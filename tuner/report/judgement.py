@@ -11,7 +11,6 @@ from tuner.report import evidence as ev
 from tuner.report.evidence import Evidence, Key, Row
 from tuner.report.shape import Answer, Choice, Obstacle, Reach
 
-
 _UNCOMPUTABLE = "the objective could not be computed of any measurement"
 """What is asked for was not there to be measured, as tokens of a server that counts none: specs did run."""
 

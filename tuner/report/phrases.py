@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 from typing import Final
 
 from serving.resources.experiment_status import Setting
-from serving.resources.trial import Estimate
+from serving.resources.trial import Estimate, Reason
 from tuner.report import figures
 from tuner.report.shape import Bound, Question, TrialRow
 
@@ -27,6 +27,14 @@ REASONS: Final = {
     "TimedOut": "took too long",
     "LoadFailed": "says nothing: the load could not be made",
     "Interrupted": "says nothing: it was interrupted",
+}
+_SEVERAL: Final = {
+    "CannotBeatBest": "stopped early: they could not be better than the best so far",
+    "BreaksConstraint": "break a constraint at every load that was tried",
+    "NotReady": "were not ready in time",
+    "Refused": "were refused",
+    "LoadFailed": "say nothing: the load could not be made",
+    "Interrupted": "say nothing: they were interrupted",
 }
 PHASES: Final = {
     "Pending": "waits",
@@ -86,6 +94,12 @@ def ended(row: TrialRow) -> str:
     if row.reason:
         return REASONS[row.reason]
     return PHASES.get(row.phase, "is not over")
+
+
+def ended_together(reason: Reason, count: int) -> str:
+    """Return `1 trial was refused`, `3 trials were refused`."""
+    words = REASONS[reason] if count == 1 else _SEVERAL.get(reason, REASONS[reason])
+    return f"{figures.count(count, 'trial')} {words}"
 
 
 def purpose(row: TrialRow) -> str:

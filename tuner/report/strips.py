@@ -64,7 +64,7 @@ def _strip(
         )
     parts.append(svg.text(svg.WIDTH / 2, _HEIGHT - 6, title, "label middle"))
     rows = tuple(
-        (_span(segment, write), phrases.spec(segment.settings) if segment.trial else "no measured spec", _better(segment, write))
+        (_span(segment, write), phrases.spec(segment.settings) if segment.trial else "no measured spec", _better(report, segment, write))
         for segment in segments
     )  # fmt: skip
     picture = svg.picture(f"{title}: who wins", *parts, height=_HEIGHT)
@@ -101,7 +101,9 @@ def _span(segment: Segment, write: Callable[[float], str]) -> str:
     )
 
 
-def _better(segment: Segment, write: Callable[[float], str]) -> str:
+def _better(report: Report, segment: Segment, write: Callable[[float], str]) -> str:
+    if _css(report, segment, 0) == "rec":
+        return figures.DASH
     if segment.factor is None:
         return "that one is not allowed there" if segment.trial else figures.DASH
     return f"{figures.percent(segment.factor - 1)} better at {write(segment.at)}"

@@ -47,6 +47,11 @@ def test_percent_has_few_digits(share: float, text: str):
     assert plain(figures.percent(share)) == text
 
 
+@pytest.mark.parametrize("share", [1e-20, 1e-18, -1e-9])
+def test_a_share_that_nobody_tells_from_none_is_none(share: float):
+    assert plain(figures.percent(share)) == "0 %"
+
+
 def test_counts_are_singular_for_one_only():
     assert [figures.count(n, "trial") for n in (0, 1, 2)] == ["0 trials", "1 trial", "2 trials"]
 

@@ -189,7 +189,9 @@ def test_without_prices_no_cost_is_said():
 
 @pytest.mark.parametrize(("latency", "narrow"), [(0.095, True), (0.05, False)])
 def test_a_recommendation_that_its_own_noise_may_carry_beyond_a_limit_is_called_near(
-    latency: float, narrow: bool
+    latency: float,
+    *,
+    narrow: bool,
 ):
     third = {**GOOD, "cpu": "4"}
     trials = [

@@ -10,7 +10,7 @@ from tests import measured_experiments as made
 from tests.fakes import tuning
 from tests.unit.tuner import test_experiment_plan as plans
 from tests.unit.tuner.report.conftest import NOW
-from tuner.report import content, sentences
+from tuner.report import content, page, sentences
 from tuner.search.decision import Recommend
 
 Object = dict[str, Any]
@@ -156,8 +156,48 @@ def test_an_experiment_that_failed_says_why_its_controller_gave_up():
 def test_one_trial_is_singular():
     trials = [made.trial(1, {"cpu": "1", "memory": "256Mi", "batchSize": "16", "OMP_NUM_THREADS": "1"})]
     found = told(content.of(made.finished(trials, None), trials, NOW))
-    assert found["spent"][0].startswith("1 trial was made (1 failed)")
+    assert found["spent"][0].startswith("1 trial was made (1 failed).")
     assert found["impossible"] == ["1 trial ran out of memory."]
+
+
+@pytest.mark.parametrize(
+    ("reason", "words"),
+    [
+        ("NotReady", "3 trials were not ready in time."),
+        ("Refused", "3 trials were refused."),
+        ("Crashed", "3 trials crashed."),
+    ],
+)
+def test_several_trials_are_plural(reason: str, words: str):
+    spec = {"cpu": "1", "memory": "256Mi", "batchSize": "16", "OMP_NUM_THREADS": "1"}
+    trials = [made.trial(number, spec) for number in (1, 2, 3)]
+    for trial in trials:
+        trial["status"]["reason"] = reason
+    assert told(content.of(made.finished(trials, None), trials, NOW))["impossible"] == [words]
+
+
+def test_what_was_stopped_early_is_of_what_was_measured_and_specs_count_once(report: Object):
+    found = copy.deepcopy(report)
+    found["spent"] |= {"trials": 15, "succeeded": 12, "stoppedEarly": 3, "failed": 2, "running": 1}
+    measured = {row["spec"] for row in report["trials"] if row["result"]}
+    assert len(measured) < len(report["trials"])
+    assert told(found)["spent"][:2] == [
+        "15 trials were made (12 measured, of which 3 stopped early; 2 failed; 1 running).",
+        f"Of 240 specs, {len(measured)} were measured ({100 * len(measured) / 240:.2g} %).",
+    ]
+
+
+def test_a_recommended_spec_is_not_compared_with_itself(report: Object):
+    assert report["prices"][0]["segments"]
+    html = page.render(report)
+    assert "0\u00a0% better" not in html
+
+
+def test_nothing_is_said_of_today_where_nothing_runs(report: Object):
+    found = copy.deepcopy(report)
+    found["question"] |= {"inference": "", "modelVersion": "v1"}
+    found["answer"] |= {"current": None, "againstCurrent": None}
+    assert told(found)["current"] == []
 
 
 def test_cautions_name_trials_by_number_and_whether_they_count():
