@@ -8,10 +8,12 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from serving.resources import duration
+from serving.resources.load import Load
 from tuner import space
 from tuner.report import cautions, convergence, evidence, expectation, fronts, judgement, whatif
+from tuner.report.asked import Axis, Question
 from tuner.report.evidence import Evidence, Object, Row
-from tuner.report.shape import Answer, Axis, Choice, Lesson, Question, Report, Spent, TrialRow
+from tuner.report.shape import Answer, Choice, Lesson, Report, Spent, TrialRow
 from tuner.settings import DEFAULTS
 
 
@@ -68,15 +70,6 @@ def question(found: Evidence) -> Question:
     """Return what was asked."""
     spec = found.spec
     load, asked = spec.load, spec.objective
-    requests = (
-        "template"
-        if load.request_template
-        else "recorded"
-        if load.requests
-        else "locustfile"
-        if load.locustfile
-        else "model"
-    )
     return Question.model_validate({
         "inference": spec.target.inference or "",
         "predictor": spec.target.predictor or "",
@@ -90,7 +83,7 @@ def question(found: Evidence) -> Question:
         "axes": [_axis(axis) for axis in found.space.axes],
         "specs": found.space.size,
         "mode": load.mode,
-        "requests": requests,
+        "requests": _requests(load),
         "levels": [float(level) for level in load.levels],
         "maxLevel": _number(load.max_level),
         "windowSeconds": load.window_seconds,
@@ -106,6 +99,15 @@ def question(found: Evidence) -> Question:
         "warmStart": spec.warm_start.enabled,
         "machine": "; ".join(sorted({row.status.machine for row in found.rows if row.status.machine})),
     })  # fmt: skip
+
+
+def _requests(load: Load) -> str:
+    """Return where its requests come from."""
+    if load.request_template:
+        return "template"
+    if load.requests:
+        return "recorded"
+    return "locustfile" if load.locustfile else "model"
 
 
 def _axis(axis: space.Axis) -> Mapping[str, Any]:

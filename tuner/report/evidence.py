@@ -14,7 +14,8 @@ from serving.resources.experiment import Constraint, ProfilingExperimentSpec
 from serving.resources.experiment_status import ProfilingExperimentStatus, Setting
 from serving.resources.trial import Estimate, TrialSpec, TrialStatus, Window
 from tuner import limits, worth
-from tuner.report.shape import Bound, Check, Choice, Comparison, Meets
+from tuner.report.asked import Bound
+from tuner.report.shape import Check, Choice, Comparison, Meets
 from tuner.space import Space
 
 Object = Mapping[str, Any]

@@ -6,8 +6,9 @@ from collections.abc import Callable, Sequence
 from markupsafe import Markup
 
 from tuner.report import figures, measure, svg
+from tuner.report.asked import Axis
 from tuner.report.plots import Plot, Table, wide
-from tuner.report.shape import Axis, Curve, Report, Surface
+from tuner.report.shape import Curve, Report, Surface
 from tuner.report.surfaces import BAND
 from tuner.report.svg import Scale, Tick, marks
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from serving.resources.experiment import Objective
 from serving.resources.trial import Estimate
 from tuner.report import figures
-from tuner.report.shape import Question
+from tuner.report.asked import Question
 
 MILLION = 1e6
 

@@ -7,7 +7,8 @@ from typing import Final
 from serving.resources.experiment_status import Setting
 from serving.resources.trial import Estimate, Reason
 from tuner.report import figures
-from tuner.report.shape import Bound, Question, TrialRow
+from tuner.report.asked import Bound, Question
+from tuner.report.shape import TrialRow
 
 METRICS: Final = {
     "latency": "latency",
