@@ -52,8 +52,9 @@ def _lines(experiment: Object, trials: Sequence[Object]) -> Iterator[Line]:
     said = experiment.get("status") or {}
     if (best := said.get("best")) and not ended:
         spec = experiment["spec"]
-        value = f"{tune_tables.measured(spec).label} {tune_tables.worth(spec, best)}"
-        yield Line("best", f"best so far: {best.get('trial')}, {value}")
+        value = tune_tables.worth(spec, best)
+        words = f", {tune_tables.measured(spec).label} {value}" if value else ""
+        yield Line("best", f"best so far: {best.get('trial')}{words}")
     if ended:
         yield Line("phase", f"{phase}: {tune_tables.words(experiment)}", said.get("completionTime", ""))
 

@@ -143,6 +143,11 @@ def test_lines_tell_each_change_once_with_its_own_time() -> None:
     ]  # fmt: skip
 
 
+def test_a_best_spec_without_an_objective_has_no_value() -> None:
+    unknown = recommendation(*SPEC, trial="digits-1", objective=0.0, low=0.0, high=0.0)
+    assert told((experiment(phase="Running", best=unknown), []))[-1].endswith("  best so far: digits-1")
+
+
 def test_a_line_of_a_trial_that_did_not_run_has_its_words() -> None:
     dead = trial(1, *SPEC, phase="Failed", reason="OutOfMemory", message="killed at 256Mi")
     assert told((experiment(phase="Running"), [dead]))[1] == "3m12s  digits-1 OutOfMemory: killed at 256Mi"
