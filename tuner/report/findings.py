@@ -77,7 +77,7 @@ def spent(report: Report) -> list[str]:
     found = [f"{figures.count(took.trials, 'trial')} {verb} made{f' ({how})' if how else ''}."]
     found.append(_covered(report))
     money = f" and cost {figures.number(took.cost)}" if took.cost else ""
-    found.append(f"They took {figures.duration(took.seconds)}{money}.")
+    found.append(f"That took {figures.duration(took.seconds)}{money}.")
     if report.answer.choice is not None and took.expected_regret < 1:
         best = "The recommended spec" if report.answer.kind == "Recommended" else "The best so far"
         found.append(f"{best} is {phrases.missed(took.expected_regret)}.")
