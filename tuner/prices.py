@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from serving.errors import Permanent
 from serving.planning import gpu as renderers
+from serving.planning.revision import CONTAINER
 from serving.resources import quantity
 from serving.resources.experiment import Prices, ProfilingExperimentSpec
 from serving.resources.inference import Gpu, Resources
@@ -56,11 +57,12 @@ def amounts(containers: Sequence[Mapping[str, Any]], resources: Resources) -> Am
 
 
 def unlimited(containers: Sequence[Mapping[str, Any]], names: Iterable[str]) -> tuple[str, ...]:
-    """Return which of cpu and memory, of these, a container may use without limit: nobody knows what such a Pod costs."""
-    limits = [_limits(container) for container in containers]
-    return tuple(
-        name for name in names if name in ("cpu", "memory") and any(name not in one for one in limits)
-    )
+    """Return which of cpu and memory, of these, the predictor may use without limit: nobody knows what such a Pod costs.
+
+    What other containers take without limit is in no spec's cost, today's or another.
+    """
+    (own,) = (_limits(container) for container in containers if container["name"] == CONTAINER)
+    return tuple(name for name in names if name in ("cpu", "memory") and name not in own)
 
 
 def cost_per_hour(has: Amounts, prices: Prices) -> Number:

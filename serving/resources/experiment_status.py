@@ -64,7 +64,10 @@ class ProfilingExperimentStatus(Base):
     best: Annotated[Recommendation | None, Field(description="So far.")] = None
     recommendation: Recommendation | None = None
     expected_regret: Annotated[
-        float, Field(description="Share of the objective that the search expects to have missed.")
+        float,
+        Field(
+            description="By what share, 0 to 1, the best spec is expected to fall short of the best one that was not measured."
+        ),
     ] = 0
     learned: Annotated[
         list[Learned],

@@ -1,6 +1,6 @@
 """Trials and CapacityProfiles as objects. Their names follow from the experiment, so that making one twice makes it once."""
 
-from serving.planning.revision import CONTAINER, NAME_LIMIT, hash8
+from serving.planning.revision import NAME_LIMIT, hash8
 from serving.resources import kinds, names
 from serving.resources.capacity import CapacityPoint, CapacityProfileSpec
 from serving.resources.trial import TrialSpec, Window
@@ -54,9 +54,7 @@ def _spec(world: World, number: int, wish: Wish, to_beat: int | None) -> TrialSp
     if wish.purpose == "Baseline":
         settings = budget.present(world)
         tuned = [axis.name for axis in world.space.axes if axis.category == "resource"]
-        # What other containers take without limit is in no spec's cost, and today's is compared with these.
-        own = [c for c in rendered.template["spec"]["containers"] if c["name"] == CONTAINER]
-        if prices.unlimited(own, tuned):
+        if prices.unlimited(rendered.template["spec"]["containers"], tuned):
             cost = 0.0  # what it takes is free only for as long as nobody counts
     below = best.to_beat(world, to_beat, rendered) if wish.purpose == "Explore" else None
     return TrialSpec(

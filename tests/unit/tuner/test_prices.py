@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from serving.errors import Permanent
+from serving.planning.revision import CONTAINER
 from serving.resources.experiment import Prices, ProfilingExperimentSpec
 from tuner import prices
 from tuner.prices import Amounts
@@ -25,13 +26,13 @@ def test_cores_and_memory_are_added_up() -> None:
     assert found == pytest.approx(0.07)
 
 
-def test_what_a_container_may_take_without_limit_is_named() -> None:
-    containers = [
-        {"resources": {"limits": {"memory": "1Gi"}}},
-        {"resources": {"requests": {"cpu": "1", "memory": "1Gi"}}},
-    ]
-    assert prices.unlimited(containers, ["cpu", "memory", "gpu.cores"]) == ("cpu",)
-    assert prices.unlimited(containers[1:], ["cpu", "memory"]) == ()
+def test_what_the_predictor_may_take_without_limit_is_named_and_not_what_others_may() -> None:
+    names = ["cpu", "memory", "gpu.cores"]
+    other = {"name": "proxy"}
+    without = {"name": CONTAINER, "resources": {"limits": {"memory": "1Gi"}}}
+    asking = {"name": CONTAINER, "resources": {"requests": {"cpu": "1", "memory": "1Gi"}}}
+    assert prices.unlimited([without, other], names) == ("cpu",)
+    assert prices.unlimited([other, asking], names) == ()
 
 
 def test_what_has_no_price_is_free() -> None:
