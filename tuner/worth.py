@@ -81,15 +81,20 @@ def half_width(of: Estimate) -> float:
     return min((above + below) / 2, 2 * below, WIDEST)
 
 
-def pooled(estimates: Sequence[Estimate]) -> Estimate:
+def pooled(estimates: Sequence[Estimate], repeatability: float = 0.0) -> Estimate:
     """Return the geometric mean of independent measurements with its interval; the arithmetic one where a value is not positive.
 
     The interval is that of the mean by the measurements' own ones, or by how far they are apart where that is more: two that exclude
     each other have seen less than their intervals say. Of equally sure measurements the ratio of the two is Birge's (The calculation of
     errors by the method of least squares, Physical Review 40, 1932), by which the Particle Data Group scales errors too. Student's t is
     left out: with two measurements it would say 6 times as much of any chance difference between them.
+
+    Args:
+        estimates: at least one.
+        repeatability: standard deviation of the logarithm from one measurement to the next that their own intervals do not have, where it
+            is known from others; what is exact stays so.
     """
-    if len(estimates) == 1:
+    if len(estimates) == 1 and not repeatability:
         return estimates[0]
     if any(e.value <= 0 for e in estimates):
         values = [e.value for e in estimates]
@@ -98,7 +103,8 @@ def pooled(estimates: Sequence[Estimate]) -> Estimate:
         mean = sum(values) / len(values)
         return Estimate(value=mean, low=mean - below, high=mean + above)
     logs = [math.log(e.value) for e in estimates]
-    spread = _spread(logs, [half_width(e) for e in estimates])
+    halves = [math.hypot(half, Z95 * repeatability) if (half := half_width(e)) else 0.0 for e in estimates]
+    spread = _spread(logs, halves)
     mean = sum(logs) / len(logs)
     return Estimate(value=math.exp(mean), low=math.exp(mean - spread), high=math.exp(mean + spread))
 
@@ -107,5 +113,5 @@ def _spread(values: Sequence[float], halves: Sequence[float]) -> float:
     """Return half of the 95 % interval of the values' mean, by the halves of their own intervals or by how far they are apart."""
     count, mean = len(values), sum(values) / len(values)
     within = math.sqrt(sum(half**2 for half in halves)) / count
-    between = math.sqrt(sum((value - mean) ** 2 for value in values) / (count * (count - 1)))
+    between = math.sqrt(sum((value - mean) ** 2 for value in values) / (count * max(count - 1, 1)))
     return max(within, Z95 * between)

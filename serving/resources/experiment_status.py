@@ -69,6 +69,12 @@ class ProfilingExperimentStatus(Base):
             description="By what share, 0 to 1, the best spec is expected to fall short of the best one that was not measured."
         ),
     ] = 0
+    repeatability: Annotated[
+        float,
+        Field(
+            description="Standard deviation of the objective's logarithm from one trial of a spec to the next, beside what each trial says of itself."
+        ),
+    ] = 0
     learned: Annotated[
         list[Learned],
         Field(description="What warmStart came to.", json_schema_extra=list_map("experiment")),

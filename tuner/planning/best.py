@@ -6,12 +6,13 @@ from serving.resources.experiment_status import Recommendation
 from tuner import worth
 from tuner.planning.world import Known, World
 from tuner.rendering import Rendering
+from tuner.search.decision import Decision
 
 
-def recommendation(world: World, index: int) -> Recommendation | None:
+def recommendation(world: World, index: int, repeatability: float) -> Recommendation | None:
     """Return what is said of a spec, without words: all its whole measurements together, as the report has them.
 
-    One that was only stopped early has these; None where it has no result at all.
+    One that was only stopped early has these; None where it has no result at all. `repeatability` is the decision's.
     """
     trials = measured(world, index)
     found = [
@@ -26,7 +27,7 @@ def recommendation(world: World, index: int) -> Recommendation | None:
     ]
     if not found:
         return None
-    pooled, last, baseline = worth.pooled(found), trials[-1], world.baseline
+    pooled, last, baseline = worth.pooled(found, repeatability), trials[-1], world.baseline
     return Recommendation(
         trial=last.name,
         settings=list(last.spec.settings),
@@ -45,16 +46,16 @@ def measured(world: World, index: int) -> list[Known]:
     return [trial for trial in ran if trial.status.reason == "Measured"] or ran
 
 
-def to_beat(world: World, best: int | None, rendered: Rendering) -> float | None:
+def to_beat(world: World, decision: Decision, rendered: Rendering) -> float | None:
     """Return the requests per second that this spec must do to beat the best; None where throughput does not decide.
 
     Of the best, the lower end of its interval counts: a spec that may be as good is measured to its end.
     """
-    trials = [] if best is None else measured(world, best)
+    trials = [] if decision.best is None else measured(world, decision.best)
     results = [trial.status.result.throughput for trial in trials if trial.status.result is not None]
     if not results:
         return None
-    objective, done = world.spec.objective, worth.pooled(results).low
+    objective, done = world.spec.objective, worth.pooled(results, decision.repeatability).low
     cost = trials[-1].spec.cost_per_hour
     match objective.objective_metric_name:
         case "throughput":

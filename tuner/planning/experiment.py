@@ -57,8 +57,7 @@ def plan(world: World, decision: Decision | None, now: dt.datetime) -> Plan:
         # What still runs or begins is of no use to the search (today's spec, say), and is counted and reported all the same.
         decision = None
     first = making.next_number(world)
-    to_beat = decision.best if decision is not None else None
-    made = [making.trial(world, first + i, wish, to_beat) for i, wish in enumerate(wishes)]
+    made = [making.trial(world, first + i, wish, decision) for i, wish in enumerate(wishes)]
     verdict = _verdict(world, decision, wishes)
     used = budget.spent(world.trials)
     status, announcements = report.finished(
@@ -122,7 +121,11 @@ def _verdict(world: World, decision: Decision | None, wishes: list[Wish]) -> Ver
     said: tuple[Status, str, str]
     shown = world.status.best
     if decision is not None:
-        shown = None if decision.best is None else best.recommendation(world, decision.best)
+        shown = (
+            None
+            if decision.best is None
+            else best.recommendation(world, decision.best, decision.repeatability)
+        )
     regret = decision.expected_regret if isinstance(decision, Explore | Confirm | Wait | Recommend) else None
     recommendation: Recommendation | None = None
     confirms = [trial for trial in world.trials if trial.spec.purpose == "Confirm" and not trial.over]
@@ -141,7 +144,8 @@ def _verdict(world: World, decision: Decision | None, wishes: list[Wish]) -> Ver
     else:
         phase, said = "Running", ("False", "Searching", words.so_far(world, len(wishes)))
     conditions = (_VALID, _READY, Condition(RECOMMENDED, *said))
-    return Verdict(phase, conditions, shown, recommendation, regret, _learned(decision))
+    repeatability = round(decision.repeatability, 6) if decision is not None else None
+    return Verdict(phase, conditions, shown, recommendation, regret, _learned(decision), repeatability)
 
 
 def _learned(decision: Decision | None) -> list[Learned] | None:
@@ -151,7 +155,7 @@ def _learned(decision: Decision | None) -> list[Learned] | None:
 
 
 def _recommendation(world: World, decision: Recommend) -> Recommendation:
-    found = best.recommendation(world, decision.index)
+    found = best.recommendation(world, decision.index, decision.repeatability)
     if found is None:
         raise ValueError(f"spec {decision.index} was recommended, and has no result")
     message = words.recommended(world, found, decision.because, decision.expected_regret)

@@ -9,6 +9,7 @@ from tuner.planning import best, budget
 from tuner.planning.budget import Wish
 from tuner.planning.plan import Object
 from tuner.planning.world import Known, World
+from tuner.search.decision import Decision
 
 
 def trial_name(experiment: str, number: int) -> str:
@@ -28,8 +29,8 @@ def next_number(world: World) -> int:
     return max((trial.spec.number for trial in world.trials), default=0) + 1
 
 
-def trial(world: World, number: int, wish: Wish, to_beat: int | None = None) -> Object:
-    """Return the Trial that fulfils a wish; what explores may stop early where it cannot beat the spec `to_beat`."""
+def trial(world: World, number: int, wish: Wish, decision: Decision | None = None) -> Object:
+    """Return the Trial that fulfils a wish; what explores may stop early where it cannot beat the best so far."""
     meta = world.experiment["metadata"]
     owner = {
         "apiVersion": kinds.PROFILING_EXPERIMENT.api_version, "kind": kinds.PROFILING_EXPERIMENT.kind,
@@ -44,11 +45,11 @@ def trial(world: World, number: int, wish: Wish, to_beat: int | None = None) -> 
             "labels": {names.EXPERIMENT_LABEL: world.name, names.MANAGED_BY_LABEL: "slipway"},
             "ownerReferences": [owner],
         },
-        "spec": _spec(world, number, wish, to_beat).model_dump(by_alias=True, exclude_none=True),
+        "spec": _spec(world, number, wish, decision).model_dump(by_alias=True, exclude_none=True),
     }
 
 
-def _spec(world: World, number: int, wish: Wish, to_beat: int | None) -> TrialSpec:
+def _spec(world: World, number: int, wish: Wish, decision: Decision | None) -> TrialSpec:
     rendered = world.render(wish.settings)
     settings, cost = wish.settings, rendered.cost_per_hour
     if wish.purpose == "Baseline":
@@ -56,7 +57,7 @@ def _spec(world: World, number: int, wish: Wish, to_beat: int | None) -> TrialSp
         tuned = [axis.name for axis in world.space.axes if axis.category == "resource"]
         if prices.unlimited(rendered.template["spec"]["containers"], tuned):
             cost = 0.0  # what it takes is free only for as long as nobody counts
-    below = best.to_beat(world, to_beat, rendered) if wish.purpose == "Explore" else None
+    below = best.to_beat(world, decision, rendered) if wish.purpose == "Explore" and decision else None
     return TrialSpec(
         experiment=world.name,
         number=number,

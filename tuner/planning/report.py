@@ -29,6 +29,8 @@ class Verdict:
     """None: as it was."""
     learned: Sequence[Learned] | None = None
     """None: as it was."""
+    repeatability: float | None = None
+    """None: as it was."""
 
 
 def counts(statuses: Sequence[TrialStatus], made: int = 0) -> Counts:
@@ -72,6 +74,7 @@ def finished(
         best=verdict.best,
         recommendation=verdict.recommendation,
         expected_regret=before.expected_regret if verdict.regret is None else round(verdict.regret, 6),
+        repeatability=before.repeatability if verdict.repeatability is None else verdict.repeatability,
         learned=before.learned if verdict.learned is None else list(verdict.learned),
         spent_seconds=round(seconds, 3),
         spent_cost=round(cost, 9),

@@ -1,5 +1,6 @@
 """Sentences of the answer: what to run, what it saves, by how much it leads, or why nothing can be recommended."""
 
+import math
 from collections import Counter
 
 from serving.resources.trial import Estimate
@@ -133,6 +134,11 @@ def details(report: Report) -> list[str]:
         )
     times = figures.count(len(choice.trials), "measurement")
     found.append(f"This is from {times}: {figures.listed(choice.trials)}.")
+    if report.repeatability > 0:
+        varies = figures.percent(math.expm1(report.repeatability))
+        found.append(
+            f"Measured again, a spec typically gives {varies} more or less, as all trials together tell; the intervals count that in."
+        )
     return found
 
 

@@ -42,6 +42,7 @@ def of(experiment: Object, trials: Sequence[Object], now: dt.datetime) -> dict[s
         completion_time=found.status.completion_time,
         question=question(found),
         learned=[Lesson(experiment=one.experiment, weight=one.weight) for one in found.status.learned],
+        repeatability=found.status.repeatability,
         answer=answer,
         cautions=cautions.cautions(found, answer, narrow=_is_narrow(known, answer)),
         prices=whatif.prices(found, chosen) if chosen else [],

@@ -151,14 +151,15 @@ def choice(evidence: Evidence, rows: Sequence[Row]) -> Choice:
     results = [row.status.result for row in rows if row.status.result is not None]
     objectives = [row.objective for row in rows if row.objective is not None]
     names = [row.name for row in rows]
+    spread = evidence.status.repeatability
     decided = [row for row in evidence.rows if row.key == last.key and row.decided]
     return Choice(
         spec=last.index,
         settings=last.spec.settings,
         trials=names,
-        objective=worth.pooled(objectives) if objectives else None,
+        objective=worth.pooled(objectives, spread) if objectives else None,
         cost_per_hour=last.spec.cost_per_hour if last.spec.cost_per_hour > 0 else None,
-        throughput=worth.pooled([result.throughput for result in results]) if results else None,
+        throughput=worth.pooled([result.throughput for result in results], spread) if results else None,
         checks=checks(evidence, [row.status.result for row in decided if row.status.result] or results),
         broken=[row.name for row in decided if row.status.reason == BROKE and row.name not in names],
         latencies=results[-1].latencies if results else [],

@@ -266,6 +266,12 @@ class Report(Piece):
     completion_time: str = ""
     question: Question
     learned: Annotated[list[Lesson], Field(description="What a warm start came to.")] = []
+    repeatability: Annotated[
+        float,
+        Field(
+            description="Standard deviation of the objective's logarithm from one trial of a spec to the next, beside their own intervals."
+        ),
+    ] = 0
     answer: Answer
     cautions: list[Caution]
     prices: list[PriceChange]

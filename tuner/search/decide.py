@@ -7,6 +7,7 @@ and the better one of what is then known is recommended.
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 import numpy as np
 
@@ -51,7 +52,7 @@ def decide(
     search = Search(problem, tuple(observations), tuple(pending), budget, lessons, settings, seed, algorithm)
     weights = dict(lessons.weights) if lessons is not None else {}
     learned = tuple((one.name, weights.get(one.name, 0.0)) for one in earlier)
-    return replace(search.decide(), learned=learned)
+    return replace(search.decide(), learned=learned, repeatability=search.repeatability)
 
 
 @dataclass(frozen=True)
@@ -73,7 +74,7 @@ class Search:
         slots = min(left, self.budget.parallelism - len(self.pending))
         if not self._knows_something:
             return self._begin(left, slots)
-        belief = Belief(self.problem, self.observations, self.lessons)
+        belief = self._belief
         ranked = choice.ranked(self.observations, belief.prediction, quantile=self.settings.safety_quantile)
         leading = choice.best(ranked)
         best = leading.index if leading is not None else None
@@ -96,6 +97,15 @@ class Search:
             return Confirm(reserve[: max(slots, 1)], ahead.regret, best=best)
         because = "exhausted" if exhausted else "regret" if enough else "budget"
         return self._conclude(ranked, ahead, because)
+
+    @property
+    def repeatability(self) -> float:
+        """How far trials of one spec are apart, beside what they say themselves; see `Decision`."""
+        return self._belief.prediction.repeatability if self._knows_something else 0.0
+
+    @cached_property
+    def _belief(self) -> Belief:
+        return Belief(self.problem, self.observations, self.lessons)
 
     @property
     def _knows_something(self) -> bool:

@@ -13,6 +13,8 @@ class _Said:
     best: int | None = None
     """What would be recommended now; None where nothing that is known to run meets the constraints."""
     learned: Learned = ()
+    repeatability: float = 0.0
+    """Standard deviation of the log objective from one trial of a spec to the next, beside what each trial says of itself (ISO 5725-1)."""
 
 
 @dataclass(frozen=True)

@@ -30,6 +30,8 @@ class Prediction:
     p_meets: Floats
     """Probability that every constraint is met, if it boots."""
     p_boots: Floats
+    repeatability: float
+    """Standard deviation of the log objective from one trial of a spec to the next, beside what each trial says of itself."""
 
 
 @dataclass(frozen=True)
@@ -52,7 +54,9 @@ class Belief:
             self._shifted(margin.predict(self._points), self._prior_margin(k))
             for k, margin in enumerate(self._margins)
         )
-        return Prediction(objective, margins, _p_meets(margins, self.problem.size), self._p_boots)
+        return Prediction(
+            objective, margins, _p_meets(margins, self.problem.size), self._p_boots, self._objective.noise
+        )
 
     def draw(self, rows: Integers, count: int, rng: np.random.Generator) -> tuple[Floats, np.ndarray]:
         """Return (count, k) log objectives of these specs, and whether each meets its constraints and boots, drawn jointly."""

@@ -82,6 +82,11 @@ class Surrogate:
             warnings.simplefilter("ignore", ConvergenceWarning)  # a mode at a bound is as good as any
             self._model.fit(points, (values - self._shift) / self._scale)
 
+    @property
+    def noise(self) -> float:
+        """Standard deviation of a value, beside that which was told of it."""
+        return self._scale * math.sqrt(self._model.kernel_.noise)
+
     def predict(self, points: Floats) -> Posterior:
         """Return the belief at (k, d) points."""
         mean, deviation = self._model.predict(points, return_std=True)

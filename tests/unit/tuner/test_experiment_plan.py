@@ -413,6 +413,26 @@ def test_the_status_says_what_a_warm_start_came_to_until_the_search_says_otherwi
     assert written is None or written["learned"] == said["learned"]
 
 
+def test_what_trials_differ_by_is_said_until_the_search_says_otherwise_and_is_in_every_interval() -> None:
+    sure = status(world((0, measured())), Explore((1,), 0.1, best=0))
+    said = status(world((0, measured())), Explore((1,), 0.1, best=0, repeatability=0.1))
+    assert said["repeatability"] == 0.1
+    assert said["best"]["objective"] == pytest.approx(sure["best"]["objective"])
+    assert said["best"]["low"] < 0.9 * sure["best"]["low"]
+    running = world((0, measured()), (1, RUNNING), status=said)
+    written = planning.plan(running, None, NOW).status
+    assert written is None or written["repeatability"] == 0.1
+
+
+def test_a_trial_is_measured_to_its_end_where_the_best_may_have_been_lucky() -> None:
+    found = world((0, measured(100.0)), (1, measured(10.0)))
+    sure, unsure = (
+        planning.plan(found, Explore((3,), 0.1, best=0, repeatability=spread), NOW).trials[0]["spec"]
+        for spread in (0.0, 0.2)
+    )
+    assert float(unsure["stopBelowThroughput"]) < 0.75 * float(sure["stopBelowThroughput"])
+
+
 def test_a_status_that_says_the_same_is_not_written_again() -> None:
     found = world((0, measured()), (1, RUNNING))
     said = status(found, None)

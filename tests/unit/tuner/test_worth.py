@@ -34,6 +34,16 @@ def test_measurements_that_agree_are_surer_together():
     assert math.log(found.high / found.low) == pytest.approx(math.log(111 / 90) / math.sqrt(2), rel=0.01)
 
 
+def test_what_differs_from_one_measurement_to_the_next_widens_one_and_what_is_exact_stays_so():
+    once = worth.pooled([estimate(100, 99, 101)], 0.1)
+    assert once.value == pytest.approx(100)
+    assert math.log(once.high / once.value) == pytest.approx(math.hypot(worth.Z95 * 0.1, 0.01), rel=1e-3)
+    twice = worth.pooled([estimate(100, 99, 101)] * 2, 0.1)
+    assert math.log(once.high / once.low) / math.log(twice.high / twice.low) == pytest.approx(math.sqrt(2))
+    exact = worth.pooled([estimate(0.045, 0.045, 0.045)], 0.1)
+    assert exact.low == exact.high == pytest.approx(0.045)
+
+
 def test_an_upper_end_that_nothing_bounds_does_not_widen_what_several_measurements_say():
     """A p99 of few requests, whose upper end is the timeout."""
     found = worth.pooled([estimate(0.066, 0.060, 30), estimate(0.073, 0.066, 30)])

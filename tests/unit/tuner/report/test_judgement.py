@@ -31,6 +31,19 @@ def told(found: Object) -> dict[str, list[str]]:
     return {k: [words.replace("\u00a0", " ") for words in said] for k, said in sentences.of(found).items()}
 
 
+def test_what_trials_of_one_spec_differ_by_may_be_more_than_a_lead():
+    ahead = made.trial(1, GOOD, run=at(110, 0.05))
+    behind = made.trial(2, {**GOOD, "OMP_NUM_THREADS": "2"}, run=at(100, 0.05))
+    experiment = made.finished([ahead, behind], ahead)
+    assert content.of(experiment, [ahead, behind], NOW)["answer"]["againstRunnerUp"]["verdict"] == "Better"
+    experiment["status"]["repeatability"] = 0.15
+    found = content.of(experiment, [ahead, behind], NOW)
+    assert found["answer"]["againstRunnerUp"]["verdict"] == "Unclear"
+    assert any(
+        words.startswith("Measured again, a spec typically gives 16") for words in told(found)["details"]
+    )
+
+
 def test_a_confirmation_that_broke_a_limit_counts_among_what_was_seen_of_it_and_is_named():
     once = made.trial(1, GOOD, run=at(100, 0.080))
     again = made.trial(2, GOOD, run=at(100, 0.110), purpose="Confirm")

@@ -102,6 +102,21 @@ def test_a_search_stops_by_itself_when_little_can_be_gained():
     assert Service().log_objective(played.end.index) >= Service().best + math.log(0.95)
 
 
+def test_a_decision_says_how_far_trials_of_one_spec_are_apart():
+    """They say themselves that they are exact; what they differ by is learned from all of them."""
+    service, rng = Service(), np.random.default_rng(5)
+    rows = 2 * [row for row in range(service.problem.size) if service.boots(row)][::4]
+
+    def said(noise: float) -> float:
+        seen = [service.measure(row, rng) for row in rows]
+        noisy = [replace(one, log_objective=one.log_objective + rng.normal(0, noise)) for one in seen]
+        decision = decide(service.problem, noisy, (), Budget(60), settings=SearchSettings())
+        return decision.repeatability
+
+    assert said(0.0) < 0.05
+    assert 0.1 < said(0.2) < 0.4
+
+
 def test_an_impossible_bound_ends_with_what_stands_in_the_way_and_what_came_nearest():
     service = Service(bound=1e-4)
     played = play(service, 30, settings=SearchSettings())
