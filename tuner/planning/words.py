@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from serving.resources.experiment import Constraint
 from serving.resources.experiment_status import Recommendation, Setting
 from serving.resources.trial import Estimate
+from tuner.outcome import CAUSES
 from tuner.planning.world import Known, World
 from tuner.report import measure, phrases
 from tuner.search.decision import Impossible
@@ -57,10 +58,9 @@ def impossible(world: World, decision: Impossible, nearest: Known | None) -> tup
     """Return the reason and the words for a search that found nothing: which constraint, and the nearest that there is."""
     over = sum(trial.over for trial in world.trials)
     if decision.constraint is None:
-        reasons = sorted(
-            {trial.status.reason for trial in world.trials if trial.over and trial.status.reason}
-        )
-        return "NothingRuns", f"none of {over} trials ran: {', '.join(reasons)}"
+        failed = [trial.status.reason for trial in world.trials if trial.status.reason in CAUSES]
+        ran = "none of {} trials ran" if len(failed) == over else "of {} trials no spec ran every time"
+        return "NothingRuns", f"{ran.format(over)}: {', '.join(sorted(set(failed)))}"
     broken = world.spec.constraints[decision.constraint]
     words = f"none of {over} trials met {constraint(broken)}"
     if decision.nearest is not None:

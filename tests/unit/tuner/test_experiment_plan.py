@@ -84,6 +84,10 @@ def status(found: World, decision: Decision | None) -> Object:
     return dict(written)
 
 
+def message(said: Object) -> str:
+    return str(next(c["message"] for c in said["conditions"] if c["type"] == "Ready"))
+
+
 def condition(said: Object, type_: str) -> tuple[str, str]:
     return next((c["status"], c["reason"]) for c in said["conditions"] if c["type"] == type_)
 
@@ -381,7 +385,9 @@ def test_a_space_in_which_nothing_runs_says_why() -> None:
     found = world((0, failed("OutOfMemory")), (1, failed("NotReady")))
     said = status(found, Impossible(None, None, (), 0.0))
     assert condition(said, "Recommended") == ("False", "NothingRuns")
-    assert "NotReady, OutOfMemory" in next(c["message"] for c in said["conditions"] if c["type"] == "Ready")
+    assert message(said) == "none of 2 trials ran: NotReady, OutOfMemory"
+    once = status(world((0, measured()), (0, failed("Crashed"))), Impossible(None, None, (), 0.0))
+    assert message(once) == "of 2 trials no spec ran every time: Crashed"
 
 
 def test_the_best_so_far_is_the_searchs_with_all_its_measurements() -> None:
