@@ -27,9 +27,12 @@ $(STAMP): requirements.lock pyproject.toml
 demo: venv ## From two training jobs to weighted traffic, in about a minute
 	@$(BIN)/slipway demo
 
-# A file is one worker's, as what its tests share is started once for each; the slow files come first, by name.
-test: venv lint ## Lint, types, import contracts and all tests
-	$(BIN)/python -m pytest -n $(JOBS) --dist loadfile --no-loadscope-reorder tests
+# A file is one worker's, as what its tests share is started once for each; the slow files come first, by name, and wait
+# a lot: what lint takes meanwhile costs nothing.
+test: venv ## Lint, types, import contracts and all tests
+	@nice $(MAKE) --no-print-directory lint >$(VENV)/lint.log 2>&1 & lint=$$!; \
+	$(BIN)/python -m pytest -n $(JOBS) --dist loadfile --no-loadscope-reorder tests; tests=$$?; \
+	wait $$lint; linted=$$?; cat $(VENV)/lint.log; [ $$linted = 0 ] && exit $$tests
 
 lint: venv ## Ruff, mypy --strict and the import contracts
 	$(BIN)/ruff check .

@@ -37,7 +37,7 @@ def test_expected_improvement_is_finite_and_grows_with_the_mean(z, deviation):
 
 def prediction(mean: list[float], meets: list[float], boots: list[float]) -> Prediction:
     return Prediction(
-        Posterior(np.array(mean), np.full(len(mean), 0.1)), (), np.array(meets), np.array(boots)
+        Posterior(np.array(mean), np.full(len(mean), 0.1)), (), np.array(meets), np.array(boots), 0.0
     )
 
 
