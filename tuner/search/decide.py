@@ -84,17 +84,18 @@ class Search:
             # What earlier experiments leave out they know nothing of: enough is what is enough without them too.
             ahead = outlook(replace(belief, lessons=None), self._open, best, self._rng)
             enough = self._is_enough(ranked, ahead)
-        reserve = self._unconfirmed(ranked)
+        unconfirmed = self._unconfirmed(ranked)
+        reserve = len(unconfirmed) if self.budget.trials >= self.settings.confirm_from else 0
         exhausted = not len(self._open)
-        if left > len(reserve) and not exhausted and not enough:
+        if left > reserve and not exhausted and not enough:
             if slots <= 0:
                 return Wait(ahead.regret, best=best)
-            chosen = self._next(belief, ranked, min(slots, left - len(reserve)))
+            chosen = self._next(belief, ranked, min(slots, left - reserve))
             return Explore(chosen, ahead.regret, best=best)
         if self.pending:
             return Wait(ahead.regret, best=best)
-        if reserve and left > 0:
-            return Confirm(reserve[: max(slots, 1)], ahead.regret, best=best)
+        if unconfirmed and left > 0:
+            return Confirm(unconfirmed[: max(slots, 1)], ahead.regret, best=best)
         because = "exhausted" if exhausted else "regret" if enough else "budget"
         return self._conclude(ranked, ahead, because)
 
@@ -142,8 +143,6 @@ class Search:
 
     def _unconfirmed(self, ranked: Sequence[Candidate]) -> tuple[int, ...]:
         """Return the winner and the runner-up, as far as they were not measured again."""
-        if self.budget.trials < self.settings.confirm_from:
-            return ()
         told = sum(seen.confirms for seen in self.observations)
         wanted = [one.index for one in ranked[:2] if one.confirmations == 0]
         return tuple(wanted[: max(self.settings.confirmations - told, 0)])

@@ -93,6 +93,12 @@ def test_a_small_budget_is_all_explored():
     assert len(explored(played)) == 5
 
 
+def test_what_a_small_budget_has_left_when_enough_is_known_is_spent_on_measuring_again():
+    played = play(Service(), 10, settings=replace(SearchSettings(), regret=0.5))
+    assert isinstance(played.decisions[-2], Confirm)
+    assert len(explored(played)) == 8
+
+
 def test_a_search_stops_by_itself_when_little_can_be_gained():
     played = play(Service(), 60, settings=replace(SearchSettings(), regret=0.02))
     assert isinstance(played.end, Recommend)
