@@ -122,7 +122,13 @@ class Search:
         if self.algorithm != BAYESIAN:
             return Explore(self._by_baseline(slots), 1.0)
         if self.lessons is not None:
-            order = self._open[np.argsort(-transfer.hopes(self.lessons)[self._open], kind="stable")]
+            # Where what was best elsewhere does not boot, any that runs is sought first.
+            promise = (
+                transfer.chances(self.lessons, self._belief.p_boots)
+                if self.observations
+                else transfer.hopes(self.lessons)
+            )
+            order = self._open[np.argsort(-promise[self._open], kind="stable")]
         else:
             first = design.spread(self.problem, self.budget.parallelism, rng)
             planned = [row for row in first if row in set(self._open)]

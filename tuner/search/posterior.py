@@ -36,7 +36,7 @@ class Prediction:
 
 @dataclass(frozen=True)
 class Belief:
-    """Processes over the space, fitted to observations of which at least one boots."""
+    """Processes over the space, fitted to observations of which at least one boots, where nothing else is said."""
 
     problem: Problem
     observations: Sequence[Observation]
@@ -55,14 +55,14 @@ class Belief:
             for k, margin in enumerate(self._margins)
         )
         return Prediction(
-            objective, margins, _p_meets(margins, self.problem.size), self._p_boots, self._objective.noise
+            objective, margins, _p_meets(margins, self.problem.size), self.p_boots, self._objective.noise
         )
 
     def draw(self, rows: Integers, count: int, rng: np.random.Generator) -> tuple[Floats, np.ndarray]:
         """Return (count, k) log objectives of these specs, and whether each meets its constraints and boots, drawn jointly."""
         points = self._points[rows]
         objective = self._objective.draw(points, count, rng) + self._prior_objective[rows]
-        good = rng.random((count, len(rows))) < self._p_boots[rows]
+        good = rng.random((count, len(rows))) < self.p_boots[rows]
         for k, margin in enumerate(self._margins):
             good &= margin.draw(points, count, rng) + self._prior_margin(k)[rows] <= 0
         return objective, good
@@ -122,8 +122,8 @@ class Belief:
         return Posterior(found.mean + expected, found.deviation)
 
     @cached_property
-    def _p_boots(self) -> Floats:
-        """From a process over -1 and 1, beside what was learned elsewhere."""
+    def p_boots(self) -> Floats:
+        """Probability that each spec boots: from a process over -1 and 1, beside what was learned elsewhere; here none need have booted."""
         seen = np.array([1.0 if one.boots else -1.0 for one in self.observations])
         expected = np.full(self.problem.size, seen.mean()) if self.lessons is None else self.lessons.boots
         if self.lessons is None and (seen > 0).all():

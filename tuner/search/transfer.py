@@ -153,7 +153,12 @@ def learn(
 
 def hopes(found: Lessons) -> Floats:
     """Return what each spec promises before anything was measured here: its log objective, if it boots and meets its constraints."""
-    total = found.objective + np.log(np.maximum((found.boots + 1) / 2, 1e-6))
+    return found.objective + chances(found, (found.boots + 1) / 2)
+
+
+def chances(found: Lessons, p_boots: Floats) -> Floats:
+    """Return the logarithm of the probability that each spec boots, which is given, and meets its constraints as others did."""
+    total: Floats = np.log(np.maximum(p_boots, 1e-6))
     for margin in found.margins:
         total = total + np.log(np.maximum(ndtr(-margin / found.margin_scale), 1e-6))
-    return np.asarray(total)
+    return total

@@ -127,6 +127,19 @@ def test_a_search_does_not_stop_for_what_earlier_experiments_say_of_specs_that_i
     assert decision.expected_regret > SETTINGS.regret
 
 
+def test_what_is_like_specs_that_did_not_boot_here_is_not_tried_one_after_the_other():
+    """Elsewhere the largest batches were the best by far; here none of them boots."""
+    space = grid(tuple(float(batch) for batch in range(9)), (0.0, 1.0, 2.0, 3.0, 4.0))
+    values = 0.5 * space.ranks[:, 0] + 0.1 * space.ranks[:, 1]
+    elsewhere = Earlier("old", space, seen_of(values, range(0, 45, 3)))
+    tried: list[Observation] = []
+    while not any(one.boots for one in tried):
+        (row,) = decide(space, tried, (), Budget(30), [elsewhere], settings=SETTINGS).indices
+        boots = space.ranks[row, 0] < 4
+        tried.append(Observation(row, log_objective=1.0) if boots else Observation(row, cause="crash"))
+    assert len(tried) <= 5
+
+
 def test_an_experiment_of_few_trials_says_nothing(similar):
     short = [replace(one, observations=one.observations[:3]) for one in similar]
     assert lessons(SERVICE.problem, short) == ()
