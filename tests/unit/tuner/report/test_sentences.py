@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from tests import measured_experiments as made
+from tests import planned_experiments as plans
 from tests.fakes import tuning
-from tests.unit.tuner import test_experiment_plan as plans
 from tests.unit.tuner.report.conftest import NOW
 from tuner.report import content, page, sentences
 from tuner.search.decision import Recommend
