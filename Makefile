@@ -30,7 +30,8 @@ demo: venv ## From two training jobs to weighted traffic, in about a minute
 # A file is one worker's, as what its tests share is started once for each; the slow files come first, by name, and wait
 # a lot: what lint takes meanwhile costs nothing.
 test: venv ## Lint, types, import contracts and all tests
-	@nice $(MAKE) --no-print-directory lint >$(VENV)/lint.log 2>&1 & lint=$$!; \
+	@{ nice $(MAKE) --no-print-directory lint >$(VENV)/lint.log 2>&1 || \
+	  { echo "lint has failed; what it says follows the tests, and stands in $(VENV)/lint.log" >&2; exit 1; }; } & lint=$$!; \
 	$(BIN)/python -m pytest -n $(JOBS) --dist loadfile --no-loadscope-reorder tests; tests=$$?; \
 	wait $$lint; linted=$$?; cat $(VENV)/lint.log; [ $$linted = 0 ] && exit $$tests
 

@@ -114,7 +114,7 @@ def results(world: World, found: Truth, searches: Sequence[Search]) -> Object:
     return {
         "specs": world.space.size, "windowSeconds": world.spec.load.window_seconds, "rounds": found.values.shape[1],
         "feasible": sum(math.isfinite(mean) for mean in found.mean), "failed": sum(math.isinf(margin) for margin in found.margins),
-        "best": world.named(found.best), "intervalOfAMean": round(math.expm1(found.reach), 4),
+        "best": world.named(found.best), "repeatability": round(found.deviation, 4), "intervalOfAMean": round(math.expm1(found.reach), 4),
         "withinItsInterval": sum(found.within(row) for row in range(world.space.size)),
         "searches": [
             {

@@ -23,6 +23,8 @@ class Truth:
     """(n,): of these; -inf where the spec failed or does not meet the constraints on average."""
     margins: np.ndarray
     """(n,): mean of the worst margin; inf where the spec failed."""
+    deviation: float
+    """Of one measurement from the next, of specs near the best."""
     reach: float
     """Half of the 95 % interval of a mean."""
 
@@ -62,6 +64,7 @@ def truth(rounds: Sequence[Sequence[Observation]]) -> Truth:
         values=values,
         mean=mean,
         margins=np.array([np.mean([_worst(seen) for seen in of]) for of in by_spec]),
+        deviation=deviation,
         reach=float(student.ppf(0.975, freedom)) * deviation / math.sqrt(len(rounds)),
     )
 

@@ -7,6 +7,7 @@ from typing import Literal
 from serving.resources.experiment import ProfilingExperimentSpec
 from serving.resources.experiment_status import ProfilingExperimentStatus, Setting
 from serving.resources.trial import TrialSpec, TrialStatus
+from tuner.outcome import SILENT
 from tuner.planning.plan import OVER, Object
 from tuner.rendering import Rendering
 from tuner.search.problem import Observation
@@ -18,8 +19,6 @@ Phase = Literal["Pending", "Running", "Confirming", "Suspended", "Succeeded", "F
 RESTARTED = "LoadRestarted"
 """How the note of a Trial begins whose load generator died."""
 LOAD_FAILED = "LoadFailed"
-AGAIN = (LOAD_FAILED, "Interrupted")
-"""Reasons of a Trial's end that say nothing of its spec."""
 
 
 @dataclass(frozen=True)
@@ -44,7 +43,7 @@ class Known:
     @property
     def says_nothing(self) -> bool:
         """Whether it ended without saying anything of its spec."""
-        return self.over and self.status.reason in AGAIN
+        return self.over and self.status.reason in SILENT
 
     @property
     def failed_to_load(self) -> bool:

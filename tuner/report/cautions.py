@@ -54,7 +54,7 @@ def _of_choice(evidence: Evidence, answer: Answer, chosen: Choice) -> list[Cauti
     if ahead:
         names = [choice.trials[-1] for choice in ahead.values()]
         found.append(Caution(code="MeasuredBetter", trials=names))
-    if beaten_by_today(evidence, answer):
+    if _beaten_by_today(evidence, answer):
         found.append(Caution(code="CurrentBetter"))
     if evidence.spec.target.inference is not None:
         found += _of_today(evidence, answer.current)
@@ -72,7 +72,7 @@ def _of_today(evidence: Evidence, current: Choice | None) -> list[Caution]:
     return [Caution(code="CurrentNotMeasured")]
 
 
-def beaten_by_today(evidence: Evidence, answer: Answer) -> bool:
+def _beaten_by_today(evidence: Evidence, answer: Answer) -> bool:
     """Return whether what runs today is beside the space, meets the constraints, and is better for sure than the best of the space.
 
     Where it is of the space, the search itself saw it and has its reasons.
