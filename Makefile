@@ -19,7 +19,7 @@ $(STAMP): requirements.lock pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
 	  { echo "Slipway needs Python 3.11 or newer: make PYTHON=/path/to/python3.11 $(MAKECMDGOALS)" >&2; exit 1; }
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	@echo "Installing $$(grep -c '^[a-z].*==' requirements.lock) pinned packages into $(VENV); once, a minute or more ..."
+	@echo "Installing $$(grep -c '^[a-z].*==' requirements.lock) pinned packages into $(VENV); once: some minutes, of which pip says nothing ..."
 	@$(BIN)/python -m pip install --quiet --quiet --disable-pip-version-check --require-hashes -r requirements.lock
 	@$(BIN)/python -m pip install --quiet --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
 	@touch $@
