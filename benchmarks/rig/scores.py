@@ -54,7 +54,7 @@ class Result:
 
 
 def summary(every: Sequence[Result], stopped: Sequence[Result]) -> tuple[dict[str, Any], list[Bar]]:
-    """Return figures by group, and the bars of those that have any."""
+    """Return figures by group and of all services together, and the bars of both; kernels have none and are not among the services."""
     results: dict[str, Any] = {}
     bars: list[Bar] = []
     for group, name in GROUPS.items():
@@ -64,7 +64,11 @@ def summary(every: Sequence[Result], stopped: Sequence[Result]) -> tuple[dict[st
         results[group] = of_group(of, [one for one in stopped if one.task.noisy.surface.group == group])
         if group != "kernels":
             bars += _bars(name, of)
-    return results, bars
+    services, alone = (
+        [one for one in some if one.task.noisy.surface.group != "kernels"] for some in (every, stopped)
+    )
+    results["together"] = of_group(services, alone)
+    return results, bars + _bars("all services", services)
 
 
 def of_group(of: Sequence[Result], stopped: Sequence[Result]) -> dict[str, Any]:
