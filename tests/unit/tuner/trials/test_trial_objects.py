@@ -40,8 +40,10 @@ def test_a_machine_that_is_too_small_is_noted() -> None:
     assert "limit is 2 cores, and there were 1" in objects.before(spec(cpu="2"), APART)[0]
 
 
-def used(cpu: float, memory: int) -> Window:
-    return Window.model_validate(tuning.window(usage={"cpuCores": cpu, "memoryBytes": memory}))
+def used(cpu: float, memory: int, seconds: float = 10.0) -> Window:
+    return Window.model_validate(
+        tuning.window(usage={"cpuCores": cpu, "memoryBytes": memory}, seconds=seconds)
+    )
 
 
 def test_a_limit_that_was_exceeded_was_not_enforced() -> None:
@@ -51,6 +53,15 @@ def test_a_limit_that_was_exceeded_was_not_enforced() -> None:
     ]
     assert objects.after(spec(), [used(1.0, 2**21)]) == [
         "LimitNotEnforced: it used 2097152 bytes of memory of 1048576"
+    ]
+
+
+def test_a_short_window_that_holds_one_more_period_of_a_limit_is_within_it() -> None:
+    quarter = spec(cpu="250m")
+    assert objects.after(quarter, [used(0.2857, 2**20, seconds=0.5)]) == []
+    assert objects.after(quarter, [used(0.34, 2**20, seconds=0.5)]) != []
+    assert objects.after(quarter, [used(0.2857, 2**20, seconds=2.0)]) == [
+        "LimitNotEnforced: it used 0.29 cores of 0.250"
     ]
 
 
