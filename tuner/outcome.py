@@ -8,7 +8,7 @@ import numpy as np
 
 from serving.resources.experiment import Constraint, Objective, ProfilingExperimentSpec
 from serving.resources.trial import Estimate, TrialSpec, TrialStatus, Window
-from tuner import limits, worth
+from tuner import limits, scaling, worth
 from tuner.search.problem import Cause, Floats, Observation, Problem
 from tuner.space import Space
 
@@ -20,11 +20,6 @@ SILENT = ("LoadFailed", "Interrupted", "")
 """Reasons that say nothing of the spec."""
 MOST_MARGIN = 3.0
 """Margins are cut at a factor of 20 either way: how far beyond that a spec is says nothing of its neighbours."""
-RETURNS = {
-    "throughputPerCost": -0.3, "tokensPerCost": -0.3, "costAtRate": -0.3, "throughput": 0.7, "tokensPerSecond": 0.7,
-    "latency": 0.0, "cost": -1.0,
-}  # fmt: skip
-"""`Problem.returns` by metric: what is twice as dear is expected to do 2^0.7 = 1.6 times as much (docs/decisions.md, "The search")."""
 TINY = 1e-9
 """In place of a bound of 0, of which there is no logarithm."""
 
@@ -37,14 +32,15 @@ def problem(spec: ProfilingExperimentSpec, space: Space, costs: Floats) -> Probl
         space: its space.
         costs: (n,) price of an hour of each spec's replica; zeros where nothing has a price.
     """
+    log_cost = np.log(costs) if (costs > 0).all() else np.zeros(space.size)
     return Problem(
         coordinates=space.coordinates(),
         ranks=space.ranks(),
         ordered=tuple(axis.ordered for axis in space.axes),
         resource=tuple(axis.category == "resource" for axis in space.axes),
-        log_cost=np.log(costs) if (costs > 0).all() else np.zeros(space.size),
+        log_cost=log_cost,
         log_bounds=tuple(math.log(max(limits.bound(one), TINY)) for one in spec.constraints),
-        returns=RETURNS[spec.objective.objective_metric_name],
+        expected=scaling.of_space(space, spec.objective.objective_metric_name, log_cost),
     )
 
 

@@ -21,8 +21,8 @@ class SearchSettings:
     """Trials that ran before earlier experiments are held against them: fewer pairs rank anything by chance."""
     doubt_below: float = 0.3
     """Kendall's tau of their ranking and the trials' below which earlier experiments lose their weight, all of it at 0."""
-    alone_from: int = 3
-    """Trials that ran from which on every other one is chosen without earlier experiments: the first few are what these are for."""
+    alone_from: int = 2
+    """Trials that ran from which on every other one is chosen without earlier experiments: the first two are what these are for."""
     confirm_from: int = 12
     """Trials of a budget below which none is kept for measuring again: two would be more than a sixth of it, and the search needs them more."""
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 
-from tuner.outcome import RETURNS
+from tuner import scaling
 from tuner.search.problem import Floats, Integers, Problem
 
 Row = Mapping[str, str]
@@ -149,6 +149,7 @@ def _slices(rows: Sequence[Row]) -> Iterator[Surface]:
         latency = np.array([float(row["latency_ms"] or 0) for row in of_one])
         boots = np.array([row["feasible"] == "1" for row in of_one]) & (rps > 0) & (latency > 0)
         slices = np.array(columns[0])
+        at_once = np.log(columns[1]) + np.log(columns[2])
         with np.errstate(divide="ignore"):
             objective = np.where(boots, np.log(rps / slices), -np.inf)
         for number, bound in enumerate(LATENCY_BOUNDS_MS):
@@ -160,7 +161,8 @@ def _slices(rows: Sequence[Row]) -> Iterator[Surface]:
                 resource=(True, False, False),
                 log_cost=np.log(slices),
                 log_bounds=_log_bounds([bound] if bound else []),
-                returns=RETURNS["throughputPerCost"],
+                expected=_expected("throughputPerCost", np.log(slices), at_once),
+                expected_margins=_expected_margins(margins, np.log(slices), at_once),
             )
             name = f"{service} latency<={bound:g}ms" if bound else service
             yield Surface(name, service, "slices", number, problem, objective, margins, boots)
@@ -176,6 +178,7 @@ def _profiles(rows: Sequence[Row], prices: Mapping[str, float]) -> Iterator[Surf
         columns = [[float(kinds.index(row["gpu_type"])) for row in priced]]
         columns += [[float(row[name]) for row in priced] for name in ("n_gpus", "num_users")]
         cost = np.array([prices[f"{row['n_gpus']} x {row['gpu_type']}"] for row in priced])
+        users = np.log(columns[2])
         tokens = np.array([float(row["out_tok_per_s"] or 0) for row in priced])
         ttft, itl = (
             np.array([float(row[name] or 0) for row in priced]) for name in ("ttft_ms_p50", "itl_ms_p50")
@@ -192,10 +195,24 @@ def _profiles(rows: Sequence[Row], prices: Mapping[str, float]) -> Iterator[Surf
                 resource=(False, True, False),
                 log_cost=np.log(cost),
                 log_bounds=_log_bounds(bound or []),
-                returns=RETURNS["tokensPerCost"],
+                expected=_expected("tokensPerCost", np.log(cost), users),
+                expected_margins=_expected_margins(margins, np.log(cost), users),
             )
             name = f"{service} ttft<={bound[0]:g}ms itl<={bound[1]:g}ms" if bound else service
             yield Surface(name, service, "profiles", number, problem, objective, margins, boots)
+
+
+def _expected(metric: str, log_cost: Floats, log_at_once: Floats) -> Floats:
+    """Return what is expected of the objective: slices, and kinds of GPU, are as much as they cost."""
+    return scaling.log_objective(
+        metric, scaling.log_throughput(scaling.GPU * log_cost, log_at_once), log_cost
+    )
+
+
+def _expected_margins(margins: Floats, log_cost: Floats, log_at_once: Floats) -> Floats:
+    """Return what is expected of each margin: here the load belongs to the spec, and latency follows from it."""
+    latency = scaling.log_latency(scaling.GPU * log_cost, log_at_once)
+    return np.repeat(latency[:, None], margins.shape[1], axis=1)
 
 
 def _kernel(name: str, rows: Sequence[Row]) -> Surface:

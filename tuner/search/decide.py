@@ -188,10 +188,12 @@ class Search:
         """Whether this trial is chosen as if there were no earlier experiments.
 
         Where these say that a part of the space is no good, a search that believes them never learns otherwise: what is tried ranks as
-        they say. Every other trial without them costs at most twice the trials of a search from nothing.
+        they say. Every other trial without them costs at most twice the trials of a search from nothing. Not the last one: nothing
+        comes after it that what it teaches would help.
         """
         ran = sum(seen.boots for seen in self.observations)
-        return self.lessons is not None and ran >= self.settings.alone_from and ran % 2 == 0
+        last = self.budget.trials - len(self.observations) - len(self.pending) <= 1
+        return self.lessons is not None and ran >= self.settings.alone_from and ran % 2 == 0 and not last
 
     def _by_baseline(self, count: int) -> tuple[int, ...]:
         propose = baselines.ALGORITHMS[self.algorithm]

@@ -8,7 +8,7 @@ import numpy as np
 from scipy.special import ndtr
 
 from tuner.search.lessons import Lessons
-from tuner.search.problem import Floats, Integers, Observation, Problem, expected, features
+from tuner.search.problem import Floats, Integers, Observation, Problem, features
 from tuner.search.surrogate import Posterior, Prior, Surrogate
 
 OBJECTIVE = Prior(length=0.6, slope=0.6, noise=3e-3)
@@ -77,10 +77,16 @@ class Belief:
 
     @cached_property
     def _prior_objective(self) -> Floats:
-        return expected(self.problem) if self.lessons is None else self.lessons.objective
+        if self.lessons is not None:
+            return self.lessons.objective
+        expected = self.problem.expected
+        return np.zeros(self.problem.size) if expected is None else expected
 
     def _prior_margin(self, constraint: int) -> Floats:
-        return np.zeros(self.problem.size) if self.lessons is None else self.lessons.margins[constraint]
+        if self.lessons is not None:
+            return self.lessons.margins[constraint]
+        expected = self.problem.expected_margins
+        return np.zeros(self.problem.size) if expected is None else expected[:, constraint]
 
     @cached_property
     def _objective(self) -> Surrogate:

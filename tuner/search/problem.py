@@ -29,8 +29,10 @@ class Problem:
     """(n,): log of the price of an hour of one replica; zeros where there are no prices."""
     log_bounds: tuple[float, ...] = ()
     """Of each constraint: the logarithm of its bound, in whatever unit others of its metric have."""
-    returns: float = 0.0
-    """What the objective is expected to change by, as a power of the price, where nothing else is known of how two specs compare."""
+    expected: Floats | None = None
+    """(n,): what the log objective is expected to be before anything is measured, up to a constant; the same everywhere if it is not given."""
+    expected_margins: Floats | None = None
+    """(n, constraints): the same of each margin."""
 
     @property
     def constraints(self) -> int:
@@ -41,17 +43,6 @@ class Problem:
     def size(self) -> int:
         """Specs in the space."""
         return len(self.coordinates)
-
-
-def expected(problem: Problem) -> Floats:
-    """Return (n,) what the log objective is expected to be before anything is measured, up to a constant.
-
-    The values of an axis without order have only their prices to go by. Along ordered axes the processes find the slope themselves,
-    and better: services differ in it.
-    """
-    if all(problem.ordered):
-        return np.zeros(problem.size)
-    return np.asarray(problem.returns * (problem.log_cost - problem.log_cost.mean()))
 
 
 def features(problem: Problem) -> Floats:

@@ -15,7 +15,7 @@ from scipy.stats import kendalltau
 
 from tuner.search.lessons import Lessons
 from tuner.search.posterior import Belief
-from tuner.search.problem import Earlier, Floats, Observation, Problem
+from tuner.search.problem import Earlier, Floats, Integers, Observation, Problem
 from tuner.settings import SearchSettings
 
 LONE_SPREAD = 0.3
@@ -52,9 +52,10 @@ def _lesson(problem: Problem, earlier: Earlier) -> Lesson:
     """Return the belief of an earlier experiment, at this problem's specs."""
     theirs = earlier.problem
     if np.ptp(theirs.log_cost) == 0:  # told without prices: then they must not tell its specs from ours
-        problem = replace(problem, log_cost=np.full(problem.size, theirs.log_cost[0]))
+        problem = replace(problem, log_cost=np.full(problem.size, theirs.log_cost[0]), expected=None)
     # Of its specs those that it measured are enough: a space may have a hundred thousand.
     rows, at = np.unique([seen.index for seen in earlier.observations], return_inverse=True)
+    ours = range(theirs.constraints) if earlier.constraints is None else earlier.constraints
     both = Problem(
         coordinates=np.vstack([theirs.coordinates[rows], problem.coordinates]),
         ranks=np.vstack([theirs.ranks[rows], problem.ranks]),
@@ -62,12 +63,16 @@ def _lesson(problem: Problem, earlier: Earlier) -> Lesson:
         resource=problem.resource,
         log_cost=np.concatenate([theirs.log_cost[rows], problem.log_cost]),
         log_bounds=theirs.log_bounds,
-        returns=theirs.returns,
+        expected=_stacked(theirs.expected, rows, problem.expected),
+        expected_margins=_stacked(
+            theirs.expected_margins,
+            rows,
+            None if problem.expected_margins is None else problem.expected_margins[:, list(ours)],
+        ),
     )
     moved = [replace(seen, index=int(row)) for seen, row in zip(earlier.observations, at, strict=True)]
     found = Belief(both, moved).prediction
     here = slice(len(rows), None)
-    ours = range(theirs.constraints) if earlier.constraints is None else earlier.constraints
     objective = found.objective.mean[here]
     return Lesson(
         name=earlier.name,
@@ -78,6 +83,11 @@ def _lesson(problem: Problem, earlier: Earlier) -> Lesson:
         },
         boots=2 * found.p_boots[here] - 1,
     )
+
+
+def _stacked(theirs: Floats | None, rows: Integers, ours: Floats | None) -> Floats | None:
+    """Return what was expected of their specs, and of ours after these; None unless both are known."""
+    return None if theirs is None or ours is None else np.concatenate([theirs[rows], ours])
 
 
 def weigh(

@@ -6,7 +6,7 @@ import pytest
 
 from serving.resources.experiment import Constraint, Objective, ProfilingExperimentSpec
 from serving.resources.experiment_status import Setting
-from tuner import outcome
+from tuner import outcome, scaling
 from tuner.search.problem import Observation
 from tuner.space import Space
 
@@ -162,4 +162,5 @@ def test_the_problem_has_the_space_s_axes_prices_and_bounds():
     assert problem.resource == (True, True, False)
     assert problem.log_bounds == (pytest.approx(math.log(0.1)), pytest.approx(math.log(0.01)))
     assert problem.log_cost[0] == pytest.approx(math.log(2))
+    assert problem.expected == pytest.approx(scaling.of_space(SPACE, "throughputPerCost", problem.log_cost))
     assert SPACE.settings(ROW)[0] == Setting(category="resource", name="cpu", value="1")

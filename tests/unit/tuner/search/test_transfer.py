@@ -115,6 +115,27 @@ def test_a_part_of_the_space_that_was_no_good_elsewhere_is_looked_at_all_the_sam
     assert int(np.argmax(here)) in tried
 
 
+def test_every_other_trial_is_chosen_as_if_alone_but_not_the_last(third_is_worst):
+    seen = seen_of(of_kinds(1.0, 1.5, -3.0, 0.5), (7, 15))
+
+    def next_of(trials: int, *earlier: Earlier) -> tuple[int, ...]:
+        return decide(KINDS, seen, (), Budget(trials), earlier, settings=SETTINGS).indices
+
+    assert next_of(4, *third_is_worst) == next_of(4)
+    assert next_of(3, *third_is_worst) != next_of(3)
+
+
+def test_what_was_expected_of_two_spaces_makes_a_lesson_of_one_the_other_s():
+    """Measured at one end, an axis is expected to go on as was said of both."""
+    space = grid(tuple(float(at) for at in range(12)), log_bounds=(0.0,))
+    rising = space.coordinates[:, 0] / 10
+    space = replace(space, expected=rising, expected_margins=-rising[:, None])
+    seen = tuple(Observation(row, log_objective=rising[row], margins=(-rising[row],)) for row in range(6))
+    (lesson,) = lessons(space, [Earlier("e", space, seen)])
+    assert np.diff(lesson.objective) == pytest.approx(0.1, abs=0.01)
+    assert np.diff(lesson.margins[0]) == pytest.approx(-0.1, abs=0.01)
+
+
 def test_a_search_does_not_stop_for_what_earlier_experiments_say_of_specs_that_it_has_not_seen(
     third_is_worst,
 ):
@@ -192,5 +213,6 @@ def test_an_earlier_experiment_told_without_prices_says_the_same_whatever_ours_a
     free = space((0.0, 0.0, 0.0, 0.0))
     seen = tuple(Observation(row, log_objective=float(row % 5)) for row in range(0, 12, 2))
     earlier = [Earlier("e", free, seen)]
-    (same,), (priced,) = lessons(free, earlier), lessons(space((3.0, 0.0, 1.0, 2.0)), earlier)
+    ours = space((3.0, 0.0, 1.0, 2.0))
+    (same,), (priced,) = lessons(free, earlier), lessons(replace(ours, expected=-ours.log_cost), earlier)
     assert np.allclose(same.objective, priced.objective)
