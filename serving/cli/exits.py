@@ -50,6 +50,8 @@ def words(error: errors.SlipwayError) -> str:
             return f"{text}\nThe API does not answer. Is it running? Start it with `slipway up`, or see --kubeconfig."
         case errors.Conflict() if not isinstance(error, errors.AlreadyExists):
             return f"{text}\nSomebody else changed it or owns these fields: get it again, or use --force-conflicts."
+        case errors.NotFound(details={"kind": "namespaces"}):
+            return f"{text}\n`slipway get namespaces` lists them."
         case errors.NotFound(details={"kind": str(kind)}):
             return f"{text}\n`slipway get {kind}` lists what there is in this namespace, with -A in all."
         case errors.Forbidden():

@@ -117,14 +117,15 @@ def diff(before: Predictor, after: Predictor) -> str:
 
 
 def worth(tuning: Tuning, source: Source, version: Object) -> str:
-    """Return what a replica costs then and now, and what was measured of it."""
+    """Return what a replica costs then and now, where one runs now, and what was measured of it."""
     found = tuning.recommendation
     then = rendering.pod(source, version, tuning.settings, tuning.prices).cost_per_hour
     today = rendering.pod(source, version, (), tuning.prices)
     tuned = [setting.name for setting in tuning.settings if setting.category == "resource"]
     unlimited = prices.unlimited(today.template["spec"]["containers"], tuned)
     spec = tuning.spec.model_dump(by_alias=True, exclude_none=True)
-    cost = _money(then, today.cost_per_hour, unlimited)
+    runs = tuning.spec.target.inference is not None
+    cost = _money(then, today.cost_per_hour, unlimited) if runs else _money(then, 0.0, ())
     value, by = tune_tables.worth(spec, found), f"measured by {found.get('trial')}"
     return f"{cost}{tune_tables.measured(spec).sentence.format(value)}, {by}" if value else f"{cost}{by}"
 

@@ -40,3 +40,8 @@ def test_what_is_not_there_says_how_to_see_what_is() -> None:
     error = errors.NotFound(404, "NotFound", 'pods "x" not found', details={"kind": "pods", "name": "x"})
     assert "`slipway get pods`" in words(error)
     assert words(errors.NotFound(404, "NotFound", "no such path")) == "no such path"
+
+
+def test_a_namespace_that_is_not_there_is_looked_for_in_none() -> None:
+    error = errors.NotFound(404, "NotFound", 'namespaces "x" not found', details={"kind": "namespaces"})
+    assert words(error).endswith("\n`slipway get namespaces` lists them.")

@@ -132,6 +132,14 @@ def test_what_an_unlimited_replica_costs_is_not_known() -> None:
     assert "today it has no limit of cpu, so what it costs is not known" in words
 
 
+def test_of_a_model_version_of_which_nothing_runs_nothing_of_today_is_said() -> None:
+    of_version = {**experiment(phase="Succeeded", recommendation=recommendation(*SPEC))}
+    of_version["spec"] = {**of_version["spec"], "target": {"modelVersion": "v1", "framework": "sklearn"}}
+    found = tune_change.of(of_version)
+    words = tune_change.worth(found, rendering.source(found.spec.target, None), VERSION)
+    assert words.startswith("a replica costs 0.0225 an hour; ")
+
+
 def test_of_a_model_version_an_inference_is_made_with_what_was_tuned_alone() -> None:
     target = Target.model_validate({"modelVersion": "v1", "framework": "sklearn"})
     of_version = rendering.source(target, None)
