@@ -52,7 +52,9 @@ def _lesson(problem: Problem, earlier: Earlier) -> Lesson:
     """Return the belief of an earlier experiment, at this problem's specs."""
     theirs = earlier.problem
     if np.ptp(theirs.log_cost) == 0:  # told without prices: then they must not tell its specs from ours
-        problem = replace(problem, log_cost=np.full(problem.size, theirs.log_cost[0]), expected=None)
+        priced = np.ptp(problem.log_cost) > 0
+        alike = np.full(problem.size, theirs.log_cost[0])
+        problem = replace(problem, log_cost=alike, expected=None if priced else problem.expected)
     # Of its specs those that it measured are enough: a space may have a hundred thousand.
     rows, at = np.unique([seen.index for seen in earlier.observations], return_inverse=True)
     ours = range(theirs.constraints) if earlier.constraints is None else earlier.constraints

@@ -4,8 +4,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from serving.resources.experiment import ProfilingExperimentSpec
 from tuner import scaling
@@ -64,7 +62,8 @@ def test_an_objective_is_expected_to_follow_throughput_and_cost(metric: str, tim
     assert np.diff(scaling.of_space(cpu, metric, np.log([1.0, 3.0]))) == pytest.approx(np.log(times))
 
 
-@given(st.floats(-5, 5), st.floats(0, 10))
-def test_what_is_worked_on_at_once_is_throughput_times_latency(capacity: float, at_once: float):
-    of = np.array([capacity]), np.array([at_once])
-    assert scaling.log_throughput(*of) + scaling.log_latency(*of) == pytest.approx(at_once)
+def test_latency_grows_by_what_throughput_does_not_and_falls_as_capacity_grows():
+    """Of twice the requests at once 2^0.3 more are answered, so that each takes 2^0.7 as long; twice the capacity halves that."""
+    capacity, at_once = np.log([1.0, 1.0, 2.0]), np.log([1.0, 2.0, 2.0])
+    found = np.exp(scaling.log_latency(capacity, at_once))
+    assert found == pytest.approx([1.0, 2**0.7, 2**0.7 / 2])
