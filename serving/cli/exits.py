@@ -3,6 +3,7 @@
 from enum import IntEnum
 
 from serving import errors
+from serving.resources import kinds
 
 
 class Exit(IntEnum):
@@ -50,10 +51,10 @@ def words(error: errors.SlipwayError) -> str:
             return f"{text}\nThe API does not answer. Is it running? Start it with `slipway up`, or see --kubeconfig."
         case errors.Conflict() if not isinstance(error, errors.AlreadyExists):
             return f"{text}\nSomebody else changed it or owns these fields: get it again, or use --force-conflicts."
-        case errors.NotFound(details={"kind": "namespaces"}):
-            return f"{text}\n`slipway get namespaces` lists them."
-        case errors.NotFound(details={"kind": str(kind)}):
-            return f"{text}\n`slipway get {kind}` lists what there is in this namespace, with -A in all."
+        case errors.NotFound(details={"kind": str(plural)}):
+            kind = kinds.find(plural)
+            where = "" if kind is not None and not kind.namespaced else " in this namespace, with -A in all"
+            return f"{text}\n`slipway get {plural}` lists what there is{where}."
         case errors.Forbidden():
             return f"{text}\nThe kubeconfig's token is not accepted; is it that of this server? See --kubeconfig."
         case _:

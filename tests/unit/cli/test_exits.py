@@ -44,4 +44,4 @@ def test_what_is_not_there_says_how_to_see_what_is() -> None:
 
 def test_a_namespace_that_is_not_there_is_looked_for_in_none() -> None:
     error = errors.NotFound(404, "NotFound", 'namespaces "x" not found', details={"kind": "namespaces"})
-    assert words(error).endswith("\n`slipway get namespaces` lists them.")
+    assert words(error).endswith("\n`slipway get namespaces` lists what there is.")
