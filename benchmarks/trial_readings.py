@@ -1,8 +1,8 @@
 """How far trials that should agree are apart, and how far they would be if each were read from all of its windows.
 
-Of 288 recorded trials (three rounds of `live_tuning.py`: `benchmarks/data/trial_windows.csv.gz`, two cores of an AMD EPYC, windows of 2 s, p99
-within 100 ms) those with batches of 64 and the same cores differ in memory and threads only, which explain nothing there. Their logarithms'
-standard deviation is given for three readings of the same windows:
+Of the 288 recorded trials (three rounds of `live_tuning.py`: `benchmarks/data/trial_windows.csv.gz`, two cores of an AMD EPYC, windows of 2 s, p99
+within 100 ms) those with batches of 64 and the same cores differ in memory and threads only, which explain next to nothing there (`by`: the mean
+deviation with each of their values, and in each round). Their logarithms' standard deviation is given for three readings of the same windows:
 
 - recorded: the throughput of the window at the load that the trial ended at, as a Trial's result is today.
 - law: the throughput where a curve through all windows meets the limit. Closed loops: N users get X = N / (a + b N) (Denning and Buzen, The
@@ -19,8 +19,9 @@ import gzip
 import math
 import sys
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT))  # before this file's own directory, in which tuner.py has the package's name
@@ -32,6 +33,7 @@ from scipy.optimize import nnls  # noqa: E402
 WINDOWS = ROOT / "benchmarks/data/trial_windows.csv.gz"
 BATCH, CORES = "64", ("500m", "750m", "1")
 """Specs near the best; with fewer cores some trials break the limit at any load."""
+BY = ("memory", "threads", "round")
 LIMIT = 0.1
 """Seconds, of the p99."""
 LEAST_ANSWERS = 5
@@ -81,6 +83,26 @@ def trials() -> dict[str, list[list[Window]]]:
     return found
 
 
+def _figures(reading: Callable[[Sequence[Window]], float]) -> dict[str, Any]:
+    """Return how far trials are apart by one reading of their windows."""
+    left: list[tuple[Window, float]] = []
+    by_cores = {}
+    for cores, of in trials().items():
+        values = np.array([reading(windows) for windows in of])
+        by_cores[cores] = round(float(values.std(ddof=1)), 3)
+        left += zip((windows[0] for windows in of), values - values.mean(), strict=True)
+    in_turn = np.array([value for _, value in sorted(left, key=lambda one: one[0]["start"])])
+    by: dict[str, dict[str, list[float]]] = {name: defaultdict(list) for name in BY}
+    for window, value in left:
+        for name, values_of in by.items():
+            values_of[window[name]].append(value)
+    return {
+        "deviation": round(math.sqrt(float(in_turn @ in_turn) / (len(in_turn) - len(CORES))), 3), "byCores": by_cores,
+        "by": {name: {key: round(float(np.mean(some)), 3) for key, some in sorted(of.items())} for name, of in by.items()},
+        "correlation": round(float(np.corrcoef(in_turn[:-1], in_turn[1:])[0, 1]), 2), "trials": len(in_turn),
+    }  # fmt: skip
+
+
 def main() -> None:
     """Read them, and report."""
     parser = argparse.ArgumentParser(
@@ -88,20 +110,7 @@ def main() -> None:
     )
     parser.add_argument("--quick", action="store_true", help="the same: it takes a second")
     parser.parse_args()
-    results = {}
-    for name, reading in READINGS.items():
-        left: list[tuple[str, float]] = []
-        deviations = {}
-        for cores, of in trials().items():
-            values = np.array([reading(windows) for windows in of])
-            deviations[cores] = round(float(values.std(ddof=1)), 3)
-            left += zip((windows[0]["start"] for windows in of), values - values.mean(), strict=True)
-        in_turn = np.array([value for _, value in sorted(left)])
-        freedom = len(in_turn) - len(CORES)
-        results[name] = {
-            "deviation": round(math.sqrt(float(in_turn @ in_turn) / freedom), 3), "byCores": deviations,
-            "correlation": round(float(np.corrcoef(in_turn[:-1], in_turn[1:])[0, 1]), 2), "trials": len(in_turn),
-        }  # fmt: skip
+    results = {name: _figures(reading) for name, reading in READINGS.items()}
     report("trial_readings", results, [])
 
 
