@@ -4,13 +4,14 @@ Of the 288 recorded trials (three rounds of `live_tuning.py`: `benchmarks/data/t
 within 100 ms) those with batches of 64 and the same cores differ in memory and threads only, which explain next to nothing there (`by`: the mean
 deviation with each of their values, and in each round). Their logarithms' standard deviation is given for three readings of the same windows:
 
-- recorded: the throughput of the window at the load that the trial ended at, as a Trial's result is today.
-- law: the throughput where a curve through all windows meets the limit. Closed loops: N users get X = N / (a + b N) (Denning and Buzen, The
-  Operational Analysis of Queueing Network Models, 1978, section 4), and a p99 proportional to N.
+- recorded: the throughput of one window, at the load that the trial ended at, as a Trial's result was when these were recorded.
+- curves: that of the result as a Trial has it now, from curves through all windows (`tuner/load/reading.py`), at the load where the next window meets the
+  limit with a probability of 99 %.
 - most: the highest throughput of any window, which knows no limit: about what the machine itself varies by.
 
 No trial is made, so that it takes a second. `correlation` is that of one trial's deviation with the next one's, minutes later: what of it the
-machine keeps.
+machine keeps. `scatter` is what windows are off their trial's curve by, beside what their few requests explain: the median over trials, of the
+logarithm, which is what `tuner/settings.py` expects of any.
 """
 
 import argparse
@@ -20,6 +21,7 @@ import math
 import sys
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -28,16 +30,23 @@ sys.path.insert(0, str(ROOT))  # before this file's own directory, in which tune
 
 import numpy as np  # noqa: E402
 from rig.harness import report  # noqa: E402
-from scipy.optimize import nnls  # noqa: E402
+
+from serving.resources.experiment import Constraint  # noqa: E402
+from serving.resources.load import Load  # noqa: E402
+from serving.resources.trial import Estimate, LatencyAt  # noqa: E402
+from serving.resources.trial import Window as Measured  # noqa: E402
+from tuner.load import reading, stages  # noqa: E402
+from tuner.load.steps import State  # noqa: E402
+from tuner.settings import DEFAULTS, LoadSettings  # noqa: E402
 
 WINDOWS = ROOT / "benchmarks/data/trial_windows.csv.gz"
 BATCH, CORES = "64", ("500m", "750m", "1")
 """Specs near the best; with fewer cores some trials break the limit at any load."""
 BY = ("memory", "threads", "round")
-LIMIT = 0.1
-"""Seconds, of the p99."""
-LEAST_ANSWERS = 5
-"""Of a window; fewer say nothing of a p99."""
+LOAD, LIMIT = Load(window_seconds=2), Constraint(metric="latency", percentile=99, at_most="100ms")
+"""As the trials had them."""
+UNEXPECTING = replace(DEFAULTS.load, scatter_windows=1e-6)
+"""What windows scatter by is then what they say, and nothing that was expected."""
 
 Window = Mapping[str, str]
 
@@ -52,22 +61,39 @@ def most(windows: Sequence[Window]) -> float:
     return math.log(max(float(one["throughput"]) for one in windows))
 
 
-def law(windows: Sequence[Window]) -> float:
-    """Return the log throughput at which the p99 is expected to be at the limit, from all windows."""
-    told = [one for one in windows if one["p99_s"] and int(one["requests"]) >= LEAST_ANSWERS]
-    users, rate, p99, answers = (
-        np.array([float(one[name]) for one in told]) for name in ("level", "throughput", "p99_s", "requests")
-    )
-    certainty = np.sqrt(answers)
-    per_user = np.average(np.log(p99 / users), weights=certainty)
-    at_limit = math.exp(math.log(LIMIT) - per_user)
-    seconds = users / rate
-    scale = certainty / seconds
-    (alone, each), _ = nnls(np.column_stack([scale, users * scale]), seconds * scale)
-    return math.log(at_limit / (alone + each * at_limit))
+def curves(windows: Sequence[Window]) -> float:
+    """Return the log throughput of the result."""
+    return math.log(stages.result(_state(windows, DEFAULTS.load)).throughput.value)
 
 
-READINGS = {"recorded": recorded, "law": law, "most": most}
+def _state(windows: Sequence[Window], settings: LoadSettings) -> State:
+    return stages.again(LOAD, [LIMIT], [_measured(one) for one in windows], settings)
+
+
+def _measured(row: Window) -> Measured:
+    rate = float(row["throughput"])
+    p99 = {"value": row["p99_s"], "low": row["p99_low_s"], "high": row["p99_high_s"]}
+    return Measured(
+        level=float(row["level"]), seconds=float(row["seconds"]), requests=int(row["requests"]),
+        throughput=Estimate(value=rate, low=rate, high=rate), error_rate=Estimate(value=0, low=0, high=0),
+        latencies=[LatencyAt(metric="latency", percentile=99, **{key: float(value) for key, value in p99.items()})] if row["p99_s"] else [],
+    )  # fmt: skip
+
+
+READINGS = {"recorded": recorded, "curves": curves, "most": most}
+
+
+def scatter() -> dict[str, float]:
+    """Return what windows are off their trial's curves by."""
+    found = []
+    for windows in (windows for of in trials().values() for windows in of):
+        state = _state(windows, UNEXPECTING)
+        read = reading.of(state, state.windows, ())
+        assert read is not None
+        through = read.curves(stages.result(state).level)
+        found.append((through.latencies["latency", 99].scatter, through.cycle.scatter))
+    p99, rate = np.median(found, axis=0)
+    return {"p99": round(float(p99), 3), "throughput": round(float(rate), 3)}
 
 
 def trials() -> dict[str, list[list[Window]]]:
@@ -110,7 +136,8 @@ def main() -> None:
     )
     parser.add_argument("--quick", action="store_true", help="the same: it takes a second")
     parser.parse_args()
-    results = {name: _figures(reading) for name, reading in READINGS.items()}
+    results: dict[str, Any] = {name: _figures(of) for name, of in READINGS.items()}
+    results["scatter"] = scatter()
     report("trial_readings", results, [])
 
 

@@ -71,18 +71,18 @@ class Target:
 
 @dataclass
 class Batching:
-    """A target that computes everybody's requests at once; `slow` whole windows, from 0, had bad luck with every thirtieth of theirs."""
+    """A target that computes everybody's requests at once; in the whole windows (from 1.5 s) that `stalled` counts, from 0, every thirtieth takes three times as long."""
 
-    slow: tuple[int, ...] = ()
+    stalled: tuple[int, ...] = ()
     whole: int = -1
 
     def window(self, mode: Mode, level: float, seconds: float) -> Samples:
-        self.whole += seconds >= 1
+        self.whole += seconds >= 1.5
         rng = np.random.default_rng(round(level))
         count = round(seconds * level / (0.01 + 0.0005 * level))
         latency = (0.01 + 0.0005 * level) * rng.lognormal(0, 0.15, count)
-        if self.whole in self.slow and seconds >= 1:
-            latency[::30] *= 1.4
+        if self.whole in self.stalled and seconds >= 1.5:
+            latency[::30] *= 3
         done = (np.arange(count) + 0.5) * seconds / count
         return Samples(
             mode=mode, level=level, seconds=seconds, intended=done - latency, latency=latency, ok=np.ones(count, dtype=bool),

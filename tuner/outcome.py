@@ -76,6 +76,7 @@ def observation(
         noise=worth.deviation(found),
         margins=tuple(margin for margin, _ in bounded),
         margin_noise=max((noise for _, noise in bounded), default=0.0),
+        scatter=status.result.scatter or 0.0,
         seconds=status.seconds,
         confirms=confirms,
         censored=status.reason == "CannotBeatBest",

@@ -62,16 +62,26 @@ class LoadSettings:
     leap: float = 8.0
     """Most that a level grows at once, where latencies say that the limit is far."""
     resolution: float = 1.15
-    """Ratio of the lowest level that breaks a constraint to the highest that meets it at which the search ends."""
+    """Ratio of two loads that are taken for the same: of the load found to that of the nearest whole window, and of the lowest at which
+    the target fails to the highest at which it does not."""
     knee: float = 1.05
     """Gain in throughput below which more users are said to give no more."""
-    safety: float = 3.3
-    """Standard deviations of its noise by which the level found should stay below a limit: of 100 further measurements 99 then do
-    (2.33), and both are measurements (times the square root of 2)."""
-    retreat: float = 2.0
-    """Most that the load goes down for that at once."""
-    retreats: int = 2
-    """Times that it does: a lower load that looks no better may have had bad luck, once."""
+    safety: float = 2.5
+    """Standard deviations of another window by which latencies stay below their limits at the load found: of 100 such windows 99 then do
+    (2.33), and a little more, as a search asks it of what it makes of several trials, which is less sure than each of them."""
+    scatter: float = 0.2
+    """Standard deviation of a latency percentile's logarithm from one window to the next, before any was seen, beside what few requests
+    add: the recorded trials' windows are 0.27 off their curves, those far from the limit included (`benchmarks/trial_readings.py`)."""
+    rate_scatter: float = 0.07
+    """The same of the throughput, of which they are 0.09 off."""
+    scatter_windows: float = 20.0
+    """Windows that this counts for. A trial's own ten say little of how they scatter, and a margin that varies from trial to trial makes
+    their throughput vary."""
+    reach: float = 1.5
+    """Distance in load, as a logarithm, at which a window counts 0.6 times as much as one that is near: the few ways in which latency is
+    taken to grow hold for a range of loads, not for all."""
+    whole_windows: int = 3
+    """Loads that get a whole window at most: each moves the load found, and by the third hardly."""
     enough: float = 0.98
     """Share of the most throughput that fewer users may give and still be the result: what a short window cannot tell apart."""
     most_levels: int = 12

@@ -103,6 +103,12 @@ class Window(Base):
         bool, Field(description="The load generator, not the target, was the limit.")
     ] = False
     meets: Annotated[Literal["Yes", "No", "Unsure"], Field(description="The constraints.")] = "Unsure"
+    scatter: Annotated[
+        float | None,
+        Field(
+            description="Of a result: standard deviation, as a logarithm, of the limited latencies from one whole window to the next."
+        ),
+    ] = None
 
 
 class TrialStatus(Base):
@@ -115,8 +121,8 @@ class TrialStatus(Base):
     result: Annotated[
         Window | None,
         Field(
-            description="The window of the highest load that met the constraints, or of the fewest users who gave as much;"
-            " else of the lowest load."
+            description="The highest load that meets the constraints another time too, or the fewest users who give as much, as all windows"
+            " together say; where the lowest load breaks a constraint surely, its window."
         ),
     ] = None
     notes: Annotated[

@@ -1,7 +1,7 @@
 """From samples to what a Trial's status says of a window, and whether it meets the constraints."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Literal
 
@@ -9,7 +9,7 @@ import numpy as np
 
 from serving.resources.experiment import Constraint
 from serving.resources.trial import Estimate, LatencyAt, Usage, Window
-from tuner import limits, worth
+from tuner import limits
 from tuner.load import estimates, steadiness
 from tuner.load.samples import Floats, Samples
 from tuner.settings import LoadSettings
@@ -45,12 +45,15 @@ def summary(samples: Samples, constraints: Sequence[Constraint], settings: LoadS
 
 def meets(samples: Samples, constraints: Sequence[Constraint]) -> Meets:
     """Say whether the constraints are met: `Yes` and `No` only where the 95 % interval is on one side of the limit."""
-    found = [
-        _meets(_constrained(samples, constraint), limits.bound(constraint)) for constraint in constraints
-    ]
-    if "No" in found:
+    return meeting((_constrained(samples, one), limits.bound(one)) for one in constraints)
+
+
+def meeting(found: Iterable[tuple[Estimate | None, float]]) -> Meets:
+    """Say whether every estimate is within its limit; one that is not known may be."""
+    each = [_meets(estimate, limit) for estimate, limit in found]
+    if "No" in each:
         return "No"
-    return "Unsure" if "Unsure" in found else "Yes"
+    return "Unsure" if "Unsure" in each else "Yes"
 
 
 def margin(window: Window, constraints: Sequence[Constraint]) -> float:
@@ -61,17 +64,9 @@ def margin(window: Window, constraints: Sequence[Constraint]) -> float:
     return max((_ratio(window, constraint) for constraint in constraints), default=0.0)
 
 
-def careful_margin(window: Window, constraints: Sequence[Constraint], deviations: float) -> float:
-    """Return `margin` where each latency is so many standard deviations of its own noise higher."""
-    return max((_ratio(window, constraint, deviations) for constraint in constraints), default=0.0)
-
-
-def _ratio(window: Window, constraint: Constraint, deviations: float = 0.0) -> float:
+def _ratio(window: Window, constraint: Constraint) -> float:
     found = limits.seen(window, constraint.metric, constraint.percentile)
-    if found is None:
-        return math.inf
-    noise = 0.0 if constraint.metric == "errorRate" else worth.deviation(found)
-    return _over(found.value * math.exp(deviations * noise), limits.bound(constraint))
+    return math.inf if found is None else _over(found.value, limits.bound(constraint))
 
 
 def _over(value: float, limit: float) -> float:

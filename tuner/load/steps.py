@@ -26,8 +26,8 @@ class Measure:
 class Finished:
     """The search is over."""
 
-    result: int
-    """Index into `State.windows`."""
+    result: Window
+    """What the load found gives, as all windows together say; of a constraint that no load meets, the window that says so."""
     reason: Reason
     """Measured, CannotBeatBest or BreaksConstraint."""
     message: str
@@ -48,3 +48,14 @@ class State:
     """In the order in which they were measured; the last one of a level speaks for it."""
     asked: tuple[float, ...] = ()
     """Seconds that each window was to last; a Window's own are what was kept of them."""
+
+    @property
+    def cap(self) -> float:
+        """The highest level that is allowed."""
+        if self.load.max_level is not None:
+            return self.drivable(float(self.load.max_level))
+        return self.settings.most_users if self.load.mode == "closed" else self.settings.most_rate
+
+    def drivable(self, asked: float) -> float:
+        """Return the level that can be driven: users are whole, and one at least."""
+        return float(max(1, round(asked))) if self.load.mode == "closed" else asked

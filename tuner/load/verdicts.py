@@ -4,8 +4,10 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from serving.resources.experiment import Constraint
 from serving.resources.trial import Window
-from tuner.load.statistics import careful_margin, margin
+from tuner import limits
+from tuner.load.statistics import margin
 from tuner.load.steps import State
 
 _KEPT_UP = 0.97
@@ -23,23 +25,22 @@ class Verdict:
     window: Window
     ratio: float
     """The worst of what was measured to what is allowed."""
-    careful: float
-    """The same where each latency is higher by what its noise may hide."""
     whole: bool
     """It was to last as long as `windowSeconds`."""
     kept_up: bool
     """The answers were as many as the requests; always so in a closed loop."""
+    closed: bool
+    """It is of a closed loop."""
+    fails: bool
+    """Too many requests failed for a constraint, as far as is known: an error rate, or a percentile above which they all are."""
 
     @property
-    def meets(self) -> bool:
-        """Whether the constraints are met as far as is known.
+    def works(self) -> bool:
+        """Whether the target did what it was asked; a short window is given the benefit of the doubt.
 
-        Where the interval does not say, the estimate of a whole window does; a short one is given the benefit of the doubt: a p99 of few
-        requests is the slowest of them, and a level that is found in error does not survive its whole window.
+        Users may wait however long. A queue that is surely too long in an open loop may be one that grows for ever.
         """
-        if not self.kept_up or self.window.meets == "No":
-            return False
-        return self.window.meets == "Yes" or self.ratio <= 1 or not self.whole
+        return self.kept_up and not self.fails and (self.closed or self.window.meets != "No")
 
     @property
     def breaks_surely(self) -> bool:
@@ -66,22 +67,18 @@ def verdicts(state: State) -> list[Verdict]:
 def _verdict(state: State, index: int) -> Verdict:
     window = state.windows[index]
     arrived = window.level - _CHANCE * math.sqrt(window.level / max(window.seconds, 1e-9))
-    kept_up = state.load.mode == "closed" or window.throughput.high >= _KEPT_UP * arrived
-    careful = careful_margin(window, state.constraints, state.settings.safety)
+    closed = state.load.mode == "closed"
+    kept_up = closed or window.throughput.high >= _KEPT_UP * arrived
     whole = state.asked[index] >= state.load.window_seconds
-    return Verdict(index, window, margin(window, state.constraints), careful, whole, kept_up)
+    fails = (whole or window.meets == "No") and any(_fails(window, one) for one in state.constraints)
+    return Verdict(index, window, margin(window, state.constraints), whole, kept_up, closed, fails)
 
 
-def lowest_broken(found: Sequence[Verdict]) -> Verdict | None:
-    """Return the lowest level that breaks a constraint, as far as is known."""
-    return next((verdict for verdict in found if not verdict.meets), None)
-
-
-def highest_met(found: Sequence[Verdict]) -> Verdict | None:
-    """Return the highest level that meets the constraints, with none below it that breaks them."""
-    broken = lowest_broken(found)
-    met = [verdict for verdict in found if broken is None or verdict.level < broken.level]
-    return met[-1] if met else None
+def _fails(window: Window, constraint: Constraint) -> bool:
+    found = limits.seen(window, constraint.metric, constraint.percentile)
+    if constraint.metric == "errorRate":
+        return found is not None and found.value > limits.bound(constraint)
+    return found is None and window.errors > 0
 
 
 def ceiling(state: State, found: Sequence[Verdict], cap: float) -> float:

@@ -4,13 +4,13 @@ from collections.abc import Sequence
 
 from serving.resources.trial import LatencyAt, Reason, Window
 from tuner.load.steps import Finished, State
-from tuner.load.verdicts import Verdict, lowest_broken, verdicts
+from tuner.load.verdicts import Verdict, verdicts
 
 
-def ended(state: State, result: Verdict, reason: Reason) -> Finished:
-    """Return the end of a search whose result is this window."""
+def ended(state: State, result: Window, reason: Reason) -> Finished:
+    """Return the end of a search that found this load."""
     found = verdicts(state)
-    parts = [f"{_at(state, result)}: {_seen(state, result)}"]
+    parts = [f"{_at(state, result.level)}: {_seen(state, result)}"]
     if reason == "BreaksConstraint":
         parts.append("no lower load is tried")
     elif reason == "CannotBeatBest":
@@ -19,19 +19,18 @@ def ended(state: State, result: Verdict, reason: Reason) -> Finished:
         )
     else:
         parts.append(_beyond(state, found, result))
-    return Finished(
-        result.index, reason, "; ".join(part for part in parts if part), _notes(state, found, result)
-    )
+    if len(state.windows) > 1:
+        parts.append(f"by {len(state.windows)} windows")
+    return Finished(result, reason, "; ".join(part for part in parts if part), _notes(state, found, result))
 
 
-def _at(state: State, verdict: Verdict) -> str:
+def _at(state: State, level: float) -> str:
     if state.load.mode == "open":
-        return f"at {verdict.level:.4g} requests/s"
-    return f"with {verdict.level:g} user{'' if verdict.level == 1 else 's'}"
+        return f"at {level:.4g} requests/s"
+    return f"with {level:g} user{'' if level == 1 else 's'}"
 
 
-def _seen(state: State, verdict: Verdict) -> str:
-    window = verdict.window
+def _seen(state: State, window: Window) -> str:
     said = [f"{window.throughput.value:.4g} requests/s answered"]
     for constraint in state.constraints:
         if constraint.metric == "errorRate":
@@ -45,8 +44,6 @@ def _seen(state: State, verdict: Verdict) -> str:
         said.append(f"{name} {measured}, {constraint.at_most} allowed")
     if window.errors and not any(constraint.metric == "errorRate" for constraint in state.constraints):
         said.append(f"{window.error_rate.value:.2%} failed")
-    if not verdict.kept_up:
-        said.append("fell behind")
     return ", ".join(said)
 
 
@@ -54,28 +51,35 @@ def _latency(window: Window, metric: str, percent: int) -> LatencyAt | None:
     return next((at for at in window.latencies if (at.metric, at.percentile) == (metric, percent)), None)
 
 
-def _beyond(state: State, found: Sequence[Verdict], result: Verdict) -> str:
-    broken = lowest_broken(found)
-    if broken is not None and broken.level > result.level:
-        return f"{_at(state, broken)}: {_seen(state, broken)}"
-    if state.load.levels or broken is not None:
-        return ""
+def _beyond(state: State, found: Sequence[Verdict], result: Window) -> str:
     higher = [verdict for verdict in found if verdict.level > result.level]
-    if higher:
-        return f"{_at(state, higher[0])} no more: {higher[0].rate:.4g} requests/s"
-    return "no higher load is allowed" if result.rate > 0 else "nothing was answered"
+    broken = next((verdict for verdict in higher if verdict.ratio > 1 or not verdict.works), None)
+    if broken is not None:
+        behind = "" if broken.kept_up else ", fell behind"
+        return f"{_at(state, broken.level)}: {_seen(state, broken.window)}{behind}"
+    if higher and state.load.mode == "closed":
+        return f"{_at(state, higher[-1].level)} no more: {higher[-1].rate:.4g} requests/s"
+    if higher or state.load.levels:
+        return ""
+    if result.throughput.value <= 0:
+        return "nothing was answered"
+    return (
+        "no higher load is allowed"
+        if result.level >= state.cap
+        else "a higher load is not expected to meet that"
+    )
 
 
-def _notes(state: State, found: Sequence[Verdict], result: Verdict) -> tuple[str, ...]:
+def _notes(state: State, found: Sequence[Verdict], result: Window) -> tuple[str, ...]:
     notes = []
     above = [verdict for verdict in found if verdict.level >= result.level]
     limited = [verdict for verdict in above if verdict.window.generator_limited]
     if limited:
         used = max(verdict.window.usage.generator_cpu for verdict in limited)
         notes.append(
-            f"GeneratorLimited: {_at(state, limited[0])} the load generator wanted {used:.0%} of its cores, or sent late;"
+            f"GeneratorLimited: {_at(state, limited[0].level)} the load generator wanted {used:.0%} of its cores, or sent late;"
             " the target may give more"
         )
-    if not result.window.steady:
+    if not result.steady:
         notes.append("NotSteady: the rate of answers or their latency still had a trend")
     return tuple(notes)

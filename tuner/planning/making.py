@@ -5,11 +5,13 @@ from serving.resources import kinds, names
 from serving.resources.capacity import CapacityPoint, CapacityProfileSpec
 from serving.resources.trial import TrialSpec, Window
 from tuner import prices
+from tuner.load import stages
 from tuner.planning import best, budget
 from tuner.planning.budget import Wish
 from tuner.planning.plan import Object
 from tuner.planning.world import Known, World
 from tuner.search.decision import Decision
+from tuner.settings import DEFAULTS
 
 
 def trial_name(experiment: str, number: int) -> str:
@@ -84,9 +86,12 @@ def profile(world: World, measured: Known) -> Object | None:
     It has no owner: whoever sizes the service reads it when the experiment has long been deleted.
     """
     status, spec = measured.status, measured.spec
-    windows = {window.level: window for window in status.windows}
-    if not windows:
+    if not status.windows:
         return None
+    state = stages.again(spec.load, spec.constraints, status.windows, DEFAULTS.load)
+    seen = {window.level: window for window in stages.course(state)}
+    if status.result is not None:  # of a load that may lie between those that were measured
+        seen[status.result.level] = status.result
     body = CapacityProfileSpec(
         model_digest=spec.model_digest,
         model_version=spec.model_version,
@@ -94,7 +99,7 @@ def profile(world: World, measured: Known) -> Object | None:
         settings=list(spec.settings),
         mode=spec.load.mode,
         batch=spec.batch,
-        points=[_point(windows[level]) for level in sorted(windows)],
+        points=[_point(seen[level]) for level in sorted(seen)],
         capacity=measured.throughput or 0,
         measured_at=status.completion_time,
         trial=measured.name,

@@ -80,7 +80,7 @@ def _candidate(
     index: int, observations: Sequence[Observation], prediction: Prediction, quantile: float
 ) -> Candidate:
     seen = [one for one in observations if one.index == index]
-    noise = math.sqrt(float(np.mean([one.margin_noise**2 for one in seen])))
+    noise = math.sqrt(float(np.mean([one.again**2 for one in seen])))
     margins = tuple(float(margin.mean[index]) for margin in prediction.margins)
     reach = [
         -margin.mean[index] - quantile * math.hypot(float(margin.deviation[index]), noise)

@@ -86,6 +86,8 @@ class Observation:
     """One for each constraint; empty where the spec does not run."""
     margin_noise: float = 0.0
     """Standard deviation of the margins; 0 where it is not known."""
+    scatter: float = 0.0
+    """That of another measurement of them, where a trial is surer than that; 0 where it is one measurement itself."""
     seconds: float = 0.0
     """What the trial took, start included."""
     confirms: bool = False
@@ -97,6 +99,11 @@ class Observation:
     def boots(self) -> bool:
         """Whether the spec runs at all."""
         return not self.cause
+
+    @property
+    def again(self) -> float:
+        """Standard deviation of another measurement of the margins."""
+        return self.scatter or self.margin_noise
 
     @property
     def feasible(self) -> bool:

@@ -110,7 +110,7 @@ class Run:
         try:
             async with limit:
                 finished = await self._measure()
-            reason, message, result = finished.reason, finished.message, self._state.windows[finished.result]
+            reason, message, result = finished.reason, finished.message, finished.result
             self._notes += finished.notes
         except errors.Permanent as error:
             reason, message = cast("Reason", error.reason), str(error)

@@ -94,7 +94,7 @@ async def test_a_model_that_describes_itself_is_searched_with_requests_of_our_ma
         state, end = await search(generator, load, Constraint(metric="errorRate", at_most="5%"))
     assert sum(window.errors for window in state.windows) == 0
     assert end.reason == "Measured"
-    assert state.windows[end.result].throughput.value > 10
+    assert end.result.throughput.value > 10
     assert "requests/s answered" in end.message
 
 

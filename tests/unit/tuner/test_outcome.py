@@ -76,6 +76,10 @@ def test_a_measured_trial_says_its_objective_its_margins_and_their_noise():
     assert found.feasible
 
 
+def test_the_scatter_of_windows_is_kept_beside_the_noise_of_the_result():
+    assert [said(trial(result=window(**more))).scatter for more in ({}, {"scatter": 0.2})] == [0.0, 0.2]
+
+
 def test_a_margin_that_is_cut_is_as_sure_as_it_was():
     far = window(
         latencies=[{"metric": "latency", "percentile": 99, "value": 1e-4, "low": 2e-5, "high": 5e-4}]

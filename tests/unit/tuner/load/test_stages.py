@@ -34,7 +34,7 @@ class Search:
 
     @property
     def result(self) -> Window:
-        return self.state.windows[self.end.result]
+        return self.end.result
 
 
 def search(
@@ -182,11 +182,12 @@ def test_what_was_found_meets_the_next_time_too_where_the_limit_was_met_by_chanc
     assert careless >= careful + 3
 
 
-def test_a_lower_load_that_had_bad_luck_is_not_the_last_that_is_tried() -> None:
+def test_a_whole_window_that_had_bad_luck_costs_little() -> None:
+    """Its p99 is three times as high, and by itself would ask for a fifth of the users."""
     load, limit = Load(window_seconds=2, warmup_seconds=1), p99("100ms")
-    found = search(Batching(slow=(1,)), load, limit)
-    assert statistics.careful_margin(found.result, [limit], SETTINGS.safety) <= 1
-    assert found.result.throughput.value > 0.9 * search(Batching(), load, limit).result.throughput.value
+    calm, stalled = (search(Batching(stalled=which), load, limit).result for which in ((), (0,)))
+    assert stalled.throughput.value > 0.8 * calm.throughput.value
+    assert stalled.level < calm.level
 
 
 def test_an_open_loop_without_constraints_ends_where_the_answers_fall_behind() -> None:
@@ -198,7 +199,7 @@ def test_an_open_loop_without_constraints_ends_where_the_answers_fall_behind() -
 
 def test_levels_that_are_given_are_measured_in_turn_each_a_whole_window() -> None:
     load = Load(levels=["1", "2", "8"], window_seconds=4)
-    found = search(Target(steady_service(0.01)), load, p99("40ms"))
+    found = search(Target(steady_service(0.01)), load, p99("50ms"))
     assert found.levels == [1, 2, 8]
     assert [window.level for window in found.state.windows] == [1, 2, 8]
     assert found.result.level == 2
@@ -236,7 +237,7 @@ def test_a_busy_generator_is_noted() -> None:
     failing=st.sampled_from([0.0, 0.0, 0.02, 0.5]),
     seed=st.integers(0, 1000),
 )
-def test_every_search_ends_with_a_window_that_it_measured(
+def test_every_search_ends_with_a_load_between_those_that_it_measured(
     servers: int,
     milliseconds: float,
     spread: float,
@@ -251,7 +252,9 @@ def test_every_search_ends_with_a_window_that_it_measured(
         mode=mode, window_seconds=2, warmup_seconds=1, max_level="256" if mode == "closed" else "1000"
     )
     found = search(target, load, *constraints)
-    assert 0 <= found.end.result < len(found.state.windows) <= 2 * SETTINGS.most_levels
+    assert len(found.state.windows) <= 2 * SETTINGS.most_levels
+    levels = [window.level for window in found.state.windows]
+    assert min(levels) <= found.result.level <= max(levels)
     assert found.end.reason in {"Measured", "BreaksConstraint"}
     # The last window of a level speaks for it.
     least = min(reversed(found.state.windows), key=lambda window: window.level)

@@ -43,6 +43,11 @@ def test_noise_decides_how_wide_a_margin_must_be():
     assert best([narrow[0], seen(11, 1.0, -0.2, margin_noise=0.001)]) == [11, 0]
 
 
+def test_a_trial_that_is_surer_than_one_measurement_is_held_against_the_next_one():
+    scattered = [seen(0, 0.0, -1.0), seen(11, 1.0, -0.2, margin_noise=0.001, scatter=0.3)]
+    assert best(scattered) == [0, 11]
+
+
 def test_what_broke_its_bound_on_average_or_failed_once_is_no_candidate():
     observations = [
         seen(0, 0.0, -1.0), seen(5, 1.0, -0.1), seen(5, 1.0, 0.2, confirms=True),
