@@ -60,11 +60,12 @@ class Curves:
     def excess(self, limit: Constraint, loads: Floats, deviations: float) -> Floats:
         """Return how far above its limit a latency would be, as a logarithm, where it is so many standard deviations higher.
 
-        The deviation is that of another whole window at this load: the curve's own, and that of windows around it.
+        The deviation is that of another whole window at this load: the curve's own, and that of windows around it. What was never seen is
+        above every limit.
         """
         named = _named(limit)
         if named not in self.latencies:
-            return np.full(len(loads), -math.inf)
+            return np.full(len(loads), math.inf)
         mean, deviation = self.latencies[named].at(loads)
         unsure = np.hypot(deviation, self.further(named, loads))
         return np.asarray(mean + deviations * unsure - math.log(max(limits.bound(limit), worth.TINY)))
@@ -84,16 +85,18 @@ class Reading:
         """The latencies that have a limit."""
         return [one for one in self.state.constraints if one.metric != "errorRate"]
 
-    def curves(self, near: float | None) -> Curves:
-        """Return the curves, bent to one load where there is one that matters."""
+    def curves(self, near: float | None, *, every: bool = False) -> Curves:
+        """Return the curves of what has a limit, or of `every` latency, bent to one load where there is one that matters."""
         settings = self.state.settings
         belief = Belief(settings.scatter, settings.scatter_windows, settings.reach)
+        seen = {(at.metric, at.percentile) for one in self.windows for at in one.latencies}
+        wanted = seen if every else seen.intersection(_named(one) for one in self.limited)
         latencies = {
             named: curve.through(
-                self.state.load.mode, seen, belief, near=near, least=_points(self.beyond, named)
+                self.state.load.mode, points, belief, near=near, least=_points(self.beyond, named)
             )
-            for named in sorted({(at.metric, at.percentile) for one in self.windows for at in one.latencies})
-            if (seen := _points(self.windows, named)) is not None
+            for named in sorted(wanted)
+            if (points := _points(self.windows, named)) is not None
         }
         told = [one for one in self.windows if one.throughput.value > 0]
         loads = np.array([one.level for one in told])
@@ -138,7 +141,7 @@ class Reading:
 
     def at(self, level: float) -> Window:
         """Return what is expected of a load, in a window's words; what has no curve is the nearest window's."""
-        curves, nearest = self.curves(level), self._nearest(level)
+        curves, nearest = self.curves(level, every=True), self._nearest(level)
         rate = self._rate(curves, level)
         each = nearest.tokens_per_second / max(nearest.throughput.value, worth.TINY)
         further = [
@@ -205,9 +208,12 @@ class Reading:
 
     def _failures(self, level: float) -> Estimate:
         """Estimate the share that fails from all windows of loads that are no higher."""
-        least = min(window.level for window in self.windows)
-        lower = [window for window in self.windows if window.level <= max(level, least)]
-        rows = [np.repeat([0.0, 1.0], [window.requests - window.errors, window.errors]) for window in lower]
+        rows = []
+        for window in self.windows:
+            if window.level <= level:
+                # Who waited all the window through has failed, and is no request that was over.
+                failed = max(window.errors, round(window.error_rate.value * window.requests))
+                rows.append(np.repeat([0.0, 1.0], [window.requests - failed, failed]))
         return estimates.share(np.concatenate(rows))
 
 

@@ -87,6 +87,13 @@ def test_the_least_load_is_returned_where_none_meets() -> None:
     assert read(p99("1ms")).highest(128, 2.5) == 1
 
 
+def test_a_latency_that_was_never_seen_is_met_by_no_load() -> None:
+    unseen = Constraint(metric="ttft", percentile=99, at_most="10s")
+    found = read(p99("60ms"), unseen)
+    assert found.highest(128, 0.0) == 1
+    assert found.at(1).meets == "Unsure"
+
+
 def test_given_levels_are_the_only_ones() -> None:
     load = Load(window_seconds=2, levels=["1", "4", "16", "64", "128"])
     assert read(p99("60ms"), load=load).highest(128, 0.0) == 16
