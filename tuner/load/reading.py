@@ -139,6 +139,20 @@ class Reading:
         gives, _ = self.curves(level).rate(loads)
         return float(loads[np.flatnonzero(gives >= gives[-1] + math.log(share))[0]])
 
+    def needs(self, level: float) -> tuple[float, ...]:
+        """Return for each constraint the least bound with which this load, or a higher one, would be found."""
+        curves, at = self.curves(level), np.array([level])
+        loads = self._candidates(max(window.level for window in self.windows))
+        found = []
+        for one in self.state.constraints:
+            if one.metric == "errorRate":
+                found.append(self._failures(level).value)
+                continue
+            below = level <= curves.knee(loads, [one])
+            over = float(curves.excess(one, at, 0.0 if below else self.state.settings.safety)[0])
+            found.append(limits.bound(one) * math.exp(over))
+        return tuple(found)
+
     def at(self, level: float) -> Window:
         """Return what is expected of a load, in a window's words; what has no curve is the nearest window's."""
         curves, nearest = self.curves(level, every=True), self._nearest(level)

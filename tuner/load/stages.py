@@ -25,9 +25,10 @@ from dataclasses import replace
 from serving.resources.experiment import Constraint
 from serving.resources.load import Load
 from serving.resources.trial import Window
+from tuner import limits
 from tuner.load import reading
 from tuner.load.reading import Reading
-from tuner.load.steps import Finished, Measure, State
+from tuner.load.steps import Finished, Measure, Reached, State
 from tuner.load.verdicts import Verdict, ceiling, verdicts
 from tuner.load.words import ended
 from tuner.settings import LoadSettings
@@ -78,14 +79,24 @@ def result(state: State) -> Window:
     return found[0].window if read is None else _found(state, found, read)
 
 
-def course(state: State) -> list[Window]:
-    """Return what all windows say of each load that was measured, ascending; where the target failed, what its own window does."""
+def course(state: State) -> list[Reached]:
+    """Return what all windows say of each load that was measured, and of the one that is found, ascending.
+
+    Where the target failed, or nothing was answered, what the load's own window says.
+    """
     found = verdicts(state)
     read, end = _read(state, found), _failing(found)
-    works = [read is not None and (end is None or one.level < end.level) for one in found]
-    return [
-        read.at(one.level) if good and read else one.window for one, good in zip(found, works, strict=True)
-    ]
+    if read is None:
+        return [_seen(state, one.window) for one in found]
+    levels = {one.level for one in found if end is None or one.level < end.level}
+    levels.add(_found(state, found, read).level)
+    reached = [Reached(read.at(level), read.needs(level)) for level in sorted(levels)]
+    return reached + [_seen(state, one.window) for one in found if end is not None and one.level >= end.level]
+
+
+def _seen(state: State, window: Window) -> Reached:
+    each = [limits.seen(window, one.metric, one.percentile) for one in state.constraints]
+    return Reached(window, tuple(math.inf if one is None else one.value for one in each))
 
 
 def next_step(state: State) -> Measure | Finished:

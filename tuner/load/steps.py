@@ -36,6 +36,15 @@ class Finished:
 
 
 @dataclass(frozen=True)
+class Reached:
+    """What a load gives, and what it takes."""
+
+    window: Window
+    needs: tuple[float, ...]
+    """For each constraint the least bound with which this load, or a higher one, would be found; seconds, or a share."""
+
+
+@dataclass(frozen=True)
 class State:
     """What was measured so far, and what is looked for."""
 

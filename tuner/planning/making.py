@@ -89,8 +89,8 @@ def profile(world: World, measured: Known) -> Object | None:
     if not status.windows:
         return None
     state = stages.again(spec.load, spec.constraints, status.windows, DEFAULTS.load)
-    seen = {window.level: window for window in stages.course(state)}
-    if status.result is not None:  # of a load that may lie between those that were measured
+    seen = {one.window.level: one.window for one in stages.course(state)}
+    if status.result is not None:
         seen[status.result.level] = status.result
     body = CapacityProfileSpec(
         model_digest=spec.model_digest,

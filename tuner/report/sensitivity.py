@@ -2,7 +2,7 @@
 
 Nothing is predicted here. Every money-based objective is, for one price p and the rest as it is, a spec's line `base + slope * p`
 to be minimised (cost of an hour, of a request, at a rate), so the winners over all prices are the lower envelope of lines; over the
-bounds of a constraint, which specs are allowed, and with which window, changes only at measured values.
+bounds of a constraint, which specs are allowed, and at which load, changes only where a load of a trial needs that bound.
 """
 
 import math

@@ -216,7 +216,7 @@ class PriceChange(Piece):
 
 
 class BoundChange(Piece):
-    """Who wins at which bound, the other constraints being as they are; only what was measured counts."""
+    """Who wins at which bound, the other constraints being as they are; of the loads that were measured counts what the trial's curves say of them."""
 
     constraint: int
     today: float

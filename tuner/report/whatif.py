@@ -1,4 +1,4 @@
-"""From the evidence to what would change the answer: each spec as a line over one price, each window as a reading of one bound.
+"""From the evidence to what would change the answer: each spec as a line over one price, each load as a reading of one bound.
 
 Compared with the recommended spec are only those that are not better already: why those are not recommended is said elsewhere, and
 no price has to change for them.
@@ -9,8 +9,11 @@ from collections.abc import Mapping, Sequence
 from typing import Literal
 
 from serving.resources.inference import Resources
+from serving.resources.trial import Estimate
 from tuner import prices as costing
 from tuner import worth
+from tuner.load import stages
+from tuner.load.steps import Reached
 from tuner.report import evidence as ev
 from tuner.report import judgement
 from tuner.report.evidence import Evidence, Key, Row
@@ -142,29 +145,51 @@ def _bound(
 
 
 def readings(evidence: Evidence, row: Row, constraint: int) -> list[Reading]:
-    """Return what a trial's windows say of one constraint, of those windows that meet every other one."""
+    """Return what a trial's loads need of one constraint, by its curves, of those loads that meet every other one."""
+    asked = evidence.spec.constraints
+    bounds = [ev.bound(one).bound for one in asked]
     found: list[Reading] = []
-    for window in row.status.windows or ([row.status.result] if row.status.result else []):
-        value = ev.measured(window, evidence.spec.constraints[constraint])
-        objective = worth.objective(evidence.spec.objective, window, row.spec.cost_per_hour, row.spec.batch)
-        others = [
-            (ev.measured(window, other), ev.bound(other).bound)
-            for i, other in enumerate(evidence.spec.constraints)
+    for one in _reached(evidence, row):
+        objective = worth.objective(
+            evidence.spec.objective, one.window, row.spec.cost_per_hour, row.spec.batch
+        )
+        if objective is None or objective.value <= 0:
+            continue
+        value = one.needs[constraint]
+        if not math.isfinite(value) or (asked[constraint].metric != "errorRate" and value >= _UNSEEN):
+            continue
+        if all(
+            need <= most
+            for i, (need, most) in enumerate(zip(one.needs, bounds, strict=True))
             if i != constraint
-        ]
-        if value is None or objective is None or objective.value <= 0:
-            continue
-        if evidence.spec.constraints[constraint].metric != "errorRate" and value.value >= _UNSEEN:
-            continue
-        if all(seen is not None and seen.value <= most for seen, most in others):
-            found.append(Reading(value.value, evidence.score(objective.value)))
+        ):
+            found.append(Reading(value, evidence.score(objective.value)))
     return found
+
+
+def _reached(evidence: Evidence, row: Row) -> list[Reached]:
+    """Return the loads of a trial; the one that was its result is within today's bounds, however its curves are bent."""
+    result = row.status.result
+    windows = row.status.windows or ([result] if result is not None else [])
+    if not windows:
+        return []
+    asked = evidence.spec.constraints
+    found = stages.course(stages.again(row.spec.load, asked, windows, DEFAULTS.load))
+    if result is None or row.status.reason != ev.FULL or result.meets == "No":
+        return found
+    needs = tuple(_within(ev.measured(result, one), ev.bound(one).bound) for one in asked)
+    return [*found, Reached(result, needs)]
+
+
+def _within(seen: Estimate | None, bound: float) -> float:
+    """Return the least bound with which a result is one: what was seen needs no more than was allowed, where it was within that."""
+    return math.inf if seen is None else max(bound, seen.value)
 
 
 def _allowed(
     span: Span, specs: Sequence[Sequence[Sequence[Reading]]], rows: Sequence[Row], today: float
 ) -> Segment:
-    """Return a segment; how much better its winner is, is said at the measured value in it that is nearest to today."""
+    """Return a segment; how much better its winner is, is said at the bound in it that a load needs and is nearest to today."""
     end = span.end if math.isfinite(span.end) else None
     if span.winner is None:
         return Segment(start=span.start, end=end, trial="", settings=[], at=span.start)

@@ -108,6 +108,19 @@ def test_one_stall_costs_little_load() -> None:
     assert stalled.at(30).throughput.value == pytest.approx(calm.at(30).throughput.value, rel=0.01)
 
 
+@pytest.mark.parametrize("level", [20, 40, 100])
+def test_what_a_load_needs_is_the_least_limit_with_which_it_is_found(level: int) -> None:
+    (need,) = read(p99("60ms")).needs(level)
+    found = [read(p99(f"{1000 * need * share:.3f}ms")).highest(128, SETTINGS.safety) for share in (0.9, 1.1)]
+    assert found[0] < level < found[1]
+
+
+def test_what_a_load_needs_of_an_error_rate_is_the_share_that_failed() -> None:
+    windows = (window(1), window(4, errors=4))
+    (need,) = read(Constraint(metric="errorRate", at_most="5%"), windows=windows).needs(4)
+    assert need == pytest.approx(4 / sum(one.requests for one in windows))
+
+
 def test_a_load_between_windows_is_read_from_the_curves() -> None:
     found = read(p99("60ms")).at(32)
     assert found.level == 32

@@ -9,10 +9,15 @@ import jsonschema
 import pytest
 
 from serving.errors import SpaceInvalid
+from serving.resources.experiment import Constraint
+from serving.resources.load import Load
+from serving.resources.trial import Window
 from tests import measured_experiments as made
 from tests.unit.tuner.report.conftest import NOW
+from tuner.load import stages
 from tuner.report import content
 from tuner.report.shape import Report
+from tuner.settings import DEFAULTS
 
 Object = dict[str, Any]
 SCHEMA = Path(__file__).parents[3] / "golden" / "report.schema.json"
@@ -99,22 +104,27 @@ def test_prices_at_which_the_answer_changes_are_where_both_specs_cost_the_same(r
             assert segment["factor"] == pytest.approx(ratio)
 
 
+def reached(row: Object, bound: float) -> list[tuple[float, float]]:
+    """Return of each load of a trial the bound that it needs, and what it gives; its result needs no more than was allowed."""
+    windows = [Window.model_validate(one) for one in row["windows"]]
+    limit = Constraint(metric="latency", percentile=99, at_most=f"{1000 * bound:g}ms")
+    course = stages.course(stages.again(Load(), [limit], windows, DEFAULTS.load))
+    found = [(one.needs[0], one.window.throughput.value) for one in course]
+    return [*found, (bound, row["result"]["throughput"]["value"])]
+
+
 def test_bounds_at_which_the_answer_changes_are_those_at_which_another_spec_does_more(report: Object):
-    """Against choosing anew, at each bound that was measured, among the windows of every trial."""
+    """Against choosing anew, at each bound that a load of a trial needs."""
     (change,) = report["bounds"]
-    specs: dict[int, list[Object]] = {}
+    specs: dict[int, list[tuple[float, list[tuple[float, float]]]]] = {}
     for row in report["trials"]:
         if row["reason"] == "Measured":
-            specs.setdefault(row["spec"], []).append(row)
-
-    def p99(window: Object) -> float:
-        return next(found["value"] for found in window["latencies"] if found["percentile"] == 99)
+            specs.setdefault(row["spec"], []).append((row["costPerHour"], reached(row, change["today"])))
 
     def worth(spec: int, bound: float) -> float:
         done = [
-            max((w["throughput"]["value"] for w in row["windows"] if p99(w) <= bound), default=0.0)
-            / row["costPerHour"]
-            for row in specs[spec]
+            max((gives for needs, gives in loads if needs <= bound), default=0.0) / cost
+            for cost, loads in specs[spec]
         ]
         return math.prod(done) ** (1 / len(done))
 
@@ -123,9 +133,9 @@ def test_bounds_at_which_the_answer_changes_are_those_at_which_another_spec_does
         spec for spec in specs if spec == ours or worth(spec, change["today"]) <= worth(ours, change["today"])
     ]
     names = {row["name"]: row["spec"] for row in report["trials"]}
-    measured = sorted({p99(w) for rows in specs.values() for row in rows for w in row["windows"]})
+    needed = sorted({needs for rows in specs.values() for _, loads in rows for needs, _ in loads})
     assert len(change["segments"]) > 2
-    for bound in measured:
+    for bound in needed:
         (segment,) = [
             s for s in change["segments"] if s["start"] <= bound and (s["end"] is None or bound < s["end"])
         ]
