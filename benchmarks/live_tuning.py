@@ -3,7 +3,8 @@
 The whole product runs (`slipway up`). A round measures each of the 96 specs once, in a random order, by Trials as an experiment makes them,
 but each to its end; before each round an experiment searches the space from nothing, with a seed of its own. So grid and searches see the
 same minutes of the machine. Load generator and replica have cores of their own, as always. All of it takes nearly two hours: what was
-measured is kept in --out, and the next run goes on from there.
+measured is kept in --out, and the next run goes on from there: a line in `live.jsonl` for each search and each Trial, which may be taken out to have it made again. Trials are
+read from their windows as Trials are read now, whenever they were measured.
 
 The truth of a spec is the mean of its measurements (of logarithms). How sure a mean is follows from all specs that give at least half as
 much as the best, as three measurements of one say little of their spread. A search is right if the mean of what it recommends is within the 95 % interval of the best mean.
@@ -36,7 +37,6 @@ from rig.live_world import Search, World  # noqa: E402
 from serving.cli.demo_stack import Stack  # noqa: E402
 from serving.data_dir import DataDir  # noqa: E402
 from serving.kube import connect  # noqa: E402
-from tuner.search.problem import Observation  # noqa: E402
 
 MOST_TRIALS = 20
 SHOWN = 10
@@ -50,7 +50,8 @@ class Kept:
     def __init__(self, folder: Path) -> None:
         self._file = folder / "live.jsonl"
         self.searches: dict[int, Search] = {}
-        self.grid: dict[tuple[int, int], Observation] = {}
+        self.grid: dict[tuple[int, int], Object] = {}
+        """Of each round and row the status of its Trial."""
         for line in self._file.read_bytes().splitlines() if self._file.exists() else []:
             self._take(orjson.loads(line))
 
@@ -58,18 +59,14 @@ class Kept:
         if "search" in line:
             self.searches[line["round"]] = Search(**line["search"])
         else:
-            seen = line["observation"]
-            self.grid[line["round"], line["row"]] = Observation(**{**seen, "margins": tuple(seen["margins"])})
+            self.grid[line["round"], line["row"]] = line["status"]
 
     def search(self, number: int, found: Search) -> None:
         self._write({"round": number, "search": asdict(found)})
 
-    def trial(self, number: int, row: int, seen: Observation, trial: Object) -> None:
-        spec, status = trial["spec"], trial["status"]
-        settings = {one["name"]: one["value"] for one in spec["settings"]}
-        self._write(
-            {"round": number, "row": row, "settings": settings, "observation": asdict(seen), "status": status}
-        )
+    def trial(self, number: int, row: int, trial: Object) -> None:
+        settings = {one["name"]: one["value"] for one in trial["spec"]["settings"]}
+        self._write({"round": number, "row": row, "settings": settings, "status": trial["status"]})
 
     def _write(self, line: Object) -> None:
         with self._file.open("ab") as file:
@@ -90,7 +87,7 @@ async def play(world: World, kept: Kept, rounds: int, folder: Path) -> None:
             progress.advance(task)
             for row in random.Random(SEED + number).sample(rows, len(rows)):
                 if (number, row) not in kept.grid:
-                    kept.trial(number, row, *await world.measure(row, number))
+                    kept.trial(number, row, await world.measure(row, number))
                 progress.advance(task)
 
 
@@ -155,8 +152,12 @@ async def main(options: argparse.Namespace) -> None:
         await world.deploy()
         kept = Kept(out)
         await play(world, kept, options.rounds, out)
-    every = range(world.space.size)
-    found = truth([[kept.grid[number, row] for row in every] for number in range(options.rounds)])
+        every = range(world.space.size)
+        rounds = [
+            [await world.read(row, kept.grid[number, row]) for row in every]
+            for number in range(options.rounds)
+        ]
+    found = truth(rounds)
     searches = [kept.searches[number] for number in range(options.rounds)]
     show(world, found, searches)
     report("live_tuning", results(world, found, searches), bars(found, searches))

@@ -84,8 +84,11 @@ class LoadSettings:
     """Loads that get a whole window at most: each moves the load found, and by the third hardly."""
     enough: float = 0.98
     """Share of the most throughput that fewer users may give and still be the result: what a short window cannot tell apart."""
-    most_levels: int = 12
-    """Levels that one trial tries: 1 to 2048 users by doubling, or growth and bisection together."""
+    near_windows: int = 5
+    """Windows of loads within a factor of two of the load found, as far as there are other loads: one short window more takes a second or
+    two of a trial's ten, most of which are its start."""
+    most_levels: int = 16
+    """Windows after which no other load is looked for: 1 to 2048 users by doubling, or growth, bisection and what lies beside together."""
     first_rate: float = 5.0
     """Requests per second at which an open loop begins, to learn how long one takes."""
     most_users: float = 1024.0

@@ -14,9 +14,11 @@ from serving.kube import Kube
 from serving.resources import kinds
 from serving.resources.experiment import ProfilingExperimentSpec
 from serving.resources.experiment_status import Setting
-from serving.resources.trial import TrialSpec
+from serving.resources.trial import TrialSpec, TrialStatus
 from tuner import outcome, rendering
+from tuner.load import stages
 from tuner.search.problem import Observation
+from tuner.settings import DEFAULTS
 from tuner.space import Space
 
 MODEL, SERVICE, GRID = "digits-forest", "digits", "grid"
@@ -75,16 +77,32 @@ class World:
             found["message"] if found else str(status.get("conditions")),
         )
 
-    async def measure(self, row: int, number: int) -> tuple[Observation, Object]:
+    async def measure(self, row: int, number: int) -> Object:
         """Measure one spec to its end; a trial whose load failed is made again."""
         while True:
             name = f"{GRID}-{number}-{row}-{clock.monotonic():.0f}"
             body = manifest(kinds.TRIAL, name, await self._trial(row, number))
             await self._kube.create(kinds.TRIAL, body)
             over = await until(self._kube, kinds.TRIAL, name, _is_over, seconds=math.inf, poll=POLL_SECONDS)
-            found = outcome.observation(over, self.space, self.spec.objective, self.spec.constraints)
-            if found is not None:
-                return found, over
+            if self._observation(over) is not None:
+                return over
+
+    async def read(self, row: int, status: Object) -> Observation:
+        """Return what a Trial of a spec says; the result of one that was measured to its end is read from its windows, as Trials are read now."""
+        was = TrialStatus.model_validate(status)
+        if was.reason == "Measured":
+            state = stages.again(self.spec.load, self.spec.constraints, was.windows, DEFAULTS.load)
+            was = was.model_copy(update={"result": stages.result(state)})
+        trial = {
+            "spec": await self._trial(row, 0),
+            "status": was.model_dump(by_alias=True, exclude_none=True),
+        }
+        found = self._observation(trial)
+        assert found is not None
+        return found
+
+    def _observation(self, trial: Object) -> Observation | None:
+        return outcome.observation(trial, self.space, self.spec.objective, self.spec.constraints)
 
     async def _trial(self, row: int, number: int) -> Object:
         inference = await self._kube.get(kinds.INFERENCE, "default", SERVICE)

@@ -35,6 +35,10 @@ from tuner.settings import LoadSettings
 
 _FEW = 5
 """Answers below which a short window is made longer, whatever it says."""
+_NEAR = 2.0
+"""Ratio of two loads up to which a window of one says much of the other."""
+_BESIDE = {"closed": (1.4, 0.7, 1.9, 0.5), "open": (0.8, 1.2, 0.65)}
+"""Times the load found, that is measured beside it: of users up to where their limit is expected, of rates less, as a queue grows all at once."""
 _DULL = 2
 """Levels in turn that give no more throughput and so end the growth: one may have had bad luck on a shared machine."""
 
@@ -131,7 +135,12 @@ def _searched(state: State, found: Sequence[Verdict]) -> Measure | Finished:
     expected = _found(state, found, read)
     if expected.throughput.high < state.stop_below:
         return ended(state, expected, "CannotBeatBest")
-    return _whole(state, found, expected.level) or ended(state, expected, "Measured")
+    level = expected.level
+    return (
+        _beside(state, found, read, level)
+        or _whole(state, found, level)
+        or ended(state, expected, "Measured")
+    )
 
 
 def _listed(state: State) -> Measure | Finished:
@@ -262,6 +271,21 @@ def _between(state: State, read: Reading, works: float, fails: float) -> float |
     if closed:
         return min(float(round(math.sqrt(works * fails))), max(works + 1, float(math.floor(least))))
     return min((works + fails) / 2, least)
+
+
+def _beside(state: State, found: Sequence[Verdict], read: Reading, level: float) -> Measure | None:
+    """Return a load beside the one found that has no window yet; None where enough are near: they say how latency grows there."""
+    settings, end = state.settings, _failing(found)
+    near = [one for one in state.windows if max(one.level, level) <= _NEAR * min(one.level, level)]
+    if not read.limited or len(near) >= settings.near_windows or len(state.windows) >= settings.most_levels:
+        return None
+    above = state.cap if end is None else end.level
+    for share in _BESIDE[state.load.mode]:
+        other = state.drivable(level * share)
+        new = not any(_are_the_same(state, one.level, other) for one in near)
+        if new and found[0].level <= other <= above and (end is None or other < above):
+            return _fresh(state, other)
+    return None
 
 
 def _whole(state: State, found: Sequence[Verdict], level: float) -> Measure | None:
