@@ -35,7 +35,7 @@ from serving.resources.experiment import Constraint  # noqa: E402
 from serving.resources.load import Load  # noqa: E402
 from serving.resources.trial import Estimate, LatencyAt  # noqa: E402
 from serving.resources.trial import Window as Measured  # noqa: E402
-from tuner.load import reading, stages  # noqa: E402
+from tuner.load import reading, results  # noqa: E402
 from tuner.load.steps import State  # noqa: E402
 from tuner.settings import DEFAULTS, LoadSettings  # noqa: E402
 
@@ -63,11 +63,11 @@ def most(windows: Sequence[Window]) -> float:
 
 def curves(windows: Sequence[Window]) -> float:
     """Return the log throughput of the result."""
-    return math.log(stages.result(_state(windows, DEFAULTS.load)).throughput.value)
+    return math.log(results.result(_state(windows, DEFAULTS.load)).throughput.value)
 
 
 def _state(windows: Sequence[Window], settings: LoadSettings) -> State:
-    return stages.again(LOAD, [LIMIT], [_measured(one) for one in windows], settings)
+    return results.again(LOAD, [LIMIT], [_measured(one) for one in windows], settings)
 
 
 def _measured(row: Window) -> Measured:
@@ -90,7 +90,7 @@ def scatter() -> dict[str, float]:
         state = _state(windows, UNEXPECTING)
         read = reading.of(state, state.windows, ())
         assert read is not None
-        through = read.curves(stages.result(state).level)
+        through = read.curves(results.result(state).level)
         found.append((through.latencies["latency", 99].scatter, through.cycle.scatter))
     p99, rate = np.median(found, axis=0)
     return {"p99": round(float(p99), 3), "throughput": round(float(rate), 3)}

@@ -16,7 +16,7 @@ from serving.resources.experiment import ProfilingExperimentSpec
 from serving.resources.experiment_status import Setting
 from serving.resources.trial import TrialSpec, TrialStatus
 from tuner import outcome, rendering
-from tuner.load import stages
+from tuner.load import results
 from tuner.search.problem import Observation
 from tuner.settings import DEFAULTS
 from tuner.space import Space
@@ -91,8 +91,8 @@ class World:
         """Return what a Trial of a spec says; the result of one that was measured to its end is read from its windows, as Trials are read now."""
         was = TrialStatus.model_validate(status)
         if was.reason == "Measured":
-            state = stages.again(self.spec.load, self.spec.constraints, was.windows, DEFAULTS.load)
-            was = was.model_copy(update={"result": stages.result(state)})
+            state = results.again(self.spec.load, self.spec.constraints, was.windows, DEFAULTS.load)
+            was = was.model_copy(update={"result": results.result(state)})
         trial = {
             "spec": await self._trial(row, 0),
             "status": was.model_dump(by_alias=True, exclude_none=True),

@@ -12,7 +12,7 @@ A trial goes like this, the brackets being its runner's:
             state = stages.after(state, statistics.summary(seen, constraints, settings), extends=step.extends)
     state.windows, step.result, step.reason, step.message, step.notes         -> the Trial's status
 
-What is still to be measured (`stages`) and what is the result (`reading`) follow from curves through all windows (`curve`).
+What is still to be measured (`stages`) and what is found (`results`, by `reading`) follow from curves through all windows (`curve`).
 
 `generator.window` raises Temporary("LoadFailed") when locust has died. A runner puts `start_time` and the replica's usage
 into a Window by `model_copy` before it gives it to `after`.

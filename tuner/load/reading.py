@@ -124,6 +124,14 @@ class Reading:
             near = found
         return found
 
+    def loads(self, step: float) -> list[float]:
+        """Return loads from the lowest to the highest that was measured, ascending, about `step` times the last one each."""
+        found: list[float] = []
+        for load in self._candidates(max(window.level for window in self.windows)):
+            if not found or self.state.load.levels or load >= step * found[-1]:
+                found.append(float(load))
+        return found
+
     def _candidates(self, roof: float) -> Floats:
         """Return the loads that could be asked for, ascending: from the lowest that was measured to `roof`."""
         low = min(window.level for window in self.windows)
@@ -153,9 +161,12 @@ class Reading:
             found.append(limits.bound(one) * math.exp(over))
         return tuple(found)
 
-    def at(self, level: float) -> Window:
-        """Return what is expected of a load, in a window's words; what has no curve is the nearest window's."""
-        curves, nearest = self.curves(level, every=True), self._nearest(level)
+    def at(self, level: float, *, every: bool = True) -> Window:
+        """Return what is expected of a load, in a window's words; what has no curve is the nearest window's.
+
+        Without `every` its latencies are those that have a limit, which takes a fifth of the time.
+        """
+        curves, nearest = self.curves(level, every=every), self._nearest(level)
         rate = self._rate(curves, level)
         each = nearest.tokens_per_second / max(nearest.throughput.value, worth.TINY)
         further = [

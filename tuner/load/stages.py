@@ -25,11 +25,10 @@ from dataclasses import replace
 from serving.resources.experiment import Constraint
 from serving.resources.load import Load
 from serving.resources.trial import Window
-from tuner import limits
-from tuner.load import reading
+from tuner.load import results
 from tuner.load.reading import Reading
-from tuner.load.steps import Finished, Measure, Reached, State
-from tuner.load.verdicts import Verdict, ceiling, verdicts
+from tuner.load.steps import Finished, Measure, State
+from tuner.load.verdicts import Verdict, ceiling, highest_working, lowest_failing, verdicts
 from tuner.load.words import ended
 from tuner.settings import LoadSettings
 
@@ -64,45 +63,6 @@ def after(state: State, window: Window, *, extends: bool) -> State:
     )
 
 
-def again(
-    load: Load, constraints: Sequence[Constraint], windows: Sequence[Window], settings: LoadSettings
-) -> State:
-    """Return the state after the windows of a trial that is over.
-
-    How long a window was to last is not written down. Of a whole one more than half was kept, of a short one that was made longer at most half.
-    """
-    half = load.window_seconds / 2
-    asked = tuple(load.window_seconds if one.seconds > half else one.seconds for one in windows)
-    return State(load, settings, tuple(constraints), 0.0, tuple(windows), asked)
-
-
-def result(state: State) -> Window:
-    """Return what all windows together say of the load that is found by now; the least load's window where none has an answer."""
-    found = verdicts(state)
-    read = _read(state, found)
-    return found[0].window if read is None else _found(state, found, read)
-
-
-def course(state: State) -> list[Reached]:
-    """Return what all windows say of each load that was measured, and of the one that is found, ascending.
-
-    Where the target failed, or nothing was answered, what the load's own window says.
-    """
-    found = verdicts(state)
-    read, end = _read(state, found), _failing(found)
-    if read is None:
-        return [_seen(state, one.window) for one in found]
-    levels = {one.level for one in found if end is None or one.level < end.level}
-    levels.add(_found(state, found, read).level)
-    reached = [Reached(read.at(level), read.needs(level)) for level in sorted(levels)]
-    return reached + [_seen(state, one.window) for one in found if end is not None and one.level >= end.level]
-
-
-def _seen(state: State, window: Window) -> Reached:
-    each = [limits.seen(window, one.metric, one.percentile) for one in state.constraints]
-    return Reached(window, tuple(math.inf if one is None else one.value for one in each))
-
-
 def next_step(state: State) -> Measure | Finished:
     """Return what to measure next, or what was found."""
     if state.load.levels:
@@ -121,18 +81,18 @@ def _stopped(state: State, found: Sequence[Verdict]) -> Finished | None:
     if found[0].window.meets == "No" and enough:
         return ended(state, found[0].window, "BreaksConstraint")
     if state.stop_below and ceiling(state, found, state.cap) < state.stop_below:
-        return ended(state, result(state), "CannotBeatBest")
+        return ended(state, results.result(state), "CannotBeatBest")
     return None
 
 
 def _searched(state: State, found: Sequence[Verdict]) -> Measure | Finished:
-    read = _read(state, found)
+    read = results.reading_of(state, found)
     if read is None:
         return _alone(state, found[0])
     level = _grown(state, found, read)
     if level is not None and len(state.windows) < state.settings.most_levels:
         return _fresh(state, level)
-    expected = _found(state, found, read)
+    expected = results.expected(state, found, read)
     if expected.throughput.high < state.stop_below:
         return ended(state, expected, "CannotBeatBest")
     level = expected.level
@@ -152,36 +112,7 @@ def _listed(state: State) -> Measure | Finished:
     found = verdicts(state)
     if found[0].window.meets == "No":
         return ended(state, found[0].window, "BreaksConstraint")
-    return ended(state, result(state), "Measured")
-
-
-def _read(state: State, found: Sequence[Verdict]) -> Reading | None:
-    """Return what the windows say below the load at which the target fails; None where none of them has an answer."""
-    end = _failing(found)
-    before = [one for one in state.windows if end is None or one.level < end.level]
-    return reading.of(
-        state, before, [one for one in state.windows if end is not None and one.level >= end.level]
-    )
-
-
-def _failing(found: Sequence[Verdict]) -> Verdict | None:
-    return next((verdict for verdict in found if not verdict.works), None)
-
-
-def _top(found: Sequence[Verdict]) -> Verdict:
-    """Return the highest load, with none below it at which the target fails; the least one where there is none."""
-    end = _failing(found)
-    return next(
-        (verdict for verdict in reversed(found) if end is None or verdict.level < end.level), found[0]
-    )
-
-
-def _found(state: State, found: Sequence[Verdict], read: Reading) -> Window:
-    """Return what is expected of the highest load that meets the limits with their margin, or of the fewest users who give as much."""
-    level = read.highest(_top(found).level, state.settings.safety)
-    if state.load.mode == "closed":
-        level = read.fewest(level, state.settings.enough)
-    return read.at(level)
+    return ended(state, results.result(state), "Measured")
 
 
 def _alone(state: State, first: Verdict) -> Measure | Finished:
@@ -224,7 +155,7 @@ def _extended(state: State, seconds: float) -> Measure:
 
 def _grown(state: State, found: Sequence[Verdict], read: Reading) -> float | None:
     """Return the next higher level; None where the limits are met by no more, or more would give no more, or is not allowed."""
-    cap, top, failing = state.cap, _top(found), _failing(found)
+    cap, top, failing = state.cap, highest_working(found), lowest_failing(found)
     if failing is not None:
         return _between(state, read, top.level, failing.level)
     if top.level >= cap:
@@ -237,7 +168,7 @@ def _grown(state: State, found: Sequence[Verdict], read: Reading) -> float | Non
 def _gives_no_more(state: State, found: Sequence[Verdict], read: Reading) -> bool:
     """Whether more users would not meet the limits, or not give more. Of an open loop the next rate says so, and its queue nothing before."""
     settings = state.settings
-    top = _top(found).level
+    top = highest_working(found).level
     more = max(top + 1, float(math.floor(settings.resolution * top)))
     if read.limited and read.highest(more, 0.0) < more:
         return True
@@ -275,7 +206,7 @@ def _between(state: State, read: Reading, works: float, fails: float) -> float |
 
 def _beside(state: State, found: Sequence[Verdict], read: Reading, level: float) -> Measure | None:
     """Return a load beside the one found that has no window yet; None where enough are near: they say how latency grows there."""
-    settings, end = state.settings, _failing(found)
+    settings, end = state.settings, lowest_failing(found)
     near = [one for one in state.windows if max(one.level, level) <= _NEAR * min(one.level, level)]
     if not read.limited or len(near) >= settings.near_windows or len(state.windows) >= settings.most_levels:
         return None

@@ -81,6 +81,19 @@ def _fails(window: Window, constraint: Constraint) -> bool:
     return found is None and window.errors > 0
 
 
+def lowest_failing(found: Sequence[Verdict]) -> Verdict | None:
+    """Return the lowest load at which the target fails."""
+    return next((verdict for verdict in found if not verdict.works), None)
+
+
+def highest_working(found: Sequence[Verdict]) -> Verdict:
+    """Return the highest load, with none below it at which the target fails; the least one where there is none."""
+    end = lowest_failing(found)
+    return next(
+        (verdict for verdict in reversed(found) if end is None or verdict.level < end.level), found[0]
+    )
+
+
 def ceiling(state: State, found: Sequence[Verdict], cap: float) -> float:
     """Return requests per second that no load which meets the constraints gives; see stages.py for what it rests on."""
     broken = min((verdict.level for verdict in found if verdict.breaks_surely), default=None)

@@ -5,7 +5,7 @@ from serving.resources import kinds, names
 from serving.resources.capacity import CapacityPoint, CapacityProfileSpec
 from serving.resources.trial import TrialSpec, Window
 from tuner import prices
-from tuner.load import stages
+from tuner.load import results
 from tuner.planning import best, budget
 from tuner.planning.budget import Wish
 from tuner.planning.plan import Object
@@ -88,8 +88,8 @@ def profile(world: World, measured: Known) -> Object | None:
     status, spec = measured.status, measured.spec
     if not status.windows:
         return None
-    state = stages.again(spec.load, spec.constraints, status.windows, DEFAULTS.load)
-    seen = {one.window.level: one.window for one in stages.course(state)}
+    state = results.again(spec.load, spec.constraints, status.windows, DEFAULTS.load)
+    seen = {window.level: window for window in results.course(state)}
     if status.result is not None:
         seen[status.result.level] = status.result
     body = CapacityProfileSpec(

@@ -12,7 +12,7 @@ from serving.resources.inference import Resources
 from serving.resources.trial import Estimate
 from tuner import prices as costing
 from tuner import worth
-from tuner.load import stages
+from tuner.load import results
 from tuner.load.steps import Reached
 from tuner.report import evidence as ev
 from tuner.report import judgement
@@ -174,7 +174,8 @@ def _reached(evidence: Evidence, row: Row) -> list[Reached]:
     if not windows:
         return []
     asked = evidence.spec.constraints
-    found = stages.course(stages.again(row.spec.load, asked, windows, DEFAULTS.load))
+    every = evidence.spec.objective.objective_metric_name == "latency"
+    found = results.reached(results.again(row.spec.load, asked, windows, DEFAULTS.load), every=every)
     if result is None or row.status.reason != ev.FULL or result.meets == "No":
         return found
     needs = tuple(_within(ev.measured(result, one), ev.bound(one).bound) for one in asked)

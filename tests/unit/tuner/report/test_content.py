@@ -14,7 +14,7 @@ from serving.resources.load import Load
 from serving.resources.trial import Window
 from tests import measured_experiments as made
 from tests.unit.tuner.report.conftest import NOW
-from tuner.load import stages
+from tuner.load import results
 from tuner.report import content
 from tuner.report.shape import Report
 from tuner.settings import DEFAULTS
@@ -108,8 +108,8 @@ def reached(row: Object, bound: float) -> list[tuple[float, float]]:
     """Return of each load of a trial the bound that it needs, and what it gives; its result needs no more than was allowed."""
     windows = [Window.model_validate(one) for one in row["windows"]]
     limit = Constraint(metric="latency", percentile=99, at_most=f"{1000 * bound:g}ms")
-    course = stages.course(stages.again(Load(), [limit], windows, DEFAULTS.load))
-    found = [(one.needs[0], one.window.throughput.value) for one in course]
+    loads = results.reached(results.again(Load(), [limit], windows, DEFAULTS.load), every=False)
+    found = [(one.needs[0], one.window.throughput.value) for one in loads]
     return [*found, (bound, row["result"]["throughput"]["value"])]
 
 
