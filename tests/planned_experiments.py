@@ -54,7 +54,11 @@ def world(*trials: tuple[int | None, Object], purposes: dict[int, str] | None = 
         observation = None
         if index is not None and state.phase == "Succeeded" and state.result is not None:
             done = state.result.throughput.value / shown.cost_per_hour
-            observation = Observation(index, log_objective=math.log(done), noise=0.01, margins=(-0.5,))
+            observation = (
+                Observation(index, log_objective=math.log(done), noise=0.01, margins=(-0.5,))
+                if done > 0
+                else Observation(index, cause="crash")
+            )
         elif (
             index is not None
             and state.phase == "Failed"

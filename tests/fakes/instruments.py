@@ -105,6 +105,7 @@ class Instruments:
             mode="closed", level=level, seconds=seconds, intended=ends - latency, latency=latency,
             ok=np.full(count, not self.failing), tokens=np.zeros(count, dtype=np.int64), ttft=np.full(count, -1.0),
             itl=np.empty(0), itl_done=np.empty(0), unfinished=np.empty(0), longest=30.0,
+            errors=(("status 503: busy", count),) if self.failing else (),
         )  # fmt: skip
 
     async def usage(self, pod: Object) -> Figures | None:

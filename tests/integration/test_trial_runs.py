@@ -117,6 +117,19 @@ async def test_failed_requests_are_the_replicas_end_where_its_node_says_so_later
     assert said["reason"] == "OutOfMemory"
 
 
+async def test_what_failed_requests_said_is_noted() -> None:
+    trials = Trials()
+    trials.tools.failing = True
+    async with trials.controlled() as api:
+        api._create(kinds.TRIAL, trial("pe-1"))
+        said = await trials.end_of()
+    failed = sum(window["errors"] for window in said["windows"])
+    assert failed > 0
+    assert (
+        f"RequestsFailed: {failed} of {failed}; most often, {failed} times: status 503: busy" in said["notes"]
+    )
+
+
 async def test_a_generator_that_dies_is_started_again_and_goes_on_from_there() -> None:
     trials = Trials(lambda count: died() if count == 2 else None)
     async with trials.controlled() as api:

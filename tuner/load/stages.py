@@ -3,8 +3,8 @@
 Where the load has `levels`, they are measured in turn. Otherwise levels grow (users 1, then at most eight times as many; rates from what one
 request takes) until latencies are at their limit, or two in turn give no more throughput, or the target fails, or the highest allowed is
 reached. These windows are short, longer where they do not decide: what counts is the curve through all of them (`reading`). It says which
-load another window would meet the limits at, too; of users, the fewest who give as much. That load gets a whole window, which is on
-the curve then, and where the load has moved by that, another one.
+load another window would meet the limits at, too; of users, the fewest who give as much. Where a spec is not out of the race by then, some loads
+beside that one get a short window, and it gets a whole one; all are on the curve then, and where the load has moved by that, another one does.
 
 What an end claims:
 

@@ -54,11 +54,22 @@ def so_far(world: World, made: int) -> str:
     return words + (f"; {stale} measured the model of before, and no longer say anything" if stale else "")
 
 
+def _failure(trial: Known) -> str:
+    """Return why a spec did not run; nothing where it did."""
+    status = trial.status
+    if status.reason in CAUSES:
+        return status.reason
+    if status.result is None or status.result.throughput.value > 0:
+        return ""
+    said = next((note for note in status.notes if note.startswith("RequestsFailed")), "")
+    return f"nothing was answered ({said})" if said else "nothing was answered"
+
+
 def impossible(world: World, decision: Impossible, nearest: Known | None) -> tuple[str, str]:
     """Return the reason and the words for a search that found nothing: which constraint, and the nearest that there is."""
     over = sum(trial.over for trial in world.trials)
     if decision.constraint is None:
-        failed = [trial.status.reason for trial in world.trials if trial.status.reason in CAUSES]
+        failed = [why for trial in world.trials if (why := _failure(trial))]
         ran = "none of {} trials ran" if len(failed) == over else "of {} trials no spec ran every time"
         return "NothingRuns", f"{ran.format(over)}: {', '.join(sorted(set(failed)))}"
     broken = world.spec.constraints[decision.constraint]

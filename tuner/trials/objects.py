@@ -1,6 +1,6 @@
 """A trial's Deployment, and what is worth noting about how its replica was measured. Pure."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from decimal import Decimal
 from typing import Any
 
@@ -85,6 +85,14 @@ def _exceeds(window: Window, limit: float) -> bool:
     """Whether a window saw more of the cores than a limit allows over its time."""
     allowed = limit * _CPU_SLACK * (1 + _PERIOD / max(window.seconds, _PERIOD))
     return window.usage.cpu_cores > allowed
+
+
+def failures(asked: int, errors: Mapping[str, int]) -> list[str]:
+    """Return how many of the requests of all windows failed, and what was said most often."""
+    if not errors:
+        return []
+    most = max(errors, key=lambda text: errors[text])
+    return [f"RequestsFailed: {sum(errors.values())} of {asked}; most often, {errors[most]} times: {most}"]
 
 
 def disturbed(others: Sequence[float], allowed: float) -> list[str]:

@@ -6,6 +6,7 @@ and becomes a status in one place.
 
 import asyncio
 import logging
+from collections import Counter
 from collections.abc import Coroutine
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
@@ -102,6 +103,9 @@ class Run:
         """Of each window, the share of the replica's cores that others used."""
         self._parts: list[Samples] = []
         """Of the last level."""
+        self._asked = 0
+        self._errors: Counter[str] = Counter()
+        """What failed requests of all windows said."""
 
     async def measure(self) -> TrialStatus:
         """Start the replica, drive it, and report; returns the last status. The replica is left for the caller to remove."""
@@ -119,6 +123,7 @@ class Run:
                 raise
             reason, message = "TimedOut", f"not done after {self._settings.trials.most_seconds:g} s"
         self._notes += objects.after(self._spec, self._state.windows)
+        self._notes += objects.failures(self._asked, self._errors)
         self._notes += objects.disturbed(self._others, self._settings.trials.busy_share)
         self._status = reporting.ended(
             self._status,
@@ -210,6 +215,8 @@ class Run:
     ) -> Window:
         started = clock.now()
         samples = await self._alive(generator.window(step.level, step.seconds), seen)
+        self._asked += len(samples.ok)
+        self._errors.update(dict(samples.errors))
         if not samples.ok.all():
             await self._aftermath(seen)
         after = await self._read(pod, seen)

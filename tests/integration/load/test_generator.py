@@ -146,6 +146,7 @@ async def test_a_hostile_target_is_bounded_in_time_and_every_request_of_it_has_f
     assert len(seen.ok) >= 10
     assert not seen.ok.any()
     assert {text.partition(":")[0] for text, _ in seen.errors} == set(HOSTILE.values())
+    assert "status 503: {}" in {text for text, _ in seen.errors}, "the answer's beginning says why"
     assert seen.latency.max() < 1.0
 
 

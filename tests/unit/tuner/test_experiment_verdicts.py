@@ -105,6 +105,13 @@ def test_a_space_in_which_nothing_runs_says_why() -> None:
     assert message(once) == "of 2 trials no spec ran every time: Crashed"
 
 
+def test_a_space_in_which_nothing_is_answered_says_what_failed_requests_said() -> None:
+    note = "RequestsFailed: 9 of 9; most often, 9 times: status 400: no input"
+    silent = {**measured(0.0), "notes": ["NotSteady", note]}
+    said = status(world((0, silent), (1, failed("NotReady"))), Impossible(None, None, (), 0.0))
+    assert message(said) == f"none of 2 trials ran: NotReady, nothing was answered ({note})"
+
+
 def test_the_best_so_far_is_the_searchs_with_all_its_measurements() -> None:
     trials = [(0, measured(100.0)), (1, measured(50.0)), (1, measured(40.0)), (2, RUNNING)]
     said = status(world(*trials), Wait(0.1, best=1))["best"]

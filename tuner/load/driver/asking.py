@@ -20,6 +20,8 @@ from tuner.load.plan import Request
 
 _CHUNK = 65_536
 """Bytes of an answer that are held at once; an endless one fills no memory."""
+_SAID = 160
+"""Bytes of the answer of a failed request that are kept, to say why."""
 
 _poll = monkey.get_original("select", "poll")
 
@@ -92,7 +94,11 @@ class Asker:
             if not tokens.finished and not tokens.error:
                 tokens.error = "the stream broke off"
             return tokens.error
+        first = response.read(_CHUNK)
         while response.read(_CHUNK):
             pass
         code = int(response.get_code())
-        return "" if 200 <= code < 300 else f"status {code}"
+        if 200 <= code < 300:
+            return ""
+        said = " ".join(bytes(first[:_SAID]).decode(errors="replace").split())
+        return f"status {code}: {said}" if said else f"status {code}"

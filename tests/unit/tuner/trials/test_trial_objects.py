@@ -65,6 +65,12 @@ def test_a_short_window_that_holds_one_more_period_of_a_limit_is_within_it() -> 
     ]
 
 
+def test_failed_requests_are_counted_with_what_was_said_most_often():
+    assert objects.failures(60, {}) == []
+    said = objects.failures(60, {"status 503": 2, "status 400: no input": 40})
+    assert said == ["RequestsFailed: 42 of 60; most often, 40 times: status 400: no input"]
+
+
 def test_a_machine_that_does_other_things_is_noted_from_a_share_on() -> None:
     assert objects.disturbed([], 0.2) == []
     assert objects.disturbed([-0.01, 0.2], 0.2) == []
