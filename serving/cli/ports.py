@@ -36,6 +36,9 @@ def choose(data_dir: DataDir, settings: Settings, api: int | None, gateway: int 
     )  # fmt: skip
     if ports.api == ports.gateway:
         raise errors.UserError(f"--port and --gateway-port are both {ports.api}; they must differ")
+    if last is not None and ports.api != last.api:
+        # A component that reads it before the API has written its own would look for the API at the old port for ever.
+        data_dir.kubeconfig.unlink(missing_ok=True)
     data_dir.ports.parent.mkdir(parents=True, exist_ok=True)
     data_dir.ports.write_bytes(orjson.dumps(ports._asdict()))
     return ports
