@@ -1,6 +1,7 @@
 """A target as queueing theory has it: so many servers, first come first served; what a generator would have recorded of it."""
 
 import heapq
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
@@ -74,6 +75,8 @@ class Batching:
     """A target that computes everybody's requests at once; in the whole windows (from 1.5 s) that `stalled` counts, from 0, every thirtieth takes three times as long."""
 
     stalled: tuple[int, ...] = ()
+    refuses_from: float = math.inf
+    """Users from which on it refuses every tenth request."""
     whole: int = -1
 
     def window(self, mode: Mode, level: float, seconds: float) -> Samples:
@@ -84,8 +87,9 @@ class Batching:
         if self.whole in self.stalled and seconds >= 1.5:
             latency[::30] *= 3
         done = (np.arange(count) + 0.5) * seconds / count
+        ok = (np.arange(count) % 10 != 0) | (level < self.refuses_from)
         return Samples(
-            mode=mode, level=level, seconds=seconds, intended=done - latency, latency=latency, ok=np.ones(count, dtype=bool),
+            mode=mode, level=level, seconds=seconds, intended=done - latency, latency=latency, ok=ok,
             tokens=np.zeros(count, dtype=np.int64), ttft=np.full(count, -1.0), itl=np.empty(0), itl_done=np.empty(0),
             unfinished=np.empty(0), longest=LONGEST,
         )  # fmt: skip

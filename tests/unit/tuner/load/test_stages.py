@@ -11,7 +11,7 @@ from serving.resources.experiment import Constraint
 from serving.resources.load import Load
 from serving.resources.trial import Window
 from tests.queueing import Batching, Target, exponential, steady_service
-from tuner.load import stages, statistics
+from tuner.load import stages, statistics, words
 from tuner.load.samples import Samples, joined
 from tuner.load.steps import Finished, Measure, State
 from tuner.settings import LoadSettings
@@ -180,6 +180,39 @@ def test_what_was_found_meets_the_next_time_too_where_the_limit_was_met_by_chanc
     careful = sum(breaks_again(SETTINGS.safety, seed) for seed in range(25))
     assert careful <= 1
     assert careless >= careful + 3
+
+
+def test_a_target_that_refuses_from_so_many_users_is_found_to_work_below() -> None:
+    limit = Constraint(metric="errorRate", at_most="1%")
+    found = search(Batching(refuses_from=40), Load(window_seconds=2, warmup_seconds=1), limit)
+    assert 30 <= found.result.level < 40
+    assert found.result.error_rate.value == 0
+    assert "failed" in found.end.message
+
+
+def test_growth_ends_where_more_users_are_not_expected_to_meet_the_limit() -> None:
+    """124 users have a p99 of 100 ms."""
+    found = search(Batching(), Load(window_seconds=2, warmup_seconds=1), p99("100ms"))
+    assert max(found.levels) < 150
+    assert len(found.levels) <= 10
+
+
+def test_a_spec_that_by_its_curves_cannot_beat_the_best_gets_no_whole_window() -> None:
+    """2,000 requests/s are its most, with however many users; what single windows say leaves more open."""
+    found = search(Batching(), Load(window_seconds=2, warmup_seconds=1), p99("100ms"), stop_below=3000)
+    assert found.end.reason == "CannotBeatBest"
+    assert max(found.state.asked) < 2
+
+
+@pytest.mark.parametrize(
+    ("load", "said"), [(Load(), "a higher load is not expected to meet that"), (Load(max_level="1"), "no higher load is allowed")]
+)  # fmt: skip
+def test_an_end_at_the_highest_load_says_why_there_is_none_beyond(load: Load, said: str) -> None:
+    state = stages.begin(load, [p99("100ms")], SETTINGS)
+    state = stages.after(
+        state, statistics.summary(Batching().window("closed", 1, 10), [p99("100ms")], SETTINGS), extends=False
+    )
+    assert said in words.ended(state, state.windows[0], "Measured").message
 
 
 def test_a_whole_window_that_had_bad_luck_costs_little() -> None:
