@@ -11,7 +11,7 @@ deviation with each of their values, and in each round). Their logarithms' stand
 
 No trial is made, so that it takes a second. `correlation` is that of one trial's deviation with the next one's, minutes later: what of it the
 machine keeps. `scatter` is what windows are off their trial's curve by, beside what their few requests explain: the median over trials, of the
-logarithm, which is what `tuner/settings.py` expects of any.
+logarithm, which is what `tuner/settings.py` expects of any. `broken` is how often the limit is broken at the load found.
 """
 
 import argparse
@@ -35,6 +35,7 @@ from serving.resources.experiment import Constraint  # noqa: E402
 from serving.resources.load import Load  # noqa: E402
 from serving.resources.trial import Estimate, LatencyAt  # noqa: E402
 from serving.resources.trial import Window as Measured  # noqa: E402
+from tuner import limits  # noqa: E402
 from tuner.load import reading, results  # noqa: E402
 from tuner.load.steps import State  # noqa: E402
 from tuner.settings import DEFAULTS, LoadSettings  # noqa: E402
@@ -45,6 +46,8 @@ BATCH, CORES = "64", ("500m", "750m", "1")
 BY = ("memory", "threads", "round")
 LOAD, LIMIT = Load(window_seconds=2), Constraint(metric="latency", percentile=99, at_most="100ms")
 """As the trials had them."""
+WHOLE, NEAR = LOAD.window_seconds / 2, math.log(DEFAULTS.load.resolution)
+"""Seconds from which on a window was a whole one, and how far two loads that are the same may be apart."""
 UNEXPECTING = replace(DEFAULTS.load, scatter_windows=1e-6)
 """What windows scatter by is then what they say, and nothing that was expected."""
 
@@ -129,6 +132,28 @@ def _figures(reading: Callable[[Sequence[Window]], float]) -> dict[str, Any]:
     }  # fmt: skip
 
 
+def broken() -> dict[str, float]:
+    """Return by cores which share of other trials' whole windows at a trial's load broke the limit.
+
+    Most of these were measured because a window before them had broken it, and an hour later or earlier, so that they break it more often than the next window does.
+    """
+    shares = {}
+    for cores, of in trials().items():
+        seen: list[bool] = []
+        for windows in of:
+            level = results.result(_state(windows, DEFAULTS.load)).level
+            others = (one for other in of if other is not windows for one in other)
+            seen += [
+                float(one["p99_s"]) > limits.bound(LIMIT)
+                for one in others
+                if one["p99_s"]
+                and float(one["seconds"]) > WHOLE
+                and abs(math.log(float(one["level"]) / level)) < NEAR
+            ]
+        shares[cores] = round(sum(seen) / len(seen), 3)
+    return shares
+
+
 def main() -> None:
     """Read them, and report."""
     parser = argparse.ArgumentParser(
@@ -136,9 +161,9 @@ def main() -> None:
     )
     parser.add_argument("--quick", action="store_true", help="the same: it takes a second")
     parser.parse_args()
-    results: dict[str, Any] = {name: _figures(of) for name, of in READINGS.items()}
-    results["scatter"] = scatter()
-    report("trial_readings", results, [])
+    found: dict[str, Any] = {name: _figures(of) for name, of in READINGS.items()}
+    found["scatter"], found["broken"] = scatter(), broken()
+    report("trial_readings", found, [])
 
 
 if __name__ == "__main__":

@@ -67,7 +67,7 @@ class LoadSettings:
     knee: float = 1.05
     """Gain in throughput below which more users are said to give no more."""
     safety: float = 2.5
-    """Standard deviations of another window by which latencies stay below their limits at the load found: of 100 such windows 99 then do
+    """Standard deviations of another window by which latencies stay below their limits at the load found: of 100 such windows of the same minute 99 then do
     (2.33), and a little more, as a search asks it of what it makes of several trials, which is less sure than each of them."""
     scatter: float = 0.2
     """Standard deviation of a latency percentile's logarithm from one window to the next, before any was seen, beside what few requests
