@@ -81,7 +81,7 @@ class LoadSettings:
     """Distance in load, as a logarithm, at which a window counts 0.6 times as much as one that is near: the few ways in which latency is
     taken to grow hold for a range of loads, not for all."""
     whole_windows: int = 3
-    """Loads that get a whole window at most: each moves the load found, and by the third hardly."""
+    """Loads that get a whole window at most: each moves the load found, and none need be the last to do so."""
     enough: float = 0.98
     """Share of the most throughput that fewer users may give and still be the result: what a short window cannot tell apart."""
     near_windows: int = 5

@@ -164,7 +164,7 @@ class Reading:
     def at(self, level: float, *, every: bool = True) -> Window:
         """Return what is expected of a load, in a window's words; what has no curve is the nearest window's.
 
-        Without `every` its latencies are those that have a limit, which takes a fifth of the time.
+        Without `every` its latencies are those that have a limit: of the others each costs a curve.
         """
         curves, nearest = self.curves(level, every=every), self._nearest(level)
         rate = self._rate(curves, level)

@@ -57,7 +57,7 @@ def course(state: State) -> list[Window]:
 def reached(state: State, *, every: bool) -> list[Reached]:
     """Return what all windows say of loads from the lowest to the highest that was measured, and what these loads need.
 
-    Windows at which the target failed say it themselves. `every` latency is told, or those that have a limit, in a fifth of the time.
+    Windows at which the target failed say it themselves. `every` latency is told, or only those that have a limit: of the others each costs a curve.
     """
     found = verdicts(state)
     read = reading_of(state, found)

@@ -44,7 +44,7 @@ class Verdict:
 
     @property
     def breaks_surely(self) -> bool:
-        """Whether the interval says that they are not."""
+        """Whether the interval says that the constraints are not met."""
         return self.window.meets == "No" or not self.kept_up
 
     @property
