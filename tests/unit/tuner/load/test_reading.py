@@ -1,6 +1,7 @@
 """What all windows of a trial together say of a load; the windows here lie on a law, so that what is true is known."""
 
 import math
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
