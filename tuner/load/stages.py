@@ -36,8 +36,9 @@ _FEW = 5
 """Answers below which a short window is made longer, whatever it says."""
 _NEAR = 2.0
 """Ratio of two loads up to which a window of one says much of the other."""
-_BESIDE = {"closed": (1.4, 0.7, 1.9, 0.5), "open": (0.8, 1.2, 0.65)}
-"""Times the load found, that is measured beside it: of users up to where their limit is expected, of rates less, as a queue grows all at once."""
+_BESIDE = {"closed": (1.4, 0.7, 1.8, 0.55), "open": (0.8, 1.2, 0.65)}
+"""Times the load found, that is measured beside it: of users up to where their limit is expected, of rates less, as a queue grows all at once. All
+are so near that they still are when the load found has moved a little."""
 _DULL = 2
 """Levels in turn that give no more throughput and so end the growth: one may have had bad luck on a shared machine."""
 
@@ -213,7 +214,7 @@ def _beside(state: State, found: Sequence[Verdict], read: Reading, level: float)
     above = state.cap if end is None else end.level
     for share in _BESIDE[state.load.mode]:
         other = state.drivable(level * share)
-        new = not any(_are_the_same(state, one.level, other) for one in near)
+        new = not any(_are_the_same(state, one.level, other) for one in state.windows)
         if new and found[0].level <= other <= above and (end is None or other < above):
             return _fresh(state, other)
     return None

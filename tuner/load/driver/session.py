@@ -31,7 +31,7 @@ def serve(descriptor: int) -> None:
     except foreign.Wrong as error:
         channel.sendall(wire.frame(wire.SAID, wire.line({"wrong": str(error)})))
         return
-    session.say({"ready": True})
+    session.say(lambda: {"ready": True})
     for line in lines:
         session.obey(json.loads(line))
     session.end()
@@ -73,7 +73,9 @@ class Session:
         """Carry out one command and answer it."""
         if "level" in command:
             self._level(command["level"], time.monotonic() + command["patience"])
-        self.say({"done": command["number"], "unanswered": list(self._recorder.unanswered.values())})
+        self.say(
+            lambda: {"done": command["number"], "unanswered": list(self._recorder.unanswered.values())}
+        )
 
     def _level(self, level: float, deadline: float) -> None:
         if self._job.mode == "closed":
@@ -93,11 +95,14 @@ class Session:
         if count != self._runner.user_count:
             self._runner.start(count, max(1, count, self._runner.user_count))
             _until(lambda: self._runner.user_count == count, deadline)
+            # Hundreds that connect at once wait a second for their first answer, and never again for so long.
+            _until(lambda: not self._job.new, deadline)
 
-    def say(self, content: dict[str, Any]) -> None:
-        """Send what was recorded until now, and then `content`."""
+    def say(self, content: Callable[[], dict[str, Any]]) -> None:
+        """Send what was recorded until now, and then `content` of the same moment: what was answered since would be in both."""
         with self._sending:
-            self._channel.sendall(self._recorder.take() + wire.frame(wire.SAID, wire.line(content)))
+            said = wire.frame(wire.SAID, wire.line(content()))
+            self._channel.sendall(self._recorder.take() + said)
 
     def _flush(self) -> None:
         while True:

@@ -34,6 +34,8 @@ class Job:
     """Of this process's part of an open loop, in requests per second; 0 sends nothing."""
     alarm: Alarm = field(default_factory=Alarm)
     """Rung when the rate changes."""
+    new: set[object] = field(default_factory=set)
+    """Users of a closed loop whose first request is not over."""
 
     def turns(self) -> Iterator[Request]:
         """Yield the requests that are this process's, for ever."""
@@ -54,12 +56,17 @@ def closed(job: Job) -> type[locust.User]:
 
     class Asking(locust.User):  # type: ignore[misc]
         def on_start(self) -> None:
+            job.new.add(self)
             self.asker = Asker(job.url, job.recorder, timeout=job.timeout, connections=1)
 
         @locust.task  # type: ignore[untyped-decorator]
         def ask(self) -> None:
             while self._state == LOCUST_STATE_RUNNING:
                 self.asker.ask(next(requests))
+                job.new.discard(self)
+
+        def on_stop(self) -> None:
+            job.new.discard(self)
 
     return Asking
 
