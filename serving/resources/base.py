@@ -54,6 +54,15 @@ def rules(*found: tuple[str, str]) -> dict[str, Any]:
     return {"x-kubernetes-validations": [{"rule": rule, "message": message} for rule, message in found]}
 
 
+def in_six_digits(body: Any) -> Any:
+    """Return JSON with numbers that are not whole to six significant digits: what is measured repeats to two or three, and `kubectl get` prints all."""
+    if isinstance(body, float):
+        return float(f"{body:.6g}")
+    if isinstance(body, dict):
+        return {key: in_six_digits(value) for key, value in body.items()}
+    return [in_six_digits(value) for value in body] if isinstance(body, list) else body
+
+
 def list_map(*keys: str) -> dict[str, Any]:
     """Return the `json_schema_extra` of a list whose items are keyed by these fields."""
     return {"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": list(keys)}

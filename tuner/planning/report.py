@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 
 from serving import clock
 from serving.resources import conditions
-from serving.resources.base import ConditionStatus
+from serving.resources.base import ConditionStatus, in_six_digits
 from serving.resources.conditions import Condition
 from serving.resources.experiment_status import Counts, Learned, ProfilingExperimentStatus, Recommendation
 from serving.resources.trial import TrialStatus
@@ -91,7 +91,7 @@ def finished(
 
 def as_written(status: ProfilingExperimentStatus) -> Object:
     """Return the status as JSON; times that are not known are left out, as an empty text is none."""
-    body: Object = status.model_dump(by_alias=True, exclude_none=True)
+    body: Object = in_six_digits(status.model_dump(by_alias=True, exclude_none=True))
     return {key: value for key, value in body.items() if value != ""}
 
 

@@ -5,7 +5,7 @@ from collections.abc import Awaitable, Callable
 
 from serving import clock
 from serving.resources import conditions
-from serving.resources.base import ConditionStatus
+from serving.resources.base import ConditionStatus, in_six_digits
 from serving.resources.conditions import Condition
 from serving.resources.trial import Reason, TrialStatus, Window
 from tuner.trials.pods import Object
@@ -63,6 +63,6 @@ def as_written(trial: Object, status: TrialStatus, now: dt.datetime) -> Object:
             "conditions": [ConditionStatus.model_validate(one) for one in merged],
         }
     )
-    body: Object = whole.model_dump(by_alias=True, exclude_none=True)
+    body: Object = in_six_digits(whole.model_dump(by_alias=True, exclude_none=True))
     # An empty text is no time.
     return {key: value for key, value in body.items() if value != ""}

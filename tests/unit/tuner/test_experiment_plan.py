@@ -83,7 +83,7 @@ def test_trials_go_on_while_every_budget_has_something_left() -> None:
 def test_spending_is_of_trials_and_of_their_prices() -> None:
     said = status(world((3, measured()), (0, failed("Crashed"))), Explore((1,), 0.1))
     assert said["spentSeconds"] == 41.0
-    assert said["spentCost"] == pytest.approx(36 / 3600 * 1.05 + 5 / 3600 * 0.525)
+    assert said["spentCost"] == pytest.approx(36 / 3600 * 1.05 + 5 / 3600 * 0.525, rel=1e-5)
     assert said["trials"] == {"total": 3, "running": 1, "succeeded": 1, "stoppedEarly": 0, "failed": 1}
 
 

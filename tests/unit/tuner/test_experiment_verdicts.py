@@ -116,7 +116,7 @@ def test_the_best_so_far_is_the_searchs_with_all_its_measurements() -> None:
     trials = [(0, measured(100.0)), (1, measured(50.0)), (1, measured(40.0)), (2, RUNNING)]
     said = status(world(*trials), Wait(0.1, best=1))["best"]
     assert said["trial"] == "pe-3"
-    assert said["objective"] == pytest.approx(math.sqrt(50.0 * 40.0) * 3600 / 0.55)
+    assert said["objective"] == pytest.approx(math.sqrt(50.0 * 40.0) * 3600 / 0.55, rel=1e-5)
     assert "best" not in status(world(*trials), Wait(0.1))
 
 
@@ -169,3 +169,8 @@ def test_a_target_that_may_still_come_is_waited_for() -> None:
     assert said is not None
     assert (said["phase"], condition(said, "SpaceValid")) == ("Pending", ("True", "Valid"))
     assert condition(said, "Ready") == ("False", "TargetNotFound")
+
+
+def test_a_status_has_six_digits_of_what_was_measured() -> None:
+    said = status(world((1, measured(50.123456789))), Wait(0.1, best=1))["best"]
+    assert said["objective"] == float(f"{50.123456789 * 3600 / 0.55:.6g}")
