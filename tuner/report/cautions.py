@@ -84,19 +84,27 @@ def _beaten_by_today(evidence: Evidence, answer: Answer) -> bool:
 
 
 def _noted(rows: Sequence[Row]) -> list[Caution]:
-    """Return what trials noted, each note once with the trials that have it."""
-    noted: dict[tuple[str, str], list[str]] = defaultdict(list)
+    """Return what trials noted, each note once with the trials that have it; of a kind that says other numbers each time, the first."""
+    noted: dict[tuple[str, str], list[tuple[str, str]]] = defaultdict(list)
     for row in rows:
         for note in row.status.notes:
             code, _, detail = note.partition(":")
             if code in _NOTED:
-                noted[code, detail.strip()].append(row.name)
+                noted[code, detail.strip()].append((row.name, detail.strip()))
             else:
-                noted["Note", note].append(row.name)
+                noted["Note", code].append((row.name, note))
     order = [*_NOTED, "Note"]
     return [
-        Caution.model_validate({"code": code, "trials": trials, "detail": detail})
-        for (code, detail), trials in sorted(
-            noted.items(), key=lambda item: (order.index(item[0][0]), item[0][1])
+        Caution.model_validate(
+            {
+                "code": code,
+                "trials": [name for name, _ in told],
+                "detail": _together([one for _, one in told]),
+            }
         )
+        for (code, _), told in sorted(noted.items(), key=lambda item: (order.index(item[0][0]), item[0][1]))
     ]
+
+
+def _together(details: Sequence[str]) -> str:
+    return details[0] if len(set(details)) == 1 else f"{details[0]} (and the like)"
