@@ -10,7 +10,7 @@ from typing import Any
 from serving.resources import duration
 from serving.resources.load import Load
 from tuner import space
-from tuner.report import cautions, convergence, evidence, expectation, fronts, judgement, whatif
+from tuner.report import cautions, convergence, courses, evidence, expectation, fronts, judgement, whatif
 from tuner.report.asked import Axis, Question
 from tuner.report.evidence import Evidence, Object, Row
 from tuner.report.shape import Answer, Choice, Lesson, Report, Spent, TrialRow
@@ -51,6 +51,7 @@ def of(experiment: Object, trials: Sequence[Object], now: dt.datetime) -> dict[s
         model=expectation.model(found, known, chosen or _nearest(answer)),
         steps=convergence.steps(found, expectation.missed(known, DEFAULTS.search)),
         trials=[_row(row) for row in sorted([*found.rows, *found.stale], key=lambda row: row.spec.number)],
+        courses=courses.courses(found, answer),
         spent=_spent(found),
     )
     body: dict[str, Any] = report.model_dump(by_alias=True, mode="json")

@@ -7,7 +7,7 @@ from markupsafe import Markup
 from serving.resources.trial import Estimate, LatencyAt, Window
 from tuner.report import figures, phrases, plots, svg
 from tuner.report.plots import Plot, Table
-from tuner.report.shape import Front, Report, TrialRow
+from tuner.report.shape import Course, Front, Report
 from tuner.report.svg import Scale, marks
 
 _ABOVE = ("no", "unsure", "ok", "run", "cur", "rec")
@@ -81,56 +81,64 @@ def _bound_line(y: Scale, bound: float) -> Markup:
 
 
 def load(report: Report) -> Plot | None:
-    """Return latency against throughput, window by window, of the specs that the answer names."""
-    rows = _named_rows(report)
-    bound = next((b for b in report.question.constraints if b.metric != "errorRate"), None)
-    metric, percentile = (
-        (bound.metric, bound.percentile) if bound else ("latency", report.question.percentile)
-    )
-    lines = {css: _path(row, metric, percentile) for css, row in rows}
-    lines = {css: points for css, points in lines.items() if len(points) > 1}
-    if not lines:
+    """Return latency against throughput of the specs that the answer names: each window, and the curve through all windows of the trial."""
+    found = {css: course for css, course in _named(report) if len(course.points) > 1}
+    if not found:
         return None
-    seen = [point for points in lines.values() for point in points]
-    ys = [latency.value for _, latency in seen] + ([bound.bound] if bound else [])
-    x = Scale.around([w.throughput.value for w, _ in seen], svg.LEFT, svg.WIDTH - svg.RIGHT, zero=True)
+    windows = {css: _windows(report, course) for css, course in found.items()}
+    first = next(iter(found.values()))
+    bound = next(
+        (
+            b
+            for b in report.question.constraints
+            if (b.metric, b.percentile) == (first.metric, first.percentile)
+        ),
+        None,
+    )
+    ys = [latency.value for of in windows.values() for _, latency in of]
+    ys += [point.latency.value for course in found.values() for point in course.points] + (
+        [bound.bound] if bound else []
+    )
+    xs = [window.throughput.value for of in windows.values() for window, _ in of]
+    x = Scale.around(xs, svg.LEFT, svg.WIDTH - svg.RIGHT, zero=True)
     y = Scale.around(ys, svg.HEIGHT - svg.BOTTOM, svg.TOP, log=plots.wide(ys))
-    name = f"p{percentile} {phrases.METRICS[metric]}"
+    name = f"p{first.percentile} {phrases.METRICS[first.metric]}"
     parts = [svg.frame(marks(x, figures.number), marks(y, figures.duration), "requests per second", name)]
     parts += [_bound_line(y, bound.bound)] if bound else []
-    for css, points in lines.items():
-        parts.append(
-            svg.line([(x.at(w.throughput.value), y.at(v.value)) for w, v in points], f"course {css}")
-        )
-        for w, v in points:
+    for css, course in found.items():
+        line = [(x.at(p.throughput.value), y.at(p.latency.value)) for p in course.points]
+        parts.append(svg.line(line, f"course {css}"))
+        for w, v in windows[css]:
             tip = (
                 f"{plots.LEGEND[css]}, {phrases.level(report.question, w.level)}: {figures.number(w.throughput.value)} requests/s,"
                 f" {name} {phrases.interval(_ends(v), figures.duration)}"
             )
             parts.append(svg.whisker(x.at(w.throughput.value), y.at(v.low), y.at(v.high), f"whisker {css}"))
             parts.append(svg.dot(x.at(w.throughput.value), y.at(v.value), f"mark {css}", tip, 3.5))
-    title = f"Load and {name}"
+    title = f"Load and {name}: each window, and the curve through all of a trial"
     return Plot(
-        title, (svg.picture(title, *parts),), _load_table(report, lines, name), plots.legend(set(lines))
+        title, (svg.picture(title, *parts),), _load_table(report, windows, name), plots.legend(set(found))
     )
 
 
-def _named_rows(report: Report) -> list[tuple[str, TrialRow]]:
+def _named(report: Report) -> list[tuple[str, Course]]:
     answer = report.answer
-    found: list[tuple[str, TrialRow]] = []
-    for css, choice in (("cur", answer.current), ("run", answer.runner_up), ("rec", answer.choice)):
-        rows = [row for row in report.trials if choice and row.name in choice.trials and row.windows]
-        if rows:
-            found.append((css, rows[-1]))
-    return found
+    choices = (("cur", answer.current), ("run", answer.runner_up), ("rec", answer.choice))
+    return [
+        (css, course)
+        for css, choice in choices
+        for course in report.courses
+        if choice and course.trial in choice.trials
+    ]
 
 
-def _path(row: TrialRow, metric: str, percentile: int) -> list[tuple[Window, LatencyAt]]:
+def _windows(report: Report, course: Course) -> list[tuple[Window, LatencyAt]]:
+    row = next(row for row in report.trials if row.name == course.trial)
     return [
         (window, latency)
         for window in sorted(row.windows, key=lambda window: window.level)
         for latency in window.latencies
-        if (latency.metric, latency.percentile) == (metric, percentile)
+        if (latency.metric, latency.percentile) == (course.metric, course.percentile)
     ]
 
 

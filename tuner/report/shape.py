@@ -191,6 +191,23 @@ class Step(Piece):
     ] = None
 
 
+class CoursePoint(Piece):
+    """One load."""
+
+    level: Annotated[float, Field(description="Users, or requests per second.")]
+    throughput: Estimate
+    latency: LatencyAt
+
+
+class Course(Piece):
+    """How a latency goes with load in one trial, as all of its windows together say, up to where its target failed."""
+
+    trial: str
+    metric: Literal["latency", "ttft", "itl"]
+    percentile: int
+    points: list[CoursePoint]
+
+
 class Segment(Piece):
     """Between these values this spec wins. `end` None: without end."""
 
@@ -280,4 +297,10 @@ class Report(Piece):
     model: Model | None
     steps: list[Step]
     trials: list[TrialRow]
+    courses: Annotated[
+        list[Course],
+        Field(
+            description="Of today's spec, the runner-up and the recommended one, as far as there are such; each one's last trial."
+        ),
+    ] = []
     spent: Spent

@@ -242,6 +242,29 @@ def test_notes_of_trials_are_cautions_once_with_all_their_trials():
     assert noted["LimitNotEnforced"]["detail"] == "gpu.cores"
 
 
+def test_notes_of_a_kind_with_other_numbers_each_time_are_one_caution():
+    experiment, trials = made.story(many=4)
+    for number, trial in enumerate(trials):
+        trial["status"]["notes"] = [f"MachineBusy: others used {number} cores", "FewerCores: 1 of 2"]
+    (fewer, busy) = [c for c in content.of(experiment, trials, NOW)["cautions"] if c["code"] == "Note"]
+    assert busy["detail"] == "MachineBusy: others used 0 cores (and the like)"
+    assert fewer["detail"] == "FewerCores: 1 of 2"
+    assert len(busy["trials"]) == len(fewer["trials"]) == len(trials)
+
+
+def test_courses_are_the_curves_of_the_trials_that_the_answer_names(report):
+    answer, courses = report["answer"], report["courses"]
+    named = [answer[key]["trials"] for key in ("current", "runnerUp", "choice")]
+    assert len(courses) == 3
+    assert all(course["trial"] in trials for course, trials in zip(courses, named, strict=True))
+    for course in courses:
+        row = next(row for row in report["trials"] if row["name"] == course["trial"])
+        levels = [point["level"] for point in course["points"]]
+        assert levels == sorted(levels)
+        assert levels[0] == min(window["level"] for window in row["windows"])
+        assert levels[-1] <= max(window["level"] for window in row["windows"])
+
+
 def test_trials_of_another_model_than_the_newest_are_shown_and_not_compared():
     experiment, trials = made.story()
     before = [{**one, "spec": {**one["spec"], "modelDigest": "sha256:old"}} for one in trials[:4]]
