@@ -1,4 +1,4 @@
-"""A target for load whose behaviour is the path: `/wait/MS`, `/never`, `/garbage`, `/close`, `/drip`, `/status/CODE`, `/block/MS`
+"""A target for load whose behaviour is the path: `/wait/MS`, `/first/MS` (a connection's first answer), `/never`, `/garbage`, `/close`, `/drip`, `/status/CODE`, `/block/MS`
 (nobody is answered meanwhile), `/stream/MS` + `/completions`, `/log`.
 
     python load_target.py
@@ -8,6 +8,7 @@ It prints its port, ends when standard input does, and keeps when each request c
 
 import asyncio
 import contextlib
+import itertools
 import json
 import re
 import sys
@@ -20,7 +21,7 @@ inside: list[str] = []
 
 async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
     with contextlib.suppress(asyncio.IncompleteReadError, ConnectionError):
-        while True:
+        for number in itertools.count():
             head = await reader.readuntil(b"\r\n\r\n")
             came = time.monotonic()
             length = re.search(rb"content-length: (\d+)", head, re.IGNORECASE)
@@ -34,7 +35,11 @@ async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> N
             inside.append(path)
             row = {"path": path, "came": came, "inside": len(inside), "body": body.decode()}
             try:
-                await answer(path, writer)
+                if path.startswith("/first/"):
+                    await asyncio.sleep(float(path[7:]) / 1000 if number == 0 else 0.005)
+                    writer.write(whole(b"{}"))
+                else:
+                    await answer(path, writer)
             finally:
                 inside.remove(path)
                 log.append({**row, "took": time.monotonic() - came})

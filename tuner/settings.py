@@ -40,7 +40,8 @@ class LoadSettings:
     reply_timeout: float = 10.0
     """Seconds that locust has to answer a command: it does in a millisecond, unless its core is taken away."""
     drain_timeout: float = 5.0
-    """Seconds that the requests of a higher level have to be answered before a lower one begins."""
+    """Seconds that the requests of a higher level have to be answered before a lower one begins, and new users to have their first answer
+    before a higher one does: of hundreds who connect at once some wait a second for it, and never again for so long."""
     user: int = 65_534
     """User id that a process of locust gets where ours is root's: nobody's, as its locustfile may be anybody's."""
     most_unanswered: int = 10_000

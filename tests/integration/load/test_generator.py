@@ -45,6 +45,24 @@ async def test_a_closed_loop_keeps_its_users_busy_and_changes_levels_without_a_r
     assert descriptors() == before
 
 
+async def test_what_new_users_wait_for_their_first_answer_is_in_no_window(target: Target) -> None:
+    """Hundreds that connect at once wait long, once: that says nothing of what so many users wait for."""
+    async with Generator.start(target.url, plan("/first/700"), SETTINGS) as generator:
+        for users in (2, 12):
+            seen = await generator.window(users, 0.3)
+            assert len(seen.ok) > users
+            assert seen.latency.max() < 0.5
+            assert seen.unfinished.max() < 0.5
+
+
+async def test_a_first_answer_that_does_not_come_is_waited_for_no_longer_than_others(target: Target) -> None:
+    async with Generator.start(target.url, plan("/first/4000"), SETTINGS) as generator:
+        started = time.monotonic()
+        seen = await generator.window(3, 0.2)
+        assert time.monotonic() - started < SETTINGS.drain_timeout + 1.0
+        assert len(seen.unfinished) == 3
+
+
 async def test_latencies_are_what_the_target_took_within_two_milliseconds(target: Target) -> None:
     """In the best of some windows: on a busy machine either process waits for its turn, and the clock goes on."""
     apart = []

@@ -73,9 +73,7 @@ class Session:
         """Carry out one command and answer it."""
         if "level" in command:
             self._level(command["level"], time.monotonic() + command["patience"])
-        self.say(
-            lambda: {"done": command["number"], "unanswered": list(self._recorder.unanswered.values())}
-        )
+        self.say(lambda: {"done": command["number"], "unanswered": list(self._recorder.unanswered.values())})
 
     def _level(self, level: float, deadline: float) -> None:
         if self._job.mode == "closed":

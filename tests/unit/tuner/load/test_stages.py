@@ -190,6 +190,34 @@ def test_a_target_that_refuses_from_so_many_users_is_found_to_work_below() -> No
     assert "failed" in found.end.message
 
 
+def test_a_load_beside_the_one_found_is_not_measured_again_when_that_one_has_moved() -> None:
+    """As it was seen of a real trial: 48 users were measured beside 97, and then 48, 50, 51 and 52 beside as many more."""
+    load = Load(window_seconds=2, warmup_seconds=1)
+    seen = [
+        (1, 146, 10),
+        (8, 381, 22),
+        (64, 2848, 35),
+        (323, 2688, 784),
+        (144, 3121, 65),
+        (177, 3298, 84),
+        (55, 2251, 31),
+    ]
+    state = stages.begin(load, [p99("100ms")], SETTINGS)
+    for level, rate, p99_ms in seen:
+        at = p99_ms / 1000
+        window = Window.model_validate({
+            "level": level, "seconds": 0.5, "requests": rate // 2, "meets": "No" if at > 0.1 else "Unsure",
+            "throughput": {"value": rate, "low": rate, "high": rate}, "errorRate": {"value": 0, "low": 0, "high": 0},
+            "latencies": [{"metric": "latency", "percentile": 99, "value": at, "low": 0.9 * at, "high": 1.2 * at}],
+        })  # fmt: skip
+        state = replace(state, windows=(*state.windows, window), asked=(*state.asked, 0.5))
+    step = stages.next_step(state)
+    assert isinstance(step, Measure)
+    assert step.seconds == 2 or all(
+        abs(math.log(step.level / level)) > math.log(1.15) for level, _, _ in seen
+    )
+
+
 def test_growth_ends_where_more_users_are_not_expected_to_meet_the_limit() -> None:
     """124 users have a p99 of 100 ms."""
     found = search(Batching(), Load(window_seconds=2, warmup_seconds=1), p99("100ms"))
