@@ -16,7 +16,7 @@ import contextlib
 import math
 import random
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -29,7 +29,7 @@ import yaml  # noqa: E402
 from rich.console import Console  # noqa: E402
 from rich.progress import Progress  # noqa: E402
 from rich.table import Table  # noqa: E402
-from rig import cold_models  # noqa: E402
+from rig import cold_models, recorded_trials  # noqa: E402
 from rig.grid_truth import Truth, truth  # noqa: E402
 from rig.harness import SEED, Bar, report  # noqa: E402
 from rig.live_world import Search, World  # noqa: E402
@@ -37,6 +37,8 @@ from rig.live_world import Search, World  # noqa: E402
 from serving.cli.demo_stack import Stack  # noqa: E402
 from serving.data_dir import DataDir  # noqa: E402
 from serving.kube import connect  # noqa: E402
+from serving.resources.experiment_status import Setting  # noqa: E402
+from serving.resources.trial import TrialStatus  # noqa: E402
 
 MOST_TRIALS = 20
 SHOWN = 10
@@ -89,6 +91,11 @@ async def play(world: World, kept: Kept, rounds: int, folder: Path) -> None:
                 if (number, row) not in kept.grid:
                     kept.trial(number, row, await world.measure(row, number))
                 progress.advance(task)
+
+
+def _as_recorded(world: World, kept: Kept) -> Iterator[tuple[int, int, tuple[Setting, ...], TrialStatus]]:
+    for (number, row), status in sorted(kept.grid.items(), key=lambda one: str(one[1].get("startTime"))):
+        yield number, row, world.space.settings(row), TrialStatus.model_validate(status)
 
 
 def show(world: World, found: Truth, searches: Sequence[Search]) -> None:
@@ -157,6 +164,8 @@ async def main(options: argparse.Namespace) -> None:
             [await world.read(row, kept.grid[number, row]) for row in every]
             for number in range(options.rounds)
         ]
+    if options.windows:
+        recorded_trials.record(options.windows, _as_recorded(world, kept))
     found = truth(rounds)
     searches = [kept.searches[number] for number in range(options.rounds)]
     show(world, found, searches)
@@ -172,5 +181,8 @@ if __name__ == "__main__":
     parser.add_argument("--window", type=int, default=2, help="seconds; the sample's 5 take twice as long")
     parser.add_argument(
         "--out", type=Path, help="directory of what was measured, and of the searches' reports"
+    )
+    parser.add_argument(
+        "--windows", type=Path, help="file for the windows of the grid, as benchmarks/data has them"
     )
     asyncio.run(main(parser.parse_args()))

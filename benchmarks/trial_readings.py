@@ -15,8 +15,6 @@ logarithm, which is what `tuner/settings.py` expects of any. `broken` is how oft
 """
 
 import argparse
-import csv
-import gzip
 import math
 import sys
 from collections import defaultdict
@@ -29,29 +27,25 @@ ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT))  # before this file's own directory, in which tuner.py has the package's name
 
 import numpy as np  # noqa: E402
+from rig import recorded_trials  # noqa: E402
 from rig.harness import report  # noqa: E402
+from rig.recorded_trials import LIMIT, LOAD, Window  # noqa: E402
 
-from serving.resources.experiment import Constraint  # noqa: E402
-from serving.resources.load import Load  # noqa: E402
-from serving.resources.trial import Estimate, LatencyAt  # noqa: E402
-from serving.resources.trial import Window as Measured  # noqa: E402
 from tuner import limits  # noqa: E402
 from tuner.load import reading, results  # noqa: E402
 from tuner.load.steps import State  # noqa: E402
 from tuner.settings import DEFAULTS, LoadSettings  # noqa: E402
 
-WINDOWS = ROOT / "benchmarks/data/trial_windows.csv.gz"
 BATCH, CORES = "64", ("500m", "750m", "1")
 """Specs near the best; with fewer cores some trials break the limit at any load."""
 BY = ("memory", "threads", "round")
-LOAD, LIMIT = Load(window_seconds=2), Constraint(metric="latency", percentile=99, at_most="100ms")
-"""As the trials had them."""
 WHOLE, NEAR = LOAD.window_seconds / 2, math.log(DEFAULTS.load.resolution)
 """Seconds from which on a window was a whole one, and how far two loads that are the same may be apart."""
 UNEXPECTING = replace(DEFAULTS.load, scatter_windows=1e-6)
 """What windows scatter by is then what they say, and nothing that was expected."""
 
-Window = Mapping[str, str]
+Trials = Mapping[str, list[list[Window]]]
+"""The windows of each trial, by its cores."""
 
 
 def recorded(windows: Sequence[Window]) -> float:
@@ -70,26 +64,16 @@ def curves(windows: Sequence[Window]) -> float:
 
 
 def _state(windows: Sequence[Window], settings: LoadSettings) -> State:
-    return results.again(LOAD, [LIMIT], [_measured(one) for one in windows], settings)
-
-
-def _measured(row: Window) -> Measured:
-    rate = float(row["throughput"])
-    p99 = {"value": row["p99_s"], "low": row["p99_low_s"], "high": row["p99_high_s"]}
-    return Measured(
-        level=float(row["level"]), seconds=float(row["seconds"]), requests=int(row["requests"]),
-        throughput=Estimate(value=rate, low=rate, high=rate), error_rate=Estimate(value=0, low=0, high=0),
-        latencies=[LatencyAt(metric="latency", percentile=99, **{key: float(value) for key, value in p99.items()})] if row["p99_s"] else [],
-    )  # fmt: skip
+    return results.again(LOAD, [LIMIT], [recorded_trials.measured(one) for one in windows], settings)
 
 
 READINGS = {"recorded": recorded, "curves": curves, "most": most}
 
 
-def scatter() -> dict[str, float]:
+def scatter(by_cores: Trials) -> dict[str, float]:
     """Return what windows are off their trial's curves by."""
     found = []
-    for windows in (windows for of in trials().values() for windows in of):
+    for windows in (windows for of in by_cores.values() for windows in of):
         state = _state(windows, UNEXPECTING)
         read = reading.of(state, state.windows, ())
         assert read is not None
@@ -99,24 +83,20 @@ def scatter() -> dict[str, float]:
     return {"p99": round(float(p99), 3), "throughput": round(float(rate), 3)}
 
 
-def trials() -> dict[str, list[list[Window]]]:
+def trials(path: Path) -> Trials:
     """Return the windows of each trial that counts, in the order of time, by its cores."""
-    with gzip.open(WINDOWS, "rt", newline="") as file:
-        rows = [row for row in csv.DictReader(file) if row["batch"] == BATCH and row["cpu"] in CORES]
-    by_trial: dict[tuple[str, ...], list[Window]] = defaultdict(list)
-    for row in sorted(rows, key=lambda row: row["start"]):
-        by_trial[row["round"], row["row"], row["cpu"]].append(row)
-    found: dict[str, list[list[Window]]] = {cores: [] for cores in CORES}
-    for (_, _, cores), windows in by_trial.items():
-        found[cores].append(windows)
+    found: Trials = {cores: [] for cores in CORES}
+    for windows in recorded_trials.trials(path).values():
+        if windows[0]["batch"] == BATCH and windows[0]["cpu"] in CORES:
+            found[windows[0]["cpu"]].append(windows)
     return found
 
 
-def _figures(reading: Callable[[Sequence[Window]], float]) -> dict[str, Any]:
+def _figures(reading: Callable[[Sequence[Window]], float], of_cores: Trials) -> dict[str, Any]:
     """Return how far trials are apart by one reading of their windows."""
     left: list[tuple[Window, float]] = []
     by_cores = {}
-    for cores, of in trials().items():
+    for cores, of in of_cores.items():
         values = np.array([reading(windows) for windows in of])
         by_cores[cores] = round(float(values.std(ddof=1)), 3)
         left += zip((windows[0] for windows in of), values - values.mean(), strict=True)
@@ -132,13 +112,13 @@ def _figures(reading: Callable[[Sequence[Window]], float]) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def broken() -> dict[str, float]:
+def broken(by_cores: Trials) -> dict[str, float]:
     """Return by cores which share of other trials' whole windows at a trial's load broke the limit.
 
     Most of these were measured because a window before them had broken it, and an hour later or earlier, so that they break it more often than the next window does.
     """
     shares = {}
-    for cores, of in trials().items():
+    for cores, of in by_cores.items():
         seen: list[bool] = []
         for windows in of:
             level = results.result(_state(windows, DEFAULTS.load)).level
@@ -160,9 +140,19 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--quick", action="store_true", help="the same: it takes a second")
-    parser.parse_args()
-    found: dict[str, Any] = {name: _figures(of) for name, of in READINGS.items()}
-    found["scatter"], found["broken"] = scatter(), broken()
+    parser.add_argument(
+        "--now",
+        action="store_true",
+        help="the trials of benchmarks/data/live_grid.csv.gz, which are made as trials are now",
+    )
+    of = trials(recorded_trials.GRID if parser.parse_args().now else recorded_trials.BEFORE)
+    readings = {
+        name: how
+        for name, how in READINGS.items()
+        if how is not recorded or "result" in next(iter(of.values()))[0][0]
+    }
+    found: dict[str, Any] = {name: _figures(how, of) for name, how in readings.items()}
+    found["scatter"], found["broken"] = scatter(of), broken(of)
     report("trial_readings", found, [])
 
 

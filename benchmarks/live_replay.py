@@ -1,0 +1,206 @@
+"""Searches replayed on the recorded live grid: how often is what they recommend within the interval of the best, when trials are as noisy as here.
+
+`live_tuning.py` makes three searches of 20 trials, as each takes minutes; three say little of how often one goes wrong. Here a trial of a spec is one of
+its three recorded ones, drawn at random for each measurement, stopped early where a live one would have been, and the truth is the mean of
+the three, as there. A search so sees trials that lie an hour apart where a live one's lie minutes apart: what the machine does over an hour is noise
+here, and common to all trials there. `within` is held against nothing: live searches are.
+"""
+
+import argparse
+import math
+import os
+import sys
+from collections.abc import Sequence
+from concurrent.futures import ProcessPoolExecutor
+from functools import cache
+from multiprocessing import get_context
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).parents[1]
+sys.path.insert(0, str(ROOT))  # before this file's own directory, in which tuner.py has the package's name
+for _name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
+    os.environ.setdefault(_name, "1")  # small matrices; the other cores have searches of their own
+
+import numpy as np  # noqa: E402
+import yaml  # noqa: E402
+from rich.console import Console  # noqa: E402
+from rich.progress import track  # noqa: E402
+from rig import recorded_trials  # noqa: E402
+from rig.grid_truth import Truth, truth  # noqa: E402
+from rig.harness import interval, report  # noqa: E402
+
+from serving.resources import quantity  # noqa: E402
+from serving.resources.experiment import ProfilingExperimentSpec  # noqa: E402
+from serving.resources.trial import TrialSpec, TrialStatus  # noqa: E402
+from tuner import outcome, worth  # noqa: E402
+from tuner.load import results, stages  # noqa: E402
+from tuner.load.steps import Finished, State  # noqa: E402
+from tuner.search.decide import decide  # noqa: E402
+from tuner.search.decision import Confirm, Explore, Recommend  # noqa: E402
+from tuner.search.problem import Budget, Observation, Problem  # noqa: E402
+from tuner.settings import DEFAULTS, SearchSettings  # noqa: E402
+from tuner.space import Space  # noqa: E402
+
+TRIALS = 19
+"""Of the sample's 20 one measures what runs today, which is no spec of the space."""
+GIB = 2.0**30
+
+
+class Grid:
+    """The recorded trials, as an experiment would see them."""
+
+    def __init__(self) -> None:
+        manifest = yaml.safe_load((ROOT / "manifests/samples/tuning.yaml").read_text())
+        self.spec = ProfilingExperimentSpec.model_validate(manifest["spec"])
+        self.space = Space.of(self.spec)
+        self.costs = np.array([self._cost(row) for row in range(self.space.size)])
+        self._states = {
+            key: _state(windows) for key, windows in recorded_trials.trials(recorded_trials.GRID).items()
+        }
+        self.rounds = 1 + max(number for number, _ in self._states)
+
+    @property
+    def problem(self) -> Problem:
+        """What is searched."""
+        return outcome.problem(self.spec, self.space, self.costs)
+
+    def observe(self, row: int, number: int, *, below: float = 0.0, confirms: bool = False) -> Observation:
+        """Return a recorded trial of a spec, stopped where it surely gives less than `below`."""
+        ended, reason, seconds = self._ended(row, number, below)
+        trial = {
+            "spec": self._trial(row, "Confirm" if confirms else "Explore"),
+            "status": TrialStatus(phase="Succeeded", reason=reason, result=ended, seconds=seconds).model_dump(
+                by_alias=True, exclude_none=True
+            ),
+        }
+        found = outcome.observation(trial, self.space, self.spec.objective, self.spec.constraints)
+        assert found is not None
+        return found
+
+    def _ended(self, row: int, number: int, below: float) -> tuple[Any, Any, float]:
+        state = self._states[number, row]
+        for count in range(1, len(state.windows)):
+            if not below:
+                break
+            seen = State(
+                state.load,
+                state.settings,
+                state.constraints,
+                below,
+                state.windows[:count],
+                state.asked[:count],
+            )
+            step = stages.next_step(seen)
+            if isinstance(step, Finished) and step.reason == "CannotBeatBest":
+                return step.result, step.reason, sum(seen.asked)
+        step = stages.next_step(
+            State(state.load, state.settings, state.constraints, below, state.windows, state.asked)
+        )
+        reason = step.reason if isinstance(step, Finished) else "Measured"
+        return results.result(state), reason, sum(state.asked)
+
+    def _trial(self, row: int, purpose: str) -> dict[str, Any]:
+        spec = TrialSpec(
+            experiment="grid", number=1, purpose=purpose, settings=list(self.space.settings(row)), template={}, model_name="model",
+            cost_per_hour=float(self.costs[row]), load=recorded_trials.LOAD,
+        )  # fmt: skip
+        return spec.model_dump(by_alias=True, exclude_none=True)
+
+    def _cost(self, row: int) -> float:
+        has = {
+            one.name: quantity.parse(one.value)
+            for one in self.space.settings(row)
+            if one.category == "resource"
+        }
+        prices = self.spec.prices
+        return float(has["cpu"]) * float(prices.cpu or 0) + float(has["memory"]) / GIB * float(
+            prices.memory or 0
+        )
+
+
+def _state(windows: Sequence[recorded_trials.Window]) -> State:
+    seen = [recorded_trials.measured(one) for one in windows]
+    return results.again(recorded_trials.LOAD, [recorded_trials.LIMIT], seen, DEFAULTS.load)
+
+
+@cache
+def _grid() -> tuple[Grid, Truth]:
+    grid = Grid()
+    rounds = [[grid.observe(row, number) for row in range(grid.space.size)] for number in range(grid.rounds)]
+    return grid, truth(rounds)
+
+
+def play(seed: int, settings: SearchSettings = DEFAULTS.search) -> tuple[int | None, int, float]:
+    """Return what a search recommends, after how many trials, and the repeatability that it learned."""
+    grid, _ = _grid()
+    rng = np.random.default_rng([seed, 1])
+    seen: list[Observation] = []
+    repeatability = 0.0
+    while True:
+        decision = decide(grid.problem, seen, (), Budget(TRIALS), settings=settings, seed=seed)
+        repeatability = decision.repeatability
+        if not isinstance(decision, Explore | Confirm):
+            row = decision.index if isinstance(decision, Recommend) else None
+            return row, len(seen), repeatability
+        for row in decision.indices:
+            confirms = isinstance(decision, Confirm)
+            below = (
+                0.0
+                if confirms or decision.best is None
+                else _to_beat(seen, decision.best, repeatability) * float(grid.costs[row])
+            )
+            seen.append(grid.observe(row, int(rng.integers(grid.rounds)), below=below, confirms=confirms))
+
+
+def _to_beat(seen: Sequence[Observation], best: int, repeatability: float) -> float:
+    """Return the requests per second and unit of cost that the best does for sure."""
+    whole = [one for one in seen if one.index == best and not one.censored] or [
+        one for one in seen if one.index == best
+    ]
+    logs = [one.log_objective or 0.0 for one in whole]
+    within = math.sqrt(sum(one.noise**2 + repeatability**2 for one in whole)) / len(whole)
+    between = float(np.std(logs, ddof=1)) / math.sqrt(len(logs)) if len(logs) > 1 else 0.0
+    return math.exp(float(np.mean(logs)) - worth.Z95 * max(within, between)) / 3600
+
+
+def main() -> None:
+    """Search, and report."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--seeds", type=int, default=200, help="searches, about a second each")
+    parser.add_argument("--jobs", type=int, default=len(os.sched_getaffinity(0)))
+    parser.add_argument("--quick", action="store_const", dest="seeds", const=10)
+    options = parser.parse_args()
+    console = Console(stderr=True, width=110)
+    with ProcessPoolExecutor(options.jobs, mp_context=get_context("spawn")) as pool:
+        found = list(
+            track(
+                pool.map(play, range(options.seeds)),
+                description="searches",
+                total=options.seeds,
+                console=console,
+            )
+        )
+    _, known = _grid()
+    ratios = [known.ratio(row) for row, _, _ in found]
+    report(
+        "live_replay",
+        {
+            "searches": options.seeds, "repeatability": round(known.deviation, 4), "intervalBegins": round(math.exp(-known.reach), 4),
+            "within": interval([float(known.within(row)) for row, _, _ in found], _mean), "ratio": interval(ratios, _mean),
+            "p10": round(float(np.percentile(ratios, 10)), 3),
+            "trials": round(_mean([float(count) for _, count, _ in found]), 1),
+            "learnedRepeatability": [round(float(np.percentile([one for *_, one in found], p)), 3) for p in (10, 50, 90)],
+        },
+        [],
+    )  # fmt: skip
+
+
+def _mean(values: Sequence[float]) -> float:
+    return sum(values) / len(values)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,75 @@
+"""Recorded live grids: every spec of manifests/samples/tuning.yaml measured three times by `live_tuning.py`, as the windows of each trial.
+
+Only what a reading needs of them is kept: of latencies the p99, which has a limit. No request of them failed.
+"""
+
+import csv
+import gzip
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+
+from serving.resources.experiment import Constraint
+from serving.resources.experiment_status import Setting
+from serving.resources.load import Load
+from serving.resources.trial import Estimate, LatencyAt, TrialStatus
+from serving.resources.trial import Window as Measured
+
+DATA = Path(__file__).parents[1] / "data"
+BEFORE = DATA / "trial_windows.csv.gz"
+"""Of trials whose result was one of their windows."""
+GRID = DATA / "live_grid.csv.gz"
+"""Of trials as they are now."""
+LOAD, LIMIT = Load(window_seconds=2), Constraint(metric="latency", percentile=99, at_most="100ms")
+"""As the trials had them."""
+_COLUMNS = (
+    "round", "row", "cpu", "memory", "batch", "threads", "start", "level", "seconds", "requests", "throughput", "p99_s", "p99_low_s", "p99_high_s",
+)  # fmt: skip
+_AXES = {"cpu": "cpu", "memory": "memory", "batchSize": "batch", "OMP_NUM_THREADS": "threads"}
+
+Window = Mapping[str, str]
+
+
+def trials(path: Path) -> dict[tuple[int, int], list[Window]]:
+    """Return by round and row of the space the windows of each trial, in the order in which they were measured."""
+    with gzip.open(path, "rt", newline="") as file:
+        rows = sorted(csv.DictReader(file), key=lambda row: row["start"])
+    found: dict[tuple[int, int], list[Window]] = defaultdict(list)
+    for row in rows:
+        found[int(row["round"]), int(row["row"])].append(row)
+    return dict(found)
+
+
+def measured(row: Window) -> Measured:
+    """Return a recorded window as a Trial has it."""
+    rate = float(row["throughput"])
+    p99 = {"value": row["p99_s"], "low": row["p99_low_s"], "high": row["p99_high_s"]}
+    return Measured(
+        level=float(row["level"]), seconds=float(row["seconds"]), requests=int(row["requests"]),
+        throughput=Estimate(value=rate, low=rate, high=rate), error_rate=Estimate(value=0, low=0, high=0),
+        latencies=[LatencyAt(metric="latency", percentile=99, **{key: float(value) for key, value in p99.items()})] if row["p99_s"] else [],
+    )  # fmt: skip
+
+
+def record(path: Path, found: Iterable[tuple[int, int, Iterable[Setting], TrialStatus]]) -> None:
+    """Write the trials of a grid: of each its round, row, settings and status.
+
+    Raises:
+        ValueError: requests of a trial failed, which is not kept.
+    """
+    with gzip.open(path, "wt", newline="") as file:
+        writer = csv.writer(file)
+        writer.writerow(_COLUMNS)
+        for number, row, settings, status in found:
+            spec = {_AXES[one.name]: one.value for one in settings}
+            for one in status.windows:
+                if one.errors:
+                    raise ValueError(
+                        f"round {number}, row {row}: {one.errors} requests failed with {one.level:g} users"
+                    )
+                p99 = next((at for at in one.latencies if at.percentile == LIMIT.percentile), None)
+                seen = [f"{p99.value:.6g}", f"{p99.low:.6g}", f"{p99.high:.6g}"] if p99 else ["", "", ""]
+                writer.writerow([
+                    number, row, *(spec[name] for name in _AXES.values()), one.start_time, f"{one.level:g}", f"{one.seconds:.3g}", one.requests,
+                    f"{one.throughput.value:.6g}", *seen,
+                ])  # fmt: skip
