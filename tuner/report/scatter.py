@@ -87,38 +87,38 @@ def load(report: Report) -> Plot | None:
         return None
     windows = {css: _windows(report, course) for css, course in found.items()}
     first = next(iter(found.values()))
-    bound = next(
-        (
-            b
-            for b in report.question.constraints
-            if (b.metric, b.percentile) == (first.metric, first.percentile)
-        ),
-        None,
-    )
-    ys = [latency.value for of in windows.values() for _, latency in of]
-    ys += [point.latency.value for course in found.values() for point in course.points] + (
-        [bound.bound] if bound else []
-    )
-    xs = [window.throughput.value for of in windows.values() for window, _ in of]
-    x = Scale.around(xs, svg.LEFT, svg.WIDTH - svg.RIGHT, zero=True)
+    limit = (first.metric, first.percentile)
+    bounds = [b.bound for b in report.question.constraints if (b.metric, b.percentile) == limit][:1]
+    seen = [(window.throughput.value, latency.value) for of in windows.values() for window, latency in of]
+    seen += [(p.throughput.value, p.latency.value) for course in found.values() for p in course.points]
+    ys = [latency for _, latency in seen] + bounds
+    x = Scale.around([rate for rate, _ in seen], svg.LEFT, svg.WIDTH - svg.RIGHT, zero=True)
     y = Scale.around(ys, svg.HEIGHT - svg.BOTTOM, svg.TOP, log=plots.wide(ys))
     name = f"p{first.percentile} {phrases.METRICS[first.metric]}"
     parts = [svg.frame(marks(x, figures.number), marks(y, figures.duration), "requests per second", name)]
-    parts += [_bound_line(y, bound.bound)] if bound else []
+    parts += [_bound_line(y, bound) for bound in bounds]
+
+    def told(css: str, w: Window, v: LatencyAt) -> str:
+        level, rate = phrases.level(report.question, w.level), figures.number(w.throughput.value)
+        return f"{plots.LEGEND[css]}, {level}: {rate} requests/s, {name} {phrases.interval(_ends(v), figures.duration)}"
+
     for css, course in found.items():
         line = [(x.at(p.throughput.value), y.at(p.latency.value)) for p in course.points]
         parts.append(svg.line(line, f"course {css}"))
-        for w, v in windows[css]:
-            tip = (
-                f"{plots.LEGEND[css]}, {phrases.level(report.question, w.level)}: {figures.number(w.throughput.value)} requests/s,"
-                f" {name} {phrases.interval(_ends(v), figures.duration)}"
-            )
-            parts.append(svg.whisker(x.at(w.throughput.value), y.at(v.low), y.at(v.high), f"whisker {css}"))
-            parts.append(svg.dot(x.at(w.throughput.value), y.at(v.value), f"mark {css}", tip, 3.5))
+        parts += [mark for one in windows[css] for mark in _marks(one, x, y, css, told(css, *one))]
     title = f"Load and {name}: each window, and the curve through all of a trial"
     return Plot(
         title, (svg.picture(title, *parts),), _load_table(report, windows, name), plots.legend(set(found))
     )
+
+
+def _marks(of: tuple[Window, LatencyAt], x: Scale, y: Scale, css: str, tip: str) -> list[Markup]:
+    window, latency = of
+    at = x.at(window.throughput.value)
+    return [
+        svg.whisker(at, y.at(latency.low), y.at(latency.high), f"whisker {css}"),
+        svg.dot(at, y.at(latency.value), f"mark {css}", tip, 3.5),
+    ]
 
 
 def _named(report: Report) -> list[tuple[str, Course]]:
