@@ -12,6 +12,7 @@ import os
 import sys
 from collections.abc import Sequence
 from concurrent.futures import ProcessPoolExecutor
+from dataclasses import replace
 from functools import cache
 from multiprocessing import get_context
 from pathlib import Path
@@ -32,7 +33,7 @@ from rig.harness import interval, report  # noqa: E402
 
 from serving.resources import quantity  # noqa: E402
 from serving.resources.experiment import ProfilingExperimentSpec  # noqa: E402
-from serving.resources.trial import TrialSpec, TrialStatus  # noqa: E402
+from serving.resources.trial import Estimate, Reason, TrialSpec, TrialStatus, Window  # noqa: E402
 from tuner import outcome, worth  # noqa: E402
 from tuner.load import results, stages  # noqa: E402
 from tuner.load.steps import Finished, State  # noqa: E402
@@ -78,27 +79,15 @@ class Grid:
         assert found is not None
         return found
 
-    def _ended(self, row: int, number: int, below: float) -> tuple[Any, Any, float]:
-        state = self._states[number, row]
-        for count in range(1, len(state.windows)):
-            if not below:
-                break
-            seen = State(
-                state.load,
-                state.settings,
-                state.constraints,
-                below,
-                state.windows[:count],
-                state.asked[:count],
-            )
-            step = stages.next_step(seen)
+    def _ended(self, row: int, number: int, below: float) -> tuple[Window, Reason, float]:
+        """Return result, reason and seconds of load; of one that is stopped, as soon as its windows so far say that it is."""
+        whole = replace(self._states[number, row], stop_below=below)
+        for count in range(1, 1 + len(whole.windows)):
+            seen = replace(whole, windows=whole.windows[:count], asked=whole.asked[:count])
+            step = stages.next_step(seen) if below else None
             if isinstance(step, Finished) and step.reason == "CannotBeatBest":
                 return step.result, step.reason, sum(seen.asked)
-        step = stages.next_step(
-            State(state.load, state.settings, state.constraints, below, state.windows, state.asked)
-        )
-        reason = step.reason if isinstance(step, Finished) else "Measured"
-        return results.result(state), reason, sum(state.asked)
+        return results.result(whole), "Measured", sum(whole.asked)
 
     def _trial(self, row: int, purpose: str) -> dict[str, Any]:
         spec = TrialSpec(
@@ -155,13 +144,16 @@ def play(seed: int, settings: SearchSettings = DEFAULTS.search) -> tuple[int | N
 
 def _to_beat(seen: Sequence[Observation], best: int, repeatability: float) -> float:
     """Return the requests per second and unit of cost that the best does for sure."""
-    whole = [one for one in seen if one.index == best and not one.censored] or [
-        one for one in seen if one.index == best
+    of_it = [one for one in seen if one.index == best]
+    known = [_estimate(one.log_objective or 0.0, one.noise) for one in of_it if not one.censored] or [
+        _estimate(one.log_objective or 0.0, one.noise) for one in of_it
     ]
-    logs = [one.log_objective or 0.0 for one in whole]
-    within = math.sqrt(sum(one.noise**2 + repeatability**2 for one in whole)) / len(whole)
-    between = float(np.std(logs, ddof=1)) / math.sqrt(len(logs)) if len(logs) > 1 else 0.0
-    return math.exp(float(np.mean(logs)) - worth.Z95 * max(within, between)) / 3600
+    return worth.pooled(known, repeatability).low / worth.HOUR
+
+
+def _estimate(log: float, deviation: float) -> Estimate:
+    half = worth.Z95 * deviation
+    return Estimate(value=math.exp(log), low=math.exp(log - half), high=math.exp(log + half))
 
 
 def main() -> None:

@@ -35,11 +35,7 @@ async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> N
             inside.append(path)
             row = {"path": path, "came": came, "inside": len(inside), "body": body.decode()}
             try:
-                if path.startswith("/first/"):
-                    await asyncio.sleep(float(path[7:]) / 1000 if number == 0 else 0.005)
-                    writer.write(whole(b"{}"))
-                else:
-                    await answer(path, writer)
+                await answer(path, writer, first=number == 0)
             finally:
                 inside.remove(path)
                 log.append({**row, "took": time.monotonic() - came})
@@ -49,10 +45,12 @@ async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> N
     writer.close()
 
 
-async def answer(path: str, writer: asyncio.StreamWriter) -> None:
+async def answer(path: str, writer: asyncio.StreamWriter, *, first: bool) -> None:
     kind, _, rest = path[1:].partition("/")
-    if kind == "wait":
+    if kind == "wait" or (kind == "first" and first):
         await asyncio.sleep(float(rest) / 1000)
+    elif kind == "first":
+        await asyncio.sleep(0.005)
     elif kind == "block":
         time.sleep(float(rest) / 1000)  # noqa: ASYNC251 that is what it is for
     elif kind == "never":
