@@ -13,7 +13,7 @@ import sys
 from collections.abc import Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import replace
-from functools import cache
+from functools import cache, partial
 from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
@@ -51,13 +51,14 @@ GIB = 2.0**30
 class Grid:
     """The recorded trials, as an experiment would see them."""
 
-    def __init__(self) -> None:
+    def __init__(self, recorded: int) -> None:
         manifest = yaml.safe_load((ROOT / "manifests/samples/tuning.yaml").read_text())
         self.spec = ProfilingExperimentSpec.model_validate(manifest["spec"])
         self.space = Space.of(self.spec)
         self.costs = np.array([self._cost(row) for row in range(self.space.size)])
         self._states = {
-            key: _state(windows) for key, windows in recorded_trials.trials(recorded_trials.GRID).items()
+            key: _state(windows)
+            for key, windows in recorded_trials.trials(recorded_trials.GRIDS[recorded]).items()
         }
         self.rounds = 1 + max(number for number, _ in self._states)
 
@@ -114,15 +115,17 @@ def _state(windows: Sequence[recorded_trials.Window]) -> State:
 
 
 @cache
-def _grid() -> tuple[Grid, Truth]:
-    grid = Grid()
+def _grid(recorded: int) -> tuple[Grid, Truth]:
+    grid = Grid(recorded)
     rounds = [[grid.observe(row, number) for row in range(grid.space.size)] for number in range(grid.rounds)]
     return grid, truth(rounds)
 
 
-def play(seed: int, settings: SearchSettings = DEFAULTS.search) -> tuple[int | None, int, float]:
-    """Return what a search recommends, after how many trials, and the repeatability that it learned."""
-    grid, _ = _grid()
+def play(
+    recorded: int, seed: int, settings: SearchSettings = DEFAULTS.search
+) -> tuple[int | None, int, float]:
+    """Return what a search of a recorded grid recommends, after how many trials, and the repeatability that it learned."""
+    grid, _ = _grid(recorded)
     rng = np.random.default_rng([seed, 1])
     seen: list[Observation] = []
     repeatability = 0.0
@@ -162,6 +165,7 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--seeds", type=int, default=200, help="searches, about a second each")
+    parser.add_argument("--grid", type=int, choices=recorded_trials.GRIDS, default=1, help="recorded one")
     parser.add_argument("--jobs", type=int, default=len(os.sched_getaffinity(0)))
     parser.add_argument("--quick", action="store_const", dest="seeds", const=10)
     options = parser.parse_args()
@@ -169,18 +173,18 @@ def main() -> None:
     with ProcessPoolExecutor(options.jobs, mp_context=get_context("spawn")) as pool:
         found = list(
             track(
-                pool.map(play, range(options.seeds)),
+                pool.map(partial(play, options.grid), range(options.seeds)),
                 description="searches",
                 total=options.seeds,
                 console=console,
             )
         )
-    _, known = _grid()
+    _, known = _grid(options.grid)
     ratios = [known.ratio(row) for row, _, _ in found]
     report(
         "live_replay",
         {
-            "searches": options.seeds, "repeatability": round(known.deviation, 4), "intervalBegins": round(math.exp(-known.reach), 4),
+            "grid": options.grid, "searches": options.seeds, "repeatability": round(known.deviation, 4), "intervalBegins": round(math.exp(-known.reach), 4),
             "within": interval([float(known.within(row)) for row, _, _ in found], _mean), "ratio": interval(ratios, _mean),
             "p10": round(float(np.percentile(ratios, 10)), 3),
             "trials": round(_mean([float(count) for _, count, _ in found]), 1),

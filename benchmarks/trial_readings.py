@@ -141,11 +141,13 @@ def main() -> None:
     )
     parser.add_argument("--quick", action="store_true", help="the same: it takes a second")
     parser.add_argument(
-        "--now",
-        action="store_true",
-        help="the trials of benchmarks/data/live_grid.csv.gz, which are made as trials are now",
+        "--grid",
+        type=int,
+        choices=recorded_trials.GRIDS,
+        help="recorded one, of trials as they are made now; where it is not given, of those of before",
     )
-    of = trials(recorded_trials.GRID if parser.parse_args().now else recorded_trials.BEFORE)
+    grid = parser.parse_args().grid
+    of = trials(recorded_trials.GRIDS[grid] if grid else recorded_trials.BEFORE)
     readings = {
         name: how
         for name, how in READINGS.items()

@@ -18,8 +18,8 @@ from serving.resources.trial import Window as Measured
 DATA = Path(__file__).parents[1] / "data"
 BEFORE = DATA / "trial_windows.csv.gz"
 """Of trials whose result was one of their windows."""
-GRID = DATA / "live_grid.csv.gz"
-"""Of trials as they are now."""
+GRIDS = {number: DATA / f"live_grid_{number}.csv.gz" for number in (1, 2)}
+"""Of trials as they are now: two machines of one kind, days apart."""
 LOAD, LIMIT = Load(window_seconds=2), Constraint(metric="latency", percentile=99, at_most="100ms")
 """As the trials had them."""
 _COLUMNS = (
