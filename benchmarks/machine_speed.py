@@ -1,0 +1,82 @@
+"""How much the machine's own speed varies, with nothing of Slipway on it: a fixed piece of arithmetic, again and again, alone on one core.
+
+What a load test of so many seconds differs by from the next one, when it is the core that limits it, is no less than `deviation` of spans of
+that length. Where a hardware thread's sibling belongs to somebody else, it is a good deal. `live_tuning.py` says what Trials differ by.
+"""
+
+import argparse
+import os
+import statistics
+import sys
+import time
+from pathlib import Path
+
+ROOT = Path(__file__).parents[1]
+sys.path.insert(0, str(ROOT))  # before this file's own directory, in which tuner.py has the package's name
+
+from rich.console import Console  # noqa: E402
+from rich.progress import track  # noqa: E402
+from rig.harness import percentile, report  # noqa: E402
+
+PIECE = 10_000
+"""Numbers summed in one piece: about a millisecond, so that a span of a quarter second has hundreds."""
+SPANS = (0.25, 0.5, 1.0, 2.0, 5.0, 10.0, 15.0)
+"""Seconds; windows of a Trial take 0.25 to 10."""
+LEAST = 4
+"""Spans of a length of which a deviation is worth giving."""
+
+
+def pieces(seconds: float) -> list[float]:
+    """Return the seconds that each piece took, one after the other."""
+    found = []
+    for _ in track(range(int(seconds)), description="arithmetic", console=Console(stderr=True, width=110)):
+        began = time.perf_counter()
+        end = began + 1
+        while began < end:
+            total = 0
+            for number in range(PIECE):
+                total += number * number
+            now = time.perf_counter()
+            found.append(now - began)
+            began = now
+    return found
+
+
+def speeds(took: list[float], span: float) -> list[float]:
+    """Return pieces per second in each whole span of this many seconds."""
+    found, count, spent = [], 0, 0.0
+    for one in took:
+        count, spent = count + 1, spent + one
+        if spent >= span:
+            found.append(count / spent)
+            count, spent = 0, 0.0
+    return found
+
+
+def deviations(took: list[float]) -> dict[str, float]:
+    """Return by the seconds of a span the coefficient of variation of the speed from span to span."""
+    by = {span: speeds(took, span) for span in SPANS}
+    return {
+        f"{span:g}": round(statistics.stdev(of) / statistics.mean(of), 3)
+        for span, of in by.items()
+        if len(of) >= LEAST
+    }
+
+
+def main() -> None:
+    """Measure, and report."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--seconds", type=float, default=120, help="in all")
+    parser.add_argument("--quick", action="store_const", dest="seconds", const=10)
+    options = parser.parse_args()
+    os.sched_setaffinity(0, {max(os.sched_getaffinity(0))})
+    took = pieces(options.seconds)
+    slowdown = {f"p{percent}": round(percentile(took, percent) / min(took), 2) for percent in (10, 50, 90)}
+    results = {"seconds": round(sum(took), 1), "slowerThanFastest": slowdown, "deviation": deviations(took)}
+    report("machine_speed", results, [])
+
+
+if __name__ == "__main__":
+    main()
