@@ -1,9 +1,10 @@
-"""Searches replayed on the recorded live grid: how often is what they recommend within the interval of the best, when trials are as noisy as here.
+"""Searches replayed on recorded live grids: how often is what they recommend within the interval of the best, when trials are as noisy as here.
 
 `live_tuning.py` makes three searches of 20 trials, as each takes minutes; three say little of how often one goes wrong. Here a trial of a spec is one of
-its three recorded ones, drawn at random for each measurement, stopped early where a live one would have been, and the truth is the mean of
-the three, as there. A search so sees trials that lie an hour apart where a live one's lie minutes apart: what the machine does over an hour is noise
-here, and common to all trials there. `within` is held against nothing: live searches are.
+its recorded ones, drawn at random for each measurement, stopped early where a live one would have been, and the truth is the mean of all of
+them, as there. Each grid has three of a spec; together they know the truth from six, on two machines. A search so sees trials that lie an
+hour or days apart where a live one's lie minutes apart: what the machine does over an hour is noise here, and common to all trials there.
+`within` is held against nothing: live searches are.
 """
 
 import argparse
@@ -51,16 +52,23 @@ GIB = 2.0**30
 class Grid:
     """The recorded trials, as an experiment would see them."""
 
-    def __init__(self, recorded: int) -> None:
+    def __init__(self, recorded: Sequence[int]) -> None:
         manifest = yaml.safe_load((ROOT / "manifests/samples/tuning.yaml").read_text())
         self.spec = ProfilingExperimentSpec.model_validate(manifest["spec"])
         self.space = Space.of(self.spec)
         self.costs = np.array([self._cost(row) for row in range(self.space.size)])
-        self._states = {
-            key: _state(windows)
-            for key, windows in recorded_trials.trials(recorded_trials.GRIDS[recorded]).items()
-        }
-        self.rounds = 1 + max(number for number, _ in self._states)
+        self._states: dict[tuple[int, int], State] = {}
+        self.rounds = 0
+        for one in recorded:
+            trials = recorded_trials.trials(recorded_trials.GRIDS[one])
+            self._states |= {
+                (self.rounds + number, row): _state(windows) for (number, row), windows in trials.items()
+            }
+            self.rounds += 1 + max(number for number, _ in trials)
+
+    def named(self, row: int) -> str:
+        """Return the settings of a spec."""
+        return " ".join(f"{one.name}={one.value}" for one in self.space.settings(row))
 
     @property
     def problem(self) -> Problem:
@@ -115,16 +123,16 @@ def _state(windows: Sequence[recorded_trials.Window]) -> State:
 
 
 @cache
-def _grid(recorded: int) -> tuple[Grid, Truth]:
+def _grid(recorded: Sequence[int]) -> tuple[Grid, Truth]:
     grid = Grid(recorded)
     rounds = [[grid.observe(row, number) for row in range(grid.space.size)] for number in range(grid.rounds)]
     return grid, truth(rounds)
 
 
 def play(
-    recorded: int, seed: int, settings: SearchSettings = DEFAULTS.search
+    recorded: Sequence[int], seed: int, settings: SearchSettings = DEFAULTS.search
 ) -> tuple[int | None, int, float]:
-    """Return what a search of a recorded grid recommends, after how many trials, and the repeatability that it learned."""
+    """Return what a search of recorded grids recommends, after how many trials, and the repeatability that it learned."""
     grid, _ = _grid(recorded)
     rng = np.random.default_rng([seed, 1])
     seen: list[Observation] = []
@@ -165,29 +173,33 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--seeds", type=int, default=200, help="searches, about a second each")
-    parser.add_argument("--grid", type=int, choices=recorded_trials.GRIDS, default=1, help="recorded one")
+    parser.add_argument(
+        "--grid", type=int, choices=recorded_trials.GRIDS, help="recorded one; all, if it is not given"
+    )
     parser.add_argument("--jobs", type=int, default=len(os.sched_getaffinity(0)))
     parser.add_argument("--quick", action="store_const", dest="seeds", const=10)
     options = parser.parse_args()
     console = Console(stderr=True, width=110)
+    recorded = (options.grid,) if options.grid else tuple(recorded_trials.GRIDS)
     with ProcessPoolExecutor(options.jobs, mp_context=get_context("spawn")) as pool:
         found = list(
             track(
-                pool.map(partial(play, options.grid), range(options.seeds)),
+                pool.map(partial(play, recorded), range(options.seeds)),
                 description="searches",
                 total=options.seeds,
                 console=console,
             )
         )
-    _, known = _grid(options.grid)
+    grid, known = _grid(recorded)
     ratios = [known.ratio(row) for row, _, _ in found]
     report(
         "live_replay",
         {
-            "grid": options.grid, "searches": options.seeds, "repeatability": round(known.deviation, 4), "intervalBegins": round(math.exp(-known.reach), 4),
+            "grids": recorded, "searches": options.seeds, "repeatability": round(known.deviation, 4), "intervalBegins": round(math.exp(-known.reach), 4),
             "within": interval([float(known.within(row)) for row, _, _ in found], _mean), "ratio": interval(ratios, _mean),
             "p10": round(float(np.percentile(ratios, 10)), 3),
             "trials": round(_mean([float(count) for _, count, _ in found]), 1),
+            "bestSpecs": {grid.named(row): round(known.ratio(row), 3) for row in range(grid.space.size) if known.within(row)},
             "learnedRepeatability": [round(float(np.percentile([one for *_, one in found], p)), 3) for p in (10, 50, 90)],
         },
         [],
