@@ -1,153 +1,445 @@
-"""The Autoscaler controller: the only writer of replica counts, through the scale subresource."""
+"""The Autoscaler controller: the only writer of replica counts, through the scale subresource.
+
+One tick reads the gateways' pages for all targets. A target is decided on at each tick while it has requests or replicas
+that start, once a minute while it idles, and at once when its spec, its replicas, or what waits for it changes.
+"""
 
 import asyncio
-import datetime as dt
-from collections.abc import AsyncIterator, Iterable
+import logging
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
-from pathlib import Path
+from dataclasses import replace
 from typing import Any
 
-from autoscaler import policy
-from serving import clock, errors
+from autoscaler import others, page, profiles, status, targets
+from autoscaler.decision import Decision
+from autoscaler.observation import Load
+from autoscaler.policy.config import PolicyConfig, from_spec
+from autoscaler.scaled import Scaled
+from autoscaler.signals import demand
+from autoscaler.signals import gauges as gauges_read
+from autoscaler.signals.board import Board, Health
+from autoscaler.signals.exposition import Target
+from autoscaler.signals.pages import Pages
+from autoscaler.store import Store
+from autoscaler.targets import Seen
+from serving import clock, errors, metrics
+from serving.data_dir import DataDir
 from serving.kube import Key, Kube, Reconciler, Recorder, Result, Watches, connect_eventually
-from serving.resources import conditions, kinds, leases, routing
+from serving.resources import kinds, leases, names
 from serving.resources.conditions import Condition
 from serving.settings import ControllerSettings
 
 Object = dict[str, Any]
 
+log = logging.getLogger(__name__)
+
+TICK_SECONDS = 5.0
+"""Between readings of the gateways' pages: a start takes longer than this nearly always."""
+QUICK_SECONDS = 1.0
+"""The same while a target may go to zero within seconds: by who says `idleSeconds` of less than `QUICK_BELOW`."""
+QUICK_BELOW = 10
+IDLE_SECONDS = 60.0
+"""Between decisions on a target without requests of which nothing is on its way: a prewarm may be this late."""
+SAY_SECONDS = 30.0
+"""Between statuses that only tell of other figures: people look, and each is a write."""
+KEEP_SECONDS = 300.0
+"""Between writes of what was learned: so much is lost when the machine fails."""
+OLD_SECONDS = 15.0
+"""Without a plausible new reading for this long, the count does not become less: three ticks."""
+_WITHOUT_LOAD = frozenset({"MaxReplicas", "FixedCount", "Unknown", "MetricsMissing"})
+"""Reasons of what is decided whatever the load is."""
 _TARGET = "target"
+_REVISION = "revision"
 
 
 class AutoscalerController:
-    """Watches Autoscalers, the Deployments that they name, and the gateways' Leases."""
+    """Watches Autoscalers, the Deployments that they name, their Pods, and the gateways' Leases."""
 
-    def __init__(self, kube: Kube, settings: ControllerSettings, watches: Watches) -> None:
+    def __init__(
+        self, kube: Kube, settings: ControllerSettings, watches: Watches, *,
+        pages: Pages | None = None, store: Store | None = None,
+    ) -> None:  # fmt: skip
         self._kube = kube
         self._recorder = Recorder(kube, kube.field_manager)
+        self._pages, self._store = pages, store
         self._autoscalers = watches.of(kinds.AUTOSCALER)
         self._deployments = watches.of(kinds.DEPLOYMENT)
+        self._profiles = watches.of(kinds.CAPACITY_PROFILE)
+        self._pods = watches.of(kinds.POD, labels=names.INFERENCE_LABEL)
         self._leases = watches.of(kinds.LEASE, namespace="default")
         self._loop = Reconciler("autoscaler", self.reconcile, settings)
         self._autoscalers.index(_TARGET, _target)
-        self._autoscalers.on_change(lambda before, after: self._loop.add(Key.of(after or before or {})))
+        self._pods.index(_REVISION, _revision)
+        self._profiles.index(profiles.DIGEST, profiles.digest_of)
+        self._autoscalers.on_change(self._autoscaler_changed)
         self._deployments.on_change(self._deployment_changed)
+        self._pods.on_change(self._pod_changed)
+        self._board = Board()
+        self._targets = targets.Targets(kube)
+        self._gauges = gauges_read.Gauges(kube)
+        self._scaled: dict[Key, Scaled] = {}
+        self._ticks = page.Ticks()
 
     async def run(self) -> None:
         """Reconcile until cancelled."""
-        async with asyncio.TaskGroup() as group:
-            group.create_task(self._kube.stay_connected(self._may_wake))
-            group.create_task(self._loop.run(self._autoscalers, self._deployments, self._leases))
+        informers = (self._autoscalers, self._deployments, self._pods, self._profiles, self._leases)
+        try:
+            async with asyncio.TaskGroup() as group:
+                group.create_task(self._kube.stay_connected(self._may_wake))
+                group.create_task(self._loop.run(*informers))
+                for informer in informers:
+                    await informer.synced.wait()
+                group.create_task(self._keep())
+                if self._pages is not None:
+                    await self._tick_for_ever(self._pages)
+        finally:
+            self._keep_all()
+            await self._gauges.close()
+            if self._pages is not None:
+                await self._pages.close()
+
+    async def metrics_page(self) -> str:
+        """Return what Prometheus is told."""
+        return page.text(self._scaled, self._ticks)
 
     def _may_wake(self) -> bool:
         return any(found["spec"].get("minReplicas") == 0 for found in self._autoscalers)
+
+    async def _tick_for_ever(self, pages: Pages) -> None:
+        loop = asyncio.get_running_loop()
+        while True:
+            began = loop.time()
+            try:
+                await self._tick(pages)
+            except Exception:  # a page that nobody foresaw must not stop all of them
+                log.exception("a tick")
+            took = loop.time() - began
+            self._ticks.took(took)
+            await asyncio.sleep(max(self._pause() - took, took))
+
+    async def _read_gauges(self) -> None:
+        wanted: dict[Key, gauges_read.Wanted] = {}
+        for key, scaled in self._scaled.items():
+            asked = [metric for metric in scaled.config.metrics if metric.type in gauges_read.TYPES]
+            if asked:
+                wanted[key] = gauges_read.Wanted(asked, scaled.pods)
+        await self._gauges.read(wanted)
+
+    async def _tick(self, pages: Pages) -> None:
+        wanted = {_signals_of(found) for found in self._autoscalers}
+        read, _ = await asyncio.gather(pages.read(), self._read_gauges())
+        live = leases.live(self._leases, clock.now())
+        now = clock.monotonic()
+        self._board.tick(read.readings, live, wanted, read.held, now)
+        self._board.forget(wanted)
+        for autoscaler in self._autoscalers:
+            key = Key.of(autoscaler)
+            scaled = self._scaled.get(key)
+            if scaled is None or self._is_due(scaled, _signals_of(autoscaler), now):
+                self._loop.add(key)
+
+    def _is_due(self, scaled: Scaled, target: Target, now: float) -> bool:
+        decision = scaled.decision
+        if decision is None or self._board.is_busy(target) or scaled.starts.has_news:
+            return True
+        config = scaled.config
+        may_go = decision.replicas > 0 and config.zero.idle is not None and _least(config) == 0
+        is_steady = decision.reason in ("Idle", "FixedCount", "MinReplicas", "KeepAlive") and not may_go
+        return not is_steady or now - scaled.decided >= IDLE_SECONDS
+
+    def _pause(self) -> float:
+        for scaled in self._scaled.values():
+            idle = scaled.config.zero.idle
+            if idle is not None and idle < QUICK_BELOW and scaled.decision and scaled.decision.replicas:
+                return QUICK_SECONDS
+        return TICK_SECONDS
 
     async def reconcile(self, key: Key) -> Result | None:
         """Size one target, and say so."""
         autoscaler = self._autoscalers.get(*key)
         if autoscaler is None or autoscaler["metadata"].get("deletionTimestamp"):
+            if self._scaled.pop(key, None) is not None and self._store is not None:
+                self._store.forget(key)
             return None
         spec = autoscaler["spec"]
-        target = spec["scaleTargetRef"]
-        if target.get("kind", "Deployment") != "Deployment":
-            condition = Condition("Ready", "False", "UnsupportedTarget", "only Deployments can be sized")
-            await self._report(autoscaler, 0, 0, condition)
-            return None
-        deployment = self._deployments.get(key.namespace, target["name"])
-        if deployment is None:
-            missing = Condition(
-                "Ready", "False", "TargetNotFound", f"there is no Deployment {target['name']}"
-            )
-            await self._report(autoscaler, 0, 0, missing)
-            return None
-        now = clock.now()
-        decision = policy.decide(
-            _as_it_is(autoscaler, deployment),
-            _bounds(spec),
-            _demand(autoscaler),
-            leases.live(self._leases, now),
-            now,
-        )
-        if decision.replicas != deployment["spec"].get("replicas", 1):
-            await self._scale(autoscaler, deployment, decision)
-        elif not deployment.get("status"):
-            return None  # nobody has counted its replicas yet; when somebody does, this is woken
-        running = (deployment.get("status") or {}).get("replicas", 0)
-        condition = Condition("Ready", "True", decision.reason, decision.message)
-        await self._report(autoscaler, decision.replicas, running, condition)
-        again = decision.look_again
-        return Result(again.total_seconds()) if again is not None else None
-
-    async def _scale(self, autoscaler: Object, deployment: Object, decision: policy.Decision) -> None:
-        meta = deployment["metadata"]
-        patch = {"spec": {"replicas": decision.replicas}}
         try:
-            await self._kube.patch(
-                kinds.DEPLOYMENT, meta["namespace"], meta["name"], patch, subresource="scale"
+            config = from_spec(spec)
+            seen = await self._seen(key, autoscaler)
+        except errors.Permanent as error:
+            await self._refuse(autoscaler, error.reason, str(error))
+            return None
+        except errors.NotFound:
+            target = spec["scaleTargetRef"]
+            await self._refuse(
+                autoscaler,
+                "TargetNotFound",
+                f"there is no {target.get('kind', 'Deployment')} {target['name']}",
             )
+            return None
+        scaled = self._remembered(key, autoscaler)
+        scaled.configure(replace(config, capacity=profiles.capacity(self._profiles, seen.object)))
+        await self._size(autoscaler, seen, scaled)
+        return None if seen.is_ours else Result(targets.LOOK_SECONDS)
+
+    async def _seen(self, key: Key, autoscaler: Object) -> Seen:
+        """Return the target as it is.
+
+        Raises:
+            errors.NotFound: there is none.
+            errors.Permanent: it cannot be scaled.
+        """
+        ref = autoscaler["spec"]["scaleTargetRef"]
+        kind = await self._targets.kind(ref.get("apiVersion", "apps/v1"), ref.get("kind", "Deployment"))
+        target = Key(key.namespace, ref["name"])
+        if kind is not kinds.DEPLOYMENT:
+            foreign = await self._targets.look(kind, target, self._remembered(key, autoscaler).starts)
+            return Seen(kind, foreign.object, list(foreign.pods.values()), is_ours=False)
+        deployment = self._deployments.get(*target)
+        if deployment is None:
+            raise errors.NotFound(404, "NotFound", str(target))
+        if names.INFERENCE_LABEL in (deployment["metadata"].get("labels") or {}):
+            return Seen(kind, deployment, self._pods.by_index(_REVISION, str(target)), is_ours=True)
+        foreign = await self._targets.look(kind, target, self._remembered(key, autoscaler).starts)
+        return Seen(kind, deployment, list(foreign.pods.values()), is_ours=False)
+
+    def _remembered(self, key: Key, autoscaler: Object) -> Scaled:
+        scaled = self._scaled.get(key)
+        if scaled is None:
+            saved = self._store.read(key) if self._store is not None else None
+            changes = list((autoscaler.get("status") or {}).get("decisions") or [])
+            scaled = self._scaled[key] = Scaled(PolicyConfig(), saved, changes=changes)
+        return scaled
+
+    async def _size(self, autoscaler: Object, seen: Seen, scaled: Scaled) -> None:
+        now, moment = clock.now().timestamp(), clock.monotonic()
+        key, desired = Key.of(autoscaler), _desired(scaled, seen.object, self._kube.field_manager)
+        counts = seen.object.get("status") or {}
+        scaled.pods = seen.pods
+        observed = scaled.starts.take(desired, counts.get("readyReplicas", 0), seen.pods)
+        load = self._load(autoscaler, now) if self._is_counted(autoscaler, seen) else None
+        gauges, sources = self._gauges.of(key)
+        signals = [*(self._board.health(moment) if seen.is_ours else ()), *sources]
+        decision = scaled.decide(now, observed, load, gauges)
+        if not self._is_known(seen, signals, moment):
+            decision = _guarded(decision, desired, signals)
+        decision = _respectful(decision, desired, scaled.raised, moment)
+        scaled.decision, scaled.decided = decision, moment
+        self._ticks.decided(decision.reason)
+        active = await self._active(key, seen, scaled, moment)
+        if decision.replicas != desired:
+            await self._act(autoscaler, seen, scaled, desired, active)
+        elif not counts:
+            return  # nobody has counted its replicas yet; when somebody does, this is woken
+        ready = Condition("Ready", "True", decision.reason, decision.message)
+        said = status.Said(
+            decision, counts.get("replicas", 0), counts.get("readyReplicas", 0), [ready, active],
+            signals, scaled.learned(), scaled.schedule(now), scaled.changes, _metrics(scaled, gauges),
+        )  # fmt: skip
+        await self._report(autoscaler, scaled, said, moment)
+
+    def _is_counted(self, autoscaler: Object, seen: Seen) -> bool:
+        """Whether gateways count its requests: of a target that none knows, no requests is not what they say."""
+        return seen.is_ours or bool(demand.held(autoscaler, frozenset()))
+
+    def _is_known(self, seen: Seen, signals: Sequence[Health], moment: float) -> bool:
+        """Whether all that a decision is made of has been read."""
+        if not seen.is_ours:
+            return bool(signals) and all(found.healthy for found in signals)
+        is_read = self._board.is_whole and self._board.age(moment) <= OLD_SECONDS
+        return is_read and all(found.healthy for found in signals)
+
+    async def _active(self, key: Key, seen: Seen, scaled: Scaled, moment: float) -> Condition:
+        """Return whether the count is written here."""
+        scaler = await self._targets.other_scaler(Key(key.namespace, seen.name), seen.kind)
+        return others.condition(
+            scaled.config.prediction, scaler, is_fought=others.is_fought(scaled.theirs, moment)
+        )
+
+    async def _act(
+        self, autoscaler: Object, seen: Seen, scaled: Scaled, desired: int, active: Condition
+    ) -> None:
+        """Write the count, or say what it would be; in any case a request that waits at zero gets a replica."""
+        decision = scaled.decision
+        assert decision is not None
+        if active.status == "True":
+            await self._scale(autoscaler, seen, scaled, desired)
+            return
+        if active.reason == others.OBSERVE and desired == 0 and demand.held(autoscaler, frozenset()):
+            scaled.decision = replace(decision, replicas=1, reason="Woken")
+            await self._scale(autoscaler, seen, scaled, desired)
+            return
+        if active.reason == others.OBSERVE and decision.replicas != scaled.would:
+            scaled.would = decision.replicas
+            await self._recorder.emit(autoscaler, "WouldScale", _event(seen.name, desired, decision))
+
+    def _load(self, autoscaler: Object, now: float) -> Load | None:
+        load = self._board.take(_signals_of(autoscaler))
+        held = demand.held(autoscaler, demand.dead(self._leases, clock.now()))
+        if not held:
+            return load
+        if load is not None:
+            return replace(load, held=max(load.held, held))
+        return Load(now, now, arrivals=0, work=0, finished=0, in_flight=0, held=held)
+
+    async def _scale(self, autoscaler: Object, seen: Seen, scaled: Scaled, before: int) -> None:
+        namespace, decision = autoscaler["metadata"]["namespace"], scaled.decision
+        assert decision is not None
+        patch = {"spec": {"replicas": decision.replicas}}
+        scaled.intended = decision.replicas
+        try:
+            answer = await self._kube.patch(seen.kind, namespace, seen.name, patch, subresource="scale")
         except errors.NotFound:
             return  # deleted meanwhile; the watch says so
-        await self._recorder.emit(autoscaler, "Scaled", f"{meta['name']}: {decision.message}")
+        except errors.ApiError as error:
+            if isinstance(error, errors.Conflict | errors.Forbidden | errors.Invalid):
+                raise
+            raise errors.Unavailable(str(error)) from error  # 500: tried again later
+        scaled.wrote = decision.replicas, int(answer["metadata"]["resourceVersion"])
+        scaled.known = decision.replicas
+        scaled.changes.insert(0, status.change(before, decision, _time()))
+        del scaled.changes[status.KEPT :]
+        self._targets.again(seen.kind, Key(namespace, seen.name))
+        await self._recorder.emit(autoscaler, "Scaled", _event(seen.name, before, decision))
 
-    async def _report(self, autoscaler: Object, desired: int, current: int, ready: Condition) -> None:
+    async def _report(self, autoscaler: Object, scaled: Scaled, said: status.Said, moment: float) -> None:
         old = autoscaler.get("status") or {}
-        now = clock.rfc3339(clock.now())
         generation = autoscaler["metadata"].get("generation", 1)
-        status = {
-            "desiredReplicas": desired,
-            "currentReplicas": current,
-            "reason": ready.message,
-            "observedGeneration": generation,
-            "conditions": conditions.merge(old.get("conditions"), [ready], generation=generation, now=now),
-        }
-        if desired != old.get("desiredReplicas"):
-            status["lastScaleTime"] = now
-        elif "lastScaleTime" in old:
-            status["lastScaleTime"] = old["lastScaleTime"]
-        if status != {name: value for name, value in old.items() if name != "demand"}:
-            await self._kube.apply_status(kinds.AUTOSCALER, autoscaler, status)
+        new = status.build(said, old, generation, _time())
+        may_wait = not status.is_urgent(old, new)
+        if may_wait and (not status.is_news(old, new) or moment - scaled.said < SAY_SECONDS):
+            return  # at a later tick, or with something urgent
+        await self._kube.apply_status(kinds.AUTOSCALER, autoscaler, new)
+        scaled.said = moment
+
+    async def _refuse(self, autoscaler: Object, reason: str, message: str) -> None:
+        """Say why nothing is sized."""
+        decision = Decision(0, reason, message)
+        ready = [Condition(type_, "False", reason, message) for type_ in ("Ready", "ScalingActive")]
+        old = autoscaler.get("status") or {}
+        generation = autoscaler["metadata"].get("generation", 1)
+        changes = old.get("decisions") or []
+        new = status.build(status.Said(decision, 0, 0, ready, changes=changes), old, generation, _time())
+        if status.is_urgent(old, new):
+            await self._kube.apply_status(kinds.AUTOSCALER, autoscaler, new)
+
+    async def _keep(self) -> None:
+        while True:
+            await asyncio.sleep(KEEP_SECONDS)
+            self._keep_all()
+
+    def _keep_all(self) -> None:
+        if self._store is None:
+            return
+        for key, scaled in self._scaled.items():
+            state = scaled.state()
+            if state is not None:
+                self._store.write(key, state)
+
+    def _autoscaler_changed(self, before: Object | None, after: Object | None) -> None:
+        """Only what others say of it is news: its status is what was written here."""
+        if before is not None and after is not None:
+            same = before["metadata"].get("generation") == after["metadata"].get("generation")
+            waits = [(obj.get("status") or {}).get("demand") for obj in (before, after)]
+            gone = after["metadata"].get("deletionTimestamp")
+            if same and waits[0] == waits[1] and not gone:
+                return
+        self._loop.add(Key.of(after or before or {}))
 
     def _deployment_changed(self, before: Object | None, after: Object | None) -> None:
         for autoscaler in self._autoscalers.by_index(_TARGET, str(Key.of(after or before or {}))):
             self._loop.add(Key.of(autoscaler))
+
+    def _pod_changed(self, before: Object | None, after: Object | None) -> None:
+        now = clock.now().timestamp()
+        for revision in _revision(after or before or {}):
+            for autoscaler in self._autoscalers.by_index(_TARGET, revision):
+                scaled = self._scaled.get(Key.of(autoscaler))
+                if scaled is not None:
+                    scaled.starts.seen(before, after, now)
 
 
 def _target(autoscaler: Object) -> Iterable[str]:
     return [str(Key(autoscaler["metadata"]["namespace"], autoscaler["spec"]["scaleTargetRef"]["name"]))]
 
 
-def _bounds(spec: Object) -> policy.Bounds:
-    idle = dt.timedelta(seconds=spec.get("idleTimeoutSeconds", routing.IDLE_SECONDS))
-    return policy.Bounds(spec.get("minReplicas", 1), spec.get("maxReplicas", 1), idle)
+def _revision(pod: Object) -> Iterable[str]:
+    name = (pod["metadata"].get("labels") or {}).get(names.REVISION_LABEL)
+    return [str(Key(pod["metadata"]["namespace"], name))] if name else []
 
 
-def _as_it_is(autoscaler: Object, deployment: Object) -> policy.Target:
-    meta, status = deployment["metadata"], deployment.get("status") or {}
-    available = conditions.find(status.get("conditions"), "Available") or {}
-    up_since = None
-    if available.get("status") == "True" and status.get("observedGeneration") == meta.get("generation"):
-        scaled = (autoscaler.get("status") or {}).get("lastScaleTime")
-        known = (autoscaler["metadata"].get("creationTimestamp"), available.get("lastTransitionTime"), scaled)
-        up_since = max((clock.parse(moment) for moment in known if moment), default=None)
-    return policy.Target(deployment["spec"].get("replicas", 1), status.get("readyReplicas", 0), up_since)
+def _signals_of(autoscaler: Object) -> Target:
+    return Target(autoscaler["metadata"]["namespace"], autoscaler["spec"]["scaleTargetRef"]["name"])
 
 
-def _demand(autoscaler: Object) -> list[policy.Demand]:
-    found = (autoscaler.get("status") or {}).get("demand") or []
+def _desired(scaled: Scaled, deployment: Object, manager: str) -> int:
+    """Return the count that is asked for: as it was written a moment ago, where the watch has not shown that yet."""
+    count = int((deployment.get("spec") or {}).get("replicas", 1))
+    if scaled.wrote is not None:
+        written, version = scaled.wrote
+        if int(deployment["metadata"]["resourceVersion"]) < version:
+            return written
+        scaled.wrote = None
+    mine = (scaled.known, scaled.intended)  # what was intended may have been done though nobody answered
+    if scaled.known is not None and count not in mine:
+        if not others.wrote(deployment, manager):
+            others.count(scaled.theirs, clock.monotonic())
+        if count > scaled.known:
+            scaled.raised = scaled.raised.again(count, clock.monotonic())
+    scaled.known, scaled.intended = count, None
+    return count
+
+
+def _least(config: PolicyConfig) -> int:
+    return min([config.min_replicas, *(s.minimum for s in config.schedules if s.minimum is not None)])
+
+
+def _event(name: str, before: int, decision: Decision) -> str:
+    return f"{name}: {before} to {decision.replicas}: {decision.message}"
+
+
+def _guarded(decision: Decision, desired: int, signals: Sequence[Health]) -> Decision:
+    """Return a decision that takes no replicas away for want of readings; bounds hold all the same."""
+    if decision.replicas >= desired or decision.reason in _WITHOUT_LOAD:
+        return decision
+    sick = next((f"{found.source}: {found.message}" for found in signals if not found.healthy), "")
+    words = f"no replica is taken away: {sick or 'there is no new reading of the load'}"
+    return replace(decision, replicas=desired, reason="MetricsMissing", message=words)
+
+
+def _respectful(decision: Decision, desired: int, raised: others.Raised, moment: float) -> Decision:
+    """Return a decision that does not take back at once what somebody else has raised."""
+    is_late = moment > raised.until or raised.replicas != desired
+    if is_late or decision.replicas >= desired or decision.reason in _WITHOUT_LOAD or not decision.replicas:
+        return decision
+    words = f"{decision.replicas} would do, and somebody else has raised the count a moment ago"
+    return replace(decision, replicas=desired, reason="Held", message=words)
+
+
+def _metrics(scaled: Scaled, gauges: Mapping[str, float]) -> list[Object]:
+    """Return `status.metrics`: what is measured beside the gateways' counts."""
     return [
-        policy.Demand(
-            said["reporter"],
-            said.get("inFlight", 0),
-            clock.parse(said["lastRequestTime"]) if said.get("lastRequestTime") else None,
-        )
-        for said in found
+        {
+            "name": metric.name,
+            **({"value": status.rounded(gauges[metric.name])} if metric.name in gauges else {}),
+        }
+        for metric in scaled.config.metrics
+        if metric.type in gauges_read.TYPES
     ]
+
+
+def _time() -> str:
+    return clock.rfc3339(clock.now())
 
 
 @asynccontextmanager
 async def prepared(
-    kubeconfig: Path | None, settings: ControllerSettings, watches: Watches
+    data_dir: DataDir, settings: ControllerSettings, watches: Watches
 ) -> AsyncIterator[AutoscalerController]:
     """Give a controller with a client of its own; it runs once `watches` do."""
-    async with await connect_eventually(kubeconfig, component="autoscaler") as kube:
-        yield AutoscalerController(kube, settings, watches)
+    async with await connect_eventually(data_dir.kubeconfig, component="autoscaler") as kube:
+        controller = AutoscalerController(
+            kube, settings, watches, pages=Pages(data_dir.pages), store=Store(data_dir.autoscaler)
+        )
+        async with metrics.served(controller.metrics_page, data_dir.metrics("autoscaler"), 0):
+            yield controller

@@ -128,7 +128,7 @@ async def deployed(model: Trained, folder: Path) -> AsyncIterator[tuple[Stack, K
             await kube.create(kinds.MODEL_VERSION, manifest(kinds.MODEL_VERSION, NAME, source))
             predictor = {
                 "name": "only", "modelVersion": NAME,
-                "autoScale": {"minReplicas": 0, "maxReplicas": 1, "idleTimeoutSeconds": 1},
+                "autoScale": {"minReplicas": 0, "maxReplicas": 1, "behavior": {"scaleToZero": {"idleSeconds": 1}}},
             }  # fmt: skip
             spec = {"framework": model.framework, "predictors": [predictor]}
             await kube.create(kinds.INFERENCE, manifest(kinds.INFERENCE, NAME, spec))

@@ -171,7 +171,7 @@ def _inference(name: str, model: Trained, version: str, arm: Arm) -> Object:
     annotations = {} if arm.zygote else {names.ZYGOTE_ANNOTATION: "disabled"}
     predictor = {
         "name": "only", "modelVersion": version, "template": {"metadata": {"annotations": annotations}},
-        "autoScale": {"minReplicas": 0, "maxReplicas": 1, "idleTimeoutSeconds": 1},
+        "autoScale": {"minReplicas": 0, "maxReplicas": 1, "behavior": {"scaleToZero": {"idleSeconds": 1}}},
     }  # fmt: skip
     spec = {"framework": model.framework, "predictors": [predictor]}
     return manifest(kinds.INFERENCE, name, spec)

@@ -61,7 +61,12 @@ class DataDir:
 
     def metrics(self, component: str) -> Path:
         """The port of a component's metrics."""
-        return self.run / "metrics" / f"{component}.json"
+        return self.pages / f"{component}.json"
+
+    @property
+    def pages(self) -> Path:
+        """Of all components' metrics the ports; `serving.metrics.pages` reads them."""
+        return self.run / "metrics"
 
     @property
     def logs(self) -> Path:
@@ -107,6 +112,11 @@ class DataDir:
     def activator(self) -> Path:
         """The activator's sockets, one per backend that may be at zero."""
         return self.root / "activator"
+
+    @property
+    def autoscaler(self) -> Path:
+        """What the autoscaler has learned of each target."""
+        return self.root / "autoscaler"
 
     def pod_volume(self, pod_uid: str, volume: str) -> Path:
         """Where an emptyDir of a Pod lies."""

@@ -112,12 +112,10 @@ class GatewaySettings:
     """A gateway whose Lease is older is not waited for."""
     lease_renew_seconds: float = 5.0
     """Three tries within the Lease."""
-    activity_seconds: float = 1.0
-    """Between looks at whether what may be at zero has requests; short beside the shortest sensible idle timeout."""
-    quiet_seconds: float = 2.0
-    """Without a request for this long, traffic has ended: a client that asks every second is not news each time."""
     envoy_check_seconds: float = 0.2
     """Between looks at whether Envoy lives; a killed one is back within a second."""
+    metrics_port: int = 0
+    """TCP port of `GET /metrics` on 127.0.0.1; 0 picks a free one. `DIR/run/metrics/gateway.json` says which."""
 
 
 @dataclass(frozen=True)

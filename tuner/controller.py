@@ -5,10 +5,10 @@ It holds no state that a restart would lose: what was measured is in Trials, who
 
 from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager
-from pathlib import Path
 from typing import Any
 
 from serving import errors
+from serving.data_dir import DataDir
 from serving.kube import Key, Kube, Reconciler, Recorder, Result, Watches, connect_eventually
 from serving.resources import kinds
 from serving.settings import ControllerSettings
@@ -192,9 +192,9 @@ def _owner_uids(obj: Object) -> list[str]:
 
 @asynccontextmanager
 async def prepared(
-    kubeconfig: Path | None, config: ControllerSettings, watches: Watches, settings: TunerSettings = DEFAULTS
+    data_dir: DataDir, config: ControllerSettings, watches: Watches, settings: TunerSettings = DEFAULTS
 ) -> AsyncIterator[ExperimentController]:
     """Give a controller with a client of its own; it runs once `watches` do."""
-    async with await connect_eventually(kubeconfig, component="experiment") as kube:
+    async with await connect_eventually(data_dir.kubeconfig, component="experiment") as kube:
         thinker = Thinker(settings.trials.idle_seconds)
         yield ExperimentController(kube, watches, thinker, config=config, settings=settings)

@@ -2,9 +2,10 @@
 
 import contextlib
 import tempfile
-from collections.abc import AsyncIterator, Iterable, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import orjson
 
@@ -21,6 +22,7 @@ from serving.router.process import EnvoyProcess, Identity
 from serving.router.stream import listening
 from serving.settings import DEFAULTS
 
+Json = dict[str, Any]
 Arm = tuple[str, int, Sequence[Endpoint]]
 
 
@@ -48,9 +50,10 @@ class World:
     def port(self) -> int:
         return self.settings.gateway.port
 
-    async def start(self) -> Identity:
+    async def start(self, change: Callable[[Json], None] = lambda _: None) -> Identity:
         self.delivery.aim(self.renderer.render(RoutePlan()))
         config = bootstrap(self.settings.gateway, port=self.port, sockets=self.delivery.sockets())
+        change(config)
         identity = self.process.start(orjson.dumps(config))
         await self.delivery.wait_ready(20)
         return identity
@@ -66,11 +69,12 @@ class World:
 
 
 @contextlib.asynccontextmanager
-async def world() -> AsyncIterator[tuple[World, Identity]]:
+async def world(change: Callable[[Json], None] = lambda _: None) -> AsyncIterator[tuple[World, Identity]]:
+    """Args: change: what is different in this bootstrap."""
     with tempfile.TemporaryDirectory(prefix="slipway-bench-") as root:
         found = World(Path(root))
         async with listening(found.delivery):
-            identity = await found.start()
+            identity = await found.start(change)
             try:
                 yield found, identity
             finally:

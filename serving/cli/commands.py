@@ -10,6 +10,7 @@ from typing import Annotated, Literal
 import typer
 
 from serving import settings
+from serving.cli.autoscale_commands import autoscale
 from serving.cli.model_commands import model
 from serving.cli.options import DataDirOfUp, Kubeconfig, Namespace, Output, OwnDataDir
 from serving.cli.tune_commands import tune
@@ -203,6 +204,7 @@ def traffic_set(
 app.add_typer(traffic, name="traffic")
 app.add_typer(model, name="model")
 app.add_typer(tune, name="tune")
+app.add_typer(autoscale, name="autoscale")
 
 
 @app.command()

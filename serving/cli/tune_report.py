@@ -1,6 +1,5 @@
 """`slipway tune report`: what an experiment found, in sentences, as one HTML page or as JSON."""
 
-import os
 import textwrap
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -9,8 +8,8 @@ import orjson
 from rich.console import Console
 from threadpoolctl import threadpool_limits
 
-from serving import clock, errors
-from serving.cli import tune_status
+from serving import clock
+from serving.cli import files, tune_status
 from serving.cli.session import with_kube
 from serving.cli.target import Target
 from tuner.report import content, page, sentences
@@ -18,7 +17,6 @@ from tuner.report import content, page, sentences
 _INDENT = "  "
 _WIDEST = 110
 """Characters in a line on a terminal: longer ones are hard to read."""
-_BY_SUFFIX: Mapping[str, str] = {".html": "html", ".htm": "html", ".json": "json", ".txt": "text"}
 _TITLES: Mapping[str, str] = {
     "cautions": "Before you trust it",
     "current": "Against today's spec",
@@ -40,7 +38,7 @@ def report(name: str, meant: Target, output: str | None, out: Path | None) -> No
     Raises:
         errors.UserError: the file's name says no form, or it cannot be written.
     """
-    form = output or (_form(out) if out else "text")
+    form = output or (files.form(out) if out else "text")
     experiment, trials = with_kube(
         meant.kubeconfig, lambda kube: tune_status.read(kube, meant.namespace, name)
     )
@@ -48,11 +46,11 @@ def report(name: str, meant: Target, output: str | None, out: Path | None) -> No
     with threadpool_limits(1):
         found = content.of(experiment, trials, clock.now())
     if form == "html":
-        _write(out or Path(f"{name}.html"), page.render(found))
+        files.write(out or Path(f"{name}.html"), page.render(found))
     elif form == "json":
-        _put(out, orjson.dumps(found, option=orjson.OPT_INDENT_2).decode() + "\n")
+        files.put(out, orjson.dumps(found, option=orjson.OPT_INDENT_2).decode() + "\n")
     elif out:
-        _write(out, plain(sentences.of(found)))
+        files.write(out, plain(sentences.of(found)))
     else:
         console = Console()
         width = min(console.width, _WIDEST) if console.is_terminal else None
@@ -78,29 +76,3 @@ def _line(sentence: str, indent: str, width: int | None) -> str:
     if width is None:
         return indent + sentence
     return textwrap.fill(sentence, width, initial_indent=indent, subsequent_indent=2 * indent)
-
-
-def _form(out: Path) -> str:
-    found = _BY_SUFFIX.get(out.suffix.lower())
-    if found is None:
-        raise errors.UserError(f"{out} is no .html, .json or .txt: say which of them with -o")
-    return found
-
-
-def _put(out: Path | None, text: str) -> None:
-    if out is None:
-        print(text, end="")
-    else:
-        _write(out, text)
-
-
-def _write(out: Path, text: str) -> None:
-    """Write the whole file or nothing."""
-    partial = out.with_name(f".{out.name}.{os.getpid()}")
-    try:
-        partial.write_text(text, encoding="utf-8")
-        partial.replace(out)
-    except OSError as error:
-        partial.unlink(missing_ok=True)
-        raise errors.UserError(f"cannot write {out}: {error.strerror or error}") from error
-    print(f"wrote {out}")

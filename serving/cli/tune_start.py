@@ -10,9 +10,9 @@ from serving.cli import apply, manifests, tune_status
 from serving.cli.manifests import Document
 from serving.cli.session import with_kube
 from serving.cli.target import Target
+from serving.pages import figures
 from serving.resources import kinds
 from serving.resources.experiment import ProfilingExperimentSpec
-from tuner.report import figures
 from tuner.space import Space
 
 if TYPE_CHECKING:

@@ -8,10 +8,11 @@ from rich.filesize import decimal
 
 from serving.cli import tables
 from serving.embedded.conventions import ages
+from serving.pages import figures
 from serving.resources import conditions
 from serving.resources.experiment import Objective
 from serving.resources.trial import Estimate
-from tuner.report import figures, measure, phrases
+from tuner.report import measure, phrases
 from tuner.report.measure import Measure
 
 Object = Mapping[str, Any]

@@ -3,7 +3,6 @@
 import asyncio
 from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager, AsyncExitStack
-from pathlib import Path
 from typing import Protocol
 
 from serving.controllers.handoff import HandoffController
@@ -23,7 +22,7 @@ class Controller(Protocol):
         """Reconcile until cancelled."""
 
 
-Prepare = Callable[[Path, ControllerSettings, Watches], AbstractAsyncContextManager[Controller]]
+Prepare = Callable[[DataDir, ControllerSettings, Watches], AbstractAsyncContextManager[Controller]]
 """Connects a controller of another package, and says what it watches."""
 
 
@@ -47,8 +46,7 @@ async def run(data_dir: DataDir, settings: Settings, *others: Prepare) -> None:
             HandoffController(clients["hand-off"], config, watches),
         ]
         controllers += [
-            await stack.enter_async_context(prepare(data_dir.kubeconfig, config, watches))
-            for prepare in others
+            await stack.enter_async_context(prepare(data_dir, config, watches)) for prepare in others
         ]
         async with asyncio.TaskGroup() as group:
             for controller in controllers:

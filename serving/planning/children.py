@@ -58,7 +58,7 @@ def _standby(existing: Object | None, bounds: AutoScale) -> Object:
 
 def is_on_demand(world: World, bounds: AutoScale, revision: str) -> bool:
     """Whether requests to a revision may have to wait for a replica: it may be at zero, or still is."""
-    if bounds.min_replicas == 0:
+    if bounds.may_be_zero:
         return True
     return _was_on_demand(world, revision) and replicas.counts(world.deployments.get(revision))[1] == 0
 
@@ -98,20 +98,24 @@ def autoscaler(inference: Object, arm: Arm, target: str) -> Ensure:
 
     What is not proven yet is never at zero: it would never be ready, and so never be proven.
     """
-    bounds = arm.predictor.auto_scale
+    scaling = arm.predictor.auto_scale
     name = autoscaler_name(inference["metadata"]["name"], arm.predictor.name)
-    label = on_demand_label(given=bounds.min_replicas == 0)
-    labels = {names.PREDICTOR_LABEL: arm.predictor.name, **label}
-    body: Object = {
-        "metadata": metadata(inference, name, labels),
-        "spec": {
-            "scaleTargetRef": {"apiVersion": "apps/v1", "kind": "Deployment", "name": target},
-            "minReplicas": bounds.min_replicas if arm.serving else max(bounds.min_replicas, 1),
-            "maxReplicas": bounds.max_replicas,
-            "idleTimeoutSeconds": bounds.idle_timeout_seconds,
-        },
+    labels = {names.PREDICTOR_LABEL: arm.predictor.name, **on_demand_label(given=scaling.may_be_zero)}
+    spec = {
+        "scaleTargetRef": {"apiVersion": "apps/v1", "kind": "Deployment", "name": target},
+        **_scaling(scaling, least=0 if arm.serving else 1),
     }
-    return Ensure(kinds.AUTOSCALER, body)
+    return Ensure(kinds.AUTOSCALER, {"metadata": metadata(inference, name, labels), "spec": spec})
+
+
+def _scaling(scaling: AutoScale, least: int) -> Object:
+    """Return what an Autoscaler's spec says besides its target, defaults included, with no minimum below `least`."""
+    found = scaling.model_dump(by_alias=True, exclude_none=True, exclude={"standby"})
+    found["minReplicas"] = max(found["minReplicas"], least)
+    for schedule in found["schedules"]:
+        if "minReplicas" in schedule:
+            schedule["minReplicas"] = max(schedule["minReplicas"], least)
+    return {field: value for field, value in found.items() if value != []}
 
 
 def initial_replicas(arm: Arm, deployments: Mapping[str, Object]) -> int:

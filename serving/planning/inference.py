@@ -164,6 +164,8 @@ def _differs(world: World, ensure: Ensure) -> bool:
         return True
     if ensure.kind is kinds.ROUTE and not _is_routed(have["spec"], ensure.object["spec"]):
         return True
+    if ensure.kind is kinds.AUTOSCALER and have["spec"] != ensure.object["spec"]:
+        return True  # it says every field that it has: what is left out is taken back
     return not covers(have, ensure.object) or _is_labelled(have) != _is_labelled(ensure.object)
 
 

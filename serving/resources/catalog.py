@@ -4,7 +4,18 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
-from serving.resources import capacity, experiment, experiment_status, inference, kinds, model, routing, trial
+from serving.resources import (
+    capacity,
+    experiment,
+    experiment_status,
+    inference,
+    kinds,
+    model,
+    routing,
+    scaling,
+    scaling_status,
+    trial,
+)
 from serving.resources.base import Base, structural
 
 
@@ -62,10 +73,14 @@ DEFINITIONS: tuple[Definition, ...] = (
     ),
     Definition(
         kinds.AUTOSCALER, "Autoscaler sizes one scalable target; it alone writes its replicas.",
-        routing.AutoscalerSpec, routing.AutoscalerStatus,
+        scaling.AutoscalerSpec, scaling_status.AutoscalerStatus,
         (Column("Target", ".spec.scaleTargetRef.name"), Column("Min", ".spec.minReplicas", "integer"),
          Column("Max", ".spec.maxReplicas", "integer"), Column("Desired", ".status.desiredReplicas", "integer"),
-         Column("Current", ".status.currentReplicas", "integer"), REASON, AGE),
+         Column("Current", ".status.currentReplicas", "integer"),
+         Column("Ready", ".status.readyReplicas", "integer"), REASON,
+         Column("Metric", ".status.decision.metric", priority=1),
+         Column("Forecast", ".status.decision.forecast.upper", "number", 1),
+         Column("Message", ".status.reason", priority=1), AGE),
     ),
     Definition(
         kinds.PROFILING_EXPERIMENT, "ProfilingExperiment is a search for the cheapest spec that meets an objective.",

@@ -5,7 +5,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field
 
 from serving.resources.base import NAME_PATTERN, Base, Conditions, Duration, Name, Quantity, list_map, rules
-from serving.resources.routing import IDLE_SECONDS, IdleTimeout
+from serving.resources.scaling import Scaling
 
 Framework = Literal["sklearn", "pytorch", "custom"]
 
@@ -69,20 +69,9 @@ class Batching(Base):
     ] = "0ms"
 
 
-class AutoScale(Base):
-    """Bounds of the replica count; a fixed count is min = max, and a minimum of 0 lets an idle predictor go."""
+class AutoScale(Scaling):
+    """How the replicas are sized, as in an Autoscaler; a fixed count is minReplicas = maxReplicas."""
 
-    model_config = {
-        **Base.model_config,
-        "json_schema_extra": rules(
-            ("self.minReplicas <= self.maxReplicas", "minReplicas must not be greater than maxReplicas")
-        ),
-    }
-    min_replicas: Annotated[
-        int, Field(ge=0, le=1000, description="With 0, requests that find no replica wait for one to start.")
-    ] = 1
-    max_replicas: Annotated[int, Field(ge=1, le=1000)] = 1
-    idle_timeout_seconds: IdleTimeout = IDLE_SECONDS
     standby: Annotated[
         int,
         Field(

@@ -68,8 +68,7 @@ STARTED_HEADER = "x-slipway-started"
 """On a runtime's answer to its readiness probe: unix seconds (microseconds behind the point) at which its `main` began."""
 
 ACTIVATOR_REPORTER = "activator-"
-GATEWAY_REPORTER = "gateway-"
-"""How the names of who reports demand to an Autoscaler begin; the gateway's name follows."""
+"""How the names of who reports demand to an Autoscaler begin; the name of the gateway beside it follows."""
 
 LOCAL_REGISTRY = "slipway.local"
 """Registry part of image references that live in this machine's model store."""

@@ -23,6 +23,7 @@ from serving.router.activator_metrics import ActivatorMetrics
 from serving.router.demand import Demand, Waiting
 from serving.router.forwarding import STOPPING, Backend, Listener, Watcher
 from serving.router.holding import Total
+from serving.router.labels import Labels, labels_of
 from serving.router.plan import Cluster, Endpoint, cluster_of, replicas_of
 from serving.router.process import SOCKET_PATH_BYTES
 from serving.settings import Settings
@@ -50,11 +51,10 @@ async def run(data_dir: DataDir, settings: Settings) -> None:
         await connect_eventually(data_dir.kubeconfig, component="activator") as kube,
     ):
         activator = Activator(kube, session, data_dir, settings)
-        port = metrics.serve(
-            activator.metrics.registry, data_dir.metrics("activator"), settings.activator.metrics_port
-        )
-        log.info("metrics at http://%s:%d/metrics", metrics.HOST, port)
-        await activator.run()
+        note = data_dir.metrics("activator")
+        async with metrics.served(activator.page, note, settings.activator.metrics_port) as port:
+            log.info("metrics at http://%s:%d/metrics", metrics.HOST, port)
+            await activator.run()
 
 
 def connections(settings: Settings) -> aiohttp.ClientSession:
@@ -80,6 +80,7 @@ class _Place:
     listener: Listener
     arm: str
     autoscaler: Key
+    labels: Labels
     pods: dict[Endpoint, str] = field(default_factory=dict)
     """Names of its replicas."""
 
@@ -106,8 +107,13 @@ class Activator:
         self._slices.on_change(self._slice_changed)
         self._demand = Demand(kube, self._waiting, settings.activator, settings.controllers)
         self._total = Total()
-        self.metrics = ActivatorMetrics(lambda: sum(len(backend.line) for backend in list(self._of)))
-        self._watcher = Watcher(self._changed, self._woken, self.metrics.waited, self.metrics.refused)
+        self._metrics = ActivatorMetrics(
+            lambda: ((place.labels, len(place.backend.line)) for place in self._of.values())
+        )
+        self._watcher = Watcher(
+            self._changed, self._woken, self._metrics.waited, self._metrics.refused,
+            self._held, self._released,
+        )  # fmt: skip
         self._places: dict[Key, dict[Cluster, _Place]] = {}
         """By Route; a cluster stands here without endpoints."""
         self._of: dict[Backend, _Place] = {}
@@ -117,6 +123,10 @@ class Activator:
         """The last one of each Autoscaler."""
         self._changes: asyncio.Queue[Key] = asyncio.Queue()
         self._tasks = asyncio.TaskGroup()
+
+    async def page(self) -> str:
+        """Return the page of metrics."""
+        return self._metrics.page()
 
     async def run(self) -> None:
         """Follow the API until cancelled; then what waits is refused, and what is being answered is finished."""
@@ -139,9 +149,10 @@ class Activator:
         route = self._routes.get(*key)
         backends = (route["spec"].get("backends") or []) if route is not None else []
         found = {cluster_of(key.namespace, b, ()): b for b in backends if b.get("onDemand")}
+        labels = labels_of(route) if route is not None else {}
         places = self._places.setdefault(key, {})
         for cluster in found.keys() - places.keys():
-            await self._open(places, cluster)
+            await self._open(places, cluster, labels[cluster.name])
         for cluster, place in list(places.items()):
             if (backend := found.get(cluster)) is not None:
                 self._update(place, key.namespace, backend)
@@ -154,7 +165,7 @@ class Activator:
         if not places:
             del self._places[key]
 
-    async def _open(self, places: dict[Cluster, _Place], cluster: Cluster) -> None:
+    async def _open(self, places: dict[Cluster, _Place], cluster: Cluster, labels: Labels) -> None:
         backend = Backend(cluster.name, self._settings, self._total, self._session, self._watcher)
         listener = Listener(backend, self._folder / cluster.socket, self._settings)
         try:
@@ -162,7 +173,7 @@ class Activator:
         except OSError:  # what one backend lacks must not stop the others
             log.exception("%s: its requests cannot be held", cluster.name)
             return
-        places[cluster] = self._of[backend] = _Place(listener, "", Key("", ""))
+        places[cluster] = self._of[backend] = _Place(listener, "", Key("", ""), labels)
 
     def _update(self, place: _Place, namespace: str, backend: Object) -> None:
         slices = self._slices.by_index(_SERVICE, f"{namespace}/{backend['service']}")
@@ -178,6 +189,8 @@ class Activator:
     async def _close(self, place: _Place) -> None:
         await place.listener.close()
         del self._of[place.backend]
+        if place.labels not in {other.labels for other in self._of.values()}:
+            self._metrics.forget(place.labels)
         self._scaled_no_more(place)
 
     def _scaled_no_more(self, place: _Place) -> None:
@@ -192,6 +205,14 @@ class Activator:
     def _changed(self, backend: Backend) -> None:
         if (place := self._of.get(backend)) is not None:
             self._demand.changed(place.autoscaler)
+
+    def _held(self, backend: Backend) -> None:
+        if (place := self._of.get(backend)) is not None:
+            self._metrics.held(place.labels)
+
+    def _released(self, backend: Backend, seconds: float) -> None:
+        if (place := self._of.get(backend)) is not None:
+            self._metrics.released(place.labels, seconds)
 
     def _waiting(self, autoscaler: Key) -> Waiting:
         """Return what is so now."""
@@ -214,7 +235,7 @@ class Activator:
         except (errors.ApiError, errors.Unavailable) as error:
             log.info("Pod %s/%s: %s", namespace, name, error)
         found = wake.phases(accepted, released, pod)
-        self.metrics.woken(namespace, place.autoscaler.name, found)
+        self._metrics.woken(namespace, place.autoscaler.name, found)
         at = clock.rfc3339_micro(dt.datetime.fromtimestamp(accepted, dt.UTC))
         if place.autoscaler in self._scaled_by:
             self._wakes[place.autoscaler] = wake.report(name, at, found)

@@ -2,7 +2,15 @@
 
 from collections.abc import Callable, Iterable
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+
+from serving.router.labels import Labels, family
+from serving.router.report import NAME
+
+HELD = "slipway_requests_held"
+HELD_TOTAL = "slipway_requests_held_total"
+HELD_SECONDS = "slipway_request_held_seconds"
+ACTIVATOR = "slipway_activator_info"
 
 BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0)
 """Seconds: from a forked replica's phases to the deadline of a request that waits for a large model."""
@@ -11,30 +19,73 @@ BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.
 class ActivatorMetrics:
     """One registry per activator."""
 
-    def __init__(self, waiting: Callable[[], float]) -> None:
-        """Args: waiting: how many requests wait now."""
-        self.registry = CollectorRegistry()
-        held = Gauge("slipway_activator_held_requests", "Requests that wait now.", registry=self.registry)
-        held.set_function(waiting)
+    def __init__(self, waiting: Callable[[], Iterable[tuple[Labels, int]]]) -> None:
+        """Args: waiting: how many requests wait now, by revision."""
+        self._waiting = waiting
+        self._registry = registry = CollectorRegistry()
+        everybody = Gauge("slipway_activator_held_requests", "Requests that wait now.", registry=registry)
+        everybody.set_function(lambda: sum(count for _, count in waiting()))
+        self._met_cold: set[Labels] = set()
+        self._held = Counter(
+            HELD_TOTAL, "Requests that came when no replica was ready.", Labels._fields, registry=registry
+        )
+        self._held_seconds = Histogram(
+            HELD_SECONDS,
+            "Of such requests, from their arrival to their release to a replica.",
+            Labels._fields,
+            registry=registry,
+            buckets=BUCKETS,
+        )
         self._waits = Histogram(
             "slipway_activator_wait_seconds",
             "From a request's arrival to the beginning of its answer; its count is of those that were answered.",
-            registry=self.registry,
+            registry=registry,
             buckets=BUCKETS,
         )
         self._refused = Counter(
             "slipway_activator_refused_requests",
             "Requests that got an error of the activator's own.",
             ["reason"],
-            registry=self.registry,
+            registry=registry,
         )
         self._wakes = Histogram(
             "slipway_wake_phase_seconds",
             "Of the first request at zero, from its arrival to its release, by phase; a wake's phases add up to it.",
             ["namespace", "autoscaler", "phase"],
-            registry=self.registry,
+            registry=registry,
             buckets=BUCKETS,
         )
+
+    def page(self) -> str:
+        """Return the page, in Prometheus's text form."""
+        # By hand: prometheus_client would take the gauge and the counter for two of one name, as OpenMetrics does.
+        held = [
+            f"{HELD}{{{labels.text}}} {count}\n"
+            for labels, count in self._waiting()
+            if count or labels in self._met_cold
+        ]
+        return "".join(
+            (
+                generate_latest(self._registry).decode(),
+                family(HELD, "gauge", "Requests that wait for a replica now.", held),
+                family(ACTIVATOR, "gauge", "Whose page this is.", [f'{ACTIVATOR}{{activator="{NAME}"}} 1\n']),
+            )
+        )
+
+    def held(self, labels: Labels) -> None:
+        """Count a request that came when no replica was ready."""
+        self._met_cold.add(labels)
+        self._held.labels(*labels).inc()
+
+    def released(self, labels: Labels, seconds: float) -> None:
+        """Count that such a one went to a replica."""
+        self._held_seconds.labels(*labels).observe(seconds)
+
+    def forget(self, labels: Labels) -> None:
+        """Have a revision that has gone on the page no more."""
+        self._met_cold.discard(labels)
+        self._held.remove(*labels)
+        self._held_seconds.remove(*labels)
 
     def waited(self, seconds: float) -> None:
         """Count a request that was answered."""

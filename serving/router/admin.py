@@ -1,28 +1,17 @@
 """Asks Envoy what it is doing, over its admin socket. Decides nothing."""
 
-import re
 from pathlib import Path
 from types import TracebackType
-from typing import NamedTuple
 from urllib.parse import quote
 
 import aiohttp
 import orjson
 
 from serving import errors
+from serving.router.envoy.statistics import FILTER, FILTER_COUNTS
 
 SECONDS = 5.0
 """Longest wait for one answer; the admin thread is the one that reads configuration, at most 0.3 s at a time."""
-
-_REQUESTS = re.compile(r"^cluster\.(?P<cluster>[^.]*/[^.]*)\.upstream_rq_(?P<what>active|total)$")
-"""Names of statistics, as Envoy's RE2 and Python both read it: our clusters' have a slash."""
-
-
-class Counts(NamedTuple):
-    """Requests to some clusters: all that ever were, and those in flight."""
-
-    total: int
-    active: int
 
 
 class Admin:
@@ -54,15 +43,10 @@ class Admin:
         found = orjson.loads(await self._ask("GET", "/runtime"))
         return {key: round(float(entry["final_value"])) for key, entry in found["entries"].items()}
 
-    async def requests(self) -> dict[str, Counts]:
-        """Return the requests of each cluster that has ever had one."""
-        text = await self._ask("GET", f"/stats?usedonly&filter={quote(_REQUESTS.pattern)}")
-        found: dict[str, dict[str, int]] = {}
-        for line in text.splitlines():
-            name, _, value = line.partition(": ")
-            if (match := _REQUESTS.fullmatch(name)) is not None:
-                found.setdefault(match["cluster"], {})[match["what"]] = int(value)
-        return {name: Counts(said.get("total", 0), said.get("active", 0)) for name, said in found.items()}
+    async def statistics(self, *, durations: bool = True) -> str:
+        """Return the page that `envoy.statistics` reads, with or without durations."""
+        wanted = quote(FILTER if durations else FILTER_COUNTS)
+        return await self._ask("GET", f"/stats/prometheus?usedonly&filter={wanted}")
 
     async def active(self) -> int:
         """Return the requests in flight on the public listener."""

@@ -69,6 +69,10 @@ class Watcher:
     """One was answered, or began to be, after so many seconds."""
     refused: Callable[[str], None]
     """One was refused, for this reason."""
+    held: Callable[["Backend"], None]
+    """One came, and no replica was ready."""
+    released: Callable[["Backend", float], None]
+    """Such a one goes to a replica, after so many seconds."""
 
 
 class Backend:
@@ -88,6 +92,8 @@ class Backend:
         self._watcher = watcher
         self._tickets = itertools.count()
         self._turns: dict[int, asyncio.Future[Endpoint]] = {}
+        self._met_cold: dict[int, float] = {}
+        """When tickets came that no replica was ready for, until they have one; monotonic seconds."""
         self._cold_since: float | None = None
         self._end: Callable[[], errors.SlipwayError] | None = None
         """Makes what is raised to those that wait, once this backend is gone."""
@@ -122,10 +128,26 @@ class Backend:
             return await _pass_on(request, answer)
 
     async def held(
-        self, request: web.BaseRequest, body: bytes | None, patience: asyncio.Timeout
+        self,
+        request: web.BaseRequest,
+        body: bytes | None,
+        patience: asyncio.Timeout,
+        cold: float | None = None,
     ) -> aiohttp.ClientResponse:
-        """Return the beginning of the replica's answer. `patience` is with the wait for a replica, not with its work."""
+        """Return the beginning of the replica's answer. `patience` is with the wait for a replica, not with its work.
+
+        Args:
+            request: from Envoy.
+            body: where another backend held it before, and has read it.
+            patience: ends the wait.
+            cold: when it came to that other backend, if it still waits for its first replica; monotonic seconds.
+        """
         ticket = self._enter()
+        if body is None and not self.line.replicas:
+            cold = clock.monotonic()
+            self._watcher.held(self)
+        if cold is not None:
+            self._met_cold[ticket] = cold
         try:
             if body is None:
                 body = await self._read(request, ticket)
@@ -135,10 +157,11 @@ class Backend:
         except _Moved as moved:
             elsewhere = moved.to
         finally:
+            cold = self._met_cold.pop(ticket, None)
             self.line.leave(ticket)
             self._hand_out()
             self._note()
-        return await elsewhere.held(request, body, patience)
+        return await elsewhere.held(request, body, patience, cold)
 
     def _enter(self) -> int:
         ticket = next(self._tickets)
@@ -213,6 +236,8 @@ class Backend:
                 self.line.leave(ticket)
                 continue
             turn.set_result(replica)
+            if (came := self._met_cold.pop(ticket, None)) is not None:
+                self._watcher.released(self, clock.monotonic() - came)
             if self._cold_since is not None:
                 self._watcher.woken(self, replica, self._cold_since)
                 self._cold_since = None

@@ -10,19 +10,20 @@ import signal
 
 import orjson
 
-from serving import clock, errors
+from serving import clock, errors, metrics
 from serving.data_dir import DataDir
 from serving.kube import Informer, Key, Kube, Recorder, connect
 from serving.resources import kinds, names
-from serving.router.activity import Activity, scaled_clusters
 from serving.router.admin import Admin
 from serving.router.assembly import Assembly, RoutePlan
 from serving.router.delivery import Delivery, Rejected
 from serving.router.envoy.bootstrap import bootstrap
 from serving.router.envoy.render import Renderer
+from serving.router.labels import labels_of
 from serving.router.plan import Service, service_of
 from serving.router.process import EnvoyProcess, Identity, digest, terminate
 from serving.router.report import Reporter
+from serving.router.signals import Signals
 from serving.router.stream import listening
 from serving.settings import Settings
 
@@ -54,9 +55,17 @@ async def run(data_dir: DataDir, settings: Settings) -> None:
                 delivery.aim(Renderer(settings.gateway, str(data_dir.activator)).render(RoutePlan()))
                 log.info("started Envoy %d", process.start(config).pid)
             await delivery.wait_ready(ENVOY_START_SECONDS)
+            signals = Signals(admin, process)
             kube = await _connect(data_dir)
-            async with kube, asyncio.TaskGroup() as group:
-                gateway = Gateway(kube, delivery, admin, data_dir, settings)
+            async with (
+                kube,
+                metrics.served(
+                    signals.page, data_dir.metrics("gateway"), settings.gateway.metrics_port
+                ) as page,
+                asyncio.TaskGroup() as group,
+            ):
+                log.info("metrics at http://%s:%d/metrics", metrics.HOST, page)
+                gateway = Gateway(kube, delivery, signals, data_dir, settings)
                 group.create_task(_keep_alive(process, config, settings))
                 group.create_task(gateway.run())
 
@@ -98,7 +107,7 @@ class Gateway:
     """One gateway: what it last read, and what Envoy last accepted."""
 
     def __init__(
-        self, kube: Kube, delivery: Delivery, admin: Admin, data_dir: DataDir, settings: Settings
+        self, kube: Kube, delivery: Delivery, signals: Signals, data_dir: DataDir, settings: Settings
     ) -> None:
         self._routes = Informer(kube, kinds.ROUTE)
         self._slices = Informer(kube, kinds.ENDPOINT_SLICE)
@@ -109,7 +118,7 @@ class Gateway:
         self._delivery = delivery
         self._renderer = Renderer(settings.gateway, str(data_dir.activator))
         self._reporter = Reporter(kube, self._routes, Recorder(kube, "gateway"), settings)
-        self._activity = Activity(kube, admin, settings)
+        self._signals = signals
         self._changed: set[Key] = set()
         self._wake = asyncio.Event()
         self._aiming = asyncio.Lock()
@@ -127,7 +136,6 @@ class Gateway:
             group.create_task(self._routes.run())
             group.create_task(self._slices.run())
             group.create_task(self._reporter.run())
-            group.create_task(self._activity.run())
             # Before both are complete, a plan would take endpoints away from an adopted Envoy.
             await self._routes.synced.wait()
             await self._slices.synced.wait()
@@ -149,6 +157,7 @@ class Gateway:
                 for key in changed:
                     self._read(key)
                     self._choose(key)
+                self._signals.knows_routes()
                 self._aim()
             self._unconfirmed.set()
             await asyncio.sleep(PAUSE_SHARE * (clock.monotonic() - began))
@@ -165,7 +174,7 @@ class Gateway:
 
     def _read(self, key: Key) -> None:
         route = self._routes.get(*key)
-        self._activity.know(key, scaled_clusters(route) if route is not None else {})
+        self._signals.know(key, labels_of(route) if route is not None else {})
         if route is None:
             self._wanted.pop(key, None)
             return

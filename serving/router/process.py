@@ -8,6 +8,7 @@ import contextlib
 import hashlib
 import json
 import os
+import re
 import signal
 import socket
 import subprocess
@@ -21,6 +22,7 @@ from serving.router.plan import Cluster
 from serving.settings import GatewaySettings
 
 _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
+_BOOT_TIME = re.compile(r"^btime (\d+)$", re.MULTILINE)
 SOCKET_PATH_BYTES = 107
 """sockaddr_un.sun_path less its NUL: unix(7)."""
 
@@ -37,6 +39,12 @@ class Identity:
     def alive(self) -> bool:
         """Say whether this very process still runs (a zombie does not)."""
         return self.boot_id == _boot_id() and _start_time(self.pid) == self.start_time
+
+    def started(self) -> float:
+        """Return when it was started, in unix seconds by today's clock: proc(5)."""
+        boot = _BOOT_TIME.search(Path("/proc/stat").read_text())
+        since = int(self.start_time) / os.sysconf("SC_CLK_TCK")
+        return since + (int(boot[1]) if boot is not None else 0)
 
 
 class EnvoyProcess:

@@ -191,7 +191,7 @@ async def test_defaults_are_stored_when_fields_are_absent(kube: Kube, namespace:
     assert predictor["autoScale"] == {
         "minReplicas": 1,
         "maxReplicas": 1,
-        "idleTimeoutSeconds": 60,
+        "prediction": {"mode": "Enabled"},
         "standby": 0,
     }
 

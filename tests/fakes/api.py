@@ -13,9 +13,11 @@ graceful deletion of Pods, finalizers, garbage collection, ordered watches) and 
 import asyncio
 import copy
 import itertools
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
+
+import orjson
 
 from serving import errors
 from serving.kube.client import JSON_PATCH, Kube, Listing, WatchEvent
@@ -46,6 +48,8 @@ class FakeKube(Kube):
         self.now = "2026-01-01T00:00:00Z"
         self.refusals: list[Callable[[Kind, Object], str]] = []
         """Each may say why an object cannot be created: the API's answer is 422."""
+        self.documents: dict[str, Object | Callable[[], Object]] = {}
+        """What a GET of other paths answers."""
         self._failures: list[_Failure] = []
         self._versions = itertools.count(1)
         self._uids = itertools.count(1)
@@ -119,6 +123,16 @@ class FakeKube(Kube):
             changed = self._changed
             await changed.wait()
 
+    async def raw(self, path: str, query: Mapping[str, str] | None = None) -> bytes:
+        await asyncio.sleep(0)
+        if path.endswith("/scale"):
+            namespace, plural, name = path.split("/")[-4:-1]
+            return orjson.dumps(_scale(self._old((plural, namespace, name))))
+        if path not in self.documents:
+            raise errors.NotFound(404, "NotFound", path)
+        found = self.documents[path]
+        return orjson.dumps(found() if callable(found) else found)
+
     async def create(self, kind: Kind, obj: Object) -> Object:
         async with self._write(f"create {kind.plural}/{obj['metadata'].get('name')}"):
             return self._create(kind, obj)
@@ -148,7 +162,10 @@ class FakeKube(Kube):
                 return self._store(kind, id_, jsonpatch.apply_patch(copy.deepcopy(old), patch))
             _check_version(old, patch)
             if subresource == "scale":
-                patch = {"spec": {"replicas": patch["spec"]["replicas"]}}
+                owned = {"f:spec": {"f:replicas": {}}}
+                mine = [{"manager": self.field_manager, "subresource": "scale", "fieldsV1": owned}]
+                count = patch["spec"]["replicas"]
+                patch = {"metadata": {"managedFields": mine}, "spec": {"replicas": count}}
             elif subresource == "status":
                 patch = {"status": patch.get("status", {})}
             return self._store(kind, id_, _merge(copy.deepcopy(old), patch))
@@ -258,6 +275,17 @@ class FakeKube(Kube):
         self.log.append((version, kind, type_, copy.deepcopy(obj)))
         self._changed.set()
         self._changed.clear()
+
+
+def _scale(obj: Object) -> Object:
+    labels = (obj["spec"].get("selector") or {}).get("matchLabels") or {}
+    counted = (obj.get("status") or {}).get("replicas", 0)
+    selector = ",".join(f"{key}={value}" for key, value in sorted(labels.items()))
+    return {
+        "metadata": obj["metadata"],
+        "spec": {"replicas": obj["spec"].get("replicas", 0)},
+        "status": {"replicas": counted, "selector": selector},
+    }
 
 
 class _Write:

@@ -26,7 +26,7 @@ BURST = 200
 """In benchmarks/burst_at_zero.py it is 1,000."""
 CYCLES = 3
 """Each takes three seconds."""
-SCALE = {"autoScale": {"minReplicas": 0, "maxReplicas": 1, "idleTimeoutSeconds": 1}}
+SCALE = {"autoScale": {"minReplicas": 0, "maxReplicas": 1, "behavior": {"scaleToZero": {"idleSeconds": 1}}}}
 ROW = {
     "inputs": [{"name": "input", "shape": [1, 64], "datatype": "FP64", "data": [1.0] * 64}],
     "outputs": [{"name": "predict"}],

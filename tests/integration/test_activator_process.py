@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import aiohttp
+from prometheus_client.parser import text_string_to_metric_families
 
 from serving import errors
 from serving.data_dir import DataDir
@@ -104,6 +105,44 @@ async def test_demand_is_said_at_once_and_that_there_is_none_too_with_where_the_
         assert said["lastWake"]["pod"] == "digits-a-0"
         assert said["lastWake"]["total"] > 0
         assert said["lastRequestTime"] >= said["lastWake"]["acceptedAt"]
+
+
+def counted(here: World, arm: str = "a") -> dict[str, float]:
+    """The samples of one revision, by name; a histogram's count and sum alone."""
+    page = here.activator._metrics.page()
+    return {
+        sample.name: sample.value
+        for family in text_string_to_metric_families(page)
+        for sample in family.samples
+        if sample.labels
+        == {"namespace": "default", "inference": "digits", "predictor": "a", "revision": f"digits-{arm}"}
+    }
+
+
+async def test_who_waits_and_for_how_long_is_counted_by_revision(tmp_path: Path) -> None:
+    async with world(tmp_path) as here, backend(REPLICA, PORT):
+        assert counted(here) == {}
+        asked = [here.ask() for _ in range(5)]
+        await until(lambda: counted(here).get("slipway_requests_held") == 5)
+        assert counted(here)["slipway_requests_held_total"] == 5
+        await asyncio.sleep(0.1)
+        here.ready()
+        await asyncio.gather(*asked)
+        found = counted(here)
+        assert (found["slipway_requests_held"], found["slipway_request_held_seconds_count"]) == (0, 5)
+        assert 0.5 <= found["slipway_request_held_seconds_sum"] < 10
+        await here.ask()
+        assert counted(here)["slipway_requests_held_total"] == 5, "a replica was ready"
+
+
+async def test_a_revision_that_has_gone_is_counted_no_more(tmp_path: Path) -> None:
+    async with world(tmp_path) as here:
+        asked = here.ask()
+        await until(lambda: counted(here).get("slipway_requests_held") == 1)
+        asked.cancel()
+        await until(lambda: counted(here).get("slipway_requests_held") == 0)
+        here.route("b")
+        await until(lambda: counted(here) == {})
 
 
 async def test_how_many_wait_is_said_now_and_then_and_not_at_each(tmp_path: Path) -> None:

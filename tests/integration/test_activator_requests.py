@@ -31,6 +31,8 @@ class World:
         self.clients = clients
         self.total = Total()
         self.events: list[str] = []
+        self.cold: list[float] = []
+        """-1 for each request that no replica was ready for; then the seconds that it waited."""
         self.listeners: list[Listener] = []
 
     async def backend(self, name: str = "default/digits-a/8080") -> Backend:
@@ -39,6 +41,8 @@ class World:
             woken=lambda _backend, to, _since: self.events.append(f"woken {to.address}"),
             waited=lambda _seconds: self.events.append("answered"),
             refused=self.events.append,
+            held=lambda _backend: self.cold.append(-1.0),
+            released=lambda _backend, seconds: self.cold.append(seconds),
         )
         found = Backend(name, self.settings, self.total, self.clients, watcher)
         self.listeners.append(Listener(found, self.root / str(len(self.listeners)), self.settings))
@@ -266,6 +270,23 @@ async def test_requests_of_a_backend_that_goes_wait_on_at_its_successor_or_are_t
         new.end(None, Refusal("BackendGone", "gone"))
         status, _, said = await told
         assert (status, said["reason"]) == (503, "BackendGone")
+
+
+async def test_a_request_that_met_no_replica_is_counted_once_wherever_it_waits(tmp_path: Path) -> None:
+    async with world(tmp_path) as here:
+        old, new = await here.backend("old"), await here.backend("new")
+        asked = here.ask()
+        await here.until_waiting(old, 1)
+        assert here.cold == [-1]
+        old.end(new)
+        await here.until_waiting(new, 1)
+        async with replica(FIRST.address, PORT):
+            new.aim([FIRST])
+            assert (await asked)[0] == 200
+            assert (await here.ask(1))[0] == 200
+    assert here.cold[0] == -1
+    assert here.cold[1] > 0
+    assert len(here.cold) == 2
 
 
 async def test_a_backend_that_is_full_holds_up_no_other(tmp_path: Path) -> None:

@@ -1,4 +1,5 @@
 import asyncio
+import contextlib
 from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 from typing import Any
@@ -6,6 +7,7 @@ from typing import Any
 import aiohttp
 import pytest
 
+from serving import metrics
 from serving.data_dir import DataDir
 from serving.resources import kinds
 from serving.router import gateway
@@ -115,3 +117,37 @@ async def test_a_second_gateway_adopts_the_running_envoy_and_a_killed_one_is_bac
             assert process.running() == first
     finally:
         await gateway.stop_everything(DataDir(tmp_path), settings)
+
+
+async def test_what_envoy_has_counted_outlives_the_gateway_that_serves_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kube, settings, where = FakeKube(), settings_for_test(), DataDir(tmp_path)
+    url = f"http://127.0.0.1:{settings.gateway.port}/default/digits/v2/x"
+    await kube.create(kinds.ENDPOINT_SLICE, new_slice("digits-stable", [STABLE]))
+    await kube.create(kinds.ROUTE, new_route("digits", [("stable", 10_000)]))
+
+    async def page(session: aiohttp.ClientSession) -> str:
+        """From the first answer that is one: who has just started knows no Route."""
+        while True:
+            with contextlib.suppress(aiohttp.ClientError, IndexError):
+                async with session.get(metrics.pages(where.pages)[0].url) as answer:
+                    if answer.status == 200:
+                        return await answer.text()
+            await asyncio.sleep(0.01)
+
+    try:
+        async with aiohttp.ClientSession() as session, backend(STABLE, 8080):
+            async with gateway_of(tmp_path, kube, settings, monkeypatch):
+                await until(lambda: entry(kube).get("acceptedGeneration"))
+                for _ in range(3):
+                    async with session.get(url) as answer:
+                        assert answer.status == 200
+                assert "slipway_requests_received_total" in await page(session)
+            async with session.get(url) as answer:
+                assert answer.status == 200
+            async with gateway_of(tmp_path, kube, settings, monkeypatch), asyncio.timeout(10):
+                labels = 'namespace="default",inference="digits",predictor="stable",revision="digits-stable"'
+                assert f"slipway_requests_received_total{{{labels}}} 4\n" in await page(session)
+    finally:
+        await gateway.stop_everything(where, settings)

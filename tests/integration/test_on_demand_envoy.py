@@ -34,7 +34,7 @@ async def activator(gateway: World, **settings: Any) -> AsyncIterator[Backend]:
     folder = gateway.data_dir.activator
     folder.mkdir(parents=True, exist_ok=True)
     async with aiohttp.ClientSession(auto_decompress=False) as session:
-        found = Backend(CLUSTER.name, chosen, Total(), session, Watcher(nothing, nothing, nothing, nothing))
+        found = Backend(CLUSTER.name, chosen, Total(), session, Watcher(*[nothing] * 6))
         listener = Listener(found, folder / CLUSTER.socket, chosen)
         await listener.open()
         try:
@@ -161,16 +161,3 @@ async def test_a_request_that_nobody_can_hold_or_answer_is_told_so_as_json(
         status, _, said = await ask(session, gateway)
         assert (status, said.get("reason")) == (503, "NoReplicaInTime" if is_there else None)
         assert said["error"]
-
-
-async def test_what_envoy_counted_is_read_by_cluster(tmp_path: Path) -> None:
-    async with (
-        world(tmp_path) as gateway, aiohttp.ClientSession() as session, backend(REPLICA, PORT, seconds=0.3) as seen,
-    ):  # fmt: skip
-        await gateway.serve([route("digits", [("a", 10_000)])], [endpoint_slice("digits-a", [REPLICA])])
-        asked = [asyncio.create_task(ask(session, gateway)) for _ in range(3)]
-        while seen["active"] < 3:
-            await asyncio.sleep(0.005)
-        assert (await gateway.admin.requests())[CLUSTER.name] == (3, 3)
-        await asyncio.gather(*asked)
-        assert (await gateway.admin.requests())[CLUSTER.name] == (3, 0)

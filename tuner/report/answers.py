@@ -3,8 +3,9 @@
 import math
 from collections import Counter
 
+from serving.pages import figures
 from serving.resources.trial import Estimate
-from tuner.report import figures, measure, phrases
+from tuner.report import measure, phrases
 from tuner.report.shape import Choice, Comparison, Obstacle, Report
 
 

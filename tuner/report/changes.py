@@ -3,8 +3,9 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from serving.pages import figures
 from serving.resources.trial import Estimate
-from tuner.report import answers, figures, phrases
+from tuner.report import answers, phrases
 from tuner.report.shape import PriceChange, Report, Segment
 
 _NEAR = 1.25

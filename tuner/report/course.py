@@ -4,11 +4,12 @@ import math
 
 from markupsafe import Markup
 
+from serving.pages import figures, svg
+from serving.pages.plots import Plot, Table, stairs, wide
+from serving.pages.svg import Scale, Tick, marks
 from serving.resources.trial import Estimate
-from tuner.report import figures, measure, phrases, plots, svg
-from tuner.report.plots import Plot, Table
+from tuner.report import measure, phrases, plots
 from tuner.report.shape import Report
-from tuner.report.svg import Scale, Tick, marks
 
 
 def steps(report: Report) -> Plot | None:
@@ -24,11 +25,11 @@ def steps(report: Report) -> Plot | None:
     if not points:
         return None
     values = [estimate.value for _, estimate in points] + [value for _, value in known]
-    y = Scale.around(values, svg.HEIGHT - svg.BOTTOM, svg.TOP, log=plots.wide(values))
+    y = Scale.around(values, svg.HEIGHT - svg.BOTTOM, svg.TOP, log=wide(values))
     last = max(2, *(row.number for row in report.trials))
     x = Scale(0.5, last + 0.5, svg.LEFT, svg.WIDTH - svg.RIGHT)
     parts = [svg.frame(_whole(x, last), marks(y, shown.write), "trial", shown.label)]
-    parts.append(svg.line(plots.stairs([(x.at(trial), y.at(value)) for trial, value in known]), "front"))
+    parts.append(svg.line(stairs([(x.at(trial), y.at(value)) for trial, value in known]), "front"))
     kinds: set[str] = set()
     for row, estimate in points:
         css = plots.role(report, row.spec, row.name, row.meets)

@@ -5,12 +5,13 @@ from collections.abc import Callable, Sequence
 
 from markupsafe import Markup
 
-from tuner.report import figures, measure, svg
+from serving.pages import figures, svg
+from serving.pages.plots import Plot, Table, wide
+from serving.pages.svg import Scale, Tick, marks
+from tuner.report import measure
 from tuner.report.asked import Axis
-from tuner.report.plots import Plot, Table, wide
 from tuner.report.shape import Curve, Report, Surface
 from tuner.report.surfaces import BAND
-from tuner.report.svg import Scale, Tick, marks
 
 SHADES = 9
 """Colours of a surface; more are not told apart."""

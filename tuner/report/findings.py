@@ -1,6 +1,7 @@
 """Sentences of the evidence: the question, what the search took, which parameters matter, the front, and what to beware of."""
 
-from tuner.report import figures, measure, phrases
+from serving.pages import figures
+from tuner.report import measure, phrases
 from tuner.report.shape import Caution, Front, Report
 
 

@@ -7,9 +7,9 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
+from serving.pages import figures
 from serving.resources.experiment import Objective
 from serving.resources.trial import Estimate
-from tuner.report import figures
 from tuner.report.asked import Question
 
 MILLION = 1e6

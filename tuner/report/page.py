@@ -4,29 +4,18 @@ What it says in words are the sentences, what it draws are the plots; nothing is
 escaped by Jinja and MarkupSafe, whatever it contains; the page works without its script, which only sorts, filters and points out values.
 """
 
-import base64
-import hashlib
-import json
 import math
 from collections.abc import Mapping
 from typing import Any, Final
 
-from jinja2 import Environment, PackageLoader, StrictUndefined
-from markupsafe import Markup
-
+from serving.pages import documents, figures
+from serving.pages.plots import Plot
 from serving.resources.experiment_status import Setting
 from serving.resources.trial import LatencyAt
-from tuner.report import course, fields, figures, measure, phrases, plots, scatter, sentences, strips
-from tuner.report.plots import Plot
+from tuner.report import course, fields, measure, phrases, plots, scatter, sentences, strips
 from tuner.report.shape import Report, TrialRow
 
-_ENVIRONMENT: Final = Environment(
-    loader=PackageLoader("tuner.report", "page_files"),
-    autoescape=True,
-    undefined=StrictUndefined,
-    trim_blocks=True,
-    lstrip_blocks=True,
-)
+_TEMPLATES: Final = documents.environment("tuner.report", "page_files")
 
 
 def render(report: Mapping[str, Any]) -> str:
@@ -39,12 +28,9 @@ def render(report: Mapping[str, Any]) -> str:
         pydantic.ValidationError: not a report of this version; it names the field.
     """
     found = Report.model_validate(report)
-    style, script = (_ENVIRONMENT.get_template(name).render() for name in ("page.css", "page.js"))
-    return _ENVIRONMENT.get_template("page.html").render(
-        style=Markup(style),  # noqa: S704 our own file
-        script=Markup(script),  # noqa: S704 our own file
-        style_hash=allowance(style),
-        script_hash=allowance(script),
+    return documents.render(
+        _TEMPLATES,
+        report,
         report=found,
         words=sentences.told(found),
         chips=_chips(found),
@@ -60,13 +46,7 @@ def render(report: Mapping[str, Any]) -> str:
         trials=trial_table(found),
         figures=figures,
         phrases=phrases,
-        data=embedded(report),
     )
-
-
-def allowance(text: str) -> str:
-    """Return by which a Content-Security-Policy allows this one script or style, and so no other: https://www.w3.org/TR/CSP3/."""
-    return f"sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}"
 
 
 def _around(report: Report) -> str:
@@ -81,12 +61,6 @@ def _around(report: Report) -> str:
             for axis, rank in zip(axes, ranks, strict=True)
         ]
     )
-
-
-def embedded(report: Mapping[str, Any]) -> Markup:
-    """Return the JSON so that it can stand in a script element: nothing in it can end the element, or begin a comment in it."""
-    text = json.dumps(report, ensure_ascii=True, allow_nan=False, separators=(",", ":"))
-    return Markup(text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026"))  # noqa: S704 escaped here
 
 
 def _chips(report: Report) -> list[tuple[str, str]]:

@@ -1,32 +1,10 @@
-"""What all plots have: a title, pictures, the table that says the same in numbers, and how the specs of the answer are marked."""
-
-from collections.abc import Sequence
-from dataclasses import dataclass
+"""How the specs of the answer are marked in plots."""
 
 from markupsafe import Markup
 
-from tuner.report import phrases, svg
+from serving.pages import svg
+from tuner.report import phrases
 from tuner.report.shape import Report
-
-
-@dataclass(frozen=True)
-class Table:
-    """Numbers as text."""
-
-    columns: tuple[str, ...]
-    rows: tuple[tuple[str, ...], ...]
-
-
-@dataclass(frozen=True)
-class Plot:
-    """Pictures with one title, and their numbers."""
-
-    title: str
-    pictures: tuple[Markup, ...]
-    table: Table
-    legend: tuple[tuple[str, str], ...] = ()
-    """CSS class and meaning of each kind of mark."""
-
 
 LEGEND = {
     "rec": "recommended",
@@ -63,21 +41,6 @@ def glyph(css: str, x: float, y: float, tip: str) -> Markup:
 def legend(kinds: set[str]) -> tuple[tuple[str, str], ...]:
     """Return the meanings of those kinds of marks that are there."""
     return tuple((css, words) for css, words in LEGEND.items() if css in kinds)
-
-
-def stairs(points: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
-    """Return the corners of the steps through these points."""
-    found: list[tuple[float, float]] = []
-    for x, y in points:
-        if found:
-            found.append((x, found[-1][1]))
-        found.append((x, y))
-    return found
-
-
-def wide(values: Sequence[float]) -> bool:
-    """Whether values are spread so far that only a logarithmic axis shows them."""
-    return bool(values) and min(values) > 0 and max(values) / min(values) > 8
 
 
 def names(report: Report) -> dict[str, str]:

@@ -4,11 +4,12 @@ from collections.abc import Callable
 
 from markupsafe import Markup
 
+from serving.pages import figures, svg
+from serving.pages.plots import Plot, Table, stairs, wide
+from serving.pages.svg import Scale, marks
 from serving.resources.trial import Estimate, LatencyAt, Window
-from tuner.report import figures, phrases, plots, svg
-from tuner.report.plots import Plot, Table
+from tuner.report import phrases, plots
 from tuner.report.shape import Course, Front, Report
-from tuner.report.svg import Scale, marks
 
 _ABOVE = ("no", "unsure", "ok", "run", "cur", "rec")
 """Marks from the lowest to the topmost: what the answer names is covered by nothing."""
@@ -24,11 +25,11 @@ def front(report: Report, found: Front) -> Plot:
     )
     ys = [point.y.value for point in found.points]
     x = Scale.around([point.x for point in found.points], svg.LEFT, svg.WIDTH - svg.RIGHT)
-    y = Scale.around(ys, svg.HEIGHT - svg.BOTTOM, svg.TOP, log=plots.wide(ys))
+    y = Scale.around(ys, svg.HEIGHT - svg.BOTTOM, svg.TOP, log=wide(ys))
     parts = [svg.frame(marks(x, figures.number), marks(y, write), "cost per hour of a replica", name)]
     parts += _limit(report, found, y)
     on = sorted((p for p in found.points if p.front), key=lambda p: p.x)
-    parts.append(svg.line(plots.stairs([(x.at(p.x), y.at(p.y.value)) for p in on]), "front"))
+    parts.append(svg.line(stairs([(x.at(p.x), y.at(p.y.value)) for p in on]), "front"))
     kinds: set[str] = set()
     names = plots.names(report)
     points = sorted(found.points, key=lambda p: _ABOVE.index(plots.role(report, p.spec, p.trial, p.meets)))
@@ -93,7 +94,7 @@ def load(report: Report) -> Plot | None:
     seen += [(p.throughput.value, p.latency.value) for course in found.values() for p in course.points]
     ys = [latency for _, latency in seen] + bounds
     x = Scale.around([rate for rate, _ in seen], svg.LEFT, svg.WIDTH - svg.RIGHT, zero=True)
-    y = Scale.around(ys, svg.HEIGHT - svg.BOTTOM, svg.TOP, log=plots.wide(ys))
+    y = Scale.around(ys, svg.HEIGHT - svg.BOTTOM, svg.TOP, log=wide(ys))
     name = f"p{first.percentile} {phrases.METRICS[first.metric]}"
     parts = [svg.frame(marks(x, figures.number), marks(y, figures.duration), "requests per second", name)]
     parts += [_bound_line(y, bound) for bound in bounds]

@@ -5,10 +5,11 @@ from collections.abc import Callable, Sequence
 
 from markupsafe import Markup
 
-from tuner.report import figures, phrases, svg
-from tuner.report.plots import Plot, Table
+from serving.pages import figures, svg
+from serving.pages.plots import Plot, Table
+from serving.pages.svg import Scale, marks
+from tuner.report import phrases
 from tuner.report.shape import BoundChange, PriceChange, Report, Segment
-from tuner.report.svg import Scale, marks
 
 _HEIGHT = 96
 _TOP, _BAR = 26, 22

@@ -10,10 +10,10 @@ import os
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 from serving import clock, errors
+from serving.data_dir import DataDir
 from serving.kube import Key, Kube, Reconciler, Recorder, Result, Watches, connect_eventually
 from serving.resources import kinds
 from serving.resources.trial import TrialStatus
@@ -161,10 +161,10 @@ def measuring(kube: Kube, settings: TunerSettings) -> Measure:
 
 @asynccontextmanager
 async def prepared(
-    kubeconfig: Path | None, config: ControllerSettings, watches: Watches, settings: TunerSettings = DEFAULTS
+    data_dir: DataDir, config: ControllerSettings, watches: Watches, settings: TunerSettings = DEFAULTS
 ) -> AsyncIterator[TrialController]:
     """Give a controller with a client of its own; it runs once `watches` do."""
-    async with await connect_eventually(kubeconfig, component="trial") as kube:
+    async with await connect_eventually(data_dir.kubeconfig, component="trial") as kube:
         machine = sorted(os.sched_getaffinity(0))
         measure = measuring(kube, settings)
         yield TrialController(

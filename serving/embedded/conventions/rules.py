@@ -4,10 +4,12 @@ A rule that names `oldSelf` is a transition rule: it holds between two versions 
 evaluated on create (https://kubernetes.io/docs/tasks/extend-kubernetes/custom-resources/custom-resource-definitions/#transition-rules).
 """
 
+import datetime as dt
 import re
 from collections.abc import Iterator
 from functools import cache
 from typing import Any, Literal
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 import cel
 
@@ -50,9 +52,20 @@ def _broken(rule: dict[str, str], value: Any, old: Any) -> str:
         return ""  # it held then: kube-apiserver does not ask again either (KEP-4008)
     message = rule.get("message") or f"failed rule: {rule['rule']}"
     try:
-        return "" if _program(rule["rule"]).execute(names) else message
+        return "" if _program(rule["rule"]).execute(cel.Context(names, _FUNCTIONS)) else message
     except (KeyError, TypeError, ValueError, RuntimeError) as error:
         return f"{message} (the rule could not be evaluated: {error})"
+
+
+def _hours(moment: dt.datetime, zone: str = "UTC") -> int:
+    """CEL's `getHours` with a time zone, which the library lacks; -1 where there is no such zone (in CEL: an error)."""
+    try:
+        return moment.astimezone(ZoneInfo(zone)).hour
+    except (ZoneInfoNotFoundError, ValueError, OSError):
+        return -1
+
+
+_FUNCTIONS = {"getHours": _hours}
 
 
 @cache

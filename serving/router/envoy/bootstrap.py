@@ -7,7 +7,7 @@ differs between services is in the routes.
 from collections.abc import Mapping
 from typing import Any
 
-from serving.router.envoy import weights
+from serving.router.envoy import statistics, weights
 from serving.router.envoy.routes import ASSIGN_FILTER, CALLER_HEADER
 from serving.settings import GatewaySettings
 
@@ -67,6 +67,7 @@ def bootstrap(settings: GatewaySettings, *, port: int, sockets: Mapping[str, str
         "admin": {"address": {"pipe": {"path": sockets["admin"], "mode": 0o600}}},
         # Nothing takes statistics but who asks the admin socket; by default Envoy walks them all every five seconds.
         "stats_flush_on_admin": True,
+        **statistics.bootstrap(),
         "dynamic_resources": {"ads_config": _stream(), "cds_config": _STREAMED},
         "layered_runtime": {
             "layers": [

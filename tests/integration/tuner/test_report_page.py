@@ -4,8 +4,6 @@ Chromium runs headless, with a profile of its own that is thrown away; the page 
 """
 
 import json
-import os
-import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -18,44 +16,20 @@ from tuner.report import content, page
 
 pytest.importorskip("selenium", reason="selenium is not installed (extra `dev`)")
 
-from selenium import webdriver
-from selenium.webdriver.chrome.service import Service
 from selenium.webdriver.common.action_chains import ActionChains
 from selenium.webdriver.common.by import By
 from selenium.webdriver.remote.webdriver import WebDriver
 from selenium.webdriver.support.ui import Select, WebDriverWait
 
+from tests import browsers
+
 Object = dict[str, Any]
-QUIET = (
-    "--headless=new", "--disable-gpu", "--disable-dev-shm-usage", "--disable-quic", "--no-first-run", "--disable-extensions",
-    "--disable-background-networking", "--disable-component-update", "--disable-sync", "--window-size=1100,1000",
-)  # fmt: skip
-NOISE = ("chrome://", "chrome-extension://", "devtools://")
-
-
-def program(*names: str, package: str) -> str:
-    found = next((path for name in names if (path := shutil.which(name))), None)
-    if found is None:
-        pytest.skip(f"{names[0]} is not installed (Debian package {package})")
-    return found
 
 
 @pytest.fixture(scope="module")
 def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[WebDriver]:
-    chromium = program("chromium", "chromium-browser", "google-chrome", package="chromium")
-    driver = program("chromedriver", package="chromium-driver")
-    options = webdriver.ChromeOptions()
-    options.binary_location = chromium
-    for argument in (*QUIET, f"--user-data-dir={tmp_path_factory.mktemp('profile')}"):
-        options.add_argument(argument)
-    if os.geteuid() == 0:
-        options.add_argument("--no-sandbox")  # Chromium refuses to run as root with it
-    options.set_capability("goog:loggingPrefs", {"browser": "ALL", "performance": "ALL"})
-    found = webdriver.Chrome(options=options, service=Service(driver))
-    try:
-        yield found
-    finally:
-        found.quit()
+    with browsers.chromium(tmp_path_factory.mktemp("profile")) as driver:
+        yield driver
 
 
 @pytest.fixture(scope="module")
@@ -96,7 +70,7 @@ def test_page_opens_without_a_word_on_the_console_and_asks_for_nothing(
     messages = [json.loads(entry["message"])["message"] for entry in browser.get_log("performance")]
     asked = [m["params"]["request"]["url"] for m in messages if m["method"] == "Network.requestWillBeSent"]
     assert written.as_uri() in asked
-    assert {url for url in asked if not url.startswith(NOISE)} <= {written.as_uri(), "data:,"}
+    assert {url for url in asked if not url.startswith(browsers.NOISE)} <= {written.as_uri(), "data:,"}
 
 
 def test_trials_sort_by_number_and_not_by_letter_both_ways(opened: WebDriver, report: Object) -> None:
@@ -191,32 +165,12 @@ def test_nothing_is_wider_than_the_screen(opened: WebDriver, width: int) -> None
     assert wide <= width
 
 
-CONTRAST = """
-const lum = c => { const [r, g, b] = c.map(v => { v /= 255; return v <= 0.04045 ? v / 12.92 : ((v + 0.055) / 1.055) ** 2.4; });
-  return 0.2126 * r + 0.7152 * g + 0.0722 * b; };
-const rgb = s => { const m = s.match(/[\\d.]+/g).map(Number); return m.length > 3 && m[3] === 0 ? null : m.slice(0, 3); };
-const behind = e => { for (; e; e = e.parentElement) { const c = rgb(getComputedStyle(e).backgroundColor); if (c) return c; } return [255, 255, 255]; };
-const found = [];
-for (const e of document.querySelectorAll('h1,h2,h3,p,li,dt,dd,small,td,th,summary,code,a,label,select,button,svg text')) {
-  if (!e.textContent.trim() || e.closest('[hidden]') || e.classList.contains('inside')) continue;
-  const style = getComputedStyle(e);
-  const ink = rgb(e.closest('svg') ? style.fill : style.color), page = behind(e.closest('svg') ? e.closest('svg').parentElement : e);
-  if (!ink) continue;
-  const [a, b] = [lum(ink), lum(page)].sort((x, y) => y - x);
-  const ratio = (a + 0.05) / (b + 0.05);
-  if (ratio < 4.5) found.push(e.tagName + ' ' + e.className + ' ' + ratio.toFixed(2) + ' ' + e.textContent.slice(0, 30));
-}
-return found;
-"""
-"""WCAG 2.2, 1.4.3: text has a contrast of at least 4.5 to 1. https://www.w3.org/TR/WCAG22/#contrast-minimum"""
-
-
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_text_stands_out_from_its_ground(opened: WebDriver, scheme: str) -> None:
     media = {"features": [{"name": "prefers-color-scheme", "value": scheme}]}
     opened.execute_cdp_cmd("Emulation.setEmulatedMedia", media)
     try:
-        assert opened.execute_script(CONTRAST) == []
+        assert opened.execute_script(browsers.CONTRAST) == []
     finally:
         opened.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": []})
 

@@ -6,13 +6,16 @@ import datetime as dt
 from collections.abc import AsyncIterator
 from typing import Any
 
-from autoscaler.controller import AutoscalerController
+import pytest
+
+from autoscaler import controller
 from serving import clock
 from serving.kube import Watches
-from serving.resources import conditions, kinds
+from serving.resources import conditions, kinds, names
 from serving.settings import ControllerSettings
 from tests.fakes.api import FakeKube
 from tests.fakes.convergence import until
+from tests.fakes.pages import FakePages
 
 Object = dict[str, Any]
 
@@ -31,7 +34,7 @@ def deployment(replicas: int) -> Object:
         "conditions": [available],
     }
     return {
-        "metadata": {"name": "d", "namespace": "default"},
+        "metadata": {"name": "d", "namespace": "default", "labels": {names.INFERENCE_LABEL: "i"}},
         "spec": {"replicas": replicas},
         "status": status,
     }
@@ -41,7 +44,12 @@ def autoscaler(*demand: Object) -> Object:
     target = {"apiVersion": "apps/v1", "kind": "Deployment", "name": "d"}
     return {
         "metadata": {"name": "a", "namespace": "default"},
-        "spec": {"scaleTargetRef": target, "minReplicas": 0, "maxReplicas": 2, "idleTimeoutSeconds": 1},
+        "spec": {
+            "scaleTargetRef": target,
+            "minReplicas": 0,
+            "maxReplicas": 2,
+            "behavior": {"scaleToZero": {"idleSeconds": 1}},
+        },
         "status": {"demand": list(demand)},
     }
 
@@ -65,7 +73,9 @@ def reason(api: FakeKube) -> str:
 
 
 @contextlib.asynccontextmanager
-async def controlled(*objects: tuple[kinds.Kind, Object]) -> AsyncIterator[FakeKube]:
+async def controlled(
+    *objects: tuple[kinds.Kind, Object], pages: FakePages | None = None
+) -> AsyncIterator[FakeKube]:
     api = FakeKube()
     for kind, obj in objects:
         status = obj.pop("status", None)
@@ -74,7 +84,8 @@ async def controlled(*objects: tuple[kinds.Kind, Object]) -> AsyncIterator[FakeK
             api.change(kind, "default", obj["metadata"]["name"], {"status": status})
     kube = api.client("autoscaler")
     watches = Watches(kube)
-    running = asyncio.gather(AutoscalerController(kube, ControllerSettings(), watches).run(), watches.run())
+    scaler = controller.AutoscalerController(kube, ControllerSettings(), watches, pages=pages)
+    running = asyncio.gather(scaler.run(), watches.run())
     try:
         yield api
     finally:
@@ -91,23 +102,33 @@ async def test_a_request_that_waits_at_zero_brings_one_replica() -> None:
         assert found == demand, "others' words were taken away"
 
 
-async def test_what_has_idled_goes_and_the_time_is_kept_without_anybody_asking() -> None:
+async def test_what_has_idled_goes_and_the_time_is_kept_without_anybody_asking(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(controller, "QUICK_SECONDS", 0.05)
     objects = (
-        (kinds.DEPLOYMENT, deployment(2)), (kinds.LEASE, lease(15)),
-        (kinds.AUTOSCALER, autoscaler(said("gateway-local", last=-0.2))),
+        (kinds.DEPLOYMENT, deployment(2)), (kinds.LEASE, lease(15)), (kinds.AUTOSCALER, autoscaler()),
     )  # fmt: skip
-    async with controlled(*objects) as api:
-        await until(lambda: reason(api) == "Idle", "it idles")
-        assert replicas(api) == 2
+    pages = FakePages("d")
+    pages.rates["d"] = 100.0
+    async with controlled(*objects, pages=pages) as api:
+        await until(lambda: pages.ticks > 20, "readings")
+        assert replicas(api) > 0
+        pages.rates["d"] = 0.0
+        began = clock.monotonic()
         await until(lambda: replicas(api) == 0, "no replica")
+        assert clock.monotonic() - began > 0.9, "it went before its idle time had passed"
 
 
-async def test_nothing_goes_while_the_only_gateway_is_dead_or_says_nothing() -> None:
-    for dead, demand in ((True, said("gateway-local")), (False, said("activator-local"))):
-        objects = (
-            (kinds.DEPLOYMENT, deployment(1)), (kinds.LEASE, lease(-20 if dead else 15)),
-            (kinds.AUTOSCALER, autoscaler(demand)),
-        )  # fmt: skip
-        async with controlled(*objects) as api:
-            await until(lambda api=api: reason(api) == "InUse", "a reason to stay")
-            assert replicas(api) == 1
+async def test_nothing_goes_while_no_gateway_answers(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(controller, "QUICK_SECONDS", 0.05)
+    objects = (
+        (kinds.DEPLOYMENT, deployment(1)), (kinds.LEASE, lease(15)), (kinds.AUTOSCALER, autoscaler()),
+    )  # fmt: skip
+    pages = FakePages("d")
+    pages.is_gone = True
+    async with controlled(*objects, pages=pages) as api:
+        await until(lambda: pages.ticks > 40, "readings for longer than the idle time")
+        assert replicas(api) == 1
+        pages.is_gone = False
+        await until(lambda: replicas(api) == 0, "no replica")

@@ -38,6 +38,7 @@ def imported(arguments: list[str], home: Path) -> set[str]:
         ["traffic", "set", "-h"],
         ["model", "push", "-h"],
         ["tune", "status", "-h"],
+        ["autoscale", "simulate", "-h"],
     ],
     ids=" ".join,
 )

@@ -8,7 +8,9 @@ from serving.resources import conditions, names
 from tests.fakes.inference_world import NOW, InferenceWorld, Object
 from tests.fakes.surroundings import predictor
 
-ON_DEMAND = {"autoScale": {"minReplicas": 0, "maxReplicas": 4, "idleTimeoutSeconds": 30}}
+ON_DEMAND = {
+    "autoScale": {"minReplicas": 0, "maxReplicas": 4, "behavior": {"scaleToZero": {"idleSeconds": 30}}}
+}
 
 
 def ready(world: InferenceWorld) -> Object:
@@ -24,6 +26,11 @@ def labelled(world: InferenceWorld) -> set[str]:
         kind for kind, children in world.children.items() for child in children.values()
         if names.ON_DEMAND_LABEL in child["metadata"]["labels"]
     }  # fmt: skip
+
+
+def scaling(world: InferenceWorld) -> Object:
+    (scaler,) = world.children["Autoscaler"].values()
+    return dict(scaler["spec"])
 
 
 def at_zero(*predictors: Object) -> InferenceWorld:
@@ -47,10 +54,30 @@ def test_a_predictor_that_may_be_at_zero_is_started_once_to_be_proven() -> None:
     assert scaler["spec"]["minReplicas"] == 1, "sized to zero before it was proven"
     world.settle()
     assert (scaler := next(iter(world.children["Autoscaler"].values())))["spec"]["minReplicas"] == 0
-    assert scaler["spec"]["idleTimeoutSeconds"] == 30
+    assert scaler["spec"]["behavior"] == {"scaleToZero": {"idleSeconds": 30, "prewarm": True}}
     assert labelled(world) == {"Route", "Service", "Autoscaler"}
     (backend,) = world.served["backends"]
     assert (backend["onDemand"], backend["autoscaler"]) == (True, scaler["metadata"]["name"])
+
+
+def test_a_schedule_may_have_it_at_zero_but_not_before_it_is_proven() -> None:
+    night = {"name": "night", "start": "0 22 * * *", "duration": "8h", "minReplicas": 0}
+    world = InferenceWorld(predictor("a", "v1", autoScale={"maxReplicas": 4, "schedules": [night]}))
+    world.plan()
+    assert scaling(world)["schedules"][0]["minReplicas"] == 1, "sized to zero before it was proven"
+    world.settle()
+    assert scaling(world)["schedules"] == [{**night, "timeZone": "UTC"}]
+    assert labelled(world) == {"Route", "Service", "Autoscaler"}
+
+
+def test_what_a_predictor_no_longer_asks_for_is_taken_back_from_its_autoscaler() -> None:
+    asked = {"risk": 2, "metrics": [{"type": "QPS", "target": 50}], "behavior": {"scaleDown": {}}}
+    world = InferenceWorld(predictor("a", "v1", autoScale={"maxReplicas": 4, **asked}))
+    world.settle()
+    assert scaling(world)["metrics"] == [{"type": "QPS", "name": "", "target": "50"}]
+    world.edit(predictor("a", "v1", autoScale={"maxReplicas": 4}))
+    world.settle()
+    assert scaling(world).keys() == {"scaleTargetRef", "minReplicas", "maxReplicas", "prediction"}
 
 
 def test_without_such_predictors_nothing_is_marked() -> None:

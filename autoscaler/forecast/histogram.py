@@ -1,0 +1,79 @@
+"""A histogram that forgets: quantiles of recent errors in bounded memory and constant time."""
+
+import math
+from array import array
+from collections.abc import Sequence
+
+LIMIT = 8.0
+"""Errors are in standard deviations; what is further out counts as this far."""
+WIDTH = 0.1
+"""Of a bin, in standard deviations: a tenth of one is less than what sizing by whole replicas can use."""
+BINS = round(2 * LIMIT / WIDTH)
+PRIOR_SCALE = 1.0
+"""Of the Laplace distribution that is assumed before anything was seen: heavier tails than a normal one."""
+FULL = 1e100
+"""Weights grow instead of being decayed one by one; beyond this they are rescaled."""
+
+
+class DecayedHistogram:
+    """Errors in standard deviations, of which older ones weigh exponentially less."""
+
+    def __init__(self, memory: float, prior: float) -> None:
+        """Start with a heavy-tailed prior.
+
+        Args:
+            memory: observations after which an observation's weight is 1/e.
+            prior: observations that the prior counts as.
+        """
+        self._growth = math.exp(1 / memory)
+        self._next = 1.0
+        self._weights = array("d", (prior * share for share in _PRIOR))
+        self._total = sum(self._weights)
+
+    def add(self, error: float, weight: float = 1.0) -> None:
+        """Count an error; not a number counts as none."""
+        if error != error:  # noqa: PLR0124 NaN alone differs from itself
+            return
+        index = int((min(max(error, -LIMIT), LIMIT) + LIMIT) / WIDTH)
+        self._next *= self._growth
+        added = self._next * weight
+        self._weights[min(index, BINS - 1)] += added
+        self._total += added
+        if self._next > FULL:
+            self._rescale()
+
+    def quantile(self, share: float) -> float:
+        """Return the error that `share` of the weight is at most, interpolated within its bin."""
+        above = (1 - share) * self._total
+        weights, index = self._weights, BINS - 1
+        while index > 0 and weights[index] < above:
+            above -= weights[index]
+            index -= 1
+        inside = above / weights[index] if weights[index] > 0 else 0.0
+        return (index + 1 - min(inside, 1.0)) * WIDTH - LIMIT
+
+    def state(self) -> list[float]:
+        """Return the weights of the bins, scaled so that the newest observation weighs 1."""
+        return [weight / self._next for weight in self._weights]
+
+    def restore(self, weights: Sequence[float]) -> None:
+        """Take weights that `state` returned; of another number of bins they are ignored."""
+        if len(weights) == BINS and all(0 <= weight < math.inf for weight in weights) and sum(weights) > 0:
+            self._weights = array("d", weights)
+            self._next, self._total = 1.0, sum(weights)
+
+    def _rescale(self) -> None:
+        self._weights = array("d", self.state())
+        self._total = sum(self._weights)
+        self._next = 1.0
+
+
+def _laplace(low: float, high: float) -> float:
+    def below(x: float) -> float:
+        tail = 0.5 * math.exp(-abs(x) / PRIOR_SCALE)
+        return tail if x < 0 else 1 - tail
+
+    return below(high) - below(low)
+
+
+_PRIOR = tuple(_laplace(i * WIDTH - LIMIT, (i + 1) * WIDTH - LIMIT) for i in range(BINS))

@@ -1,0 +1,186 @@
+"""A mixture of forecasts at one horizon: each learns its errors, their weights follow their recent pinball loss."""
+
+import math
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from autoscaler.forecast.histogram import DecayedHistogram
+
+MEMORY = 86_400.0
+"""Seconds after which an error weighs 1/e: a day, so that each hour of the day is in it."""
+LOSS_MEMORY = 6 * 3600.0
+"""Seconds after which a loss weighs 1/e: a forecast that stops to be right loses its weight within hours."""
+SCALE_MEMORY = 1_800.0
+"""Seconds over which the volatility is measured: bursts come in clusters of minutes."""
+LEAST_SCALE = 0.01
+"""Of the logarithm: 1 % is far below what one replica more or less is worth."""
+LONGEST = 300.0
+"""Seconds that a single forecast stands for at most, where readings are far apart."""
+SURPRISE = 4.0
+"""An error counts for the volatility as this many times of it at most: a step of the load is no volatility."""
+FIRST_SCALE = 0.15
+MOST_SCALE = 1.5
+"""Of the logarithm: what varies more is not told by its last values at all."""
+MOST_BIAS = 1.0
+"""Standard deviations by which a forecast's median error is corrected at most."""
+PRIOR = 60.0
+"""Errors that the prior counts as: an hour's worth at one a minute."""
+SHARPNESS = 6.0
+"""Exponent of a forecast's loss relative to the best: one that loses 12 % more has half the weight."""
+REFRESH = 16
+"""Errors between computations of the quantiles, which change slowly."""
+USUAL_SCALE = 0.2
+"""Volatility at which the risk is what was asked for. A replica more saves requests in proportion to how likely exactly that
+many are needed, which is the less the wider the errors are: where load is calm the risk is less, and else more."""
+RISK_LIMITS = (0.1, 8.0)
+"""Times the risk that was asked for."""
+SHARES = (0.1, 0.5)
+"""Quantiles of the band beside the one that the risk asks for."""
+
+
+@dataclass(slots=True)
+class _Pending:
+    due: float
+    seconds: float
+    """Since the forecast before: what it stands for."""
+    scale: float
+    points: tuple[float, ...]
+    mixed: float
+    """Logarithm of the load by the mixture, without its own error."""
+
+
+class Horizon:
+    """Forecasts of the logarithm of the load `seconds` ahead."""
+
+    def __init__(self, seconds: float, names: Sequence[str], share: float) -> None:
+        """Start without knowledge.
+
+        Args:
+            seconds: of the horizon.
+            names: of the forecasts that are mixed; each may be NaN where it knows nothing yet.
+            share: the upper quantile that is wanted, 0 to 1.
+        """
+        self.seconds = seconds
+        self.names = tuple(names)
+        self.share = share
+        self.stride = max(5.0, seconds / 8)
+        memory = MEMORY / self.stride
+        self._errors = [DecayedHistogram(memory, PRIOR) for _ in names]
+        self._losses = [0.0] * len(names)
+        self._loss_seconds = [0.0] * len(names)
+        self._errors_of_mixture = DecayedHistogram(memory, PRIOR)
+        self._scale = FIRST_SCALE
+        self._pending: deque[_Pending] = deque()
+        self._next = 0.0
+        self._since_refresh = 0
+        self._uppers = [0.0] * len(names)
+        self._middles = [0.0] * len(names)
+        self._weights = [1.0 / len(names)] * len(names)
+        self._shifts = (0.0, 0.0, 0.0)
+        self._refresh()
+
+    def forecast(self, points: Sequence[float]) -> tuple[float, float, float]:
+        """Return the 10 % quantile, the median and the upper quantile, given each forecast's logarithm."""
+        mixed = self._mixed(points)
+        low, median, high = self._shifts
+        scale = self._scale
+        return mixed + scale * low, mixed + scale * median, mixed + scale * high
+
+    def advance(self, time: float, level: float, points: Sequence[float], weight: float) -> None:
+        """Learn from the logarithm of the load at `time`, and remember the forecasts that are made then."""
+        while self._pending and self._pending[0].due <= time:
+            self._learn(self._pending.popleft(), level, weight)
+        if time >= self._next:
+            seconds = min(max(time - self._next + self.stride, self.stride), LONGEST)
+            self._next = time + self.stride
+            mixed = self._mixed(points)
+            self._pending.append(_Pending(time + self.seconds, seconds, self._scale, tuple(points), mixed))
+
+    def start_again(self) -> None:
+        """Forget the forecasts whose time has not come: the clock was set, and nobody knows when that is."""
+        self._pending.clear()
+        self._next = 0.0
+
+    def weights(self) -> dict[str, float]:
+        """Return the share of each forecast in the mixture."""
+        return dict(zip(self.names, self._weights, strict=True))
+
+    def state(self) -> dict[str, Any]:
+        """Return what was learned, for JSON."""
+        return {
+            "errors": [_rounded(errors.state()) for errors in self._errors],
+            "mixture": _rounded(self._errors_of_mixture.state()),
+            "losses": list(self._losses),
+            "lossSeconds": list(self._loss_seconds),
+            "scale": self._scale,
+        }
+
+    def restore(self, state: dict[str, Any]) -> None:
+        """Take what `state` returned."""
+        if len(state["errors"]) != len(self.names):
+            return
+        for errors, saved in zip(self._errors, state["errors"], strict=True):
+            errors.restore(saved)
+        self._errors_of_mixture.restore(state["mixture"])
+        self._losses, self._loss_seconds = list(state["losses"]), list(state["lossSeconds"])
+        self._scale = float(state["scale"])
+        self._since_refresh = REFRESH
+        self._refresh()
+
+    def _upper_share(self) -> float:
+        low, high = RISK_LIMITS
+        return 1 - (1 - self.share) * min(max(self._scale / USUAL_SCALE, low), high)
+
+    def _mixed(self, points: Sequence[float]) -> float:
+        total = value = 0.0
+        scale = self._scale
+        for weight, point, middle in zip(self._weights, points, self._middles, strict=True):
+            if point == point:  # noqa: PLR0124 NaN alone differs from itself
+                total += weight
+                value += weight * (point + scale * middle)
+        return value / total if total > 0 else points[0]
+
+    def _learn(self, made: _Pending, level: float, weight: float) -> None:
+        share, scale = self.share, made.scale
+        decay = math.exp(-made.seconds / LOSS_MEMORY)
+        weight *= made.seconds / self.stride
+        for i, point in enumerate(made.points):
+            if point != point:  # noqa: PLR0124 NaN alone differs from itself
+                continue
+            error = level - point
+            beyond = error - scale * self._uppers[i]
+            loss = share * beyond if beyond > 0 else (share - 1) * beyond
+            self._losses[i] = decay * self._losses[i] + weight * loss
+            self._loss_seconds[i] = decay * self._loss_seconds[i] + weight
+            self._errors[i].add(error / scale, weight)
+        error = level - made.mixed
+        self._errors_of_mixture.add(error / scale, weight)
+        gain = 1 - math.exp(-made.seconds / SCALE_MEMORY)
+        surprise = min(abs(error), SURPRISE * self._scale)
+        scaled = self._scale + gain * (surprise - self._scale)
+        self._scale = min(max(scaled, LEAST_SCALE), MOST_SCALE)
+        self._since_refresh += 1
+        if self._since_refresh >= REFRESH:
+            self._refresh()
+
+    def _refresh(self) -> None:
+        self._since_refresh = 0
+        self._uppers = [errors.quantile(self.share) for errors in self._errors]
+        self._middles = [min(max(errors.quantile(0.5), -MOST_BIAS), MOST_BIAS) for errors in self._errors]
+        means = [
+            loss / seconds if seconds > 0 else math.inf
+            for loss, seconds in zip(self._losses, self._loss_seconds, strict=True)
+        ]
+        best = min(means)
+        if best < math.inf:
+            raw = [((best + 1e-6) / (mean + 1e-6)) ** SHARPNESS if mean < math.inf else 0.0 for mean in means]
+            total = sum(raw)
+            self._weights = [value / total for value in raw]
+        low, median = (self._errors_of_mixture.quantile(share) for share in SHARES)
+        self._shifts = (low, median, max(self._errors_of_mixture.quantile(self._upper_share()), median))
+
+
+def _rounded(weights: list[float]) -> list[float]:
+    return [round(weight, 4) for weight in weights]

@@ -1,0 +1,162 @@
+"""Times that repeat, as cron writes them: five fields in the local time of a zone. Pure.
+
+Daylight saving is as in Vixie's cron. A time of day that the clock skips comes when the clock has skipped it, and one
+that comes twice counts the first time; where the hour is `*`, what is skipped does not come and what comes twice counts
+twice, as it is the clock's minutes that are asked for.
+"""
+
+import calendar
+import datetime as dt
+import re
+from bisect import bisect_right
+from collections.abc import Iterator
+from dataclasses import dataclass
+from zoneinfo import ZoneInfo
+
+_MONTHS = {name.lower(): number for number, name in enumerate(calendar.month_abbr) if name}
+_DAYS = {name.lower(): (number + 1) % 7 for number, name in enumerate(calendar.day_abbr)}
+_LONGEST = {month: 29 if month == 2 else calendar.monthrange(2001, month)[1] for month in range(1, 13)}
+"""Days that a month can have."""
+_YEARS = 8
+"""Back to here there is a 29 February, also across a year such as 2100 that has none."""
+_ITEM = re.compile(r"(\*|[0-9a-z]+)(?:-([0-9a-z]+))?(?:/([0-9]+))?")
+
+
+@dataclass(frozen=True, slots=True)
+class _Field:
+    name: str
+    least: int
+    most: int
+    names: tuple[tuple[str, int], ...] = ()
+
+    def values(self, text: str) -> frozenset[int]:
+        found: set[int] = set()
+        for item in text.split(","):
+            match = _ITEM.fullmatch(item)
+            if match is None:
+                raise ValueError(f"{item!r} is no {self.name}")
+            first, last, step = match.groups()
+            start = self.least if first == "*" else self._number(first)
+            stop = self._number(last) if last else self.most if first == "*" or step else start
+            if (first == "*" and last) or stop < start:
+                raise ValueError(f"{item!r} is no range of {self.name}s")
+            if step is not None and int(step) == 0:
+                raise ValueError(f"the step in {item!r} must be at least 1")
+            found.update(range(start, stop + 1, int(step or 1)))
+        return frozenset(found)
+
+    def _number(self, text: str) -> int:
+        value = dict(self.names).get(text)
+        if value is None:
+            value = int(text) if text.isdigit() else -1
+        if not self.least <= value <= self.most:
+            raise ValueError(f"{text!r} is no {self.name} from {self.least} to {self.most}")
+        return value
+
+
+_FIELDS = (
+    _Field("minute", 0, 59),
+    _Field("hour", 0, 23),
+    _Field("day of month", 1, 31),
+    _Field("month", 1, 12, tuple(_MONTHS.items())),
+    _Field("day of week", 0, 7, tuple(_DAYS.items())),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Cron:
+    """A parsed expression."""
+
+    text: str
+    minutes: tuple[int, ...]
+    """Of the day, in order."""
+    days: frozenset[int]
+    months: frozenset[int]
+    weekdays: frozenset[int]
+    """Sunday is 0."""
+    either_day: bool
+    """Both days are restricted: one of them is enough."""
+    every_hour: bool
+
+    @classmethod
+    def parse(cls, text: str) -> "Cron":
+        """Return the expression.
+
+        Raises:
+            ValueError: it has not five fields, one of them is out of range, or its day never comes.
+        """
+        fields = text.lower().split()
+        if len(fields) != len(_FIELDS):
+            raise ValueError(
+                f"has {len(fields)} fields and not 5: minute, hour, day of month, month, day of week"
+            )
+        minutes, hours, days, months, weekdays = (
+            field.values(part) for field, part in zip(_FIELDS, fields, strict=True)
+        )
+        any_weekday = fields[4].startswith("*")
+        if any_weekday and min(days) > max(_LONGEST[month] for month in months):
+            raise ValueError("no such day of such a month ever comes")
+        return cls(
+            text,
+            tuple(hour * 60 + minute for hour in sorted(hours) for minute in sorted(minutes)),
+            days,
+            months,
+            frozenset(day % 7 for day in weekdays),
+            not any_weekday and not fields[2].startswith("*"),
+            fields[1].startswith("*"),
+        )
+
+    def latest(self, zone: ZoneInfo, now: float) -> float | None:
+        """Return when it came last, at `now` or before, in Unix seconds; None: not in the last eight years."""
+        moments = [self._latest(zone, now, fold) for fold in ((0, 1) if self.every_hour else (0,))]
+        return max((moment for moment in moments if moment is not None), default=None)
+
+    def _latest(self, zone: ZoneInfo, now: float, fold: int) -> float | None:
+        # A day further than the clock shows: the clock may have been set back over midnight.
+        newest = dt.datetime.fromtimestamp(now, zone).date() + dt.timedelta(days=1)
+        for day in self._days_back(newest):
+            count = bisect_right(self.minutes, now, key=lambda minute: _moment(day, minute, zone, fold)[0])
+            for minute in reversed(self.minutes[:count]):
+                moment, is_skipped = _moment(day, minute, zone, fold)
+                if not (is_skipped and self.every_hour):
+                    return moment
+        return None
+
+    def _days_back(self, newest: dt.date) -> Iterator[dt.date]:
+        day = newest
+        oldest = day - dt.timedelta(days=_YEARS * 366)
+        while day > oldest:
+            if day.month not in self.months:
+                day = day.replace(day=1)
+            elif self._has_day(day):
+                yield day
+            day -= dt.timedelta(days=1)
+
+    def _has_day(self, day: dt.date) -> bool:
+        parts = (day.day in self.days, day.isoweekday() % 7 in self.weekdays)
+        return any(parts) if self.either_day else all(parts)
+
+
+def _moment(day: dt.date, minute: int, zone: ZoneInfo, fold: int) -> tuple[float, bool]:
+    """Return when a minute of a local day comes, in Unix seconds, and whether the clock skips it.
+
+    In order: a later minute never comes before an earlier one. With fold 1 what comes twice is its second time.
+    """
+    wall = dt.datetime.combine(day, dt.time(minute // 60, minute % 60, fold=fold))
+    moment = wall.replace(tzinfo=zone).timestamp()
+    if dt.datetime.fromtimestamp(moment, zone).replace(tzinfo=None) == wall:
+        return moment, False
+    before, after = sorted(wall.replace(tzinfo=zone, fold=side).timestamp() for side in (0, 1))
+    return _change(zone, int(before), int(after)), True
+
+
+def _change(zone: ZoneInfo, before: int, after: int) -> float:
+    """Return the second from which on the zone has the offset of `after`."""
+    old = dt.datetime.fromtimestamp(before, zone).utcoffset()
+    while after - before > 1:
+        middle = (before + after) // 2
+        if dt.datetime.fromtimestamp(middle, zone).utcoffset() == old:
+            before = middle
+        else:
+            after = middle
+    return float(after)

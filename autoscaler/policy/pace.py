@@ -1,0 +1,46 @@
+"""How fast a count may change, where the spec says it: `behavior.scaleUp` and `behavior.scaleDown`. Pure."""
+
+import math
+from collections import deque
+
+from autoscaler.policy.config import Pace
+
+MINUTE = 60.0
+"""Seconds over which a change is limited."""
+
+
+class PaceLimit:
+    """The counts of the last minute, and what may follow them."""
+
+    def __init__(self, up: Pace, down: Pace) -> None:
+        self._up, self._down = up, down
+        self._counts: deque[tuple[float, int]] = deque()
+
+    def limited(self, now: float, desired: int, count: int) -> int:
+        """Return the count nearest to `count` that the limits allow.
+
+        Args:
+            now: Unix seconds.
+            desired: replicas that are asked for now.
+            count: replicas to have.
+        """
+        if self._counts and now < self._counts[-1][0]:
+            self._counts.clear()  # the clock was set back
+        self._counts.append((now, desired))
+        while now - self._counts[0][0] > MINUTE:
+            self._counts.popleft()
+        lowest = min(earlier for _, earlier in self._counts)
+        highest = max(earlier for _, earlier in self._counts)
+        if count > desired:
+            return min(count, max(lowest + _step(self._up, lowest), desired))
+        if count < desired:
+            return max(count, min(highest - _step(self._down, highest), desired))
+        return count
+
+
+def _step(pace: Pace, base: int) -> int:
+    """Return the replicas by which a count may change within a minute; any number without a limit."""
+    if pace.replicas_per_minute is None and pace.percent_per_minute is None:
+        return 1_000_000
+    percent = math.ceil(base * (pace.percent_per_minute or 0) / 100)
+    return max(pace.replicas_per_minute or 0, percent)

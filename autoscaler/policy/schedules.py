@@ -1,0 +1,56 @@
+"""Bounds that hold at certain times. Pure, but for the time zones that `zoneinfo` reads once."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from zoneinfo import ZoneInfo
+
+from autoscaler.policy.cron import Cron
+
+
+@dataclass(frozen=True, slots=True)
+class Schedule:
+    """Bounds from each start on, until the next end or for a while."""
+
+    name: str
+    start: Cron
+    zone: ZoneInfo
+    end: Cron | None = None
+    duration: float | None = None
+    """Seconds; either this or `end`."""
+    minimum: int | None = None
+    """Replicas; None: as outside the schedule."""
+    maximum: int | None = None
+
+    def is_active(self, now: float) -> bool:
+        """Whether its bounds hold at a moment, in Unix seconds."""
+        start = self.start.latest(self.zone, now)
+        if start is None:
+            return False
+        if self.end is None:
+            return self.duration is not None and now < start + self.duration
+        end = self.end.latest(self.zone, now)
+        return end is None or end < start
+
+
+def bounds(schedules: Sequence[Schedule], minimum: int, maximum: int, now: float) -> tuple[int, int, str]:
+    """Return the bounds at a moment, and the names of the schedules that they come from.
+
+    A schedule's bounds replace the ordinary ones. Of several that are active the highest minimum and the highest
+    maximum hold, and a minimum above every maximum raises it: more of them never mean fewer replicas.
+
+    Args:
+        schedules: all of the target.
+        minimum: replicas where no schedule says another number.
+        maximum: likewise.
+        now: Unix seconds.
+    """
+    active = [schedule for schedule in schedules if schedule.is_active(now)]
+    least = max((s.minimum for s in active if s.minimum is not None), default=minimum)
+    most = max((s.maximum for s in active if s.maximum is not None), default=maximum)
+    most = max(most, least)
+    names = [
+        s.name
+        for s in active
+        if (s.minimum == least and s.minimum is not None) or (s.maximum == most and s.maximum is not None)
+    ]
+    return least, most, ", ".join(sorted(names))

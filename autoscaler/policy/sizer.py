@@ -1,0 +1,259 @@
+"""The scaling policy: replicas by the load to expect when a start ordered now would be ready. Pure."""
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+from autoscaler.decision import Band, Decision
+from autoscaler.forecast.forecaster import Forecaster
+from autoscaler.observation import Capacity, Load, Observation, Replicas
+from autoscaler.policy.capacity import CapacityEstimate
+from autoscaler.policy.config import PolicyConfig
+from autoscaler.policy.demands import demands
+from autoscaler.policy.idle import IdleTimes
+from autoscaler.policy.pace import PaceLimit
+from autoscaler.policy.schedules import bounds
+from autoscaler.policy.startup import StartupTimes
+from autoscaler.policy.window import WindowMaximum
+
+INTERVAL = 5.0
+"""Seconds between decisions: as often as load is read."""
+DRAIN_STARTS = 0.33
+"""Start-up times in which a backlog is worked off once replicas are there: those for it cost their start, whatever it is, and
+all requests wait meanwhile."""
+SHORTEST_DRAIN = 10.0
+"""Seconds: two decisions."""
+MOST_DRAIN = 0.3
+"""Replicas for a backlog, over those for the load: a backlog that a slow start made does not go on asking."""
+HOLD_SECONDS = 120.0
+"""Seconds that a larger need is held, at least."""
+HOLD_STARTS = 1.0
+"""The same in start-up times: a replica that is needed again sooner costs less kept than started."""
+STALE_SECONDS = 60.0
+"""Seconds without a reading after which load counts as not known."""
+START_STARTS = 2.0
+"""Start-up times for which the first replica may be on its way though nobody waits for it any more."""
+TOLERANCE = 0.1
+"""Of a replica: load beyond the last whole replica by less than this is not worth another."""
+
+
+_NOT_ASKED = Capacity(1e12, 1e12)
+"""Of a replica that nobody has asked anything of: no load is none for it."""
+
+
+@dataclass(slots=True)
+class _Need:
+    replicas: int
+    lasting: int
+    """Without those that work off a backlog."""
+    reason: str
+    message: str
+    band: Band
+    backlog: float
+
+
+class Sizer:
+    """Sizes one target."""
+
+    interval = INTERVAL
+
+    def __init__(self, config: PolicyConfig) -> None:
+        self.config = config
+        self.capacity = CapacityEstimate(config.capacity)
+        self.startup = StartupTimes()
+        self.idle = IdleTimes()
+        unit = config.capacity.rate if config.capacity is not None else 1.0
+        self.forecaster = Forecaster(unit, 1 - config.risk / 100)
+        self._held = WindowMaximum()
+        self._pace = PaceLimit(config.up, config.down)
+        self._read_at = -math.inf
+        self._load: Load | None = None
+
+    def decide(self, observation: Observation) -> Decision:
+        """Return the replicas to have now."""
+        now, replicas = observation.now, observation.replicas
+        self.startup.learn(replicas.started, replicas.failed)
+        if observation.load is not None and observation.load.seconds > 0:
+            self._take(observation.load, replicas.ready)
+        least, most, schedule = bounds(
+            self.config.schedules, self.config.min_replicas, self.config.max_replicas, now
+        )
+        startup = self.startup.expected(replicas.starting, now)
+        if replicas.ready > 0:
+            self.idle.begin(now)
+        load, capacity = self._load, self.capacity.value
+        if load is None or now - self._read_at > STALE_SECONDS:
+            return self._unknown(observation, least, most, startup)
+        if capacity is None:
+            if _is_busy(load):
+                return self._unknown(observation, max(least, 1), most, startup)
+            capacity = _NOT_ASKED
+        need = self._need(now, load, capacity, startup, replicas)
+        metric = self._compose(observation, need) if self.config.metrics else "QPS"
+        wanted = self._held_need(now, need, startup)
+        if least == 0:
+            self._zero(need, wanted, load, replicas, now=now, startup=startup)
+            wanted = need.replicas if need.reason in ("Idle", "Prewarm", "KeepAlive") else wanted
+        count, reason, message = need.replicas, need.reason, need.message
+        if wanted > count:
+            count, reason = wanted, "Held"
+            message = f"{need.replicas} would do, and {wanted} were needed within the last minutes"
+        limited = self._pace.limited(now, replicas.desired, count)
+        if limited != count and replicas.desired > 0:
+            message = f"{count} are needed; behavior allows {limited} now"
+            count, reason = limited, "PaceLimited"
+        if count > most:
+            count, reason, message = most, "MaxReplicas", f"{count} are needed; the maximum is {most}"
+        elif count < least:
+            count, reason, message = least, "MinReplicas", f"{count} would do; the minimum is {least}"
+        if schedule and reason in ("MinReplicas", "MaxReplicas"):
+            message += f" by the schedule {schedule}"
+        return Decision(
+            replicas=count, reason=reason, message=message, needed=need.replicas, metric=metric,
+            rate=self.forecaster.last, capacity=0.0 if capacity is _NOT_ASKED else capacity.rate,
+            backlog=need.backlog, startup=startup, forecast=need.band,
+        )  # fmt: skip
+
+    def _compose(self, observation: Observation, need: _Need) -> str:
+        """Raise the need to what the metrics with a target ask for, and return the metric that decides."""
+        asked = demands(
+            self.config.metrics, observation.gauges, observation.replicas, need.band.upper, self.capacity.best
+        )
+        decisive = "QPS"
+        if asked and not any(metric.target is None for metric in self.config.metrics):
+            need.replicas = need.lasting = 0  # each metric has a target: capacity decides nothing
+        for demand in asked:
+            # What is not measured takes nothing away.
+            count = observation.replicas.desired if demand.needed is None else demand.needed
+            if count > need.replicas:
+                need.replicas = need.lasting = count
+                need.reason, decisive = "Metric", demand.metric
+                need.message = f"{demand.metric}: {demand.message}"
+        if self._load is not None and _is_busy(self._load):
+            need.replicas = max(need.replicas, 1)
+        return decisive
+
+    def _take(self, load: Load, ready: int) -> None:
+        self._load, self._read_at = load, load.end
+        self.capacity.learn(load, ready)
+        self.forecaster.observe(load.end, load.seconds, load.work)
+        self.idle.observe(load.start, load.end, _is_busy(load))
+
+    def _need(self, now: float, load: Load, capacity: Capacity, startup: float, replicas: Replicas) -> _Need:
+        """Return the replicas that the load asks for when a start ordered now would be ready."""
+        horizon = startup + self.interval + max(now - load.end, 0.0)
+        band = self.forecaster.band(horizon)
+        rate = max(band.upper, self.forecaster.last)
+        base = max(math.ceil(rate / capacity.rate - TOLERANCE), 0)
+        waiting = max(load.in_flight - replicas.ready * capacity.concurrency, 0.0) + load.held
+        behind = self._behind(load, capacity, replicas, now=now, waiting=waiting, startup=startup)
+        seconds = max(DRAIN_STARTS * startup, SHORTEST_DRAIN)
+        drain = min(behind / capacity.rate / seconds, MOST_DRAIN * max(base, 1))
+        count = max(math.ceil(rate / capacity.rate + drain - TOLERANCE), 0)
+        if _is_busy(load):
+            count = max(count, 1)
+        if count > base:
+            return _Need(count, base, "Backlog", f"{waiting:.0f} requests wait", band, waiting)
+        if self.forecaster.last >= band.upper:
+            return _Need(count, base, "Load", "for the load that is there", band, waiting)
+        message = f"for the load to expect within {horizon:.0f} s"
+        return _Need(count, base, "Forecast", message, band, waiting)
+
+    def _behind(
+        self,
+        load: Load,
+        capacity: Capacity,
+        replicas: Replicas,
+        *,
+        now: float,
+        waiting: float,
+        startup: float,
+    ) -> float:
+        """Return the work that will wait when a start ordered now is ready, with those that are starting already."""
+        each = load.work / load.arrivals if load.arrivals > 0 else 1.0
+        served = replicas.ready * startup
+        for created in replicas.starting:
+            served += startup - min(max(created + startup - now, 0.0), startup)
+        return max(waiting * each + self.forecaster.last * startup - served * capacity.rate, 0.0)
+
+    def _held_need(self, now: float, need: _Need, startup: float) -> int:
+        self._held.add(now, need.lasting)
+        window = max(HOLD_SECONDS, HOLD_STARTS * startup)
+        if self.config.down.stabilization is not None:
+            window = self.config.down.stabilization
+        return self._held.since(now - window)
+
+    def _zero(
+        self, need: _Need, wanted: int, load: Load, replicas: Replicas, *, now: float, startup: float
+    ) -> None:
+        """Change a need of a target that may have no replicas and has no requests now."""
+        if _is_busy(load):
+            return
+        idle, risk = self.config.zero.idle, self.config.risk
+        if replicas.desired > 0:
+            quiet = now - self.idle.last
+            if replicas.ready == 0 and quiet < START_STARTS * startup:
+                keeps = True  # clients that gave up ask again: a start that is abandoned each time never ends
+            else:
+                keeps = quiet < idle if idle is not None else self.idle.keeps(now, startup, risk)
+            if keeps:
+                need.replicas, need.reason = max(min(need.replicas, wanted), 1), "KeepAlive"
+                need.message = "a request is likely enough to keep a replica"
+            else:
+                need.replicas, need.reason, need.message = 0, "Idle", f"no request for {quiet:.0f} s"
+        elif self.config.zero.prewarm and idle is None and self.idle.prewarms(now, startup, risk):
+            need.replicas, need.reason, need.message = 1, "Prewarm", "a request is likely soon"
+        else:
+            need.replicas, need.reason, need.message = 0, "Idle", "no request"
+
+    def _unknown(self, observation: Observation, least: int, most: int, startup: float) -> Decision:
+        """Hold what is there; a request that waits at zero gets a replica."""
+        held = observation.load.held if observation.load is not None else 0
+        desired = observation.replicas.desired
+        asked = demands(self.config.metrics, observation.gauges, observation.replicas, 0.0, 0.0)
+        asked = [demand for demand in asked if demand.metric in observation.gauges]
+        if asked and len(asked) == len(self.config.metrics) and all(d.needed is not None for d in asked):
+            decisive = max(asked, key=lambda demand: demand.needed or 0)
+            self._held.add(observation.now, decisive.needed or 0)
+            count = max(self._held.since(observation.now - max(HOLD_SECONDS, startup)), decisive.needed or 0)
+            count = min(max(count, least), most)
+            return Decision(
+                count, "Metric", f"{decisive.metric}: {decisive.message}", needed=decisive.needed or 0,
+                metric=decisive.metric, startup=startup,
+            )  # fmt: skip
+        if desired == 0 and held:
+            count, reason, message = 1, "Woken", "a request waits for a replica"
+        elif self._load is None or self.capacity.value is None:
+            count, reason, message = desired, "Unknown", "the load is not known yet"
+        else:
+            count, reason, message = desired, "MetricsMissing", "no reading of the load: the count is held"
+        count = min(max(count, least), most)
+        return Decision(count, reason, message, needed=count, startup=startup)
+
+    def warm(self, end: float, step: float, work: list[float]) -> None:
+        """Take the load of the past, in even steps until `end`, before the first decision."""
+        start = end - step * len(work)
+        for i, amount in enumerate(work):
+            begin = start + i * step
+            self.forecaster.observe(begin + step, step, amount)
+            self.idle.observe(begin, begin + step, amount > 0)
+
+    def state(self) -> dict[str, Any]:
+        """Return what was learned, for JSON."""
+        return {
+            "capacity": self.capacity.state(),
+            "startup": self.startup.state(),
+            "idle": self.idle.state(),
+            "forecast": self.forecaster.state(),
+        }
+
+    def restore(self, state: dict[str, Any]) -> None:
+        """Take what `state` returned."""
+        self.capacity.restore(state["capacity"])
+        self.startup.restore(state["startup"])
+        self.idle.restore(state["idle"])
+        self.forecaster.restore(state["forecast"])
+
+
+def _is_busy(load: Load) -> bool:
+    return load.arrivals > 0 or load.in_flight > 0 or load.held > 0

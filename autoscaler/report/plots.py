@@ -1,0 +1,317 @@
+"""Drawings of a report: the load with its forecast, the replicas of each policy, and cost against
+violations.
+"""
+
+import datetime as dt
+import math
+from collections.abc import Iterator, Sequence
+from itertools import groupby
+
+from markupsafe import Markup
+
+from autoscaler.report import sentences
+from autoscaler.report.shape import KNOWING, Report, Row, Track
+from autoscaler.simulate.comparison import Column
+from serving.pages import figures, svg
+from serving.pages.plots import Plot, Table, stairs
+from serving.pages.svg import Scale, Tick, marks
+
+WIDTH = 1040
+"""Of a timeline, in units of about a pixel: as wide as the page."""
+_LATE_HEIGHT = 110
+_STEPS = (60, 120, 300, 600, 900, 1800, 3600, 7200, 10_800, 21_600, 43_200, 86_400, 172_800, 604_800)
+"""Seconds between ticks of time."""
+_TICKS = 9
+_NUMBERS = 60
+"""Rows of the table below a timeline at most: the JSON has all."""
+_LEAST = 0.01
+"""Percent of violations below which a logarithmic axis shows the same."""
+_LETTER = 6.2
+"""Width of a letter of a name, roughly."""
+_Box = tuple[float, float, float, float]
+"""Left, top, right, bottom."""
+_CHANGES = 500
+"""Rows of the table of changes at most: the JSON has all."""
+
+
+def load(report: Report) -> Plot:
+    """Return the load, and the forecast that replicas were sized on."""
+    columns = report.tracks[0].columns
+    uppers = [column.upper for column in columns if column.upper is not None]
+    x = _time(report)
+    y = Scale.around(
+        [0.0, *(moment.rate for moment in report.moments), *uppers], svg.HEIGHT - svg.BOTTOM, svg.TOP, zero=True
+    )  # fmt: skip
+    label = f"{report.service.unit} per second"
+    parts = [_frame(report, x, y, label, svg.HEIGHT)]
+    parts += [svg.area(points, "range") for points in _bands(report, x, y)]
+    parts.append(
+        svg.line([(_middle(report, x, i), y.at(m.rate)) for i, m in enumerate(report.moments)], "course load")
+    )
+    parts.append(_lead(report, x, svg.HEIGHT - svg.BOTTOM))
+    parts += _hits(report, columns, x, svg.HEIGHT - svg.BOTTOM)
+    title = "Load, and the highest load that was expected within a start"
+    rows = tuple(
+        (report.when(report.moments[i].time), figures.number(report.moments[i].rate), *_band(columns[i]))
+        for i in _some(report)
+    )
+    return Plot(
+        title,
+        (svg.picture(title, *parts, width=WIDTH),),
+        Table(("UTC", label, "10 % quantile", "median", "sized on"), rows),
+        (("load", "load"), ("range", "forecast, from its 10 % quantile to what is sized on")),
+    )
+
+
+def replicas(report: Report, track: Track) -> Plot:
+    """Return the replicas of one policy, with the requests that waited too long below."""
+    x = _time(report)
+    most = max(max(c.wanted, c.ready) for c in track.columns)
+    y = Scale.around(
+        [0.0, float(most), *(float(m.needed) for m in report.moments)], svg.HEIGHT - svg.BOTTOM, svg.TOP, zero=True
+    )  # fmt: skip
+    bottom = y.at(0.0)
+    needed = stairs([(x.at(m.time), y.at(m.needed)) for m in report.moments])
+    wanted = stairs(
+        [(x.at(m.time), y.at(c.wanted)) for m, c in zip(report.moments, track.columns, strict=True)]
+    )
+    ready = stairs(
+        [(x.at(m.time), y.at(c.ready)) for m, c in zip(report.moments, track.columns, strict=True)]
+    )
+    ours = report.row(track.name).ours  # the page would be twice as large with the reasons of all
+    parts = [
+        svg.area([(needed[0][0], bottom), *needed, (needed[-1][0], bottom)], "need"),
+        _frame(report, x, y, "replicas", svg.HEIGHT),
+        svg.line(ready, "course have"),
+        svg.line(wanted, "course want"),
+        _lead(report, x, svg.HEIGHT - svg.BOTTOM),
+        *(_hits(report, track.columns, x, svg.HEIGHT - svg.BOTTOM) if ours else ()),
+    ]
+    title = f"Replicas with {track.name}"
+    return Plot(
+        title,
+        (svg.picture(title, *parts, width=WIDTH), _late(report, track, x)),
+        Table(("UTC", "needed", "wanted", "ready", "waited too long", "reason"), tuple(_rows(report, track))),
+        (("need", "needed, by perfect knowledge"), ("want", "wanted"), ("have", "ready"), ("late", "requests that waited too long")),
+    )  # fmt: skip
+
+
+def front(report: Report) -> Plot:
+    """Return cost against violations of every policy."""
+    x = Scale.around([row.replica_hours for row in report.rows], svg.LEFT, svg.WIDTH - svg.RIGHT)
+    top = max(*(row.violations for row in report.rows), 10 * _LEAST)
+    y = Scale(_LEAST / 1.3, top * 1.5, svg.HEIGHT - svg.BOTTOM, svg.TOP, log=True)
+    parts = [svg.frame(marks(x, figures.number), _shares(y), "replica-hours", "requests that wait too long")]
+    mine = sorted((row for row in report.rows if row.ours), key=lambda row: row.replica_hours)
+    if len(mine) > 1:
+        parts.append(svg.line([_at(x, y, row) for row in mine], "front"))
+    parts += _labels(report, x, y)
+    parts += [_dot(report, row, x, y) for row in report.rows]
+    title = "Cost against violations"
+    rows = tuple(tuple(cell for cell, _ in cells(row)) for row in report.rows)
+    legend = (
+        ("rec", "ours, as asked"),
+        ("run", "ours at other risks"),
+        ("unsure", "others"),
+        ("ok", "perfect knowledge"),
+    )
+    return Plot(title, (svg.picture(title, *parts),), Table(COLUMNS, rows), legend)
+
+
+COLUMNS = (
+    "policy", "waited too long", "minutes violated", "99 % waited at most", "replica-hours", "over perfect",
+    "found no replica", "changes an hour", "turns an hour",
+)  # fmt: skip
+"""Of the table of policies."""
+
+
+def cells(row: Row) -> list[tuple[str, float | str]]:
+    """Return the cells of a policy, each with what it is sorted by."""
+    return [
+        (row.name, row.name), (sentences.percent(row.violations), row.violations),
+        (sentences.percent(row.windows), row.windows), (figures.duration(row.p99), row.p99),
+        (figures.number(row.replica_hours), row.replica_hours), (f"{row.over_oracle:.3f}", row.over_oracle),
+        (sentences.percent(row.cold), row.cold), (figures.number(row.actions), row.actions),
+        (figures.number(row.flips), row.flips),
+    ]  # fmt: skip
+
+
+def changes(report: Report) -> list[list[tuple[str, float | str]]]:
+    """Return the rows of the table of changes, each cell with what it is sorted by."""
+    return [
+        [
+            (report.when(change.time), change.time),
+            (f"{change.before} \u2192 {change.after}", change.after - change.before),
+            (str(change.ready), change.ready), (figures.number(change.rate), change.rate),
+            (change.reason, change.reason), (change.message, change.message),
+        ]
+        for change in report.changes[:_CHANGES]
+    ]  # fmt: skip
+
+
+def tip(report: Report, index: int, column: Column) -> str:
+    """Return what a column says when it is pointed at."""
+    moment = report.moments[index]
+    band = f", {figures.number(column.upper)} to expect" if column.upper is not None else ""
+    late = f", {figures.number(column.late)} waited too long" if column.late else ""
+    return (
+        f"{report.when(moment.time)} UTC: {figures.number(moment.rate)} {report.service.unit}/s{band}; "
+        f"{column.wanted} wanted, {column.ready} ready, {moment.needed} needed{late}. "
+        f"{': '.join(filter(None, (column.reason, column.message)))}"
+    )
+
+
+def _time(report: Report) -> Scale:
+    start = report.service.start
+    return Scale(start, start + report.service.seconds, svg.LEFT, WIDTH - svg.RIGHT)
+
+
+def _middle(report: Report, x: Scale, index: int) -> float:
+    return x.at(report.moments[index].time + report.step / 2)
+
+
+def _frame(report: Report, x: Scale, y: Scale, label: str, height: int) -> Markup:
+    return svg.frame(_clock(report, x), marks(y, figures.number), "UTC", label, height=height, width=WIDTH)
+
+
+def _clock(report: Report, x: Scale) -> list[Tick]:
+    step = next((step for step in _STEPS if report.service.seconds / step <= _TICKS), _STEPS[-1])
+    first = math.ceil(x.low / step) * step
+    ticks = []
+    for at in range(first, math.floor(x.high) + 1, step):
+        when = dt.datetime.fromtimestamp(at, dt.UTC)
+        ticks.append(Tick(x.at(at), f"{when:%d %b}" if at % 86_400 == 0 else f"{when:%H:%M}"))
+    return ticks
+
+
+def _lead(report: Report, x: Scale, bottom: float) -> Markup:
+    """Return the mark of where scoring begins."""
+    at = x.at(report.service.start + report.service.lead)
+    return svg.element("line", {"class": "bound", "x1": at, "x2": at, "y1": svg.TOP, "y2": bottom})
+
+
+def _bands(report: Report, x: Scale, y: Scale) -> Iterator[list[tuple[float, float]]]:
+    """Yield the outline of each stretch that has a forecast."""
+    numbered = enumerate(report.tracks[0].columns)
+    for has, group in groupby(numbered, key=lambda pair: pair[1].upper is not None):
+        if not has:
+            continue
+        part = list(group)
+        upper = [(_middle(report, x, i), y.at(c.upper or 0.0)) for i, c in part]
+        lower = [(_middle(report, x, i), y.at(c.lower or 0.0)) for i, c in part]
+        yield [*upper, *reversed(lower)]
+
+
+def _hits(report: Report, columns: Sequence[Column], x: Scale, bottom: float) -> Iterator[Markup]:
+    """Yield the places that tell a decision when they are pointed at."""
+    for index, column in enumerate(columns):
+        box = {**_across(report, x, index), "y": svg.TOP, "height": bottom - svg.TOP}
+        yield svg.element("rect", {"class": "hit", **box, "data-tip": tip(report, index, column)})
+
+
+def _across(report: Report, x: Scale, index: int) -> dict[str, str]:
+    """Return the left end and the width of a column."""
+    left, right = (x.at(report.moments[index].time + passed) for passed in (0.0, report.step))
+    return {"x": f"{left:.2f}", "width": f"{max(right - left, 0.1):.2f}"}
+
+
+def _late(report: Report, track: Track, x: Scale) -> Markup:
+    """Return the strip of requests that waited too long."""
+    bottom = _LATE_HEIGHT - svg.BOTTOM
+    most = max(column.late for column in track.columns)
+    y = Scale(0.0, max(most, 1.0), bottom, svg.TOP)
+    ticks = [Tick(y.at(0.0), "0"), Tick(y.at(y.high), figures.number(y.high))]
+    frame = svg.frame(_clock(report, x), ticks, "UTC", "late", height=_LATE_HEIGHT, width=WIDTH)
+    parts = [frame]
+    for index, column in enumerate(track.columns):
+        if column.late > 0:
+            top = min(y.at(column.late), bottom - 1.5)
+            box = {**_across(report, x, index), "y": top, "height": bottom - top}
+            parts.append(
+                svg.element("rect", {"class": "late", **box, "data-tip": tip(report, index, column)})
+            )
+    title = f"Requests that waited too long with {track.name}"
+    return svg.picture(title, *parts, width=WIDTH, height=_LATE_HEIGHT)
+
+
+def _some(report: Report) -> range:
+    return range(0, len(report.moments), math.ceil(len(report.moments) / _NUMBERS))
+
+
+def _rows(report: Report, track: Track) -> Iterator[tuple[str, ...]]:
+    for i in _some(report):
+        moment, column = report.moments[i], track.columns[i]
+        yield (
+            report.when(moment.time), str(moment.needed), str(column.wanted), str(column.ready),
+            figures.number(column.late), column.reason,
+        )  # fmt: skip
+
+
+def _band(column: Column) -> tuple[str, str, str]:
+    low, middle, high = (
+        figures.DASH if value is None else figures.number(value)
+        for value in (column.lower, column.median, column.upper)
+    )
+    return low, middle, high
+
+
+def _shares(y: Scale) -> list[Tick]:
+    return [
+        Tick(tick.at, f"\u2264 {tick.text}" if math.isclose(value, _LEAST) else tick.text)
+        for tick, value in zip(marks(y, sentences.percent), y.ticks(), strict=False)
+    ]
+
+
+def _at(x: Scale, y: Scale, row: Row) -> tuple[float, float]:
+    return x.at(row.replica_hours), y.at(max(row.violations, _LEAST))
+
+
+def _dot(report: Report, row: Row, x: Scale, y: Scale) -> Markup:
+    css = (
+        "ok" if row.name == KNOWING else "rec" if row.name == report.main else "run" if row.ours else "unsure"
+    )
+    words = (
+        f"{row.name}: {sentences.percent(row.violations)} waited too long, "
+        f"{figures.number(row.replica_hours)} replica-hours"
+    )
+    return _glyph(css, *_at(x, y, row), words)
+
+
+def _labels(report: Report, x: Scale, y: Scale) -> list[Markup]:
+    """Return the names of the dots that have room for one; ours and the best first. The others say theirs
+    when pointed at.
+    """
+    dots = [_at(x, y, row) for row in report.rows]
+    taken = [(left - 6, top - 6, left + 6, top + 6) for left, top in dots]
+    order = sorted(report.rows, key=lambda row: (row.name not in (report.main, KNOWING), not row.front))
+    names = []
+    for row in order:
+        left, top = _at(x, y, row)
+        length = _LETTER * len(row.name)
+        for begin, base in (
+            (left + 9, top + 4),
+            (left - 9 - length, top + 4),
+            (left - length / 2, top - 10),
+            (left - length / 2, top + 19),
+        ):
+            box = (begin, base - 10, begin + length, base + 2)
+            if begin >= svg.LEFT and box[2] <= svg.WIDTH and not any(_meet(box, other) for other in taken):
+                taken.append(box)
+                names.append(svg.text(begin, base, row.name, "note"))
+                break
+    return names
+
+
+def _meet(one: _Box, other: _Box) -> bool:
+    return one[0] < other[2] and other[0] < one[2] and one[1] < other[3] and other[1] < one[3]
+
+
+def _glyph(css: str, x: float, y: float, words: str) -> Markup:
+    """Return a point whose shape, not only its colour, says what it is."""
+    shapes = {
+        "rec": f"M{x:.1f} {y - 8:.1f}l7 8l-7 8l-7 -8z",
+        "run": f"M{x:.1f} {y - 7:.1f}l6.5 11.5h-13z",
+    }
+    if css in shapes:
+        return svg.element("path", {"class": f"mark {css}", "d": shapes[css], "data-tip": words})
+    return svg.dot(x, y, f"mark {css}", words)

@@ -1,0 +1,141 @@
+"""A report: everything that its page and its sentences say, as values that become JSON."""
+
+import datetime as dt
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from autoscaler.simulate.comparison import Change, Column
+
+KNOWING = "perfect knowledge"
+"""The row of the cheapest schedule that is known to let no request wait too long."""
+
+
+@dataclass(frozen=True, slots=True)
+class Service:
+    """What was simulated."""
+
+    start: float
+    """Unix seconds."""
+    seconds: int
+    lead: int
+    """Seconds at the start that are not scored."""
+    history_seconds: float
+    unit: str
+    replica_rate: float
+    """Units per second."""
+    concurrency: int
+    service_seconds: float
+    wait: float
+    """Seconds that a request may wait."""
+    min_replicas: int
+    max_replicas: int
+    startup: str
+    """Seconds, or the name of a law."""
+    seed: int
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """How one policy did."""
+
+    name: str
+    risk: float | None
+    ours: bool
+    violations: float
+    """Percent of requests that waited too long."""
+    windows: float
+    """Percent of minutes in which more than 1 % did."""
+    p99: float
+    """Seconds of wait."""
+    replica_hours: float
+    over_oracle: float
+    cold: float
+    """Percent that arrived at zero replicas."""
+    actions: float
+    """An hour."""
+    flips: float
+    """An hour."""
+    front: bool
+    """No other policy is better in one of violations and cost, and as good in the other."""
+
+
+@dataclass(frozen=True, slots=True)
+class Moment:
+    """The load of one column of the timeline."""
+
+    time: float
+    """Unix seconds: the start of the column."""
+    rate: float
+    """Work per second, on the mean."""
+    requests: float
+    needed: int
+    """Replicas, by perfect knowledge."""
+
+
+@dataclass(frozen=True, slots=True)
+class Track:
+    """What one policy did, column by column."""
+
+    name: str
+    columns: tuple[Column, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """What the page shows."""
+
+    name: str
+    """Of the trace."""
+    generated_at: str
+    """RFC 3339."""
+    version: str
+    service: Service
+    assumed: tuple[str, ...]
+    """What nobody said, in sentences."""
+    main: str
+    """Our policy, of which changes and reasons are."""
+    rows: tuple[Row, ...]
+    step: int
+    """Seconds of a column."""
+    moments: tuple[Moment, ...]
+    tracks: tuple[Track, ...]
+    """The main one first."""
+    changes: tuple[Change, ...]
+    reasons: Mapping[str, int]
+    """Decisions of the main policy by reason."""
+
+    def row(self, name: str) -> Row:
+        """Return the row of a policy."""
+        return next(row for row in self.rows if row.name == name)
+
+    def when(self, moment: float) -> str:
+        """Return a Unix time as people read it, in UTC."""
+        return dt.datetime.fromtimestamp(moment, dt.UTC).strftime("%a %d %b %H:%M:%S")
+
+
+def as_json(report: Report) -> dict[str, Any]:
+    """Return the report as an object of JSON, its names in camelCase; of a timeline each field is a list."""
+    document: dict[str, Any] = _camel(asdict(report))
+    document["reasons"] = dict(report.reasons)
+    document["moments"] = _by_field(document["moments"])
+    for track in document["tracks"]:
+        track["columns"] = _by_field(track["columns"])
+    return document
+
+
+def _by_field(rows: list[dict[str, Any]]) -> dict[str, list[Any]]:
+    return {name: [row[name] for row in rows] for name in rows[0]}
+
+
+def _camel(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {_name(key): _camel(inner) for key, inner in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_camel(inner) for inner in value]
+    return round(value, 6) if isinstance(value, float) else value
+
+
+def _name(key: str) -> str:
+    first, *rest = key.split("_")
+    return first + "".join(word.capitalize() for word in rest)

@@ -1,0 +1,126 @@
+"""What the controller remembers of one Autoscaler between two decisions."""
+
+import logging
+import math
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from autoscaler.decision import Decision
+from autoscaler.observation import Capacity, Load, Observation, Replicas
+from autoscaler.others import Raised
+from autoscaler.policy import schedules
+from autoscaler.policy.config import PolicyConfig
+from autoscaler.policy.sizer import Sizer
+from autoscaler.starts import Starts
+
+log = logging.getLogger(__name__)
+
+Object = dict[str, Any]
+
+
+FEW = 20.0
+"""Requests between two readings below which a fixed count needs no policy: probes of a revision are fewer."""
+
+
+@dataclass(slots=True)
+class Scaled:
+    """One Autoscaler."""
+
+    config: PolicyConfig
+    saved: Object | None = None
+    """What was kept of an earlier run of the controller, until a policy is made of it."""
+    sizer: Sizer | None = None
+    """None as long as there is nothing to size: the count is fixed, and nobody has asked."""
+    starts: Starts = field(default_factory=Starts)
+    decision: Decision | None = None
+    decided: float = -math.inf
+    """Seconds on a clock that nobody sets, as all times here."""
+    said: float = -math.inf
+    """When the status was written last."""
+    changes: list[Object] = field(default_factory=list)
+    """As `status.decisions`."""
+    wrote: tuple[int, int] | None = None
+    """The count that was written last, and the resourceVersion which that gave, until a watch has shown it."""
+    theirs: list[float] = field(default_factory=list)
+    """When the count was another one though nobody here had written it."""
+    known: int | None = None
+    """The count as it was written or seen last."""
+    raised: Raised = field(default_factory=Raised)
+    pods: list[Object] = field(default_factory=list)
+    """Its replicas' Pods, as of the last decision."""
+    would: int | None = None
+    """What was said last that the count would be, where it is not written."""
+    intended: int | None = None
+    """The count of a write that was begun since."""
+
+    @property
+    def is_fixed(self) -> bool:
+        """Whether the bounds leave no choice."""
+        config = self.config
+        return config.min_replicas == config.max_replicas and not config.schedules
+
+    def configure(self, config: PolicyConfig) -> None:
+        """Size by this from now on, with all that was learned."""
+        if config == self.config:
+            return
+        self.config = config
+        if self.sizer is not None:
+            self.saved = self.sizer.state()
+            self.sizer = None
+
+    def decide(self, now: float, replicas: Replicas, load: Load | None, gauges: dict[str, float]) -> Decision:
+        """Return the count to have now."""
+        if self.sizer is None:
+            is_idle = load is None or (load.arrivals < FEW and not load.held)
+            if self.is_fixed and is_idle and self.saved is None:
+                return _fixed(self.config.min_replicas)
+            self.sizer = self._made()
+        decision = self.sizer.decide(Observation(now, replicas, load, gauges))
+        if self.is_fixed and decision.needed <= self.config.max_replicas:
+            fixed = _fixed(self.config.min_replicas)
+            return replace(decision, reason=fixed.reason, message=fixed.message)
+        return decision
+
+    def _made(self) -> Sizer:
+        sizer = Sizer(self.config)
+        if self.saved is not None:
+            try:
+                sizer.restore(self.saved)
+            except (KeyError, TypeError, ValueError, IndexError, AttributeError) as error:
+                log.warning("what was kept cannot be used, and is learned again: %r", error)
+                sizer = Sizer(self.config)
+            self.saved = None
+        return sizer
+
+    def state(self) -> Object | None:
+        """Return what to keep; None where nothing was learned since the start."""
+        return self.sizer.state() if self.sizer is not None else None
+
+    def schedule(self, now: float) -> str:
+        """Return the names of the schedules that hold."""
+        config = self.config
+        return schedules.bounds(config.schedules, config.min_replicas, config.max_replicas, now)[2]
+
+    def learned(self) -> Object | None:
+        """Return `status.learned`."""
+        if self.sizer is None:
+            return None
+        known: Capacity | None = self.sizer.capacity.value
+        found: Object = {}
+        if known is not None:
+            source = "Learned" if self.sizer.capacity.source == "Learned" else "Profile"
+            found["capacity"] = {
+                "rate": _two(known.rate), "concurrency": _two(known.concurrency), "source": source,
+            }  # fmt: skip
+        return found or None
+
+
+def _two(value: float) -> float:
+    """Two digits: what is learned moves a little at every reading."""
+    if not math.isfinite(value) or value <= 0:
+        return 0.0
+    return round(value, 1 - math.floor(math.log10(value)))
+
+
+def _fixed(count: int) -> Decision:
+    return Decision(count, "FixedCount", "minReplicas and maxReplicas are the same", needed=count)

@@ -1,0 +1,187 @@
+"""Reads what gateways do not count, of the targets whose metrics ask for it: queries, replicas' own pages, nodes' counters."""
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import aiohttp
+
+from autoscaler.policy.config import Metric
+from autoscaler.signals import engines, prometheus, usage
+from autoscaler.signals.board import Health
+from serving import clock, errors
+from serving.kube import Key, Kube
+from serving.resources import cadvisor
+
+Object = dict[str, Any]
+
+PAUSE_SECONDS = 10.0
+"""Between readings: kubelets look every 10 to 15 s, and an engine's page has a thousand lines."""
+OLD_SECONDS = 60.0
+"""After which a value counts as not known."""
+TIMEOUT_SECONDS = 3.0
+"""For a replica's page."""
+PROMPT_LENGTH = 500.0
+"""Tokens of a request that waits, where the engine counts requests alone and no prompt was counted: a short document."""
+TYPES = frozenset({"TokenQueueDepth", "TokensPerSecond", "Utilization", "PromQL"})
+_METRICS_PORT = "prometheus.io/port"
+_METRICS_PATH = "prometheus.io/path"
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """What is asked of one target."""
+
+    metrics: Sequence[Metric]
+    pods: Sequence[Object]
+
+
+@dataclass(slots=True)
+class _Known:
+    values: dict[str, float] = field(default_factory=dict)
+    health: list[Health] = field(default_factory=list)
+    read: float = 0.0
+    tokens: dict[str, tuple[float, float]] = field(default_factory=dict)
+    """By Pod's uid, tokens so far and when."""
+
+
+class Gauges:
+    """Values by target and metric, as of the last reading."""
+
+    def __init__(self, kube: Kube, server: str = "") -> None:
+        """Args: server: base URL of a Prometheus, for queries that name none."""
+        self._kube = kube
+        self._server = server
+        self._known: dict[Key, _Known] = {}
+        self._nodes: dict[str, usage.Reading] = {}
+        self._read = 0.0
+        self._session: aiohttp.ClientSession | None = None
+
+    async def close(self) -> None:
+        """Close the connections."""
+        if self._session is not None:
+            await self._session.close()
+
+    def of(self, key: Key) -> tuple[dict[str, float], list[Health]]:
+        """Return what is known of a target, and what is to be said of where it comes from."""
+        known = self._known.get(key)
+        if known is None:
+            return {}, []
+        is_old = clock.monotonic() - known.read > OLD_SECONDS
+        return ({} if is_old else known.values), known.health
+
+    async def read(self, wanted: Mapping[Key, Wanted]) -> None:
+        """Read all that is wanted, if it is time."""
+        now = clock.monotonic()
+        self._known = {key: known for key, known in self._known.items() if key in wanted}
+        if not wanted or now - self._read < PAUSE_SECONDS:
+            return
+        self._read = now
+        if self._session is None:
+            self._session = aiohttp.ClientSession(cookie_jar=aiohttp.DummyCookieJar())
+        before = self._nodes
+        self._nodes = await self._usage(wanted)
+        await asyncio.gather(*(self._target(key, what, before) for key, what in wanted.items()))
+
+    async def _target(self, key: Key, wanted: Wanted, before: Mapping[str, usage.Reading]) -> None:
+        known = self._known.setdefault(key, _Known())
+        values: dict[str, float] = {}
+        wrong: dict[str, str] = {}
+        types = {metric.type for metric in wanted.metrics}
+        tokens = None
+        if types & {"TokenQueueDepth", "TokensPerSecond"}:
+            tokens = await self._tokens(known, wanted.pods)
+        for metric in wanted.metrics:
+            source = _SOURCES.get(metric.type)
+            if source is None:
+                continue
+            wrong.setdefault(source, "")
+            try:
+                values[metric.name] = await self._value(metric, wanted.pods, before, tokens)
+            except errors.Unavailable as error:
+                wrong[source] = wrong[source] or str(error)
+        known.values, known.read = values, clock.monotonic()
+        known.health = [Health(source, not words, words) for source, words in sorted(wrong.items())]
+
+    async def _value(
+        self, metric: Metric, pods: Sequence[Object], before: Mapping[str, usage.Reading],
+        tokens: tuple[float, float | None] | None,
+    ) -> float:  # fmt: skip
+        if metric.type == "PromQL":
+            server = metric.server or self._server
+            if not server or self._session is None:
+                raise errors.Unavailable("no serverAddress, and none is configured")
+            return await prometheus.instant(self._session, server, metric.query)
+        if metric.type == "Utilization":
+            found = usage.share(metric.resource, pods, before, self._nodes)
+            if found is None:
+                raise errors.Unavailable(f"no node tells the {metric.resource} of a replica with a limit")
+            return found
+        if tokens is None:
+            raise errors.Unavailable("no replica's page tells of tokens")
+        value = tokens[0] if metric.type == "TokenQueueDepth" else tokens[1]
+        if value is None:
+            raise errors.Unavailable("tokens are counted from now on")
+        return value
+
+    async def _tokens(self, known: _Known, pods: Sequence[Object]) -> tuple[float, float | None] | None:
+        """Return tokens that wait, and tokens per second (None at first), of all replicas whose page tells."""
+        pages = await asyncio.gather(*(self._page(pod) for pod in pods))
+        now, waiting, rate = clock.monotonic(), 0.0, 0.0
+        told, counted = False, False
+        totals: dict[str, tuple[float, float]] = {}
+        for pod, page in zip(pods, pages, strict=True):
+            if page is None:
+                continue
+            uid = pod["metadata"]["uid"]
+            queued = engines.waiting_tokens(page, PROMPT_LENGTH)
+            if queued is not None:
+                waiting, told = waiting + queued, True
+            if page.tokens is not None:
+                told = True
+                totals[uid] = page.tokens, now
+                total, then = known.tokens.get(uid, (page.tokens, now))
+                if now > then:
+                    rate, counted = rate + max(page.tokens - total, 0.0) / (now - then), True
+        known.tokens = totals
+        return (waiting, rate if counted else None) if told else None
+
+    async def _page(self, pod: Object) -> engines.EngineReading | None:
+        address = (pod.get("status") or {}).get("podIP")
+        said = pod["metadata"].get("annotations") or {}
+        ports = [
+            p["containerPort"] for c in pod["spec"].get("containers") or () for p in c.get("ports") or ()
+        ]
+        port = said.get(_METRICS_PORT) or (ports[0] if ports else None)
+        if not address or not port or self._session is None:
+            return None
+        url = f"http://{address}:{port}{said.get(_METRICS_PATH, '/metrics')}"
+        try:
+            timeout = aiohttp.ClientTimeout(total=TIMEOUT_SECONDS)
+            async with self._session.get(url, timeout=timeout) as response:
+                return engines.read(await response.text()) if response.status == 200 else None
+        except (aiohttp.ClientError, TimeoutError, OSError, ValueError):
+            return None
+
+    async def _usage(self, wanted: Mapping[Key, Wanted]) -> dict[str, usage.Reading]:
+        nodes = {
+            str(pod["spec"].get("nodeName", ""))
+            for what in wanted.values()
+            if any(metric.type == "Utilization" for metric in what.metrics)
+            for pod in what.pods
+        } - {""}
+        found: dict[str, usage.Reading] = {}
+        for node in sorted(nodes):
+            try:
+                text = (await self._kube.raw(f"/api/v1/nodes/{node}/proxy/{cadvisor.PATH}")).decode()
+                found[node] = usage.Reading(clock.monotonic(), cadvisor.containers(text))
+            except (errors.ApiError, errors.Unavailable, ValueError):
+                continue  # its replicas' shares are not known, which is said
+        return found
+
+
+_SOURCES = {
+    "PromQL": "prometheus", "Utilization": "resources", "TokenQueueDepth": "replicas", "TokensPerSecond": "replicas",
+}  # fmt: skip
+"""Of each type of metric, the name in `status.signals`."""

@@ -1,0 +1,78 @@
+"""Reads the pages of the gateways and activators of one machine."""
+
+import asyncio
+from collections.abc import Mapping
+from pathlib import Path
+from typing import NamedTuple
+
+import aiohttp
+
+from autoscaler.signals.board import Reading
+from autoscaler.signals.exposition import Page, Parser, Target
+from serving import metrics
+
+TIMEOUT_SECONDS = 3.0
+"""For one page: a gateway waits a second for its Envoy, and writes seven megabytes for a thousand services."""
+COMPONENTS = ("gateway", "activator")
+"""How the names of those begin whose pages count requests."""
+
+
+class Found(NamedTuple):
+    """What was read at one moment."""
+
+    readings: tuple[Reading, ...]
+    held: Mapping[Target, float]
+    activators: frozenset[str]
+    """Whose pages have answered."""
+
+
+NOTHING = Found((), {}, frozenset())
+
+
+class Pages:
+    """The pages that a data directory names."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._parsers: dict[str, Parser] = {}
+        self._session: aiohttp.ClientSession | None = None
+
+    async def close(self) -> None:
+        """Close the connections."""
+        if self._session is not None:
+            await self._session.close()
+
+    async def read(self) -> Found:
+        """Return what every page says that answers."""
+        if self._session is None:
+            self._session = aiohttp.ClientSession(
+                timeout=aiohttp.ClientTimeout(total=TIMEOUT_SECONDS), cookie_jar=aiohttp.DummyCookieJar(),
+                auto_decompress=False,
+            )  # fmt: skip
+        notes = [page for page in metrics.pages(self._folder) if page.component.startswith(COMPONENTS)]
+        pages = await asyncio.gather(*(self._page(self._session, note) for note in notes))
+        readings: dict[str, Reading] = {}
+        held: dict[Target, float] = {}
+        activators = set()
+        for page in pages:
+            if page is None:
+                continue
+            if page.gateway:
+                readings[page.gateway] = Reading(page.gateway, page.read_at, page.started, page.counts)
+            if page.activator:
+                activators.add(page.activator)
+            for target, count in page.held.items():
+                if 0 < count < float("inf"):
+                    held[target] = held.get(target, 0.0) + count
+        return Found(tuple(readings.values()), held, frozenset(activators))
+
+    async def _page(self, session: aiohttp.ClientSession, note: metrics.Page) -> Page | None:
+        try:
+            async with session.get(note.url) as response:
+                if response.status != 200:
+                    return None
+                text = await response.text()
+            parser = self._parsers.setdefault(note.component, Parser())
+            return parser.page(text)
+        except (aiohttp.ClientError, TimeoutError, OSError, ValueError):
+            return None  # who is alive and does not answer is known by its Lease

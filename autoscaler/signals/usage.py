@@ -1,0 +1,67 @@
+"""How much of what replicas may use they do use: two readings of their nodes' counters → shares. Pure."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from serving.resources import quantity
+from serving.resources.cadvisor import Figures, Where
+
+PERCENT = 100.0
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """Of one node, at one moment."""
+
+    at: float
+    """Seconds; only differences count."""
+    figures: Mapping[Where, Figures]
+
+
+def share(
+    resource: str,
+    pods: Iterable[Mapping[str, Any]],
+    before: Mapping[str, Reading],
+    after: Mapping[str, Reading],
+) -> float | None:
+    """Return the mean share, 0 to 1, of what containers may use; None where no replica's is known.
+
+    Args:
+        resource: `cpu`, `memory` or `gpu`.
+        pods: the replicas; a container without a limit has none to have a share of.
+        before: readings by node; only those of processor time are differences.
+        after: later ones.
+    """
+    shares = []
+    for pod in pods:
+        node = pod["spec"].get("nodeName", "")
+        if node not in after:
+            continue
+        for container in pod["spec"].get("containers") or ():
+            where = Where(pod["metadata"]["namespace"], pod["metadata"]["name"], container["name"])
+            found = _share(resource, container, where, before.get(node), after[node])
+            if found is not None:
+                shares.append(found)
+    return sum(shares) / len(shares) if shares else None
+
+
+def _share(
+    resource: str, container: Mapping[str, Any], where: Where, before: Reading | None, after: Reading
+) -> float | None:
+    figures = after.figures.get(where)
+    if figures is None:
+        return None
+    if resource == "gpu":
+        return figures.gpu_duty / PERCENT
+    limits = (container.get("resources") or {}).get("limits") or {}
+    limit = float(quantity.parse(limits[resource])) if resource in limits else 0.0
+    if limit <= 0:
+        return None
+    if resource == "memory":
+        return figures.working_set / limit
+    earlier = before.figures.get(where) if before is not None else None
+    if before is None or earlier is None or figures.cpu_seconds < earlier.cpu_seconds:
+        return None
+    seconds = figures.at - earlier.at if figures.at and earlier.at else after.at - before.at
+    return (figures.cpu_seconds - earlier.cpu_seconds) / seconds / limit if seconds > 0 else None

@@ -1,0 +1,63 @@
+"""AIBrix's APA: a ratio with tolerances and rates, and a cooldown on the way down.
+
+Source: vllm-project/aibrix@e3e10f9 `pkg/controller/podautoscaler/algorithm/apa.go`, defaults of
+`context/context.go`, windows of `metrics/client.go`. Its documentation calls the cooldown a stabilisation
+window, as of an HPA, and so it is here; at that commit `stabilizeRecommendation` takes the lowest
+recommendation of the window on the way down, which holds nothing back.
+"""
+
+import math
+
+from autoscaler.decision import Decision
+from autoscaler.observation import Observation
+from autoscaler.simulate.baselines.common import TARGET, Highest, Window, asked, present
+from autoscaler.simulate.terms import Terms
+
+RESYNC = 10.0
+"""Seconds between reconciliations."""
+WINDOW = 180.0
+"""Seconds of which the metric is the mean."""
+TOLERANCE = 0.1
+"""Of the ratio of the metric to its target, up and down alike."""
+MOST_TIMES = 2.0
+"""Times the replicas, up or down, in a decision."""
+COOLDOWN = 300.0
+"""Seconds of which the way down takes the highest recommendation; the way up is free."""
+
+
+def recommended(current: int, ratio: float) -> int:
+    """Return the replicas for a ratio of the metric per replica to its target."""
+    wanted = math.ceil(current * ratio - 1e-9)
+    if ratio > 1 + TOLERANCE:
+        return min(wanted, math.ceil(MOST_TIMES * current))
+    if ratio < 1 - TOLERANCE:
+        return max(wanted, math.floor(current / MOST_TIMES))
+    return current
+
+
+class Apa:
+    """Requests per ready replica; the ratio applies to all replicas, ready or not. Zero is off."""
+
+    interval = RESYNC
+
+    def __init__(self, terms: Terms) -> None:
+        self._terms = terms
+        self._target = max(TARGET * terms.capacity.concurrency, 0.01)
+        self._usage = Window(WINDOW)
+        self._down = Highest(COOLDOWN)
+
+    def decide(self, observation: Observation) -> Decision:
+        """Return the recommendation; without a ready replica there is no metric and no change."""
+        load, replicas = observation.load, observation.replicas
+        current = replicas.desired
+        if load is not None and replicas.ready:
+            self._usage.add(load.end, load.seconds, present(load) / replicas.ready)
+        if load is None or replicas.ready == 0 or current == 0:
+            return asked(self._terms, current, "NoMetrics", least=1)
+        wanted = recommended(current, self._usage.mean() / self._target)
+        highest = int(self._down.of(observation.now, wanted))
+        if wanted > current:
+            return asked(self._terms, wanted, "ScaleUp", least=1)
+        return asked(
+            self._terms, min(current, highest), "ScaleDown" if highest < current else "Kept", least=1
+        )

@@ -1,0 +1,97 @@
+"""HorizontalPodAutoscaler of Kubernetes, `autoscaling/v2`, on utilisation of a resource, with every default.
+
+Sources: kubernetes/kubernetes `pkg/controller/podautoscaler/replica_calculator.go` (GetResourceReplicas,
+0006726) and `horizontal.go` (stabilisation and rules); defaults of `pkg/apis/autoscaling/v2/defaults.go`.
+"""
+
+import math
+
+from autoscaler.decision import Decision
+from autoscaler.observation import Observation
+from autoscaler.simulate.baselines.common import TARGET, Highest, asked, utilisation
+from autoscaler.simulate.terms import Terms
+
+SYNC = 15.0
+"""Seconds between reconciliations: the controller manager's default."""
+TOLERANCE = 0.1
+"""Of the ratio of a metric to its target: within it nothing changes."""
+STABILISATION = 300.0
+"""Seconds of which scaling down takes the highest recommendation."""
+UP_PODS = 4
+"""Replicas that may be added in 15 s, or as many as there are if that is more."""
+
+
+class Behaviour:
+    """The default `behavior`: up by max(100 %, 4 replicas) per 15 s; down to the highest of 300 s.
+
+    The period of the rule for scaling up is that of reconciliations: no event of the period before counts.
+    """
+
+    def __init__(self, stabilisation: float = STABILISATION) -> None:
+        self._down = Highest(stabilisation)
+        self._begun = False
+
+    def applied(self, now: float, current: int, recommended: int) -> int:
+        """Return the replicas to ask for; the first call records the current number as a recommendation."""
+        if not self._begun:
+            self._down.of(now, current)
+            self._begun = True
+        highest = int(self._down.of(now, recommended))
+        if recommended > current:
+            return min(recommended, max(2 * current, current + UP_PODS))
+        return min(current, highest)
+
+
+def of_utilisation(ratio: float, current: int, ready: int, starting: int) -> int:
+    """Return the recommendation of a ratio of utilisation to target, measured on the ready replicas.
+
+    On the way up, replicas that are not ready count as idle; where that turns the direction, nothing changes.
+    """
+    counted, over = ready, ratio
+    if starting and ratio > 1:
+        counted = ready + starting
+        over = ratio * ready / counted
+        if over < 1:
+            return current
+    if abs(1 - over) <= TOLERANCE:
+        return current
+    wanted = math.ceil(over * counted - 1e-9)
+    turned = (over < 1 and wanted > current) or (over > 1 and wanted < current)
+    return current if turned else wanted
+
+
+def of_total(total: float, target: float, current: int) -> int:
+    """Return the recommendation of an external metric: its total over the target per replica."""
+    if abs(1 - total / (target * current)) <= TOLERANCE:
+        return current
+    return math.ceil(total / target)
+
+
+class Hpa:
+    """At least one replica: zero needs a metric that exists without pods, and utilisation does not."""
+
+    interval = SYNC
+
+    def __init__(self, terms: Terms, target: float = TARGET) -> None:
+        self._terms = terms
+        self._target = target
+        self._behaviour = Behaviour()
+
+    def decide(self, observation: Observation) -> Decision:
+        """Return what the controller would ask for; without metrics it changes nothing."""
+        replicas = observation.replicas
+        current = replicas.desired
+        usage = utilisation(observation, self._terms)
+        if usage is None or replicas.ready == 0 or current == 0:
+            return asked(self._terms, current, "NoMetrics", least=1)
+        recommended = of_utilisation(usage / self._target, current, replicas.ready, len(replicas.starting))
+        wanted = self._behaviour.applied(observation.now, current, recommended)
+        return asked(self._terms, wanted, _reason(wanted, recommended, current), least=1)
+
+
+def _reason(wanted: int, recommended: int, current: int) -> str:
+    if wanted < recommended:
+        return "ScaleUpLimit"
+    if wanted > recommended:
+        return "ScaleDownStabilized"
+    return "ReadyForNewScale" if wanted == current else "SucceededRescale"

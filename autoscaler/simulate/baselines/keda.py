@@ -1,0 +1,55 @@
+"""KEDA: activation between zero and one replica by polling, and a HorizontalPodAutoscaler from there on.
+
+Source: kedacore/keda@8b4f083 `pkg/scaling/executor/scale_scaledobjects.go`,
+`apis/keda/v1alpha1/withtriggers_types.go`. The trigger is the number of requests in the service, with as
+many per replica as the other baselines aim at.
+"""
+
+from autoscaler.decision import Decision
+from autoscaler.observation import Observation
+from autoscaler.simulate.baselines.common import TARGET, asked, present
+from autoscaler.simulate.baselines.hpa import SYNC, Behaviour, of_total
+from autoscaler.simulate.terms import Terms
+
+POLLING = 30.0
+"""Seconds between looks at the trigger, which only decide between zero and the rest."""
+COOLDOWN = 300.0
+"""Seconds without activity before zero."""
+
+
+class Keda:
+    """External metric for the HPA; a lost reading is an error of the scaler, at which nothing changes."""
+
+    interval = SYNC
+
+    def __init__(self, terms: Terms) -> None:
+        self._terms = terms
+        self._target = max(TARGET * terms.capacity.concurrency, 0.01)
+        self._behaviour = Behaviour()
+        self._poll_at = self._active_at = float("-inf")
+
+    def decide(self, observation: Observation) -> Decision:
+        """Return what the scaler, or between its looks the HPA, would ask for."""
+        now, load, current = observation.now, observation.load, observation.replicas.desired
+        if load is None:
+            return asked(self._terms, current, "ScalerError")
+        total = present(load)
+        if now >= self._poll_at:
+            self._poll_at = now + POLLING
+            activated = self._polled(now, total, current)
+            if activated is not None:
+                return activated
+        if current == 0:
+            return asked(self._terms, 0, "ScalerNotActive")
+        wanted = self._behaviour.applied(now, current, of_total(total, self._target, current))
+        return asked(self._terms, wanted, "ScalerActive", least=1)
+
+    def _polled(self, now: float, total: float, current: int) -> Decision | None:
+        if self._active_at == float("-inf"):
+            self._active_at = now
+        if total > 0:
+            self._active_at = now
+            return asked(self._terms, 1, "Activated", least=1) if current == 0 else None
+        if self._terms.min_replicas == 0 and current > 0 and now - self._active_at > COOLDOWN:
+            return asked(self._terms, 0, "Deactivated")
+        return None

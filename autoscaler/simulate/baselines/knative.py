@@ -1,0 +1,139 @@
+"""Knative's autoscaler (KPA) on concurrency: a stable and a panic window, and zero behind the activator.
+
+Source: knative/serving@98e5ef9 `pkg/autoscaler/scaling/autoscaler.go` (Scale),
+`pkg/reconciler/autoscaling/kpa/scaler.go` (handleScaleToZero), `pkg/autoscaler/metrics/collector.go`, and the
+defaults of `pkg/autoscaler/config/config.go`.
+"""
+
+import math
+from dataclasses import dataclass
+
+from autoscaler.decision import Decision
+from autoscaler.observation import Load, Observation
+from autoscaler.simulate.baselines.common import TARGET, Window, asked, present
+from autoscaler.simulate.terms import Terms
+
+TARGET_MIN = 0.01
+"""Requests in flight per replica, at least."""
+
+
+@dataclass(frozen=True, slots=True)
+class KpaConfig:
+    """Names and defaults of the ConfigMap `config-autoscaler`."""
+
+    tick: float = 2.0
+    """Seconds between decisions."""
+    stable_window: float = 60.0
+    """Seconds."""
+    panic_share: float = 0.1
+    """Of the stable window: the panic window."""
+    panic_threshold: float = 2.0
+    """Replicas that the panic window asks for, over the ready ones, from which on there is panic."""
+    max_scale_up: float = 1000.0
+    """Times the ready replicas."""
+    max_scale_down: float = 2.0
+    """Share of the ready replicas that remain at least, as a divisor."""
+    target: float = TARGET
+    """Share of the concurrency of a replica."""
+    grace: float = 30.0
+    """Seconds that the activator must be in the path before zero."""
+    retention: float = 0.0
+    """Seconds that the last replica stays after the decision for zero."""
+    burst_capacity: float = 211.0
+    """Requests in flight beyond which replicas are trusted without the activator in the path."""
+
+
+KPA_TUNED = KpaConfig(stable_window=300.0, retention=900.0)
+"""What its users set for models: a long window, and a last replica that stays 15 minutes."""
+
+
+class Kpa:
+    """A reading stands for the time since the last; a window without readings leaves all as it is."""
+
+    def __init__(self, terms: Terms, config: KpaConfig | None = None) -> None:
+        self._terms = terms
+        self._config = config or KpaConfig()
+        self.interval = self._config.tick
+        self._stable = Window(self._config.stable_window)
+        self._panic = Window(self._config.stable_window * self._config.panic_share)
+        self._target = max(terms.capacity.concurrency * self._config.target, TARGET_MIN)
+        self._panic_since: float | None = None
+        self._most = 0
+        self._active_since: float | None = None
+        self._idle_since: float | None = None
+        self._proxied_since: float | None = None
+        self._begun = False
+
+    def decide(self, observation: Observation) -> Decision:
+        """Return what Scale would, after the way to zero."""
+        now, ready, load = observation.now, observation.replicas.ready, observation.load
+        if not self._begun:
+            self._begin(now, ready)
+        if load is not None:
+            self._add(load)
+        end = self._stable.end
+        if end is None or now - end > self._config.stable_window:
+            return asked(self._terms, observation.replicas.desired, "NoData")
+        wanted = self._scale(now, ready)
+        reason = "Stable" if self._panic_since is None else "Panic"
+        self._see_proxy(now, ready)
+        bounded = min(max(wanted, self._terms.min_replicas), self._terms.max_replicas)
+        if ready and self._active_since is None and self._idle_since is None:
+            self._active_since = now
+        if bounded == 0:
+            return self._to_zero(now, observation.replicas.desired, ready)
+        self._idle_since = None
+        return asked(self._terms, wanted, reason)
+
+    def _begin(self, now: float, ready: int) -> None:
+        """A decider that finds more than one replica ready begins in panic: it has no data yet."""
+        self._begun = True
+        if ready > 1:
+            self._panic_since, self._most = now, ready
+
+    def _add(self, load: Load) -> None:
+        waiting = present(load)
+        self._stable.add(load.end, load.seconds, waiting)
+        self._panic.add(load.end, load.seconds, waiting)
+
+    def _scale(self, now: float, ready: int) -> int:
+        config, counted = self._config, max(ready, 1)
+        most = math.ceil(config.max_scale_up * counted)
+        least = math.floor(counted / config.max_scale_down)
+        for_stable = math.ceil(self._stable.mean() / self._target)
+        for_panic = math.ceil(self._panic.mean() / self._target)
+        over = for_panic / counted >= config.panic_threshold
+        if over:
+            self._panic_since = now
+        elif self._panic_since is not None and self._panic_since + config.stable_window < now:
+            self._panic_since, self._most = None, 0
+        stable = min(max(for_stable, least), most)
+        if self._panic_since is None:
+            return stable
+        self._most = max(self._most, stable, min(max(for_panic, least), most))
+        return self._most
+
+    def _see_proxy(self, now: float, ready: int) -> None:
+        """The activator is in the path while the burst capacity is not there."""
+        total = ready * self._terms.capacity.concurrency
+        if total - self._config.burst_capacity - self._panic.mean() >= 0:
+            self._proxied_since = None
+        elif self._proxied_since is None:
+            self._proxied_since = now
+
+    def _to_zero(self, now: float, desired: int, ready: int) -> Decision:
+        """Active for a stable window, then idle for the retention, and proxied for the grace."""
+        if desired == 0:
+            self._active_since = self._idle_since = None
+            return asked(self._terms, 0, "AtZero")
+        if ready == 0:
+            return asked(self._terms, desired, "Activating")
+        if self._active_since is not None and now - self._active_since < self._config.stable_window:
+            return asked(self._terms, 1, "StillActive")
+        if self._idle_since is None:
+            self._active_since, self._idle_since = None, now
+        idle = now - self._idle_since
+        proxied = now - self._proxied_since if self._proxied_since is not None else 0.0
+        if idle >= self._config.retention and max(idle, proxied) >= self._config.grace:
+            return asked(self._terms, 0, "ScaledToZero")
+        return asked(self._terms, desired, "Retained")

@@ -1,0 +1,80 @@
+"""The work of the last days by minute, which policies with a season keep."""
+
+import math
+
+from autoscaler.observation import Load
+from autoscaler.simulate.terms import History
+
+MINUTE = 60.0
+DAY_MINUTES = 1440
+NO_END = -1
+
+
+class Minutes:
+    """Work per second of each minute of the last days, the history included."""
+
+    def __init__(self, history: History, days: int) -> None:
+        self._rates = [0.0] * (days * DAY_MINUTES)
+        self._first = self._open = NO_END
+        self._work = 0.0
+        start = history.start
+        for position, work in enumerate(history.work.tolist()):
+            self.add(start + position * history.step, start + (position + 1) * history.step, work)
+
+    @property
+    def open(self) -> int:
+        """The minute since 1970 that is being filled; -1 before the first reading."""
+        return self._open
+
+    @property
+    def known(self) -> int:
+        """Minutes that are complete and kept."""
+        if self._open == NO_END:
+            return 0
+        return min(self._open - self._first, len(self._rates))
+
+    def see(self, load: Load) -> int:
+        """Take a reading; return how many minutes it completed."""
+        return self.add(load.start, load.end, load.work)
+
+    def add(self, start: float, end: float, work: float) -> int:
+        """Spread work over the minutes of a span; return how many it completed."""
+        minute = int(start // MINUTE)
+        if self._open == NO_END:
+            self._first = self._open = minute
+        if end <= (self._open + 1) * MINUTE:
+            self._work += work
+            return 0
+        before = self._open
+        span = end - start
+        at = start
+        while at < end:
+            until = min((int(at // MINUTE) + 1) * MINUTE, end)
+            self._advance(int(at // MINUTE))
+            self._work += work * (until - at) / span
+            at = until
+        return self._open - before
+
+    def of(self, minute: int) -> float | None:
+        """Return the work per second of a minute; None: it is not known."""
+        if not self._open - self.known <= minute < self._open:
+            return None
+        return self._rates[minute % len(self._rates)]
+
+    def span(self, first: int, count: int) -> list[float]:
+        """Return the work per second of minutes that are all known."""
+        start = first % len(self._rates)
+        inside = self._rates[start : start + count]
+        return inside if len(inside) == count else inside + self._rates[: count - len(inside)]
+
+    def most(self, first: float, last: float) -> float | None:
+        """Return the highest work per second of the minutes of a span; None: none of them is known."""
+        start = max(int(first // MINUTE), self._open - self.known)
+        end = min(math.ceil(last / MINUTE), self._open)
+        return max(self.span(start, end - start)) if start < end else None
+
+    def _advance(self, minute: int) -> None:
+        while self._open < minute:
+            self._rates[self._open % len(self._rates)] = self._work / MINUTE
+            self._work = 0.0
+            self._open += 1

@@ -1,0 +1,61 @@
+"""Ray Serve's default policy: requests over a target per replica, after a delay in which the wish stays.
+
+Source: ray-project/ray `python/ray/serve/autoscaling_policy.py` (00590c4), defaults of
+`AutoscalingConfig`. Its target of 2 requests belongs to replicas that take 5; here it is a share of the
+concurrency, as for the others.
+"""
+
+import math
+
+from autoscaler.decision import Decision
+from autoscaler.observation import Observation
+from autoscaler.simulate.baselines.common import TARGET, Window, asked, present
+from autoscaler.simulate.terms import Terms
+
+TICK = 5.0
+"""Seconds: its loop runs each 0.1 s, but nothing is new more often than readings come."""
+LOOK_BACK = 30.0
+"""Seconds of which the requests are the mean."""
+UP_DELAY = 30.0
+"""Seconds."""
+DOWN_DELAY = 600.0
+"""Seconds; the same for zero, since downscale_to_zero_delay_s has no default."""
+
+
+class RayServe:
+    """At zero replicas the first request starts one at once; zero is only reached from one."""
+
+    interval = TICK
+
+    def __init__(self, terms: Terms) -> None:
+        self._terms = terms
+        self._target = max(TARGET * terms.capacity.concurrency, 0.01)
+        self._ongoing = Window(LOOK_BACK)
+        self._direction = 0
+        self._since = 0.0
+
+    def decide(self, observation: Observation) -> Decision:
+        """Return the target after bounds and delays."""
+        load, replicas, now = observation.load, observation.replicas, observation.now
+        if load is not None:
+            self._ongoing.add(load.end, load.seconds, present(load))
+        target = replicas.desired
+        if replicas.ready == 0:
+            wanted = 1 if load is not None and present(load) > 0 else 0
+            return asked(self._terms, max(target, wanted), "ColdStart")
+        desired = math.ceil(self._ongoing.mean() / self._target)
+        desired = min(max(desired, self._terms.min_replicas), self._terms.max_replicas)
+        return asked(self._terms, *self._delayed(now, desired, target))
+
+    def _delayed(self, now: float, desired: int, target: int) -> tuple[int, str]:
+        direction = (desired > target) - (desired < target)
+        if direction != self._direction:
+            self._direction, self._since = direction, now
+        if direction == 0:
+            return target, "Kept"
+        if now - self._since < (UP_DELAY if direction > 0 else DOWN_DELAY):
+            return target, "UpscaleDelay" if direction > 0 else "DownscaleDelay"
+        self._since = now
+        if direction > 0:
+            return desired, "Upscale"
+        return (desired if target == 1 else max(desired, 1)), "Downscale"

@@ -1,0 +1,38 @@
+"""Seasonal-naive: what comes is what came a day ago, at its highest until replicas are ready."""
+
+from autoscaler.decision import Decision
+from autoscaler.observation import Observation
+from autoscaler.simulate.baselines.common import Startups, asked
+from autoscaler.simulate.baselines.last_value import DELAY, Level
+from autoscaler.simulate.baselines.minutes import DAY_MINUTES, MINUTE, Minutes
+from autoscaler.simulate.baselines.sizing import TICK, Sizing
+from autoscaler.simulate.terms import Terms
+
+DAYS = 2
+"""Days that are kept: the day before, and the one that fills."""
+
+
+class SeasonalNaive:
+    """Until there is a day before, the last value."""
+
+    interval = TICK
+
+    def __init__(self, terms: Terms) -> None:
+        self._terms = terms
+        self._minutes = Minutes(terms.history, DAYS)
+        self._level = Level()
+        self._sizing = Sizing(terms)
+        self._startups = Startups()
+
+    def decide(self, observation: Observation) -> Decision:
+        """Return the replicas for yesterday's rate; without a new reading only the time of day changes."""
+        self._startups.see(observation.replicas)
+        if observation.load is not None:
+            self._minutes.see(observation.load)
+            self._level.see(observation.load)
+        yesterday = observation.now - DAY_MINUTES * MINUTE
+        rate = self._minutes.most(yesterday, yesterday + self._startups.seconds + DELAY)
+        reason = "Yesterday"
+        if rate is None:
+            rate, reason = self._level.value, "LastValue"
+        return asked(self._terms, self._sizing.replicas(observation, rate), reason, work=rate)

@@ -1,0 +1,46 @@
+"""From a forecast rate of work to replicas: utilisation, backlog, and a window on the way down."""
+
+import math
+
+from autoscaler.observation import Load, Observation
+from autoscaler.simulate.baselines.common import Highest, present
+from autoscaler.simulate.terms import Terms
+
+UTILISATION = 0.85
+"""Share of capacity that the forecast rate may take."""
+DRAIN = 60.0
+"""Seconds in which a backlog is to be gone."""
+DOWN_WINDOW = 180.0
+"""Seconds of which the highest need is kept."""
+KEEP = 600.0
+"""Seconds that the last replica stays without requests, where zero is allowed."""
+LEAST = 1e-3
+"""Of a replica: a need that is no more than that counts as none, as means that fade never end."""
+TICK = 5.0
+"""Seconds between decisions: what readings take."""
+
+
+class Sizing:
+    """The need follows the rate; a backlog adds as much again at most, so that it does not wind up."""
+
+    def __init__(self, terms: Terms) -> None:
+        self._terms = terms
+        self._highest = Highest(DOWN_WINDOW)
+        self._busy_at = float("-inf")
+
+    def replicas(self, observation: Observation, rate: float) -> int:
+        """Return the replicas for work per second, to be called with each reading."""
+        now, load = observation.now, observation.load
+        if self._busy_at == float("-inf") or (load is not None and (load.arrivals or present(load) > 0)):
+            self._busy_at = now
+        need = rate / (UTILISATION * self._terms.capacity.rate)
+        drain = self._backlog(load, observation.replicas.ready) if load is not None else 0.0
+        wanted = math.ceil(need + min(drain, max(need, 1.0)) - LEAST)
+        replicas = int(self._highest.of(now, wanted))
+        return max(replicas, 1) if now - self._busy_at < KEEP else replicas
+
+    def _backlog(self, load: Load, ready: int) -> float:
+        """Return the replicas that work off what waits within the time to drain."""
+        slots = self._terms.capacity.concurrency
+        waits = max(load.in_flight - ready * slots, 0.0) + load.held
+        return waits * self._terms.service_seconds / (slots * DRAIN)

@@ -1,0 +1,26 @@
+"""A fixed number of replicas, sized for the peak of what is known: what is done without an autoscaler."""
+
+import math
+
+from autoscaler.decision import Decision
+from autoscaler.observation import Observation
+from autoscaler.simulate.baselines.common import TARGET, asked
+from autoscaler.simulate.terms import Terms
+
+
+class Static:
+    """The busiest step of the history at 70 % of capacity; without a history all that there is room for."""
+
+    interval = 300.0
+    """Seconds; nothing changes, so seldom is enough."""
+
+    def __init__(self, terms: Terms) -> None:
+        self._terms = terms
+        self._replicas = terms.max_replicas
+        if len(terms.history.work):
+            busiest = float(terms.history.work.max()) / terms.history.step
+            self._replicas = max(math.ceil(busiest / (TARGET * terms.capacity.rate)), 1)
+
+    def decide(self, observation: Observation) -> Decision:  # noqa: ARG002 - a policy's signature
+        """Return the same as ever."""
+        return asked(self._terms, self._replicas, "Static")

@@ -1,0 +1,243 @@
+"""Policies compared on one service: what each would have done, second by second put into columns for a
+page.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from autoscaler.decision import Decision
+from autoscaler.observation import Observation
+from autoscaler.simulate import ours
+from autoscaler.simulate.baselines import BASELINES
+from autoscaler.simulate.load import Floats
+from autoscaler.simulate.oracle import Oracle, ordered_ahead
+from autoscaler.simulate.policy import Policy
+from autoscaler.simulate.run import Run, run
+from autoscaler.simulate.scores import Scores, scores
+from autoscaler.simulate.startup import Startup, around, fleet
+from autoscaler.simulate.terms import Terms
+from autoscaler.simulate.workload import HEADROOM, Workload
+
+OURS = "slipway"
+FLEET = "fleet"
+"""The start-up times of a production fleet; others are named by their seconds."""
+COLUMNS = 720
+"""Columns of a timeline at most: about what a screen is wide."""
+COLUMN_SECONDS = 5
+"""Seconds of a column at least: the time between two decisions."""
+DEFAULT = ("static", "hpa", "kpa", "keda", "aibrix", "wva", "seasonal naive", "last value")
+"""Baselines that are compared where nobody says: one of each kind."""
+RISKS = (0.1, 2.5)
+"""Percent: a fifth and five times the default, for the front of cost and violations."""
+
+
+def names() -> tuple[str, ...]:
+    """Return the policies that there are, ours first."""
+    return (OURS, *BASELINES)
+
+
+def startup_of(name: str) -> Startup:
+    """Return the start-up law of a name: `fleet`, or seconds; raise ValueError for another."""
+    if name == FLEET:
+        return fleet()
+    seconds = float(name)
+    if not 0 <= seconds < np.inf:
+        raise ValueError(name)
+    return around(seconds)
+
+
+@dataclass(frozen=True, slots=True)
+class Contender:
+    """A policy as it is run."""
+
+    policy: str
+    risk: float | None = None
+    """Percent, of ours; None: the default."""
+
+    @property
+    def name(self) -> str:
+        return self.policy if self.risk is None else f"{self.policy} risk={self.risk:g}"
+
+    def build(self) -> Callable[[Terms], Policy]:
+        """Return the builder of the policy."""
+        return ours.at(self.risk) if self.policy == OURS else BASELINES[self.policy]
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """What one policy did in one stretch of the run."""
+
+    wanted: int
+    """Replicas that were asked for, at most."""
+    ready: int
+    """At least."""
+    late: float
+    """Requests that arrived in it and waited too long."""
+    lower: float | None
+    """Work per second of the forecast; None: there is none."""
+    median: float | None
+    upper: float | None
+    reason: str
+    """Of the last decision that changed the count, else of the last one."""
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """A decision that changed the count."""
+
+    time: float
+    """Unix seconds."""
+    before: int
+    after: int
+    ready: int
+    rate: float
+    """Work per second."""
+    reason: str
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What came of one contender."""
+
+    name: str
+    policy: str
+    risk: float | None
+    scores: Scores
+    reasons: Mapping[str, int]
+    """Decisions by reason."""
+    columns: tuple[Column, ...]
+    changes: tuple[Change, ...]
+
+
+def width(workload: Workload) -> int:
+    """Return the seconds of a column."""
+    return max(-(-workload.seconds // COLUMNS), COLUMN_SECONDS)
+
+
+def yardstick(workload: Workload, startup: Startup, max_replicas: int | None) -> tuple[Oracle, int]:
+    """Return what perfect knowledge would do, by the cheapest schedule that is known, and the replicas at most.
+
+    Args:
+        workload: what comes.
+        startup: by whose typical time replicas are ordered ahead.
+        max_replicas: None: what there is room for.
+    """
+    schedules = workload.schedules(lean=True)
+    paid = [(need, ordered_ahead(need, startup.typical)) for need in (*schedules.plain, *schedules.lean)]
+    need, alive = min(paid, key=lambda pair: float(pair[1].sum()))
+    room = max(HEADROOM * int(schedules.plain[0].max()), HEADROOM, workload.min_replicas)
+    return Oracle(need, alive, alive), room if max_replicas is None else max_replicas
+
+
+def play(
+    workload: Workload, startup: Startup, contender: Contender, *, known: Oracle, limit: int, seed: int
+) -> Outcome:  # fmt: skip
+    """Run one contender; with the same seed all get the same starts and readings."""
+    noted: list[_Noted] = []
+
+    def build(terms: Terms) -> Policy:
+        noted.append(_Noted(contender.build()(terms)))
+        return noted[0]
+
+    played = run(workload, startup, build, seed=seed, limit=limit)
+    return Outcome(
+        name=contender.name,
+        policy=contender.policy,
+        risk=contender.risk,
+        scores=scores(workload, played, known),
+        reasons=played.reasons,
+        columns=_columns(workload, played, noted[0].seen),
+        changes=_changes(noted[0].seen),
+    )
+
+
+def load_of(workload: Workload) -> Floats:
+    """Return the mean work per second of each column."""
+    return _each(workload, workload.load.per_second(workload.seconds).work, np.add) / _lengths(workload)
+
+
+def requests_of(workload: Workload) -> Floats:
+    """Return the requests of each column."""
+    return _each(workload, workload.load.per_second(workload.seconds).arrivals, np.add)
+
+
+def need_of(workload: Workload, known: Oracle) -> Floats:
+    """Return the most replicas that must be ready in each column."""
+    return _each(workload, known.need[: workload.seconds], np.maximum)
+
+
+@dataclass(slots=True)
+class _Noted:
+    """A policy whose decisions are kept."""
+
+    policy: Policy
+    seen: list[tuple[float, int, Decision]] = field(default_factory=list)
+    """Unix seconds, ready replicas, decision."""
+
+    @property
+    def interval(self) -> float:
+        return self.policy.interval
+
+    def decide(self, observation: Observation) -> Decision:
+        decision = self.policy.decide(observation)
+        self.seen.append((observation.now, observation.replicas.ready, decision))
+        return decision
+
+
+def _columns(workload: Workload, played: Run, seen: list[tuple[float, int, Decision]]) -> tuple[Column, ...]:
+    step = width(workload)
+    count = -(-workload.seconds // step)
+    at = (played.waits.times // step).astype(np.int64)
+    is_late = played.waits.waits > workload.wait + 1e-6
+    late = np.bincount(at, weights=played.waits.weights * is_late, minlength=count)
+    columns: list[Column] = []
+    position, shown, last = 0, seen[0], seen[0]
+    for index in range(count):
+        wanted, ready = last[2].replicas, last[1]
+        is_changed = False
+        while position < len(seen) and seen[position][0] < workload.start + (index + 1) * step:
+            entry = seen[position]
+            position += 1
+            wanted, ready = max(wanted, entry[2].replicas), min(ready, entry[1])
+            if entry[2].replicas != last[2].replicas:
+                shown, is_changed = entry, True
+            elif not is_changed:
+                shown = entry
+            last = entry
+        band = shown[2].forecast
+        columns.append(
+            Column(
+                wanted=wanted, ready=ready, late=float(late[index]),
+                lower=band.lower if band else None, median=band.median if band else None,
+                upper=band.upper if band else None, reason=shown[2].reason, message=shown[2].message,
+            )
+        )  # fmt: skip
+    return tuple(columns)
+
+
+def _changes(seen: list[tuple[float, int, Decision]]) -> tuple[Change, ...]:
+    before, changes = seen[0][2].replicas, []
+    for time, ready, decision in seen[1:]:
+        if decision.replicas != before:
+            changes.append(
+                Change(
+                    time, before, decision.replicas, ready, decision.rate, decision.reason, decision.message
+                )
+            )
+            before = decision.replicas
+    return tuple(changes)
+
+
+def _each(workload: Workload, values: Floats, reduced: np.ufunc) -> Floats:
+    reduction: Floats = reduced.reduceat(values, np.arange(0, workload.seconds, width(workload)))
+    return reduction
+
+
+def _lengths(workload: Workload) -> Floats:
+    starts = np.arange(0, workload.seconds, width(workload))
+    lengths: Floats = np.diff([*starts, workload.seconds]).astype(np.float64)
+    return lengths

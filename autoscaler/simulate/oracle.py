@@ -1,0 +1,172 @@
+"""What policies that know the future would cost: the yardsticks of every other. None lets a request wait too long.
+
+The oracle has what each moment needs. For a fluid: the work of each second, spread over the wait that is allowed, in
+whole replicas. For single requests: the cheapest of serving each at once, of opening a slot when the first in line
+has waited as long as it may, and of the fluid's with more replicas where a request would wait too long.
+
+The least is the cheapest of schedules that also make use of lines: each has a smooth base, the mean load around each
+second over a span, rounded in some way, and where a deadline would be missed just as many replicas more as meet it,
+as early as there is work for them. Finding the true least is hard; it is between this and the pure work.
+
+Cost of both: a replica is paid from its order, one start-up time before it is needed, until it is not needed; so
+through a gap that is shorter than a start it is kept, which is what the maximum over the next start-up time says.
+Starts never fail and take exactly the typical time.
+"""
+
+import heapq
+import math
+from dataclasses import dataclass
+
+import numpy as np
+from scipy.ndimage import maximum_filter1d, uniform_filter1d
+
+from autoscaler.simulate.load import Floats, Flow, Replica, Requests
+from autoscaler.simulate.plant import QueuePlant
+
+SPANS = (15, 60)
+"""Seconds over which a base is smoothed: between a burst and the time that starts take."""
+ROUNDINGS = (0.5, 1.0)
+"""Added before the fraction of a base is cut off: what is a little short is made up for where it must be."""
+PARTS = 10
+"""Of a second: what ends and what starts in one of them count as being there together."""
+FEW = 2.0
+"""Replicas that are busy on the mean, up to which a smooth base is of no use."""
+
+
+@dataclass(frozen=True, slots=True)
+class Schedules:
+    """Replicas that are ready in each second."""
+
+    plain: tuple[Floats, ...]
+    """Of the oracle, which takes the cheapest; the first of them is the plainest."""
+    lean: tuple[Floats, ...]
+    """Those that make use of lines."""
+
+
+@dataclass(frozen=True, slots=True)
+class Oracle:
+    """Of each second of the run."""
+
+    need: Floats
+    """Replicas that must be ready."""
+    alive: Floats
+    """Replicas that are paid."""
+    least: Floats
+    """Replicas that the cheapest schedule pays."""
+
+
+def oracle(schedules: Schedules, startup: float) -> Oracle:
+    """Return the yardsticks if starts take that long."""
+
+    def cheapest(some: tuple[Floats, ...]) -> tuple[Floats, Floats]:
+        paid = [(need, ordered_ahead(need, startup)) for need in some]
+        return min(paid, key=lambda one: float(one[1].sum()))
+
+    need, alive = cheapest(schedules.plain)
+    return Oracle(need, alive, cheapest((*schedules.plain, *schedules.lean))[1])
+
+
+def ordered_ahead(need: Floats, startup: float) -> Floats:
+    """Return the replicas that are paid for a need: each is ordered one start-up time before."""
+    ahead = math.ceil(startup)
+    padded = np.concatenate([need, np.zeros(ahead)])
+    alive: Floats = maximum_filter1d(padded, ahead + 1, origin=-((ahead + 1) // 2))
+    return alive[: len(need)]
+
+
+def of_flow(flow: Flow, replica: Replica, wait: float, *, lean: bool) -> Schedules:
+    """Return schedules for a fluid."""
+    bases = _bases(flow.work, replica.rate) if lean else []
+    met = tuple(_met(flow, replica.rate, wait, base) for base in bases)
+    return Schedules((_spread(flow.work, replica.rate, wait),), met)
+
+
+def of_requests(requests: Requests, replica: Replica, wait: float, seconds: int, *, lean: bool) -> Schedules:
+    """Return schedules for single requests."""
+    late = _postponed(requests.times, requests.service, wait)
+    plain = [_replicas(starts, requests.service, replica, seconds) for starts in (requests.times, late)]
+    busy = Requests(requests.times, requests.service * replica.rate / replica.concurrency, requests.service)
+    work = busy.per_second(seconds).work
+    if work.mean() <= FEW * replica.rate:
+        return Schedules(tuple(plain), ())
+    plain.append(_opened(requests, replica, wait, _spread(work, replica.rate, wait)))
+    bases = _bases(work, replica.rate) if lean else []
+    return Schedules(tuple(plain), tuple(_opened(requests, replica, wait, base) for base in bases))
+
+
+def _spread(work: Floats, rate: float, wait: float) -> Floats:
+    """Return the replicas for work that is spread over the wait: any such capacity meets every deadline."""
+    span = max(math.floor(wait), 1)
+    total = np.concatenate([np.zeros(span), np.cumsum(work)])
+    need: Floats = np.ceil(np.maximum(total[span:] - total[:-span], 0) / span / rate - 1e-9)
+    return need
+
+
+def _bases(work: Floats, rate: float) -> list[Floats]:
+    loads = [uniform_filter1d(work, span, mode="nearest") / rate for span in SPANS if span < len(work)]
+    return [np.floor(load + up - 1e-9) for load in loads for up in ROUNDINGS]
+
+
+def _met(flow: Flow, rate: float, wait: float, base: Floats) -> Floats:
+    """Return the base with as many replicas more as the middle request of each second needs to meet its deadline."""
+    span = max(math.floor(wait), 1)
+    entered: list[float] = np.cumsum(flow.work).tolist()
+    middle: list[float] = (np.cumsum(flow.work) - flow.work / 2).tolist()
+    ready: list[float] = base.tolist()
+    left = [0.0] * (len(ready) + 1)
+    """By the end of the second before."""
+    busy_since = 0
+    for second in range(len(ready)):
+        if left[second] >= (entered[second - 1] if second else 0.0) - 1e-9:
+            busy_since = second
+        if second >= span:
+            due = middle[second - span]
+            while (short := due - left[second] - rate * ready[second] / 2) > 1e-9 * rate:
+                more = math.ceil(short / (rate * (second - busy_since + 0.5)))
+                since = max(second - math.ceil(short / (rate * more) - 0.5), busy_since)
+                for earlier in range(since, second + 1):
+                    ready[earlier] += more
+                for earlier in range(since, second):
+                    left[earlier + 1] = min(left[earlier] + rate * ready[earlier], entered[earlier])
+        left[second + 1] = min(left[second] + rate * ready[second], entered[second])
+    return np.array(ready)
+
+
+def _opened(requests: Requests, replica: Replica, wait: float, base: Floats) -> Floats:
+    """Return the base with a replica more, for as long as it serves, whenever the first in line would wait too long."""
+    plant = QueuePlant(requests, replica)
+    ready: list[float] = base.tolist()
+    for second in range(len(ready)):
+        plant.advance(second, int(ready[second]))
+        while (service := plant.overdue(second + 1 - wait)) is not None:
+            for later in range(second, min(second + math.ceil(service), len(ready))):
+                ready[later] += 1
+            plant.advance(second, int(ready[second]))
+        plant.advance(second + 1, int(ready[second]))
+    return np.array(ready)
+
+
+def _replicas(starts: Floats, service: Floats, replica: Replica, seconds: int) -> Floats:
+    """Return the replicas that a schedule has at its busiest moment of each second."""
+    parts = seconds * PARTS
+    first = np.clip(np.floor(starts * PARTS), 0, parts - 1).astype(np.int64)
+    last = np.clip(np.ceil((starts + service) * PARTS), 1, parts).astype(np.int64)
+    change = np.bincount(first, minlength=parts + 1) - np.bincount(last, minlength=parts + 1)
+    slots = np.cumsum(change[:parts]).reshape(seconds, PARTS).max(axis=1)
+    replicas: Floats = np.ceil(slots / replica.concurrency)
+    return replicas
+
+
+def _postponed(times: Floats, service: Floats, wait: float) -> Floats:
+    """Return when requests start if slots open at the deadline of the first in line and then close."""
+    starts = np.empty(len(times))
+    ends: list[float] = []
+    for request, (arrived, seconds) in enumerate(zip(times.tolist(), service.tolist(), strict=True)):
+        # Slots that ended before this arrival had nobody left to serve: they are closed.
+        while ends and ends[0] < arrived:
+            heapq.heappop(ends)
+        free = bool(ends) and ends[0] <= arrived + wait
+        start = heapq.heappop(ends) if free else arrived + wait
+        starts[request] = start
+        heapq.heappush(ends, start + seconds)
+    return starts

@@ -1,0 +1,250 @@
+"""Replicas that work on a load: what was served, what waits, and how long each request waited.
+
+`FluidPlant` treats requests of one second as a fluid and costs the same at any load; `QueuePlant` follows
+each request. In both, requests wait in one line, the first come first, and are served by the replicas that
+are ready: that is least-loaded dispatch with slots.
+"""
+
+import heapq
+import math
+from bisect import bisect_left
+from dataclasses import dataclass
+from typing import NamedTuple, Protocol
+
+import numpy as np
+
+from autoscaler.simulate.load import TIMEOUT, Floats, Flow, Replica, Requests
+
+
+class Counts(NamedTuple):
+    """Sums since the start of the run, and what is there at one moment."""
+
+    time: float
+    """Seconds from the start of the run."""
+    arrivals: float
+    work: float
+    finished: float
+    waited: float
+    """Seconds that requests were in the service, summed over the finished ones or over the time until now."""
+    dropped: float
+    capacity: float
+    """Work that the ready replicas could have done."""
+    done: float
+    """Work that they did."""
+    busy: float
+    """Requests in a slot."""
+    waiting: float
+    ready: int
+
+
+@dataclass(frozen=True, slots=True)
+class Waits:
+    """How long requests waited for a slot, in order of arrival."""
+
+    times: Floats
+    """Seconds from the start of the run: the arrival."""
+    waits: Floats
+    """Seconds."""
+    weights: Floats
+    """Requests that each row stands for."""
+    cold: Floats
+    """1 where no replica was ready at the arrival, else 0."""
+
+
+class Plant(Protocol):
+    """Advanced over whole seconds, in which the number of ready replicas stays the same."""
+
+    @property
+    def draining(self) -> float:
+        """Replica-seconds so far of replicas that were removed while they still had requests in slots."""
+
+    def advance(self, until: int, ready: int) -> None:
+        """Work until `until` with `ready` replicas."""
+
+    def counts(self) -> Counts:
+        """Return what has been counted until now."""
+
+    def waits(self) -> Waits:
+        """Return the waits of all requests so far; those still in line count as having waited until now."""
+
+
+class FluidPlant:
+    """Requests of each second as a fluid: at most a second away from a queue of single ones."""
+
+    draining = 0.0
+
+    def __init__(self, flow: Flow, replica: Replica) -> None:
+        self._replica = replica
+        self._flow = flow
+        self._steps: list[float] = flow.work.tolist()
+        self._work: list[float] = np.cumsum(flow.work).tolist()
+        self._arrivals: list[float] = np.cumsum(flow.arrivals).tolist()
+        self._left: list[float] = []
+        self._ready = np.zeros(len(self._work), np.int32)
+        self._last_ready = 0
+        self._capacity = self._dropped = self._waiting_seconds = 0.0
+        self._work_per_request = float(flow.work.sum()) / max(float(flow.arrivals.sum()), 1e-9) or 1.0
+
+    def advance(self, until: int, ready: int) -> None:
+        """Work until `until` with `ready` replicas."""
+        entered, left, start = self._work, self._left, len(self._left)
+        rate = ready * self._replica.rate
+        empty = not left or left[-1] >= entered[start - 1]
+        if empty and max(self._steps[start:until], default=0.0) <= rate:
+            left += entered[start:until]  # as usual: nothing waits
+        else:
+            self._queue(start, until, rate)
+        self._capacity += rate * (until - start)
+        self._ready[start:until] = ready
+        self._last_ready = ready
+
+    def counts(self) -> Counts:
+        """Return what has been counted until now."""
+        now = len(self._left)
+        if not now:
+            return Counts(0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0)
+        gone, entered, replica = self._left[-1], self._work[now - 1], self._replica
+        finished = self._requests(gone, now)
+        before = self._left[-2] if now > 1 else 0.0
+        busy = min(
+            (gone - before) / self._work_per_request * replica.service_seconds,
+            float(self._last_ready * replica.concurrency),
+        )
+        arrivals = self._arrivals[now - 1]
+        dropped = self._dropped / self._work_per_request
+        waited = self._waiting_seconds / self._work_per_request + finished * replica.service_seconds
+        return Counts(
+            time=now, arrivals=arrivals, work=entered, finished=max(finished - dropped, 0.0), waited=waited,
+            dropped=dropped, capacity=self._capacity, done=gone - self._dropped, busy=busy,
+            waiting=arrivals - finished, ready=self._last_ready,
+        )  # fmt: skip
+
+    def waits(self) -> Waits:
+        """Return the waits: of each second's requests, that of the middle one."""
+        seconds = len(self._left)
+        arrivals, work = self._flow.arrivals[:seconds], self._flow.work[:seconds]
+        entered, left = np.asarray(self._work[:seconds]), np.asarray(self._left)
+        middle = entered - work / 2
+        at = np.searchsorted(left, middle * (1 - 1e-12), side="left")
+        never = at >= seconds
+        at = np.minimum(at, seconds - 1)
+        before = np.where(at > 0, left[at - 1], 0.0)
+        share = np.clip((middle - before) / np.maximum(left[at] - before, 1e-12), 0, 1)
+        leaves = np.where(never, seconds, at + share)
+        times: Floats = np.arange(seconds, dtype=np.float64) + 0.5
+        some = arrivals > 0
+        cold = (self._ready[:seconds] == 0).astype(np.float64)
+        return Waits(times[some], np.maximum(leaves - times, 0)[some], arrivals[some], cold[some])
+
+    def _queue(self, start: int, until: int, rate: float) -> None:
+        entered, left = self._work, self._left
+        gone = left[-1] if left else 0.0
+        waiting = 0.0
+        for second in range(start, until):
+            gone += rate
+            if gone >= entered[second]:
+                gone = entered[second]
+            else:
+                if second >= TIMEOUT and gone < entered[second - TIMEOUT]:
+                    self._dropped += entered[second - TIMEOUT] - gone
+                    gone = entered[second - TIMEOUT]
+                waiting += entered[second] - gone
+            left.append(gone)
+        self._waiting_seconds += waiting
+
+    def _requests(self, work: float, now: int) -> float:
+        """Return how many of the first requests make up `work`."""
+        if work >= self._work[now - 1]:
+            return self._arrivals[now - 1]
+        at = bisect_left(self._work, work, 0, now)
+        low, start = (self._work[at - 1], self._arrivals[at - 1]) if at else (0.0, 0.0)
+        step = self._work[at] - low
+        return start + (self._arrivals[at] - start) * ((work - low) / step if step > 0 else 1.0)
+
+
+class QueuePlant:
+    """Each request takes one slot for its service time; FIFO."""
+
+    def __init__(self, requests: Requests, replica: Replica) -> None:
+        self._replica = replica
+        self._service: list[float] = requests.service.tolist()
+        self._times: list[float] = [*requests.times.tolist(), math.inf]
+        self._entered: Floats = np.concatenate([[0.0], np.cumsum(requests.work)])
+        self._ends: list[float] = []
+        self._waits: list[float] = []
+        self._cold: list[float] = []
+        self._arrived = 0
+        self._now = self._ready = 0
+        self._finished = self._dropped = 0
+        self._waited = self._capacity = self._done = 0.0
+        self.draining = 0.0
+
+    def advance(self, until: int, ready: int) -> None:
+        """Work until `until` with `ready` replicas."""
+        slots, ends, times = ready * self._replica.concurrency, self._ends, self._times
+        while self._waiting and len(ends) < slots:
+            self._serve(float(self._now))
+        coming = times[self._arrived]
+        while True:
+            if ends and ends[0] <= coming:
+                if ends[0] > until:
+                    break
+                end = heapq.heappop(ends)
+                self._finished += 1
+                if self._waiting and len(ends) < slots:
+                    self._serve(end)
+            else:
+                if coming >= until:
+                    break
+                self._arrived += 1
+                self._cold.append(0.0 if ready else 1.0)
+                if len(ends) < slots:
+                    self._serve(coming)
+                coming = times[self._arrived]
+        self._drop(until)
+        self._count(until, ready, slots)
+
+    def overdue(self, arrived: float) -> float | None:
+        """Return the service time of the first in line if it came before `arrived`, else None."""
+        first = len(self._waits)
+        return self._service[first] if first < self._arrived and self._times[first] < arrived else None
+
+    def counts(self) -> Counts:
+        """Return what has been counted until now."""
+        return Counts(
+            time=self._now, arrivals=self._arrived, work=float(self._entered[self._arrived]),
+            finished=self._finished, waited=self._waited, dropped=self._dropped, capacity=self._capacity,
+            done=self._done, busy=len(self._ends), waiting=self._waiting, ready=self._ready,
+        )  # fmt: skip
+
+    def waits(self) -> Waits:
+        """Return the wait of each request so far."""
+        times = np.asarray(self._times[: self._arrived])
+        waits: Floats = np.concatenate([self._waits, self._now - times[len(self._waits) :]], dtype=np.float64)
+        return Waits(times, waits, np.ones(len(times)), np.asarray(self._cold))
+
+    @property
+    def _waiting(self) -> int:
+        return self._arrived - len(self._waits)
+
+    def _serve(self, now: float) -> None:
+        """Give the first in line a slot: waits are kept in order of arrival, so their number says whose."""
+        first = len(self._waits)
+        self._waits.append(now - self._times[first])
+        heapq.heappush(self._ends, now + self._service[first])
+
+    def _drop(self, until: int) -> None:
+        while self._waiting and self._times[len(self._waits)] <= until - TIMEOUT:
+            self._waits.append(float(TIMEOUT))
+            self._dropped += 1
+
+    def _count(self, until: int, ready: int, slots: int) -> None:
+        """Add what passed since the last call, seconds ago, with what is there now as its mean."""
+        passed = until - self._now
+        busy = len(self._ends)
+        self._waited += (busy + self._waiting) * passed
+        self._capacity += slots * passed / self._replica.concurrency * self._replica.rate
+        self._done += min(busy, slots) * passed / self._replica.concurrency * self._replica.rate
+        if busy > slots:
+            self.draining += math.ceil((busy - slots) / self._replica.concurrency) * passed
+        self._now, self._ready = until, ready

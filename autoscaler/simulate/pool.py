@@ -1,0 +1,93 @@
+"""The replicas of a simulated target, paid from order to removal: starting, failing, ready and removed."""
+
+import math
+from bisect import insort
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from autoscaler.observation import Replicas
+from autoscaler.simulate.startup import Startup
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class _Start:
+    ends: float
+    created: float
+    good: bool
+
+
+@dataclass(slots=True)
+class Pool:
+    """Call `advance` up to a moment before anything else at that moment."""
+
+    startup: Startup
+    draws: np.random.Generator
+    limit: int
+    """Replicas that the nodes have room for."""
+    ready: int
+    now: float
+    desired: int = 0
+    seconds: float = 0.0
+    """Replica-seconds so far, starting ones included."""
+    actions: list[tuple[float, int]] = field(default_factory=list)
+    """When the desired count changed, and by how much."""
+    _starting: list[_Start] = field(default_factory=list)
+    _started: list[float] = field(default_factory=list)
+    _failed: list[float] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.desired = self.ready
+
+    @property
+    def alive(self) -> int:
+        """Replicas that are paid: ready or starting."""
+        return self.ready + len(self._starting)
+
+    @property
+    def next_change(self) -> float:
+        """When a start ends next; infinity if nothing starts."""
+        return self._starting[0].ends if self._starting else math.inf
+
+    def advance(self, now: float) -> None:
+        """Let starts end that end up to `now`; a failed one begins again, and is paid on."""
+        while self._starting and self._starting[0].ends <= now:
+            start = self._starting[0]
+            took = start.ends - start.created
+            self._pay(start.ends)
+            del self._starting[0]
+            if start.good:
+                self.ready += 1
+                self._started.append(took)
+            else:
+                self._failed.append(took)
+                self._order(start.ends)
+        self._pay(now)
+
+    def ask(self, desired: int) -> None:
+        """Have `desired` replicas: order what is missing; remove the youngest starts, then ready ones."""
+        desired = min(max(desired, 0), self.limit)
+        if desired != self.desired:
+            self.actions.append((self.now, desired - self.desired))
+            self.desired = desired
+        for _ in range(desired - self.alive):
+            self._order(self.now)
+        for _ in range(min(self.alive - desired, len(self._starting))):
+            self._starting.remove(max(self._starting, key=lambda start: start.created))
+        self.ready = min(self.ready, desired)
+
+    def observed(self) -> Replicas:
+        """Return what a policy sees; started and failed ones are seen once."""
+        created = tuple(sorted(start.created for start in self._starting))
+        seen = Replicas(self.desired, self.ready, created, tuple(self._started), tuple(self._failed))
+        self._started.clear()
+        self._failed.clear()
+        return seen
+
+    def _order(self, now: float) -> None:
+        good = bool(self.draws.random() >= self.startup.failure_share)
+        insort(self._starting, _Start(now + self.startup.draw(self.draws), now, good))
+
+    def _pay(self, now: float) -> None:
+        self.seconds += self.alive * (now - self.now)
+        self.now = now

@@ -1,0 +1,201 @@
+"""One run of one policy on one workload: the loop between plant, signals, policy and replicas."""
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+
+from autoscaler.decision import Decision
+from autoscaler.observation import Load, Observation, Replicas
+from autoscaler.simulate.plant import Counts, Plant, Waits
+from autoscaler.simulate.policy import UTILISATION, WAITING, Policy
+from autoscaler.simulate.pool import Pool
+from autoscaler.simulate.signals import Readings, Signals, readings
+from autoscaler.simulate.startup import Startup
+from autoscaler.simulate.terms import Terms
+from autoscaler.simulate.workload import Workload
+
+TIMELINE_POINTS = 2_000
+"""Decisions that a timeline keeps at most: what a page can show."""
+
+
+@dataclass(frozen=True, slots=True)
+class Point:
+    """A decision in its place, for a page."""
+
+    time: float
+    """Unix seconds."""
+    rate: float
+    """Work per second that arrived since the point before."""
+    ready: int
+    alive: int
+    waiting: float
+    decision: Decision
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """What came of it, from the start of the run to its end."""
+
+    waits: Waits
+    replica_seconds: float
+    """After the unscored lead, starting and draining replicas included."""
+    actions: tuple[tuple[float, int], ...]
+    """When the desired count changed, in seconds of the run, and by how much."""
+    most_alive: int
+    """After the unscored lead."""
+    decisions: int
+    reasons: dict[str, int]
+    """Decisions by reason."""
+    timeline: tuple[Point, ...] = ()
+
+
+def run(
+    workload: Workload, startup: Startup, build: Callable[[Terms], Policy], *, limit: int, seed: int,
+    signals: Signals | None = None, timeline: bool = False,
+) -> Run:  # fmt: skip
+    """Run a new policy over the workload; the same seed gives every policy the same starts and readings.
+
+    Args:
+        workload: what comes, and what has to be kept.
+        startup: how long starts take, which the policy is not told.
+        build: makes the policy.
+        limit: replicas that there is room for; `workload.limit()` is usual.
+        seed: of start-up times and readings.
+        signals: how readings travel; None: as the protocol has it, with the workload's outages.
+        timeline: whether decisions are kept for a page.
+    """
+    streams = np.random.default_rng((seed, 17)).spawn(2)
+    given = signals or Signals(outages=workload.outages)
+    loop = _Loop(
+        workload=workload,
+        plant=workload.plant(),
+        pool=Pool(startup, streams[0], limit, min(workload.first_replicas(), limit), 0.0),
+        policy=build(workload.terms(limit)),
+        readings=readings(given, workload.seconds, streams[1]),
+        every=max(workload.seconds // TIMELINE_POINTS, 1) if timeline else 0,
+    )
+    return loop.run()
+
+
+@dataclass(slots=True)
+class _Loop:
+    workload: Workload
+    plant: Plant
+    pool: Pool
+    policy: Policy
+    readings: Readings
+    every: int
+    """Seconds between the points of the timeline; 0: none is kept."""
+    _known: list[Counts] = field(default_factory=list)
+    """Counts of the readings that were taken, by their position."""
+    _delivered: int = 0
+    _last: Counts = field(default_factory=lambda: Counts(0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0))
+    _most: int = 0
+    _decisions: int = 0
+    _reasons: dict[str, int] = field(default_factory=dict)
+    _points: list[Point] = field(default_factory=list)
+    _work_at_point: float = 0.0
+
+    def run(self) -> Run:
+        end, lead = self.workload.seconds, self.workload.lead
+        interval = max(round(self.policy.interval), 1)
+        now = decide_at = 0
+        paid_before: float | None = None
+        while now < end:
+            self.pool.advance(now)
+            if paid_before is None and now >= lead:
+                paid_before = self.pool.seconds + self.plant.draining
+            if now >= decide_at:
+                self._decide(now)
+                decide_at = now + interval
+            if now >= lead:
+                self._most = max(self._most, self.pool.alive)
+            until = min(self._next(decide_at), end)
+            if now < lead:
+                until = min(until, lead)
+            self.plant.advance(until, self.pool.ready)
+            now = until
+            if len(self._known) < len(self.readings.taken) and now >= self.readings.taken[len(self._known)]:
+                self._known.append(self.plant.counts())
+        self.pool.advance(end)
+        return Run(
+            waits=self.plant.waits(),
+            replica_seconds=self.pool.seconds + self.plant.draining - (paid_before or 0.0),
+            actions=tuple(self.pool.actions),
+            most_alive=self._most,
+            decisions=self._decisions,
+            reasons=self._reasons,
+            timeline=tuple(self._points),
+        )
+
+    def _next(self, decide_at: int) -> int:
+        """Return the second at which anything may change: a decision, a reading, or the end of a start."""
+        at = float(decide_at)
+        if len(self._known) < len(self.readings.taken):
+            at = min(at, self.readings.taken[len(self._known)])
+        return math.ceil(min(at, self.pool.next_change))
+
+    def _decide(self, now: int) -> None:
+        load, gauges = self._news(now)
+        moment = self.workload.start + now
+        observation = Observation(moment, _shifted(self.pool, self.workload.start), load, gauges)
+        decision = self.policy.decide(observation)
+        self.pool.ask(decision.replicas)
+        self._decisions += 1
+        self._reasons[decision.reason] = self._reasons.get(decision.reason, 0) + 1
+        if self.every and (not self._points or moment - self._points[-1].time >= self.every):
+            self._point(moment, decision)
+
+    def _news(self, now: int) -> tuple[Load | None, dict[str, float]]:
+        """Return what was read since the last news, up to the latest reading that has arrived."""
+        latest = self._delivered
+        while latest < len(self._known) and self.readings.known[latest] <= now:
+            latest += 1
+        if latest == self._delivered:
+            return None, {}
+        self._delivered = latest
+        before, after = self._last, self._known[latest - 1]
+        self._last = after
+        return _load(before, after, self.workload.start), _gauges(before, after)
+
+    def _point(self, moment: float, decision: Decision) -> None:
+        counts = self.plant.counts()
+        passed = moment - self._points[-1].time if self._points else 0.0
+        rate = (counts.work - self._work_at_point) / passed if passed else 0.0
+        self._work_at_point = counts.work
+        self._points.append(
+            Point(moment, rate, self.pool.ready, self.pool.alive, counts.waiting, decision)
+        )  # fmt: skip
+
+
+def _shifted(pool: Pool, start: float) -> Replicas:
+    seen = pool.observed()
+    if not seen.starting:
+        return seen
+    return replace(seen, starting=tuple(start + created for created in seen.starting))
+
+
+def _load(before: Counts, after: Counts, start: float) -> Load:
+    finished = after.finished - before.finished
+    at_zero = after.ready == 0
+    return Load(
+        start=start + before.time,
+        end=start + after.time,
+        arrivals=after.arrivals - before.arrivals,
+        work=after.work - before.work,
+        finished=finished,
+        in_flight=after.busy + (0.0 if at_zero else after.waiting),
+        held=after.waiting if at_zero else 0.0,
+        latency=(after.waited - before.waited) / finished if finished > 0 else None,
+        errors=after.dropped - before.dropped,
+    )
+
+
+def _gauges(before: Counts, after: Counts) -> dict[str, float]:
+    """Return gauges; a target without ready replicas has none that could be used."""
+    capacity = after.capacity - before.capacity
+    if capacity <= 0 or after.ready == 0:
+        return {}
+    return {UTILISATION: (after.done - before.done) / capacity, WAITING: after.waiting}

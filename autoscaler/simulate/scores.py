@@ -1,0 +1,133 @@
+"""How good a run was: waits, cost, cold starts and restlessness, over the scored part of the workload."""
+
+from dataclasses import dataclass
+from itertools import pairwise
+
+import numpy as np
+from numpy.typing import NDArray
+
+from autoscaler.simulate.load import Floats
+from autoscaler.simulate.oracle import Oracle
+from autoscaler.simulate.run import Run
+from autoscaler.simulate.workload import Workload
+
+WINDOW = 60
+"""Seconds of a window that is violated or not."""
+WINDOW_SHARE = 0.01
+"""Share of a window's requests that may wait too long: a window has an objective at the 99th percentile."""
+FLIP = 600.0
+"""Seconds within which a change of direction counts as a flip."""
+
+
+@dataclass(frozen=True, slots=True)
+class Scores:
+    """Percentages are of requests unless they say otherwise."""
+
+    violations: float
+    """Percent that waited longer than they may, those given up included."""
+    windows: float
+    """Percent of the minutes with requests in which more than 1 % waited too long."""
+    p50: float
+    """Seconds of wait."""
+    p99: float
+    p999: float
+    replica_hours: float
+    """Starting replicas included."""
+    over_oracle: float
+    """Replica-hours over those of the oracle."""
+    over_least: float
+    """Replica-hours over those of the cheapest schedule without a violation, among those that were made."""
+    over_work: float
+    """Replica-hours over those of the pure work."""
+    cold: float
+    """Percent that arrived while no replica was ready."""
+    cold_seconds: float
+    """Mean wait of those; 0 if there are none."""
+    actions: float
+    """Changes of the desired count per hour."""
+    flips: float
+    """Changes of direction within ten minutes, per hour."""
+    overshoot: float
+    """The most replicas at a time over the most of the oracle."""
+    requests: float
+
+
+def scores(workload: Workload, run: Run, oracle: Oracle) -> Scores:
+    """Score a run after its lead."""
+    waits = run.waits
+    scored = waits.times >= workload.lead
+    times, wait, weight, cold = (
+        values[scored] for values in (waits.times, waits.waits, waits.weights, waits.cold)
+    )
+    total = max(float(weight.sum()), 1e-9)
+    late = wait > workload.wait + 1e-6
+    p50, p99, p999 = _quantiles(wait, weight, (0.5, 0.99, 0.999))
+    hours = (workload.seconds - workload.lead) / 3600
+    alive = oracle.alive[workload.lead :]
+    at_zero = float((weight * cold).sum())
+    actions = [action for action in run.actions if action[0] >= workload.lead]
+    return Scores(
+        violations=100 * float(weight[late].sum()) / total,
+        windows=100 * _windows(times, weight, late),
+        p50=p50,
+        p99=p99,
+        p999=p999,
+        replica_hours=run.replica_seconds / 3600,
+        over_oracle=run.replica_seconds / max(float(alive.sum()), 1e-9),
+        over_least=run.replica_seconds / max(float(oracle.least[workload.lead :].sum()), 1e-9),
+        over_work=run.replica_seconds / max(workload.pure_work(), 1e-9),
+        cold=100 * at_zero / total,
+        cold_seconds=float((wait * weight * cold).sum()) / at_zero if at_zero else 0.0,
+        actions=len(actions) / hours,
+        flips=_flips(actions) / hours,
+        overshoot=run.most_alive / max(float(alive.max(initial=0)), 1.0),
+        requests=total,
+    )
+
+
+def knowing(workload: Workload, oracle: Oracle) -> dict[str, Scores]:
+    """Return the scores of those that know the future, by name: nothing waits too long, by definition."""
+    paid = {
+        "oracle": oracle.alive,
+        "least": oracle.least,
+        "static peak": np.full(workload.seconds, oracle.need[workload.lead :].max()),
+    }
+    return {
+        name: _fixed(workload, oracle, float(alive[workload.lead :].sum())) for name, alive in paid.items()
+    }
+
+
+def _fixed(workload: Workload, oracle: Oracle, seconds: float) -> Scores:
+    flow = workload.load.per_second(workload.seconds)
+    return Scores(
+        violations=0, windows=0, p50=0, p99=0, p999=0, replica_hours=seconds / 3600,
+        over_oracle=seconds / max(float(oracle.alive[workload.lead :].sum()), 1e-9),
+        over_least=seconds / max(float(oracle.least[workload.lead :].sum()), 1e-9),
+        over_work=seconds / max(workload.pure_work(), 1e-9), cold=0, cold_seconds=0, actions=0, flips=0,
+        overshoot=1, requests=float(flow.arrivals[workload.lead :].sum()),
+    )  # fmt: skip
+
+
+def _quantiles(values: Floats, weights: Floats, shares: tuple[float, ...]) -> list[float]:
+    if not len(values):
+        return [0.0] * len(shares)
+    order = np.argsort(values, kind="stable")
+    total = np.cumsum(weights[order])
+    at = np.searchsorted(total, np.asarray(shares) * total[-1], side="left")
+    return [float(values[order[min(index, len(order) - 1)]]) for index in at]
+
+
+def _windows(times: Floats, weights: Floats, late: NDArray[np.bool_]) -> float:
+    if not len(times):
+        return 0.0
+    minute = (times // WINDOW).astype(np.int64)
+    total = np.bincount(minute, weights=weights)
+    bad = np.bincount(minute, weights=weights * late)
+    return float((bad > WINDOW_SHARE * total).sum() / (total > 0).sum())
+
+
+def _flips(actions: list[tuple[float, int]]) -> int:
+    return sum(
+        (change > 0) != (before > 0) and time - earlier <= FLIP
+        for (earlier, before), (time, change) in pairwise(actions)
+    )

@@ -1,0 +1,52 @@
+"""How long simulated replicas take to start: a fixed time with jitter, or as measured on a GPU fleet."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+FAILURE_SHARE = 0.02
+"""Of starts: they end without a replica after the time that a good one takes, and begin again."""
+JITTER = 0.1
+"""Standard deviation of the logarithm of a start-up time around its median: what repeated starts of one image
+vary."""
+
+SCHEDULING_MEDIAN = 5.0
+"""Seconds until a node has the pod, before the model loads."""
+SCHEDULING_SIGMA = 0.5
+"""Of the logarithm; 2 to 11 s in 90 % of cases."""
+LOAD_SHARES = (0.0, 0.1, 0.5, 0.9, 0.95, 0.99, 1.0)
+LOAD_SECONDS = (1.0, 2.629, 22.718, 41.988, 45.449, 51.856, 79.436)
+"""Quantiles of loads of base models on a production fleet: a tenth is cached, the rest is read remotely."""
+
+
+@dataclass(frozen=True, slots=True)
+class Startup:
+    """A law of start-up times."""
+
+    name: str
+    typical: float
+    """Seconds: the median, by which an oracle orders ahead."""
+    draw: Callable[[np.random.Generator], float]
+    """Return the seconds that the next start takes, good or not."""
+    failure_share: float = FAILURE_SHARE
+
+
+def around(seconds: float, *, jitter: float = JITTER, failure_share: float = FAILURE_SHARE) -> Startup:
+    """Return starts of about `seconds`."""
+    return Startup(
+        name=f"{seconds:g}",
+        typical=seconds,
+        draw=lambda draws: seconds * float(np.exp(jitter * draws.standard_normal())),
+        failure_share=failure_share,
+    )
+
+
+def fleet() -> Startup:
+    """Return starts as a production GPU fleet has them: scheduling, and then a load that may be cached."""
+    return Startup("fleet", SCHEDULING_MEDIAN + LOAD_SECONDS[LOAD_SHARES.index(0.5)], _of_fleet)
+
+
+def _of_fleet(draws: np.random.Generator) -> float:
+    scheduling = SCHEDULING_MEDIAN * float(np.exp(SCHEDULING_SIGMA * draws.standard_normal()))
+    return scheduling + float(np.interp(draws.random(), LOAD_SHARES, LOAD_SECONDS))

@@ -1,0 +1,291 @@
+"""Recorded load, recognised by its columns: requests, counts or rates of even bins, clients with laws."""
+
+import csv
+import datetime as dt
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from autoscaler.simulate.load import Floats
+
+SECONDS = (
+    "t_s", "time_s", "t", "time", "timestamp", "ts", "timestamp_s", "datetime", "date", "arrival_time",
+    "arrival_s", "arrival", "arrived_at", "start_time", "start_s", "request_time", "window_start_s",
+    "window_start", "bin_start_s", "second", "seconds",
+)  # fmt: skip
+MILLISECONDS = ("t_ms", "timestamp_ms", "time_ms", "arrival_ms")
+TIMES: Mapping[str, float] = (
+    dict.fromkeys(SECONDS, 1.0)
+    | dict.fromkeys(MILLISECONDS, 1e-3)
+    | {"minute": 60.0, "minutes": 60.0, "hour": 3600.0}
+)
+"""Columns that say when, and their unit in seconds where they are numbers."""
+COUNTS = (
+    "requests", "count", "counts", "value", "n", "num_requests", "request_count", "requests_total",
+    "invocations", "arrivals",
+)  # fmt: skip
+RATES = ("rate_rps", "rps", "rate", "qps", "requests_per_second", "request_rate")
+CLIENTS = ("client", "client_id", "tenant", "service", "function")
+INPUTS = (
+    "input_tokens", "prompt_tokens", "context_tokens", "contexttokens", "input_length", "num_input_tokens",
+)  # fmt: skip
+OUTPUTS = (
+    "output_tokens", "generated_tokens", "generatedtokens", "completion_tokens", "output_length",
+    "num_output_tokens",
+)  # fmt: skip
+EXECUTIONS = ("exec_time_s", "execution_time_s", "gpu_seconds", "service_time_s", "duration_s")
+
+FIRST_DAY = dt.datetime(2024, 1, 1, tzinfo=dt.UTC).timestamp()
+"""Unix seconds of a Monday's midnight: where traces begin that count from 0."""
+YEAR = 366 * 86_400
+"""Seconds: numbers below it count from the start of a trace, others are Unix time."""
+LARGEST = 1e11
+"""Unix times above it are in milliseconds."""
+SPARSE = 0.2
+"""Share of bins that may be absent from a listing and be lost data; where more are, the absent ones had no
+requests."""
+
+
+class Unreadable(ValueError):
+    """Raised when a trace cannot be used; says the file, and the column or row."""
+
+
+@dataclass(frozen=True, slots=True)
+class Law:
+    """A client's arrivals in one window."""
+
+    start: float
+    """Seconds from the start of the trace."""
+    seconds: float
+    rate: float
+    """Requests per second."""
+    family: str
+    """Of the times between arrivals: G gamma, W Weibull."""
+    shape: float
+
+
+@dataclass(frozen=True, slots=True)
+class RequestTrace:
+    """Single requests, in order."""
+
+    name: str
+    start: float
+    """Unix seconds, to which times count."""
+    times: Floats
+    inputs: Floats | None = None
+    """Tokens."""
+    outputs: Floats | None = None
+    """Tokens."""
+    execution: Floats | None = None
+    """GPU seconds."""
+
+    @property
+    def seconds(self) -> float:
+        return float(self.times[-1]) if len(self.times) else 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class BinTrace:
+    """Rates of even bins."""
+
+    name: str
+    start: float
+    """Unix seconds of the first bin's start."""
+    step: float
+    """Seconds of a bin."""
+    rates: Floats
+    """Requests per second."""
+
+    @property
+    def seconds(self) -> float:
+        return self.step * len(self.rates)
+
+
+@dataclass(frozen=True, slots=True)
+class ClientTrace:
+    """A service per client; windows that a client lacks had no requests."""
+
+    name: str
+    start: float
+    """Unix seconds."""
+    seconds: float
+    clients: Mapping[str, tuple[Law, ...]]
+
+
+Trace = RequestTrace | BinTrace | ClientTrace
+
+
+def parse(name: str, text: str) -> Trace:
+    """Return the trace in a table with a header; raise Unreadable for what has no such columns or values.
+
+    Args:
+        name: of the file, for errors only; nothing is taken from it.
+        text: comma-separated.
+    """
+    table = _Table.of(name, text)
+    client = table.column(CLIENTS)
+    rate = table.column(RATES)
+    if client is not None and rate is not None:
+        return _clients(table, client, rate)
+    if rate is not None:
+        return _bins(table, rate, counts=False)
+    count = table.column(COUNTS)
+    if count is not None and table.column(INPUTS) is None and table.column(EXECUTIONS) is None:
+        return _bins(table, count, counts=True)
+    return _requests(table)
+
+
+@dataclass(frozen=True, slots=True)
+class _Table:
+    name: str
+    columns: tuple[str, ...]
+    rows: Sequence[Sequence[str]]
+
+    @classmethod
+    def of(cls, name: str, text: str) -> "_Table":
+        lines = csv.reader(text.lstrip("\ufeff").splitlines())
+        header = next(lines, None)
+        if not header:
+            raise Unreadable(f"{name}: the file is empty")
+        rows = [row for row in lines if row]
+        if not rows:
+            raise Unreadable(f"{name}: there are no rows below the header")
+        for number, row in enumerate(rows, 2):
+            if len(row) != len(header):
+                raise Unreadable(f"{name}: row {number} has {len(row)} values for {len(header)} columns")
+        return cls(name, tuple(column.strip().lower() for column in header), rows)
+
+    def column(self, names: Sequence[str]) -> int | None:
+        """Return the position of the first of `names` that there is."""
+        return next((self.columns.index(name) for name in names if name in self.columns), None)
+
+    def texts(self, column: int) -> list[str]:
+        return [row[column] for row in self.rows]
+
+    def numbers(self, column: int) -> Floats:
+        """Return a column of numbers that are finite and not negative."""
+        texts = self.texts(column)
+        try:
+            values = np.array(texts, dtype=np.float64)
+        except ValueError:
+            values = np.array([self._number(text, column, row) for row, text in enumerate(texts, 2)])
+        bad = np.flatnonzero(~np.isfinite(values) | (values < 0))
+        if len(bad):
+            row = int(bad[0])
+            raise Unreadable(
+                f"{self.name}: row {row + 2}, column {self.columns[column]}: {texts[row]!r} "
+                "is no count, rate or size"
+            )
+        return values
+
+    def times(self) -> tuple[float, Floats]:
+        """Return the Unix time that times count from, and the seconds of each row."""
+        column = self.column(tuple(TIMES))
+        if column is None:
+            raise Unreadable(
+                f"{self.name}: no column says when; there are {', '.join(self.columns)}; "
+                f"known are {', '.join(TIMES)}"
+            )
+        first = self.texts(column)[0].strip()
+        if any(mark in first for mark in ":-/"):
+            moments = np.array(
+                [self._moment(text, column, row) for row, text in enumerate(self.texts(column), 2)]
+            )
+            start = float(moments.min())
+            return start, moments - start
+        values = self.numbers(column) * TIMES[self.columns[column]]
+        if values.max() > LARGEST:
+            values = values / 1000
+        if values.min() > YEAR:
+            return float(values.min()), values - values.min()
+        return FIRST_DAY, values
+
+    def _moment(self, text: str, column: int, row: int) -> float:
+        try:
+            moment = dt.datetime.fromisoformat(text.strip().replace("/", "-"))
+        except ValueError:
+            raise Unreadable(
+                f"{self.name}: row {row}, column {self.columns[column]}: {text!r} is no ISO time"
+            ) from None
+        return (moment if moment.tzinfo else moment.replace(tzinfo=dt.UTC)).timestamp()
+
+    def _number(self, text: str, column: int, row: int) -> float:
+        try:
+            return float(text)
+        except ValueError:
+            raise Unreadable(
+                f"{self.name}: row {row}, column {self.columns[column]}: {text!r} is no number"
+            ) from None
+
+
+def _requests(table: _Table) -> RequestTrace:
+    start, times = table.times()
+    order = np.argsort(times, kind="stable")
+
+    def sizes(names: Sequence[str]) -> Floats | None:
+        column = table.column(names)
+        return None if column is None else table.numbers(column)[order]
+
+    offset = float(times.min())
+    return RequestTrace(
+        table.name, start + offset, times[order] - offset, sizes(INPUTS), sizes(OUTPUTS), sizes(EXECUTIONS)
+    )
+
+
+def _bins(table: _Table, column: int, *, counts: bool) -> BinTrace:
+    start, times = table.times()
+    values = table.numbers(column)
+    order = np.argsort(times, kind="stable")
+    times, values = times[order], values[order]
+    step = _step(table.name, times)
+    at = np.round((times - times[0]) / step).astype(np.int64)
+    bins = int(at[-1]) + 1
+    rows = np.bincount(at, minlength=bins)
+    total: Floats = np.bincount(at, weights=values, minlength=bins).astype(np.float64)
+    if not counts:
+        total /= np.maximum(rows, 1)
+    absent = rows == 0
+    if 0 < absent.sum() <= SPARSE * bins:
+        total[absent] = np.interp(np.flatnonzero(absent), np.flatnonzero(~absent), total[~absent])
+    return BinTrace(table.name, start + float(times[0]), step, total / step if counts else total)
+
+
+def _step(name: str, times: Floats) -> float:
+    """Return the spacing of bins: the most common difference, as bins without requests may not be listed."""
+    apart = np.round(np.diff(times), 3)
+    found, often = np.unique(apart[apart > 0], return_counts=True)
+    if not len(found):
+        raise Unreadable(f"{name}: all rows are of the same moment; a trace needs two bins at least")
+    return float(found[often.argmax()])
+
+
+def _clients(table: _Table, client: int, rate: int) -> ClientTrace:
+    start, times = table.times()
+    rates = table.numbers(rate)
+    names = table.texts(client)
+    family, shape = table.column(("iat_dist",)), table.column(("iat_shape",))
+    families = (
+        ["G"] * len(names)
+        if family is None
+        else [text.strip().upper()[:1] or "G" for text in table.texts(family)]
+    )
+    shapes = np.ones(len(names)) if shape is None else table.numbers(shape)
+    window = _step(table.name, np.unique(times))
+    laws: dict[str, list[Law]] = {}
+    for row in np.argsort(times, kind="stable").tolist():
+        if families[row] not in {"G", "W"} or shapes[row] <= 0:
+            raise Unreadable(
+                f"{table.name}: row {row + 2}: iat_dist {families[row]!r} with iat_shape {shapes[row]:g}; "
+                "known are G (gamma) and W (Weibull), with a shape above 0"
+            )
+        law = Law(float(times[row]), window, float(rates[row]), families[row], float(shapes[row]))
+        laws.setdefault(names[row], []).append(law)
+    clients = {name: tuple(found) for name, found in laws.items()}
+    return ClientTrace(table.name, start, float(times.max()) + window, clients)
+
+
+def mean_rates(trace: ClientTrace) -> Iterator[tuple[str, float]]:
+    """Yield each client with its mean requests per second over the whole trace."""
+    for client, laws in trace.clients.items():
+        yield client, sum(law.rate * law.seconds for law in laws) / trace.seconds

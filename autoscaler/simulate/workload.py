@@ -1,0 +1,99 @@
+"""One service to simulate: its load, its replicas, what is promised of it, its history, what is scored."""
+
+import math
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+
+from autoscaler.observation import Capacity
+from autoscaler.simulate import oracle
+from autoscaler.simulate.load import Floats, Flow, Replica, Requests
+from autoscaler.simulate.oracle import Oracle, Schedules
+from autoscaler.simulate.plant import FluidPlant, Plant, QueuePlant
+from autoscaler.simulate.terms import History, Terms
+
+LEAD_SECONDS = 600
+"""Seconds at the start of a run that are not scored: what a policy begins with is not its doing."""
+SHORTEST_WAIT = 2.0
+"""Seconds that a request may wait, at least; else as long as it is served."""
+HEADROOM = 3
+"""Replicas that there is room for, over the most that are needed: enough that winding up shows."""
+SPARE = 0.7
+"""Share of the first replicas that the first minutes keep busy: a run begins with what is usual."""
+
+
+@dataclass(frozen=True, slots=True)
+class Workload:
+    """Times count in seconds from the start of the run, which is after the history."""
+
+    name: str
+    start: float
+    """Unix seconds."""
+    seconds: int
+    load: Flow | Requests
+    replica: Replica
+    wait: float
+    """Seconds that a request may wait before it counts as a violation."""
+    min_replicas: int = 1
+    history: History = field(default_factory=History)
+    lead: int = LEAD_SECONDS
+    outages: tuple[tuple[float, float], ...] = ()
+    """Spans, in seconds of the run, in which readings are lost."""
+    tags: frozenset[str] = frozenset()
+
+    def plant(self) -> Plant:
+        """Return replicas for one run."""
+        if isinstance(self.load, Flow):
+            return FluidPlant(self.load, self.replica)
+        return QueuePlant(self.load, self.replica)
+
+    def schedules(self, *, lean: bool) -> Schedules:
+        """Return what perfect knowledge could do; `lean` schedules of many single requests take some seconds."""
+        if isinstance(self.load, Flow):
+            found = oracle.of_flow(self.load, self.replica, self.wait, lean=lean)
+        else:
+            found = oracle.of_requests(self.load, self.replica, self.wait, self.seconds, lean=lean)
+
+        def bounded(some: tuple[Floats, ...]) -> tuple[Floats, ...]:
+            return tuple(np.maximum(need, self.min_replicas) for need in some)
+
+        return Schedules(bounded(found.plain), bounded(found.lean))
+
+    def oracle(self, startup: float) -> Oracle:
+        """Return what perfect knowledge would order, without lean schedules."""
+        return oracle.oracle(self.schedules(lean=False), startup)
+
+    def limit(self) -> int:
+        """Return the replicas that there is room for."""
+        return HEADROOM * int(max(self.schedules(lean=False).plain[0].max(), 1))
+
+    def terms(self, limit: int) -> Terms:
+        """Return what a policy is given."""
+        capacity = Capacity(self.replica.rate, float(self.replica.concurrency))
+        return Terms(capacity, self.replica.service_seconds, self.min_replicas, limit, self.history)
+
+    def first_replicas(self) -> int:
+        """Return the replicas at the start of a run: what its first minutes need, and some more."""
+        flow = self.load.per_second(self.seconds)
+        mean = float(flow.work[: max(self.lead, 60)].mean())
+        return max(math.ceil(mean / self.replica.rate / SPARE), self.min_replicas)
+
+    def pure_work(self) -> float:
+        """Return the replica-seconds of the scored load if every replica were always busy."""
+        flow = self.load.per_second(self.seconds)
+        return float(flow.work[self.lead :].sum()) / self.replica.rate
+
+    def without_history(self) -> "Workload":
+        """Return the same for a controller that starts cold."""
+        return replace(self, history=History())
+
+
+def history_of(flow: Flow, end: float, step: int = 60) -> History:
+    """Return the sums of each `step` seconds of a flow that ends at `end`, whole steps only."""
+    steps = len(flow.arrivals) // step
+
+    def summed(values: Floats) -> Floats:
+        sums: Floats = values[len(values) - steps * step :].reshape(steps, step).sum(axis=1)
+        return sums
+
+    return History(end, float(step), summed(flow.arrivals), summed(flow.work))

@@ -1,0 +1,163 @@
+"""Scaling policies on recorded load, in simulation: how many requests wait too long, and what that costs.
+
+Every trace of --traces, recognised by its columns, and loads that are made up: a step, a ramp, a clock that changes, a holiday, lost data, bursts,
+and images asked for rarely. Ours runs with one configuration on all of them; --policies also takes other risks (`slipway risk=1`). All policies get the
+same load, start-up times, late and lost readings, and know the same: the capacity of a replica, bounds, and the days before.
+
+`violations` are percent of requests that wait longer than they are served, or than two seconds where that is longer (30 s for images);
+`overOracle` are replica-hours, starting replicas included, over those of a policy that knows the future and orders a start-up time ahead.
+docs/autoscaling.md has the rest; autoscaler/simulate/ is what runs.
+"""
+
+import argparse
+import json
+import os
+import sys
+from collections.abc import Sequence
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from dataclasses import asdict
+from multiprocessing import get_context
+from pathlib import Path
+
+ROOT = Path(__file__).parents[1]
+sys.path.insert(0, str(ROOT))  # before this file's own directory, in which it has the package's name
+for _name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
+    os.environ.setdefault(_name, "1")  # small arrays; the other cores have runs of their own
+
+from rich.console import Console  # noqa: E402
+from rich.progress import track  # noqa: E402
+from rich.table import Table  # noqa: E402
+from rig import scaling, scaling_policies, scaling_scores  # noqa: E402
+from rig.harness import machine, report  # noqa: E402
+from rig.scaling import Plan, Row  # noqa: E402
+
+STARTUPS = ("5", "30", "60", "120", "300")
+QUICK_STARTUPS = ("60",)
+QUICK_DAYS = 1 / 12
+QUICK_CLIENTS = 2
+QUICK_SKIPPED = ("ramp", "daylight saving", "holiday", "lost data", "bursts")
+
+
+def main() -> None:
+    options = _options()
+    console = Console(stderr=True, width=140)
+    plan = Plan(
+        directory=options.traces,
+        startups=QUICK_STARTUPS if options.quick else tuple(options.startup),
+        policies=tuple(options.policies or _default_policies(options.quick)),
+        days=QUICK_DAYS if options.quick else options.days,
+        clients=QUICK_CLIENTS if options.quick else options.clients,
+        only=options.only,
+        history=not options.no_history,
+        lean=not options.quick,
+        skipped=QUICK_SKIPPED if options.quick else (),
+    )
+    unknown = set(plan.policies) - set(scaling_policies.registry())
+    if unknown:
+        raise SystemExit(
+            f"--policies: {', '.join(sorted(unknown))}; known are {', '.join(scaling_policies.registry())}"
+        )
+    seeds = 1 if options.quick else options.seeds
+    services = scaling.services(plan)
+    if not services:
+        raise SystemExit(f"--only: no service's name has {plan.only!r} in it")
+    rows = _played(plan, len(services), seeds, options.jobs, console)
+    _print(console, rows)
+    found, bars = scaling_scores.bars(rows)
+    for bar in bars:
+        console.print(
+            f"{'met   ' if bar.met else 'MISSED'} {bar.what}: {bar.value:.4g} (bar {bar.bar:g})",
+            highlight=False,
+        )
+    results = {
+        "services": len(services), "seeds": seeds, "scoredDays": plan.days, "history": plan.history,
+        "means": scaling_scores.means(rows), **found, "byService": scaling_scores.figures(rows),
+    }  # fmt: skip
+    if options.out:
+        line = {
+            "benchmark": "autoscaler",
+            "machine": machine(),
+            "results": results,
+            "bars": [asdict(bar) for bar in bars],
+        }
+        options.out.write_text(json.dumps(line, default=asdict, indent=1) + "\n")
+    report("autoscaler", results, bars)
+
+
+def _options() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    default = Path(os.environ.get("SLIPWAY_DATA", ROOT.parent / "shared" / "data")) / "traces"
+    parser.add_argument("--traces", type=Path, default=default, help="directory of traces: .csv, .csv.gz")
+    parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument(
+        "--startup",
+        nargs="+",
+        default=STARTUPS,
+        help="seconds that starts take, or `fleet` for what a fleet measured",
+    )
+    parser.add_argument("--policies", nargs="+", help="names; default: all")
+    parser.add_argument("--only", default="", help="part of the names of the services that are run")
+    parser.add_argument("--days", type=float, default=7, help="scored days of a trace, at most")
+    parser.add_argument(
+        "--clients", type=int, default=12, help="sparse clients of each trace of clients, at most"
+    )
+    parser.add_argument("--no-history", action="store_true", help="policies know nothing of the days before")
+    parser.add_argument("--jobs", type=int, default=len(os.sched_getaffinity(0)))
+    parser.add_argument("--out", type=Path, help="also write the JSON to this file")
+    parser.add_argument(
+        "--quick", action="store_true", help="one seed and start-up time of some hours of each"
+    )
+    return parser.parse_args()
+
+
+def _default_policies(quick: bool) -> Sequence[str]:  # noqa: FBT001 - from options
+    every = list(scaling_policies.registry())
+    return [name for name in every if name not in scaling_policies.swept()] if quick else every
+
+
+def _played(plan: Plan, services: int, seeds: int, jobs: int, console: Console) -> list[Row]:
+    rows: list[Row] = []
+    with ProcessPoolExecutor(jobs, mp_context=get_context("spawn")) as pool:
+        futures = [
+            pool.submit(scaling.play, plan, service, seed)
+            for service in range(services)
+            for seed in range(seeds)
+        ]
+        for future in track(
+            as_completed(futures), description="services", total=len(futures), console=console
+        ):
+            rows += future.result()
+    return sorted(rows, key=lambda row: (row.service, row.startup, row.seed))
+
+
+def _print(console: Console, rows: Sequence[Row]) -> None:
+    """Print violations and cost of each policy: a table per service, and one of the means."""
+    startups = list(
+        dict.fromkeys(row.startup for row in sorted(rows, key=lambda row: (len(row.startup), row.startup)))
+    )
+    policies = list(dict.fromkeys(row.policy for row in rows))
+    places = dict.fromkeys(row.service for row in rows)
+    for place in [*places, None]:
+        some = [row for row in rows if place in (None, row.service)]
+        means = scaling_scores.means(some)
+        table = Table(
+            title=f"{place or 'all services, means'}: % late / replica-hours over the oracle's / % cold / actions an hour"
+        )
+        table.add_column("policy")
+        for startup in startups:
+            table.add_column(f"start {startup}", justify="right", no_wrap=True)
+        for policy in policies:
+            table.add_row(policy, *(_cell(means.get(startup, {}).get(policy)) for startup in startups))
+        console.print(table)
+
+
+def _cell(found: dict[str, float] | None) -> str:
+    if found is None:
+        return ""
+    return f"{found['violations']:.2f} / {found['overOracle']:.2f} / {found['cold']:.2f} / {found['actions']:.1f}"
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,170 @@
+"""Scaling policies on recorded and made-up load: what is run, and how a run is timed."""
+
+import gzip
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+from autoscaler.decision import Decision
+from autoscaler.observation import Observation
+from autoscaler.simulate import scenarios, traces
+from autoscaler.simulate.oracle import oracle
+from autoscaler.simulate.policy import Policy
+from autoscaler.simulate.run import Run, run
+from autoscaler.simulate.scenarios import Recipe
+from autoscaler.simulate.scores import Scores, knowing, scores
+from autoscaler.simulate.startup import Startup, around, fleet
+from autoscaler.simulate.terms import Terms
+from autoscaler.simulate.workload import Workload
+from rig import scaling_policies
+
+FLEET = "fleet"
+"""The start-up law that a production fleet has; other laws are named by their seconds."""
+
+SWEPT_STARTUPS = ("30", "120")
+"""For which the trade of cost against violations is drawn."""
+SPARSE_STARTUP = "60"
+"""For which clients with few requests are run."""
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What to run; each worker makes the same list of services of it."""
+
+    directory: Path
+    startups: tuple[str, ...]
+    policies: tuple[str, ...]
+    days: float
+    """Scored days of a trace, at most."""
+    clients: int
+    """Sparse clients of each trace of clients, at most."""
+    only: str
+    """Part of the name of the services that are run."""
+    history: bool
+    """Whether policies know the days before."""
+    lean: bool
+    """Whether the cheapest schedules are looked for, which takes some seconds each."""
+    skipped: tuple[str, ...] = ()
+    """Names of services that are left out."""
+
+
+@dataclass(frozen=True)
+class Row:
+    """One run."""
+
+    service: str
+    tags: frozenset[str]
+    startup: str
+    seed: int
+    policy: str
+    scores: Scores
+    milliseconds: float = 0.0
+    """CPU time of a decision, on the mean."""
+    slowest: float = 0.0
+    """Milliseconds of the slowest decision."""
+
+
+@dataclass
+class Timed:
+    """A policy whose decisions are timed."""
+
+    policy: Policy
+    seconds: float = 0.0
+    slowest: float = 0.0
+    decisions: int = 0
+
+    @property
+    def interval(self) -> float:
+        return self.policy.interval
+
+    def decide(self, observation: Observation) -> Decision:
+        started = time.thread_time()
+        decision = self.policy.decide(observation)
+        took = time.thread_time() - started
+        self.seconds += took
+        self.slowest = max(self.slowest, took)
+        self.decisions += 1
+        return decision
+
+
+def recorded(directory: Path) -> dict[str, traces.Trace]:
+    """Return the traces of a directory by their file names without endings; raise SystemExit for one that is not understood."""
+    paths = sorted(path for path in directory.iterdir() if path.name.endswith((".csv", ".csv.gz")))
+    try:
+        return {path.name.split(".")[0]: traces.parse(path.name, _text(path)) for path in paths}
+    except traces.Unreadable as error:
+        raise SystemExit(f"--traces: {error}") from None
+
+
+@cache
+def services(plan: Plan) -> Sequence[Recipe]:
+    """Return the services of a plan, the costly ones first, so that no worker is left with one at the end."""
+    made = scenarios.recipes(recorded(plan.directory), days=plan.days, clients=plan.clients)
+    made += scenarios.synthetic_recipes(days=plan.days)
+    chosen = [one for one in made if plan.only in one.name and one.name not in plan.skipped]
+    return sorted(chosen, key=lambda one: -one.cut.seconds)
+
+
+def play(plan: Plan, service: int, seed: int) -> list[Row]:
+    """Run every policy under every start-up law on one service with one seed: all of them get the same load."""
+    recipe = services(plan)[service]
+    workload = recipe.workload(seed)
+    if not plan.history:
+        workload = workload.without_history()
+    schedules = workload.schedules(lean=plan.lean)
+    limit = workload.limit()
+    rows = []
+    for name in _startups(plan, recipe):
+        startup = law(name)
+        known = oracle(schedules, startup.typical)
+        rows += [
+            Row(recipe.name, recipe.tags, name, seed, policy, found)
+            for policy, found in knowing(workload, known).items()
+        ]
+        for policy in _policies(plan, recipe, name):
+            played, timed = _timed(workload, startup, scaling_policies.registry()[policy], seed, limit)
+            rows.append(
+                Row(
+                    recipe.name, recipe.tags, name, seed, policy, scores(workload, played, known),
+                    1000 * timed.seconds / max(timed.decisions, 1), 1000 * timed.slowest,
+                )
+            )  # fmt: skip
+    return rows
+
+
+def law(name: str) -> Startup:
+    """Return the start-up law of a name: `fleet`, or seconds."""
+    return fleet() if name == FLEET else around(float(name))
+
+
+def _timed(
+    workload: Workload, startup: Startup, build: Callable[[Terms], Policy], seed: int, limit: int
+) -> tuple[Run, Timed]:
+    timed: list[Timed] = []
+
+    def wrapped(terms: Terms) -> Policy:
+        timed.append(Timed(build(terms)))
+        return timed[0]
+
+    return run(workload, startup, wrapped, seed=seed, limit=limit), timed[0]
+
+
+def _startups(plan: Plan, recipe: Recipe) -> tuple[str, ...]:
+    """Return the start-up laws: of clients, of which there are many, the one that their bars are about."""
+    return tuple(name for name in plan.startups if "client" not in recipe.tags or name == SPARSE_STARTUP)
+
+
+def _policies(plan: Plan, recipe: Recipe, startup: str) -> tuple[str, ...]:
+    """Return the policies: other risks than the default only where they are compared."""
+    swept = (
+        set() if startup in SWEPT_STARTUPS and "client" not in recipe.tags else set(scaling_policies.swept())
+    )
+    return tuple(name for name in plan.policies if name not in swept)
+
+
+def _text(path: Path) -> str:
+    opener = gzip.open if path.name.endswith(".gz") else open
+    with opener(path, "rt") as stream:
+        return str(stream.read())

@@ -1,0 +1,278 @@
+"""How good scaling policies were: figures per service and start-up law, the trade of cost against violations, and the bars."""
+
+import statistics
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from itertools import pairwise
+from typing import Any
+
+from autoscaler.simulate.scores import Scores
+from rig.harness import Bar, Interval, interval
+from rig.scaling import SPARSE_STARTUP, SWEPT_STARTUPS, Row
+from rig.scaling_policies import HPA, KPA_RETENTION, OURS
+
+KNOWING = ("oracle", "least", "static peak")
+"""They know the load beforehand: no bar compares with them, but for what the peak costs."""
+
+HALF = 0.5
+SMOOTH_VIOLATIONS, SMOOTH_COST = 0.1, 1.08
+COLD = 0.3
+OF_PEAK, OF_HPA = 0.5, 0.8
+ACTIONS, FLIPS, OVERSHOOT = 6.0, 1.0, 1.3
+MILLISECONDS = 5.0
+STEP = "step x10"
+
+SAME_VIOLATIONS = 0.001
+"""Percentage points up to which neither of two policies is the better one."""
+SAME_COST = 0.001
+"""The same, for the relative difference of replica-hours."""
+
+NONE = 0.01
+"""Percent of violations, on the mean, that are taken for hardly any: nobody has to have half of less."""
+SPARED = 0.4
+"""Of the static peak's replica-hours: where the oracle cannot do with that, nobody can halve them."""
+
+Cell = tuple[str, str]
+"""A service and a start-up law."""
+
+
+def figures(rows: Sequence[Row]) -> dict[str, Any]:
+    """Return the figures of every service, start-up law and policy: of the two that are compared, intervals over seeds; of others, means."""
+    found: dict[str, Any] = {}
+    for (service, startup), policies in cells(rows).items():
+        place = found.setdefault(service, {"tags": sorted(next(iter(policies.values()))[0].tags)})
+        place[startup] = {policy: _figures(some) for policy, some in policies.items()}
+    return found
+
+
+def means(rows: Sequence[Row]) -> dict[str, Any]:
+    """Return means over services, by start-up law and policy."""
+    found: dict[str, Any] = {}
+    for row in rows:
+        found.setdefault(row.startup, {}).setdefault(row.policy, []).append(row.scores)
+    return {
+        startup: {
+            policy: {
+                "violations": _rounded(one.violations for one in some), "overOracle": _rounded(one.over_oracle for one in some),
+                "cold": _rounded(one.cold for one in some), "actions": _rounded(one.actions for one in some),
+                "flips": _rounded(one.flips for one in some),
+            }
+            for policy, some in policies.items()
+        }
+        for startup, policies in found.items()
+    }  # fmt: skip
+
+
+def cells(rows: Iterable[Row]) -> dict[Cell, dict[str, list[Row]]]:
+    """Return the rows by service and start-up law, and by policy within."""
+    found: dict[Cell, dict[str, list[Row]]] = {}
+    for row in rows:
+        found.setdefault((row.service, row.startup), {}).setdefault(row.policy, []).append(row)
+    return found
+
+
+def bars(rows: Sequence[Row]) -> tuple[dict[str, Any], list[Bar]]:
+    """Return what led to the bars, and the bars; none while ours was not run."""
+    if not any(row.policy == OURS for row in rows):
+        return {}, []
+    by_cell = cells(rows)
+    beaten = dominated(by_cell)
+    ratios = against_front(rows)
+    made = [Bar("service and start-up pairs where a baseline is better in both", len(beaten), 0, not beaten)]
+    if ratios:
+        worst = max(ratios.values())
+        made.append(
+            Bar("violations over those of a baseline on the front, at its cost", worst, HALF, worst <= HALF)
+        )
+    made += [*_smooth(by_cell), *_sparse(rows), *_savings(by_cell), *_calm(by_cell, rows)]
+    return {"dominated": beaten, "violationsAtCostOf": ratios}, made
+
+
+def dominated(by_cell: Mapping[Cell, Mapping[str, Sequence[Row]]]) -> list[str]:
+    """Return where a baseline has both fewer violations and fewer replica-hours, by the worse ends of both."""
+    found = []
+    for (service, startup), policies in by_cell.items():
+        if OURS not in policies:
+            continue
+        ours, cost = _worse(policies[OURS], "violations"), _worse(policies[OURS], "over_oracle")
+        found += [
+            f"{service}, {startup} s: {policy}"
+            for policy, some in policies.items()
+            if policy not in KNOWING and not policy.startswith(OURS)
+            and _worse(some, "violations") < ours - SAME_VIOLATIONS
+            and _worse(some, "over_oracle") < cost * (1 - SAME_COST)
+        ]  # fmt: skip
+    return found
+
+
+def against_front(rows: Sequence[Row]) -> dict[str, float]:
+    """Return, for each baseline that no other beats in both means, our violations at its cost over its own.
+
+    Ours at all risks make a line of mean cost and mean violations; between its points it is straight, and beyond its ends level: more is
+    not spent than ours at its most careful would, and a baseline that is cheaper than ours at its boldest cannot be compared.
+    """
+    some = [row for row in rows if row.startup in SWEPT_STARTUPS and "client" not in row.tags]
+    points = {
+        policy: (_mean(some, policy, "over_oracle"), _mean(some, policy, "violations"))
+        for policy in dict.fromkeys(row.policy for row in some)
+    }
+    line = _front(point for policy, point in points.items() if policy.startswith(OURS))
+    others = {
+        policy: point
+        for policy, point in points.items()
+        if policy not in KNOWING and not policy.startswith(OURS)
+    }
+    front = _front(others.values())
+    return {
+        policy: round(_at(line, point[0]) / max(point[1], NONE), 4)
+        for policy, point in others.items()
+        if line and point in front and point[0] >= line[0][0]
+    }
+
+
+def _smooth(by_cell: Mapping[Cell, Mapping[str, Sequence[Row]]]) -> list[Bar]:
+    found = []
+    for (service, startup), policies in by_cell.items():
+        if OURS in policies and "smooth" in policies[OURS][0].tags:
+            late, cost = _worse(policies[OURS], "violations"), _worse(policies[OURS], "over_oracle")
+            found.append(
+                Bar(
+                    f"{service}, {startup} s: % of violations",
+                    late,
+                    SMOOTH_VIOLATIONS,
+                    late <= SMOOTH_VIOLATIONS,
+                )
+            )
+            found.append(
+                Bar(
+                    f"{service}, {startup} s: replica-hours over the oracle's",
+                    cost,
+                    SMOOTH_COST,
+                    cost <= SMOOTH_COST,
+                )
+            )
+    return found
+
+
+def _sparse(rows: Sequence[Row]) -> list[Bar]:
+    """Hold the sums over sparse clients, each seed for itself, against Knative with a long retention."""
+    some = [row for row in rows if "client" in row.tags and row.startup == SPARSE_STARTUP]
+    if not any(row.policy == KPA_RETENTION for row in some):
+        return []
+    seeds = sorted({row.seed for row in some})
+
+    def total(policy: str, seed: int, value: Callable[[Scores], float]) -> float:
+        return sum(value(row.scores) for row in some if row.policy == policy and row.seed == seed)
+
+    cold = [
+        total(OURS, seed, lambda one: one.cold * one.requests) / total(OURS, seed, lambda one: one.requests)
+        for seed in seeds
+    ]
+    hours = [
+        total(OURS, seed, lambda one: one.replica_hours)
+        / total(KPA_RETENTION, seed, lambda one: one.replica_hours)
+        for seed in seeds
+    ]
+    worst_cold, worst_hours = interval(cold).high, interval(hours).high
+    return [
+        Bar("sparse clients: % of requests that meet a cold start", worst_cold, COLD, worst_cold <= COLD),
+        Bar(
+            f"sparse clients: replica-hours over those of {KPA_RETENTION}", worst_hours, 1.0, worst_hours < 1
+        ),
+    ]
+
+
+def _savings(by_cell: Mapping[Cell, Mapping[str, Sequence[Row]]]) -> list[Bar]:
+    of_peak, of_hpa, late = [], [], 0
+    for (_, startup), policies in by_cell.items():
+        if OURS not in policies:
+            continue
+        ours = _worse(policies[OURS], "replica_hours")
+        at_peak = _worse(policies["static peak"], "replica_hours")
+        if _worse(policies["oracle"], "replica_hours") <= SPARED * at_peak:
+            of_peak.append(ours / at_peak)
+        if HPA in policies and (not startup.isdigit() or int(startup) >= 30):
+            of_hpa.append(ours / _worse(policies[HPA], "replica_hours"))
+            late += (
+                _worse(policies[OURS], "violations") > _worse(policies[HPA], "violations") + SAME_VIOLATIONS
+            )
+    made = []
+    if of_peak:
+        worst = max(of_peak)
+        made.append(
+            Bar("replica-hours over the static peak's, the worst pair", worst, OF_PEAK, worst <= OF_PEAK)
+        )
+    if of_hpa:
+        made.append(
+            Bar("replica-hours over HPA's, the worst pair", max(of_hpa), OF_HPA, max(of_hpa) <= OF_HPA)
+        )
+        made.append(Bar("pairs with more violations than HPA", late, 0, late == 0))
+    return made
+
+
+def _calm(by_cell: Mapping[Cell, Mapping[str, Sequence[Row]]], rows: Sequence[Row]) -> list[Bar]:
+    ours = [row for row in rows if row.policy == OURS]
+    actions, flips = (
+        statistics.median(getattr(row.scores, name) for row in ours) for name in ("actions", "flips")
+    )
+    slow = max(row.milliseconds for row in ours)
+    steps = [
+        _worse(policies[OURS], "overshoot")
+        for (service, _), policies in by_cell.items()
+        if service == STEP and OURS in policies
+    ]
+    made = [
+        Bar("scale actions an hour, median", actions, ACTIONS, actions <= ACTIONS),
+        Bar("flips an hour, median", flips, FLIPS, flips <= FLIPS),
+        Bar("milliseconds of a decision, the worst run's mean", slow, MILLISECONDS, slow < MILLISECONDS),
+    ]
+    if steps:
+        made.append(
+            Bar("overshoot over the oracle's most, step x10", max(steps), OVERSHOOT, max(steps) <= OVERSHOOT)
+        )
+    return made
+
+
+def _figures(rows: Sequence[Row]) -> dict[str, Any]:
+    def mean(name: str) -> float:
+        return _rounded(getattr(row.scores, name) for row in rows)
+
+    return {
+        "violations": _of(rows, "violations"), "overOracle": _of(rows, "over_oracle"),
+        "replicaHours": mean("replica_hours"), "overLeast": mean("over_least"), "overWork": mean("over_work"), "windows": mean("windows"),
+        "p50": mean("p50"), "p99": mean("p99"), "p999": mean("p999"), "cold": mean("cold"), "coldSeconds": mean("cold_seconds"),
+        "actions": mean("actions"), "flips": mean("flips"), "overshoot": mean("overshoot"),
+        "msPerDecision": _rounded(row.milliseconds for row in rows), "slowestMs": round(max(row.slowest for row in rows), 2),
+    }  # fmt: skip
+
+
+def _of(rows: Sequence[Row], name: str) -> Interval:
+    return interval([getattr(row.scores, name) for row in rows], statistics.fmean)
+
+
+def _worse(rows: Sequence[Row], name: str) -> float:
+    return _of(rows, name).high
+
+
+def _mean(rows: Sequence[Row], policy: str, name: str) -> float:
+    return statistics.fmean(getattr(row.scores, name) for row in rows if row.policy == policy)
+
+
+def _rounded(values: Iterable[float]) -> float:
+    return round(statistics.fmean(values), 4)
+
+
+def _front(points: Iterable[tuple[float, float]]) -> list[tuple[float, float]]:
+    """Return the points that no other beats in both, the cheapest first."""
+    kept: list[tuple[float, float]] = []
+    for cost, late in sorted(points):
+        if not kept or late < kept[-1][1]:
+            kept.append((cost, late))
+    return kept
+
+
+def _at(line: Sequence[tuple[float, float]], cost: float) -> float:
+    """Return the violations of a line at a cost."""
+    for (low, late), (high, fewer) in pairwise(line):
+        if cost <= high:
+            return late + (fewer - late) * (cost - low) / (high - low)
+    return line[-1][1]

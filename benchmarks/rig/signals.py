@@ -1,0 +1,194 @@
+"""Ways by which a gateway can learn what its Envoy counts: asked for as a page, or sent over gRPC. Each gives its counts."""
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+import grpc
+
+from rig.envoy_world import Json, World
+from serving import clock
+from serving.protobuf import content, field, parts, real, text, varint, whole
+from serving.router.counts import Tally
+from serving.router.envoy import statistics
+from serving.router.labels import Labels
+
+EVERYTHING = "page, all statistics"
+PAGE = "page"
+COUNTS = "page without durations"
+REPORTS = "load reports"
+SINK = "statistics sink"
+WAYS = (EVERYTHING, PAGE, COUNTS, REPORTS, SINK)
+
+_CLUSTER = "signals"
+_OPTIONS = "envoy.extensions.upstreams.http.v3.HttpProtocolOptions"
+_METHODS = {
+    REPORTS: ("envoy.service.load_stats.v3.LoadReportingService", "StreamLoadStats"),
+    SINK: ("envoy.service.metrics.v3.MetricsService", "StreamMetrics"),
+}
+SENT = tuple(_METHODS)
+"""Where Envoy sends, and is not asked."""
+_UNLIMITED = [("grpc.max_receive_message_length", -1)]
+
+Counts = dict[str, int]
+"""Requests that came, by cluster."""
+
+
+@dataclass
+class Readings:
+    """How many there were, and what the last one said."""
+
+    number: int = 0
+    counts: Counts | None = None
+    _tally: Tally | None = None
+
+    def take(self, counts: Counts) -> None:
+        self.number += 1
+        self.counts = counts
+
+    def page(self, answer: str, labels: dict[str, Labels], *, durations: bool) -> None:
+        """Read Envoy's page as the gateway does, and write the gateway's own."""
+        self._tally = self._tally or Tally(0.0)
+        self._tally.put(statistics.read(answer), clock.now().timestamp(), durations=durations)
+        self._tally.page("local", labels)
+        self.take({name: found.total for name, found in self._tally.counts.items()})
+
+    def report(self, message: bytes) -> None:
+        """Read a LoadStatsRequest; it has what was new since the one before."""
+        counts = dict(self.counts or {})
+        for number, cluster in parts(message):
+            if number == 2:
+                name, issued = _reported(content(cluster))
+                counts[name] = counts.get(name, 0) + issued
+        self.take(counts)
+
+    def streamed(self, message: bytes) -> None:
+        """Read a StreamMetricsMessage."""
+        counts: Counts = {}
+        for number, family in parts(message):
+            if number == 2 and (found := _counter(content(family))) is not None:
+                counts[found[0]] = found[1]
+        self.take(counts)
+
+
+def _reported(message: bytes) -> tuple[str, int]:
+    name, issued = "", 0
+    for number, value in parts(message):
+        if number == 1:
+            name = text(value)
+        elif number == 2:
+            issued += sum(whole(count) for what, count in parts(content(value)) if what == 8)
+    return name, issued
+
+
+def _counter(message: bytes) -> tuple[str, int] | None:
+    """Of a MetricFamily the cluster and the count, where it is our arrivals."""
+    fields = dict(parts(message))
+    name = text(fields.get(1, b""))
+    if not name.endswith(".upstream_rq_total") or "/" not in name:
+        return None
+    metric = dict(parts(content(fields[4])))
+    value = dict(parts(content(metric[3])))[1]
+    return name.removeprefix("cluster.").removesuffix(".upstream_rq_total"), round(real(value))
+
+
+def changed(way: str, socket: Path, seconds: float) -> Callable[[Json], None]:
+    """Return what this way has otherwise in Envoy's bootstrap; with readings every so many seconds, where Envoy begins them."""
+
+    def change(config: Json) -> None:
+        if way == EVERYTHING:
+            del config["stats_config"]["stats_matcher"], config["deferred_stat_options"]
+        if way not in _METHODS:
+            return
+        service = [{"envoy_grpc": {"cluster_name": _CLUSTER}}]
+        config["static_resources"]["clusters"].append(_grpc_cluster(socket))
+        if way == REPORTS:
+            config["cluster_manager"] = {
+                "load_stats_config": {
+                    "api_type": "GRPC",
+                    "transport_api_version": "V3",
+                    "grpc_services": service,
+                }
+            }
+            return
+        del config["stats_flush_on_admin"]
+        config["stats_flush_interval"] = f"{seconds}s"
+        config["stats_sinks"] = [
+            {
+                "name": "envoy.stat_sinks.metrics_service",
+                "typed_config": {
+                    "@type": "type.googleapis.com/envoy.config.metrics.v3.MetricsServiceConfig",
+                    "transport_api_version": "V3",
+                    "grpc_service": service[0],
+                },
+            }
+        ]
+
+    return change
+
+
+def _grpc_cluster(socket: Path) -> Json:
+    address = {"endpoint": {"address": {"pipe": {"path": str(socket)}}}}
+    return {
+        "name": _CLUSTER,
+        "connect_timeout": "1s",
+        "typed_extension_protocol_options": {
+            _OPTIONS: {
+                "@type": f"type.googleapis.com/{_OPTIONS}",
+                "explicit_http_config": {"http2_protocol_options": {}},
+            }
+        },
+        "load_assignment": {"cluster_name": _CLUSTER, "endpoints": [{"lb_endpoints": [address]}]},
+    }
+
+
+@contextlib.asynccontextmanager
+async def receiving(way: str, socket: Path, seconds: float, begin: asyncio.Event) -> AsyncIterator[Readings]:
+    """Be who Envoy sends its counts to, from `begin` on; where it is asked for them, nobody."""
+    readings = Readings()
+    if way not in _METHODS:
+        yield readings
+        return
+    service, method = _METHODS[way]
+
+    async def reports(requests: AsyncIterator[bytes], _context: Any) -> AsyncIterator[bytes]:
+        await anext(requests)
+        await begin.wait()
+        pause = field(2, varint(2, round(seconds * 1e9)) if seconds < 1 else varint(1, round(seconds)))
+        yield pause + varint(4, 1)
+        async for message in requests:
+            readings.report(message)
+
+    async def metrics(requests: AsyncIterator[bytes], _context: Any) -> bytes:
+        async for message in requests:
+            if begin.is_set():
+                readings.streamed(message)
+        return b""
+
+    handler = (
+        grpc.stream_stream_rpc_method_handler(reports)
+        if way == REPORTS
+        else grpc.stream_unary_rpc_method_handler(metrics)
+    )
+    server = grpc.aio.server(options=_UNLIMITED)
+    server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(service, {method: handler}),))
+    server.add_insecure_port(f"unix:{socket}")
+    await server.start()
+    try:
+        yield readings
+    finally:
+        await server.stop(0)
+
+
+async def ask(way: str, world: World, readings: Readings, labels: dict[str, Labels]) -> None:
+    """Ask for the page once; where Envoy counts everything, for the part of it that we know."""
+    if way == EVERYTHING:
+        pattern = quote(f"^{statistics.OURS}({statistics.COUNTERS})$")
+        answer = await world.admin._ask("GET", f"/stats/prometheus?usedonly&filter={pattern}")  # noqa: SLF001 as before
+    else:
+        answer = await world.admin.statistics(durations=way != COUNTS)
+    readings.page(answer, labels, durations=way != COUNTS)

@@ -1,0 +1,37 @@
+"""Which Autoscaler a name means: its own, or INFERENCE/PREDICTOR."""
+
+from typing import TYPE_CHECKING, Any
+
+from serving import errors
+from serving.planning.revision import autoscaler_name
+from serving.resources import kinds
+
+if TYPE_CHECKING:
+    from serving.kube import Kube
+
+Object = dict[str, Any]
+
+
+def own_name(name: str) -> str:
+    """Return the Autoscaler's name.
+
+    Raises:
+        errors.UserError: neither a name nor INFERENCE/PREDICTOR.
+    """
+    inference, slash, predictor = name.partition("/")
+    if not slash:
+        return name
+    if not inference or not predictor or "/" in predictor:
+        raise errors.UserError(f"{name!r} is neither the name of an Autoscaler nor INFERENCE/PREDICTOR")
+    return autoscaler_name(inference, predictor)
+
+
+async def read(kube: "Kube", namespace: str, name: str | None) -> list[Object]:
+    """Return the Autoscaler that is meant, or with None all of the namespace.
+
+    Raises:
+        errors.NotFound: there is no such Autoscaler.
+    """
+    if name is None:
+        return (await kube.list(kinds.AUTOSCALER, namespace)).items
+    return [await kube.get(kinds.AUTOSCALER, namespace, own_name(name))]

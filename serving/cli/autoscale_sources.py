@@ -1,0 +1,163 @@
+"""Where `slipway autoscale simulate` takes load from: a file, or a range of a Prometheus."""
+
+import datetime as dt
+import gzip
+import math
+import re
+import urllib.error
+import urllib.parse
+import urllib.request
+import zlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import orjson
+
+from autoscaler.simulate import traces
+from autoscaler.simulate.traces import BinTrace, Trace
+from serving import clock, errors
+
+TIMEOUT = 30.0
+"""Seconds that a Prometheus may take: its own limit for a query is 120 s, but nobody waits that long for one
+part."""
+MOST_POINTS = 10_000
+"""Values of a series in one answer: a Prometheus refuses more than 11,000."""
+_UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86_400, "w": 604_800}
+
+
+@dataclass(frozen=True)
+class Source:
+    """A file, or a query with its range."""
+
+    trace: Path | None
+    prometheus: str = ""
+    query: str = ""
+    start: str = "2d"
+    end: str = "0s"
+    step: str = "1m"
+
+    @property
+    def name(self) -> str:
+        """For people, and for the name of a page."""
+        return self.trace.name.split(".")[0] if self.trace is not None else "prometheus"
+
+
+def read(source: Source) -> Trace:
+    """Return the recorded load.
+
+    Raises:
+        errors.UserError: there is none, or it is not understood; the message says file, column and row.
+        errors.Unavailable: the Prometheus does not answer.
+    """
+    if (source.trace is None) == (not source.prometheus):
+        raise errors.UserError("say where the load is: --trace FILE, or --prometheus URL with --query PROMQL")
+    try:
+        if source.trace is not None:
+            return traces.parse(str(source.trace), text(source.trace))
+        return _range(source)
+    except traces.Unreadable as error:
+        raise errors.UserError(str(error)) from error
+
+
+def text(path: Path) -> str:
+    """Return what a file has in it, unpacked where it ends in .gz.
+
+    Raises:
+        errors.UserError: it cannot be read.
+    """
+    try:
+        raw = path.read_bytes()
+        return (gzip.decompress(raw) if path.name.endswith(".gz") else raw).decode()
+    except (OSError, EOFError, zlib.error) as error:
+        reason = getattr(error, "strerror", None) or error
+        raise errors.UserError(f"cannot read {path}: {reason}") from error
+    except UnicodeDecodeError as error:
+        raise errors.UserError(f"{path} is no text in UTF-8; a packed one must end in .gz") from error
+
+
+def seconds(words: str, option: str) -> float:
+    """Return the seconds of `30s`, `10m`, `2h`, `1d`, `1w` or a plain number.
+
+    Raises:
+        errors.UserError: it is none of them.
+    """
+    match = re.fullmatch(r"(\d+(?:\.\d+)?)([smhdw]?)", words.strip())
+    if match is None:
+        raise errors.UserError(f"{option} {words!r} is no length of time such as 30s, 10m, 2h or 1d")
+    return float(match[1]) * _UNITS[match[2] or "s"]
+
+
+def _range(source: Source) -> BinTrace:
+    if not source.query:
+        raise errors.UserError("--prometheus needs --query: what arrives, in requests per second")
+    now = clock.now().timestamp()
+    step = seconds(source.step, "--step")
+    first, last = _moment(source.start, "--start", now), _moment(source.end, "--end", now)
+    if step <= 0 or last - first < 2 * step:
+        raise errors.UserError(f"from --start to --end must be at least two steps of {source.step}")
+    first = math.ceil(first / step) * step
+    rates = np.full(math.floor((last - first) / step) + 1, np.nan)
+    for begin in range(0, len(rates), MOST_POINTS):
+        count = min(MOST_POINTS, len(rates) - begin)
+        series = _asked(source, first + begin * step, first + (begin + count - 1) * step, step)
+        _add(rates, series, first, step)
+    known = np.flatnonzero(~np.isnan(rates))
+    if not len(known):
+        raise errors.UserError(f"the query has no values from {source.start} to {source.end}: {source.query}")
+    rates = rates[known[0] : known[-1] + 1]
+    return BinTrace("the query", first + float(known[0]) * step, step, np.nan_to_num(np.maximum(rates, 0.0)))
+
+
+def _moment(words: str, option: str, now: float) -> float:
+    """Return Unix seconds of an RFC 3339 time, of Unix seconds, or of how long ago."""
+    if re.fullmatch(r"\d{9,}(\.\d+)?", words):
+        return float(words)
+    if re.match(r"\d{4}-", words):
+        try:
+            moment = dt.datetime.fromisoformat(words)
+        except ValueError as error:
+            raise errors.UserError(f"{option} {words!r} is no RFC 3339 time: {error}") from error
+        return (moment if moment.tzinfo else moment.replace(tzinfo=dt.UTC)).timestamp()
+    return now - seconds(words, option)
+
+
+def _add(rates: Any, series: Sequence[Mapping[str, Any]], first: float, step: float) -> None:
+    """Add up the series; a moment that none of them has stays unknown."""
+    for one in series:
+        for moment, value in one.get("values") or []:
+            at, number = round((float(moment) - first) / step), float(value)
+            if 0 <= at < len(rates) and math.isfinite(number):
+                rates[at] = number if np.isnan(rates[at]) else rates[at] + number
+
+
+def _asked(source: Source, first: float, last: float, step: float) -> Sequence[Mapping[str, Any]]:
+    if not source.prometheus.startswith(("http://", "https://")):
+        raise errors.UserError(
+            f"--prometheus {source.prometheus!r} is no URL such as http://prometheus.example:9090"
+        )
+    asked = {"query": source.query, "start": f"{first:.3f}", "end": f"{last:.3f}", "step": f"{step:g}"}
+    url = f"{source.prometheus.rstrip('/')}/api/v1/query_range?{urllib.parse.urlencode(asked)}"
+    try:
+        with urllib.request.urlopen(url, timeout=TIMEOUT) as response:  # noqa: S310 - checked above
+            answer = orjson.loads(response.read())
+    except urllib.error.HTTPError as error:
+        raise errors.UserError(f"{source.prometheus} refuses the query: {_refusal(error)}") from error
+    except (OSError, orjson.JSONDecodeError) as error:
+        raise errors.UserError(f"{source.prometheus} does not answer as a Prometheus: {error}") from error
+    data = answer.get("data") or {}
+    if answer.get("status") != "success" or data.get("resultType") != "matrix":
+        raise errors.UserError(
+            f"{source.prometheus}: {answer.get('error') or 'the answer is no range of values'}"
+        )
+    result: Sequence[Mapping[str, Any]] = data.get("result") or []
+    return result
+
+
+def _refusal(error: urllib.error.HTTPError) -> str:
+    try:
+        return str(orjson.loads(error.read())["error"])
+    except (orjson.JSONDecodeError, KeyError, TypeError, OSError):
+        return f"{error.code} {error.reason}"

@@ -1,0 +1,55 @@
+"""Gateways' pages as the autoscaler reads them: what they count is said, and what they tell may be wrong."""
+
+from collections.abc import Callable, Mapping
+
+from autoscaler.signals.board import Reading
+from autoscaler.signals.exposition import Counts, Target
+from autoscaler.signals.pages import Found, Pages
+from serving import clock
+
+NAMESPACE = "default"
+
+
+class FakePages(Pages):
+    """One gateway, `local`, whose counts rise as it is told; `alter` may change what it tells."""
+
+    on_read: Callable[[], None] = staticmethod(lambda: None)
+    """Called before each reading."""
+
+    def __init__(self, *targets: str) -> None:
+        self.rates: dict[str, float] = dict.fromkeys(targets, 0.0)
+        """Requests per second, by target."""
+        self.in_flight: dict[str, float] = {}
+        self.held: dict[str, float] = {}
+        self.ticks = 0
+        self.is_gone = False
+        self.repeats = False
+        self.replaced: Mapping[Target, Counts] | None = None
+        self._counts: dict[str, float] = dict.fromkeys(targets, 100.0)
+        self._read = clock.monotonic()
+        self._last: Reading | None = None
+
+    async def read(self) -> Found:
+        self.ticks += 1
+        self.on_read()
+        if self.is_gone:
+            return Found((), {}, frozenset())
+        now = clock.monotonic()
+        for name, rate in self.rates.items():
+            self._counts[name] = self._counts.get(name, 100.0) + rate * (now - self._read)
+        self._read = now
+        if not self.repeats or self._last is None:
+            self._last = Reading("local", clock.now().timestamp(), 1.0, self.replaced or self._now())
+        held = {Target(NAMESPACE, name): count for name, count in self.held.items() if count}
+        return Found((self._last,), held, frozenset({"local"}))
+
+    async def close(self) -> None:
+        """Nothing is open."""
+
+    def _now(self) -> dict[Target, Counts]:
+        return {
+            Target(NAMESPACE, name): Counts(
+                total, total, 0, 0.05 * total, total, self.in_flight.get(name, 0.0)
+            )
+            for name, total in self._counts.items()
+        }

@@ -1,0 +1,140 @@
+"""The page of a simulation in a real browser: what its script does, and that it asks nobody for anything."""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from autoscaler.report import page, shape
+from autoscaler.report.shape import Report
+from tests import simulated_services
+
+pytest.importorskip("selenium", reason="selenium is not installed (extra `dev`)")
+
+from selenium.webdriver.common.action_chains import ActionChains
+from selenium.webdriver.common.by import By
+from selenium.webdriver.remote.webdriver import WebDriver
+from selenium.webdriver.support.ui import Select, WebDriverWait
+
+from tests import browsers
+
+
+@pytest.fixture(scope="module")
+def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[WebDriver]:
+    with browsers.chromium(tmp_path_factory.mktemp("profile")) as driver:
+        yield driver
+
+
+@pytest.fixture(scope="module")
+def report() -> Report:
+    return simulated_services.report()
+
+
+@pytest.fixture(scope="module")
+def written(report: Report, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("page") / "burst.html"
+    path.write_text(page.render(report))
+    return path
+
+
+@pytest.fixture
+def opened(browser: WebDriver, written: Path) -> WebDriver:
+    browser.get("about:blank")
+    browser.get(written.as_uri())
+    return browser
+
+
+def test_page_opens_without_a_word_on_the_console_and_asks_for_nothing(
+    browser: WebDriver, written: Path
+) -> None:
+    browser.get("about:blank")
+    browser.get_log("browser")
+    browser.get_log("performance")
+    browser.get(written.as_uri())
+    assert browser.get_log("browser") == []
+    messages = [json.loads(entry["message"])["message"] for entry in browser.get_log("performance")]
+    asked = [m["params"]["request"]["url"] for m in messages if m["method"] == "Network.requestWillBeSent"]
+    assert written.as_uri() in asked
+    assert {url for url in asked if not url.startswith(browsers.NOISE)} <= {written.as_uri(), "data:,"}
+
+
+def test_page_has_the_json(opened: WebDriver, report: Report) -> None:
+    data = json.loads(opened.execute_script("return document.getElementById('report').textContent"))
+    assert data == json.loads(json.dumps(shape.as_json(report)))
+
+
+def test_a_decision_tells_its_reason_when_it_is_pointed_at(opened: WebDriver, report: Report) -> None:
+    tip = opened.find_element(By.ID, "tip")
+    assert not tip.is_displayed()
+    mark = opened.find_elements(By.CSS_SELECTOR, "[data-pair='0'] .hit")[150]
+
+    def pointed_at(driver: WebDriver) -> bool:
+        ActionChains(driver).move_to_element(mark).perform()
+        return tip.is_displayed()
+
+    WebDriverWait(opened, 10).until(pointed_at)
+    assert report.tracks[0].columns[150].message in tip.text.replace("\u00a0", " ")
+
+
+def test_replicas_of_one_policy_are_shown_and_another_can_be_picked(
+    opened: WebDriver, report: Report
+) -> None:
+    parts = opened.find_elements(By.CSS_SELECTOR, "[data-pair]")
+    select = Select(opened.find_element(By.ID, "pair"))
+    assert [option.text for option in select.options] == [track.name for track in report.tracks]
+    for index in range(len(select.options)):
+        select.select_by_index(index)
+        assert [part.is_displayed() for part in parts] == [i == index for i in range(len(parts))]
+
+
+def test_policies_sort_by_their_violations_and_not_by_letters(opened: WebDriver, report: Report) -> None:
+    opened.find_elements(By.CSS_SELECTOR, "#policies thead button")[1].click()
+    names = [cell.text for cell in opened.find_elements(By.CSS_SELECTOR, "#policies tbody th")]
+    values = [report.row(name).violations for name in names]
+    assert values == sorted(values)
+    assert len(set(values)) > 1
+
+
+def test_filter_leaves_the_changes_that_have_the_text(opened: WebDriver, report: Report) -> None:
+    reason = report.changes[0].reason
+    opened.find_element(By.ID, "filter").send_keys(reason)
+    rows = opened.find_elements(By.CSS_SELECTOR, "#change-table tbody tr")
+    shown = [row for row in rows if row.is_displayed()]
+    assert len(rows) == len(report.changes)
+    assert len(shown) == sum(reason.lower() in f"{c.reason} {c.message}".lower() for c in report.changes)
+
+
+@pytest.mark.parametrize("width", [320, 390, 768, 1280])
+def test_nothing_is_wider_than_the_screen(opened: WebDriver, width: int) -> None:
+    opened.execute_cdp_cmd(
+        "Emulation.setDeviceMetricsOverride",
+        {"width": width, "height": 800, "deviceScaleFactor": 1, "mobile": width < 600},
+    )
+    try:
+        wide = opened.execute_script("return document.documentElement.scrollWidth")
+    finally:
+        opened.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
+    assert wide <= width
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_text_stands_out_from_its_ground(opened: WebDriver, scheme: str) -> None:
+    media = {"features": [{"name": "prefers-color-scheme", "value": scheme}]}
+    opened.execute_cdp_cmd("Emulation.setEmulatedMedia", media)
+    try:
+        assert opened.execute_script(browsers.CONTRAST) == []
+    finally:
+        opened.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": []})
+
+
+def test_page_is_whole_without_its_script(opened: WebDriver, written: Path) -> None:
+    opened.execute_cdp_cmd("Emulation.setScriptExecutionDisabled", {"value": True})
+    try:
+        opened.get(written.as_uri())
+        parts = opened.find_elements(By.CSS_SELECTOR, "[data-pair]")
+        assert len(parts) > 1
+        assert all(part.is_displayed() for part in parts)
+        assert opened.find_element(By.ID, "change-table").is_displayed()
+    finally:
+        opened.execute_cdp_cmd("Emulation.setScriptExecutionDisabled", {"value": False})

@@ -1,0 +1,118 @@
+import json
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from autoscaler.forecast.forecaster import Forecaster
+from autoscaler.forecast.profile import DAY
+
+START = 1_700_006_400.0
+SHARE = 0.995
+
+
+def constant(seconds: float, rate: float = 10.0, step: float = 5.0, unit: float = 1.0) -> Forecaster:
+    forecaster = Forecaster(unit, SHARE)
+    for i in range(int(seconds / step)):
+        forecaster.observe(START + (i + 1) * step, step, rate * step)
+    return forecaster
+
+
+@pytest.mark.parametrize("horizon", [5.0, 60.0, 100.0, 2000.0])
+def test_the_band_lies_at_the_load_when_that_is_constant(horizon: float) -> None:
+    band = constant(3600).band(horizon)
+    assert band.median == pytest.approx(10, rel=0.1)
+    assert 9 < band.lower <= band.median <= band.upper < 12
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    readings=st.lists(
+        st.tuples(
+            st.sampled_from((0.5, 5.0, 5.0, 5.0, 60.0, 4000.0, 90_000.0)),
+            st.sampled_from((0.0, 0.0, 1.0, 50.0, 5e7)) | st.floats(0, 1e9),
+        ),
+        min_size=1,
+        max_size=80,
+    ),
+    unit=st.sampled_from((0.01, 1.0, 1e4)),
+)
+def test_a_band_is_finite_and_not_negative_whatever_is_read(
+    readings: list[tuple[float, float]], unit: float
+) -> None:
+    forecaster, end = Forecaster(unit, SHARE), START
+    for gap, amount in readings:
+        end += gap
+        forecaster.observe(end, 5.0, amount)
+        for horizon in (1.0, 65.0, 3600.0):
+            band = forecaster.band(horizon)
+            assert 0 <= band.lower <= band.median <= band.upper < math.inf
+        assert 0 <= forecaster.last < math.inf
+
+
+def test_a_band_is_finite_and_comes_down_when_one_reading_was_a_million_times_as_much() -> None:
+    forecaster = constant(3600)
+    forecaster.observe(START + 3605, 5.0, 5e7)
+    assert math.isfinite(forecaster.band(60).upper)
+    for i in range(720):
+        forecaster.observe(START + 3610 + 5 * i, 5.0, 50.0)
+    assert forecaster.band(60).upper < 200
+
+
+def test_a_reading_changes_nothing_when_its_time_has_passed() -> None:
+    forecaster = constant(600)
+    before = forecaster.band(60)
+    for back in (0.0, 5.0, 30.0):
+        forecaster.observe(START + 600 - back, 5.0, 1e6)
+    forecaster.observe(START + 605, 0.0, 1e6)
+    assert forecaster.band(60) == before
+
+
+def test_forecasts_go_on_when_the_clock_is_set_back_an_hour() -> None:
+    forecaster = constant(3600)
+    for i in range(240):
+        forecaster.observe(START + 5 * (i + 1), 5.0, 200.0)
+    band = forecaster.band(60)
+    assert band.lower < 40 < band.upper * 1.1
+    assert band.median > 30
+
+
+def _daily(time: float) -> float:
+    return 100.0 if (time - START) % DAY >= DAY / 2 else 10.0
+
+
+def test_the_rise_of_the_day_is_expected_when_three_days_were_seen() -> None:
+    forecaster = Forecaster(1.0, SHARE)
+    step, noise = 60.0, np.random.default_rng(1)
+    ends = START + step * np.arange(1, int(3.5 * DAY / step) - 3)
+    forecaster.warm((end, step, float(noise.poisson(_daily(end - step) * step))) for end in ends)
+    assert forecaster.last < 15
+    band = forecaster.band(540)
+    assert band.upper > 30
+
+
+def test_a_ramp_is_followed_when_it_lasts_minutes() -> None:
+    forecaster = constant(3600)
+    rate = 10.0
+    for i in range(72):
+        rate = 10 * math.exp(i * 5 / 300)
+        forecaster.observe(START + 3605 + 5 * i, 5.0, 5 * rate)
+    assert forecaster.band(60).upper > 1.1 * rate
+
+
+def test_the_band_is_the_same_when_restored_from_json() -> None:
+    forecaster, restored = constant(0), constant(0)
+    noise = np.random.default_rng(3).poisson(50, 4000)
+    for i, amount in enumerate(noise[:3000]):
+        forecaster.observe(START + 5 * (i + 1), 5.0, float(amount))
+    restored.restore(json.loads(json.dumps(forecaster.state())))
+    for i, amount in enumerate(noise[3000:3240], 3000):
+        for each in (forecaster, restored):
+            each.observe(START + 5 * (i + 1), 5.0, float(amount))
+    for horizon in (20.0, 60.0, 540.0):
+        before, after = forecaster.band(horizon), restored.band(horizon)
+        assert after.upper == pytest.approx(before.upper, rel=0.05)
+        assert after.median == pytest.approx(before.median, rel=0.03)
+        assert after.lower == pytest.approx(before.lower, rel=0.05)

@@ -1,0 +1,104 @@
+"""From a spec to what the policy is given."""
+
+from typing import Any
+
+import pytest
+
+from autoscaler.policy.config import Metric, Pace, PolicyConfig, Zero, from_spec
+from serving import errors
+
+
+def one(**metric: Any) -> Metric:
+    (found,) = from_spec({"metrics": [metric]}).metrics
+    return found
+
+
+def refusal(**schedule: Any) -> errors.Permanent:
+    whole = {"name": "office", "start": "0 8 * * *", "end": "0 18 * * *", "minReplicas": 1, **schedule}
+    with pytest.raises(errors.Permanent) as caught:
+        from_spec({"maxReplicas": 5, "schedules": [whole]})
+    assert caught.value.reason == "InvalidSpec"
+    return caught.value
+
+
+def test_two_bounds_leave_everything_else_to_the_policy() -> None:
+    assert from_spec({"minReplicas": 0, "maxReplicas": 10}) == PolicyConfig(0, 10)
+
+
+def test_a_spec_without_bounds_is_a_fixed_count_of_one() -> None:
+    assert (from_spec({}).min_replicas, from_spec({}).max_replicas) == (1, 1)
+
+
+def test_a_latencys_target_is_in_seconds_and_its_percentile_99_where_none_is_given() -> None:
+    assert one(type="Latency", target="250ms") == Metric("Latency", "Latency", 0.25)
+    assert one(type="Latency", target="2s", percentile=95).percentile == 95
+
+
+@pytest.mark.parametrize("target", [50, "50"])
+def test_a_number_is_the_same_quoted_or_not(target: int | str) -> None:
+    assert one(type="QPS", target=target).target == 50.0
+
+
+def test_a_metric_without_a_target_leaves_it_to_the_capacity() -> None:
+    assert one(type="TokensPerSecond").target is None
+
+
+def test_metrics_of_one_type_are_told_apart_by_their_names() -> None:
+    found = from_spec({"metrics": [{"type": "QPS"}, {"type": "QPS", "name": "burst", "target": 9}]})
+    assert [metric.name for metric in found.metrics] == ["QPS", "QPS/burst"]
+
+
+def test_a_query_keeps_its_server() -> None:
+    found = one(type="PromQL", name="", query="sum(x)", target=2, serverAddress="http://p:9090")
+    assert (found.name, found.query, found.server) == ("PromQL", "sum(x)", "http://p:9090")
+
+
+def test_utilization_names_its_resource() -> None:
+    assert one(type="Utilization", resource="gpu", target=80) == Metric(
+        "Utilization", "Utilization", 80.0, resource="gpu"
+    )
+
+
+def test_behavior_is_in_seconds_replicas_and_percent_and_else_left_open() -> None:
+    found = from_spec(
+        {
+            "behavior": {
+                "scaleUp": {"maxReplicasPerMinute": 4, "maxPercentPerMinute": 50},
+                "scaleDown": {"stabilizationSeconds": 0},
+                "scaleToZero": {"idleSeconds": 30},
+            }
+        }
+    )
+    assert (found.up, found.down) == (Pace(4, 50), Pace(stabilization=0.0))
+    assert found.zero == Zero(idle=30.0, prewarm=True)
+
+
+def test_prediction_and_risk_are_taken_over() -> None:
+    found = from_spec({"prediction": {"mode": "Observe"}, "risk": 5})
+    assert (found.prediction, found.risk) == ("Observe", 5.0)
+
+
+def test_a_schedule_without_a_zone_is_in_utc() -> None:
+    (found,) = from_spec(
+        {"schedules": [{"name": "s", "start": "0 8 * * *", "duration": "90m", "minReplicas": 1}]}
+    ).schedules
+    assert (found.zone.key, found.duration, found.minimum, found.maximum) == ("UTC", 5400.0, 1, None)
+
+
+def test_a_time_zone_that_does_not_exist_is_refused_with_its_field_and_value() -> None:
+    for zone in ("Europe/Nowhere", "Europe", "../etc/passwd", ""):
+        said = str(refusal(timeZone=zone))
+        assert said.startswith("spec.schedules[office].timeZone: ")
+        assert repr(zone) in said
+
+
+def test_a_time_that_never_comes_is_refused_with_its_field_and_value() -> None:
+    assert str(refusal(end="0 8 31 4 *")) == (
+        "spec.schedules[office].end: '0 8 31 4 *': no such day of such a month ever comes"
+    )
+
+
+def test_a_schedules_minimum_above_the_ordinary_maximum_is_refused() -> None:
+    assert str(refusal(minReplicas=6)) == (
+        "spec.schedules[office]: minReplicas 6 is greater than maxReplicas 5"
+    )

@@ -1,0 +1,149 @@
+import json
+
+import pytest
+
+from autoscaler.observation import Capacity, Load
+from autoscaler.policy.capacity import CapacityEstimate
+from autoscaler.policy.idle import IdleTimes
+from autoscaler.policy.startup import UNKNOWN, StartupTimes
+from autoscaler.policy.window import WindowMaximum
+
+START = 1_700_006_400.0
+HOUR = 3600.0
+
+
+def test_a_start_takes_what_nine_of_ten_took_when_some_were_seen() -> None:
+    starts = StartupTimes()
+    starts.learn([float(seconds) for seconds in range(1, 21)], [])
+    assert starts.expected([], START) == 19
+
+
+def test_a_start_takes_the_failed_tries_too_when_some_came_before() -> None:
+    starts = StartupTimes()
+    starts.learn([], [40.0, 50.0])
+    starts.learn([10.0], [])
+    assert starts.expected([], START) == 100
+    starts.learn([10.0] * 30, [-5.0])
+    assert starts.expected([], START) == 10
+
+
+def test_a_start_takes_as_long_as_the_oldest_that_goes_on_when_none_ended() -> None:
+    starts = StartupTimes()
+    assert starts.expected([], START) == UNKNOWN
+    assert starts.expected([START - 300], START) == 300
+
+
+def test_starts_are_the_same_when_restored_from_json() -> None:
+    starts, restored = StartupTimes(), StartupTimes()
+    starts.learn([5.0, 70.0, 20.0], [3.0])
+    restored.restore(json.loads(json.dumps(starts.state())))
+    assert restored.expected([], START) == starts.expected([], START)
+
+
+def test_the_maximum_is_of_the_window_when_values_fall_and_rise() -> None:
+    window, values = WindowMaximum(), [3, 9, 2, 5, 5, 1, 0, 4, 2, 2, 1, 0, 0, 0]
+    for i, value in enumerate(values):
+        window.add(float(i), value)
+        assert window.since(i - 3) == max(values[max(i - 3, 0) : i + 1])
+    assert window.since(100) == 0
+
+
+def test_the_window_begins_again_when_the_clock_is_set_back() -> None:
+    window = WindowMaximum()
+    window.add(1000.0, 9)
+    window.add(500.0, 2)
+    assert window.since(0.0) == 2
+
+
+def served(offered: float, replicas: int, limit: float, flight: float) -> Load:
+    """Return five seconds of replicas that serve `limit` requests a second each."""
+    done = min(offered, limit * replicas)
+    return Load(START, START + 5, offered * 5, offered * 5, done * 5, flight, 0.0, flight / done)
+
+
+@pytest.mark.parametrize("real", [4.0, 8.0])
+def test_a_measured_capacity_is_lowered_when_replicas_are_saturated_below_it(real: float) -> None:
+    estimate = CapacityEstimate(Capacity(10.0, 10.0))
+    for _ in range(100):
+        estimate.learn(served(10.0, 1, real, 40.0), 1)
+    assert estimate.value is not None
+    assert estimate.value.rate == pytest.approx(real, rel=0.05)
+    assert estimate.source == "Corrected"
+
+
+def test_a_measured_capacity_is_raised_when_replicas_carry_more() -> None:
+    estimate = CapacityEstimate(Capacity(10.0, 10.0))
+    for _ in range(50):
+        estimate.learn(served(30.0, 2, 20.0, 10.0), 2)
+    assert estimate.value is not None
+    assert estimate.value.rate == pytest.approx(15.0, rel=0.05)
+
+
+def test_a_measured_capacity_stays_when_replicas_idle() -> None:
+    estimate = CapacityEstimate(Capacity(10.0, 10.0))
+    for _ in range(50):
+        estimate.learn(served(1.0, 2, 10.0, 0.5), 2)
+    assert estimate.value == Capacity(10.0, 10.0)
+    assert estimate.source == "Profile"
+
+
+def test_the_capacity_of_a_server_is_learned_when_its_queue_grows() -> None:
+    estimate = CapacityEstimate(None)
+    assert estimate.value is None
+    for offered in range(1, 9):
+        for _ in range(5):
+            estimate.learn(served(float(offered), 1, 8.0, 0.5 * offered), 1)
+    for _ in range(20):
+        estimate.learn(served(12.0, 1, 8.0, 60.0), 1)
+    assert estimate.value is not None
+    assert estimate.value.rate == pytest.approx(8.0, rel=0.3)
+    restored = CapacityEstimate(None)
+    restored.restore(json.loads(json.dumps(estimate.state())))
+    assert restored.value == estimate.value
+
+
+def hourly(days: int) -> tuple[IdleTimes, float]:
+    """Return idle times after a minute of requests at each full hour, and the last one's end."""
+    idle, last = IdleTimes(), START
+    for minute in range(days * 24 * 60 - 59):
+        begin = START + 60 * minute
+        idle.observe(begin, begin + 60, minute % 60 == 0)
+        last = begin + 60
+    return idle, last
+
+
+def test_a_replica_is_kept_while_requests_are_likely_and_goes_when_silence_is_long() -> None:
+    idle = IdleTimes()
+    for i in range(500):
+        idle.observe(START + 60 * i, START + 60 * i + 5, is_busy=True)
+    end = START + 60 * 499 + 5
+    assert idle.keeps(end + 30, 60.0, 0.5)
+    assert not idle.keeps(end + 48 * HOUR, 60.0, 0.5)
+    assert 60 < idle.keep_seconds(end, 60.0, 0.5) <= 6 * HOUR
+
+
+def test_nothing_is_kept_or_prewarmed_when_no_request_ever_came() -> None:
+    idle = IdleTimes()
+    assert not idle.keeps(START, 60.0, 0.5)
+    assert not idle.prewarms(START, 60.0, 0.5)
+
+
+def test_a_replica_is_there_before_the_hour_when_requests_come_each_hour() -> None:
+    idle, last = hourly(4)
+    startup = 240.0
+    due = last - 60 + HOUR
+    assert any(
+        idle.prewarms(due - before, startup, 0.5) or idle.keeps(due - before, startup, 0.5)
+        for before in (300.0, 270.0, 240.0)
+    )
+
+
+def test_idle_times_are_the_same_when_restored_from_json() -> None:
+    idle, last = hourly(2)
+    restored = IdleTimes()
+    restored.restore(json.loads(json.dumps(idle.state())))
+    assert restored.last == idle.last
+    for startup in (10.0, 300.0):
+        now = last + HOUR / 3
+        assert restored.keep_seconds(now, startup, 0.5) == idle.keep_seconds(now, startup, 0.5)
+        assert restored.prewarms(now, startup, 0.5) == idle.prewarms(now, startup, 0.5)

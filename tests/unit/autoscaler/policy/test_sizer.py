@@ -1,0 +1,148 @@
+import json
+import math
+from itertools import pairwise
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from autoscaler.decision import Decision
+from autoscaler.observation import Capacity, Load, Observation, Replicas
+from autoscaler.policy.config import PolicyConfig
+from autoscaler.policy.sizer import MOST_DRAIN, STALE_SECONDS, Sizer
+
+START = 1_700_006_400.0
+RATE = 10.0
+
+
+class World:
+    """A target that does what is decided; starts end after a time, or never."""
+
+    def __init__(self, least: int = 1, most: int = 1000, ready: int = 1, startup: float = 30.0) -> None:
+        self.sizer = Sizer(PolicyConfig(min_replicas=least, max_replicas=most, capacity=Capacity(RATE, 10.0)))
+        self.now, self.startup = START, startup
+        self.ready = self.desired = ready
+        self.starting: list[float] = []
+
+    def tick(self, rate: float | None, *, waiting: float = 0.0, seconds: float = 5.0) -> Decision:
+        self.now += seconds
+        done = [created for created in self.starting if self.now - created >= self.startup]
+        self.starting = [created for created in self.starting if created not in done]
+        self.ready += len(done)
+        load = None
+        if rate is not None:
+            length = abs(seconds)
+            work = rate * length
+            flight = min(rate, RATE * self.ready) + waiting
+            load = Load(self.now - length, self.now, work, work, min(work, RATE * self.ready * length),
+                        flight if self.ready else 0.0, 0.0 if self.ready else flight, 1.0)  # fmt: skip
+        replicas = Replicas(self.desired, self.ready, tuple(self.starting), (self.startup,) * len(done))
+        decision = self.sizer.decide(Observation(self.now, replicas, load))
+        self.desired = decision.replicas
+        self.ready = min(self.ready, self.desired)
+        missing = self.desired - self.ready
+        self.starting = self.starting[:missing] + [self.now] * (missing - len(self.starting))
+        return decision
+
+
+def counts(world: World, rate: float | None, seconds: float) -> list[int]:
+    return [world.tick(rate).replicas for _ in range(int(seconds / 5))]
+
+
+@settings(max_examples=30, deadline=None)
+@given(
+    least=st.integers(0, 3),
+    more=st.integers(1, 20),
+    startup=st.sampled_from((1.0, 30.0, 400.0, math.inf)),
+    steps=st.lists(
+        st.tuples(
+            st.none() | st.sampled_from((0.0, 5.0, 100.0, 1e7)) | st.floats(0, 500),
+            st.sampled_from((5.0, 5.0, 5.0, 90.0, 4000.0, -3600.0, 0.0)),
+            st.sampled_from((0.0, 0.0, 50.0, 1e6)),
+        ),
+        max_size=60,
+    ),
+)
+def test_the_count_is_within_its_bounds_whatever_is_observed(
+    least: int, more: int, startup: float, steps: list[tuple[float | None, float, float]]
+) -> None:
+    world = World(least, least + more, least, startup)
+    for rate, seconds, waiting in steps:
+        decision = world.tick(rate, seconds=seconds, waiting=waiting)
+        assert least <= decision.replicas <= least + more
+
+
+@pytest.mark.parametrize("least", [0, 1])
+def test_the_count_is_held_when_metrics_are_missing_for_ten_minutes(least: int) -> None:
+    world = World(least, ready=6)
+    before = counts(world, 45.0, 600)[-1]
+    during = counts(world, None, 600)
+    assert before >= 5
+    assert set(during[int(STALE_SECONDS / 5) + 1 :]) == {during[-1]}
+    assert min(during) >= before
+    assert world.tick(None).reason == "MetricsMissing"
+
+
+def test_a_count_of_zero_is_never_reached_when_nothing_was_ever_read() -> None:
+    world = World(0, ready=3)
+    assert set(counts(world, None, 600)) == {3}
+
+
+@pytest.mark.parametrize("waiting", [0.0, 1e5])
+def test_the_count_does_not_wind_up_when_replicas_never_become_ready(waiting: float) -> None:
+    world = World(ready=2, startup=math.inf)
+    made = [world.tick(60.0, waiting=waiting + 20.0 * i) for i in range(720)]
+    for decision in made:
+        assert decision.forecast is not None
+        load = math.ceil(max(decision.forecast.upper, decision.rate) / RATE)
+        assert decision.needed <= math.ceil(load * (1 + MOST_DRAIN)) + 1
+    late = [decision.replicas for decision in made[360:]]
+    assert max(late) == late[0], "a longer wait asks for no more"
+    assert min(late) >= 6
+
+
+def test_the_count_changes_seldom_when_the_load_is_constant_with_noise() -> None:
+    world, noise = World(ready=10), np.random.default_rng(5)
+    asked = [world.tick(float(noise.poisson(425)) / 5).replicas for _ in range(1440)][720:]
+    assert sum(a != b for a, b in pairwise(asked)) <= 30
+    assert min(asked) >= 8
+    assert max(asked) <= 14
+
+
+def test_the_need_is_reached_within_two_ticks_when_the_load_is_tenfold_in_one_step() -> None:
+    world = World(ready=3)
+    counts(world, 18.0, 1800)
+    asked = counts(world, 180.0, 300)
+    assert asked[1] >= 0.7 * 18, "a step is no reading alone: the rate that serves it in time"
+    assert max(asked[3:]) >= 18
+    assert max(asked) <= 2 * 18
+
+
+def test_replicas_stay_when_the_clock_is_set_back_an_hour_and_forth() -> None:
+    world = World(ready=6)
+    counts(world, 45.0, 900)
+    for jump in (-3600.0, 3600.0):
+        world.now += jump
+        assert min(counts(world, 45.0, 600)) >= 5
+
+
+def test_the_last_replica_goes_when_silence_is_long_and_comes_when_one_asks() -> None:
+    world = World(0, ready=1)
+    counts(world, 5.0, 300)
+    assert world.tick(0.0).replicas == 1
+    assert counts(world, 0.0, 8 * 3600)[-1] == 0
+    assert world.tick(1.0).replicas >= 1
+
+
+def test_decisions_are_the_same_when_restored_from_json() -> None:
+    world, noise = World(ready=6), np.random.default_rng(5)
+    for _ in range(720):
+        world.tick(float(noise.poisson(225)) / 5)
+    other = World(ready=world.ready)
+    other.sizer.restore(json.loads(json.dumps(world.sizer.state())))
+    other.now = world.now
+    rates = [float(noise.poisson(225)) / 5 for _ in range(120)]
+    after = [(world.tick(rate).needed, other.tick(rate).needed) for rate in rates]
+    assert all(abs(a - b) <= 1 for a, b in after[60:])
+    assert other.sizer.startup.state() == world.sizer.startup.state()

@@ -1,0 +1,190 @@
+"""Counts of gateways become load: summed, over restarts, and without what cannot be believed."""
+
+import math
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from autoscaler.signals.board import Board, Reading, judge
+from autoscaler.signals.exposition import Counts, Target
+
+T = Target("default", "d")
+OTHER = Target("default", "other")
+WANTED = frozenset({T})
+LIVE = frozenset({"a", "b"})
+
+
+def reading(gateway: str, at: float, total: float, *, started: float = 1.0, active: float = 0.0) -> Reading:
+    return Reading(gateway, at, started, {T: Counts(total, total, 0, total / 10, total, active)})
+
+
+def ticked(board: Board, now: float, *readings: Reading, live: frozenset[str] = frozenset()) -> None:
+    board.tick(readings, live, WANTED, {}, now)
+
+
+def test_load_is_what_rose_between_two_readings_when_nothing_is_wrong() -> None:
+    board = Board()
+    ticked(board, 0, reading("a", 100, 1000))
+    assert board.take(T) is None, "one reading says nothing of a rate"
+    ticked(board, 5, reading("a", 105, 1050, active=3))
+    load = board.take(T)
+    assert load is not None
+    assert (load.start, load.end, load.arrivals, load.finished) == (100, 105, 50, 50)
+    assert (load.in_flight, load.latency) == (3, pytest.approx(0.1))
+    assert board.take(T) is None, "the same is not given twice"
+    assert board.is_whole
+
+
+@given(st.lists(st.tuples(st.integers(0, 1000), st.integers(0, 1000)), min_size=1, max_size=8))
+def test_arrivals_are_the_sum_over_gateways_when_all_are_believed(rises: list[tuple[int, int]]) -> None:
+    board, totals, arrivals = Board(), [10.0, 20.0], 0.0
+    for step, rise in enumerate([(0, 0), *rises]):
+        totals = [total + more for total, more in zip(totals, rise, strict=True)]
+        both = (reading("a", 100 + 5 * step, totals[0]), reading("b", 100 + 5 * step, totals[1]))
+        ticked(board, 5 * step, *both, live=LIVE)
+        load = board.take(T)
+        arrivals += load.arrivals if load is not None else 0
+    assert arrivals == pytest.approx(sum(a + b for a, b in rises))
+
+
+@given(
+    st.lists(
+        st.tuples(
+            st.sampled_from(["a", "b"]),
+            st.floats(allow_nan=True, allow_infinity=True),
+            st.floats(min_value=-1e12, max_value=1e12) | st.just(math.nan) | st.just(math.inf),
+            st.integers(1, 3),
+        ),
+        max_size=20,
+    )
+)
+def test_load_is_never_negative_nor_no_number_whatever_gateways_tell(
+    told: list[tuple[str, float, float, int]],
+) -> None:
+    board = Board()
+    for step, (gateway, at, total, started) in enumerate(told):
+        counts = {T: Counts(total, total, 0, total, total, abs(total))}
+        board.tick([Reading(gateway, at, started, counts)], LIVE, WANTED, {T: 1.0}, 5.0 * step)
+        load = board.take(T)
+        if load is not None:
+            figures = (load.arrivals, load.work, load.finished, load.in_flight, load.held, load.errors)
+            assert all(0 <= figure < math.inf for figure in figures)
+            assert load.latency is None or 0 <= load.latency < math.inf
+            assert load.seconds > 0
+
+
+def test_counts_begin_at_nothing_when_an_envoy_has_been_started_again() -> None:
+    board = Board()
+    ticked(board, 0, reading("a", 100, 1000))
+    ticked(board, 5, reading("a", 105, 30, started=102))
+    load = board.take(T)
+    assert load is not None
+    assert load.arrivals == 30
+    assert board.is_whole
+
+
+def test_a_gateway_that_repeats_its_counts_is_left_out_and_said_when_it_lasts() -> None:
+    board = Board()
+    ticked(board, 0, reading("a", 100, 1000))
+    ticked(board, 5, reading("a", 105, 1050))
+    board.take(T)
+    for now in (10, 15, 20, 25):
+        ticked(board, now, reading("a", 105, 1050))
+        assert board.take(T) is None
+        assert not board.is_whole
+    (health,) = board.health(25)
+    assert (health.source, health.healthy, health.message) == ("gateway-a", False, "it repeats its counts")
+    ticked(board, 30, reading("a", 130, 1300))
+    load = board.take(T)
+    assert load is not None
+    assert (load.arrivals, load.seconds) == (250, 25)
+    assert board.health(30)[0].healthy
+
+
+@pytest.mark.parametrize(
+    "lie",
+    [
+        reading("a", 110, 900),
+        reading("a", 110, math.nan),
+        reading("a", 110, -5),
+        reading("a", 110, 1e9),
+        reading("a", 110, 1100, active=1e9),
+        reading("a", math.nan, 1100),
+    ],
+    ids=["fallen", "nan", "negative", "too-many", "in-flight", "no-time"],
+)
+def test_a_gateway_that_lies_is_left_out_and_said_at_once(lie: Reading) -> None:
+    board = Board()
+    ticked(board, 0, reading("a", 100, 1000))
+    ticked(board, 5, reading("a", 105, 1050))
+    board.take(T)
+    ticked(board, 10, lie)
+    assert board.take(T) is None
+    assert not board.health(10)[0].healthy
+    assert board.health(10)[0].message
+
+
+def test_a_silent_gateway_counts_on_as_it_did_while_its_lease_holds() -> None:
+    board = Board()
+    for step in range(3):
+        both = (reading("a", 100 + 5 * step, 50 * step), reading("b", 100 + 5 * step, 500 * step))
+        ticked(board, 5 * step, *both, live=LIVE)
+    board.take(T)
+    ticked(board, 15, reading("a", 115, 150), live=LIVE)
+    load = board.take(T)
+    assert load is not None
+    assert load.arrivals == pytest.approx(550)
+    assert not board.is_whole
+    ticked(board, 20, reading("a", 120, 200), live=frozenset({"a"}))
+    load = board.take(T)
+    assert load is not None
+    assert load.arrivals == pytest.approx(50), "a gateway that is dead has no requests"
+    assert board.is_whole
+
+
+def test_a_gateway_that_is_back_adds_no_more_than_its_share_of_the_time() -> None:
+    board = Board()
+    for now in range(0, 65, 5):
+        found = [reading("a", 100 + now, 10 * now)]
+        if now in (0, 5, 60):
+            found.append(reading("b", 100 + now, 100 * now))
+        ticked(board, now, *found, live=LIVE)
+        load = board.take(T)
+        if now > 5:
+            assert load is not None
+            assert load.arrivals == pytest.approx(550, rel=0.01)
+
+
+@pytest.mark.parametrize("jump", [3600.0, -3600.0])
+def test_load_goes_on_when_the_clock_is_set(jump: float) -> None:
+    board = Board()
+    ticked(board, 0, reading("a", 10_000, 1000))
+    ticked(board, 5, reading("a", 10_005, 1050))
+    board.take(T)
+    ticked(board, 10, reading("a", 10_010 + jump, 1100))
+    load = board.take(T)
+    assert load is not None
+    assert (load.arrivals, load.seconds) == (50, pytest.approx(5))
+    assert load.end == 10_010 + jump
+
+
+def test_what_activators_hold_is_not_in_flight_at_replicas() -> None:
+    board = Board()
+    ticked(board, 0, reading("a", 100, 1000))
+    board.tick([reading("a", 105, 1010, active=10)], frozenset(), WANTED, {T: 7.0}, 5)
+    load = board.take(T)
+    assert load is not None
+    assert (load.in_flight, load.held) == (3, 7)
+
+
+def test_a_revision_that_is_new_on_the_page_has_had_all_its_requests_since() -> None:
+    before = Reading("a", 100, 1, {OTHER: Counts(5, 5)})
+    after = Reading("a", 105, 1, {OTHER: Counts(5, 5), T: Counts(40, 40)})
+    board = Board()
+    ticked(board, 0, before)
+    ticked(board, 5, after)
+    load = board.take(T)
+    assert load is not None
+    assert load.arrivals == 40
+    assert judge(before, after, 5) is None

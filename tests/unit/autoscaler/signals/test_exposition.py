@@ -1,0 +1,63 @@
+"""Pages as gateways and activators write them."""
+
+import contextlib
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from autoscaler.signals.exposition import Counts, Parser, Target
+from serving.router.activator_metrics import ActivatorMetrics
+from serving.router.labels import Labels
+
+D = Labels("default", "digits", "stable", "digits-stable-1")
+PAGE = f"""# HELP slipway_requests_received_total Requests that came, answered or not.
+# TYPE slipway_requests_received_total counter
+slipway_requests_received_total{{{D.text}}} 120
+slipway_requests_total{{{D.text},code_class="2xx"}} 100
+slipway_requests_total{{{D.text},code_class="5xx"}} 10
+slipway_requests_in_flight{{{D.text}}} 10
+slipway_request_duration_seconds_bucket{{{D.text},le="+Inf"}} 110
+slipway_request_duration_seconds_sum{{{D.text}}} 5.5
+slipway_request_duration_seconds_count{{{D.text}}} 110
+slipway_gateway_reading_timestamp_seconds 1790000000.125
+slipway_envoy_start_time_seconds 1780000000.25
+slipway_gateway_info{{gateway="local"}} 1
+process_cpu_seconds_total 3
+"""
+
+
+def test_a_gateways_page_is_read_whole() -> None:
+    page = Parser().page(PAGE)
+    assert (page.gateway, page.activator) == ("local", "")
+    assert (page.read_at, page.started) == (1790000000.125, 1780000000.25)
+    assert page.counts == {Target("default", "digits-stable-1"): Counts(120, 110, 10, 5.5, 110, 10)}
+
+
+def test_the_same_page_says_the_same_when_it_is_read_again() -> None:
+    parser = Parser()
+    assert parser.page(PAGE) == parser.page(PAGE)
+
+
+def test_an_activators_page_says_what_waits() -> None:
+    page = Parser().page(ActivatorMetrics(lambda: [(D, 7)]).page())
+    assert page.activator
+    assert page.held == {Target("default", "digits-stable-1"): 7}
+
+
+def test_a_page_whose_number_is_none_is_refused() -> None:
+    with pytest.raises(ValueError, match="many"):
+        Parser().page(f"slipway_requests_received_total{{{D.text}}} many\n")
+
+
+@given(st.text(st.characters(exclude_categories=["Cs"]), max_size=20))
+def test_names_are_read_back_as_they_were_written(name: str) -> None:
+    labels = Labels("default", "i", "p", name)
+    page = Parser().page(f"slipway_requests_received_total{{{labels.text}}} 1\n")
+    assert list(page.counts) == [Target("default", name)]
+
+
+@given(st.text(max_size=200))
+def test_any_text_is_read_or_refused(text: str) -> None:
+    with contextlib.suppress(ValueError):
+        Parser().page(text)

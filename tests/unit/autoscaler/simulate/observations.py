@@ -1,0 +1,76 @@
+"""Observations and terms in few words, for tests of policies."""
+
+import numpy as np
+
+from autoscaler.decision import Decision
+from autoscaler.observation import Capacity, Load, Observation, Replicas
+from autoscaler.simulate.policy import UTILISATION, Policy
+from autoscaler.simulate.terms import History, Terms
+
+START = 1_700_000_100.0
+"""Unix seconds: the start of a minute, and of five."""
+
+
+def terms(
+    least: int = 0,
+    most: int = 1000,
+    rate: float = 10.0,
+    concurrency: float = 10.0,
+    history: History | None = None,
+) -> Terms:
+    """Return terms of replicas whose requests take a second."""
+    return Terms(Capacity(rate, concurrency), concurrency / rate, least, most, history or History())
+
+
+def history(work: list[float], end: float = START, step: float = 60.0) -> History:
+    values = np.array(work)
+    return History(end, step, values, values)
+
+
+class Service:
+    """A policy's world, moved by hand: replicas do as they are asked, and starts end when a test says so."""
+
+    def __init__(self, policy: Policy, ready: int = 0) -> None:
+        self.policy = policy
+        self.now = START
+        self.ready = self.desired = ready
+        self._started: list[float] = []
+
+    @property
+    def starting(self) -> int:
+        return max(self.desired - self.ready, 0)
+
+    def start(self, took: float = 60.0) -> None:
+        """Make what starts ready."""
+        self._started += [took] * self.starting
+        self.ready = self.desired
+
+    def tick(
+        self,
+        present: float = 0.0,
+        *,
+        rate: float | None = None,
+        usage: float | None = None,
+        read: bool = True,
+    ) -> Decision:
+        """Let an interval pass with so many requests in the service, and do what the policy decides."""
+        seconds = self.policy.interval
+        self.now += seconds
+        work = (present if rate is None else rate) * seconds
+        at = (present, 0.0) if self.ready else (0.0, present)
+        load = Load(self.now - seconds, self.now, work, work, work, *at) if read else None
+        gauges = {} if usage is None else {UTILISATION: usage}
+        replicas = Replicas(self.desired, self.ready, (self.now,) * self.starting, tuple(self._started))
+        self._started = []
+        decision = self.policy.decide(Observation(self.now, replicas, load, gauges))
+        self.desired = decision.replicas
+        self.ready = min(self.ready, self.desired)
+        return decision
+
+    def ticks(self, seconds: float, present: float = 0.0, **given: float) -> list[int]:
+        """Return the replicas that are asked for over a time, all starting at once."""
+        asked = []
+        for _ in range(round(seconds / self.policy.interval)):
+            asked.append(self.tick(present, **given).replicas)
+            self.start()
+        return asked

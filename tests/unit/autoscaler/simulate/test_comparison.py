@@ -1,0 +1,66 @@
+"""What each policy did, in columns."""
+
+from itertools import pairwise
+
+import pytest
+
+from autoscaler.simulate import comparison
+from autoscaler.simulate.comparison import Contender
+from autoscaler.simulate.service import Wish, service
+from tests import simulated_services
+
+
+@pytest.fixture(scope="module")
+def outcome() -> comparison.Outcome:
+    made = service("burst", simulated_services.trace(), Wish(rate=10, concurrency=20), 0)
+    startup = comparison.startup_of("30")
+    known, limit = comparison.yardstick(made.workload, startup, None)
+    return comparison.play(made.workload, startup, Contender("hpa"), known=known, limit=limit, seed=0)
+
+
+def test_columns_have_all_late_requests() -> None:
+    made = service("burst", simulated_services.trace(), Wish(rate=10, concurrency=20), 0)
+    startup = comparison.startup_of("30")
+    known, _ = comparison.yardstick(made.workload, startup, None)
+    played = comparison.play(made.workload, startup, Contender("static"), known=known, limit=3, seed=0)
+    lead = -(-made.workload.lead // comparison.width(made.workload))
+    late = sum(column.late for column in played.columns[lead:])
+    assert late == pytest.approx(played.scores.violations / 100 * played.scores.requests)
+    assert late > 0
+
+
+def test_changes_lead_from_one_count_to_the_next(outcome: comparison.Outcome) -> None:
+    counts = [(change.before, change.after) for change in outcome.changes]
+    assert counts
+    assert all(earlier[1] == later[0] for earlier, later in pairwise(counts))
+    assert all(change.reason for change in outcome.changes)
+
+
+def test_a_column_shows_the_most_that_was_wanted_in_it(outcome: comparison.Outcome) -> None:
+    most = max(change.after for change in outcome.changes)
+    assert max(column.wanted for column in outcome.columns) == most
+
+
+def test_load_of_the_columns_is_that_of_the_trace() -> None:
+    made = service("burst", simulated_services.trace(), Wish(), 0).workload
+    load, step = comparison.load_of(made), comparison.width(made)
+    assert load.sum() * step == pytest.approx(made.load.per_second(made.seconds).work.sum())
+    assert load[700 // step] == pytest.approx(100, rel=0.5)
+
+
+def test_timelines_have_no_more_columns_than_a_screen_when_the_run_is_long() -> None:
+    made = service("x", simulated_services.trace(), Wish(), 0).workload
+    assert len(comparison.load_of(made)) <= comparison.COLUMNS
+
+
+@pytest.mark.parametrize("name", ["-1", "inf", "nan", "soon", ""])
+def test_start_up_times_that_are_none_are_refused(name: str) -> None:
+    with pytest.raises(ValueError, match=rf"^{name}$|could not convert"):
+        comparison.startup_of(name)
+
+
+def test_every_policy_that_is_named_can_be_built() -> None:
+    assert comparison.names()[0] == "slipway"
+    assert set(comparison.DEFAULT) < set(comparison.names())
+    for name in comparison.names():
+        assert Contender(name).build()

@@ -1,0 +1,137 @@
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from autoscaler.simulate.load import TIMEOUT, Flow, Replica, Requests
+from autoscaler.simulate.plant import FluidPlant, Plant, QueuePlant
+
+
+def flow(*counts: float) -> Flow:
+    return Flow(np.array(counts, float), np.array(counts, float))
+
+
+def requests(*times_and_service: tuple[float, float]) -> Requests:
+    times, service = np.array(times_and_service, float).T
+    return Requests(times, np.ones(len(times)), service)
+
+
+def one(slots: int = 1) -> Replica:
+    return Replica(rate=1.0, concurrency=slots, service_seconds=1.0)
+
+
+def test_a_fluid_waits_for_what_came_before_it() -> None:
+    plant = FluidPlant(flow(4, 0, 0, 0), one())
+    plant.advance(4, 1)
+    assert plant.waits().waits.tolist() == pytest.approx([1.5])
+    assert plant.counts().finished == 4
+
+
+def test_a_fluid_does_not_wait_while_replicas_keep_up() -> None:
+    plant = FluidPlant(flow(*[2] * 10), one())
+    plant.advance(10, 2)
+    assert plant.waits().waits.max() == 0
+
+
+def test_requests_wait_for_the_first_ready_replica() -> None:
+    plant = FluidPlant(flow(1, 1, 0, 0, 0, 0), one())
+    plant.advance(3, 0)
+    plant.advance(6, 2)
+    waits = plant.waits()
+    assert waits.cold.tolist() == [1, 1]
+    assert waits.waits.tolist() == pytest.approx([2.75, 2.25])
+
+
+def test_a_fluid_gives_up_what_has_waited_for_the_timeout() -> None:
+    plant = FluidPlant(flow(5, *[0] * 400), one())
+    plant.advance(401, 0)
+    counts = plant.counts()
+    assert (counts.dropped, counts.waiting, counts.finished) == (5, 0, 0)
+    assert plant.waits().waits.tolist() == pytest.approx([TIMEOUT], abs=1)
+
+
+def test_requests_in_a_slot_are_as_many_as_their_time_says() -> None:
+    plant = FluidPlant(flow(*[3] * 20), Replica(4.0, 8, 2.0))
+    plant.advance(20, 1)
+    assert plant.counts().busy == pytest.approx(6)
+
+
+def test_slots_are_given_in_order_of_arrival() -> None:
+    plant = QueuePlant(requests((0, 3), (0.5, 1), (1, 1), (1.5, 1)), one(slots=2))
+    plant.advance(10, 1)
+    assert plant.waits().waits.tolist() == pytest.approx([0, 0, 0.5, 1.0])
+    assert plant.counts().finished == 4
+
+
+def test_a_removed_replica_ends_what_it_has_begun_and_is_paid_for_it() -> None:
+    plant = QueuePlant(requests((0, 10), (0, 10), (4, 1)), one())
+    plant.advance(2, 2)
+    plant.advance(4, 0)
+    assert plant.draining == 4
+    plant.advance(12, 0)
+    counts = plant.counts()
+    assert (counts.finished, counts.waiting) == (2, 1)
+
+
+def test_a_request_that_meets_no_replica_is_cold_and_held() -> None:
+    plant = QueuePlant(requests((1, 1), (2, 1)), one())
+    plant.advance(5, 0)
+    assert (plant.counts().waiting, plant.counts().busy) == (2, 0)
+    plant.advance(10, 1)
+    waits = plant.waits()
+    assert waits.cold.tolist() == [1, 1]
+    assert waits.waits.tolist() == pytest.approx([4, 4])
+
+
+def test_a_queue_gives_up_what_has_waited_for_the_timeout() -> None:
+    plant = QueuePlant(requests((0, 1), (200, 1)), one())
+    for second in range(5, 400, 5):
+        plant.advance(second, 0)
+    assert (plant.counts().dropped, plant.counts().waiting) == (1, 1)
+    assert plant.waits().waits[0] == TIMEOUT
+
+
+def test_those_still_in_line_count_as_having_waited_until_now() -> None:
+    plant = QueuePlant(requests((1, 1)), one())
+    plant.advance(8, 0)
+    assert plant.waits().waits.tolist() == [7]
+
+
+@given(
+    counts=st.lists(st.integers(0, 6), min_size=5, max_size=40),
+    ready=st.lists(st.integers(0, 4), min_size=1, max_size=8),
+)
+@settings(max_examples=40, deadline=None)
+def test_nothing_is_lost_between_arrival_and_end(counts: list[int], ready: list[int]) -> None:
+    at = np.repeat(np.arange(len(counts)) + 0.25, counts)
+    plants: list[Plant] = [
+        FluidPlant(flow(*counts), one()),
+        QueuePlant(Requests(at, np.ones(len(at)), np.ones(len(at))), one()),
+    ]
+    for plant in plants:
+        edges = np.linspace(0, len(counts), len(ready) + 1).astype(int).tolist()
+        for replicas, end in zip(ready, edges[1:], strict=True):
+            plant.advance(end, replicas)
+        end = plant.counts()
+        inside = end.waiting + (end.busy if isinstance(plant, QueuePlant) else 0)
+        assert end.arrivals == sum(counts)
+        assert end.finished + end.dropped + inside == pytest.approx(sum(counts))
+        assert plant.waits().waits.min(initial=0) >= 0
+
+
+def test_both_plants_agree_on_a_large_load() -> None:
+    draws = np.random.default_rng(3)
+    counts = draws.poisson(np.where(np.arange(600) % 200 < 60, 60, 25)).astype(float)
+    times = np.sort(np.repeat(np.arange(600), counts.astype(int)) + draws.random(int(counts.sum())))
+    replica = Replica(10.0, 10, 1.0)
+    single = QueuePlant(Requests(times, np.ones(len(times)), np.ones(len(times))), replica)
+    fluid = FluidPlant(Flow(counts, counts), replica)
+    for plant in (single, fluid):
+        for second in range(5, 601, 5):
+            plant.advance(second, 4)
+    late = [
+        float((waits.weights * (waits.waits > 5)).sum() / waits.weights.sum())
+        for waits in (single.waits(), fluid.waits())
+    ]
+    assert late[0] > 0.2
+    assert late[0] == pytest.approx(late[1], rel=0.1)

@@ -1,0 +1,87 @@
+import numpy as np
+import pytest
+
+from autoscaler.simulate.pool import Pool
+from autoscaler.simulate.startup import Startup, around, fleet
+
+
+def pool(ready: int = 0, startup: Startup | None = None, limit: int = 10) -> Pool:
+    fixed = startup or around(10, jitter=0, failure_share=0)
+    return Pool(fixed, np.random.default_rng(1), limit, ready, 0.0)
+
+
+def test_a_replica_is_ready_after_its_start_and_paid_from_its_order() -> None:
+    some = pool()
+    some.ask(2)
+    some.advance(9)
+    assert (some.ready, some.alive, some.seconds) == (0, 2, 18)
+    some.advance(10)
+    assert some.ready == 2
+    assert some.observed().started == (10, 10)
+
+
+def test_started_replicas_are_seen_once() -> None:
+    some = pool()
+    some.ask(1)
+    some.advance(20)
+    some.observed()
+    assert some.observed().started == ()
+
+
+def test_a_replica_stays_paid_when_its_start_ends_between_two_looks() -> None:
+    some = pool()
+    some.ask(1)
+    some.advance(100)
+    assert some.seconds == 100
+
+
+def test_the_youngest_start_is_removed_before_ready_replicas() -> None:
+    some = pool(ready=2)
+    some.ask(3)
+    some.advance(4)
+    some.ask(4)
+    some.ask(3)
+    assert some.observed().starting == (0,)
+    some.ask(1)
+    assert (some.ready, some.alive) == (1, 1)
+
+
+def test_no_more_replicas_are_ordered_than_there_is_room_for() -> None:
+    some = pool(limit=3)
+    some.ask(50)
+    assert (some.alive, some.desired) == (3, 3)
+
+
+def test_a_failed_start_begins_again_and_is_seen() -> None:
+    some = pool(startup=around(10, jitter=0, failure_share=1))
+    some.ask(1)
+    some.advance(25)
+    seen = some.observed()
+    assert (seen.ready, seen.failed, seen.starting) == (0, (10, 10), (20,))
+    assert some.seconds == 25
+
+
+def test_actions_are_changes_only() -> None:
+    some = pool(ready=1)
+    some.ask(1)
+    some.ask(3)
+    some.ask(3)
+    some.advance(5)
+    some.ask(2)
+    assert some.actions == [(0, 2), (5, -1)]
+
+
+def test_start_up_times_are_around_what_is_asked() -> None:
+    draws = np.random.default_rng(2)
+    times = [around(60).draw(draws) for _ in range(2000)]
+    assert np.median(times) == pytest.approx(60, rel=0.02)
+    assert np.std(np.log(times)) == pytest.approx(0.1, rel=0.1)
+
+
+def test_starts_of_the_fleet_have_its_quantiles_and_the_scheduling() -> None:
+    draws = np.random.default_rng(2)
+    law = fleet()
+    times = [law.draw(draws) for _ in range(4000)]
+    assert 6 < np.quantile(times, 0.1) < 12
+    assert np.median(times) == pytest.approx(law.typical, rel=0.1)
+    assert np.quantile(times, 0.9) == pytest.approx(47.7, rel=0.1)

@@ -1,0 +1,157 @@
+from dataclasses import dataclass, field
+from itertools import pairwise
+
+import numpy as np
+import pytest
+
+from autoscaler.decision import Decision
+from autoscaler.observation import Observation
+from autoscaler.simulate.load import Flow, Replica, Requests
+from autoscaler.simulate.policy import UTILISATION, WAITING
+from autoscaler.simulate.run import Run, run
+from autoscaler.simulate.scores import knowing, scores
+from autoscaler.simulate.signals import Signals
+from autoscaler.simulate.startup import around
+from autoscaler.simulate.workload import Workload
+
+PROMPT = Signals(shortest=0, longest=0, missing=0)
+EXACT = around(30, jitter=0, failure_share=0)
+
+
+@dataclass
+class Planned:
+    """Asks for what it is given by time, and keeps what it sees."""
+
+    plan: list[tuple[float, int]]
+    interval: float = 5.0
+    seen: list[Observation] = field(default_factory=list)
+
+    def decide(self, observation: Observation) -> Decision:
+        self.seen.append(observation)
+        asked = [replicas for since, replicas in self.plan if since <= observation.now - 1000]
+        return Decision(asked[-1], "Planned", "as planned")
+
+
+def steady(rate: float = 10, seconds: int = 1800, lead: int = 600) -> Workload:
+    counts = np.full(seconds, rate)
+    return Workload("steady", 1000.0, seconds, Flow(counts, counts), Replica(2.0, 4, 2.0), 2.0, lead=lead)
+
+
+def played(workload: Workload, policy: Planned, signals: Signals = PROMPT) -> Run:
+    return run(workload, EXACT, lambda _: policy, limit=100, seed=1, signals=signals)
+
+
+def test_enough_replicas_have_no_violation_and_cost_their_time() -> None:
+    workload = steady()
+    found = scores(workload, played(workload, Planned([(0, 8)])), workload.oracle(30))
+    assert found.violations == 0
+    assert found.replica_hours == pytest.approx(8 * 1200 / 3600)
+    assert found.over_oracle == pytest.approx(8 / 5)
+    assert found.over_work == pytest.approx(8 / 5)
+    assert found.overshoot == pytest.approx(8 / 5)
+    assert (found.actions, found.requests) == (0, 12_000)
+
+
+def test_too_few_replicas_make_every_request_wait_until_it_gives_up() -> None:
+    workload = steady()
+    found = scores(workload, played(workload, Planned([(0, 4)])), workload.oracle(30))
+    assert found.violations > 99
+    assert found.windows == 100
+    assert found.p50 > 100
+
+
+def test_a_cold_target_makes_requests_wait_for_a_start() -> None:
+    workload = steady(lead=0)
+    found = scores(workload, played(workload, Planned([(0, 0), (600, 10)])), workload.oracle(30))
+    assert found.cold == pytest.approx(100 * 630 / 1800, abs=0.5)
+    assert found.actions == pytest.approx(2 / 0.5)
+
+
+def test_loads_of_all_observations_add_up_and_leave_no_gap() -> None:
+    policy = Planned([(0, 8)])
+    played(steady(), policy, Signals())
+    loads = [one.load for one in policy.seen if one.load is not None]
+    assert loads[0].start == 1000
+    assert all(after.start == before.end for before, after in pairwise(loads))
+    assert sum(load.arrivals for load in loads) == pytest.approx(10 * (loads[-1].end - 1000))
+
+
+def test_no_reading_is_seen_before_it_arrives() -> None:
+    policy = Planned([(0, 8)])
+    played(steady(), policy, Signals())
+    assert all(one.now - one.load.end >= 5 for one in policy.seen if one.load is not None)
+    assert all(one.gauges == {} for one in policy.seen if one.load is None)
+
+
+def test_utilisation_and_latency_are_those_of_the_load() -> None:
+    policy = Planned([(0, 10)])
+    played(steady(), policy)
+    load, gauges = policy.seen[-1].load, policy.seen[-1].gauges
+    assert load is not None
+    assert gauges[UTILISATION] == pytest.approx(0.5)
+    assert gauges[WAITING] == 0
+    assert load.latency == pytest.approx(2.0)
+    assert load.in_flight == pytest.approx(20)
+
+
+def test_requests_are_held_while_no_replica_is_ready() -> None:
+    policy = Planned([(0, 0)])
+    played(steady(), policy)
+    load = policy.seen[20].load
+    assert load is not None
+    assert load.held > 0
+    assert load.in_flight == 0
+    assert policy.seen[20].gauges == {}
+
+
+def test_starting_replicas_are_seen_by_unix_time() -> None:
+    policy = Planned([(0, 8), (60, 9)])
+    played(steady(), policy)
+    seen = next(one for one in policy.seen if one.now == 1070)
+    assert seen.replicas.starting == (1060,)
+
+
+def test_the_same_seed_gives_the_same_run() -> None:
+    workload = steady()
+    law = around(30)
+    plan = [(0, 4), (100, 8), (900, 6)]
+    first, again, other = (
+        run(workload, law, lambda _: Planned(plan), limit=100, seed=seed).waits.waits for seed in (7, 7, 8)
+    )
+    assert (first == again).all()
+    assert (first != other).any()
+
+
+def test_a_change_of_direction_is_a_flip_only_when_it_is_soon() -> None:
+    workload = steady(seconds=4200)
+    soon = scores(workload, played(workload, Planned([(0, 8), (700, 9), (1000, 8)])), workload.oracle(30))
+    late = scores(workload, played(workload, Planned([(0, 8), (700, 9), (1700, 8)])), workload.oracle(30))
+    assert (soon.actions, soon.flips) == (2, 1)
+    assert (late.actions, late.flips) == (2, 0)
+
+
+def test_a_timeline_has_what_a_page_shows() -> None:
+    workload = steady()
+    found = run(
+        workload, EXACT, lambda _: Planned([(0, 8)]), limit=100, seed=1, signals=PROMPT, timeline=True
+    )
+    assert found.timeline[-1].ready == 8
+    assert found.timeline[-1].rate == pytest.approx(10)
+    assert [point.time for point in found.timeline] == sorted(point.time for point in found.timeline)
+
+
+def test_draining_replicas_are_paid_until_they_end() -> None:
+    requests = Requests(np.array([300.0]), np.ones(1), np.array([200.0]))
+    workload = Workload("long", 1000.0, 900, requests, Replica(1.0, 1, 200.0), 30.0, min_replicas=0, lead=0)
+    run_ = played(workload, Planned([(0, 1), (310, 0)]))
+    first = 310
+    assert run_.replica_seconds == pytest.approx(first + 190, abs=6)
+
+
+def test_the_oracle_and_the_peak_are_scored_like_runs() -> None:
+    workload = steady()
+    oracle = workload.oracle(30)
+    known = knowing(workload, oracle)
+    assert known["oracle"].over_oracle == pytest.approx(1)
+    assert known["static peak"].replica_hours == pytest.approx(5 * 1200 / 3600)
+    assert workload.limit() == 15

@@ -1,0 +1,58 @@
+import pytest
+
+from autoscaler.simulate.baselines.wva import Wva, step
+from tests.unit.autoscaler.simulate.observations import Service, terms
+
+
+@pytest.mark.parametrize(
+    ("cache", "queue", "change"),
+    [
+        (0.69, 0, 0),  # a tenth and more is spare, but not with a replica less
+        (0.71, 0, 1),
+        (0.95, 0, 1),
+        (0.1, 1.9, 0),
+        (0.1, 2.1, 1),
+        (0.1, 6.0, 1),
+        (0.62, 0, -1),  # 0.62 * 10 / 9 = 0.689
+        (0.64, 0, 0),  # 0.64 * 10 / 9 = 0.711
+        (0.1, 1.7, -1),
+        (0.1, 1.85, 0),
+    ],
+)
+def test_replicas_change_by_spare_cache_and_queue(cache: float, queue: float, change: int) -> None:
+    assert step(10, cache, queue) == change
+
+
+def test_the_last_replica_is_not_taken_for_being_idle() -> None:
+    assert step(1, 0.0, 0.0) == 0
+
+
+def test_a_replica_is_added_each_minute_at_most() -> None:
+    service = Service(Wva(terms()), ready=2)
+    asked = service.ticks(180, 100)
+    assert [asked.count(number) for number in (3, 4, 5)] == [12, 12, 12]
+
+
+def test_nothing_is_added_while_a_replica_starts() -> None:
+    service = Service(Wva(terms()), ready=2)
+    assert {service.tick(100).replicas for _ in range(60)} == {3}
+
+
+def test_the_peak_of_a_minute_counts() -> None:
+    service = Service(Wva(terms(least=1)), ready=4)
+    service.tick(28.5)
+    asked = service.ticks(54, 4)
+    assert set(asked) == {5}
+    assert service.ticks(10, 4)[-1] == 4
+
+
+def test_zero_is_left_at_once_for_what_is_held() -> None:
+    service = Service(Wva(terms()))
+    assert [service.tick(at).replicas for at in (0, 2)] == [0, 1]
+
+
+def test_zero_comes_after_ten_idle_minutes_where_it_is_allowed() -> None:
+    service = Service(Wva(terms()), ready=1)
+    service.tick(1)
+    asked = service.ticks(800, 0)
+    assert 600 < 5 * asked.index(0) <= 660

@@ -1,0 +1,65 @@
+"""Capacity by a CapacityProfile of the same model and resources."""
+
+from typing import Any
+
+import pytest
+
+from autoscaler import profiles
+from autoscaler.observation import Capacity
+from serving.resources import names
+
+Object = dict[str, Any]
+
+
+class Listed:
+    """Profiles of one model."""
+
+    def __init__(self, *specs: Object) -> None:
+        self._found = [{"spec": spec} for spec in specs]
+
+    def by_index(self, name: str, value: str) -> list[Object]:
+        assert name == profiles.DIGEST
+        return [found for found in self._found if found["spec"]["modelDigest"] == value]
+
+
+def spec(rate: float = 20, *, cpu: str = "1", at: str = "2026-01-01T00:00:00Z", digest: str = "m") -> Object:
+    latency = {"metric": "latency", "percentile": 50, "value": 0.25, "low": 0.2, "high": 0.3}
+    return {
+        "modelDigest": digest, "capacity": rate, "measuredAt": at,
+        "settings": [{"category": "resource", "name": "cpu", "value": cpu}],
+        "points": [{"level": rate, "throughput": rate, "latencies": [latency]}],
+    }  # fmt: skip
+
+
+def deployment(cpu: str = "1") -> Object:
+    container = {
+        "name": "predictor", "env": [{"name": names.MODEL_DIGEST_ENV, "value": "m"}],
+        "resources": {"limits": {"cpu": cpu}},
+    }  # fmt: skip
+    return {"spec": {"template": {"spec": {"containers": [container]}}}}
+
+
+@pytest.mark.parametrize(
+    ("found", "expected"),
+    [
+        ((), None),
+        ((spec(),), Capacity(20, 5)),
+        ((spec(cpu="1000m"),), Capacity(20, 5)),
+        ((spec(cpu="2"),), None),
+        ((spec(digest="other"),), None),
+        ((spec(0),), None),
+        ((spec(20), spec(40, at="2026-02-01T00:00:00Z")), Capacity(40, 10)),
+    ],
+    ids=["none", "same", "same-in-other-words", "more-cores", "another-model", "no-capacity", "the-newest"],
+)
+def test_capacity_is_that_of_the_newest_measurement_of_the_same(
+    found: tuple[Object, ...], expected: Capacity | None
+) -> None:
+    assert profiles.capacity(Listed(*found), deployment()) == expected
+
+
+def test_nothing_is_known_of_a_target_without_a_model() -> None:
+    assert (
+        profiles.capacity(Listed(spec()), {"spec": {"template": {"spec": {"containers": [{"name": "c"}]}}}})
+        is None
+    )

@@ -1,0 +1,57 @@
+"""What was learned outlives the controller, and a file that is none is left out."""
+
+from pathlib import Path
+
+import pytest
+
+from autoscaler.observation import Load, Replicas
+from autoscaler.policy.config import PolicyConfig
+from autoscaler.scaled import Scaled
+from autoscaler.store import MOST_BYTES, Store
+from serving.kube import Key
+
+KEY = Key("default", "digits.a")
+CONFIG = PolicyConfig(1, 9)
+
+
+def learned() -> Scaled:
+    scaled = Scaled(CONFIG)
+    for now in range(0, 600, 5):
+        load = Load(now, now + 5, 500, 500, 500, 10, 0, 0.1)
+        scaled.decide(now + 5, Replicas(5, 5, started=(42.0,)), load, {})
+    return scaled
+
+
+def test_a_restart_goes_on_with_what_was_learned(tmp_path: Path) -> None:
+    store, before = Store(tmp_path / "autoscaler"), learned()
+    state = before.state()
+    assert state is not None
+    store.write(KEY, state)
+    after = Scaled(CONFIG, store.read(KEY))
+    decision = after.decide(700, Replicas(5, 5), Load(695, 700, 500, 500, 500, 10, 0, 0.1), {})
+    assert decision.startup == 42.0
+    assert decision.capacity > 0
+    assert after.learned() is not None
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", "7", '{"capacity": 3}', '{"capacity": {}, "startup": []}'])
+def test_a_broken_file_is_left_out_and_said(
+    tmp_path: Path, text: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    (tmp_path / "default.digits.a.json").write_text(text)
+    scaled = Scaled(CONFIG, Store(tmp_path).read(KEY))
+    scaled.decide(5, Replicas(1, 1), Load(0, 5, 500, 500, 500, 10, 0, 0.1), {})
+    assert caplog.records
+
+
+def test_a_file_that_is_too_large_is_left_out(tmp_path: Path) -> None:
+    (tmp_path / "default.digits.a.json").write_bytes(b"{" + b" " * MOST_BYTES + b"}")
+    assert Store(tmp_path).read(KEY) is None
+
+
+def test_nothing_is_kept_of_an_autoscaler_that_has_gone(tmp_path: Path) -> None:
+    store = Store(tmp_path)
+    store.write(KEY, {"a": 1})
+    store.forget(KEY)
+    assert store.read(KEY) is None
+    assert list(tmp_path.iterdir()) == []

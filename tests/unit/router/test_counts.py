@@ -1,0 +1,179 @@
+"""Envoy's page of statistics read, and the gateway's page of metrics written."""
+
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+
+from serving.router.counts import Counts, Tally
+from serving.router.envoy import statistics
+from serving.router.envoy.statistics import BOUNDS_MS, Statistics
+from serving.router.labels import Labels, labels_of
+from tests.fakes.gateway import route
+
+A, B = "default/digits-a/8080", "team/other-b/9000"
+WHO = Labels("default", "digits", "a", "digits-a")
+
+
+def histogram(cluster: str, *at_most: int, total: int, sum_ms: float) -> str:
+    counts = [*at_most, *[total] * (len(BOUNDS_MS) + 1 - len(at_most))]
+    name = "envoy_cluster_upstream_rq_time"
+    where = f'envoy_cluster_name="{cluster}"'
+    lines = [
+        f'{name}_bucket{{{where},le="{bound}"}} {count}'
+        for bound, count in zip([*(f"{b:g}" for b in BOUNDS_MS), "+Inf"], counts, strict=True)
+    ]
+    return "\n".join([*lines, f"{name}_sum{{{where}}} {sum_ms}", f"{name}_count{{{where}}} {total}", ""])
+
+
+PAGE = f"""# TYPE envoy_cluster_upstream_rq_total counter
+envoy_cluster_upstream_rq_total{{envoy_cluster_name="{A}"}} 12
+envoy_cluster_upstream_rq_total{{envoy_cluster_name="{B}"}} 1
+# TYPE envoy_cluster_upstream_rq_xx counter
+envoy_cluster_upstream_rq_xx{{envoy_response_code_class="2",envoy_cluster_name="{A}"}} 9
+envoy_cluster_upstream_rq_xx{{envoy_response_code_class="5",envoy_cluster_name="{A}"}} 2
+# TYPE envoy_cluster_upstream_cx_none_healthy counter
+envoy_cluster_upstream_cx_none_healthy{{envoy_cluster_name="{A}"}} 4
+# TYPE envoy_cluster_upstream_rq_active gauge
+envoy_cluster_upstream_rq_active{{envoy_cluster_name="{A}"}} 1
+# TYPE envoy_cluster_upstream_rq_time histogram
+{histogram(A, 0, 0, 3, total=11, sum_ms=420.5)}{histogram(B, total=0, sum_ms=0)}"""
+
+
+def samples(page: str) -> dict[tuple[str, ...], float]:
+    return {
+        (sample.name, *(v for k, v in sample.labels.items() if k not in Labels._fields)): sample.value
+        for family in text_string_to_metric_families(page)
+        for sample in family.samples
+    }
+
+
+def counted(**counts: int) -> dict[str, Statistics]:
+    return {A: Statistics(counts)}
+
+
+def test_envoys_page_is_read_by_cluster() -> None:
+    found = statistics.read(PAGE)
+    assert {name: said.counts for name, said in found.items()} == {
+        A: {"total": 12, "2xx": 9, "5xx": 2, "cx_none_healthy": 4, "active": 1},
+        B: {"total": 1},
+    }
+    said = statistics.durations(found[A].durations)
+    assert said.at_most[:4] == ("0", "0", "3", "11")
+    assert said.at_most[-1] == "11"
+    assert said.seconds == 0.4205
+    assert statistics.durations(found[B].durations).at_most[-1] == "0"
+
+
+def test_a_page_without_requests_says_nothing() -> None:
+    assert statistics.read("") == {}
+
+
+@pytest.mark.parametrize(
+    "page",
+    [
+        "No such path\n",
+        'envoy_cluster_upstream_rq_total{envoy_cluster_name="a/b/1"} many\n',
+        'envoy_http_downstream_rq_total{envoy_http_conn_manager_prefix="public"} 3\n',
+    ],
+)
+def test_what_is_no_page_of_statistics_is_refused(page: str) -> None:
+    with pytest.raises(ValueError):  # noqa: PT011 the words are Python's here and there
+        statistics.read(page)
+
+
+def test_a_histogram_with_other_bounds_is_refused() -> None:
+    block = histogram(A, total=1, sum_ms=1)
+    with pytest.raises(ValueError, match="lines"):
+        statistics.durations(block.split("\n", 1)[1])
+
+
+@pytest.mark.parametrize(
+    ("counts", "came"),
+    [
+        ({"total": 5}, 5),
+        ({"total": 5, "active": 2, "pending_active": 1}, 6),
+        ({"total": 5, "pending_failure_eject": 2, "retry": 2}, 5),
+        ({"pending_failure_eject": 3, "retry": 2}, 1),
+        ({"cx_none_healthy": 1, "cancelled": 1, "pending_overflow": 1}, 3),
+    ],
+)
+def test_each_request_has_come_once_however_often_it_was_tried(counts: dict[str, int], came: int) -> None:
+    assert statistics.received(counts) == came
+
+
+def test_the_page_has_what_came_what_was_answered_and_how_long_it_took() -> None:
+    tally = Tally(started=50.0)
+    tally.put(statistics.read(PAGE), 100.0)
+    found = samples(tally.page("local", {A: WHO}))
+    assert found[("slipway_requests_received_total",)] == 16
+    assert found[("slipway_requests_in_flight",)] == 1
+    assert found[("slipway_requests_total", "2xx")] == 9
+    assert found[("slipway_requests_total", "5xx")] == 2
+    assert ("slipway_requests_total", "4xx") not in found
+    assert found[("slipway_request_duration_seconds_bucket", "0.005")] == 3
+    assert found[("slipway_request_duration_seconds_bucket", "0.01")] == 11
+    assert found[("slipway_request_duration_seconds_count",)] == 11
+    assert found[("slipway_request_duration_seconds_sum",)] == pytest.approx(0.42, abs=0.001)
+    assert found[("slipway_gateway_reading_timestamp_seconds",)] == 100
+    assert found[("slipway_envoy_start_time_seconds",)] == 50
+
+
+def test_a_cluster_that_the_gateway_does_not_have_is_not_on_the_page() -> None:
+    tally = Tally(0.0)
+    tally.put(statistics.read(PAGE), 100.0)
+    assert "other" not in tally.page("local", {A: WHO})
+    assert "digits" not in tally.page("local", {})
+
+
+def test_a_count_does_not_go_back_between_a_retry_and_its_attempt() -> None:
+    tally = Tally(0.0)
+    for counts, total in (
+        ({"total": 5}, 5),
+        ({"total": 5, "retry": 1}, 5),
+        ({"total": 6, "retry": 1}, 5),
+        ({"total": 7, "retry": 1}, 6),
+    ):
+        tally.put(counted(**counts), 1.0)
+        assert tally.counts[A] == Counts(total, 0)
+
+
+def test_a_cluster_that_was_made_again_counts_from_nothing() -> None:
+    tally = Tally(0.0)
+    tally.put(counted(total=5), 1.0)
+    tally.put(counted(total=2), 2.0)
+    assert tally.counts[A].total == 2
+    tally.put({}, 3.0)
+    tally.put(counted(total=3), 4.0)
+    assert tally.counts[A].total == 3
+
+
+def test_durations_stay_while_only_counts_are_read_and_go_with_their_cluster() -> None:
+    tally = Tally(0.0)
+    tally.put({A: Statistics({"total": 5}, histogram(A, total=5, sum_ms=1))}, 1.0)
+    for total, durations in ((6, 5), (2, 0)):
+        tally.put(counted(total=total), 2.0, durations=False)
+        found = samples(tally.page("local", {A: WHO}))
+        assert found[("slipway_request_duration_seconds_count",)] == durations
+
+
+def test_what_is_written_again_is_what_changed() -> None:
+    tally = Tally(0.0)
+    tally.put(counted(total=5), 1.0)
+    first = tally.page("local", {A: WHO})
+    tally.put(counted(total=5), 2.0)
+    assert tally.page("local", {A: WHO}) == first.replace("seconds 1.000", "seconds 2.000")
+    tally.put(counted(total=6), 2.0)
+    assert "} 6\n" in tally.page("local", {A: WHO})
+    assert 'predictor="other"' in tally.page("local", {A: WHO._replace(predictor="other")})
+
+
+def test_labels_are_the_routes_backends() -> None:
+    assert labels_of(route("digits", [("a", 5000), ("b", 5000)], unweighted=["c"], namespace="team")) == {
+        f"team/digits-{arm}/8080": Labels("team", "digits", arm, f"digits-{arm}") for arm in "abc"
+    }
+
+
+def test_labels_are_written_as_prometheus_reads_them() -> None:
+    odd = Labels("a", 'b"c', "d\\e", "f\ng")
+    page = f"# TYPE x gauge\nx{{{odd.text}}} 1\n"
+    [family] = text_string_to_metric_families(page)
+    assert family.samples[0].labels == odd._asdict()

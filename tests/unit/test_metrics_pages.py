@@ -1,0 +1,21 @@
+"""Where components say that their metrics are."""
+
+from pathlib import Path
+
+from serving import metrics
+from serving.data_dir import DataDir
+
+
+def test_pages_are_what_components_wrote_down_and_what_cannot_be_read_is_none(tmp_path: Path) -> None:
+    where = DataDir(tmp_path)
+    assert metrics.pages(where.pages) == []
+    where.pages.mkdir(parents=True)
+    where.metrics("gateway").write_text('{"port": 4711}')
+    where.metrics("activator").write_text('{"port": 4712}')
+    where.metrics("node").write_text('{"por')
+    where.metrics("other").write_text("[]")
+    found = metrics.pages(where.pages)
+    assert [(page.component, page.url) for page in found] == [
+        ("activator", "http://127.0.0.1:4712/metrics"),
+        ("gateway", "http://127.0.0.1:4711/metrics"),
+    ]
