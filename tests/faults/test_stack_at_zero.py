@@ -195,9 +195,10 @@ async def test_again_and_again_to_zero_and_back_under_load_fails_no_request(stac
             going = True
             asking = [asyncio.create_task(client(session, number)) for number in range(4)]
             await asyncio.sleep(0.5)
-            starts |= {pod["metadata"]["uid"] for pod in await stacks.pods(kube, NAME)}
             going = False
             await asyncio.gather(*asking)
+            # Every client has its answer, so the Pod that gave it exists, however long its start took.
+            starts |= {pod["metadata"]["uid"] for pod in await stacks.pods(kube, NAME)}
             await until(kube, kinds.DEPLOYMENT, await serving(kube), lambda o: o["spec"]["replicas"] == 0)
             if cycle % 2:
                 continue  # begin again while the last replica is still being drained
