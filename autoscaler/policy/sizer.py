@@ -68,13 +68,15 @@ class Sizer:
         self._pace = PaceLimit(config.up, config.down)
         self._read_at = -math.inf
         self._load: Load | None = None
+        self._ready, self._ready_since = 0, math.inf
+        """Ready replicas, and since when they are as many."""
 
     def decide(self, observation: Observation) -> Decision:
         """Return the replicas to have now."""
         now, replicas = observation.now, observation.replicas
         self.startup.learn(replicas.started, replicas.failed)
         if observation.load is not None and observation.load.seconds > 0:
-            self._take(observation.load, replicas.ready)
+            self._take(observation.load, replicas.ready, now)
         least, most, schedule = bounds(
             self.config.schedules, self.config.min_replicas, self.config.max_replicas, now
         )
@@ -133,9 +135,13 @@ class Sizer:
             need.replicas = max(need.replicas, 1)
         return decisive
 
-    def _take(self, load: Load, ready: int) -> None:
+    def _take(self, load: Load, ready: int, now: float) -> None:
         self._load, self._read_at = load, load.end
-        self.capacity.learn(load, ready)
+        if ready != self._ready or now < self._ready_since:
+            self._ready, self._ready_since = ready, now
+        if self._ready_since < load.start:
+            # Between two counts of replicas, nobody knows which of them answered the requests of a reading.
+            self.capacity.learn(load, ready)
         self.forecaster.observe(load.end, load.seconds, load.work)
         self.idle.observe(load.start, load.end, _is_busy(load))
 
