@@ -13,7 +13,7 @@ from typing import Any
 
 from autoscaler import others, page, profiles, status, targets
 from autoscaler.decision import Decision
-from autoscaler.observation import Load
+from autoscaler.observation import Load, Observation, Percentile
 from autoscaler.policy.config import PolicyConfig, from_spec
 from autoscaler.scaled import Scaled
 from autoscaler.signals import demand
@@ -128,7 +128,8 @@ class AutoscalerController:
 
     async def _tick(self, pages: Pages) -> None:
         wanted = {_signals_of(found) for found in self._autoscalers}
-        read, _ = await asyncio.gather(pages.read(), self._read_gauges())
+        timed = {_signals_of(found) for found in self._autoscalers if _has_latency(found)}
+        read, _ = await asyncio.gather(pages.read(timed), self._read_gauges())
         live = leases.live(self._leases, clock.now())
         now = clock.monotonic()
         self._board.tick(read.readings, live, wanted, read.held, now)
@@ -217,10 +218,13 @@ class AutoscalerController:
         counts = seen.object.get("status") or {}
         scaled.pods = seen.pods
         observed = scaled.starts.take(desired, counts.get("readyReplicas", 0), seen.pods)
-        load = self._load(autoscaler, now) if self._is_counted(autoscaler, seen) else None
         gauges, sources = self._gauges.of(key)
+        observation = Observation(
+            now, observed, self._load(autoscaler, now) if self._is_counted(autoscaler, seen) else None, gauges,
+            self._percentiles(autoscaler, scaled, moment), self._gauges.engine_load(key),
+        )  # fmt: skip
         signals = [*(self._board.health(moment) if seen.is_ours else ()), *sources]
-        decision = scaled.decide(now, observed, load, gauges)
+        decision = scaled.decide(observation)
         if not self._is_known(seen, signals, moment):
             decision = _guarded(decision, desired, signals)
         decision = _respectful(decision, desired, scaled.raised, moment)
@@ -237,6 +241,15 @@ class AutoscalerController:
             signals, scaled.learned(), scaled.schedule(now), scaled.changes, _metrics(scaled, gauges),
         )  # fmt: skip
         await self._report(autoscaler, scaled, said, moment)
+
+    def _percentiles(self, autoscaler: Object, scaled: Scaled, moment: float) -> dict[str, Percentile]:
+        target = _signals_of(autoscaler)
+        found = {
+            metric.name: self._board.percentile(target, metric.percentile, moment)
+            for metric in scaled.config.metrics
+            if metric.type == "Latency"
+        }
+        return {name: percentile for name, percentile in found.items() if percentile is not None}
 
     def _is_counted(self, autoscaler: Object, seen: Seen) -> bool:
         """Whether gateways count its requests: of a target that none knows, no requests is not what they say."""
@@ -366,6 +379,10 @@ def _target(autoscaler: Object) -> Iterable[str]:
 def _revision(pod: Object) -> Iterable[str]:
     name = (pod["metadata"].get("labels") or {}).get(names.REVISION_LABEL)
     return [str(Key(pod["metadata"]["namespace"], name))] if name else []
+
+
+def _has_latency(autoscaler: Object) -> bool:
+    return any(metric["type"] == "Latency" for metric in autoscaler["spec"].get("metrics") or ())
 
 
 def _signals_of(autoscaler: Object) -> Target:

@@ -17,6 +17,18 @@ class Band:
 
 
 @dataclass(frozen=True, slots=True)
+class Demand:
+    """What one metric asks for."""
+
+    metric: str
+    needed: int | None
+    """Replicas; None: nothing is known by it, and so it must not take replicas away."""
+    message: str
+    value: float | None = None
+    """Of the metric now; None: it is not measured."""
+
+
+@dataclass(frozen=True, slots=True)
 class Decision:
     """A replica count and its reason."""
 
@@ -38,3 +50,5 @@ class Decision:
     startup: float = 0.0
     """Seconds that a start is expected to take, at a high quantile."""
     forecast: Band | None = None
+    demands: tuple[Demand, ...] = ()
+    """What the metrics with a target ask for, and those that have none of their own."""

@@ -58,6 +58,30 @@ class Capacity:
 
 
 @dataclass(frozen=True, slots=True)
+class Percentile:
+    """How long the requests of about the last minute took, from entry to the end of the answer."""
+
+    seconds: float | None
+    """None: too few were answered to tell."""
+    answers: float
+    """That it is of."""
+
+
+@dataclass(frozen=True, slots=True)
+class EngineLoad:
+    """What the replicas' own pages say together, as far as they tell."""
+
+    tokens: float
+    """Prompt and generated tokens per second."""
+    replicas: int
+    """That have told of tokens."""
+    waiting: float = 0.0
+    """Requests."""
+    cache: float = 0.0
+    """Share of the KV cache in use, 0 to 1: of the replica that uses the most."""
+
+
+@dataclass(frozen=True, slots=True)
 class Observation:
     """What is known of one target at one tick."""
 
@@ -69,3 +93,7 @@ class Observation:
     gauges: Mapping[str, float] = field(default_factory=dict)
     """Values by metric name that are not counted by gateways: utilisation of one replica from 0 to 1, tokens waiting,
     results of queries. A name that is absent was not measured."""
+    percentiles: Mapping[str, Percentile] = field(default_factory=dict)
+    """By name of a metric of the type Latency. A name that is absent was not measured."""
+    engines: EngineLoad | None = None
+    """None: no metric asks for it, or no replica tells."""

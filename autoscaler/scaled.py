@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from autoscaler.decision import Decision
-from autoscaler.observation import Capacity, Load, Observation, Replicas
+from autoscaler.observation import Capacity, Observation
 from autoscaler.others import Raised
 from autoscaler.policy import schedules
 from autoscaler.policy.config import PolicyConfig
@@ -68,14 +68,15 @@ class Scaled:
             self.saved = self.sizer.state()
             self.sizer = None
 
-    def decide(self, now: float, replicas: Replicas, load: Load | None, gauges: dict[str, float]) -> Decision:
+    def decide(self, observation: Observation) -> Decision:
         """Return the count to have now."""
         if self.sizer is None:
+            load = observation.load
             is_idle = load is None or (load.arrivals < FEW and not load.held)
             if self.is_fixed and is_idle and self.saved is None:
                 return _fixed(self.config.min_replicas)
             self.sizer = self._made()
-        decision = self.sizer.decide(Observation(now, replicas, load, gauges))
+        decision = self.sizer.decide(observation)
         if self.is_fixed and decision.needed <= self.config.max_replicas:
             fixed = _fixed(self.config.min_replicas)
             return replace(decision, reason=fixed.reason, message=fixed.message)

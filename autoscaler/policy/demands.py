@@ -2,32 +2,82 @@
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from typing import Any
 
-from autoscaler.observation import Replicas
-from autoscaler.policy.config import Metric
+from autoscaler.decision import Demand
+from autoscaler.observation import Load, Observation, Replicas
+from autoscaler.policy.config import Metric, PolicyConfig
+from autoscaler.policy.latency import LatencyTargets
+from autoscaler.policy.tokens import TokenRates
 
 TOLERANCE = 0.1
 """Of the target: utilisation that is nearer changes nothing, as with Kubernetes's autoscaler."""
 MOST_GROWTH = 2.0
 """Times the ready replicas that a queue or utilisation asks for at most: both are high until new replicas are ready, however
 many are on their way."""
+LEARNED = frozenset({"Latency", "TokensPerSecond"})
+"""Types that ask by what was learned of one replica."""
+
+BY_CAPACITY = frozenset({"QPS", "Concurrency"})
+"""Types that the capacity of a replica sizes where they have no target."""
 
 
-@dataclass(frozen=True, slots=True)
-class Demand:
-    """What one metric asks for."""
+class Demands:
+    """The metrics of one target, with what was learned for them."""
 
-    metric: str
-    needed: int | None
-    """Replicas; None: the metric was not measured, and so must not take replicas away."""
-    message: str
+    def __init__(self, config: PolicyConfig) -> None:
+        self._metrics = config.metrics
+        self.latency = LatencyTargets(config.metrics, config.capacity)
+        self.tokens = TokenRates(config.metrics)
+
+    @property
+    def are_complete(self) -> bool:
+        """Whether they say all that there is to say: else the capacity of a replica sizes the target too."""
+        return all(m.target is not None and m.type != "Latency" for m in self._metrics)
+
+    def take(self, load: Load, ready: int) -> None:
+        """Take a reading of the load while `ready` replicas served."""
+        self.latency.take(load, ready)
+
+    def learn(self, observation: Observation) -> None:
+        """Learn from what was measured beside the counts."""
+        self.latency.learn(observation.percentiles, observation.now)
+        self.tokens.learn(observation.engines, observation.load)
+
+    def of(self, observation: Observation, rate: float, latency: float) -> list[Demand]:
+        """Return what the metrics ask for; those without a target, which capacity sizes, are not among them.
+
+        Args:
+            observation: of now.
+            rate: requests per second to be ready for.
+            latency: seconds of a request that does not wait; 0 where it is not known.
+        """
+        replicas = observation.replicas
+        return [
+            *demands(self._metrics, observation.gauges, replicas, rate, latency),
+            *self.latency.demands(rate, replicas),
+            *self.tokens.demands(observation.engines, rate, replicas),
+        ]
+
+    def by_capacity(self, needed: int, message: str, rate: float) -> list[Demand]:
+        """Return the same of those that the capacity of a replica sizes: requests, where there is no metric."""
+        sized = [m.name for m in self._metrics if m.target is None and m.type in BY_CAPACITY]
+        return [Demand(name, needed, message, rate) for name in (sized if self._metrics else ["QPS"])]
+
+    def state(self) -> dict[str, Any]:
+        """Return what was learned, for JSON."""
+        return {"latency": self.latency.state(), "tokens": self.tokens.state()}
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """Take what `state` returned."""
+        self.latency.restore(state["latency"])
+        self.tokens.restore(state["tokens"])
 
 
 def demands(
     metrics: Sequence[Metric], gauges: Mapping[str, float], replicas: Replicas, rate: float, latency: float
 ) -> list[Demand]:
-    """Return what the metrics with a target ask for.
+    """Return what the metrics with a target ask for, for which nothing is learned.
 
     Args:
         metrics: of the spec; those without a target go by capacity, which is not asked here.
@@ -36,7 +86,11 @@ def demands(
         rate: requests per second to be ready for.
         latency: seconds of a request that does not wait; 0 where it is not known.
     """
-    return [_demand(metric, gauges, replicas, rate, latency) for metric in metrics if metric.target]
+    return [
+        _demand(metric, gauges, replicas, rate, latency)
+        for metric in metrics
+        if metric.target and metric.type not in LEARNED
+    ]
 
 
 def _demand(
@@ -44,23 +98,23 @@ def _demand(
 ) -> Demand:
     target = metric.target or 1.0
     if metric.type == "QPS":
-        return _of(metric, rate / target, f"{rate:.3g} requests/s at {target:g} each")
+        return _of(metric, rate / target, f"{rate:.3g} requests/s at {target:g} each", rate)
     if metric.type == "Concurrency":
         busy = rate * latency
-        return _of(metric, busy / target, f"{busy:.3g} requests in flight at {target:g} each")
+        return _of(metric, busy / target, f"{busy:.3g} requests in flight at {target:g} each", busy)
     value = gauges.get(metric.name)
-    if metric.type == "Latency" or value is None or not math.isfinite(value) or value < 0:
+    if value is None or not math.isfinite(value) or value < 0:
         return Demand(metric.name, None, "not measured")
     ready = max(replicas.ready, 1)
     if metric.type == "Utilization":
         ratio = 100 * value / target
         ratio = 1.0 if abs(ratio - 1) <= TOLERANCE else min(ratio, MOST_GROWTH)
-        return _of(metric, ready * ratio, f"{100 * value:.3g} % used, {target:g} % wanted")
+        return _of(metric, ready * ratio, f"{100 * value:.3g} % used, {target:g} % wanted", 100 * value)
     count = value / target
     if metric.type == "TokenQueueDepth":
         count = min(count, MOST_GROWTH * ready)
-    return _of(metric, count, f"{value:.3g} at {target:g} each")
+    return _of(metric, count, f"{value:.3g} at {target:g} each", value)
 
 
-def _of(metric: Metric, count: float, message: str) -> Demand:
-    return Demand(metric.name, math.ceil(count - 1e-9), message)
+def _of(metric: Metric, count: float, message: str, value: float) -> Demand:
+    return Demand(metric.name, math.ceil(count - 1e-9), message, value)

@@ -4,12 +4,12 @@ import math
 from dataclasses import dataclass
 from typing import Any
 
-from autoscaler.decision import Band, Decision
+from autoscaler.decision import Band, Decision, Demand
 from autoscaler.forecast.forecaster import Forecaster
 from autoscaler.observation import Capacity, Load, Observation, Replicas
 from autoscaler.policy.capacity import CapacityEstimate
 from autoscaler.policy.config import PolicyConfig
-from autoscaler.policy.demands import demands
+from autoscaler.policy.demands import Demands
 from autoscaler.policy.idle import IdleTimes
 from autoscaler.policy.pace import PaceLimit
 from autoscaler.policy.schedules import bounds
@@ -50,6 +50,7 @@ class _Need:
     message: str
     band: Band
     backlog: float
+    demands: tuple[Demand, ...] = ()
 
 
 class Sizer:
@@ -62,6 +63,7 @@ class Sizer:
         self.capacity = CapacityEstimate(config.capacity)
         self.startup = StartupTimes()
         self.idle = IdleTimes()
+        self.demands = Demands(config)
         unit = config.capacity.rate if config.capacity is not None else 1.0
         self.forecaster = Forecaster(unit, 1 - config.risk / 100)
         self._held = WindowMaximum()
@@ -77,6 +79,7 @@ class Sizer:
         self.startup.learn(replicas.started, replicas.failed)
         if observation.load is not None and observation.load.seconds > 0:
             self._take(observation.load, replicas.ready, now)
+        self.demands.learn(observation)
         least, most, schedule = bounds(
             self.config.schedules, self.config.min_replicas, self.config.max_replicas, now
         )
@@ -91,7 +94,7 @@ class Sizer:
                 return self._unknown(observation, max(least, 1), most, startup)
             capacity = _NOT_ASKED
         need = self._need(now, load, capacity, startup, replicas)
-        metric = self._compose(observation, need) if self.config.metrics else "QPS"
+        metric = self._compose(observation, need)
         wanted = self._held_need(now, need, startup)
         if least == 0:
             self._zero(need, wanted, load, replicas, now=now, startup=startup)
@@ -113,16 +116,17 @@ class Sizer:
         return Decision(
             replicas=count, reason=reason, message=message, needed=need.replicas, metric=metric,
             rate=self.forecaster.last, capacity=0.0 if capacity is _NOT_ASKED else capacity.rate,
-            backlog=need.backlog, startup=startup, forecast=need.band,
+            backlog=need.backlog, startup=startup, demands=need.demands,
+            forecast=need.band if self.config.prediction != "Disabled" else None,
         )  # fmt: skip
 
     def _compose(self, observation: Observation, need: _Need) -> str:
         """Raise the need to what the metrics with a target ask for, and return the metric that decides."""
-        asked = demands(
-            self.config.metrics, observation.gauges, observation.replicas, need.band.upper, self.capacity.best
-        )
+        rate = max(need.band.upper, self.forecaster.last)
+        asked = self.demands.of(observation, rate, self.capacity.best)
+        need.demands = (*self.demands.by_capacity(need.replicas, need.message, self.forecaster.last), *asked)
         decisive = "QPS"
-        if asked and not any(metric.target is None for metric in self.config.metrics):
+        if asked and self.demands.are_complete:
             need.replicas = need.lasting = 0  # each metric has a target: capacity decides nothing
         for demand in asked:
             # What is not measured takes nothing away.
@@ -137,6 +141,7 @@ class Sizer:
 
     def _take(self, load: Load, ready: int, now: float) -> None:
         self._load, self._read_at = load, load.end
+        self.demands.take(load, ready)
         if ready != self._ready or now < self._ready_since:
             self._ready, self._ready_since = ready, now
         if self._ready_since < load.start:
@@ -148,7 +153,7 @@ class Sizer:
     def _need(self, now: float, load: Load, capacity: Capacity, startup: float, replicas: Replicas) -> _Need:
         """Return the replicas that the load asks for when a start ordered now would be ready."""
         horizon = startup + self.interval + max(now - load.end, 0.0)
-        band = self.forecaster.band(horizon)
+        band = self._band(horizon)
         rate = max(band.upper, self.forecaster.last)
         base = max(math.ceil(rate / capacity.rate - TOLERANCE), 0)
         waiting = max(load.in_flight - replicas.ready * capacity.concurrency, 0.0) + load.held
@@ -164,6 +169,13 @@ class Sizer:
             return _Need(count, base, "Load", "for the load that is there", band, waiting)
         message = f"for the load to expect within {horizon:.0f} s"
         return _Need(count, base, "Forecast", message, band, waiting)
+
+    def _band(self, horizon: float) -> Band:
+        """Return the load to be ready for: where nothing is to be predicted, that of now."""
+        if self.config.prediction == "Disabled":
+            last = self.forecaster.last
+            return Band(horizon, last, last, last)
+        return self.forecaster.band(horizon)
 
     def _behind(
         self,
@@ -207,16 +219,20 @@ class Sizer:
                 need.message = "a request is likely enough to keep a replica"
             else:
                 need.replicas, need.reason, need.message = 0, "Idle", f"no request for {quiet:.0f} s"
-        elif self.config.zero.prewarm and idle is None and self.idle.prewarms(now, startup, risk):
+        elif self._may_prewarm and idle is None and self.idle.prewarms(now, startup, risk):
             need.replicas, need.reason, need.message = 1, "Prewarm", "a request is likely soon"
         else:
             need.replicas, need.reason, need.message = 0, "Idle", "no request"
+
+    @property
+    def _may_prewarm(self) -> bool:
+        return self.config.zero.prewarm and self.config.prediction != "Disabled"
 
     def _unknown(self, observation: Observation, least: int, most: int, startup: float) -> Decision:
         """Hold what is there; a request that waits at zero gets a replica."""
         held = observation.load.held if observation.load is not None else 0
         desired = observation.replicas.desired
-        asked = demands(self.config.metrics, observation.gauges, observation.replicas, 0.0, 0.0)
+        asked = self.demands.of(observation, 0.0, 0.0)
         asked = [demand for demand in asked if demand.metric in observation.gauges]
         if asked and len(asked) == len(self.config.metrics) and all(d.needed is not None for d in asked):
             decisive = max(asked, key=lambda demand: demand.needed or 0)
@@ -225,7 +241,7 @@ class Sizer:
             count = min(max(count, least), most)
             return Decision(
                 count, "Metric", f"{decisive.metric}: {decisive.message}", needed=decisive.needed or 0,
-                metric=decisive.metric, startup=startup,
+                metric=decisive.metric, startup=startup, demands=tuple(asked),
             )  # fmt: skip
         if desired == 0 and held:
             count, reason, message = 1, "Woken", "a request waits for a replica"
@@ -251,6 +267,7 @@ class Sizer:
             "startup": self.startup.state(),
             "idle": self.idle.state(),
             "forecast": self.forecaster.state(),
+            "metrics": self.demands.state(),
         }
 
     def restore(self, state: dict[str, Any]) -> None:
@@ -259,6 +276,8 @@ class Sizer:
         self.startup.restore(state["startup"])
         self.idle.restore(state["idle"])
         self.forecaster.restore(state["forecast"])
+        if "metrics" in state:  # what was kept before metrics learned has none
+            self.demands.restore(state["metrics"])
 
 
 def _is_busy(load: Load) -> bool:

@@ -10,7 +10,9 @@ from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from autoscaler.observation import Load
+from autoscaler.observation import Load, Percentile
+from autoscaler.signals import durations
+from autoscaler.signals.durations import DurationWindow
 from autoscaler.signals.exposition import Counts, Target
 
 MOST_RATE = 1e6
@@ -41,6 +43,10 @@ class Reading:
     started: float
     """Unix seconds of when its Envoy was."""
     counts: Mapping[Target, Counts]
+    buckets: Mapping[Target, Mapping[float, float]] = field(default_factory=dict)
+    """Answers by upper bound of their seconds."""
+    timed: AbstractSet[Target] = frozenset()
+    """Targets that `buckets` is of; one without answers is not in it."""
 
 
 class Health(NamedTuple):
@@ -189,6 +195,7 @@ class Board:
         self._held: Mapping[Target, float] = {}
         self._taken: dict[Target, float] = {}
         """Seconds of `_covered` up to which a target's load was taken."""
+        self._durations = DurationWindow()
         self._covered = 0.0
         """Seconds that readings are about, all together."""
         self._step = 0.0
@@ -220,12 +227,14 @@ class Board:
             gateway = self._gateways.get(name)
             if gateway is None:
                 gateway = self._gateways[name] = _Gateway(heard=now)
+            before = gateway.before
             news = _news(gateway, found.get(name), now, wanted)
             if news is None:
                 silent.append(gateway)
                 continue
             seconds, rates = news
-            if seconds > 0:
+            if seconds > 0 and before is not None:
+                self._time(before, found[name], now)
                 rises.append((seconds, found[name].read_at, rates))
             for target, counts in rates.items():
                 if counts.in_flight:
@@ -238,6 +247,21 @@ class Board:
                 for target, counts in gateway.deltas.items():
                     in_flight[target] = in_flight.get(target, 0.0) + counts.in_flight
             self._in_flight, self._complete = in_flight, now
+
+    def _time(self, before: Reading, reading: Reading, now: float) -> None:
+        """Take the durations of the answers between two plausible readings of one gateway."""
+        is_new = reading.started > before.started + RESTARTED
+        timed = reading.timed & before.timed
+        self._durations.read(timed, now)
+        for target in timed & reading.buckets.keys():
+            earlier = None if is_new else before.buckets.get(target)
+            answers = durations.rise(earlier, reading.buckets[target])
+            if answers is not None:
+                self._durations.add(target, answers, now)
+
+    def percentile(self, target: Target, percent: float, now: float) -> Percentile | None:
+        """Return the seconds within which `percent` of 100 answers of the last minute came; None: none was read."""
+        return self._durations.of(target, percent, now)
 
     def _add(self, rises: list[tuple[float, float, dict[Target, Counts]]], silent: list[_Gateway]) -> None:
         """Add what rose; a gateway that had been silent for longer adds its share of the time that others tell of."""
@@ -294,6 +318,7 @@ class Board:
             del self._taken[target]
         for target in self._sums.keys() - keep:
             del self._sums[target]
+        self._durations.forget(keep)
 
     def health(self, now: float) -> list[Health]:
         """Return what is to be said of each gateway; a moment of silence is not news."""

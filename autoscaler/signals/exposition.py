@@ -5,6 +5,7 @@ prometheus_client takes a second.
 """
 
 import re
+from collections.abc import Set as AbstractSet
 from typing import NamedTuple
 
 _COUNTED = {
@@ -23,6 +24,7 @@ _ALONE = {
     "slipway_activator_info": "activator",
 }
 _BUCKET = "slipway_request_duration_seconds_bucket"
+_BOUND = ',le="'
 _LABEL = re.compile(r'(\w+)="((?:[^"\\]|\\.)*)"')
 _ESCAPED = re.compile(r"\\(.)")
 _REMEMBERED = 100_000
@@ -63,6 +65,8 @@ class Page(NamedTuple):
     """Unix seconds of when what counts was started."""
     counts: dict[Target, Counts]
     held: dict[Target, float]
+    buckets: dict[Target, dict[float, float]]
+    """Answers by upper bound of their seconds, of the targets that were asked for."""
 
 
 class _Sample(NamedTuple):
@@ -85,9 +89,15 @@ class Parser:
     def __init__(self) -> None:
         self._known: dict[str, _Sample] = {}
         self._targets: dict[Target, Target] = {}
+        self._series: dict[str, Target] = {}
+        """By all of a bucket's line before its bound."""
 
-    def page(self, text: str) -> Page:
+    def page(self, text: str, timed: AbstractSet[Target] = frozenset()) -> Page:
         """Return what a page says; metrics that are not known are passed over.
+
+        Args:
+            text: in Prometheus's text form.
+            timed: targets whose histograms of durations are read: they are three quarters of a page, and few ask.
 
         Raises:
             ValueError: a sample has no number.
@@ -95,9 +105,12 @@ class Parser:
         found: dict[Target, list[float]] = {}
         held: dict[Target, float] = {}
         alone: dict[str, tuple[str, float]] = {}
+        buckets: dict[Target, dict[float, float]] = {}
         known = self._known
         for line in text.split("\n"):
             if line.startswith((_BUCKET, "#")):
+                if timed and line.startswith(_BUCKET):
+                    self._bucket(line, timed, buckets)
                 continue
             head, _, value = line.rpartition(" ")
             sample = known.get(head)
@@ -119,8 +132,23 @@ class Parser:
         return Page(
             alone.get("gateway", nothing)[0], alone.get("activator", nothing)[0],
             alone.get("read_at", nothing)[1], alone.get("started", nothing)[1],
-            {target: Counts(*values) for target, values in found.items()}, held,
+            {target: Counts(*values) for target, values in found.items()}, held, buckets,
         )  # fmt: skip
+
+    def _bucket(
+        self, line: str, timed: AbstractSet[Target], buckets: dict[Target, dict[float, float]]
+    ) -> None:
+        series, _, rest = line.partition(_BOUND)
+        target = self._series.get(series)
+        if target is None:
+            if len(self._series) >= _REMEMBERED:
+                self._series.clear()
+            said = _labels(series.partition("{")[2])
+            target = self._series[series] = Target(said.get("namespace", ""), said.get("revision", ""))
+        if target in timed:
+            bound, _, value = rest.partition('"} ')
+            found = buckets.setdefault(target, {})
+            found[float(bound)] = found.get(float(bound), 0.0) + float(value)
 
     def _learn(self, head: str) -> _Sample:
         if len(self._known) >= _REMEMBERED:

@@ -7,6 +7,7 @@ from typing import Any
 
 import aiohttp
 
+from autoscaler.observation import EngineLoad
 from autoscaler.policy.config import Metric
 from autoscaler.signals import engines, prometheus, usage
 from autoscaler.signals.board import Health
@@ -44,6 +45,7 @@ class _Known:
     read: float = 0.0
     tokens: dict[str, tuple[float, float]] = field(default_factory=dict)
     """By Pod's uid, tokens so far and when."""
+    engines: EngineLoad | None = None
 
 
 class Gauges:
@@ -71,6 +73,13 @@ class Gauges:
         is_old = clock.monotonic() - known.read > OLD_SECONDS
         return ({} if is_old else known.values), known.health
 
+    def engine_load(self, key: Key) -> EngineLoad | None:
+        """Return what a target's replicas said of tokens last; None where none did."""
+        known = self._known.get(key)
+        if known is None or clock.monotonic() - known.read > OLD_SECONDS:
+            return None
+        return known.engines
+
     async def read(self, wanted: Mapping[Key, Wanted]) -> None:
         """Read all that is wanted, if it is time."""
         now = clock.monotonic()
@@ -89,16 +98,16 @@ class Gauges:
         values: dict[str, float] = {}
         wrong: dict[str, str] = {}
         types = {metric.type for metric in wanted.metrics}
-        tokens = None
+        waiting = known.engines = None
         if types & {"TokenQueueDepth", "TokensPerSecond"}:
-            tokens = await self._tokens(known, wanted.pods)
+            waiting, known.engines = await self._tokens(known, wanted.pods)
         for metric in wanted.metrics:
             source = _SOURCES.get(metric.type)
             if source is None:
                 continue
             wrong.setdefault(source, "")
             try:
-                values[metric.name] = await self._value(metric, wanted.pods, before, tokens)
+                values[metric.name] = await self._value(metric, wanted.pods, before, (waiting, known.engines))
             except errors.Unavailable as error:
                 wrong[source] = wrong[source] or str(error)
         known.values, known.read = values, clock.monotonic()
@@ -106,7 +115,7 @@ class Gauges:
 
     async def _value(
         self, metric: Metric, pods: Sequence[Object], before: Mapping[str, usage.Reading],
-        tokens: tuple[float, float | None] | None,
+        tokens: tuple[float | None, EngineLoad | None],
     ) -> float:  # fmt: skip
         if metric.type == "PromQL":
             server = metric.server or self._server
@@ -118,34 +127,41 @@ class Gauges:
             if found is None:
                 raise errors.Unavailable(f"no node tells the {metric.resource} of a replica with a limit")
             return found
-        if tokens is None:
-            raise errors.Unavailable("no replica's page tells of tokens")
-        value = tokens[0] if metric.type == "TokenQueueDepth" else tokens[1]
-        if value is None:
-            raise errors.Unavailable("tokens are counted from now on")
-        return value
+        waiting, told = tokens
+        if metric.type == "TokenQueueDepth":
+            if waiting is None:
+                raise errors.Unavailable("no replica's page tells of requests or tokens that wait")
+            return waiting
+        if told is None:
+            raise errors.Unavailable("no replica's page tells of tokens, or only since now")
+        return told.tokens
 
-    async def _tokens(self, known: _Known, pods: Sequence[Object]) -> tuple[float, float | None] | None:
-        """Return tokens that wait, and tokens per second (None at first), of all replicas whose page tells."""
+    async def _tokens(self, known: _Known, pods: Sequence[Object]) -> tuple[float | None, EngineLoad | None]:
+        """Return the tokens that wait, and what replicas have done, as far as their pages tell."""
         pages = await asyncio.gather(*(self._page(pod) for pod in pods))
-        now, waiting, rate = clock.monotonic(), 0.0, 0.0
-        told, counted = False, False
-        totals: dict[str, tuple[float, float]] = {}
-        for pod, page in zip(pods, pages, strict=True):
-            if page is None:
-                continue
-            uid = pod["metadata"]["uid"]
-            queued = engines.waiting_tokens(page, PROMPT_LENGTH)
-            if queued is not None:
-                waiting, told = waiting + queued, True
-            if page.tokens is not None:
-                told = True
-                totals[uid] = page.tokens, now
-                total, then = known.tokens.get(uid, (page.tokens, now))
-                if now > then:
-                    rate, counted = rate + max(page.tokens - total, 0.0) / (now - then), True
-        known.tokens = totals
-        return (waiting, rate if counted else None) if told else None
+        now = clock.monotonic()
+        read = {
+            str(pod["metadata"]["uid"]): page
+            for pod, page in zip(pods, pages, strict=True)
+            if page is not None
+        }
+        queued = [engines.waiting_tokens(page, PROMPT_LENGTH) for page in read.values()]
+        waiting = [tokens for tokens in queued if tokens is not None]
+        before, known.tokens = known.tokens, {
+            uid: (page.tokens, now) for uid, page in read.items() if page.tokens is not None
+        }  # fmt: skip
+        rates = [
+            max(total - before[uid][0], 0.0) / (now - before[uid][1])
+            for uid, (total, _) in known.tokens.items()
+            if uid in before and now > before[uid][1]
+        ]
+        load = EngineLoad(
+            sum(rates),
+            len(rates),
+            sum(page.waiting or 0.0 for page in read.values()),
+            min(max((page.cache or 0.0 for page in read.values()), default=0.0), 1.0),
+        )
+        return sum(waiting) if waiting else None, load if rates else None
 
     async def _page(self, pod: Object) -> engines.EngineReading | None:
         address = (pod.get("status") or {}).get("podIP")

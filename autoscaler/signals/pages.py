@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Mapping
+from collections.abc import Set as AbstractSet
 from pathlib import Path
 from typing import NamedTuple
 
@@ -42,15 +43,15 @@ class Pages:
         if self._session is not None:
             await self._session.close()
 
-    async def read(self) -> Found:
-        """Return what every page says that answers."""
+    async def read(self, timed: AbstractSet[Target] = frozenset()) -> Found:
+        """Return what every page says that answers; of the targets `timed` with histograms of durations."""
         if self._session is None:
             self._session = aiohttp.ClientSession(
                 timeout=aiohttp.ClientTimeout(total=TIMEOUT_SECONDS), cookie_jar=aiohttp.DummyCookieJar(),
                 auto_decompress=False,
             )  # fmt: skip
         notes = [page for page in metrics.pages(self._folder) if page.component.startswith(COMPONENTS)]
-        pages = await asyncio.gather(*(self._page(self._session, note) for note in notes))
+        pages = await asyncio.gather(*(self._page(self._session, note, timed) for note in notes))
         readings: dict[str, Reading] = {}
         held: dict[Target, float] = {}
         activators = set()
@@ -58,7 +59,9 @@ class Pages:
             if page is None:
                 continue
             if page.gateway:
-                readings[page.gateway] = Reading(page.gateway, page.read_at, page.started, page.counts)
+                readings[page.gateway] = Reading(
+                    page.gateway, page.read_at, page.started, page.counts, page.buckets, frozenset(timed)
+                )
             if page.activator:
                 activators.add(page.activator)
             for target, count in page.held.items():
@@ -66,13 +69,15 @@ class Pages:
                     held[target] = held.get(target, 0.0) + count
         return Found(tuple(readings.values()), held, frozenset(activators))
 
-    async def _page(self, session: aiohttp.ClientSession, note: metrics.Page) -> Page | None:
+    async def _page(
+        self, session: aiohttp.ClientSession, note: metrics.Page, timed: AbstractSet[Target]
+    ) -> Page | None:
         try:
             async with session.get(note.url) as response:
                 if response.status != 200:
                     return None
                 text = await response.text()
             parser = self._parsers.setdefault(note.component, Parser())
-            return parser.page(text)
+            return parser.page(text, timed)
         except (aiohttp.ClientError, TimeoutError, OSError, ValueError):
             return None  # who is alive and does not answer is known by its Lease

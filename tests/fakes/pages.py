@@ -1,6 +1,7 @@
 """Gateways' pages as the autoscaler reads them: what they count is said, and what they tell may be wrong."""
 
 from collections.abc import Callable, Mapping
+from collections.abc import Set as AbstractSet
 
 from autoscaler.signals.board import Reading
 from autoscaler.signals.exposition import Counts, Target
@@ -29,7 +30,7 @@ class FakePages(Pages):
         self._read = clock.monotonic()
         self._last: Reading | None = None
 
-    async def read(self) -> Found:
+    async def read(self, timed: AbstractSet[Target] = frozenset()) -> Found:
         self.ticks += 1
         self.on_read()
         if self.is_gone:

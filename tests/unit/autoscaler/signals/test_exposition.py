@@ -34,6 +34,14 @@ def test_a_gateways_page_is_read_whole() -> None:
     assert page.counts == {Target("default", "digits-stable-1"): Counts(120, 110, 10, 5.5, 110, 10)}
 
 
+def test_histograms_are_read_of_those_targets_alone_that_ask() -> None:
+    target = Target("default", "digits-stable-1")
+    other = Labels("default", "i", "p", "other").text
+    page = PAGE + f'slipway_request_duration_seconds_bucket{{{other},le="0.5"}} 7\n'
+    assert Parser().page(page).buckets == {}
+    assert Parser().page(page, frozenset({target})).buckets == {target: {float("inf"): 110.0}}
+
+
 def test_the_same_page_says_the_same_when_it_is_read_again() -> None:
     parser = Parser()
     assert parser.page(PAGE) == parser.page(PAGE)

@@ -1,0 +1,110 @@
+"""Sizes on tokens per second: what arrives, over what one replica generates and reads at most, learned from its engine. Pure.
+
+What engines count is what they have done, which a full engine does no more of however much waits. So arriving tokens are
+arriving requests (which gateways count on entry) times the tokens of a request, wherever both are known.
+"""
+
+import math
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from autoscaler.decision import Demand
+from autoscaler.observation import EngineLoad, Load, Replicas
+from autoscaler.policy.config import Metric
+
+FULL_CACHE = 0.9
+"""Share of the KV cache in use from which an engine counts as saturated: vLLM preempts requests soon after."""
+WAITING = 1.0
+"""Requests per replica that wait from which it does."""
+SATURATED_GAIN = 0.3
+"""Weight of one saturated reading: three say more than what was known before."""
+ROOM = 1.25
+"""Over the most that a replica has done without being saturated: what was never tried is assumed a quarter further."""
+MEMORY = 600.0
+"""Seconds after which a request's tokens weigh 1/e in the mean: prompts change with the time of the day."""
+LEAST_REQUESTS = 10.0
+"""Answers from which their mean number of tokens is known."""
+TOLERANCE = 0.1
+"""Of a replica: tokens beyond the last whole replica by less than this are not worth another."""
+
+
+class TokenRates:
+    """The metrics of the type TokensPerSecond of one target, and what was learned of its engines."""
+
+    def __init__(self, metrics: Iterable[Metric]) -> None:
+        self.metrics = [metric for metric in metrics if metric.type == "TokensPerSecond"]
+        self._most = 0.0
+        """Tokens per second of one replica, without being saturated."""
+        self._limit = math.inf
+        """The same of a saturated one."""
+        self._tokens = self._requests = 0.0
+        """Of answers lately, older ones weighing less."""
+        self._replicas, self._was_full = 0, False
+
+    @property
+    def capacity(self) -> float | None:
+        """Return the tokens per second of one replica at most; None: not known."""
+        rate = self._most * ROOM if math.isinf(self._limit) else self._limit
+        return rate if rate > 0 else None
+
+    @property
+    def per_request(self) -> float | None:
+        """Return the mean tokens of a request, prompt and answer; None: not known."""
+        return self._tokens / self._requests if self._requests >= LEAST_REQUESTS else None
+
+    def learn(self, engines: EngineLoad | None, load: Load | None) -> None:
+        """Take what engines say, and what gateways counted meanwhile."""
+        if not self.metrics or engines is None or engines.replicas <= 0 or not _is_plausible(engines):
+            self._was_full = False
+            return
+        if load is not None and load.seconds > 0 and load.finished > 0:
+            kept = math.exp(-load.seconds / MEMORY)
+            self._tokens = self._tokens * kept + engines.tokens * load.seconds
+            self._requests = self._requests * kept + load.finished
+        each = engines.tokens / engines.replicas
+        is_full = engines.waiting >= WAITING * engines.replicas or engines.cache >= FULL_CACHE
+        is_same, self._replicas = engines.replicas == self._replicas, engines.replicas
+        if is_full and self._was_full and is_same and each > 0:
+            # What was full for a part of the time alone says less than what a replica can do.
+            self._limit = (
+                each if math.isinf(self._limit) else self._limit + SATURATED_GAIN * (each - self._limit)
+            )
+        elif not is_full:
+            self._most = max(self._most, each)
+            if each > self._limit:
+                self._limit = each * ROOM
+        self._was_full = is_full and is_same
+
+    def demands(self, engines: EngineLoad | None, rate: float, replicas: Replicas) -> list[Demand]:
+        """Return what the metrics ask for when requests come at `rate` per second."""
+        return [self._demand(metric, engines, rate, replicas) for metric in self.metrics]
+
+    def _demand(self, metric: Metric, engines: EngineLoad | None, rate: float, replicas: Replicas) -> Demand:
+        if engines is None or not _is_plausible(engines):
+            return Demand(metric.name, None, "not measured")
+        each = metric.target or self.capacity
+        if each is None:
+            return Demand(metric.name, None, "what one replica can do is not known yet", engines.tokens)
+        size = self.per_request
+        work = max(engines.tokens, rate * size if size is not None else 0.0)
+        count = max(math.ceil(work / each - TOLERANCE), 0)
+        waits = engines.waiting >= WAITING * max(engines.replicas, 1)
+        if size is None and waits and not replicas.starting and engines.replicas >= replicas.ready > 0:
+            # Nobody knows how much arrives: one more at a time, and the next when that has not been enough.
+            count = max(count, replicas.ready + 1)
+        return Demand(metric.name, count, f"{work:.3g} tokens/s at {each:.3g} each", engines.tokens)
+
+    def state(self) -> dict[str, Any]:
+        """Return what was learned, for JSON."""
+        limit = None if math.isinf(self._limit) else self._limit
+        return {"most": self._most, "limit": limit, "tokens": self._tokens, "requests": self._requests}
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """Take what `state` returned."""
+        self._most = float(state["most"])
+        self._limit = math.inf if state["limit"] is None else float(state["limit"])
+        self._tokens, self._requests = float(state["tokens"]), float(state["requests"])
+
+
+def _is_plausible(engines: EngineLoad) -> bool:
+    return all(0 <= value < math.inf for value in (engines.tokens, engines.waiting, engines.cache))
