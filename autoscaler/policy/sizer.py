@@ -153,7 +153,7 @@ class Sizer:
     def _need(self, now: float, load: Load, capacity: Capacity, startup: float, replicas: Replicas) -> _Need:
         """Return the replicas that the load asks for when a start ordered now would be ready."""
         horizon = startup + self.interval + max(now - load.end, 0.0)
-        band = self._band(horizon)
+        band = self._band(horizon, replicas, now)
         rate = max(band.upper, self.forecaster.last)
         base = max(math.ceil(rate / capacity.rate - TOLERANCE), 0)
         waiting = max(load.in_flight - replicas.ready * capacity.concurrency, 0.0) + load.held
@@ -170,9 +170,9 @@ class Sizer:
         message = f"for the load to expect within {horizon:.0f} s"
         return _Need(count, base, "Forecast", message, band, waiting)
 
-    def _band(self, horizon: float) -> Band:
-        """Return the load to be ready for: where nothing is to be predicted, that of now."""
-        if self.config.prediction == "Disabled":
+    def _band(self, horizon: float, replicas: Replicas, now: float) -> Band:
+        """Return the load to be ready for: that of now where nothing is to be predicted, or where starts do not end."""
+        if self.config.prediction == "Disabled" or self.startup.are_stuck(replicas.starting, now):
             last = self.forecaster.last
             return Band(horizon, last, last, last)
         return self.forecaster.band(horizon)

@@ -37,9 +37,12 @@ ENGINES: dict[str, dict[str, tuple[str, ...]]] = {
         GENERATED_TOKENS: ("tgi_request_generated_tokens_sum",),
     },
     "triton": {
-        WAITING: ("nv_inference_pending_request_count",),
+        # Triton's own queue, and that of the batch manager behind it: a request waits in one of them.
+        WAITING: ("nv_inference_pending_request_count", 'nv_trt_llm_request_metrics{request_type="waiting"}'),
         RUNNING: ('nv_trt_llm_request_metrics{request_type="active"}',),
         CACHE: ('nv_trt_llm_kv_cache_block_metrics{kv_cache_block_type="fraction"}',),
+        PROMPT_TOKENS: ("nv_llm_input_token_len_sum",),
+        GENERATED_TOKENS: ("nv_llm_output_token_len_sum",),
     },
     "slipway": {
         WAITING_TOKENS: ("slipway_tokens_waiting",),

@@ -5,7 +5,7 @@ import pytest
 from autoscaler.observation import Capacity, Load
 from autoscaler.policy.capacity import CapacityEstimate
 from autoscaler.policy.idle import IdleTimes
-from autoscaler.policy.startup import UNKNOWN, StartupTimes
+from autoscaler.policy.startup import MOST_LOST, UNKNOWN, StartupTimes
 from autoscaler.policy.window import WindowMaximum
 
 START = 1_700_006_400.0
@@ -25,6 +25,22 @@ def test_a_start_takes_the_failed_tries_too_when_some_came_before() -> None:
     assert starts.expected([], START) == 100
     starts.learn([10.0] * 30, [-5.0])
     assert starts.expected([], START) == 10
+
+
+def test_a_crash_loop_of_hours_counts_for_ten_minutes_at_most() -> None:
+    starts = StartupTimes()
+    for _ in range(500):
+        starts.learn([], [60.0, float("inf"), float("nan")])
+    starts.learn([20.0], [])
+    assert starts.expected([], START) == 20 + MOST_LOST
+
+
+def test_starts_are_stuck_when_most_take_three_times_as_long_as_ever() -> None:
+    starts = StartupTimes()
+    assert not starts.are_stuck([], START)
+    starts.learn([20.0] * 10, [])
+    assert not starts.are_stuck([START - 500, START - 30, START - 10], START), "one straggler is no rule"
+    assert starts.are_stuck([START - 500, START - 400, START - 10], START)
 
 
 def test_a_start_takes_as_long_as_the_oldest_that_goes_on_when_none_ended() -> None:

@@ -1,0 +1,52 @@
+"""Where nothing is to be predicted, or what is ordered does not come, the count follows the load of now."""
+
+import math
+from typing import Literal
+
+import pytest
+
+from autoscaler.observation import Capacity
+from autoscaler.policy.config import PolicyConfig
+from autoscaler.policy.idle import IdleTimes
+from autoscaler.policy.sizer import MOST_DRAIN, Sizer
+from autoscaler.policy.startup import StartupTimes
+from tests.unit.autoscaler.policy.test_sizer import RATE, World, counts
+
+
+@pytest.mark.parametrize("waiting", [0.0, 20.0])
+@pytest.mark.parametrize(("before", "after"), [(18.0, 180.0), (18.0, 60.0), (2.0, 200.0)])
+def test_a_step_of_load_is_answered_by_its_need_when_no_start_ever_ends(
+    before: float, after: float, waiting: float
+) -> None:
+    world = World(ready=3)
+    counts(world, before, 1800)
+    world.sizer.startup, world.startup = StartupTimes(), math.inf
+    asked = [world.tick(after, waiting=waiting * i).replicas for i in range(1440)]
+    assert max(asked) <= 2.5 * after / RATE
+    assert max(asked[720:]) <= (1 + MOST_DRAIN) * after / RATE + 1, "a longer wait asks for no more"
+    assert min(asked[2:]) >= 0.9 * after / RATE, "what the load needs stays asked for"
+
+
+def test_replicas_follow_the_load_alone_when_prediction_is_disabled() -> None:
+    world = World()
+    world.sizer = Sizer(PolicyConfig(max_replicas=100, capacity=Capacity(RATE, 10.0), prediction="Disabled"))
+    twin = World()
+    for step in range(720):
+        rate = 100.0 + 60.0 * math.sin(step / 40)
+        twin.tick(rate)
+        decision = world.tick(rate)
+        assert decision.forecast is None
+        assert decision.needed <= math.ceil(decision.rate / RATE * (1 + MOST_DRAIN)) + 1
+    steady = [(world.tick(100.0).needed, twin.tick(100.0).needed) for _ in range(240)][120:]
+    assert all(0.9 * 10 <= disabled <= 11 for disabled, _ in steady)
+    assert all(disabled <= enabled for disabled, enabled in steady)
+
+
+@pytest.mark.parametrize(("mode", "reason"), [("Enabled", "Prewarm"), ("Disabled", "Idle")])
+def test_no_replica_is_started_before_a_request_when_prediction_is_disabled(
+    mode: Literal["Enabled", "Disabled"], reason: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world = World(0, ready=0)
+    world.sizer = Sizer(PolicyConfig(0, 10, capacity=Capacity(RATE, 10.0), prediction=mode))
+    monkeypatch.setattr(IdleTimes, "prewarms", lambda *_: True)
+    assert world.tick(0.0).reason == reason

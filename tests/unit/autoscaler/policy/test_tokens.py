@@ -1,0 +1,103 @@
+"""TokensPerSecond: arriving tokens over what one replica can do."""
+
+import json
+import math
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from autoscaler.observation import Capacity, EngineLoad, Load, Observation, Replicas
+from autoscaler.policy.config import Metric, PolicyConfig
+from autoscaler.policy.sizer import Sizer
+from autoscaler.policy.tokens import TokenRates
+
+START = 1_700_006_400.0
+BY_CAPACITY = Metric("TokensPerSecond", "TokensPerSecond", None)
+BY_TARGET = Metric("TokensPerSecond", "TokensPerSecond", 500.0)
+TWO = Replicas(2, 2)
+
+
+def load(finished: float) -> Load:
+    return Load(START, START + 10, finished, finished, finished, 4.0, 0.0)
+
+
+def saturated(tokens: float = 2000.0) -> EngineLoad:
+    return EngineLoad(tokens, 2, waiting=20.0, cache=0.95)
+
+
+def test_what_a_replica_can_do_is_learned_when_its_engine_is_saturated() -> None:
+    rates = TokenRates([BY_CAPACITY])
+    assert rates.demands(saturated(), 0.0, TWO)[0].needed is None
+    for _ in range(10):
+        rates.learn(saturated(), load(20.0))
+    assert rates.capacity == pytest.approx(1000.0)
+    assert rates.per_request == pytest.approx(1000.0)
+    (demand,) = rates.demands(saturated(), 5.0, TWO)
+    assert demand.needed == 5, "5 requests per second of 1,000 tokens, of which two full replicas do 2,000"
+
+
+def test_a_moment_of_waiting_is_no_saturation() -> None:
+    rates = TokenRates([BY_CAPACITY])
+    rates.learn(EngineLoad(2000.0, 2), load(2.0))
+    rates.learn(EngineLoad(100.0, 2, waiting=20.0), load(0.1))
+    rates.learn(EngineLoad(1800.0, 2), load(1.8))
+    assert rates.capacity == pytest.approx(1250.0)
+
+
+def test_what_was_never_tried_is_assumed_a_quarter_further() -> None:
+    rates = TokenRates([BY_CAPACITY])
+    for tokens in (400.0, 800.0, 200.0):
+        rates.learn(EngineLoad(tokens, 2, cache=0.3), None)
+    assert rates.capacity == pytest.approx(500.0)
+
+
+def test_a_target_says_what_one_replica_takes_and_arriving_requests_count_when_engines_are_full() -> None:
+    rates = TokenRates([BY_TARGET])
+    assert rates.demands(EngineLoad(1200.0, 2), 0.0, TWO)[0].needed == 3
+    for _ in range(5):
+        rates.learn(EngineLoad(1000.0, 2, waiting=50.0), load(100.0))  # 100 tokens each
+    assert rates.demands(EngineLoad(1000.0, 2, waiting=50.0), 30.0, TWO)[0].needed == 6
+
+
+def test_one_replica_more_is_asked_for_when_requests_wait_and_nobody_counts_them() -> None:
+    rates = TokenRates([BY_CAPACITY])
+    for _ in range(5):
+        rates.learn(saturated(), None)
+    assert rates.demands(saturated(), 0.0, TWO)[0].needed == 3
+    starting = Replicas(3, 2, starting=(START,))
+    assert rates.demands(saturated(), 0.0, starting)[0].needed == 2, "one is on its way: no wind-up"
+
+
+ANY = st.floats(allow_nan=True, allow_infinity=True)
+
+
+@given(st.lists(st.builds(EngineLoad, ANY, st.integers(-1, 5), ANY, ANY), max_size=20), ANY, ANY)
+def test_no_page_makes_a_capacity_or_a_need_that_is_none(
+    readings: list[EngineLoad], tokens: float, rate: float
+) -> None:
+    rates = TokenRates([BY_CAPACITY])
+    for reading in readings:
+        rates.learn(reading, load(10.0))
+    assert rates.capacity is None or 0 < rates.capacity < math.inf
+    (demand,) = rates.demands(EngineLoad(tokens, 2), min(max(rate, 0.0), 1e9) if rate == rate else 0.0, TWO)
+    assert demand.needed is None or demand.needed >= 0
+    restored = TokenRates([BY_CAPACITY])
+    restored.restore(json.loads(json.dumps(rates.state())))
+    assert restored.capacity == rates.capacity
+
+
+def test_the_sizer_counts_tokens_beside_requests_and_holds_when_pages_are_gone() -> None:
+    config = PolicyConfig(max_replicas=20, metrics=(BY_TARGET,), capacity=Capacity(100.0, 10.0))
+    sizer, now = Sizer(config), START
+    for _ in range(30):
+        now += 10
+        reading = Load(now - 10, now, 200.0, 200.0, 200.0, 4.0, 0.0)
+        decision = sizer.decide(Observation(now, TWO, reading, engines=EngineLoad(4000.0, 2)))
+    assert decision.replicas >= 8, "20 requests per second of 200 tokens at 500 tokens per second"
+    assert decision.metric == "TokensPerSecond"
+    for _ in range(60):
+        now += 10
+        reading = Load(now - 10, now, 2.0, 2.0, 2.0, 0.1, 0.0)
+        decision = sizer.decide(Observation(now, Replicas(9, 9), reading))
+    assert decision.replicas == 9
