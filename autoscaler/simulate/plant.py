@@ -25,7 +25,7 @@ class Counts(NamedTuple):
     work: float
     finished: float
     waited: float
-    """Seconds that requests were in the service, summed over the finished ones or over the time until now."""
+    """Seconds from entry to the end of the answer, summed over the finished requests; of a fluid, over the time until now."""
     dropped: float
     capacity: float
     """Work that the ready replicas could have done."""
@@ -170,7 +170,8 @@ class QueuePlant:
         self._service: list[float] = requests.service.tolist()
         self._times: list[float] = [*requests.times.tolist(), math.inf]
         self._entered: Floats = np.concatenate([[0.0], np.cumsum(requests.work)])
-        self._ends: list[float] = []
+        self._ends: list[tuple[float, float]] = []
+        """Of requests in slots: when each ends, and how long it will have been in the service."""
         self._waits: list[float] = []
         self._cold: list[float] = []
         self._arrived = 0
@@ -186,11 +187,12 @@ class QueuePlant:
             self._serve(float(self._now))
         coming = times[self._arrived]
         while True:
-            if ends and ends[0] <= coming:
-                if ends[0] > until:
+            if ends and ends[0][0] <= coming:
+                if ends[0][0] > until:
                     break
-                end = heapq.heappop(ends)
+                end, took = heapq.heappop(ends)
                 self._finished += 1
+                self._waited += took
                 if self._waiting and len(ends) < slots:
                     self._serve(end)
             else:
@@ -230,8 +232,9 @@ class QueuePlant:
     def _serve(self, now: float) -> None:
         """Give the first in line a slot: waits are kept in order of arrival, so their number says whose."""
         first = len(self._waits)
-        self._waits.append(now - self._times[first])
-        heapq.heappush(self._ends, now + self._service[first])
+        arrived, end = self._times[first], now + self._service[first]
+        self._waits.append(now - arrived)
+        heapq.heappush(self._ends, (end, end - arrived))
 
     def _drop(self, until: int) -> None:
         while self._waiting and self._times[len(self._waits)] <= until - TIMEOUT:
@@ -242,7 +245,6 @@ class QueuePlant:
         """Add what passed since the last call, seconds ago, with what is there now as its mean."""
         passed = until - self._now
         busy = len(self._ends)
-        self._waited += (busy + self._waiting) * passed
         self._capacity += slots * passed / self._replica.concurrency * self._replica.rate
         self._done += min(busy, slots) * passed / self._replica.concurrency * self._replica.rate
         if busy > slots:

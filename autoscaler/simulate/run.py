@@ -75,6 +75,7 @@ def run(
         policy=build(workload.terms(limit)),
         readings=readings(given, workload.seconds, streams[1]),
         every=max(workload.seconds // TIMELINE_POINTS, 1) if timeline else 0,
+        prompt=given.prompt,
     )
     return loop.run()
 
@@ -88,6 +89,8 @@ class _Loop:
     readings: Readings
     every: int
     """Seconds between the points of the timeline; 0: none is kept."""
+    prompt: bool = False
+    """As `Signals.prompt`."""
     _known: list[Counts] = field(default_factory=list)
     """Counts of the readings that were taken, by their position."""
     _delivered: int = 0
@@ -102,14 +105,20 @@ class _Loop:
         end, lead = self.workload.seconds, self.workload.lead
         interval = max(round(self.policy.interval), 1)
         now = decide_at = 0
+        ready = self.pool.ready
         paid_before: float | None = None
         while now < end:
             self.pool.advance(now)
             if paid_before is None and now >= lead:
                 paid_before = self.pool.seconds + self.plant.draining
+            if self.prompt and self.pool.desired == 0 and self.plant.counts().waiting > 0:
+                self.pool.ask(1)
             if now >= decide_at:
                 self._decide(now)
                 decide_at = now + interval
+            elif self.prompt and self.pool.ready > ready:
+                self._decide(now)
+            ready = self.pool.ready
             if now >= lead:
                 self._most = max(self._most, self.pool.alive)
             until = min(self._next(decide_at), end)
@@ -135,6 +144,8 @@ class _Loop:
         at = float(decide_at)
         if len(self._known) < len(self.readings.taken):
             at = min(at, self.readings.taken[len(self._known)])
+        if self.prompt and self.pool.desired == 0:
+            at = min(at, self.plant.counts().time + 1)
         return math.ceil(min(at, self.pool.next_change))
 
     def _decide(self, now: int) -> None:

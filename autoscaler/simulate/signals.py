@@ -20,6 +20,9 @@ class Signals:
     """Share of readings that never arrive."""
     outages: tuple[tuple[float, float], ...] = ()
     """Spans, in seconds from the start of the run, of which no reading arrives."""
+    prompt: bool = False
+    """Whether a start that ends has a decision at once, and a request at zero a first replica within a second: as a controller has
+    them that watches its replicas, and whose activator tells of the request."""
 
 
 @dataclass(frozen=True, slots=True)

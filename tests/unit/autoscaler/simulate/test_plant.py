@@ -135,3 +135,12 @@ def test_both_plants_agree_on_a_large_load() -> None:
     ]
     assert late[0] > 0.2
     assert late[0] == pytest.approx(late[1], rel=0.1)
+
+
+def test_a_queue_counts_the_time_of_a_request_when_it_is_answered() -> None:
+    requests = Requests(np.array([0.5, 0.5]), np.ones(2), np.array([4.0, 4.0]))
+    plant = QueuePlant(requests, Replica(0.25, 1, 4.0))
+    plant.advance(4, 1)
+    assert (plant.counts().finished, plant.counts().waited) == (0, 0)
+    plant.advance(9, 1)
+    assert (plant.counts().finished, plant.counts().waited) == (2, 4 + 8)

@@ -155,3 +155,21 @@ def test_the_oracle_and_the_peak_are_scored_like_runs() -> None:
     assert known["oracle"].over_oracle == pytest.approx(1)
     assert known["static peak"].replica_hours == pytest.approx(5 * 1200 / 3600)
     assert workload.limit() == 15
+
+
+def test_a_request_at_zero_orders_a_replica_between_two_decisions_only_when_signals_are_prompt() -> None:
+    requests = Requests(np.array([301.5]), np.ones(1), np.array([1.0]))
+    workload = Workload("rare", 1000.0, 900, requests, Replica(1.0, 1, 1.0), 2.0, min_replicas=0, lead=0)
+    plan = [(0, 0), (310, 1)]
+    waits = [
+        float(played(workload, Planned(plan, interval=310), Signals(prompt=prompt)).waits.waits[0])
+        for prompt in (True, False)
+    ]
+    assert waits == pytest.approx([302 + 30 - 301.5, 310 + 30 - 301.5])
+
+
+def test_a_start_that_ends_has_a_decision_at_once_only_when_signals_are_prompt() -> None:
+    for prompt, times in ((True, [0, 300, 330, 600]), (False, [0, 300, 600])):
+        policy = Planned([(0, 8), (300, 9)], interval=300)
+        played(steady(seconds=700), policy, Signals(prompt=prompt))
+        assert [one.now - 1000 for one in policy.seen] == times
