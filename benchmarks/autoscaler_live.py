@@ -1,0 +1,249 @@
+"""An hour of a trace in minutes, against real replicas: up, down, to zero and back, with three who scale.
+
+    slipway   the autoscaler with `minReplicas: 0, maxReplicas: 10` and nothing else
+    fixed     what the peak needs, all the time
+    kpa       Knative's formula, every two seconds, from the same pages and by the same scale subresource
+
+The whole product runs (`slipway up`). A replica is a process with slots and a service time that are known, which loads its model for some
+seconds; it uses next to no processor time, so that two cores carry ten. Load comes from a process of its own, as an open loop: the
+busiest hour of a trace, compressed, with a silence that is longer than a replica is kept. Only the load is compressed: start-up times, ticks,
+windows and keep-alive are as they are, so that a minute of the trace's rise passes in seconds.
+
+A violation is a request that waits longer than it is served, or than two seconds where that is longer. Replica-seconds count from a Pod's
+creation to its removal. The first run is then simulated, with its arrivals and its start-up times: the bars on how far that is off were set
+before it was measured.
+"""
+
+import argparse
+import asyncio
+import os
+import sys
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).parents[1]
+sys.path.insert(
+    0, str(ROOT)
+)  # before this file's own directory, in which another file has the package's name
+
+from rich.console import Console  # noqa: E402
+from rich.table import Table  # noqa: E402
+from rig import cold_models, compressed  # noqa: E402
+from rig.compressed import Shape  # noqa: E402
+from rig.foretold import Foretold, foretell  # noqa: E402
+from rig.harness import Bar, percentile, report  # noqa: E402
+from rig.live_scaling import Machine, Played, World, world  # noqa: E402
+
+from autoscaler.observation import Capacity  # noqa: E402
+from autoscaler.policy.config import PolicyConfig  # noqa: E402
+from autoscaler.simulate.baselines.knative import Kpa  # noqa: E402
+from autoscaler.simulate.terms import Terms  # noqa: E402
+from autoscaler.simulate.workload import SHORTEST_WAIT  # noqa: E402
+
+MACHINE = Machine(slots=2, service=0.2, load=3.0)
+MOST = 10
+FIXED = 7
+"""Replicas that the peak needs."""
+FULL = Shape(before=160, silence=100, after=80, peak=65.0)
+QUICK = Shape(before=18, silence=52, after=8, peak=35.0)
+"""A silence of 52 s: a replica that was busy for the first time is kept for 41 s."""
+SEED = 1
+SECONDS_OFF = 0.15
+"""Share by which the simulator may be off in replica-seconds."""
+VIOLATIONS_OFF = 2.0
+"""Percentage points by which it may be off in violations."""
+STEP = 10
+"""Seconds of a column of the timeline."""
+NAMES = ("slipway", "fixed", "kpa")
+
+Object = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Score:
+    """What came of one run."""
+
+    requests: int
+    lost: int
+    violations: float
+    """Percent."""
+    cold: int
+    """Requests that came while no replica took any."""
+    p50: float
+    """Seconds of wait, as the two below."""
+    p99: float
+    longest: float
+    replica_seconds: float
+    leaving_seconds: float
+    """Those of them in which a replica was already to end."""
+    most: int
+    """Replicas at a time."""
+    starts: int
+    startup: float
+    """Seconds, the median."""
+    came_back: bool
+    """Whether there was no replica in the silence, and one after it."""
+
+
+def score(played: Played, shape: Shape, patience: float) -> Score:
+    """Score a run."""
+    start, end, lives = played.start, played.start + played.seconds, played.lives
+    waits = [max(answer.latency - MACHINE.service, 0.0) for answer in played.answers]
+    late = sum(wait > patience for wait in waits)
+    starts = lives.starts()
+    silence = range(shape.before, shape.before + shape.silence)
+    return Score(
+        requests=len(waits),
+        lost=sum(answer.status != 200 for answer in played.answers),
+        violations=100 * late / len(waits),
+        cold=sum(lives.ready(start + answer.at) == 0 for answer in played.answers),
+        p50=percentile(waits, 50),
+        p99=percentile(waits, 99),
+        longest=max(waits),
+        replica_seconds=lives.seconds(start, end),
+        leaving_seconds=lives.leaving_seconds(start, end),
+        most=max(lives.alive(start + second) for second in range(shape.seconds)),
+        starts=len(starts),
+        startup=percentile(starts, 50),
+        came_back=any(lives.alive(start + second) == 0 for second in silence) and lives.ready(end) > 0,
+    )
+
+
+async def play(place: World, name: str, folder: Path, shape: Shape, moments: list[float]) -> Played:
+    """Run the load once against replicas that this one scales."""
+    scale: Object = {"minReplicas": 0, "maxReplicas": MOST}
+    if name == "fixed":
+        scale = {"minReplicas": FIXED, "maxReplicas": FIXED}
+    elif name == "kpa":
+        scale["prediction"] = {"mode": "Observe"}
+    async with place.watched(name) as lives:
+        await place.deploy(name, folder / name, scale)
+        if name == "fixed":
+            await place.until_ready(name, FIXED)
+        elif name == "kpa":
+            await place.scale(name, 0)
+            await place.until_zero(name)
+        else:
+            await place.until_zero(name)
+        print(f"{name}: {len(moments)} requests in {shape.seconds} s", file=sys.stderr, flush=True)
+        if name == "kpa":
+            terms = Terms(Capacity(MACHINE.rate, MACHINE.slots), MACHINE.service, 0, MOST)
+            async with place.driven(name, Kpa(terms)):
+                played = await place.play(name, moments, shape.seconds, lives)
+        else:
+            played = await place.play(name, moments, shape.seconds, lives)
+    await place.remove(name)
+    return played
+
+
+async def measure(shape: Shape, moments: list[float], names: Sequence[str]) -> dict[str, Played]:
+    found = {}
+    with cold_models.folder() as folder:
+        async with world(folder, MACHINE) as place:
+            for name in names:
+                found[name] = await play(place, name, folder, shape, moments)
+                print("\n".join(timeline(found[name])), file=sys.stderr, flush=True)
+    return found
+
+
+def timeline(played: Played) -> list[str]:
+    """Return requests per second, and replicas that take them over those there are, of each ten seconds."""
+    columns = range(0, round(played.seconds), STEP)
+    rates = [sum(at <= answer.at < at + STEP for answer in played.answers) / STEP for at in columns]
+    lives, start = played.lives, played.start
+    counts = [f"{lives.ready(start + at)}/{lives.alive(start + at)}" for at in columns]
+    changes = [
+        f"  {change['time']} {change['fromReplicas']} to {change['toReplicas']}: {change['message']}"
+        for change in reversed(played.changes)
+    ]
+    return [
+        *changes,
+        "  req/s    " + " ".join(f"{rate:5.0f}" for rate in rates),
+        "  replicas " + " ".join(f"{count:>5}" for count in counts),
+    ]
+
+
+def bars(found: dict[str, Score], foretold: Foretold) -> list[Bar]:
+    ours, fixed, kpa = found["slipway"], found["fixed"], found["kpa"]
+    lost = sum(one.lost for one in found.values())
+    seconds_off = abs(foretold.replica_seconds / ours.replica_seconds - 1)
+    violations_off = abs(foretold.violations - ours.violations)
+    cheaper = ours.replica_seconds < fixed.replica_seconds
+    is_worse = ours.violations > kpa.violations and ours.replica_seconds > kpa.replica_seconds
+    return [
+        Bar("requests lost", lost, 0, lost == 0),
+        Bar("replica-seconds over the fixed count's", ours.replica_seconds / fixed.replica_seconds, 1, cheaper),
+        Bar("1 where KPA is better in both violations and replica-seconds", int(is_worse), 0, not is_worse),
+        Bar("1 where it went to zero and came back", int(ours.came_back), 1, ours.came_back),
+        Bar("replica-seconds: share that the simulator is off", seconds_off, SECONDS_OFF, seconds_off <= SECONDS_OFF),
+        Bar(
+            "violations: percentage points that the simulator is off",
+            violations_off, VIOLATIONS_OFF, violations_off <= VIOLATIONS_OFF,
+        ),
+    ]  # fmt: skip
+
+
+def show(found: dict[str, Score], foretold: Foretold) -> None:
+    table = Table(
+        "", "% late", "replica-s", "lost", "cold", "wait p50", "p99", "longest", "most", "starts", "a start"
+    )
+    for name, one in found.items():
+        table.add_row(
+            name, f"{one.violations:.2f}", f"{one.replica_seconds:.0f}", str(one.lost), str(one.cold), f"{one.p50:.2f}",
+            f"{one.p99:.2f}", f"{one.longest:.2f}", str(one.most), str(one.starts), f"{one.startup:.1f}",
+        )  # fmt: skip
+    table.add_row(
+        "slipway, simulated",
+        f"{foretold.violations:.2f}",
+        f"{foretold.replica_seconds:.0f}",
+        "",
+        f"{foretold.cold:.0f}",
+    )
+    Console(stderr=True, width=140).print(table)
+
+
+def main() -> None:
+    options = _options()
+    shape = QUICK if options.quick else FULL
+    source = compressed.trace(options.traces, options.trace)
+    moments: list[float] = compressed.moments(source, shape, SEED).tolist()
+    patience = max(MACHINE.service, SHORTEST_WAIT)
+    try:
+        played = asyncio.run(measure(shape, moments, NAMES))
+    except KeyboardInterrupt:
+        sys.exit(130)
+    found = {name: score(one, shape, patience) for name, one in played.items()}
+    config = PolicyConfig(min_replicas=0, max_replicas=MOST)
+    foretold = foretell(played["slipway"], MACHINE, patience, config)
+    show(found, foretold)
+    held = bars(found, foretold)
+    for bar in held:
+        print(
+            f"{'met   ' if bar.met else 'MISSED'} {bar.what}: {bar.value:.4g} (bar {bar.bar:g})",
+            file=sys.stderr,
+        )
+    results = {
+        "trace": options.trace, "fasterThanTheTrace": round(shape.factor, 1), "shape": asdict(shape),
+        "replica": asdict(MACHINE), "runs": {name: asdict(one) for name, one in found.items()},
+        "simulated": asdict(foretold),
+    }  # fmt: skip
+    report("autoscaler_live", results, held)
+
+
+def _options() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    default = Path(os.environ.get("SLIPWAY_DATA", ROOT.parent / "shared" / "data")) / "traces"
+    parser.add_argument("--traces", type=Path, default=default, help="directory of traces: .csv, .csv.gz")
+    parser.add_argument(
+        "--trace", default="azure_llm_2023_conv", help="how the name of the trace's file begins"
+    )
+    parser.add_argument("--quick", action="store_true", help="half a minute of load for each")
+    return parser.parse_args()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,78 @@
+"""An hour of a trace in minutes: moments at which requests come, with a silence after which load returns."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from autoscaler.simulate import arrivals
+from autoscaler.simulate.load import Floats
+from autoscaler.simulate.traces import BinTrace, ClientTrace, Trace
+from rig import scaling
+
+HOUR = 3600.0
+PEAK_SECONDS = 10
+"""The rate of the busiest so many seconds of the compressed trace is its peak."""
+
+
+@dataclass(frozen=True)
+class Shape:
+    """How the hour is pressed together."""
+
+    before: int
+    """Seconds of load before the silence."""
+    silence: int
+    """Seconds without a request."""
+    after: int
+    """Seconds of load after it."""
+    peak: float
+    """Requests per second."""
+
+    @property
+    def seconds(self) -> int:
+        return self.before + self.silence + self.after
+
+    @property
+    def factor(self) -> float:
+        """How much faster time goes than in the trace."""
+        return HOUR / (self.before + self.after)
+
+
+def trace(directory: Path, name: str) -> Trace:
+    """Return the trace whose file's name begins like this; raise SystemExit where there is none."""
+    if not directory.is_dir():
+        raise SystemExit(f"--traces: {directory} is not there")
+    found = [recorded for known, recorded in scaling.recorded(directory).items() if known.startswith(name)]
+    if not found:
+        raise SystemExit(f"--trace: no file of {directory} begins with {name}")
+    return found[0]
+
+
+def moments(source: Trace, shape: Shape, seed: int) -> Floats:
+    """Return arrivals in seconds from the start: the busiest hour's rates, with the trace's own ups and downs, scaled to the peak; between
+    them chance alone, as of many clients."""
+    seconds = shape.before + shape.after
+    step = HOUR / seconds
+    rates = _rates(source, step)
+    width = min(seconds, len(rates))
+    sums = np.convolve(rates, np.ones(width), mode="valid")
+    first = int(np.argmax(sums))
+    hour = rates[first : first + width]
+    smooth = np.convolve(hour, np.ones(PEAK_SECONDS) / PEAK_SECONDS, mode="valid")
+    draws = np.random.default_rng(seed)
+    counts = draws.poisson(hour * shape.peak / float(smooth.max()))
+    times = arrivals.within(counts.astype(np.float64), draws)
+    found: Floats = np.where(times < shape.before, times, times + shape.silence)
+    return found
+
+
+def _rates(source: Trace, step: float) -> Floats:
+    """Return requests per second of the trace at even steps."""
+    if isinstance(source, ClientTrace):
+        raise SystemExit("--trace: a trace of single clients; take one of requests, counts or rates")
+    if isinstance(source, BinTrace):
+        return np.maximum(arrivals.rates(source, 0.0, source.seconds, step), 0.0)
+    bins = np.arange(0.0, source.seconds + step, step)
+    counts, _ = np.histogram(source.times, bins)
+    rates: Floats = counts / step
+    return rates

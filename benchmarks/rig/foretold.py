@@ -1,0 +1,103 @@
+"""What the simulator says of a run that was recorded: the same arrivals, replicas, start-up times and policy."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from autoscaler.policy.config import PolicyConfig
+from autoscaler.policy.sizer import Sizer
+from autoscaler.simulate.load import Replica, Requests
+from autoscaler.simulate.policy import Policy
+from autoscaler.simulate.run import Run, run
+from autoscaler.simulate.signals import Signals
+from autoscaler.simulate.startup import Startup
+from autoscaler.simulate.terms import Terms
+from autoscaler.simulate.workload import Workload
+from rig.live_scaling import Machine, Played
+
+PHASES = 5
+"""Runs whose load begins so many seconds after a tick, from none on: what it was is not recorded, and the mean of them is what is foretold."""
+READINGS = Signals(every=5.0, shortest=0.0, longest=0.0, missing=0.0, prompt=True)
+"""As the autoscaler has them on one machine: it asks for the page, and decides."""
+
+
+@dataclass(frozen=True)
+class Foretold:
+    """What the simulator says."""
+
+    violations: float
+    """Percent."""
+    replica_seconds: float
+    cold: float
+    between: tuple[tuple[float, float], tuple[float, float]]
+    """The least and the most of violations and of replica-seconds, over the phases."""
+
+
+@dataclass(frozen=True, slots=True)
+class _FromZero(Workload):
+    """A run that begins without replicas, as the recorded one."""
+
+    def first_replicas(self) -> int:
+        return 0
+
+
+def foretell(played: Played, machine: Machine, patience: float, config: PolicyConfig) -> Foretold:
+    """Simulate a recorded run from zero.
+
+    Args:
+        played: whose arrivals and start-up times are taken.
+        machine: what a replica does.
+        patience: seconds that a request may wait.
+        config: the policy's.
+    """
+    runs = [_run(played, machine, patience, config, phase) for phase in range(PHASES)]
+    late = [100 * float((one.waits.waits > patience).mean()) for one in runs]
+    seconds = [one.replica_seconds for one in runs]
+    return Foretold(
+        violations=float(np.mean(late)),
+        replica_seconds=float(np.mean(seconds)),
+        cold=float(np.mean([one.waits.cold.sum() for one in runs])),
+        between=((min(late), max(late)), (min(seconds), max(seconds))),
+    )
+
+
+def _run(played: Played, machine: Machine, patience: float, config: PolicyConfig, phase: int) -> Run:
+    times = np.array([answer.at for answer in played.answers]) + phase
+    count = len(times)
+    workload = _FromZero(
+        name="recorded",
+        start=played.unix - phase,
+        seconds=round(played.seconds) + phase,
+        load=Requests(times, np.ones(count), np.full(count, machine.service)),
+        replica=Replica(machine.rate, machine.slots, machine.service),
+        wait=patience,
+        min_replicas=config.min_replicas,
+        lead=phase,
+    )
+    starts = played.lives.starts()
+    return run(
+        workload,
+        _startup(starts),
+        _builder(config, starts[0]),
+        limit=config.max_replicas,
+        seed=phase,
+        signals=READINGS,
+    )
+
+
+def _startup(starts: Sequence[float]) -> Startup:
+    """Return the law that draws from the starts that were measured."""
+    measured = np.array(starts)
+    return Startup("measured", float(np.median(measured)), lambda draws: float(draws.choice(measured)), 0.0)
+
+
+def _builder(config: PolicyConfig, proof: float) -> Callable[[Terms], Policy]:
+    """Return what builds the policy as it was when the run began: it had seen the start that proved the revision."""
+
+    def build(terms: Terms) -> Policy:  # noqa: ARG001 the capacity is to be learned, as it was
+        sizer = Sizer(config)
+        sizer.startup.learn([proof], ())
+        return sizer
+
+    return build

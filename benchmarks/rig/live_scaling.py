@@ -1,0 +1,304 @@
+"""One product on this machine whose replicas have a known capacity: a load that is recorded on both sides, and who scales."""
+
+import asyncio
+import json
+import subprocess
+import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import orjson
+
+from autoscaler.decision import Decision
+from autoscaler.observation import Observation, Replicas
+from autoscaler.signals.board import Board
+from autoscaler.signals.exposition import Target
+from autoscaler.signals.pages import Pages
+from autoscaler.simulate.policy import Policy
+from autoscaler.starts import is_ready as takes_requests
+from rig.objects import is_ready, manifest, until
+from serving import clock, errors
+from serving.cli.demo_stack import Stack
+from serving.data_dir import DataDir
+from serving.kube import Informer, Kube, connect
+from serving.resources import kinds
+from serving.resources.names import INFERENCE_LABEL, STANDBY_LABEL
+
+HERE = Path(__file__).parent
+POLL_SECONDS = 0.2
+ZERO_SECONDS = 180.0
+"""Until a predictor that nobody asks has no replicas."""
+LEAD_SECONDS = 3.0
+"""In which the load's process gets ready."""
+ARM = "only"
+
+Object = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Machine:
+    """What a replica can do."""
+
+    slots: int
+    service: float
+    """Seconds in a slot."""
+    load: float
+    """Seconds that a replica loads its model before it listens."""
+
+    @property
+    def rate(self) -> float:
+        """Requests per second."""
+        return self.slots / self.service
+
+
+@dataclass(frozen=True)
+class Answer:
+    """One request."""
+
+    at: float
+    """Seconds from the start of the run: when it was to be sent."""
+    latency: float
+    """Seconds from then to the end of the answer."""
+    status: int
+
+
+@dataclass
+class Life:
+    """One replica, in seconds of the machine's monotonic clock."""
+
+    created: float
+    ready: float | None = None
+    leaving: float | None = None
+    """Since when it is to end."""
+    gone: float | None = None
+
+
+@dataclass
+class Lives:
+    """The replicas of one Inference, as a watch shows them."""
+
+    found: dict[str, Life] = field(default_factory=dict)
+
+    def changed(self, before: Object | None, after: Object | None) -> None:
+        """Take a change of a Pod."""
+        now, pod = clock.monotonic(), after or before or {}
+        if STANDBY_LABEL in (pod["metadata"].get("labels") or {}):
+            return
+        life = self.found.setdefault(pod["metadata"]["uid"], Life(now))
+        if after is None:
+            life.gone = now
+            life.leaving = life.leaving or now
+            return
+        if after["metadata"].get("deletionTimestamp") and life.leaving is None:
+            life.leaving = now
+        if life.ready is None and takes_requests(after):
+            life.ready = now
+
+    def seconds(self, start: float, end: float) -> float:
+        """Return replica-seconds within a span, from creation to removal."""
+        return sum(_within(start, end, life.created, life.gone) for life in self.found.values())
+
+    def leaving_seconds(self, start: float, end: float) -> float:
+        """Return those of them in which a replica was already to end."""
+        return sum(
+            _within(start, end, life.leaving, life.gone)
+            for life in self.found.values()
+            if life.leaving is not None
+        )
+
+    def ready(self, moment: float) -> int:
+        """Return the replicas that took requests at a moment."""
+        return sum(
+            life.ready is not None
+            and life.ready <= moment
+            and (life.leaving is None or moment < life.leaving)
+            for life in self.found.values()
+        )
+
+    def alive(self, moment: float) -> int:
+        return sum(
+            life.created <= moment and (life.gone is None or moment < life.gone)
+            for life in self.found.values()
+        )
+
+    def starts(self) -> list[float]:
+        """Return the seconds that starts took."""
+        return [life.ready - life.created for life in self.found.values() if life.ready is not None]
+
+
+def _within(start: float, end: float, first: float, last: float | None) -> float:
+    return max(min(end, end if last is None else last) - max(start, first), 0.0)
+
+
+@dataclass
+class Played:
+    """One run."""
+
+    answers: list[Answer]
+    lives: Lives
+    start: float
+    """Seconds of the machine's monotonic clock."""
+    seconds: float
+    unix: float
+    """The start, in Unix seconds."""
+    changes: list[Object]
+    """As `status.decisions` of the Autoscaler at the end."""
+
+
+class World:
+    """One product; each run has an Inference of its own."""
+
+    def __init__(self, kube: Kube, data: DataDir, machine: Machine) -> None:
+        self._kube, self._data, self._machine = kube, data, machine
+        gateway = orjson.loads(data.ports.read_bytes())["gateway"]
+        self._base = f"http://127.0.0.1:{gateway}/default"
+
+    async def deploy(self, name: str, folder: Path, scale: Object) -> None:
+        """Have an Inference, which is proven once; one that may be at zero is left until it is."""
+        await asyncio.to_thread(_write_model, folder)
+        source = {"modelName": name, "source": {"path": str(folder)}}
+        await self._kube.create(kinds.MODEL_VERSION, manifest(kinds.MODEL_VERSION, name, source))
+        command = [
+            sys.executable, str(HERE / "slot_server.py"),
+            "--slots", str(self._machine.slots), "--service", str(self._machine.service),
+            "--load", str(self._machine.load),
+        ]  # fmt: skip
+        container = {"name": "predictor", "image": "benchmarks/slots", "command": command}
+        arm = {"name": ARM, "modelVersion": name, "autoScale": scale, "template": {"containers": [container]}}
+        spec = {"framework": "custom", "predictors": [arm]}
+        await self._kube.create(kinds.INFERENCE, manifest(kinds.INFERENCE, name, spec))
+        await until(self._kube, kinds.INFERENCE, name, is_ready)
+
+    async def until_zero(self, name: str) -> None:
+        deadline = clock.monotonic() + ZERO_SECONDS
+        while (await self._kube.list(kinds.POD, "default", labels=f"{INFERENCE_LABEL}={name}")).items:
+            if clock.monotonic() > deadline:
+                raise RuntimeError(f"{name} does not go to zero")
+            await asyncio.sleep(POLL_SECONDS)
+
+    async def scale(self, name: str, count: int) -> None:
+        await self._scale(await self.target(name), count)
+
+    async def until_ready(self, name: str, count: int) -> None:
+        target = await self.target(name)
+        await until(
+            self._kube, kinds.DEPLOYMENT, target.name, lambda found: _ready(found) >= count, poll=POLL_SECONDS
+        )
+
+    async def remove(self, name: str) -> None:
+        """Delete an Inference, and wait until nothing of it runs."""
+        await self._kube.delete(kinds.INFERENCE, "default", name)
+        await self.until_zero(name)
+
+    async def target(self, name: str) -> Target:
+        """Return the Deployment of an Inference's only predictor."""
+        autoscaler = await self._kube.get(kinds.AUTOSCALER, "default", f"{name}-{ARM}")
+        return Target("default", autoscaler["spec"]["scaleTargetRef"]["name"])
+
+    @asynccontextmanager
+    async def watched(self, name: str) -> AsyncIterator[Lives]:
+        """Give the replicas of an Inference, kept up to date."""
+        lives = Lives()
+        informer = Informer(self._kube, kinds.POD, namespace="default", labels=f"{INFERENCE_LABEL}={name}")
+        informer.on_change(lives.changed)
+        async with _beside(informer.run()):
+            await informer.synced.wait()
+            yield lives
+
+    async def play(self, name: str, moments: list[float], seconds: float, lives: Lives) -> Played:
+        """Ask at these moments, in seconds from the start of the run."""
+        start = clock.monotonic() + LEAD_SECONDS
+        unix = clock.now().timestamp() + LEAD_SECONDS
+        async with _load(f"{self._base}/{name}/v2/models/{name}/infer") as process:
+            said, _ = await process.communicate(json.dumps([start + moment for moment in moments]).encode())
+            if process.returncode:
+                raise RuntimeError(f"the load ended with {process.returncode}")
+        await asyncio.sleep(max(start + seconds - clock.monotonic(), 0.0))
+        rows = (orjson.loads(line) for line in said.splitlines())
+        answers = sorted(
+            (Answer(at - start, took, status) for at, took, status in rows), key=lambda one: one.at
+        )
+        autoscaler = await self._kube.get(kinds.AUTOSCALER, "default", f"{name}-{ARM}")
+        changes = list(autoscaler["status"].get("decisions") or [])
+        return Played(answers, lives, start, seconds, unix, changes)
+
+    @asynccontextmanager
+    async def driven(self, name: str, policy: Policy) -> AsyncIterator[list[tuple[float, Decision]]]:
+        """Let a policy write the count, at its interval, from the pages that the autoscaler reads; give its decisions."""
+        decisions: list[tuple[float, Decision]] = []
+        async with _beside(self._drive(await self.target(name), policy, decisions)):
+            yield decisions
+
+    async def _drive(self, target: Target, policy: Policy, decisions: list[tuple[float, Decision]]) -> None:
+        board, pages = Board(), Pages(self._data.pages)
+        try:
+            while True:
+                began = clock.monotonic()
+                read = await pages.read()
+                gateways = {reading.gateway for reading in read.readings}
+                board.tick(read.readings, gateways, {target}, read.held, began)
+                deployment = await self._kube.get(kinds.DEPLOYMENT, target.namespace, target.name)
+                desired = int(deployment["spec"].get("replicas", 1))
+                seen = Replicas(desired, _ready(deployment))
+                decision = policy.decide(Observation(clock.now().timestamp(), seen, board.take(target)))
+                decisions.append((began, decision))
+                if decision.replicas != desired:
+                    with suppress(errors.Conflict, errors.Unavailable):  # at the next interval
+                        await self._scale(target, decision.replicas)
+                await asyncio.sleep(max(policy.interval - (clock.monotonic() - began), 0.0))
+        finally:
+            await pages.close()
+
+    async def _scale(self, target: Target, count: int) -> None:
+        patch = {"spec": {"replicas": count}}
+        await self._kube.patch(kinds.DEPLOYMENT, target.namespace, target.name, patch, subresource="scale")
+
+
+def _write_model(folder: Path) -> None:
+    folder.mkdir()
+    (folder / "weights").write_bytes(b"none")
+
+
+def _ready(deployment: Object) -> int:
+    return int((deployment.get("status") or {}).get("readyReplicas", 0))
+
+
+@asynccontextmanager
+async def _beside(work: Any) -> AsyncIterator[None]:
+    """Run something until the block ends; what goes wrong in it is raised there."""
+    task = asyncio.ensure_future(work)
+    try:
+        yield
+    finally:
+        task.cancel()
+        with suppress(asyncio.CancelledError):
+            await task
+
+
+@asynccontextmanager
+async def _load(url: str) -> AsyncIterator[asyncio.subprocess.Process]:
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, str(HERE / "open_load.py"), url,
+        stdin=subprocess.PIPE, stdout=subprocess.PIPE, start_new_session=True,
+    )  # fmt: skip
+    try:
+        yield process
+    finally:
+        if process.returncode is None:
+            process.kill()
+            await process.wait()
+
+
+@asynccontextmanager
+async def world(folder: Path, machine: Machine) -> AsyncIterator[World]:
+    """Give a product that runs; nothing of it is left afterwards."""
+    stack = Stack(DataDir(folder / "data"))
+    try:
+        await stack.start()
+        async with await connect(stack.where.kubeconfig, component="bench") as kube:
+            yield World(kube, stack.where, machine)
+    finally:
+        await stack.end()
