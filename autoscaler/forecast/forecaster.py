@@ -10,13 +10,14 @@ from typing import Any
 from zoneinfo import ZoneInfo
 
 from autoscaler.decision import Band
+from autoscaler.forecast.histogram import DecayedHistogram
 from autoscaler.forecast.horizon import Horizon
 from autoscaler.forecast.profile import BIN, DAY, WEEK, Profile
 
 HORIZONS = (20.0, 60.0, 180.0, 540.0)
 """Seconds: between them quantiles are interpolated, so that a start-up time that is learned changes nothing else."""
 WAIT = 2.0
-"""Seconds that work may wait: replicas of rate r serve r x (T + 2 s) of what arrives in any T seconds in time."""
+"""Seconds that work may wait, at least: replicas of rate r serve r x (T + 2 s) of what arrives in any T seconds in time."""
 SPANS = (5.0, 10.0, 20.0, 40.0, 120.0)
 """Seconds over which load is summed; the span that asks for the highest rate counts."""
 BEGIN = 120.0
@@ -32,6 +33,12 @@ KEPT = 2 * TRENDS[-1]
 """Seconds of readings that are kept one by one."""
 SHIFT = 3600.0
 """Seconds by which the shape of the day may be off: clocks change twice a year, and nobody says where."""
+SEEN_MEMORY = 2 * DAY
+"""Seconds after which a load weighs 1/e in the distribution of all loads."""
+SEEN_STRIDE = 10.0
+"""Seconds between loads that are counted in it."""
+SEEN_SHARE = 0.2
+"""Of the risk: how rarely the load was higher than the upper quantile may be, unless the load is there already or rises."""
 MOST_WEIGHT = 2.0
 """Weight of an error at more than the usual load, which more requests suffer from; one event must not be all that is known."""
 DRIFT = 2
@@ -54,7 +61,14 @@ class Forecaster:
     """
 
     def __init__(self, unit: float, share: float, zone: ZoneInfo | None = None) -> None:
+        self.wait = WAIT
+        """Seconds that work may wait."""
+        self._unit = max(unit, 1e-9)
         self._floor = max(FLOOR * unit, 1e-9)
+        self._seen = DecayedHistogram(SEEN_MEMORY / SEEN_STRIDE, 1e-3)
+        """Logarithms of the load, in capacities of a replica, wherever the load was."""
+        self._seen_until = -math.inf
+        self._seen_share = 1 - SEEN_SHARE * (1 - share)
         self._zone = zone
         self._offset, self._offset_until = 0.0, -math.inf
         self._horizons = [Horizon(seconds, NAMES, share) for seconds in HORIZONS]
@@ -98,6 +112,9 @@ class Forecaster:
         weight = 1.0
         if self._usual > 0:
             weight = min(max(self._last / self._usual, 0.1), MOST_WEIGHT)
+        if end >= self._seen_until:
+            self._seen_until = end + SEEN_STRIDE
+            self._seen.add(math.log(max(self._last, 1e-9) / self._unit), weight)
         for horizon in self._horizons:
             horizon.advance(end, level, self._points(horizon.seconds), weight)
 
@@ -109,7 +126,9 @@ class Forecaster:
         if high != low:
             others = second.forecast(self._points(second.seconds))
             values = tuple(a + inside * (b - a) for a, b in zip(values, others, strict=True))  # type: ignore[assignment]
-        upper_level = max(values[2], self._points(horizon)[DRIFT])  # a ramp that began now is in no error yet
+        highest = max(math.exp(self._seen.quantile(self._seen_share)) * self._unit, self.last * math.exp(TREND_LIMIT))
+        upper_level = min(values[2], math.log(highest + self._floor))
+        upper_level = max(upper_level, values[1], self._points(horizon)[DRIFT])  # a ramp that began now is in no error yet
         lower, median, upper = (
             max(math.exp(value) - self._floor, 0.0) for value in (values[0], values[1], upper_level)
         )
@@ -129,7 +148,7 @@ class Forecaster:
         self._covered += seconds
         while len(self._recent) > 1 and self._covered - self._recent[0][1] >= KEPT:
             self._covered -= self._recent.popleft()[1]
-        self._last = _serving_rate(self._recent)
+        self._last = _serving_rate(self._recent, self.wait)
         self._minute, self._slope = _trend(self._recent, self._floor)
         if math.isnan(self._slow):
             self._slow = self._last
@@ -216,15 +235,15 @@ class Forecaster:
                 horizon.restore(saved)
 
 
-def _serving_rate(readings: deque[tuple[float, float]]) -> float:
-    """Return the rate that serves what arrived in the last readings within `WAIT`."""
+def _serving_rate(readings: deque[tuple[float, float]], wait: float) -> float:
+    """Return the rate that serves what arrived in the last readings within `wait` seconds."""
     amount = seconds = best = 0.0
     span = 0
     for part, length in reversed(readings):
         amount += part
         seconds += length
         if seconds >= SPANS[span] - 0.5:
-            best = max(best, amount / (seconds + WAIT))
+            best = max(best, amount / (seconds + wait))
             while span < len(SPANS) and seconds >= SPANS[span] - 0.5:
                 span += 1
             if span == len(SPANS):

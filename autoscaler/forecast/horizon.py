@@ -34,7 +34,8 @@ REFRESH = 16
 USUAL_SCALE = 0.2
 """Volatility at which the risk is what was asked for. A replica more saves requests in proportion to how likely exactly that
 many are needed, which is the less the wider the errors are: where load is calm the risk is less, and else more."""
-RISK_LIMITS = (0.1, 8.0)
+SPREAD_WEIGHT = 1.0
+RISK_LIMITS = (0.1, 20.0)
 """Times the risk that was asked for."""
 SHARES = (0.1, 0.5)
 """Quantiles of the band beside the one that the risk asks for."""
@@ -72,6 +73,7 @@ class Horizon:
         self._loss_seconds = [0.0] * len(names)
         self._errors_of_mixture = DecayedHistogram(memory, PRIOR)
         self._scale = FIRST_SCALE
+        self._spread = self._mean = 0.0
         self._pending: deque[_Pending] = deque()
         self._next = 0.0
         self._since_refresh = 0
@@ -131,7 +133,8 @@ class Horizon:
 
     def _upper_share(self) -> float:
         low, high = RISK_LIMITS
-        return 1 - (1 - self.share) * min(max(self._scale / USUAL_SCALE, low), high)
+        width = max(self._scale, SPREAD_WEIGHT * self._spread / self._mean if self._mean > 0 else 0.0)
+        return 1 - (1 - self.share) * min(max(width / USUAL_SCALE, low), high)
 
     def _mixed(self, points: Sequence[float]) -> float:
         total = value = 0.0
@@ -157,6 +160,9 @@ class Horizon:
             self._errors[i].add(error / scale, weight)
         error = level - made.mixed
         self._errors_of_mixture.add(error / scale, weight)
+        daily = 1 - math.exp(-made.seconds / MEMORY)
+        self._spread += daily * (abs(math.exp(level) - math.exp(made.mixed)) - self._spread)
+        self._mean += daily * (math.exp(level) - self._mean)
         gain = 1 - math.exp(-made.seconds / SCALE_MEMORY)
         surprise = min(abs(error), SURPRISE * self._scale)
         scaled = self._scale + gain * (surprise - self._scale)

@@ -10,12 +10,15 @@ STRETCH = 2.0
 BEST_DRIFT = 0.02
 """Share of the difference by which the best latency follows a slower one at each reading: models are replaced."""
 SATURATED_GAIN = 0.3
-"""Weight of one saturated reading: three say more than what was known before."""
-PROVEN_GAIN = 0.2
+"""Weight of one saturated span: three say more than what was known before."""
 ROOM = 1.25
 """Over the most that a replica has carried without saturation: what was never tried is assumed a quarter further."""
 QUEUE = 1.5
 """Requests in flight per replica over `Capacity.concurrency` from which a measured capacity is doubted."""
+SURE_ANSWERS = 50.0
+"""Answered requests that a correction stands on: times of service that vary by half of their mean say it to 7 %."""
+SURE_SECONDS = 30.0
+"""Seconds that a correction stands on at least."""
 LEAST_SHARE = 0.1
 MOST_SHARE = 4.0
 """Of a measured capacity: bounds of a correction; what is further off is another model's profile."""
@@ -28,6 +31,12 @@ class CapacityEstimate:
         self._measured = measured
         self._factor = 1.0
         """Of the measured rate, as corrected."""
+        self._is_saturated = False
+        self._done = self._could = self._answers = 0.0
+        """Work that was done, work that the measured rate would have done, and requests that were answered, in the readings
+        of one kind since the last correction."""
+        self._work = 1.0
+        """Of a request, at the last reading."""
         self._best = math.nan
         self._proven = 0.0
         self._ceiling = math.inf
@@ -60,25 +69,34 @@ class CapacityEstimate:
 
     def learn(self, load: Load, ready: int) -> None:
         """Take a reading while `ready` replicas served."""
-        if ready <= 0 or load.seconds <= 0 or load.finished <= 0:
+        if ready <= 0 or load.seconds <= 0 or load.finished < (self._measured is None):
             return
-        carried = load.finished / load.seconds / ready
-        each = load.in_flight / ready
         if self._measured is not None:
-            self._correct(carried, each, load)
+            self._correct(load, ready)
         else:
-            self._learn(carried, each, load)
+            self._learn(load.finished / load.seconds / ready, load.in_flight / ready, load)
 
-    def _correct(self, carried: float, each: float, load: Load) -> None:
+    def _correct(self, load: Load, ready: int) -> None:
+        """Correct a measured capacity by whole spans of one kind: saturated ones show the most that replicas carry."""
         measured = self._measured
         assert measured is not None
-        work = load.work / load.arrivals if load.arrivals > 0 else 1.0
-        share = carried * work / measured.rate
-        if each > QUEUE * measured.concurrency + 1 and share < self._factor:
-            wanted = max(share, LEAST_SHARE)
-            self._factor += SATURATED_GAIN * (wanted - self._factor) * 0.2
-        elif share > self._factor and each <= measured.concurrency:
-            self._factor += PROVEN_GAIN * (min(share, MOST_SHARE) - self._factor)
+        work = load.finished * (load.work / load.arrivals if load.arrivals > 0 else self._work)
+        self._work = work / load.finished if load.finished > 0 else self._work
+        is_saturated = load.in_flight > ready * QUEUE * measured.concurrency + 1
+        if is_saturated != self._is_saturated:
+            self._is_saturated, self._done, self._could, self._answers = is_saturated, 0.0, 0.0, 0.0
+            return  # the change lies somewhere within this reading
+        self._done += work
+        self._could += measured.rate * ready * load.seconds
+        self._answers += load.finished
+        if self._answers < SURE_ANSWERS or self._could < SURE_SECONDS * measured.rate * ready:
+            return
+        share = min(max(self._done / self._could, LEAST_SHARE), MOST_SHARE)
+        self._done = self._could = self._answers = 0.0
+        if is_saturated:
+            self._factor += SATURATED_GAIN * (share - self._factor)
+        elif share > self._factor:
+            self._factor = share
 
     def _learn(self, carried: float, each: float, load: Load) -> None:
         latency = load.latency if load.latency is not None else each / carried

@@ -5,13 +5,14 @@ from dataclasses import dataclass
 from typing import Any
 
 from autoscaler.decision import Band, Decision, Demand
-from autoscaler.forecast.forecaster import Forecaster
+from autoscaler.forecast.forecaster import WAIT, Forecaster
 from autoscaler.observation import Capacity, Load, Observation, Replicas
 from autoscaler.policy.capacity import CapacityEstimate
-from autoscaler.policy.config import PolicyConfig
+from autoscaler.policy.config import RISK, PolicyConfig
 from autoscaler.policy.demands import Demands
 from autoscaler.policy.idle import IdleTimes
 from autoscaler.policy.pace import PaceLimit
+from autoscaler.policy.queueing import slots
 from autoscaler.policy.schedules import bounds
 from autoscaler.policy.startup import StartupTimes
 from autoscaler.policy.window import WindowMaximum
@@ -23,12 +24,21 @@ DRAIN_STARTS = 0.33
 all requests wait meanwhile."""
 SHORTEST_DRAIN = 10.0
 """Seconds: two decisions."""
-MOST_DRAIN = 0.3
+MOST_DRAIN = 0.4
 """Replicas for a backlog, over those for the load: a backlog that a slow start made does not go on asking."""
+QUEUE_SHARE = 0.2
+"""Of the risk: what chance alone may make wait, by the theory of queues."""
+DRAIN_POWER = 1.0
+EACH_READINGS = 50.0
+"""Readings with requests over which the mean work of a request is taken."""
 HOLD_SECONDS = 120.0
 """Seconds that a larger need is held, at least."""
 HOLD_STARTS = 1.0
 """The same in start-up times: a replica that is needed again sooner costs less kept than started."""
+DEAD_BAND = 0.1
+"""Share of the replicas that a need may fall by without an answer within the window."""
+SLOW_WINDOWS = 5.0
+"""Windows after which a smaller fall is answered too."""
 STALE_SECONDS = 60.0
 """Seconds without a reading after which load counts as not known."""
 START_STARTS = 2.0
@@ -66,10 +76,12 @@ class Sizer:
         self.demands = Demands(config)
         unit = config.capacity.rate if config.capacity is not None else 1.0
         self.forecaster = Forecaster(unit, 1 - config.risk / 100)
-        self._held = WindowMaximum()
+        self._held, self._slowly = WindowMaximum(), WindowMaximum()
         self._pace = PaceLimit(config.up, config.down)
         self._read_at = -math.inf
         self._load: Load | None = None
+        self._each = math.nan
+        """Mean work of a request."""
         self._ready, self._ready_since = 0, math.inf
         """Ready replicas, and since when they are as many."""
 
@@ -144,6 +156,11 @@ class Sizer:
         self.demands.take(load, ready)
         if ready != self._ready or now < self._ready_since:
             self._ready, self._ready_since = ready, now
+        if load.arrivals > 0:
+            each = load.work / load.arrivals
+            self._each = each if math.isnan(self._each) else self._each + (each - self._each) / EACH_READINGS
+            if self.capacity.value is not None:
+                self.forecaster.wait = max(self._service(self.capacity.value), WAIT)
         if self._ready_since < load.start:
             # Between two counts of replicas, nobody knows which of them answered the requests of a reading.
             self.capacity.learn(load, ready)
@@ -154,13 +171,19 @@ class Sizer:
         """Return the replicas that the load asks for when a start ordered now would be ready."""
         horizon = startup + self.interval + max(now - load.end, 0.0)
         band = self._band(horizon, replicas, now)
-        rate = max(band.upper, self.forecaster.last)
-        base = max(math.ceil(rate / capacity.rate - TOLERANCE), 0)
+        last = self.forecaster.last
+        rate = max(band.upper, last)
+        base = max(math.ceil(rate / capacity.rate - TOLERANCE), self._queued(band.median, capacity), 0)
         waiting = max(load.in_flight - replicas.ready * capacity.concurrency, 0.0) + load.held
         behind = self._behind(load, capacity, replicas, now=now, waiting=waiting, startup=startup)
         seconds = max(DRAIN_STARTS * startup, SHORTEST_DRAIN)
-        drain = min(behind / capacity.rate / seconds, MOST_DRAIN * max(base, 1))
-        count = max(math.ceil(rate / capacity.rate + drain - TOLERANCE), 0)
+        least = last / capacity.rate
+        most = MOST_DRAIN * (RISK / self.config.risk) ** DRAIN_POWER
+        drain = min(behind / capacity.rate / seconds, most * max(least, 1))
+        if waiting * self._each > rate * self.forecaster.wait:
+            # Replicas that are there go on working off a backlog that needs no further start.
+            drain = max(drain, min(replicas.desired - least, most * max(least, 1)))
+        count = max(math.ceil(least + drain - TOLERANCE), base)
         if _is_busy(load):
             count = max(count, 1)
         if count > base:
@@ -169,6 +192,19 @@ class Sizer:
             return _Need(count, base, "Load", "for the load that is there", band, waiting)
         message = f"for the load to expect within {horizon:.0f} s"
         return _Need(count, base, "Forecast", message, band, waiting)
+
+    def _queued(self, rate: float, capacity: Capacity) -> int:
+        """Return the replicas that keep requests at `rate` from waiting for each other."""
+        if math.isnan(self._each) or capacity is _NOT_ASKED:
+            return 0
+        service = self._service(capacity)
+        busy = rate / capacity.rate * capacity.concurrency
+        share = QUEUE_SHARE * self.config.risk / 100
+        return math.ceil(slots(busy, service, max(service, WAIT), share) / capacity.concurrency - TOLERANCE)
+
+    def _service(self, capacity: Capacity) -> float:
+        """Return the seconds of a request that does not wait."""
+        return capacity.concurrency * self._each / capacity.rate
 
     def _band(self, horizon: float, replicas: Replicas, now: float) -> Band:
         """Return the load to be ready for: that of now where nothing is to be predicted, or where starts do not end."""
@@ -196,10 +232,12 @@ class Sizer:
 
     def _held_need(self, now: float, need: _Need, startup: float) -> int:
         self._held.add(now, need.lasting)
+        self._slowly.add(now, need.lasting)
         window = max(HOLD_SECONDS, HOLD_STARTS * startup)
         if self.config.down.stabilization is not None:
             window = self.config.down.stabilization
-        return self._held.since(now - window)
+        quick = math.ceil((1 + DEAD_BAND) * self._held.since(now - window))
+        return min(self._slowly.since(now - SLOW_WINDOWS * window), quick)
 
     def _zero(
         self, need: _Need, wanted: int, load: Load, replicas: Replicas, *, now: float, startup: float

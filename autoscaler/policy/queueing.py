@@ -1,0 +1,50 @@
+"""How many slots keep requests from waiting too long when chance alone makes them meet: the queue M/M/c. Pure."""
+
+import math
+
+EXACT = 100.0
+"""Requests in service up to which the probability of waiting is Erlang's; beyond, its limit is off by less than 1 %."""
+
+
+def slots(busy: float, service: float, wait: float, share: float) -> int:
+    """Return the fewest slots with which at most `share` of the requests wait longer than `wait`.
+
+    P(W > t) = C(c, a) exp(-(c - a) t / S), with Erlang's C (Erlang 1917; Kleinrock, Queueing Systems I, 3.5).
+
+    Args:
+        busy: requests in service on the mean, which is arrivals per second times `service`.
+        service: seconds of a request.
+        wait: seconds.
+        share: 0 to 1.
+    """
+    if busy <= 0 or service <= 0:
+        return 0
+    count = math.floor(busy) + 1
+    step = max(count // 64, 1)
+    blocked = _blocked(busy, count) if busy <= EXACT else 0.0
+    while True:
+        waits = _waits(busy, count, blocked)
+        if waits * math.exp(-(count - busy) * wait / service) <= share:
+            return count
+        for _ in range(step):
+            count += 1
+            if busy <= EXACT:
+                blocked = busy * blocked / (count + busy * blocked)
+
+
+def _waits(busy: float, count: int, blocked: float) -> float:
+    """Return the probability that a request waits at all."""
+    if busy <= EXACT:
+        return count * blocked / (count - busy * (1 - blocked))
+    excess = (count - busy) / math.sqrt(busy)  # Halfin and Whitt 1981
+    density = math.exp(-excess * excess / 2) / math.sqrt(2 * math.pi)
+    below = 0.5 * (1 + math.erf(excess / math.sqrt(2)))
+    return density / (density + excess * below)
+
+
+def _blocked(busy: float, count: int) -> float:
+    """Return Erlang's B: the share of requests that would meet `count` busy slots if none could wait."""
+    blocked = 1.0
+    for slot in range(1, count + 1):
+        blocked = busy * blocked / (slot + busy * blocked)
+    return blocked
