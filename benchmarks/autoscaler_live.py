@@ -17,8 +17,9 @@ before it was measured.
 import argparse
 import asyncio
 import os
+import signal
 import sys
-from collections.abc import Sequence
+from collections.abc import Coroutine, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -211,8 +212,8 @@ def main() -> None:
     moments: list[float] = compressed.moments(source, shape, SEED).tolist()
     patience = max(MACHINE.service, SHORTEST_WAIT)
     try:
-        played = asyncio.run(measure(shape, moments, NAMES))
-    except KeyboardInterrupt:
+        played = asyncio.run(_until_signal(measure(shape, moments, NAMES)))
+    except asyncio.CancelledError:
         sys.exit(130)
     found = {name: score(one, shape, patience) for name, one in played.items()}
     config = PolicyConfig(min_replicas=0, max_replicas=MOST)
@@ -230,6 +231,20 @@ def main() -> None:
         "simulated": asdict(foretold),
     }  # fmt: skip
     report("autoscaler_live", results, held)
+
+
+async def _until_signal(work: Coroutine[Any, Any, dict[str, Played]]) -> dict[str, Played]:
+    """Do this work, or stop it at the first signal and clean up, which no further one interrupts."""
+    task = asyncio.ensure_future(work)
+
+    def stop() -> None:
+        if not task.cancelling():
+            print("stopping", file=sys.stderr, flush=True)
+            task.cancel()
+
+    for number in (signal.SIGINT, signal.SIGTERM):
+        asyncio.get_running_loop().add_signal_handler(number, stop)
+    return await task
 
 
 def _options() -> argparse.Namespace:
