@@ -24,7 +24,7 @@ $(STAMP): requirements.lock pyproject.toml
 	@$(BIN)/python -m pip install --quiet --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
 	@touch $@
 
-demo: venv ## From two training jobs to weighted traffic, in about a minute
+demo: venv ## From two training jobs to weighted traffic, and to zero and back, in about a minute
 	@$(BIN)/slipway demo
 
 # A file is one worker's, as what its tests share is started once for each; the slow files come first, by name, and wait

@@ -1,4 +1,4 @@
-"""The demo's clients: two processes of `demo_load`, told how many requests to send, and what came of each."""
+"""The demo's clients: processes of `demo_load`, told how many requests to send, and what came of each."""
 
 import asyncio
 import contextlib
@@ -15,11 +15,11 @@ POLL_SECONDS = 0.1
 
 
 @contextlib.asynccontextmanager
-async def started(url: str, model: str) -> AsyncIterator["Clients"]:
+async def started(url: str, model: str, *, processes: int = PROCESSES) -> AsyncIterator["Clients"]:
     """Start the processes, which takes them seconds; they are ended on leaving."""
     clients = Clients()
     try:
-        for seed in range(PROCESSES):
+        for seed in range(processes):
             await clients.add("--url", url, "--model", model, "--seed", str(seed))
         yield clients
     finally:

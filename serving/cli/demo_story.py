@@ -1,38 +1,31 @@
-"""What `slipway demo` tells: from two training Jobs to weighted traffic, for real, in about a minute.
+"""What `slipway demo` tells: from two training Jobs to weighted traffic, and to zero and back, for real, in about a minute.
 
 It uses what every user has: `slipway up` as a process, the API through its kubeconfig, and unmodified
 `tritonclient`. Every number is measured in this run, and a check that fails makes the exit code 1.
 """
 
-import asyncio
-import contextlib
-from collections.abc import Mapping, Sequence
-from importlib import resources
+from collections.abc import Sequence
 from typing import Any
 
 import orjson
-import yaml
 
-from serving import clock, errors
-from serving.cli import demo_clients, demo_stack, lineage, tables, traffic
+from serving import clock
+from serving.cli import demo_clients, demo_scaling, demo_stack, lineage, tables, traffic
 from serving.cli.demo_clients import Clients
 from serving.cli.demo_console import Story
+from serving.cli.demo_objects import NAMESPACE, WAIT_SECONDS, sample, until
 from serving.cli.demo_report import Arm, Row, arms, failures
 from serving.cli.demo_stack import Stack
 from serving.data_dir import DataDir
 from serving.kube import Kube, connect
-from serving.resources import conditions, kinds, names
-from serving.resources.kinds import Kind
+from serving.resources import kinds, names
 
-NAMESPACE = "default"
 NAME = "digits"
 REQUESTS = 3000
 BEFORE_SHIFT = 500
 """Requests that are answered by the old weights first, so that the shift is under load."""
 AFTER_SHIFT = 2000
 """Requests in the measured stretch; at 50/50 they give an interval of +-5.5 points."""
-WAIT_SECONDS = 60.0
-POLL_SECONDS = 0.1
 HEADERS = ("Arm", "Version", "Share", "Expected", "Chance allows", "Requests", "p50 ms", "p99 ms", "Accuracy")
 
 Object = dict[str, Any]
@@ -50,13 +43,17 @@ async def tell(story: Story, stack: Stack, *, keep: bool) -> None:
 
 
 async def _steps(story: Story, where: DataDir) -> None:
-    address = f"127.0.0.1:{orjson.loads(where.ports.read_bytes())['gateway']}/{NAMESPACE}/{NAME}"
+    base = f"127.0.0.1:{orjson.loads(where.ports.read_bytes())['gateway']}/{NAMESPACE}"
     async with await connect(where.kubeconfig, component="demo", pool=8) as kube:
         await _train(story, kube)
+        address = f"{base}/{NAME}"
         async with demo_clients.started(address, NAME) as clients:
             await _serve(story, kube)
             await _split(story, kube, address, clients)
             await _shift(story, kube, clients)
+        elastic = f"{base}/{demo_scaling.NAME}"
+        async with demo_clients.started(elastic, demo_scaling.NAME, processes=1) as clients:
+            await demo_scaling.scale(story, kube, clients)
 
 
 def _next(story: Story, stack: Stack) -> None:
@@ -77,6 +74,7 @@ def _next(story: Story, stack: Stack) -> None:
         f"{slipway} describe inference digits\n"
         f"{slipway} traffic set digits stable=0 candidate=100\n"
         f"{slipway} logs digits -f\n"
+        f"{slipway} autoscale explain {demo_scaling.ARM}\n"
         "kubectl get modelversions,jobs,pods"
     )
     story.step("To stop it, and remove its data")
@@ -84,33 +82,30 @@ def _next(story: Story, stack: Stack) -> None:
 
 
 async def _train(story: Story, kube: Kube) -> None:
-    jobs = _sample("jobs.yaml")
+    jobs = sample("jobs.yaml")
     story.step("Training two classifiers: slipway apply -f manifests/samples/jobs.yaml")
     for job in jobs:
-        await kube.apply(
-            kinds.JOB, {**job, "metadata": {**job["metadata"], "namespace": NAMESPACE}}, manager="slipway"
-        )
+        await kube.apply(kinds.JOB, job, manager="slipway")
     for job in jobs:
         story.doing(f"waiting for Job {job['metadata']['name']}")
-        await _until(kube, kinds.JOB, job["metadata"]["name"], "Complete", bad="Failed")
+        await until(kube, kinds.JOB, job["metadata"]["name"], "Complete", bad="Failed")
     story.step("Each finished Job becomes a ModelVersion with an OCI image")
     rows = []
     for job in jobs:
         name = job["metadata"]["annotations"][names.MODEL_VERSION_ANNOTATION]
         story.doing(f"waiting for ModelVersion {name}")
-        status = (await _until(kube, kinds.MODEL_VERSION, name, "Ready"))["status"]
+        status = (await until(kube, kinds.MODEL_VERSION, name, "Ready"))["status"]
         accuracy = f"{status['metrics'].get('accuracy', float('nan')):.4f}"
         rows.append([name, status["lineage"]["name"], accuracy, status["size"], status["digest"]])
     story.show(tables.text(["ModelVersion", "Job", "Accuracy", "Bytes", "Digest"], rows))
 
 
 async def _serve(story: Story, kube: Kube) -> None:
-    (inference,) = _sample("inference.yaml")
+    (inference,) = sample("inference.yaml")
     story.step("One endpoint over both, 90/10: slipway apply -f manifests/samples/inference.yaml")
-    metadata = {**inference["metadata"], "namespace": NAMESPACE}
-    await kube.apply(kinds.INFERENCE, {**inference, "metadata": metadata}, manager="slipway")
+    await kube.apply(kinds.INFERENCE, inference, manager="slipway")
     story.doing("starting replicas, and proving each through the gateway before it gets traffic")
-    ready = await _until(kube, kinds.INFERENCE, NAME, "Ready")
+    ready = await until(kube, kinds.INFERENCE, NAME, "Ready")
     story.show(tables.text(*tables.overview([ready], namespaced=False)))
     pods = (await kube.list(kinds.POD, NAMESPACE, labels=f"{names.INFERENCE_LABEL}={NAME}")).items
     story.step("From a running replica back to what was trained: slipway describe pod NAME")
@@ -178,29 +173,3 @@ def _cells(arm: Arm) -> list[object]:
 async def _predictors(kube: Kube) -> list[Object]:
     found: list[Object] = (await kube.get(kinds.INFERENCE, NAMESPACE, NAME))["spec"]["predictors"]
     return found
-
-
-async def _until(kube: Kube, kind: Kind, name: str, condition: str, *, bad: str = "") -> Object:
-    """Wait for a condition; returns the object.
-
-    Raises:
-        errors.UserError: not in time, or the condition `bad` is True.
-    """
-    deadline = clock.monotonic() + WAIT_SECONDS
-    found: Mapping[str, Any] | None = None
-    while clock.monotonic() < deadline:
-        with contextlib.suppress(errors.NotFound, errors.Unavailable):
-            obj = await kube.get(kind, NAMESPACE, name)
-            if conditions.is_true(obj, condition):
-                return obj
-            found = conditions.find((obj.get("status") or {}).get("conditions"), bad or condition)
-            if bad and conditions.is_true(obj, bad):
-                break
-        await asyncio.sleep(POLL_SECONDS)
-    said = f"{found.get('reason', '')}: {found.get('message', '')}" if found else "nothing is said about it"
-    raise errors.UserError(f"{kind.kind} {name} did not become {condition}: {said}")
-
-
-def _sample(file: str) -> list[Object]:
-    text = (resources.files("serving.cli") / "samples" / file).read_text()
-    return list(yaml.safe_load_all(text))

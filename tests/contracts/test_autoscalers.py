@@ -149,12 +149,19 @@ async def test_a_predictor_is_refused_by_the_same_rules(kube: Kube, namespace: s
     assert "spec.predictors[0].autoScale.metrics[0]" in {cause.field for cause in caught.value.causes}
 
 
-@pytest.mark.parametrize("sample", ["autoscale", "on-demand", "inference"])
-async def test_what_the_samples_ask_for_is_accepted(kube: Kube, namespace: str, sample: str) -> None:
+BOTH = ["stable", "candidate"]
+
+
+@pytest.mark.parametrize(
+    ("sample", "arms"), [("autoscale", BOTH), ("on-demand", BOTH), ("inference", BOTH), ("elastic", ["only"])]
+)
+async def test_what_the_samples_ask_for_is_accepted(
+    kube: Kube, namespace: str, sample: str, arms: list[str]
+) -> None:
     body = yaml.safe_load((ROOT / "manifests" / "samples" / f"{sample}.yaml").read_text())
     body["metadata"]["namespace"] = namespace
     made = await kube.create(kinds.INFERENCE, body)
-    assert [predictor["name"] for predictor in made["spec"]["predictors"]] == ["stable", "candidate"]
+    assert [predictor["name"] for predictor in made["spec"]["predictors"]] == arms
 
 
 async def test_a_whole_status_is_stored_beside_what_activators_say(kube: Kube, namespace: str) -> None:

@@ -1,5 +1,6 @@
 """The demo as a newcomer runs it, once, for real."""
 
+import re
 import subprocess
 import sys
 import time
@@ -19,7 +20,11 @@ def test_the_demo_holds_all_its_checks_in_time_and_leaves_nothing(tmp_path: Path
     )  # fmt: skip
     assert done.returncode == 0, done.stdout + done.stderr
     assert "FAIL" not in done.stdout
-    assert done.stdout.count("ok   ") >= 7
+    assert done.stdout.count("ok   ") == 12
+    assert "ok   the burst brought 3 replicas or more" in done.stdout
+    assert "ok   silence took the last replica" in done.stdout
+    assert "ok   it was answered, by a replica that it woke" in done.stdout
+    assert re.search(r"the request that woke it waited \d+\.\d\d s\n", done.stdout)
     assert not where.exists()
     assert (
         str(where)

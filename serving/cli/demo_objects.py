@@ -1,0 +1,50 @@
+"""Objects of the demo: samples as they are shipped, and waiting for a condition."""
+
+import asyncio
+import contextlib
+from collections.abc import Mapping
+from importlib import resources
+from typing import Any
+
+import yaml
+
+from serving import clock, errors
+from serving.kube import Kube
+from serving.resources import conditions
+from serving.resources.kinds import Kind
+
+NAMESPACE = "default"
+WAIT_SECONDS = 60.0
+POLL_SECONDS = 0.1
+
+Object = dict[str, Any]
+
+
+def sample(file: str) -> list[Object]:
+    """Return the objects of a file of `manifests/samples`, in the demo's namespace."""
+    text = (resources.files("serving.cli") / "samples" / file).read_text()
+    return [
+        {**found, "metadata": {**found["metadata"], "namespace": NAMESPACE}}
+        for found in yaml.safe_load_all(text)
+    ]
+
+
+async def until(kube: Kube, kind: Kind, name: str, condition: str, *, bad: str = "") -> Object:
+    """Wait for a condition; returns the object.
+
+    Raises:
+        errors.UserError: not in time, or the condition `bad` is True.
+    """
+    deadline = clock.monotonic() + WAIT_SECONDS
+    found: Mapping[str, Any] | None = None
+    while clock.monotonic() < deadline:
+        with contextlib.suppress(errors.NotFound, errors.Unavailable):
+            obj = await kube.get(kind, NAMESPACE, name)
+            if conditions.is_true(obj, condition):
+                return obj
+            found = conditions.find((obj.get("status") or {}).get("conditions"), bad or condition)
+            if bad and conditions.is_true(obj, bad):
+                break
+        await asyncio.sleep(POLL_SECONDS)
+    said = f"{found.get('reason', '')}: {found.get('message', '')}" if found else "nothing is said about it"
+    raise errors.UserError(f"{kind.kind} {name} did not become {condition}: {said}")
