@@ -45,6 +45,8 @@ SAY_SECONDS = 30.0
 """Between statuses that only tell of other figures: people look, and each is a write."""
 KEEP_SECONDS = 300.0
 """Between writes of what was learned: so much is lost when the machine fails."""
+HELD_SECONDS = 0.001
+"""For which a request that an activator tells of stands between two readings: what arrived meanwhile is in the next one."""
 OLD_SECONDS = 15.0
 """Without a plausible new reading for this long, the count does not become less: three ticks."""
 _WITHOUT_LOAD = frozenset({"MaxReplicas", "FixedCount", "Unknown", "MetricsMissing"})
@@ -293,7 +295,7 @@ class AutoscalerController:
             return load
         if load is not None:
             return replace(load, held=max(load.held, held))
-        return Load(now, now, arrivals=0, work=0, finished=0, in_flight=0, held=held)
+        return Load(now - HELD_SECONDS, now, arrivals=0, work=0, finished=0, in_flight=0, held=held)
 
     async def _scale(self, autoscaler: Object, seen: Seen, scaled: Scaled, before: int) -> None:
         namespace, decision = autoscaler["metadata"]["namespace"], scaled.decision

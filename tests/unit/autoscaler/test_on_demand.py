@@ -132,3 +132,24 @@ async def test_nothing_goes_while_no_gateway_answers(monkeypatch: pytest.MonkeyP
         assert replicas(api) == 1
         pages.is_gone = False
         await until(lambda: replicas(api) == 0, "no replica")
+
+
+async def test_a_request_that_waits_right_after_the_last_replica_went_is_not_left_until_the_next_tick(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(controller, "QUICK_SECONDS", 0.05)
+    monkeypatch.setattr(controller, "TICK_SECONDS", 600.0)
+    objects = (
+        (kinds.DEPLOYMENT, deployment(1)), (kinds.LEASE, lease(15)), (kinds.AUTOSCALER, autoscaler()),
+    )  # fmt: skip
+    pages = FakePages("d")
+    async with controlled(*objects, pages=pages) as api:
+        await until(lambda: replicas(api) == 0, "no replica")
+        waiting = {"status": {"demand": [said("activator-local", 1)]}}
+        api.change(kinds.AUTOSCALER, "default", "a", waiting)
+        await until(lambda: replicas(api) == 1, "one replica")
+        answered = {"status": {"demand": [said("activator-local")]}}
+        api.change(kinds.AUTOSCALER, "default", "a", answered)
+        api.change(kinds.DEPLOYMENT, "default", "d", {"status": {"readyReplicas": 1}})
+        await asyncio.sleep(0.1)
+        assert replicas(api) == 1, "it was taken away before a reading said that nobody asks"
