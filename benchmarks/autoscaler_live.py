@@ -48,8 +48,8 @@ MOST = 10
 FIXED = 7
 """Replicas that the peak needs."""
 FULL = Shape(before=160, silence=100, after=80, peak=65.0)
-QUICK = Shape(before=18, silence=52, after=8, peak=35.0)
-"""A silence of 52 s: a replica that was busy for the first time is kept for 41 s."""
+QUICK = Shape(before=15, silence=60, after=6, peak=15.0)
+"""A silence of 60 s: a replica that was busy for the first time is kept for 41 s."""
 SEED = 1
 SECONDS_OFF = 0.15
 """Share by which the simulator may be off in replica-seconds."""
