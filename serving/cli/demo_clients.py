@@ -1,4 +1,4 @@
-"""The demo's clients: processes of `demo_load`, told how many requests to send, and what came of each."""
+"""The demo's clients: two processes of `demo_load`, told how many requests to send, and what came of each."""
 
 import asyncio
 import contextlib
@@ -15,11 +15,11 @@ POLL_SECONDS = 0.1
 
 
 @contextlib.asynccontextmanager
-async def started(url: str, model: str, *, processes: int = PROCESSES) -> AsyncIterator["Clients"]:
+async def started(url: str, model: str) -> AsyncIterator["Clients"]:
     """Start the processes, which takes them seconds; they are ended on leaving."""
     clients = Clients()
     try:
-        for seed in range(processes):
+        for seed in range(PROCESSES):
             await clients.add("--url", url, "--model", model, "--seed", str(seed))
         yield clients
     finally:
@@ -46,9 +46,9 @@ class Clients:
 
     def send(self, requests: int) -> None:
         """Send this many requests, shared out over the processes."""
-        for process in self._processes:
+        for number, process in enumerate(self._processes):
             assert process.stdin is not None
-            process.stdin.write(b"%d\n" % (requests // len(self._processes)))
+            process.stdin.write(b"%d\n" % ((requests + number) // len(self._processes)))
 
     async def until(self, count: int, report: Callable[[int], None]) -> None:
         """Wait until `rows` has this many, or every process has ended."""

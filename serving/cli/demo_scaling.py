@@ -18,7 +18,7 @@ NAME = "digits-elastic"
 ARM = f"{NAME}/only"
 MANIFEST = "elastic.yaml"
 RATE = 70
-"""Requests per second of the burst: at 25 for each replica it takes three, and one client can drive it."""
+"""Requests per second of the burst: at 25 for each replica it takes three, and two clients can drive it on a busy machine."""
 ENOUGH = 3
 """Replicas that the burst has to bring."""
 BEHIND = 20

@@ -52,7 +52,7 @@ async def _steps(story: Story, where: DataDir) -> None:
             await _split(story, kube, address, clients)
             await _shift(story, kube, clients)
         elastic = f"{base}/{demo_scaling.NAME}"
-        async with demo_clients.started(elastic, demo_scaling.NAME, processes=1) as clients:
+        async with demo_clients.started(elastic, demo_scaling.NAME) as clients:
             await demo_scaling.scale(story, kube, clients)
 
 
