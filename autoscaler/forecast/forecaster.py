@@ -6,6 +6,7 @@ Everything is in logarithms of the load plus a floor, so that no forecast is neg
 import math
 from collections import deque
 from collections.abc import Iterable
+from itertools import pairwise
 from typing import Any
 from zoneinfo import ZoneInfo
 
@@ -29,6 +30,13 @@ TRENDS = (30.0, 150.0)
 one alone, noise in neither for long. The smaller trend counts."""
 TREND_LIMIT = 0.3
 """A trend is followed by a third of the load at most: it was measured over minutes."""
+STEADY_SPAN = 40.0
+"""Seconds of a span by which a load that rises steadily is recognised: over three of them, and two changes, that are alike."""
+STEADY_SPANS = 4
+STEADY_SHARE = 0.5
+"""Of the larger of the two changes: what the smaller one is at least, where a rise is steady; a step's are not alike for long."""
+STEADY_LIMIT = 1.0
+"""A steady rise is followed to 2.7 times the load at most."""
 KEPT = 2 * TRENDS[-1]
 """Seconds of readings that are kept one by one."""
 SHIFT = 3600.0
@@ -79,7 +87,7 @@ class Forecaster:
         self._covered = self._known = 0.0
         """Seconds of readings since the averages began."""
         self._last = self._slow = math.nan
-        self._minute = self._slope = 0.0
+        self._minute = self._slope = self._rise = 0.0
         """Load of the last minute, and the change of its logarithm per second."""
         self._usual = math.nan
         """Mean load of the last days."""
@@ -126,13 +134,25 @@ class Forecaster:
         if high != low:
             others = second.forecast(self._points(second.seconds))
             values = tuple(a + inside * (b - a) for a, b in zip(values, others, strict=True))  # type: ignore[assignment]
-        highest = max(math.exp(self._seen.quantile(self._seen_share)) * self._unit, self.last * math.exp(TREND_LIMIT))
+        highest = max(
+            math.exp(self._seen.quantile(self._seen_share)) * self._unit, self.last * math.exp(TREND_LIMIT)
+        )
         upper_level = min(values[2], math.log(highest + self._floor))
-        upper_level = max(upper_level, values[1], self._points(horizon)[DRIFT])  # a ramp that began now is in no error yet
+        upper_level = max(
+            upper_level, values[1], self._points(horizon)[DRIFT]
+        )  # a ramp that began now is in no error yet
         lower, median, upper = (
             max(math.exp(value) - self._floor, 0.0) for value in (values[0], values[1], upper_level)
         )
         return Band(horizon, lower, median, upper)
+
+    def risen(self, horizon: float) -> float:
+        """Return the load `horizon` seconds after the last reading if it goes on rising steadily; 0 if it does not."""
+        if self._rise <= 0:
+            return 0.0
+        return min(
+            self._minute + self._rise * (horizon + TRENDS[0] / 2), self._minute * math.exp(STEADY_LIMIT)
+        )
 
     def weights(self, horizon: float) -> dict[str, float]:
         """Return the share of each forecast in the mixture near a horizon."""
@@ -150,6 +170,7 @@ class Forecaster:
             self._covered -= self._recent.popleft()[1]
         self._last = _serving_rate(self._recent, self.wait)
         self._minute, self._slope = _trend(self._recent, self._floor)
+        self._rise = _steady_rise(self._recent)
         if math.isnan(self._slow):
             self._slow = self._last
             return
@@ -181,6 +202,11 @@ class Forecaster:
         daily = self._daily.at
         base = daily(now)
         trend = min(max(self._slope * (ahead + TRENDS[0] / 2), -TREND_LIMIT), TREND_LIMIT)
+        if self._rise > 0:
+            steady = math.log(
+                (self._minute + self._rise * (ahead + TRENDS[0] / 2) + floor) / (self._minute + floor)
+            )
+            trend = max(trend, min(steady, STEADY_LIMIT))
         weekly = self._weekly.at
         return (
             last,
@@ -274,6 +300,25 @@ def _trend(readings: deque[tuple[float, float]], floor: float) -> tuple[float, f
     if slopes[0] * slopes[1] <= 0:
         return level, 0.0
     return level, min(slopes, key=abs)
+
+
+def _steady_rise(readings: deque[tuple[float, float]]) -> float:
+    """Return the change of the load per second where it has risen evenly over the last spans, else 0."""
+    rates: list[float] = []
+    amount = seconds = 0.0
+    for part, length in reversed(readings):
+        amount += part
+        seconds += length
+        if seconds >= STEADY_SPAN - 0.5:
+            rates.append(amount / seconds)
+            if len(rates) == STEADY_SPANS:
+                break
+            amount = seconds = 0.0
+    if len(rates) < STEADY_SPANS:
+        return 0.0
+    changes = [late - early for late, early in pairwise(rates)]
+    least, most = min(changes), max(changes)
+    return least / STEADY_SPAN if least > STEADY_SHARE * most > 0 else 0.0
 
 
 def _at(path: tuple[float, ...], place: float) -> float:

@@ -39,6 +39,8 @@ DEAD_BAND = 0.1
 """Share of the replicas that a need may fall by without an answer within the window."""
 SLOW_WINDOWS = 5.0
 """Windows after which a smaller fall is answered too."""
+MOST_HELD = 6 * 3600.0
+"""Seconds of needs that are kept, for windows of any length up to it."""
 STALE_SECONDS = 60.0
 """Seconds without a reading after which load counts as not known."""
 START_STARTS = 2.0
@@ -76,7 +78,7 @@ class Sizer:
         self.demands = Demands(config)
         unit = config.capacity.rate if config.capacity is not None else 1.0
         self.forecaster = Forecaster(unit, 1 - config.risk / 100)
-        self._held, self._slowly = WindowMaximum(), WindowMaximum()
+        self._held = WindowMaximum(MOST_HELD)
         self._pace = PaceLimit(config.up, config.down)
         self._read_at = -math.inf
         self._load: Load | None = None
@@ -107,7 +109,7 @@ class Sizer:
             capacity = _NOT_ASKED
         need = self._need(now, load, capacity, startup, replicas)
         metric = self._compose(observation, need)
-        wanted = self._held_need(now, need, startup)
+        wanted = self._held_need(now, replicas.desired, need, startup)
         if least == 0:
             self._zero(need, wanted, load, replicas, now=now, startup=startup)
             wanted = need.replicas if need.reason in ("Idle", "Prewarm", "KeepAlive") else wanted
@@ -177,7 +179,7 @@ class Sizer:
         waiting = max(load.in_flight - replicas.ready * capacity.concurrency, 0.0) + load.held
         behind = self._behind(load, capacity, replicas, now=now, waiting=waiting, startup=startup)
         seconds = max(DRAIN_STARTS * startup, SHORTEST_DRAIN)
-        least = last / capacity.rate
+        least = max(last, self.forecaster.risen(horizon)) / capacity.rate
         most = MOST_DRAIN * (RISK / self.config.risk) ** DRAIN_POWER
         drain = min(behind / capacity.rate / seconds, most * max(least, 1))
         if waiting * self._each > rate * self.forecaster.wait:
@@ -228,16 +230,19 @@ class Sizer:
         served = replicas.ready * startup
         for created in replicas.starting:
             served += startup - min(max(created + startup - now, 0.0), startup)
-        return max(waiting * each + self.forecaster.last * startup - served * capacity.rate, 0.0)
+        coming = max(self.forecaster.last, self.forecaster.risen(startup / 2)) * startup
+        return max(waiting * each + coming - served * capacity.rate, 0.0)
 
-    def _held_need(self, now: float, need: _Need, startup: float) -> int:
+    def _held_need(self, now: float, desired: int, need: _Need, startup: float) -> int:
+        """Return the replicas to keep: a fall is answered once it has lasted, a small one much later."""
         self._held.add(now, need.lasting)
-        self._slowly.add(now, need.lasting)
         window = max(HOLD_SECONDS, HOLD_STARTS * startup)
         if self.config.down.stabilization is not None:
-            window = self.config.down.stabilization
-        quick = math.ceil((1 + DEAD_BAND) * self._held.since(now - window))
-        return min(self._slowly.since(now - SLOW_WINDOWS * window), quick)
+            return self._held.since(now, self.config.down.stabilization)
+        needed = self._held.since(now, window)
+        if needed * (1 + DEAD_BAND) <= desired:
+            return needed
+        return max(needed, min(self._held.since(now, SLOW_WINDOWS * window), desired))
 
     def _zero(
         self, need: _Need, wanted: int, load: Load, replicas: Replicas, *, now: float, startup: float
@@ -275,7 +280,7 @@ class Sizer:
         if asked and len(asked) == len(self.config.metrics) and all(d.needed is not None for d in asked):
             decisive = max(asked, key=lambda demand: demand.needed or 0)
             self._held.add(observation.now, decisive.needed or 0)
-            count = max(self._held.since(observation.now - max(HOLD_SECONDS, startup)), decisive.needed or 0)
+            count = max(self._held.since(observation.now, max(HOLD_SECONDS, startup)), decisive.needed or 0)
             count = min(max(count, least), most)
             return Decision(
                 count, "Metric", f"{decisive.metric}: {decisive.message}", needed=decisive.needed or 0,

@@ -1,12 +1,14 @@
-"""The largest recent value, in constant time per value."""
+"""The largest recent value, over windows of any length."""
 
+from bisect import bisect_left
 from collections import deque
 
 
 class WindowMaximum:
-    """Values with their times; what is older than the window is forgotten."""
+    """Values with their times; what is older than `most` seconds is forgotten."""
 
-    def __init__(self) -> None:
+    def __init__(self, most: float) -> None:
+        self._most = most
         self._values: deque[tuple[float, int]] = deque()
         """Times and values, the values falling: a larger value outlives all smaller ones before it."""
 
@@ -17,9 +19,10 @@ class WindowMaximum:
         while self._values and self._values[-1][1] <= value:
             self._values.pop()
         self._values.append((time, value))
-
-    def since(self, time: float) -> int:
-        """Return the largest value that was taken at `time` or later; 0 without one."""
-        while self._values and self._values[0][0] < time:
+        while self._values[0][0] < time - self._most:
             self._values.popleft()
-        return self._values[0][1] if self._values else 0
+
+    def since(self, now: float, seconds: float) -> int:
+        """Return the largest value of the last `seconds`; 0 without one."""
+        first = bisect_left(self._values, now - seconds, key=lambda entry: entry[0])
+        return self._values[first][1] if first < len(self._values) else 0

@@ -57,18 +57,26 @@ def test_starts_are_the_same_when_restored_from_json() -> None:
 
 
 def test_the_maximum_is_of_the_window_when_values_fall_and_rise() -> None:
-    window, values = WindowMaximum(), [3, 9, 2, 5, 5, 1, 0, 4, 2, 2, 1, 0, 0, 0]
+    window, values = WindowMaximum(60.0), [3, 9, 2, 5, 5, 1, 0, 4, 2, 2, 1, 0, 0, 0]
     for i, value in enumerate(values):
         window.add(float(i), value)
-        assert window.since(i - 3) == max(values[max(i - 3, 0) : i + 1])
-    assert window.since(100) == 0
+        for seconds in (0, 3, 60):
+            assert window.since(float(i), seconds) == max(values[max(i - seconds, 0) : i + 1])
+    assert window.since(200.0, 3) == 0
+
+
+def test_the_window_forgets_values_when_they_are_older_than_its_longest() -> None:
+    window = WindowMaximum(10.0)
+    for time, value in ((0.0, 9), (5.0, 4), (20.0, 1)):
+        window.add(time, value)
+    assert window.since(20.0, 1000.0) == 1
 
 
 def test_the_window_begins_again_when_the_clock_is_set_back() -> None:
-    window = WindowMaximum()
+    window = WindowMaximum(1000.0)
     window.add(1000.0, 9)
     window.add(500.0, 2)
-    assert window.since(0.0) == 2
+    assert window.since(500.0, 1000.0) == 2
 
 
 def served(offered: float, replicas: int, limit: float, flight: float) -> Load:
