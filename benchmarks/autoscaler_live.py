@@ -6,7 +6,8 @@
 
 The whole product runs (`slipway up`). A replica is a process with slots and a service time that are known, which loads its model for some
 seconds; it uses next to no processor time, so that two cores carry ten. Load comes from a process of its own, as an open loop: the
-busiest hour of a trace, compressed, with a silence that is longer than a replica is kept. Only the load is compressed: start-up times, ticks,
+busiest hour of a trace, compressed, with a silence that is longer than a replica is kept; it finds one replica, as every new endpoint has
+it. Only the load is compressed: start-up times, ticks,
 windows and keep-alive are as they are, so that a minute of the trace's rise passes in seconds.
 
 A violation is a request that waits longer than it is served, or than two seconds where that is longer. Replica-seconds count from a Pod's
@@ -49,7 +50,7 @@ FIXED = 7
 """Replicas that the peak needs."""
 FULL = Shape(before=160, silence=100, after=80, peak=65.0)
 QUICK = Shape(before=15, silence=60, after=6, peak=15.0)
-"""A silence of 60 s: a replica that was busy for the first time is kept for 41 s."""
+"""A silence of 60 s: a replica that has never idled before is kept for 41 s."""
 SEED = 1
 SECONDS_OFF = 0.15
 """Share by which the simulator may be off in replica-seconds."""
@@ -121,13 +122,7 @@ async def play(place: World, name: str, folder: Path, shape: Shape, moments: lis
         scale["prediction"] = {"mode": "Observe"}
     async with place.watched(name) as lives:
         await place.deploy(name, folder / name, scale)
-        if name == "fixed":
-            await place.until_ready(name, FIXED)
-        elif name == "kpa":
-            await place.scale(name, 0)
-            await place.until_zero(name)
-        else:
-            await place.until_zero(name)
+        await place.until_ready(name, FIXED if name == "fixed" else 1)
         print(f"{name}: {len(moments)} requests in {shape.seconds} s", file=sys.stderr, flush=True)
         if name == "kpa":
             terms = Terms(Capacity(MACHINE.rate, MACHINE.slots), MACHINE.service, 0, MOST)

@@ -35,15 +35,15 @@ class Foretold:
 
 
 @dataclass(frozen=True, slots=True)
-class _FromZero(Workload):
-    """A run that begins without replicas, as the recorded one."""
+class _FromOne(Workload):
+    """A run that begins with one replica, as the recorded one."""
 
     def first_replicas(self) -> int:
-        return 0
+        return 1
 
 
 def foretell(played: Played, machine: Machine, patience: float, config: PolicyConfig) -> Foretold:
-    """Simulate a recorded run from zero.
+    """Simulate a recorded run from one replica on.
 
     Args:
         played: whose arrivals and start-up times are taken.
@@ -65,7 +65,7 @@ def foretell(played: Played, machine: Machine, patience: float, config: PolicyCo
 def _run(played: Played, machine: Machine, patience: float, config: PolicyConfig, phase: int) -> Run:
     times = np.array([answer.at for answer in played.answers]) + phase
     count = len(times)
-    workload = _FromZero(
+    workload = _FromOne(
         name="recorded",
         start=played.unix - phase,
         seconds=round(played.seconds) + phase,

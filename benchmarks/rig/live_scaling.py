@@ -157,7 +157,7 @@ class World:
         self._base = f"http://127.0.0.1:{gateway}/default"
 
     async def deploy(self, name: str, folder: Path, scale: Object) -> None:
-        """Have an Inference, which is proven once; one that may be at zero is left until it is."""
+        """Have an Inference, proven with one replica."""
         await asyncio.to_thread(_write_model, folder)
         source = {"modelName": name, "source": {"path": str(folder)}}
         await self._kube.create(kinds.MODEL_VERSION, manifest(kinds.MODEL_VERSION, name, source))
@@ -178,9 +178,6 @@ class World:
             if clock.monotonic() > deadline:
                 raise RuntimeError(f"{name} does not go to zero")
             await asyncio.sleep(POLL_SECONDS)
-
-    async def scale(self, name: str, count: int) -> None:
-        await self._scale(await self.target(name), count)
 
     async def until_ready(self, name: str, count: int) -> None:
         target = await self.target(name)
@@ -246,15 +243,17 @@ class World:
                 decision = policy.decide(Observation(clock.now().timestamp(), seen, board.take(target)))
                 decisions.append((began, decision))
                 if decision.replicas != desired:
-                    with suppress(errors.Conflict, errors.Unavailable):  # at the next interval
-                        await self._scale(target, decision.replicas)
+                    await self._scale(target, decision.replicas)
                 await asyncio.sleep(max(policy.interval - (clock.monotonic() - began), 0.0))
         finally:
             await pages.close()
 
     async def _scale(self, target: Target, count: int) -> None:
         patch = {"spec": {"replicas": count}}
-        await self._kube.patch(kinds.DEPLOYMENT, target.namespace, target.name, patch, subresource="scale")
+        with suppress(errors.Conflict, errors.Unavailable):  # at the next interval
+            await self._kube.patch(
+                kinds.DEPLOYMENT, target.namespace, target.name, patch, subresource="scale"
+            )
 
 
 def _write_model(folder: Path) -> None:
