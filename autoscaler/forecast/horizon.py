@@ -25,6 +25,8 @@ MOST_SCALE = 1.5
 """Of the logarithm: what varies more is not told by its last values at all."""
 MOST_BIAS = 1.0
 """Standard deviations by which a forecast's median error is corrected at most."""
+HELD_SECONDS = 120.0
+HELD_FLOOR = True
 PRIOR = 60.0
 """Errors that the prior counts as: an hour's worth at one a minute."""
 SHARPNESS = 6.0
@@ -50,6 +52,8 @@ class _Pending:
     points: tuple[float, ...]
     mixed: float
     """Logarithm of the load by the mixture, without its own error."""
+    held: float
+    """The highest such logarithm of the last minutes."""
 
 
 class Horizon:
@@ -72,6 +76,9 @@ class Horizon:
         self._losses = [0.0] * len(names)
         self._loss_seconds = [0.0] * len(names)
         self._errors_of_mixture = DecayedHistogram(memory, PRIOR)
+        self._errors_when_held = DecayedHistogram(memory, PRIOR)
+        """Errors of the highest forecast of the last minutes, as replicas for it are still there."""
+        self._held: deque[tuple[float, float]] = deque()
         self._scale = FIRST_SCALE
         self._spread = self._mean = 0.0
         self._pending: deque[_Pending] = deque()
@@ -98,11 +105,23 @@ class Horizon:
             seconds = min(max(time - self._next + self.stride, self.stride), LONGEST)
             self._next = time + self.stride
             mixed = self._mixed(points)
-            self._pending.append(_Pending(time + self.seconds, seconds, self._scale, tuple(points), mixed))
+            held = self._highest(time, mixed)
+            self._pending.append(_Pending(time + self.seconds, seconds, self._scale, tuple(points), mixed, held))
+
+    def _highest(self, time: float, mixed: float) -> float:
+        """Return the highest forecast of the last minutes, of which this is the last."""
+        held = self._held
+        while held and held[-1][1] <= mixed:
+            held.pop()
+        held.append((time, mixed))
+        while held[0][0] < time - max(HELD_SECONDS, self.seconds):
+            held.popleft()
+        return held[0][1]
 
     def start_again(self) -> None:
         """Forget the forecasts whose time has not come: the clock was set, and nobody knows when that is."""
         self._pending.clear()
+        self._held.clear()
         self._next = 0.0
 
     def weights(self) -> dict[str, float]:
@@ -160,6 +179,7 @@ class Horizon:
             self._errors[i].add(error / scale, weight)
         error = level - made.mixed
         self._errors_of_mixture.add(error / scale, weight)
+        self._errors_when_held.add((level - made.held) / scale, weight)
         daily = 1 - math.exp(-made.seconds / MEMORY)
         self._spread += daily * (abs(math.exp(level) - math.exp(made.mixed)) - self._spread)
         self._mean += daily * (math.exp(level) - self._mean)
@@ -185,7 +205,8 @@ class Horizon:
             total = sum(raw)
             self._weights = [value / total for value in raw]
         low, median = (self._errors_of_mixture.quantile(share) for share in SHARES)
-        self._shifts = (low, median, max(self._errors_of_mixture.quantile(self._upper_share()), median))
+        upper = self._errors_when_held.quantile(self._upper_share())
+        self._shifts = (low, median, max(upper, median if HELD_FLOOR else -9))
 
 
 def _rounded(weights: list[float]) -> list[float]:

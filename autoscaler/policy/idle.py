@@ -20,8 +20,10 @@ FIRST = 5.0
 """Seconds: the shortest idle time that is told apart."""
 STEP = 1.25
 """Ratio of the ends of a bin of idle times."""
-BINS = 48
-"""Up to 5 s x 1.25^48 = 2.6 days."""
+BINS = 62
+"""Up to 5 s x 1.25^62 = 59 days."""
+NEVER = 1.0
+"""Idle times that are assumed to be longer than all bins: an age that nothing has reached yet is no reason to expect an end."""
 PRIOR = 0.15
 """Idle times that are assumed in each bin before any was seen: as likely to be short as long."""
 MEMORY = 200.0
@@ -129,7 +131,7 @@ class IdleTimes:
             ahead += step
             while index < BINS and age + ahead >= _EDGES[index + 1] - 1e-6:
                 index += 1
-                after = max(after - weight, 0.0)
+                after = max(after - weight, NEVER)
                 weight = self._counts[index] if index < BINS else 0.0
         return best
 
@@ -140,7 +142,7 @@ class IdleTimes:
 
     def _tail(self, age: float) -> float:
         """Return the weight of idle times in the bins after that of `age`."""
-        return sum(self._counts[self._index(age) + 1 :])
+        return NEVER + sum(self._counts[self._index(age) + 1 :])
 
     def state(self) -> dict[str, Any]:
         """Return what was learned, for JSON."""
