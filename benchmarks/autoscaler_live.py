@@ -49,8 +49,8 @@ MOST = 10
 FIXED = 7
 """Replicas that the peak needs."""
 FULL = Shape(before=160, silence=100, after=80, peak=65.0)
-QUICK = Shape(before=15, silence=60, after=6, peak=15.0)
-"""A silence of 60 s: a replica that has never idled before is kept for 41 s."""
+QUICK = Shape(before=15, silence=80, after=6, peak=15.0)
+"""A silence of 80 s: the last replica of a new endpoint was seen to be kept for 70 s."""
 SEED = 1
 SECONDS_OFF = 0.15
 """Share by which the simulator may be off in replica-seconds."""
