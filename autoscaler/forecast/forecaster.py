@@ -87,7 +87,7 @@ class Forecaster:
         self._covered = self._known = 0.0
         """Seconds of readings since the averages began."""
         self._last = self._slow = math.nan
-        self._minute = self._slope = self._rise = 0.0
+        self._minute = self._slope = self._rise = self._rise_limit = 0.0
         """Load of the last minute, and the change of its logarithm per second."""
         self._usual = math.nan
         """Mean load of the last days."""
@@ -148,7 +148,7 @@ class Forecaster:
 
     def risen(self, horizon: float) -> float:
         """Return the load `horizon` seconds after the last reading if it goes on rising steadily; 0 if it does not."""
-        if self._rise <= 0:
+        if self._rise_limit < STEADY_LIMIT:
             return 0.0
         return min(
             self._minute + self._rise * (horizon + TRENDS[0] / 2), self._minute * math.exp(STEADY_LIMIT)
@@ -170,7 +170,7 @@ class Forecaster:
             self._covered -= self._recent.popleft()[1]
         self._last = _serving_rate(self._recent, self.wait)
         self._minute, self._slope = _trend(self._recent, self._floor)
-        self._rise = _steady_rise(self._recent)
+        self._rise, self._rise_limit = _steady_rise(self._recent)
         if math.isnan(self._slow):
             self._slow = self._last
             return
@@ -206,7 +206,7 @@ class Forecaster:
             steady = math.log(
                 (self._minute + self._rise * (ahead + TRENDS[0] / 2) + floor) / (self._minute + floor)
             )
-            trend = max(trend, min(steady, STEADY_LIMIT))
+            trend = max(trend, min(steady, self._rise_limit))
         weekly = self._weekly.at
         return (
             last,
@@ -246,6 +246,7 @@ class Forecaster:
         return {
             "end": self._end if self._end > -math.inf else None,
             "usual": None if math.isnan(self._usual) else self._usual,
+            "seen": [round(weight, 4) for weight in self._seen.state()],
             "daily": self._daily.state(),
             "weekly": self._weekly.state(),
             "horizons": [horizon.state() for horizon in self._horizons],
@@ -254,6 +255,7 @@ class Forecaster:
     def restore(self, state: dict[str, Any]) -> None:
         """Take what `state` returned."""
         self._usual = math.nan if state["usual"] is None else float(state["usual"])
+        self._seen.restore(state["seen"])
         self._daily.restore(**state["daily"])
         self._weekly.restore(**state["weekly"])
         if len(state["horizons"]) == len(self._horizons):
@@ -302,8 +304,8 @@ def _trend(readings: deque[tuple[float, float]], floor: float) -> tuple[float, f
     return level, min(slopes, key=abs)
 
 
-def _steady_rise(readings: deque[tuple[float, float]]) -> float:
-    """Return the change of the load per second where it has risen evenly over the last spans, else 0."""
+def _steady_rise(readings: deque[tuple[float, float]]) -> tuple[float, float]:
+    """Return the change of the load per second where it rises evenly, else 0, and how far to follow it (logarithm)."""
     rates: list[float] = []
     amount = seconds = 0.0
     for part, length in reversed(readings):
@@ -314,11 +316,12 @@ def _steady_rise(readings: deque[tuple[float, float]]) -> float:
             if len(rates) == STEADY_SPANS:
                 break
             amount = seconds = 0.0
-    if len(rates) < STEADY_SPANS:
-        return 0.0
     changes = [late - early for late, early in pairwise(rates)]
-    least, most = min(changes), max(changes)
-    return least / STEADY_SPAN if least > STEADY_SHARE * most > 0 else 0.0
+    for count, limit in ((STEADY_SPANS - 1, STEADY_LIMIT), (STEADY_SPANS - 2, TREND_LIMIT)):
+        least, most = min(changes[:count], default=0.0), max(changes[:count], default=0.0)
+        if len(changes) >= count and least > STEADY_SHARE * most > 0:
+            return least / STEADY_SPAN, limit
+    return 0.0, 0.0
 
 
 def _at(path: tuple[float, ...], place: float) -> float:

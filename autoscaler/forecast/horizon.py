@@ -133,6 +133,9 @@ class Horizon:
         return {
             "errors": [_rounded(errors.state()) for errors in self._errors],
             "mixture": _rounded(self._errors_of_mixture.state()),
+            "held": _rounded(self._errors_when_held.state()),
+            "spread": self._spread,
+            "mean": self._mean,
             "losses": list(self._losses),
             "lossSeconds": list(self._loss_seconds),
             "scale": self._scale,
@@ -145,6 +148,8 @@ class Horizon:
         for errors, saved in zip(self._errors, state["errors"], strict=True):
             errors.restore(saved)
         self._errors_of_mixture.restore(state["mixture"])
+        self._errors_when_held.restore(state["held"])
+        self._spread, self._mean = float(state["spread"]), float(state["mean"])
         self._losses, self._loss_seconds = list(state["losses"]), list(state["lossSeconds"])
         self._scale = float(state["scale"])
         self._since_refresh = REFRESH

@@ -5,10 +5,24 @@ from typing import Any
 
 from autoscaler.observation import Capacity, Load
 
-STRETCH = 2.0
-"""Latency over its best at which a replica counts as saturated: at that point half of it is waiting."""
-BEST_DRIFT = 0.02
-"""Share of the difference by which the best latency follows a slower one at each reading: models are replaced."""
+STRETCH = 1.5
+"""Latency over its best at which a replica counts as saturated: at that point a third of it is waiting."""
+BEST_GAIN = 0.3
+"""Weight of a span in the latency of a request that does not wait."""
+BEST_DRIFT = 0.003
+"""The same where latency is higher and replicas are busy."""
+WORK_GAIN = 0.02
+"""Weight of a reading in the mean work of a request."""
+FEW = 2.0
+"""Requests in flight per replica up to which none can be said to be saturated."""
+GROWTH = 0.1
+"""Of the answered requests: how many more must come for a queue to be growing."""
+GROWING_SECONDS = 10.0
+"""Seconds for which it must have grown, at least: two readings."""
+LATENCY_RISE = 1.2
+"""Over the latency at the beginning: what a queue that has grown by a tenth for two latencies makes of it."""
+PROVEN_KEPT = 0.9999
+"""At each span: models are replaced."""
 SATURATED_GAIN = 0.3
 """Weight of one saturated span: three say more than what was known before."""
 ROOM = 1.25
@@ -36,11 +50,16 @@ class CapacityEstimate:
         """Work that was done, work that the measured rate would have done, and requests that were answered, in the readings
         of one kind since the last correction."""
         self._work = 1.0
-        """Of a request, at the last reading."""
+        """Of a request."""
+        self._waited = self._busy = 0.0
+        """Seconds of the answered requests, and requests in flight by their seconds, since the last span."""
         self._best = math.nan
         self._proven = 0.0
         self._ceiling = math.inf
-        self._concurrency = math.nan
+        self._growing_since = math.inf
+        """Unix seconds since which more requests come than are answered."""
+        self._latency_before = 0.0
+        """Seconds of a request when that began."""
 
     @property
     def source(self) -> str:
@@ -65,7 +84,9 @@ class CapacityEstimate:
         if rate <= 0:
             return None
         best = 0.0 if math.isnan(self._best) else self._best
-        return Capacity(rate, max(rate * best * STRETCH, 1.0))
+        if best > 0 and math.isinf(self._ceiling):
+            rate = max(rate, self._work / best)  # a replica serves at least one request after the other
+        return Capacity(rate, max(rate / self._work * best, 1.0))
 
     def learn(self, load: Load, ready: int) -> None:
         """Take a reading while `ready` replicas served."""
@@ -74,7 +95,13 @@ class CapacityEstimate:
         if self._measured is not None:
             self._correct(load, ready)
         else:
-            self._learn(load.finished / load.seconds / ready, load.in_flight / ready, load)
+            if load.arrivals > 0:
+                self._work += (
+                    WORK_GAIN * (load.work / load.arrivals - self._work)
+                    if self._proven
+                    else (load.work / load.arrivals - self._work)
+                )
+            self._learn(load, ready)
 
     def _correct(self, load: Load, ready: int) -> None:
         """Correct a measured capacity by whole spans of one kind: saturated ones show the most that replicas carry."""
@@ -98,19 +125,56 @@ class CapacityEstimate:
         elif share > self._factor:
             self._factor = share
 
-    def _learn(self, carried: float, each: float, load: Load) -> None:
-        latency = load.latency if load.latency is not None else each / carried
-        if math.isnan(self._best) or latency < self._best:
-            self._best = latency
-        else:
-            self._best += BEST_DRIFT * 0.1 * (latency - self._best)
-        if latency > STRETCH * self._best and each > 2:
+    def _learn(self, load: Load, ready: int) -> None:
+        each = load.in_flight / ready
+        latency = load.latency if load.latency is not None else load.in_flight * load.seconds / load.finished
+        is_growing = each > FEW and load.arrivals - load.finished > GROWTH * load.finished
+        if not is_growing:
+            self._growing_since = math.inf
+        elif math.isinf(self._growing_since):
+            self._growing_since, self._latency_before = load.start, latency
+        self._answers += load.finished
+        self._done += self._work * load.finished
+        self._waited += latency * load.finished
+        self._busy += load.in_flight * load.seconds
+        self._could += ready * load.seconds
+        if self._is_overtaken(load, latency):
+            self._learn_span(is_growing=False, is_overtaken=True)
+        elif self._answers >= SURE_ANSWERS:
+            self._learn_span(is_growing=is_growing, is_overtaken=False)
+
+    def _learn_span(self, *, is_growing: bool, is_overtaken: bool) -> None:
+        """Learn from the readings since the last span."""
+        carried, latency, each = (
+            self._done / self._could,
+            self._waited / self._answers,
+            self._busy / self._could,
+        )
+        self._done = self._could = self._answers = self._waited = self._busy = 0.0
+        self._proven += SATURATED_GAIN * max(carried - self._proven, 0.0) if self._proven else carried
+        if is_overtaken or (each > FEW and latency > STRETCH * self._best):
             before = carried if math.isinf(self._ceiling) else self._ceiling
             self._ceiling = before + SATURATED_GAIN * (carried - before)
-        else:
-            self._proven = max(self._proven * 0.99999, carried)
-            if carried > self._ceiling:
-                self._ceiling = carried * ROOM
+            return
+        if is_growing:
+            return  # neither the latency of a replica that keeps up, nor yet sure that it does not
+        if math.isnan(self._best):
+            self._best = latency
+        # Some of a higher latency may be waiting; but models are replaced, and are slower in batches.
+        gain = BEST_DRIFT if latency > self._best and each > 1 else BEST_GAIN
+        self._best += gain * (latency - self._best)
+        self._proven *= PROVEN_KEPT
+        if carried > self._ceiling:
+            self._ceiling += SATURATED_GAIN * (carried * ROOM - self._ceiling)
+
+    def _is_overtaken(self, load: Load, latency: float) -> bool:
+        """Tell whether more has come than was answered for so long that latency shows it: replicas are saturated.
+
+        A latency that was never low says nothing by itself, and a rising load with slow answers grows for a while too.
+        """
+        seconds = load.end - self._growing_since
+        lasting = max(GROWING_SECONDS, 2 * self._latency_before)
+        return seconds >= lasting and latency > LATENCY_RISE * self._latency_before
 
     def state(self) -> dict[str, Any]:
         """Return what was learned, for JSON."""

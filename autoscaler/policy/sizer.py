@@ -24,8 +24,12 @@ DRAIN_STARTS = 0.33
 all requests wait meanwhile."""
 SHORTEST_DRAIN = 10.0
 """Seconds: two decisions."""
-MOST_DRAIN = 0.4
+DRAIN_SECONDS = 15.0
+"""Seconds for which replicas for a backlog are held: three readings."""
+MOST_DRAIN = 0.45
 """Replicas for a backlog, over those for the load: a backlog that a slow start made does not go on asking."""
+LEAST_DRAIN = 2.0
+"""Replicas that a backlog may ask for in any case: with few replicas a share of them is none."""
 QUEUE_SHARE = 0.2
 """Of the risk: what chance alone may make wait, by the theory of queues."""
 DRAIN_POWER = 1.0
@@ -78,7 +82,7 @@ class Sizer:
         self.demands = Demands(config)
         unit = config.capacity.rate if config.capacity is not None else 1.0
         self.forecaster = Forecaster(unit, 1 - config.risk / 100)
-        self._held = WindowMaximum(MOST_HELD)
+        self._held, self._drained = WindowMaximum(MOST_HELD), WindowMaximum(DRAIN_SECONDS)
         self._pace = PaceLimit(config.up, config.down)
         self._read_at = -math.inf
         self._load: Load | None = None
@@ -181,11 +185,13 @@ class Sizer:
         seconds = max(DRAIN_STARTS * startup, SHORTEST_DRAIN)
         least = max(last, self.forecaster.risen(horizon)) / capacity.rate
         most = MOST_DRAIN * (RISK / self.config.risk) ** DRAIN_POWER
-        drain = min(behind / capacity.rate / seconds, most * max(least, 1))
+        drain = min(behind / capacity.rate / seconds, max(most * least, LEAST_DRAIN))
         if waiting * self._each > rate * self.forecaster.wait:
             # Replicas that are there go on working off a backlog that needs no further start.
-            drain = max(drain, min(replicas.desired - least, most * max(least, 1)))
-        count = max(math.ceil(least + drain - TOLERANCE), base)
+            drain = max(drain, min(replicas.desired - least, max(most * least, LEAST_DRAIN)))
+        self._drained.add(now, math.ceil(least + drain - TOLERANCE))
+        # Counts of ready replicas and of requests are not of the same moment: a drain lasts for some readings.
+        count = max(self._drained.since(now, DRAIN_SECONDS), base)
         if _is_busy(load):
             count = max(count, 1)
         if count > base:
