@@ -240,7 +240,8 @@ class AutoscalerController:
         ready = Condition("Ready", "True", decision.reason, decision.message)
         said = status.Said(
             decision, counts.get("replicas", 0), counts.get("readyReplicas", 0), [ready, active],
-            signals, scaled.learned(), scaled.schedule(now), scaled.changes, _metrics(scaled, gauges),
+            signals, scaled.learned(now), scaled.schedule(now), scaled.changes,
+            status.metrics(scaled.config.metrics, decision.demands),
         )  # fmt: skip
         await self._report(autoscaler, scaled, said, moment)
 
@@ -433,18 +434,6 @@ def _respectful(decision: Decision, desired: int, raised: others.Raised, moment:
         return decision
     words = f"{decision.replicas} would do, and somebody else has raised the count a moment ago"
     return replace(decision, replicas=desired, reason="Held", message=words)
-
-
-def _metrics(scaled: Scaled, gauges: Mapping[str, float]) -> list[Object]:
-    """Return `status.metrics`: what is measured beside the gateways' counts."""
-    return [
-        {
-            "name": metric.name,
-            **({"value": status.rounded(gauges[metric.name])} if metric.name in gauges else {}),
-        }
-        for metric in scaled.config.metrics
-        if metric.type in gauges_read.TYPES
-    ]
 
 
 def _time() -> str:

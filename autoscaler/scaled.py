@@ -21,6 +21,9 @@ Object = dict[str, Any]
 FEW = 20.0
 """Requests between two readings below which a fixed count needs no policy: probes of a revision are fewer."""
 
+KEEP_SECONDS = 60.0
+"""Between computations of how long an idle replica is kept, which take half a millisecond."""
+
 
 @dataclass(slots=True)
 class Scaled:
@@ -52,6 +55,9 @@ class Scaled:
     """What was said last that the count would be, where it is not written."""
     intended: int | None = None
     """The count of a write that was begun since."""
+    keep: float = 0.0
+    """Seconds of idleness after which the last replicas go, as of `keep_at` (Unix seconds)."""
+    keep_at: float = -math.inf
 
     @property
     def is_fixed(self) -> bool:
@@ -102,7 +108,7 @@ class Scaled:
         config = self.config
         return schedules.bounds(config.schedules, config.min_replicas, config.max_replicas, now)[2]
 
-    def learned(self) -> Object | None:
+    def learned(self, now: float) -> Object | None:
         """Return `status.learned`."""
         if self.sizer is None:
             return None
@@ -113,7 +119,24 @@ class Scaled:
             found["capacity"] = {
                 "rate": _two(known.rate), "concurrency": _two(known.concurrency), "source": source,
             }  # fmt: skip
+        if self.sizer.startup.known is not None:
+            found["startupSeconds"] = _two(self.sizer.startup.known)
+        keep = self._keep_alive(self.sizer, now)
+        if keep is not None:
+            found["keepAliveSeconds"] = keep
         return found or None
+
+    def _keep_alive(self, sizer: Sizer, now: float) -> float | None:
+        """Return the seconds without a request after which the last replicas go; None where they never do."""
+        config = self.config
+        if schedules.bounds(config.schedules, config.min_replicas, config.max_replicas, now)[0] > 0:
+            return None
+        if config.zero.idle is not None:
+            return config.zero.idle
+        if not 0 <= now - self.keep_at < KEEP_SECONDS:
+            self.keep_at = now
+            self.keep = _two(sizer.idle.keep_seconds(now, sizer.startup.expected((), now), config.risk))
+        return self.keep
 
 
 def _two(value: float) -> float:

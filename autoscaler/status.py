@@ -1,11 +1,12 @@
 """What an Autoscaler's status says, and when it is worth a write: values only. Pure."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from autoscaler.decision import Decision
+from autoscaler.decision import Decision, Demand
+from autoscaler.policy.config import Metric
 from autoscaler.signals.board import Health
 from serving.resources import conditions
 from serving.resources.conditions import Condition
@@ -97,6 +98,28 @@ def _inputs(decision: Decision, schedule: str, now: str) -> Object:
     return found
 
 
+def metrics(asked: Sequence[Metric], demands: Iterable[Demand]) -> list[Object]:
+    """Return `status.metrics`: of each metric what it is now, and the replicas that it asks for.
+
+    Args:
+        asked: of the spec.
+        demands: of the decision.
+    """
+    targets = {metric.name: metric.target for metric in asked}
+    found = []
+    for demand in demands:
+        entry: Object = {"name": demand.metric, "message": demand.message}
+        target = targets.get(demand.metric)
+        if target is not None:
+            entry["target"] = rounded(target)
+        if demand.value is not None:
+            entry["value"] = rounded(demand.value)
+        if demand.needed is not None:
+            entry["needed"] = demand.needed
+        found.append(entry)
+    return found
+
+
 def rounded(value: float) -> float:
     """Return a figure with three digits; 0 for what is none."""
     if not math.isfinite(value) or abs(value) < 1e-9:
@@ -122,7 +145,20 @@ def is_news(old: Mapping[str, Any], new: Mapping[str, Any]) -> bool:
     if any(_differ(before.get(name, 0), after.get(name, 0)) for name in _FIGURES):
         return True
     first, second = before.get("forecast") or {}, after.get("forecast") or {}
-    return _differ(first.get("upper", 0), second.get("upper", 0)) or old.get("metrics") != new.get("metrics")
+    if _differ(first.get("upper", 0), second.get("upper", 0)):
+        return True
+    return _metrics_differ(old.get("metrics") or [], new.get("metrics") or [])
+
+
+def _metrics_differ(before: Sequence[Mapping[str, Any]], after: Sequence[Mapping[str, Any]]) -> bool:
+    if [metric["name"] for metric in before] != [metric["name"] for metric in after]:
+        return True
+    return any(
+        ("value" in one) != ("value" in other)
+        or one.get("needed", 0) != other.get("needed", 0)
+        or _differ(one.get("value", 0), other.get("value", 0))
+        for one, other in zip(before, after, strict=True)
+    )
 
 
 def _differ(before: float, after: float) -> bool:

@@ -35,6 +35,8 @@ STEADY_SPAN = 40.0
 STEADY_SPANS = 4
 STEADY_SHARE = 0.5
 """Of the larger of the two changes: what the smaller one is at least, where a rise is steady; a step's are not alike for long."""
+STEADY_RISE = 0.1
+"""Of the load: what a rise is at least; chance makes the loads of two spans differ by a few percent."""
 STEADY_LIMIT = 1.0
 """A steady rise is followed to 2.7 times the load at most."""
 KEPT = 2 * TRENDS[-1]
@@ -319,7 +321,8 @@ def _steady_rise(readings: deque[tuple[float, float]]) -> tuple[float, float]:
     changes = [late - early for late, early in pairwise(rates)]
     for count, limit in ((STEADY_SPANS - 1, STEADY_LIMIT), (STEADY_SPANS - 2, TREND_LIMIT)):
         least, most = min(changes[:count], default=0.0), max(changes[:count], default=0.0)
-        if len(changes) >= count and least > STEADY_SHARE * most > 0:
+        is_steady = len(changes) >= count and least > STEADY_SHARE * most > 0
+        if is_steady and rates[0] > (1 + STEADY_RISE) * rates[count]:
             return least / STEADY_SPAN, limit
     return 0.0, 0.0
 

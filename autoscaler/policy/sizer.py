@@ -32,7 +32,6 @@ LEAST_DRAIN = 2.0
 """Replicas that a backlog may ask for in any case: with few replicas a share of them is none."""
 QUEUE_SHARE = 0.2
 """Of the risk: what chance alone may make wait, by the theory of queues."""
-DRAIN_POWER = 1.0
 EACH_READINGS = 50.0
 """Readings with requests over which the mean work of a request is taken."""
 HOLD_SECONDS = 120.0
@@ -184,11 +183,14 @@ class Sizer:
         behind = self._behind(load, capacity, replicas, now=now, waiting=waiting, startup=startup)
         seconds = max(DRAIN_STARTS * startup, SHORTEST_DRAIN)
         least = max(last, self.forecaster.risen(horizon)) / capacity.rate
-        most = MOST_DRAIN * (RISK / self.config.risk) ** DRAIN_POWER
-        drain = min(behind / capacity.rate / seconds, max(most * least, LEAST_DRAIN))
-        if waiting * self._each > rate * self.forecaster.wait:
+        is_behind = waiting * self._each > rate * self.forecaster.wait
+        most = MOST_DRAIN * least * RISK / self.config.risk
+        if is_behind:
+            most = max(most, LEAST_DRAIN)
+        drain = min(behind / capacity.rate / seconds, most)
+        if is_behind:
             # Replicas that are there go on working off a backlog that needs no further start.
-            drain = max(drain, min(replicas.desired - least, max(most * least, LEAST_DRAIN)))
+            drain = max(drain, min(replicas.desired - least, most))
         self._drained.add(now, math.ceil(least + drain - TOLERANCE))
         # Counts of ready replicas and of requests are not of the same moment: a drain lasts for some readings.
         count = max(self._drained.since(now, DRAIN_SECONDS), base)

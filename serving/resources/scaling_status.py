@@ -75,12 +75,20 @@ class Change(Base):
 
 
 class MetricStatus(Base):
-    """What one metric is, and asks for."""
+    """What one metric is now, and asks for."""
 
     name: Annotated[str, Field(description="Its type, or `type/name`.")]
+    target: Annotated[
+        float | None,
+        Field(
+            description="Of the spec, for each replica; of Latency seconds. Left out: what a replica takes."
+        ),
+    ] = None
     value: Annotated[float | None, Field(description="Now; left out where it is not measured.")] = None
-    needed: Annotated[int, Field(description="Replicas that it asks for.")] = 0
-    message: Annotated[str, Field(description="Why it does not count, where it does not.")] = ""
+    needed: Annotated[
+        int | None, Field(description="Replicas that it asks for; left out where it holds those there are.")
+    ] = None
+    message: Annotated[str, Field(description="What that follows from, or why it does not count.")] = ""
 
 
 class Signal(Base):
