@@ -6,7 +6,7 @@ that start, once a minute while it idles, and at once when its spec, its replica
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from typing import Any
@@ -233,6 +233,7 @@ class AutoscalerController:
         scaled.decision, scaled.decided = decision, moment
         self._ticks.decided(decision.reason)
         active = await self._active(key, seen, scaled, moment)
+        scaled.is_active = active.status == "True"
         if decision.replicas != desired:
             await self._act(autoscaler, seen, scaled, desired, active)
         elif not counts:

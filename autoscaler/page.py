@@ -49,6 +49,13 @@ def text(scaled: Mapping[Key, Scaled], ticks: Ticks) -> str:
         _family(name, "gauge", words, ((_labels(key), value(decision)) for key, decision in found))
         for name, words, value in _GAUGES
     ]
+    active = (
+        (_labels(key), float(one.is_active))
+        for key, one in sorted(scaled.items())
+        if one.decision is not None
+    )
+    parts.append(_family("slipway_autoscaler_active", "gauge",
+                         "Whether decisions are done (1), or only said (0).", active))  # fmt: skip
     reasons = ((f'{{reason="{reason}"}}', float(count)) for reason, count in sorted(ticks.reasons.items()))
     parts += [
         _family("slipway_autoscaler_decisions_total", "counter", "Decisions, by the rule that bound.", reasons),

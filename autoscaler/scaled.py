@@ -36,6 +36,8 @@ class Scaled:
     """None as long as there is nothing to size: the count is fixed, and nobody has asked."""
     starts: Starts = field(default_factory=Starts)
     decision: Decision | None = None
+    is_active: bool = True
+    """Whether the count is written, and not only what it would be."""
     decided: float = -math.inf
     """Seconds on a clock that nobody sets, as all times here."""
     said: float = -math.inf

@@ -180,12 +180,16 @@ def _metrics(state: Object) -> str:
     decides = (state.get("decision") or {}).get("metric", "")
     rows = [
         [
-            metric.get("name"), None if metric.get("value") is None else figures.number(metric["value"]), metric.get("needed"),
-            "decides" if metric.get("name") == decides else metric.get("message") or "-",
+            metric.get("name"), _figure(metric, "target"), _figure(metric, "value"), metric.get("needed"),
+            "; ".join(filter(None, ["decides" if metric.get("name") == decides else "", metric.get("message")])) or "-",
         ]
         for metric in state.get("metrics") or []
     ]  # fmt: skip
-    return tables.text(["Metric", "Value", "Needed", "Note"], rows) if rows else ""
+    return tables.text(["Metric", "Target", "Value", "Needed", "Note"], rows) if rows else ""
+
+
+def _figure(metric: Object, field: str) -> str | None:
+    return None if metric.get(field) is None else figures.number(metric[field])
 
 
 def _changes(state: Object, now: datetime) -> str:

@@ -223,6 +223,9 @@ async def test_nothing_is_written_in_observe_mode_but_a_request_at_zero_is_serve
         assert replicas(api) == 4
         assert condition(api, "ScalingActive")["reason"] == "Observe"
         await until(lambda: any(e["reason"] == "WouldScale" for e in api.find(kinds.EVENT_V1)), "an Event")
+        assert [metric["name"] for metric in said(api)["metrics"]] == ["QPS"]
+        assert not any(e["reason"] == "Scaled" for e in api.find(kinds.EVENT_V1))
+        assert "decisions" not in said(api), "nothing has changed the count"
         pages.rates["d"] = 0.0
         api.change(kinds.DEPLOYMENT, NS, "d", {"spec": {"replicas": 0}})
         await ticks(pages, 5)

@@ -40,7 +40,7 @@ def whole() -> Object:
             {"time": "2026-11-22T04:58:00Z", "fromReplicas": 2, "toReplicas": 3, "reason": "Forecast", "message": "more is coming"},
             {"time": "2026-11-22T03:58:00Z", "fromReplicas": 0, "toReplicas": 2, "reason": "Woken", "message": "a request waits"},
         ],
-        metrics=[{"name": "QPS", "value": 11.0, "needed": 3}, {"name": "PromQL/jobs", "needed": 0, "message": "no values for 70 s"}],
+        metrics=[{"name": "QPS", "value": 11.0, "needed": 3}, {"name": "PromQL/jobs", "target": 5, "message": "no values for 70 s"}],
         learned={"capacity": {"rate": 5, "concurrency": 4, "source": "Learned"}, "startupSeconds": 40, "keepAliveSeconds": 300},
         signals=[{"source": "gateway-a", "healthy": True}, {"source": "gateway-b", "healthy": False, "message": "no answer for 2 min"}],
     )  # fmt: skip

@@ -1,0 +1,76 @@
+"""What an Autoscaler's status and page of metrics say of decisions."""
+
+from autoscaler import page, status
+from autoscaler.decision import Decision, Demand
+from autoscaler.observation import Capacity, Load, Observation, Replicas
+from autoscaler.policy.config import Metric, PolicyConfig, Zero
+from autoscaler.scaled import Scaled
+from serving.kube import Key
+from serving.resources.scaling_status import AutoscalerStatus
+
+START = 1_700_006_400.0
+
+
+def scaled(config: PolicyConfig, readings: int = 20) -> Scaled:
+    found = Scaled(config)
+    for step in range(readings):
+        now = START + 5 * step
+        started = (42.0,) if step == 3 else ()
+        load = Load(now - 5, now, 50.0, 50.0, 50.0, 3.0, 0.0, 0.1)
+        found.decision = found.decide(Observation(now, Replicas(2, 2, started=started), load))
+    return found
+
+
+def test_start_up_keep_alive_and_capacity_are_said_once_they_are_known() -> None:
+    fresh = Scaled(PolicyConfig(0, 9))
+    assert fresh.learned(START) is None
+    learned = scaled(PolicyConfig(0, 9, capacity=Capacity(10.0, 2.0))).learned(START + 100)
+    assert learned is not None
+    assert learned["startupSeconds"] == 42.0
+    assert learned["keepAliveSeconds"] > 0
+    assert learned["capacity"]["source"] == "Profile"
+    AutoscalerStatus.model_validate({"learned": learned})
+
+
+def test_keep_alive_is_as_the_spec_says_and_not_said_where_replicas_stay() -> None:
+    asked = scaled(PolicyConfig(0, 9, zero=Zero(idle=120.0))).learned(START)
+    assert asked is not None
+    assert asked["keepAliveSeconds"] == 120.0
+    assert "keepAliveSeconds" not in (scaled(PolicyConfig(1, 9)).learned(START) or {})
+
+
+def test_each_metric_has_its_target_its_value_and_what_it_asks_for() -> None:
+    qps, latency = Metric("QPS", "QPS", 5.0), Metric("Latency", "Latency", 0.25)
+    decision = scaled(PolicyConfig(1, 9, metrics=(qps, latency), capacity=Capacity(10.0, 2.0))).decision
+    assert decision is not None
+    first, second = status.metrics((qps, latency), decision.demands)
+    assert (first["name"], first["target"]) == ("QPS", 5.0)
+    assert first["needed"] >= 2
+    assert first["value"] >= 9
+    assert (second["target"], second["message"]) == (0.25, "not measured")
+    assert "value" not in second
+    AutoscalerStatus.model_validate({"metrics": [first, second]})
+
+
+def test_requests_are_said_where_the_spec_has_no_metric() -> None:
+    decision = scaled(PolicyConfig(1, 9, capacity=Capacity(10.0, 2.0))).decision
+    assert decision is not None
+    (entry,) = status.metrics((), decision.demands)
+    assert entry["name"] == "QPS"
+    assert entry["needed"] == decision.needed
+
+
+def test_a_metric_that_moves_a_little_is_no_news() -> None:
+    old = {"metrics": [{"name": "QPS", "value": 10.0, "needed": 2}]}
+    assert not status.is_news(old, {"metrics": [{"name": "QPS", "value": 10.9, "needed": 2}]})
+    for other in ({"name": "QPS", "value": 14.0, "needed": 2}, {"name": "QPS", "needed": 2},
+                  {"name": "QPS", "value": 10.0, "needed": 3}, {"name": "Latency", "value": 10.0, "needed": 2}):  # fmt: skip
+        assert status.is_news(old, {"metrics": [other]})
+
+
+def test_the_page_says_which_decisions_are_only_said() -> None:
+    done, observed = Scaled(PolicyConfig()), Scaled(PolicyConfig(), is_active=False)
+    done.decision = observed.decision = Decision(3, "Load", "m", demands=(Demand("QPS", 3, "m"),))
+    text = page.text({Key("n", "a"): done, Key("n", "b"): observed}, page.Ticks())
+    assert 'slipway_autoscaler_active{namespace="n",autoscaler="a"} 1' in text
+    assert 'slipway_autoscaler_active{namespace="n",autoscaler="b"} 0' in text
