@@ -182,6 +182,7 @@ class CapacityEstimate:
             "factor": self._factor,
             "best": None if math.isnan(self._best) else self._best,
             "proven": self._proven,
+            "work": self._work,
             "ceiling": None if math.isinf(self._ceiling) else self._ceiling,
         }
 
@@ -190,4 +191,5 @@ class CapacityEstimate:
         self._factor = float(state["factor"]) if self._measured is not None else 1.0
         self._best = math.nan if state["best"] is None else float(state["best"])
         self._proven = float(state["proven"])
+        self._work = float(state["work"])
         self._ceiling = math.inf if state["ceiling"] is None else float(state["ceiling"])

@@ -11,7 +11,7 @@ from typing import Any
 
 from autoscaler.forecast.profile import DAY
 
-PRICE_SECONDS = 3_600.0
+PRICE_SECONDS = 10_800.0
 """What a request that waits for a start is worth, in seconds of an idle replica, at a risk of 0.5 percent."""
 PRICE_PER_START = 60.0
 """The start-up time at which that holds: a longer wait is worth more in proportion."""
@@ -111,6 +111,8 @@ class IdleTimes:
             return 0.0
         if age is None:
             age = max(now - self._last, 0.0)
+        if age >= _EDGES[-1]:
+            return 0.0
         mean = sum(self._slots) / SLOTS + 1e-3
         alive = 1.0
         total = best = ahead = 0.0

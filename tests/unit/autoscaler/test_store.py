@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from autoscaler.observation import Load, Replicas
+from autoscaler.observation import Load, Observation, Replicas
 from autoscaler.policy.config import PolicyConfig
 from autoscaler.scaled import Scaled
 from autoscaler.store import MOST_BYTES, Store
@@ -18,7 +18,7 @@ def learned() -> Scaled:
     scaled = Scaled(CONFIG)
     for now in range(0, 600, 5):
         load = Load(now, now + 5, 500, 500, 500, 10, 0, 0.1)
-        scaled.decide(now + 5, Replicas(5, 5, started=(42.0,)), load, {})
+        scaled.decide(Observation(now + 5, Replicas(5, 5, started=(42.0,)), load))
     return scaled
 
 
@@ -28,10 +28,10 @@ def test_a_restart_goes_on_with_what_was_learned(tmp_path: Path) -> None:
     assert state is not None
     store.write(KEY, state)
     after = Scaled(CONFIG, store.read(KEY))
-    decision = after.decide(700, Replicas(5, 5), Load(695, 700, 500, 500, 500, 10, 0, 0.1), {})
+    decision = after.decide(Observation(700, Replicas(5, 5), Load(695, 700, 500, 500, 500, 10, 0, 0.1)))
     assert decision.startup == 42.0
     assert decision.capacity > 0
-    assert after.learned() is not None
+    assert after.learned(705) is not None
 
 
 @pytest.mark.parametrize("text", ["", "{", "[]", "7", '{"capacity": 3}', '{"capacity": {}, "startup": []}'])
@@ -40,7 +40,7 @@ def test_a_broken_file_is_left_out_and_said(
 ) -> None:
     (tmp_path / "default.digits.a.json").write_text(text)
     scaled = Scaled(CONFIG, Store(tmp_path).read(KEY))
-    scaled.decide(5, Replicas(1, 1), Load(0, 5, 500, 500, 500, 10, 0, 0.1), {})
+    scaled.decide(Observation(5, Replicas(1, 1), Load(0, 5, 500, 500, 500, 10, 0, 0.1)))
     assert caplog.records
 
 

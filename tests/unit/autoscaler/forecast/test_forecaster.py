@@ -102,6 +102,38 @@ def test_a_ramp_is_followed_when_it_lasts_minutes() -> None:
     assert forecaster.band(60).upper > 1.1 * rate
 
 
+def test_a_rise_is_none_when_it_is_chance() -> None:
+    forecaster, noise, risen = Forecaster(10.0, 0.995), np.random.default_rng(5), 0
+    for i in range(2000):
+        forecaster.observe(START + 5 * i, 5.0, float(noise.poisson(50 * 5)))
+        risen += forecaster.risen(60.0) > 0
+    assert risen < 20
+
+
+def test_a_step_is_no_steady_rise_however_high_it_is() -> None:
+    forecaster = Forecaster(10.0, 0.995)
+    for i in range(200):
+        forecaster.observe(START + 5 * i, 5.0, 50.0 if i < 120 else 5000.0)
+        assert forecaster.risen(120.0) == 0
+
+
+def test_a_steady_rise_is_extrapolated_when_it_has_lasted_two_minutes() -> None:
+    forecaster = Forecaster(10.0, 0.995)
+    for i in range(150):
+        rate = 50.0 + max(i - 100, 0) * 5 * 0.5
+        forecaster.observe(START + 5 * i, 5.0, 5 * rate)
+    assert forecaster.risen(60.0) == pytest.approx(rate + 60 * 0.5, rel=0.05)
+
+
+def test_the_band_stays_below_what_was_ever_seen_when_load_jumps_about() -> None:
+    forecaster, levels = Forecaster(10.0, 0.995), np.random.default_rng(7)
+    for _ in range(400):
+        level = float(levels.uniform(1, 100))
+        for _ in range(12):
+            forecaster.observe(forecaster._end + 5 if forecaster._end > 0 else START, 5.0, 5 * level)
+    assert forecaster.band(120.0).upper < 1.4 * 100
+
+
 def test_the_band_is_the_same_when_restored_from_json() -> None:
     forecaster, restored = constant(0), constant(0)
     noise = np.random.default_rng(3).poisson(50, 4000)

@@ -126,6 +126,34 @@ def test_the_capacity_of_a_server_is_learned_when_its_queue_grows() -> None:
     assert restored.value == estimate.value
 
 
+def test_a_measured_capacity_stays_when_requests_are_long_and_few() -> None:
+    """Answers of a request of 40 s come one by one: a reading of five seconds with one of them says nothing."""
+    estimate = CapacityEstimate(Capacity(1.0, 1.0))
+    for i in range(40):
+        estimate.learn(Load(START, START + 5, 0, 0, i % 8 == 0, 6.0, 0.0, 80.0), 1)
+    assert estimate.value == Capacity(1.0, 1.0)
+
+
+def test_saturation_is_seen_when_latency_was_never_low() -> None:
+    """An endpoint that begins with too few replicas knows no good latency, but its queue grows."""
+    estimate, flight = CapacityEstimate(None), 0.0
+    for i in range(12):
+        flight += 10 * 5 - 8 * 5
+        load = Load(START + 5 * i, START + 5 * i + 5, 50, 50, 40, flight, 0.0, flight / 8)
+        estimate.learn(load, 1)
+    assert estimate.value is not None
+    assert estimate.value.rate == pytest.approx(8.0, rel=0.01)
+
+
+def test_work_in_tokens_is_learned_in_tokens() -> None:
+    estimate = CapacityEstimate(None)
+    for i in range(60):
+        load = Load(START + 5 * i, START + 5 * i + 5, 60, 60 * 700.0, 40, 4 + 20 * i, 0.0, 0.5 + 2.5 * i)
+        estimate.learn(load, 1)
+    assert estimate.value is not None
+    assert estimate.value.rate == pytest.approx(8 * 700, rel=0.05)
+
+
 def hourly(days: int) -> tuple[IdleTimes, float]:
     """Return idle times after a minute of requests at each full hour, and the last one's end."""
     idle, last = IdleTimes(), START
@@ -144,6 +172,14 @@ def test_a_replica_is_kept_while_requests_are_likely_and_goes_when_silence_is_lo
     assert idle.keeps(end + 30, 60.0, 0.5)
     assert not idle.keeps(end + 48 * HOUR, 60.0, 0.5)
     assert 60 < idle.keep_seconds(end, 60.0, 0.5) <= 6 * HOUR
+
+
+def test_nothing_is_kept_when_silence_is_longer_than_any_before() -> None:
+    idle = IdleTimes()
+    idle.observe(START, START + 60, is_busy=True)
+    idle.observe(START + 7200, START + 7260, is_busy=True)
+    for days in (1, 2, 2.5, 3, 10, 100):
+        assert not idle.keeps(START + 7260 + 24 * HOUR * days, 60.0, 0.5)
 
 
 def test_nothing_is_kept_or_prewarmed_when_no_request_ever_came() -> None:
