@@ -106,7 +106,9 @@ class Horizon:
             self._next = time + self.stride
             mixed = self._mixed(points)
             held = self._highest(time, mixed)
-            self._pending.append(_Pending(time + self.seconds, seconds, self._scale, tuple(points), mixed, held))
+            self._pending.append(
+                _Pending(time + self.seconds, seconds, self._scale, tuple(points), mixed, held)
+            )
 
     def _highest(self, time: float, mixed: float) -> float:
         """Return the highest forecast of the last minutes, of which this is the last."""
