@@ -3,6 +3,7 @@
 Everything is in logarithms of the load plus a floor, so that no forecast is negative and errors are relative.
 """
 
+import datetime as dt
 import math
 from collections import deque
 from collections.abc import Iterable
@@ -11,7 +12,9 @@ from typing import Any
 from zoneinfo import ZoneInfo
 
 from autoscaler.decision import Band
+from autoscaler.forecast.fit import Fit, path, rise
 from autoscaler.forecast.histogram import DecayedHistogram
+from autoscaler.forecast.history import History
 from autoscaler.forecast.horizon import Horizon
 from autoscaler.forecast.profile import BIN, DAY, WEEK, Profile
 
@@ -42,7 +45,7 @@ STEADY_LIMIT = 1.0
 KEPT = 2 * TRENDS[-1]
 """Seconds of readings that are kept one by one."""
 SHIFT = 3600.0
-"""Seconds by which the shape of the day may be off: clocks change twice a year, and nobody says where."""
+"""Seconds by which the shape of the day may be off: clocks change twice a year, and `prediction.timeZone` may not say where."""
 SEEN_MEMORY = 2 * DAY
 """Seconds after which a load weighs 1/e in the distribution of all loads."""
 SEEN_STRIDE = 10.0
@@ -52,7 +55,11 @@ SEEN_SHARE = 0.2
 MOST_WEIGHT = 2.0
 """Weight of an error at more than the usual load, which more requests suffer from; one event must not be all that is known."""
 DRIFT = 2
-NAMES = ("last", "average", "drift", "daily", "daily-1h", "daily+1h", "weekly", "usual", "fitted")
+NAMES = ("last", "average", "drift", "daily", "daily-1h", "daily+1h", "weekly", "usual", "fitted", "quantile")
+"""New ones come at the end: what was kept of the others is found by its place."""
+REGRESSED = 0.1
+"""Weight of a regression relative to forecasts that lose as much: one that adds nothing thins out those that are right."""
+PRIORS = (1.0,) * (len(NAMES) - 2) + (REGRESSED,) * 2
 FLOOR = 0.25
 """Of a replica's capacity: changes of a load below that need no replica."""
 SET_BACK = 60.0
@@ -81,7 +88,7 @@ class Forecaster:
         self._seen_share = 1 - SEEN_SHARE * (1 - share)
         self._zone = zone
         self._offset, self._offset_until = 0.0, -math.inf
-        self._horizons = [Horizon(seconds, NAMES, share) for seconds in HORIZONS]
+        self._horizons = [Horizon(seconds, NAMES, share, PRIORS) for seconds in HORIZONS]
         self._daily, self._weekly = Profile(DAY), Profile(WEEK)
         self._end = -math.inf
         self._recent: deque[tuple[float, float]] = deque()
@@ -94,7 +101,13 @@ class Forecaster:
         self._usual = math.nan
         """Mean load of the last days."""
         self._bin, self._bin_amount, self._bin_seconds = -1, 0.0, 0.0
+        self.history = History()
+        """By local time: an hour that comes twice counts once, and one that is left out was as on the day before."""
+        self._fit: Fit | None = None
         self._path: tuple[float, tuple[float, ...]] = (0.0, ())
+        """Local seconds of the middle of the last bin, and the levels by regression from there on, a bin apart."""
+        self._rise_quantile = math.nan
+        """Upper quantile, by regression, of the change of the logarithm per bin."""
 
     @property
     def last(self) -> float:
@@ -191,9 +204,24 @@ class Forecaster:
                 local = self._local((self._bin + 0.5) * BIN)
                 self._daily.learn(local, level)
                 self._weekly.learn(local, level)
+                self.history.add(int(local // BIN), level)
+                self._plan()
             self._bin, self._bin_amount, self._bin_seconds = index, 0.0, 0.0
         self._bin_amount += amount
         self._bin_seconds += seconds
+
+    def take_fit(self, fitted: Fit | None) -> None:
+        """Go on with the regressions that were fitted to `history`; None: it does not determine any."""
+        self._fit = fitted
+        self._plan()
+
+    def _plan(self) -> None:
+        """Compute what the regressions say of the bins after the last one."""
+        self._path, self._rise_quantile = (0.0, ()), math.nan
+        if self._fit is not None and len(self.history):
+            levels = self.history.levels
+            self._path = ((self.history.end - 0.5) * BIN, path(self._fit, levels))
+            self._rise_quantile = rise(self._fit, levels)
 
     def _points(self, ahead: float) -> tuple[float, ...]:
         """Return each forecast of the logarithm of the load, in the order of `NAMES`."""
@@ -219,24 +247,24 @@ class Forecaster:
             slow + daily(then + SHIFT) - daily(now + SHIFT),
             slow + weekly(then) - weekly(now),
             daily(then),
-            self._fitted(slow, ahead),
+            self._fitted(slow, now, ahead),
+            slow + self._rise_quantile * ahead / BIN,
         )
 
-    def _fitted(self, slow: float, ahead: float) -> float:
-        start, path = self._path
-        place = (self._end + ahead - start) / BIN
-        here = (self._end - start) / BIN
-        if not path or here < 0 or place >= len(path) - 1:
+    def _fitted(self, slow: float, now: float, ahead: float) -> float:
+        """Return the forecast by autoregression, from `now` in local seconds; NaN where there is none so far ahead."""
+        start, levels = self._path
+        here = (now - start) / BIN
+        there = here + ahead / BIN
+        if here < 0 or there >= len(levels) - 1:
             return math.nan
-        return slow + _at(path, place) - _at(path, here)
+        return slow + _at(levels, there) - _at(levels, here)
 
     def _local(self, time: float) -> float:
         """Return local seconds, of which 00:00 is a multiple of a day."""
         if self._zone is None:
             return time
         if time >= self._offset_until or time < self._offset_until - BIN:
-            import datetime as dt  # noqa: PLC0415
-
             moment = dt.datetime.fromtimestamp(time, self._zone)
             offset = moment.utcoffset()
             self._offset = offset.total_seconds() if offset is not None else 0.0
@@ -252,6 +280,8 @@ class Forecaster:
             "daily": self._daily.state(),
             "weekly": self._weekly.state(),
             "horizons": [horizon.state() for horizon in self._horizons],
+            "history": self.history.state(),
+            "fit": None if self._fit is None else self._fit.state(),
         }
 
     def restore(self, state: dict[str, Any]) -> None:
@@ -263,6 +293,9 @@ class Forecaster:
         if len(state["horizons"]) == len(self._horizons):
             for horizon, saved in zip(self._horizons, state["horizons"], strict=True):
                 horizon.restore(saved)
+        if "history" in state:  # what was kept before there were regressions has none
+            self.history.restore(**state["history"])
+            self.take_fit(None if state["fit"] is None else Fit.of(state["fit"]))
 
 
 def _serving_rate(readings: deque[tuple[float, float]], wait: float) -> float:
@@ -327,9 +360,9 @@ def _steady_rise(readings: deque[tuple[float, float]]) -> tuple[float, float]:
     return 0.0, 0.0
 
 
-def _at(path: tuple[float, ...], place: float) -> float:
+def _at(levels: tuple[float, ...], place: float) -> float:
     low = math.floor(place)
-    return path[low] + (place - low) * (path[low + 1] - path[low])
+    return levels[low] + (place - low) * (levels[low + 1] - levels[low])
 
 
 def _between(horizon: float) -> tuple[int, int, float]:

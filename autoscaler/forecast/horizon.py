@@ -31,6 +31,9 @@ PRIOR = 60.0
 """Errors that the prior counts as: an hour's worth at one a minute."""
 SHARPNESS = 6.0
 """Exponent of a forecast's loss relative to the best: one that loses 12 % more has half the weight."""
+UNKNOWN_LOSS = 1.1
+"""Loss of a forecast that knows nothing, relative to that of the last value: when it begins to know it has a small weight at
+first, and not that of the few errors it has made."""
 REFRESH = 16
 """Errors between computations of the quantiles, which change slowly."""
 USUAL_SCALE = 0.2
@@ -59,17 +62,21 @@ class _Pending:
 class Horizon:
     """Forecasts of the logarithm of the load `seconds` ahead."""
 
-    def __init__(self, seconds: float, names: Sequence[str], share: float) -> None:
+    def __init__(
+        self, seconds: float, names: Sequence[str], share: float, priors: Sequence[float] = ()
+    ) -> None:
         """Start without knowledge.
 
         Args:
             seconds: of the horizon.
-            names: of the forecasts that are mixed; each may be NaN where it knows nothing yet.
+            names: of the forecasts that are mixed; each but the first may be NaN where it knows nothing.
             share: the upper quantile that is wanted, 0 to 1.
+            priors: weight of each forecast relative to others that lose as much; empty: all weigh the same.
         """
         self.seconds = seconds
         self.names = tuple(names)
         self.share = share
+        self._priors = tuple(priors) or (1.0,) * len(self.names)
         self.stride = max(5.0, seconds / 8)
         memory = MEMORY / self.stride
         self._errors = [DecayedHistogram(memory, PRIOR) for _ in names]
@@ -87,6 +94,8 @@ class Horizon:
         self._uppers = [0.0] * len(names)
         self._middles = [0.0] * len(names)
         self._weights = [1.0 / len(names)] * len(names)
+        self._is_known = [True] * len(names)
+        """Whether each forecast knew something at the last one that was learned from."""
         self._shifts = (0.0, 0.0, 0.0)
         self._refresh()
 
@@ -144,15 +153,16 @@ class Horizon:
         }
 
     def restore(self, state: dict[str, Any]) -> None:
-        """Take what `state` returned."""
-        if len(state["errors"]) != len(self.names):
+        """Take what `state` returned; forecasts that it does not have were added at the end, and know nothing."""
+        count = len(state["errors"])
+        if count > len(self.names):
             return
-        for errors, saved in zip(self._errors, state["errors"], strict=True):
+        for errors, saved in zip(self._errors, state["errors"], strict=False):
             errors.restore(saved)
         self._errors_of_mixture.restore(state["mixture"])
         self._errors_when_held.restore(state["held"])
         self._spread, self._mean = float(state["spread"]), float(state["mean"])
-        self._losses, self._loss_seconds = list(state["losses"]), list(state["lossSeconds"])
+        self._losses[:count], self._loss_seconds[:count] = state["losses"], state["lossSeconds"]
         self._scale = float(state["scale"])
         self._since_refresh = REFRESH
         self._refresh()
@@ -175,15 +185,18 @@ class Horizon:
         share, scale = self.share, made.scale
         decay = math.exp(-made.seconds / LOSS_MEMORY)
         weight *= made.seconds / self.stride
+        loss = unknown = 0.0
         for i, point in enumerate(made.points):
-            if point != point:  # noqa: PLR0124 NaN alone differs from itself
-                continue
-            error = level - point
-            beyond = error - scale * self._uppers[i]
-            loss = share * beyond if beyond > 0 else (share - 1) * beyond
-            self._losses[i] = decay * self._losses[i] + weight * loss
+            is_known = self._is_known[i] = point == point  # noqa: PLR0124 NaN alone differs from itself
+            if is_known:
+                error = level - point
+                beyond = error - scale * self._uppers[i]
+                loss = share * beyond if beyond > 0 else (share - 1) * beyond
+                self._errors[i].add(error / scale, weight)
+                if i == 0:
+                    unknown = UNKNOWN_LOSS * loss
+            self._losses[i] = decay * self._losses[i] + weight * (loss if is_known else unknown)
             self._loss_seconds[i] = decay * self._loss_seconds[i] + weight
-            self._errors[i].add(error / scale, weight)
         error = level - made.mixed
         self._errors_of_mixture.add(error / scale, weight)
         self._errors_when_held.add((level - made.held) / scale, weight)
@@ -208,7 +221,10 @@ class Horizon:
         ]
         best = min(means)
         if best < math.inf:
-            raw = [((best + 1e-6) / (mean + 1e-6)) ** SHARPNESS if mean < math.inf else 0.0 for mean in means]
+            raw = [
+                prior * ((best + 1e-6) / (mean + 1e-6)) ** SHARPNESS if is_known and mean < math.inf else 0.0
+                for prior, mean, is_known in zip(self._priors, means, self._is_known, strict=True)
+            ]
             total = sum(raw)
             self._weights = [value / total for value in raw]
         low, median = (self._errors_of_mixture.quantile(share) for share in SHARES)

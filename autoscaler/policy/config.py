@@ -76,6 +76,8 @@ class PolicyConfig:
     down: Pace = Pace()
     zero: Zero = Zero()
     prediction: Prediction = "Enabled"
+    zone: ZoneInfo | None = None
+    """In which days and weeks have their shape; None: UTC."""
     risk: float = RISK
     """Percent, above 0 and at most 50."""
     capacity: Capacity | None = None
@@ -91,6 +93,8 @@ def from_spec(spec: Mapping[str, Any]) -> PolicyConfig:
     behavior = spec.get("behavior") or {}
     zero = behavior.get("scaleToZero") or {}
     idle = zero.get("idleSeconds")
+    prediction = spec.get("prediction") or {}
+    zone = prediction.get("timeZone")
     return PolicyConfig(
         min_replicas=spec.get("minReplicas", 1),
         max_replicas=spec.get("maxReplicas", 1),
@@ -99,7 +103,8 @@ def from_spec(spec: Mapping[str, Any]) -> PolicyConfig:
         up=_pace(behavior.get("scaleUp") or {}),
         down=_pace(behavior.get("scaleDown") or {}),
         zero=Zero(None if idle is None else float(idle), zero.get("prewarm", True)),
-        prediction=(spec.get("prediction") or {}).get("mode", "Enabled"),
+        prediction=prediction.get("mode", "Enabled"),
+        zone=None if zone is None else _zone("spec.prediction.timeZone", zone),
         risk=float(spec.get("risk", RISK)),
     )
 

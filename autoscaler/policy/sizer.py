@@ -5,7 +5,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from autoscaler.decision import Band, Decision, Demand
+from autoscaler.forecast.fit import Fit
 from autoscaler.forecast.forecaster import WAIT, Forecaster
+from autoscaler.forecast.history import History
 from autoscaler.observation import Capacity, Load, Observation, Replicas
 from autoscaler.policy.capacity import CapacityEstimate
 from autoscaler.policy.config import RISK, PolicyConfig
@@ -80,7 +82,7 @@ class Sizer:
         self.idle = IdleTimes()
         self.demands = Demands(config)
         unit = config.capacity.rate if config.capacity is not None else 1.0
-        self.forecaster = Forecaster(unit, 1 - config.risk / 100)
+        self.forecaster = Forecaster(unit, 1 - config.risk / 100, config.zone)
         self._held, self._drained = WindowMaximum(MOST_HELD), WindowMaximum(DRAIN_SECONDS)
         self._pace = PaceLimit(config.up, config.down)
         self._read_at = -math.inf
@@ -310,6 +312,15 @@ class Sizer:
             begin = start + i * step
             self.forecaster.observe(begin + step, step, amount)
             self.idle.observe(begin, begin + step, amount > 0)
+
+    @property
+    def history(self) -> History:
+        """Return the load of the last two weeks."""
+        return self.forecaster.history
+
+    def take_fit(self, fitted: Fit | None) -> None:
+        """Forecast by what was fitted to the history from now on."""
+        self.forecaster.take_fit(fitted)
 
     def state(self) -> dict[str, Any]:
         """Return what was learned, for JSON."""

@@ -1,11 +1,51 @@
 """Our scaling policy, as the simulator asks for it."""
 
+import math
 from collections.abc import Callable
 
+from autoscaler.decision import Decision
+from autoscaler.forecast.fit import fit
+from autoscaler.observation import Observation
 from autoscaler.policy.config import RISK, PolicyConfig
 from autoscaler.policy.sizer import Sizer
 from autoscaler.simulate.policy import Policy
-from autoscaler.simulate.terms import Terms
+from autoscaler.simulate.terms import History, Terms
+
+REFIT = 1800.0
+"""Seconds between fits, as in the controller."""
+WARM_REFIT = 86_400.0
+"""Seconds between fits to the history: coefficients change slowly, and a run begins with what a day has shown of them."""
+
+
+class Fitted:
+    """The policy with the regressions that the controller has fitted in another process."""
+
+    def __init__(self, config: PolicyConfig, history: History) -> None:
+        self._sizer = Sizer(config)
+        self._fit_at = -math.inf
+        self._warm(history)
+
+    @property
+    def interval(self) -> float:
+        return self._sizer.interval
+
+    def decide(self, observation: Observation) -> Decision:
+        """Return the replicas to have now."""
+        if observation.now >= self._fit_at:
+            self._fit_at = observation.now + REFIT
+            self._fit()
+        return self._sizer.decide(observation)
+
+    def _warm(self, history: History) -> None:
+        steps = max(round(WARM_REFIT / history.step), 1)
+        work = history.work.tolist()
+        for begin in range(0, len(work), steps):
+            part = work[begin : begin + steps]
+            self._sizer.warm(history.start + (begin + len(part)) * history.step, history.step, part)
+            self._fit()
+
+    def _fit(self) -> None:
+        self._sizer.take_fit(fit(self._sizer.history.levels))
 
 
 def at(risk: float | None) -> Callable[[Terms], Policy]:
@@ -18,8 +58,6 @@ def at(risk: float | None) -> Callable[[Terms], Policy]:
             capacity=terms.capacity,
             risk=RISK if risk is None else risk,
         )
-        sizer = Sizer(config)
-        sizer.warm(terms.history.end, terms.history.step, terms.history.work.tolist())
-        return sizer
+        return Fitted(config, terms.history)
 
     return build

@@ -1,0 +1,225 @@
+"""Regressions on two weeks of load, by statsmodels: what is too slow for a tick. Pure.
+
+An autoregression of the logarithm of the load in five-minute bins, with lags of the last hour, of a day, of two days and
+of a week, as far as they are known; a regression of an upper quantile of the change in a quarter of an hour; and how strong
+the shapes of the day and of the week are, by STL. A fit takes some 0.1 s on one core, the import of statsmodels a second
+and 100 MB: it is imported where something is fitted.
+Strength of a season: Wang, Smith and Hyndman, Characteristic-based clustering for time series data, 2006, here without the
+share that the mean of as many cycles explains of noise.
+"""
+
+import math
+import warnings
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from autoscaler.forecast.history import DAY_BINS, MOST
+
+RECENT = tuple(range(1, 13))
+"""Lags in bins: an hour."""
+SEASONAL = (DAY_BINS, 2 * DAY_BINS, 7 * DAY_BINS)
+"""A day, two days, a week."""
+LEAST = 72
+"""Bins that a fit needs: six hours for 13 coefficients."""
+SPARE = DAY_BINS // 2
+"""Bins beyond the longest lag that its coefficient is estimated from, at least: half a day."""
+OUTLIER = 5.0
+"""Standard deviations, by the median absolute deviation, beyond which a change from the usual is cut: flash crowds."""
+LEAST_DEVIATION = 0.05
+"""Of the logarithm: where load is constant every change would be an outlier."""
+DAYS = 3
+"""Days of which the median is the usual day."""
+CYCLES = 2
+"""Periods that a season needs to have a strength: as many weeks are kept."""
+LEAST_STRENGTH = 0.1
+"""Of a season, 0 to 1: the lags of a weaker one are noise in the regression."""
+QUANTILE = 0.95
+"""That is regressed on: two weeks have 200 bins beyond it."""
+AHEAD = 3
+"""Bins from the last one to the one whose upper quantile is regressed: a quarter of an hour, as the longest horizon begins up to
+one and a half bins after the middle of the last one."""
+CHANGES = (1, 3, 12)
+"""Bins over which a change explains the upper quantile of the next one: five minutes, a quarter of an hour, an hour."""
+STEPS = 6
+"""Bins that are forecast: half an hour, as the longest horizon is nine minutes and a bin may come late."""
+MOST_CHANGE = 1.5
+"""Of the logarithm, by which a forecast differs from the last bin at most."""
+MOST_ITERATIONS = 60
+"""Of the quantile regression: some 20 ms."""
+_MAD = 1.4826
+"""Standard deviations in a median absolute deviation, of a normal distribution."""
+
+
+@dataclass(frozen=True, slots=True)
+class Fit:
+    """An autoregression: its level is the constant and the sum of coefficients times earlier levels."""
+
+    constant: float
+    lags: tuple[int, ...]
+    coefficients: tuple[float, ...]
+    daily: float = math.nan
+    """Strength of the shape of the day, 0 to 1; NaN: the history is too short for it."""
+    weekly: float = math.nan
+    upper: tuple[float, ...] = ()
+    """Of the upper quantile of the change in `AHEAD` bins, less its mean, as a forecast corrects its bias by its own errors: the
+    constant, the coefficients of `CHANGES`, and that of the same change a day before where days have a shape."""
+
+    def state(self) -> dict[str, Any]:
+        """Return what is known, for JSON."""
+        return {
+            "constant": self.constant,
+            "lags": list(self.lags),
+            "coefficients": list(self.coefficients),
+            "daily": None if math.isnan(self.daily) else self.daily,
+            "weekly": None if math.isnan(self.weekly) else self.weekly,
+            "upper": list(self.upper),
+        }
+
+    @classmethod
+    def of(cls, state: Mapping[str, Any]) -> "Fit":
+        """Return what `state` returned.
+
+        Raises:
+            ValueError: no fit has such a state.
+        """
+        lags, coefficients = tuple(map(int, state["lags"])), tuple(map(float, state["coefficients"]))
+        upper = tuple(map(float, state["upper"]))
+        is_whole = len(lags) == len(coefficients) > 0 and list(lags) == sorted(set(lags)) and lags[0] > 0
+        if not is_whole or lags[-1] > MOST or not all(map(math.isfinite, (*coefficients, *upper))):
+            raise ValueError(f"lags {lags} with coefficients {coefficients}")
+        if len(upper) not in (0, 1 + len(CHANGES), 2 + len(CHANGES)):
+            raise ValueError(f"{len(upper)} coefficients of the upper quantile")
+        daily, weekly = (
+            math.nan if state[name] is None else float(state[name]) for name in ("daily", "weekly")
+        )
+        return cls(float(state["constant"]), lags, coefficients, daily, weekly, upper)
+
+
+def fit(history: Sequence[float]) -> Fit | None:
+    """Return the autoregression of levels in even bins, the oldest first; None where they do not determine it."""
+    if len(history) < LEAST or not all(map(math.isfinite, history)):
+        return None
+    import numpy as np  # noqa: PLC0415 as statsmodels: with the first fit
+    from statsmodels.tools.sm_exceptions import IterationLimitWarning, ModelWarning  # noqa: PLC0415
+    from statsmodels.tsa.ar_model import AutoReg  # noqa: PLC0415
+
+    levels = np.asarray(history, dtype=np.float64)
+    if np.ptp(levels) < LEAST_DEVIATION:
+        return None
+    levels = winsorized(levels)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", ModelWarning)
+        warnings.simplefilter("error", RuntimeWarning)
+        warnings.simplefilter(
+            "ignore", IterationLimitWarning
+        )  # what it has reached then is weighed by its loss
+        try:
+            daily, weekly = strength(levels, DAY_BINS), strength(levels, 7 * DAY_BINS)
+            seasonal = _seasonal(len(levels), daily, weekly)
+            begin = max(seasonal, default=0)
+            before = [levels[begin - lag : len(levels) - lag] for lag in seasonal]
+            exog = np.column_stack(before) if before else None
+            found = AutoReg(levels[begin:], lags=list(RECENT), trend="c", exog=exog).fit().params
+            upper = _upper_of(levels, is_daily=DAY_BINS in seasonal)
+        except (ModelWarning, RuntimeWarning, ValueError, np.linalg.LinAlgError):
+            return None
+    if not np.isfinite(found).all():
+        return None
+    return Fit(
+        float(found[0]), RECENT + seasonal, tuple(float(value) for value in found[1:]), daily, weekly, upper
+    )
+
+
+def _seasonal(count: int, daily: float, weekly: float) -> tuple[int, ...]:
+    """Return the seasonal lags that so many bins determine, of seasons that are not known to be weak."""
+    strengths = (daily, daily, weekly)
+    return tuple(
+        lag
+        for lag, strength in zip(SEASONAL, strengths, strict=True)
+        if count >= lag + SPARE and not strength < LEAST_STRENGTH
+    )
+
+
+def path(fitted: Fit, history: Sequence[float]) -> tuple[float, ...]:
+    """Return the last level and the ones to expect in the bins after it; empty where the history is too short."""
+    known = len(history)
+    if known < fitted.lags[-1]:
+        return ()
+    last = history[-1]
+    levels = [last]
+    terms = tuple(zip(fitted.lags, fitted.coefficients, strict=True))
+    for step in range(STEPS):
+        level = fitted.constant
+        for lag, coefficient in terms:
+            level += coefficient * (levels[step - lag + 1] if lag <= step else history[known + step - lag])
+        levels.append(min(max(level, last - MOST_CHANGE), last + MOST_CHANGE))
+    return tuple(levels)
+
+
+def rise(fitted: Fit, history: Sequence[float]) -> float:
+    """Return the upper quantile of the change per bin in the next `AHEAD` bins, less its mean; NaN where it is not known."""
+    upper, known = fitted.upper, len(history)
+    if not upper or known <= max(CHANGES[-1], DAY_BINS if len(upper) > 1 + len(CHANGES) else 0):
+        return math.nan
+    last, change = history[-1], upper[0]
+    for span, coefficient in zip(CHANGES, upper[1:], strict=False):
+        change += coefficient * (last - history[known - 1 - span])
+    if len(upper) > 1 + len(CHANGES):
+        before = known - 1 - DAY_BINS
+        change += upper[-1] * (history[before + AHEAD] - history[before])
+    return min(max(change, -MOST_CHANGE), MOST_CHANGE) / AHEAD
+
+
+def _upper_of(levels: Any, *, is_daily: bool) -> tuple[float, ...]:
+    """Return the coefficients of `Fit.upper`; none where the bins are too few."""
+    import numpy as np  # noqa: PLC0415
+    from statsmodels.regression.quantile_regression import QuantReg  # noqa: PLC0415
+
+    spans = (*CHANGES, DAY_BINS) if is_daily else CHANGES
+    at = np.arange(spans[-1], len(levels) - AHEAD)
+    columns = [np.ones(len(at)), *(levels[at] - levels[at - span] for span in CHANGES)]
+    if is_daily:
+        columns.append(levels[at + AHEAD - DAY_BINS] - levels[at - DAY_BINS])
+    changes = levels[at + AHEAD] - levels[at]
+    explained = np.column_stack(columns)
+    found = QuantReg(changes, explained).fit(q=QUANTILE, max_iter=MOST_ITERATIONS).params
+    found[0] -= (explained @ found).mean()
+    return tuple(float(value) for value in found) if np.isfinite(found).all() else ()
+
+
+def strength(levels: Any, period: int) -> float:
+    """Return how much of the variance about the trend a season explains, 0 to 1; NaN for fewer than `CYCLES` of it.
+
+    Raises:
+        ValueError: from STL.
+    """
+    import numpy as np  # noqa: PLC0415
+    from statsmodels.tsa.seasonal import STL  # noqa: PLC0415
+
+    if len(levels) < CYCLES * period:
+        return math.nan
+    jump = max(period // 20, 1)
+    # The seasonal part is nearly the mean of all cycles: one that may change with each explains any noise.
+    found = STL(
+        levels, period=period, seasonal=35, seasonal_deg=0, seasonal_jump=jump, trend_jump=jump, low_pass_jump=jump
+    ).fit(inner_iter=2)  # fmt: skip
+    around = float(np.var(found.seasonal + found.resid))
+    if around <= 0:
+        return 0.0
+    cycles = len(levels) / period
+    return max(0.0, 1 - float(np.var(found.resid)) / around * cycles / (cycles - 1))
+
+
+def winsorized(levels: Any) -> Any:
+    """Return the levels with what is far from the usual cut to that: usual is the median of the days, or of all."""
+    import numpy as np  # noqa: PLC0415
+
+    days = len(levels) // DAY_BINS
+    usual = np.full(len(levels), np.median(levels))
+    if days >= DAYS:
+        shape = np.median(levels[len(levels) - days * DAY_BINS :].reshape(days, DAY_BINS), axis=0)
+        usual = np.tile(shape, days + 1)[(days + 1) * DAY_BINS - len(levels) :]
+    rest = levels - usual
+    deviation = max(_MAD * float(np.median(np.abs(rest - np.median(rest)))), LEAST_DEVIATION)
+    return usual + np.clip(rest, -OUTLIER * deviation, OUTLIER * deviation)

@@ -1,0 +1,71 @@
+import json
+import math
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from autoscaler.forecast.history import DAY_BINS, MOST, History
+
+
+def of(levels: list[float], start: int = 1000) -> History:
+    history = History()
+    for i, level in enumerate(levels):
+        history.add(start + i, level)
+    return history
+
+
+def test_a_gap_is_as_the_bins_a_day_before_when_a_day_is_known() -> None:
+    history = of([float(i) for i in range(DAY_BINS + 10)])
+    history.add(1000 + DAY_BINS + 13, -5.0)
+    assert list(history.levels[-5:]) == [DAY_BINS + 9, 10.0, 11.0, 12.0, -5.0]
+
+
+def test_a_gap_is_as_the_bin_before_when_no_day_is_known() -> None:
+    history = of([1.0, 2.0])
+    history.add(1005, 7.0)
+    assert list(history.levels) == [1.0, 2.0, 2.0, 2.0, 2.0, 7.0]
+
+
+def test_bins_are_passed_over_when_the_clock_was_set_back_an_hour() -> None:
+    history = of([1.0] * 30)
+    for index in range(1018, 1030):
+        history.add(index, 9.0)
+    assert list(history.levels) == [1.0] * 30
+    history.add(1030, 3.0)
+    assert list(history.levels) == [*[1.0] * 30, 3.0]
+
+
+def test_a_history_begins_anew_when_the_clock_is_off_by_more_than_it_keeps() -> None:
+    for index in (1029 - DAY_BINS, 1030 + MOST):
+        history = of([1.0] * 30)
+        history.add(index, 4.0)
+        assert (list(history.levels), history.end) == ([4.0], index + 1)
+
+
+def test_two_weeks_are_kept_when_more_was_seen() -> None:
+    history = of([float(i) for i in range(MOST + 500)])
+    assert (len(history), history.levels[0], history.end) == (MOST, 500.0, 1000 + MOST + 500)
+
+
+@settings(max_examples=50, deadline=None)
+@given(st.lists(st.tuples(st.integers(-400, 5000), st.floats(-50, 50)), max_size=30))
+def test_a_history_is_bounded_and_the_same_when_restored_from_json(steps: list[tuple[int, float]]) -> None:
+    history, index = History(), 10_000
+    for step, level in steps:
+        index += step
+        history.add(index, level)
+        assert len(history) <= MOST
+    restored = History()
+    restored.restore(**json.loads(json.dumps(history.state())))
+    assert (restored.levels, restored.end) == (history.levels, history.end)
+    for each in (history, restored):
+        each.add(index + 3, 1.0)
+    assert restored.levels == history.levels
+
+
+def test_a_state_is_ignored_when_it_can_be_no_history() -> None:
+    state = of([math.nan, 1.0]).state()
+    for levels in ("%", "AAA=", state["levels"]):
+        history = of([2.0])
+        history.restore(5, levels)
+        assert (list(history.levels), history.end) == ([2.0], 1001)
