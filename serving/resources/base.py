@@ -133,9 +133,15 @@ def _plain(node: dict[str, Any], defs: dict[str, Any]) -> dict[str, Any]:
     if out.get("x-kubernetes-int-or-string"):
         out.pop("type", None)
     if isinstance(out.get("default"), dict):
-        out["default"] = {k: v for k, v in out["default"].items() if v not in (None, {}, [])}
+        out["default"] = _given(out["default"])
     if "default" in out and out["default"] in ({}, []):
         out.pop("default")
     if out.get("format") == "date-time" and out.get("default") == "":
         out.pop("default")  # an empty text is no time: one that is not known is left out
     return out
+
+
+def _given(default: dict[str, Any]) -> dict[str, Any]:
+    """Return a default without what is left out in it, at any depth."""
+    given = {key: _given(value) if isinstance(value, dict) else value for key, value in default.items()}
+    return {key: value for key, value in given.items() if value not in (None, {}, [])}

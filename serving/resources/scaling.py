@@ -16,12 +16,17 @@ Cron = Annotated[
     ),
 ]
 
+TimeZone = Annotated[str, Field(max_length=64, pattern=r"^[A-Za-z][A-Za-z0-9_+-]*(/[A-Za-z0-9_+-]+)*$")]
+
 
 def _cron_rule(field: str) -> tuple[str, str]:
     return (
         f"!has(self.{field}) || self.{field}.matches('{_CRON}')",
         f"{field} must have five fields: minute, hour, day of month, month and day of week, such as 0 8 * * mon-fri",
     )
+
+
+_ZONE_RULE = "timeZone must be in the IANA database, such as Europe/Berlin"
 
 
 class Schedule(Base):
@@ -39,10 +44,7 @@ class Schedule(Base):
                 "has(self.minReplicas) || has(self.maxReplicas)",
                 "a schedule needs minReplicas, maxReplicas or both",
             ),
-            (
-                "timestamp('2020-01-01T00:00:00Z').getHours(self.timeZone) >= 0",
-                "timeZone must be in the IANA database, such as Europe/Berlin",
-            ),
+            ("timestamp('2020-01-01T00:00:00Z').getHours(self.timeZone) >= 0", _ZONE_RULE),
         ),
     }
     name: Name
@@ -52,12 +54,8 @@ class Schedule(Base):
         None
     )
     time_zone: Annotated[
-        str,
-        Field(
-            max_length=64,
-            pattern=r"^[A-Za-z][A-Za-z0-9_+-]*(/[A-Za-z0-9_+-]+)*$",
-            description="Of the IANA database, such as Europe/Berlin; start and end are its local times.",
-        ),
+        TimeZone,
+        Field(description="Of the IANA database, such as Europe/Berlin; start and end are its local times."),
     ] = "UTC"
     min_replicas: Annotated[int | None, Field(ge=0, le=1000, description="Instead of spec's.")] = None
     max_replicas: Annotated[int | None, Field(ge=1, le=1000, description="Instead of spec's.")] = None
@@ -188,6 +186,15 @@ class Behavior(Base):
 class Prediction(Base):
     """What is made of the forecast."""
 
+    model_config = {
+        **Base.model_config,
+        "json_schema_extra": rules(
+            (
+                "!has(self.timeZone) || timestamp('2020-01-01T00:00:00Z').getHours(self.timeZone) >= 0",
+                _ZONE_RULE,
+            ),
+        ),
+    }
     mode: Annotated[
         Literal["Enabled", "Observe", "Disabled"],
         Field(
@@ -195,6 +202,13 @@ class Prediction(Base):
             " metrics, and not done. Disabled: replicas follow the load."
         ),
     ] = "Enabled"
+    time_zone: Annotated[
+        TimeZone | None,
+        Field(
+            description="Of the IANA database, such as Europe/Berlin: where those live who ask, so that the load of a day keeps its"
+            " shape when clocks change. UTC where left out."
+        ),
+    ] = None
 
 
 class Scaling(Base):

@@ -35,7 +35,7 @@ EVERYTHING: dict[str, Any] = {
         "scaleDown": {"stabilizationSeconds": 300},
         "scaleToZero": {"idleSeconds": 600, "prewarm": False},
     },
-    "prediction": {"mode": "Observe"},
+    "prediction": {"mode": "Observe", "timeZone": "Europe/Berlin"},
     "risk": 0.25,
 }  # fmt: skip
 SCHEDULE = {"name": "s", "start": "0 8 * * *", "end": "0 9 * * *", "minReplicas": 1}
@@ -98,6 +98,8 @@ async def test_metrics_merge_by_type_and_name(kube: Kube, namespace: str) -> Non
         ({"risk": 0}, "spec.risk", "0.001"),
         ({"risk": 51}, "spec.risk", "50"),
         ({"prediction": {"mode": "Auto"}}, "spec.prediction.mode", "Auto"),
+        ({"prediction": {"timeZone": "Mars/Base"}}, "spec.prediction", "timeZone must be in the IANA database"),
+        ({"prediction": {"timeZone": "../UTC"}}, "spec.prediction.timeZone", "../UTC"),
         ({"behavior": {"scaleToZero": {"idleSeconds": 0}}}, "spec.behavior.scaleToZero.idleSeconds", "0"),
         ({"behavior": {"scaleUp": {"maxPercentPerMinute": 0}}}, "spec.behavior.scaleUp.maxPercentPerMinute", "0"),
         ({"scaleTargetRef": {"name": "A_b"}}, "spec.scaleTargetRef.name", "A_b"),

@@ -1,6 +1,7 @@
 """From a spec to what the policy is given."""
 
 from typing import Any
+from zoneinfo import ZoneInfo
 
 import pytest
 
@@ -102,3 +103,10 @@ def test_a_schedules_minimum_above_the_ordinary_maximum_is_refused() -> None:
     assert str(refusal(minReplicas=6)) == (
         "spec.schedules[office]: minReplicas 6 is greater than maxReplicas 5"
     )
+
+
+def test_days_have_their_shape_in_the_time_zone_of_the_prediction() -> None:
+    found = from_spec({"prediction": {"timeZone": "Europe/Berlin"}})
+    assert (found.zone, found.prediction) == (ZoneInfo("Europe/Berlin"), "Enabled")
+    with pytest.raises(errors.Permanent, match=r"spec\.prediction\.timeZone: 'Mars/Base'"):
+        from_spec({"prediction": {"timeZone": "Mars/Base"}})
