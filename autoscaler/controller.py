@@ -13,6 +13,7 @@ from typing import Any
 
 from autoscaler import others, page, profiles, status, targets
 from autoscaler.decision import Decision
+from autoscaler.fitting import Fitting
 from autoscaler.observation import Load, Observation, Percentile
 from autoscaler.policy.config import PolicyConfig, from_spec
 from autoscaler.scaled import Scaled
@@ -93,6 +94,7 @@ class AutoscalerController:
                 for informer in informers:
                     await informer.synced.wait()
                 group.create_task(self._keep())
+                group.create_task(Fitting(self._scaled).run())
                 if self._pages is not None:
                     await self._tick_for_ever(self._pages)
         finally:

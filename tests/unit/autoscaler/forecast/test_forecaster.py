@@ -1,13 +1,16 @@
+import datetime as dt
 import json
 import math
+from zoneinfo import ZoneInfo
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from autoscaler.forecast.fit import Fit, fit
 from autoscaler.forecast.forecaster import Forecaster
-from autoscaler.forecast.profile import DAY
+from autoscaler.forecast.profile import BIN, DAY
 
 START = 1_700_006_400.0
 SHARE = 0.995
@@ -148,3 +151,80 @@ def test_the_band_is_the_same_when_restored_from_json() -> None:
         assert after.upper == pytest.approx(before.upper, rel=0.05)
         assert after.median == pytest.approx(before.median, rel=0.03)
         assert after.lower == pytest.approx(before.lower, rel=0.05)
+
+
+CHANGES = {"spring": "2025-03-30", "autumn": "2025-10-26"}
+BERLIN = ZoneInfo("Europe/Berlin")
+
+
+def opening(day: str, zone: ZoneInfo | None) -> float:
+    """Return what is expected at most, a minute before, of the minutes after 8:00 of a day in Berlin, when load rises by ten."""
+    rises = dt.datetime.fromisoformat(f"{day}T08:00").replace(tzinfo=BERLIN).timestamp()
+    forecaster, step = Forecaster(1.0, SHARE, zone), 60.0
+    noise = np.random.default_rng(4)
+    for end in np.arange(rises - 6 * DAY, rises - 59, step):
+        hour = dt.datetime.fromtimestamp(end - 1, BERLIN).hour
+        rate = 100.0 if 8 <= hour < 20 else 10.0
+        forecaster.observe(float(end), step, float(noise.poisson(rate * step)))
+        if end % DAY == 0:
+            forecaster.take_fit(fit(forecaster.history.levels))
+    assert forecaster.last < 15
+    return forecaster.band(540).upper
+
+
+@pytest.mark.parametrize("season", CHANGES)
+def test_a_rise_is_expected_as_ever_on_the_day_after_the_clocks_change_when_the_zone_is_known(
+    season: str,
+) -> None:
+    after = dt.date.fromisoformat(CHANGES[season])
+    usual = opening(str(after - dt.timedelta(days=1)), BERLIN)
+    assert usual > 30, "without the shape of the day it is 16 on the day after"
+    assert opening(str(after + dt.timedelta(days=1)), BERLIN) == pytest.approx(usual, rel=0.2)
+
+
+def test_nothing_weighs_more_when_a_regression_has_no_skill() -> None:
+    bands = []
+    for is_fitted in (False, True):
+        forecaster, noise = Forecaster(1.0, SHARE), np.random.default_rng(6)
+        for i in range(4000):
+            if is_fitted and i % 60 == 0:
+                # What would be seen if load doubled every five minutes, which it does not.
+                forecaster.take_fit(Fit(0.7, (1,), (1.0,), upper=(2.1, 0.0, 0.0, 0.0)))
+            forecaster.observe(START + 30 * (i + 1), 30.0, float(noise.poisson(50 * 30)))
+        assert forecaster.weights(180.0)["fitted"] < 0.02
+        bands.append(forecaster.band(180.0))
+    assert bands[1].upper == pytest.approx(bands[0].upper, rel=0.02)
+    assert bands[1].median == pytest.approx(bands[0].median, rel=0.01)
+
+
+def test_a_regression_leads_when_it_alone_knows_what_comes() -> None:
+    forecaster = Forecaster(1.0, SHARE)
+    forecaster.take_fit(Fit(0.0, (7,), (1.0,)))  # of 35 minutes, which no day is a multiple of
+    for i in range(12_000):
+        rate = math.exp(2.5 if (START + 15 * i) // BIN % 7 < 3 else 3.5)
+        forecaster.observe(START + 15 * (i + 1), 15.0, rate * 15)
+    weights = forecaster.weights(540.0)
+    assert max(weights, key=lambda name: weights[name]) == "fitted"
+
+
+def test_what_was_kept_before_there_were_regressions_is_restored() -> None:
+    forecaster, restored = constant(7200), Forecaster(1.0, SHARE)
+    state = forecaster.state()
+    del state["history"], state["fit"]
+    for horizon in state["horizons"]:
+        for field in ("errors", "losses", "lossSeconds"):
+            horizon[field] = horizon[field][:8]
+    restored.restore(state)
+    restored.observe(START + 7205, 5.0, 50.0)
+    assert restored.band(60.0).upper == pytest.approx(forecaster.band(60.0).upper, rel=0.05)
+    assert len(restored.history) == 0
+
+
+def test_the_history_and_the_fit_are_there_when_restored_from_json() -> None:
+    forecaster, restored = constant(86_400), Forecaster(1.0, SHARE)
+    fitted = Fit(0.1, (1, 2), (0.5, 0.4), daily=0.3)
+    forecaster.take_fit(fitted)
+    restored.restore(json.loads(json.dumps(forecaster.state())))
+    assert restored.history.levels == forecaster.history.levels
+    assert len(restored.history) >= 286
+    assert restored.state()["fit"] == fitted.state()

@@ -1,0 +1,153 @@
+"""Fits the forecasts' regressions in a process of their own, one target after the other, every half an hour.
+
+statsmodels takes a second to import and 150 MB to hold, and a fit a tenth of a second of a core, in which a tick would wait:
+the process is there only while a round lasts. It ends with its parent, and is started again when it died.
+"""
+
+import asyncio
+import logging
+import multiprocessing
+import os
+import threading
+from array import array
+from collections.abc import Mapping, Sequence
+from multiprocessing.connection import Connection
+from multiprocessing.process import BaseProcess
+
+from autoscaler.forecast.fit import LEAST, Fit, fit
+from autoscaler.scaled import Scaled
+from serving import errors
+from serving.kube import Key
+
+log = logging.getLogger(__name__)
+
+REFIT_SECONDS = 1800.0
+"""Between rounds: coefficients of two weeks change slowly."""
+FIRST_SECONDS = 300.0
+"""Before the first round: a start has more urgent work, and what was fitted before it is kept."""
+PAUSE_SECONDS = 5.0
+"""Between two fits at most, so that all of them take some percent of a core; with more than 360 targets it is less."""
+TIMEOUT_SECONDS = 60.0
+"""For one fit, and the import of statsmodels: a hundred times what they take on an idle machine."""
+_NICENESS = 10
+"""Of the process: forecasts may wait, and requests may not."""
+
+
+class Fitting:
+    """Gives every target that has enough history its regressions."""
+
+    def __init__(
+        self, scaled: Mapping[Key, Scaled], *, first: float = FIRST_SECONDS, every: float = REFIT_SECONDS,
+        timeout: float = TIMEOUT_SECONDS,
+    ) -> None:  # fmt: skip
+        """Args: scaled: the targets, as they are at each round; the others: seconds."""
+        self._scaled = scaled
+        self._first, self._every = first, every
+        self._worker = Worker(timeout)
+
+    async def run(self) -> None:
+        """Work until cancelled."""
+        loop = asyncio.get_running_loop()
+        await asyncio.sleep(self._first)
+        while True:
+            began = loop.time()
+            try:
+                await self._round()
+            finally:
+                self._worker.end()
+            await asyncio.sleep(max(self._every - (loop.time() - began), 0.0))
+
+    async def _round(self) -> None:
+        due = [key for key, scaled in self._scaled.items() if _is_due(scaled)]
+        for key in due:
+            scaled = self._scaled.get(key)
+            if scaled is None or scaled.sizer is None:
+                continue
+            try:
+                fitted = await self._worker.fit(scaled.sizer.history.levels)
+            except errors.Unavailable as error:
+                log.warning("the forecast of %s goes on with what was fitted before: %s", key, error)
+                continue
+            if scaled.sizer is not None:  # its spec may have changed meanwhile; the load has not
+                scaled.sizer.take_fit(fitted)
+            await asyncio.sleep(min(PAUSE_SECONDS, self._every / len(due)))
+
+
+class Worker:
+    """The process that fits, started with the first fit."""
+
+    def __init__(self, timeout: float) -> None:
+        """Args: timeout: seconds for one fit, after which the process is killed."""
+        self._timeout = timeout
+        self._process: BaseProcess | None = None
+        self._connection: Connection | None = None
+
+    async def fit(self, levels: Sequence[float]) -> Fit | None:
+        """Return what `forecast.fit.fit` does; one caller at a time.
+
+        Raises:
+            errors.Unavailable: the process died or took too long; the next call starts another one.
+        """
+        return await asyncio.to_thread(self._fit, array("f", levels))
+
+    def end(self) -> None:
+        """End the process; a fit that is not done fails."""
+        process, self._process = self._process, None
+        if process is not None:
+            process.kill()
+            process.join()
+
+    def _fit(self, levels: Sequence[float]) -> Fit | None:
+        connection = self._connection
+        if self._process is None or connection is None:
+            connection = self._start()
+        try:
+            connection.send(levels)
+            is_done = connection.poll(self._timeout)
+            fitted: Fit | None = connection.recv() if is_done else None
+        except (OSError, EOFError) as error:
+            raise self._failed(connection, "the process that fits died") from error
+        if not is_done:
+            raise self._failed(connection, f"the fit took longer than {self._timeout:g} s")
+        return fitted
+
+    def _failed(self, connection: Connection, message: str) -> errors.Unavailable:
+        self.end()
+        connection.close()
+        return errors.Unavailable(message)
+
+    def _start(self) -> Connection:
+        spawn = multiprocessing.get_context("spawn")
+        connection, its = spawn.Pipe()
+        process = spawn.Process(target=_serve, args=(its,), name="fitting", daemon=True)
+        process.start()
+        its.close()  # so that its end is seen here
+        self._process, self._connection = process, connection
+        return connection
+
+
+def _serve(connection: Connection) -> None:
+    """Fit until the parent has ended, in the process that fits: only there are statsmodels and numpy imported."""
+    os.nice(_NICENESS)
+    parent = multiprocessing.parent_process()
+    assert parent is not None
+
+    def end_with_parent() -> None:
+        parent.join()
+        os._exit(0)
+
+    threading.Thread(target=end_with_parent, daemon=True).start()
+    from threadpoolctl import threadpool_limits  # noqa: PLC0415 as the docstring says
+
+    while True:
+        try:
+            levels = connection.recv()
+        except EOFError:
+            return
+        with threadpool_limits(1):
+            connection.send(fit(levels))
+
+
+def _is_due(scaled: Scaled) -> bool:
+    is_forecast = not scaled.is_fixed and scaled.config.prediction != "Disabled"
+    return is_forecast and scaled.sizer is not None and len(scaled.sizer.history) >= LEAST

@@ -1,0 +1,169 @@
+"""The process that fits: it is started again when it was killed or hangs, and leaves with its parent."""
+
+import asyncio
+import multiprocessing
+import os
+import signal
+import subprocess
+import sys
+import time
+from array import array
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+
+from autoscaler.fitting import Fitting, Worker
+from autoscaler.forecast.fit import fit
+from autoscaler.forecast.history import History
+from autoscaler.observation import Capacity, Load, Observation, Replicas
+from autoscaler.policy.config import PolicyConfig
+from autoscaler.scaled import Scaled
+from serving import errors
+from serving.kube import Key
+
+NOW = 1_700_000_000.0
+
+
+def levels(seed: int = 1, count: int = 100) -> "array[float]":
+    return array("f", np.cumsum(np.random.default_rng(seed).normal(0, 0.1, count)))
+
+
+def scaled(seed: int = 1, count: int = 100, **config: object) -> Scaled:
+    found = Scaled(PolicyConfig(max_replicas=5, capacity=Capacity(1.0, 1.0), **config))
+    found.decide(Observation(NOW, Replicas(1, 1, ()), Load(NOW - 5, NOW, 50, 50, 50, 0, 0), {}))
+    assert found.sizer is not None
+    history = History()
+    for i, level in enumerate(levels(seed, count)):
+        history.add(1000 + i, level)
+    found.sizer.history.restore(**history.state())
+    return found
+
+
+def children() -> list[int]:
+    return [pid for child in multiprocessing.active_children() if (pid := child.pid) is not None]
+
+
+async def until(true: Callable[[], bool], seconds: float = 30) -> None:
+    deadline = time.monotonic() + seconds
+    while not true():
+        assert time.monotonic() < deadline
+        await asyncio.sleep(0.02)
+
+
+async def test_a_worker_is_started_again_when_it_was_killed_or_hangs() -> None:
+    worker = Worker(60)
+    try:
+        fitted, expected = await worker.fit(levels()), fit(levels())
+        assert fitted is not None
+        assert expected is not None
+        assert fitted.state() == expected.state()
+        (first,) = children()
+        assert os.getpriority(os.PRIO_PROCESS, first) > os.getpriority(os.PRIO_PROCESS, 0)
+        os.kill(first, signal.SIGKILL)
+        with pytest.raises(errors.Unavailable, match="died"):
+            await worker.fit(levels())
+        assert await worker.fit(array("f", [1.0] * 5)) is None
+        (second,) = children()
+        assert second != first
+        os.kill(second, signal.SIGSTOP)
+        worker._timeout = 0.1
+        with pytest.raises(errors.Unavailable, match=r"longer than 0\.1 s"):
+            await worker.fit(levels())
+        assert not children()
+    finally:
+        worker.end()
+
+
+async def test_targets_with_enough_history_are_fitted_and_the_process_ends_with_the_round() -> None:
+    targets = {
+        Key("a", "long"): scaled(),
+        Key("a", "short"): scaled(count=20),
+        Key("a", "fixed"): scaled(min_replicas=5),
+        Key("a", "disabled"): scaled(prediction="Disabled"),
+        Key("a", "other"): scaled(seed=2),
+    }
+    running = asyncio.create_task(Fitting(targets, first=0.0, every=0.4).run())
+
+    def fitted() -> set[str]:
+        return {
+            key.name for key, each in targets.items() if each.sizer and each.sizer.state()["forecast"]["fit"]
+        }
+
+    try:
+        await until(lambda: len(fitted()) == 2)
+        assert fitted() == {"long", "other"}
+        states = [targets[Key("a", name)].state() for name in ("long", "other")]
+        assert [state["forecast"]["fit"] for state in states if state] == [
+            found.state() for seed in (1, 2) if (found := fit(levels(seed))) is not None
+        ]
+    finally:
+        running.cancel()
+        await asyncio.wait([running])
+    assert not children()
+
+
+async def test_others_are_fitted_when_the_process_dies_with_each_of_one_target(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    targets = {Key("a", "bad"): scaled(), Key("a", "good"): scaled(seed=2)}
+    bad = targets[Key("a", "bad")].sizer
+    assert bad is not None
+    running = asyncio.create_task(Fitting(targets, first=0.0, every=60.0).run())
+    try:
+        await until(lambda: bool(children()))
+        os.kill(children()[0], signal.SIGKILL)
+        good = targets[Key("a", "good")].sizer
+        assert good is not None
+        await until(lambda: good.state()["forecast"]["fit"] is not None)
+        assert bad.state()["forecast"]["fit"] is None
+        assert "a/bad goes on with what was fitted before" in caplog.text
+    finally:
+        running.cancel()
+        await asyncio.wait([running])
+    assert not children()
+
+
+IMPORTS = """
+import sys, autoscaler.controller
+sys.exit(" ".join({"numpy", "scipy", "pandas", "statsmodels"} & sys.modules.keys()) or 0)
+"""
+
+
+def test_the_controller_imports_nothing_that_fits() -> None:
+    done = subprocess.run([sys.executable, "-c", IMPORTS], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+
+
+PARENT = """
+import asyncio, multiprocessing, time
+from array import array
+from autoscaler.fitting import Worker
+
+async def main():
+    worker = Worker(60)
+    await worker.fit(array("f", [1.0]))
+    print(multiprocessing.active_children()[0].pid, flush=True)
+    time.sleep(60)
+
+if __name__ == "__main__":
+    asyncio.run(main())
+"""
+
+
+def test_it_ends_with_a_parent_that_is_killed() -> None:
+    parent = subprocess.Popen([sys.executable, "-c", PARENT], stdout=subprocess.PIPE, text=True)
+    assert parent.stdout is not None
+    pid = int(parent.stdout.readline())
+    assert is_alive(pid)
+    parent.kill()
+    parent.wait()
+    asyncio.run(until(lambda: not is_alive(pid)))
+
+
+def is_alive(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    return True
