@@ -161,6 +161,15 @@ class Forecaster:
         )
         return Band(horizon, lower, median, upper)
 
+    def quantile(self, horizon: float, share: float) -> float:
+        """Return any quantile of the load `horizon` seconds after the last reading, as it is expected: no risk is in it."""
+        low, high, inside = _between(horizon)
+        first, second = (
+            each.quantile(self._points(each.seconds), share)
+            for each in (self._horizons[low], self._horizons[high])
+        )
+        return max(math.exp(first + inside * (second - first)) - self._floor, 0.0)
+
     def risen(self, horizon: float) -> float:
         """Return the load `horizon` seconds after the last reading if it goes on rising steadily; 0 if it does not."""
         if self._rise_limit < STEADY_LIMIT:

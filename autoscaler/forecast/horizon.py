@@ -106,6 +106,10 @@ class Horizon:
         scale = self._scale
         return mixed + scale * low, mixed + scale * median, mixed + scale * high
 
+    def quantile(self, points: Sequence[float], share: float) -> float:
+        """Return any quantile by the mixture's own errors, whatever the risk is."""
+        return self._mixed(points) + self._scale * self._errors_of_mixture.quantile(share)
+
     def advance(self, time: float, level: float, points: Sequence[float], weight: float) -> None:
         """Learn from the logarithm of the load at `time`, and remember the forecasts that are made then."""
         while self._pending and self._pending[0].due <= time:

@@ -76,3 +76,20 @@ def test_the_forecast_is_the_same_when_restored_from_json() -> None:
     restored.restore(json.loads(json.dumps(horizon.state())))
     assert restored.weights() == pytest.approx(horizon.weights())
     assert restored.forecast((2.0, 2.3)) == pytest.approx(horizon.forecast((2.0, 2.3)), abs=0.01)
+
+
+@pytest.mark.parametrize("share", [0.05, 0.9])
+def test_a_quantile_covers_its_share_whatever_the_risk_is(share: float) -> None:
+    horizon, values, below = Horizon(20.0, ("mean",), 0.999), levels(12_000), 0
+    for i, level in enumerate(values[:-4]):
+        horizon.advance(i * STEP, level, (2.0,), 1.0)
+        if i >= 4000:
+            below += values[i + 4] <= horizon.quantile((2.0,), share)
+    assert below / (len(values) - 4004) == pytest.approx(share, abs=0.02)
+
+
+def test_a_forecast_weighs_little_when_it_has_just_begun_to_know() -> None:
+    horizon, values = Horizon(20.0, ("last", "late"), 0.95, (1.0, 0.1)), levels(2100)
+    for i, level in enumerate(values):
+        horizon.advance(i * STEP, level, (2.0, math.nan if i < 2000 else 2.0), 1.0)
+    assert 0 < horizon.weights()["late"] < 0.15
