@@ -45,6 +45,8 @@ SLOW = 90.0
 SIMPLE = ("last", "average", "day before")
 LEAD = 1800
 """Seconds that are not scored where nothing is known of the time before."""
+LEAST_SCORED = 1800
+"""Seconds for which a simple forecast must have been known."""
 COVERAGE = (87.0, 93.0)
 FINE_DAYS = 3
 """Of the history: errors are learned with the noise of the readings that they are of, and forgotten within a day."""
@@ -109,6 +111,8 @@ class Trial:
         self._lead = LEAD if len(self._history.work) * self._history.step < DAY else 0
         self._ours = {ahead: Scored() for ahead in AHEAD}
         self._theirs = {(ahead, name): Scored() for ahead in AHEAD for name in SIMPLE}
+        self._beside = {key: Scored() for key in self._theirs}
+        """Ours, where theirs is known."""
         self._simple = {key: Simple(key[0], self._floor) for key in self._theirs}
         self._seen: dict[int, float] = {}
         self._average = math.nan
@@ -133,9 +137,9 @@ class Trial:
         rows = []
         for ahead, scored in self._ours.items():
             skill = {
-                name: 100 * (1 - scored.losses / self._theirs[ahead, name].losses)
+                name: 100 * (1 - self._beside[ahead, name].losses / self._theirs[ahead, name].losses)
                 for name in SIMPLE
-                if self._theirs[ahead, name].losses > 0
+                if self._theirs[ahead, name].count * STEP >= LEAST_SCORED
             }
             weights = self._forecaster.weights(ahead)
             rows.append(
@@ -173,7 +177,8 @@ class Trial:
                     if second > self._lead + ahead:
                         self._ours[ahead].take(last, ours, ends)
                         for name, quantiles in theirs.items():
-                            self._theirs[ahead, name].take(last, quantiles, (0.0, 0.0))
+                            self._theirs[ahead, name].take(last, quantiles, ends)
+                            self._beside[ahead, name].take(last, ours, ends)
                 if second <= self._lead:
                     continue
                 ours = tuple(self._forecaster.quantile(ahead, share) for share in SHARES)
@@ -218,6 +223,7 @@ def main() -> None:
     )
     parser.add_argument("--traces", type=Path, required=True, help="folder of recorded traces")
     parser.add_argument("--days", type=float, default=1.0, help="scored days of a trace, at most")
+    parser.add_argument("--only", default="", help="traces whose name has this in it")
     parser.add_argument("--quick", action="store_true", help="three hours of each trace")
     parser.add_argument("--jobs", type=int, default=2)
     options = parser.parse_args()
@@ -225,7 +231,7 @@ def main() -> None:
     recipes = [
         recipe
         for recipe in scenarios.recipes(scaling.recorded(options.traces), days=days, clients=0)
-        if "client" not in recipe.tags
+        if "client" not in recipe.tags and options.only in recipe.name
     ]
     with ProcessPoolExecutor(options.jobs, mp_context=get_context("spawn"), max_tasks_per_child=1) as pool:
         rows = [row for some in pool.map(played, recipes) for row in some]

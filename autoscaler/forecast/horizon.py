@@ -55,6 +55,8 @@ class _Pending:
     points: tuple[float, ...]
     mixed: float
     """Logarithm of the load by the mixture, without its own error."""
+    central: float
+    """The same by the mixture that the median is of."""
     held: float
     """The highest such logarithm of the last minutes."""
 
@@ -82,7 +84,9 @@ class Horizon:
         self._errors = [DecayedHistogram(memory, PRIOR) for _ in names]
         self._losses = [0.0] * len(names)
         self._loss_seconds = [0.0] * len(names)
-        self._errors_of_mixture = DecayedHistogram(memory, PRIOR)
+        self._central_losses = [0.0] * len(names)
+        """Absolute errors: who knows the extremes best need not know the middle."""
+        self._errors_of_central = DecayedHistogram(memory, PRIOR)
         self._errors_when_held = DecayedHistogram(memory, PRIOR)
         """Errors of the highest forecast of the last minutes, as replicas for it are still there."""
         self._held: deque[tuple[float, float]] = deque()
@@ -94,6 +98,7 @@ class Horizon:
         self._uppers = [0.0] * len(names)
         self._middles = [0.0] * len(names)
         self._weights = [1.0 / len(names)] * len(names)
+        self._central_weights = [1.0 / len(names)] * len(names)
         self._is_known = [True] * len(names)
         """Whether each forecast knew something at the last one that was learned from."""
         self._shifts = (0.0, 0.0, 0.0)
@@ -101,14 +106,18 @@ class Horizon:
 
     def forecast(self, points: Sequence[float]) -> tuple[float, float, float]:
         """Return the 10 % quantile, the median and the upper quantile, given each forecast's logarithm."""
-        mixed = self._mixed(points)
         low, median, high = self._shifts
-        scale = self._scale
-        return mixed + scale * low, mixed + scale * median, mixed + scale * high
+        scale, central = self._scale, self._mixed(points, self._central_weights)
+        return (
+            central + scale * low,
+            central + scale * median,
+            self._mixed(points, self._weights) + scale * high,
+        )
 
     def quantile(self, points: Sequence[float], share: float) -> float:
         """Return any quantile by the mixture's own errors, whatever the risk is."""
-        return self._mixed(points) + self._scale * self._errors_of_mixture.quantile(share)
+        central = self._mixed(points, self._central_weights)
+        return central + self._scale * self._errors_of_central.quantile(share)
 
     def advance(self, time: float, level: float, points: Sequence[float], weight: float) -> None:
         """Learn from the logarithm of the load at `time`, and remember the forecasts that are made then."""
@@ -117,10 +126,10 @@ class Horizon:
         if time >= self._next:
             seconds = min(max(time - self._next + self.stride, self.stride), LONGEST)
             self._next = time + self.stride
-            mixed = self._mixed(points)
+            mixed, central = (self._mixed(points, each) for each in (self._weights, self._central_weights))
             held = self._highest(time, mixed)
             self._pending.append(
-                _Pending(time + self.seconds, seconds, self._scale, tuple(points), mixed, held)
+                _Pending(time + self.seconds, seconds, self._scale, tuple(points), mixed, central, held)
             )
 
     def _highest(self, time: float, mixed: float) -> float:
@@ -147,11 +156,12 @@ class Horizon:
         """Return what was learned, for JSON."""
         return {
             "errors": [_rounded(errors.state()) for errors in self._errors],
-            "mixture": _rounded(self._errors_of_mixture.state()),
+            "mixture": _rounded(self._errors_of_central.state()),
             "held": _rounded(self._errors_when_held.state()),
             "spread": self._spread,
             "mean": self._mean,
             "losses": list(self._losses),
+            "centralLosses": list(self._central_losses),
             "lossSeconds": list(self._loss_seconds),
             "scale": self._scale,
         }
@@ -163,23 +173,30 @@ class Horizon:
             return
         for errors, saved in zip(self._errors, state["errors"], strict=False):
             errors.restore(saved)
-        self._errors_of_mixture.restore(state["mixture"])
+        self._errors_of_central.restore(state["mixture"])
         self._errors_when_held.restore(state["held"])
         self._spread, self._mean = float(state["spread"]), float(state["mean"])
-        self._losses[:count], self._loss_seconds[:count] = state["losses"], state["lossSeconds"]
+        # What was kept before there were central losses has none: then all forecasts begin with as much of them.
+        losses, central = state["losses"], state.get("centralLosses", state["losses"])
+        self._losses, self._central_losses = self._whole(losses), self._whole(central)
+        self._loss_seconds = self._whole(state["lossSeconds"])
         self._scale = float(state["scale"])
         self._since_refresh = REFRESH
         self._refresh()
+
+    def _whole(self, saved: Sequence[float]) -> list[float]:
+        """Return what was saved of each forecast, and 0 for those that came later."""
+        return [*map(float, saved), *[0.0] * len(self.names)][: len(self.names)]
 
     def _upper_share(self) -> float:
         low, high = RISK_LIMITS
         width = max(self._scale, SPREAD_WEIGHT * self._spread / self._mean if self._mean > 0 else 0.0)
         return 1 - (1 - self.share) * min(max(width / USUAL_SCALE, low), high)
 
-    def _mixed(self, points: Sequence[float]) -> float:
+    def _mixed(self, points: Sequence[float], weights: Sequence[float]) -> float:
         total = value = 0.0
         scale = self._scale
-        for weight, point, middle in zip(self._weights, points, self._middles, strict=True):
+        for weight, point, middle in zip(weights, points, self._middles, strict=True):
             if point == point:  # noqa: PLR0124 NaN alone differs from itself
                 total += weight
                 value += weight * (point + scale * middle)
@@ -189,7 +206,7 @@ class Horizon:
         share, scale = self.share, made.scale
         decay = math.exp(-made.seconds / LOSS_MEMORY)
         weight *= made.seconds / self.stride
-        loss = unknown = 0.0
+        loss = unknown = off = unknown_off = 0.0
         for i, point in enumerate(made.points):
             is_known = self._is_known[i] = point == point  # noqa: PLR0124 NaN alone differs from itself
             if is_known:
@@ -197,12 +214,16 @@ class Horizon:
                 beyond = error - scale * self._uppers[i]
                 loss = share * beyond if beyond > 0 else (share - 1) * beyond
                 self._errors[i].add(error / scale, weight)
+                off = abs(error - scale * self._middles[i])
                 if i == 0:
-                    unknown = UNKNOWN_LOSS * loss
+                    unknown, unknown_off = UNKNOWN_LOSS * loss, UNKNOWN_LOSS * off
             self._losses[i] = decay * self._losses[i] + weight * (loss if is_known else unknown)
+            self._central_losses[i] = decay * self._central_losses[i] + weight * (
+                off if is_known else unknown_off
+            )
             self._loss_seconds[i] = decay * self._loss_seconds[i] + weight
         error = level - made.mixed
-        self._errors_of_mixture.add(error / scale, weight)
+        self._errors_of_central.add((level - made.central) / scale, weight)
         self._errors_when_held.add((level - made.held) / scale, weight)
         daily = 1 - math.exp(-made.seconds / MEMORY)
         self._spread += daily * (abs(math.exp(level) - math.exp(made.mixed)) - self._spread)
@@ -219,21 +240,27 @@ class Horizon:
         self._since_refresh = 0
         self._uppers = [errors.quantile(self.share) for errors in self._errors]
         self._middles = [min(max(errors.quantile(0.5), -MOST_BIAS), MOST_BIAS) for errors in self._errors]
-        means = [
-            loss / seconds if seconds > 0 else math.inf
-            for loss, seconds in zip(self._losses, self._loss_seconds, strict=True)
-        ]
-        best = min(means)
-        if best < math.inf:
-            raw = [
-                prior * ((best + 1e-6) / (mean + 1e-6)) ** SHARPNESS if is_known and mean < math.inf else 0.0
-                for prior, mean, is_known in zip(self._priors, means, self._is_known, strict=True)
-            ]
-            total = sum(raw)
-            self._weights = [value / total for value in raw]
-        low, median = (self._errors_of_mixture.quantile(share) for share in SHARES)
+        self._weights = self._weighed(self._losses) or self._weights
+        self._central_weights = self._weighed(self._central_losses) or self._central_weights
+        low, median = (self._errors_of_central.quantile(share) for share in SHARES)
         upper = self._errors_when_held.quantile(self._upper_share())
         self._shifts = (low, median, max(upper, median if HELD_FLOOR else -9))
+
+    def _weighed(self, losses: Sequence[float]) -> list[float]:
+        """Return the weights of the forecasts by their losses; empty where none is known."""
+        means = [
+            loss / seconds if seconds > 0 else math.inf
+            for loss, seconds in zip(losses, self._loss_seconds, strict=True)
+        ]
+        best = min(means)
+        if best == math.inf:
+            return []
+        raw = [
+            prior * ((best + 1e-6) / (mean + 1e-6)) ** SHARPNESS if is_known and mean < math.inf else 0.0
+            for prior, mean, is_known in zip(self._priors, means, self._is_known, strict=True)
+        ]
+        total = sum(raw)
+        return [value / total for value in raw]
 
 
 def _rounded(weights: list[float]) -> list[float]:
