@@ -10,6 +10,7 @@ from autoscaler.simulate import oracle
 from autoscaler.simulate.load import Floats, Flow, Replica, Requests
 from autoscaler.simulate.oracle import Oracle, Schedules
 from autoscaler.simulate.plant import FluidPlant, Plant, QueuePlant
+from autoscaler.simulate.routed import RoutedPlant
 from autoscaler.simulate.terms import History, Terms
 
 LEAD_SECONDS = 600
@@ -40,11 +41,17 @@ class Workload:
     outages: tuple[tuple[float, float], ...] = ()
     """Spans, in seconds of the run, in which readings are lost."""
     tags: frozenset[str] = frozenset()
+    routed: bool = False
+    """Whether single requests wait at the replica that they were sent to, as behind Envoy, and not in a line for all."""
+    ending: float = 0.0
+    """Of `routed`: seconds that a removed replica without requests costs, as it ends."""
 
     def plant(self) -> Plant:
         """Return replicas for one run."""
         if isinstance(self.load, Flow):
             return FluidPlant(self.load, self.replica)
+        if self.routed:
+            return RoutedPlant(self.load, self.replica, ending=self.ending)
         return QueuePlant(self.load, self.replica)
 
     def schedules(self, *, lean: bool) -> Schedules:

@@ -74,6 +74,7 @@ def _run(played: Played, machine: Machine, patience: float, config: PolicyConfig
         wait=patience,
         min_replicas=config.min_replicas,
         lead=phase,
+        routed=True,
     )
     starts = played.lives.starts()
     return run(

@@ -1,0 +1,149 @@
+"""Replicas that each have a line of their own, behind a load balancer that takes the less busy of two.
+
+What waits at one replica goes on waiting there after others have come: a shared line of `QueuePlant` hides that.
+"""
+
+import heapq
+import math
+from collections import deque
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from autoscaler.simulate.load import TIMEOUT, Floats, Replica, Requests
+from autoscaler.simulate.plant import Counts, Waits
+
+SEED = 23
+"""Of the random choices of two replicas: each request has its own, whatever the replicas."""
+
+
+@dataclass(slots=True, eq=False)
+class _Line:
+    """A replica's requests, by their numbers."""
+
+    busy: int = 0
+    waiting: deque[int] = field(default_factory=deque)
+
+    @property
+    def active(self) -> int:
+        return self.busy + len(self.waiting)
+
+
+class RoutedPlant:
+    """Each request goes at once to the less loaded of two ready replicas chosen at random, which may be the same one.
+
+    That is Envoy's LEAST_REQUEST with equal weights and its default of two choices. Requests that arrive while no replica
+    is ready are held, and go to the first that are. A replica that is removed serves its line to the end, gets nothing
+    more, and costs its time until then; the youngest goes first.
+    """
+
+    def __init__(self, requests: Requests, replica: Replica, *, ending: float = 0.0) -> None:
+        """Take what arrives.
+
+        Args:
+            requests: in order of arrival.
+            replica: what each does.
+            ending: seconds that a removed replica without requests costs, as it ends.
+        """
+        self._replica, self._ending = replica, ending
+        self._service: list[float] = requests.service.tolist()
+        self._times: list[float] = [*requests.times.tolist(), math.inf]
+        self._entered: Floats = np.concatenate([[0.0], np.cumsum(requests.work)])
+        self._choices: list[list[float]] = (
+            np.random.default_rng(SEED).random((len(self._service), 2)).tolist()
+        )
+        self._lines: list[_Line] = []
+        """Of ready replicas, the oldest first."""
+        self._leaving: list[_Line] = []
+        self._held: deque[int] = deque()
+        self._ends: list[tuple[float, int, _Line]] = []
+        """Of requests in slots: when each ends, its number, and where it is."""
+        self._waits = [math.nan] * len(self._service)
+        """NaN: not served yet."""
+        self._cold: list[float] = []
+        self._arrived = self._finished = self._dropped = self._now = 0
+        self._waited = self._capacity = self._done = 0.0
+        self.draining = 0.0
+
+    def advance(self, until: int, ready: int) -> None:
+        """Work until `until` with `ready` replicas."""
+        self._resize(ready)
+        while self._held and ready:
+            self._send(self._held.popleft(), float(self._now))
+        while True:
+            coming = self._times[self._arrived]
+            if self._ends and self._ends[0][0] <= coming:
+                if self._ends[0][0] > until:
+                    break
+                self._finish()
+            elif coming >= until:
+                break
+            else:
+                self._arrived += 1
+                self._cold.append(0.0 if ready else 1.0)
+                if ready:
+                    self._send(self._arrived - 1, coming)
+                else:
+                    self._held.append(self._arrived - 1)
+        for line in (self._held, *(line.waiting for line in (*self._lines, *self._leaving))):
+            self._drop(line, until)
+        self._count(until)
+
+    def counts(self) -> Counts:
+        """Return what has been counted until now."""
+        busy = len(self._ends)
+        return Counts(
+            time=self._now, arrivals=self._arrived, work=float(self._entered[self._arrived]),
+            finished=self._finished, waited=self._waited, dropped=self._dropped, capacity=self._capacity,
+            done=self._done, busy=busy, ready=len(self._lines),
+            waiting=self._arrived - self._finished - self._dropped - busy,
+        )  # fmt: skip
+
+    def waits(self) -> Waits:
+        """Return the wait of each request so far."""
+        times: Floats = np.asarray(self._times[: self._arrived], np.float64)
+        served = np.asarray(self._waits[: self._arrived], np.float64)
+        waits: Floats = np.where(np.isnan(served), self._now - times, served)
+        return Waits(times, waits, np.ones(len(times)), np.asarray(self._cold))
+
+    def _resize(self, ready: int) -> None:
+        self._lines += [_Line() for _ in range(ready - len(self._lines))]
+        self._leaving += self._lines[ready:]
+        self.draining += self._ending * len(self._lines[ready:])
+        del self._lines[ready:]
+
+    def _send(self, number: int, now: float) -> None:
+        first, second = (self._lines[int(choice * len(self._lines))] for choice in self._choices[number])
+        line = second if second.active < first.active else first
+        line.waiting.append(number)
+        if line.busy < self._replica.concurrency:
+            self._serve(line, now)
+
+    def _serve(self, line: _Line, now: float) -> None:
+        number = line.waiting.popleft()
+        line.busy += 1
+        self._waits[number] = now - self._times[number]
+        heapq.heappush(self._ends, (now + self._service[number], number, line))
+
+    def _finish(self) -> None:
+        end, number, line = heapq.heappop(self._ends)
+        line.busy -= 1
+        self._finished += 1
+        self._waited += end - self._times[number]
+        if line.waiting:
+            self._serve(line, end)
+
+    def _drop(self, line: deque[int], until: int) -> None:
+        while line and self._times[line[0]] <= until - TIMEOUT:
+            self._waits[line.popleft()] = float(TIMEOUT)
+            self._dropped += 1
+
+    def _count(self, until: int) -> None:
+        """Add what passed since the last call, seconds ago, with what is there now as its mean."""
+        passed = until - self._now
+        rate = self._replica.rate
+        self._capacity += len(self._lines) * passed * rate
+        self._done += sum(line.busy for line in self._lines) * passed / self._replica.concurrency * rate
+        self._leaving = [line for line in self._leaving if line.busy]
+        self.draining += len(self._leaving) * passed
+        self._now = until

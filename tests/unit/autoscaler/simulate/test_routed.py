@@ -1,0 +1,104 @@
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from autoscaler.simulate.load import TIMEOUT, Floats, Replica, Requests
+from autoscaler.simulate.plant import Plant, QueuePlant
+from autoscaler.simulate.routed import RoutedPlant
+
+REPLICA = Replica(rate=2.0, concurrency=2, service_seconds=1.0)
+
+
+def requests(times: list[float] | Floats, service: float = 1.0) -> Requests:
+    count = len(times)
+    return Requests(np.sort(np.array(times, float)), np.ones(count), np.full(count, service))
+
+
+def played(plant: Plant, ready: list[int], each: int) -> Plant:
+    for step, count in enumerate(ready):
+        plant.advance((step + 1) * each, count)
+    return plant
+
+
+def drawn(count: int, seconds: float, seed: int) -> Requests:
+    return requests(np.random.default_rng(seed).random(count) * seconds)
+
+
+@given(
+    count=st.integers(1, 150),
+    seed=st.integers(0, 1000),
+    ready=st.lists(st.integers(0, 5), min_size=1, max_size=10),
+)
+@settings(max_examples=40, deadline=None)
+def test_each_request_is_served_once_when_replicas_come_and_go(
+    count: int, seed: int, ready: list[int]
+) -> None:
+    load = drawn(count, 5.0 * len(ready), seed)
+    plant = RoutedPlant(load, REPLICA)
+    for step, replicas in enumerate(ready):
+        plant.advance((step + 1) * 5, replicas)
+        now = plant.counts()
+        assert now.finished + now.dropped + now.busy + now.waiting == now.arrivals
+        assert now.waiting >= 0
+    played(plant, [*ready, *[3] * 60], 5)
+    end = plant.counts()
+    assert (end.finished, end.busy, end.waiting, end.dropped) == (count, 0, 0, 0)
+    assert end.waited == pytest.approx(float(plant.waits().waits.sum()) + count)
+
+
+@given(
+    count=st.integers(1, 200),
+    seed=st.integers(0, 1000),
+    ready=st.lists(st.integers(0, 6), min_size=1, max_size=8),
+)
+@settings(max_examples=60, deadline=None)
+def test_waits_are_never_shorter_than_in_a_shared_line_when_none_is_removed(
+    count: int, seed: int, ready: list[int]
+) -> None:
+    load, counts = drawn(count, 40.0, seed), sorted(ready)
+    routed = played(RoutedPlant(load, REPLICA), counts, 5).waits().waits
+    shared = played(QueuePlant(load, REPLICA), counts, 5).waits().waits
+    assert routed.sum() >= shared.sum() - 1e-9
+    assert routed.max(initial=0) >= shared.max(initial=0) - 1e-9
+
+
+@given(count=st.integers(1, 150), seed=st.integers(0, 1000))
+@settings(max_examples=30, deadline=None)
+def test_waits_are_those_of_a_shared_line_when_there_is_a_single_replica(count: int, seed: int) -> None:
+    load, ready = drawn(count, 30.0, seed), [0, *[1] * 7]
+    routed, shared = played(RoutedPlant(load, REPLICA), ready, 5), played(QueuePlant(load, REPLICA), ready, 5)
+    assert routed.waits().waits == pytest.approx(shared.waits().waits)
+    assert routed.counts()._replace(waited=0) == shared.counts()._replace(waited=0)
+    assert routed.counts().waited == pytest.approx(shared.counts().waited)
+
+
+def test_what_waits_at_a_replica_stays_there_when_another_comes() -> None:
+    load, ready = requests(np.linspace(0.0, 0.9, 20)), [1, 2, 2, 2]
+    routed, shared = played(RoutedPlant(load, REPLICA), ready, 5), played(QueuePlant(load, REPLICA), ready, 5)
+    assert routed.waits().waits.max() == pytest.approx(8.1, abs=0.1)
+    assert shared.waits().waits.max() < 7
+
+
+def test_a_removed_replica_serves_its_line_and_is_paid_when_it_still_has_requests() -> None:
+    plant = RoutedPlant(requests([0.0] * 12), REPLICA, ending=2.0)
+    plant.advance(1, 1)
+    for second in range(2, 12):
+        plant.advance(second, 0)
+    assert plant.counts().finished == 12
+    assert plant.draining == 4 + 2  # it is idle after 6 s, of which it was ready for one; then it ends
+
+
+def test_fewer_requests_wait_than_by_chance_when_the_less_loaded_of_two_is_taken() -> None:
+    load = drawn(3000, 400.0, 3)  # 94 % of what four replicas serve
+    waits = played(RoutedPlant(load, REPLICA), [4] * 100, 4).waits()
+    shared = played(QueuePlant(load, REPLICA), [4] * 100, 4).waits()
+    assert shared.waits.mean() < waits.waits.mean() < 3 * shared.waits.mean()
+
+
+def test_a_line_gives_up_what_has_waited_for_the_timeout() -> None:
+    plant = RoutedPlant(requests([0.0, 0.0, 1.0], service=400.0), Replica(1.0, 1, 400.0))
+    played(plant, [1] * 70, 5)
+    end = plant.counts()
+    assert (end.dropped, end.busy, end.waiting) == (2, 1, 0)
+    assert plant.waits().waits.tolist() == [0, TIMEOUT, TIMEOUT]
