@@ -12,7 +12,10 @@ import numpy as np
 
 from autoscaler.simulate.load import TIMEOUT, Floats, Replica, Requests
 from autoscaler.simulate.plant import Counts, Waits
+from serving.settings import ActivatorSettings
 
+PERMITS = ActivatorSettings().permits
+"""Held requests that a ready replica has at a time; the others go on being held."""
 SEED = 23
 """Of the random choices of two replicas: each request has its own, whatever the replicas."""
 
@@ -22,6 +25,8 @@ class _Line:
     """A replica's requests, by their numbers."""
 
     busy: int = 0
+    held: int = 0
+    """Of its requests those that were held, and are not answered yet."""
     waiting: deque[int] = field(default_factory=deque)
 
     @property
@@ -33,7 +38,7 @@ class RoutedPlant:
     """Each request goes at once to the less loaded of two ready replicas chosen at random, which may be the same one.
 
     That is Envoy's LEAST_REQUEST with equal weights and its default of two choices. Requests that arrive while no replica
-    is ready are held, and go to the first that are. A replica that is removed serves its line to the end, gets nothing
+    is ready are held, and go in their order to the ready replica that has the fewest of them. A replica that is removed serves its line to the end, gets nothing
     more, and costs its time until then; the youngest goes first.
     """
 
@@ -56,6 +61,8 @@ class RoutedPlant:
         """Of ready replicas, the oldest first."""
         self._leaving: list[_Line] = []
         self._held: deque[int] = deque()
+        self._were_held: set[int] = set()
+        """Held requests that are at a replica."""
         self._ends: list[tuple[float, int, _Line]] = []
         """Of requests in slots: when each ends, its number, and where it is."""
         self._waits = [math.nan] * len(self._service)
@@ -68,8 +75,7 @@ class RoutedPlant:
     def advance(self, until: int, ready: int) -> None:
         """Work until `until` with `ready` replicas."""
         self._resize(ready)
-        while self._held and ready:
-            self._send(self._held.popleft(), float(self._now))
+        self._release(float(self._now))
         while True:
             coming = self._times[self._arrived]
             if self._ends and self._ends[0][0] <= coming:
@@ -85,8 +91,7 @@ class RoutedPlant:
                     self._send(self._arrived - 1, coming)
                 else:
                     self._held.append(self._arrived - 1)
-        for line in (self._held, *(line.waiting for line in (*self._lines, *self._leaving))):
-            self._drop(line, until)
+        self._drop(until)
         self._count(until)
 
     def counts(self) -> Counts:
@@ -114,7 +119,20 @@ class RoutedPlant:
 
     def _send(self, number: int, now: float) -> None:
         first, second = (self._lines[int(choice * len(self._lines))] for choice in self._choices[number])
-        line = second if second.active < first.active else first
+        self._queue(second if second.active < first.active else first, number, now)
+
+    def _release(self, now: float) -> None:
+        """Send on what is held, as far as replicas have permits for it."""
+        while self._held and self._lines:
+            line = min(self._lines, key=lambda line: line.held)
+            if line.held >= PERMITS:
+                return
+            number = self._held.popleft()
+            self._were_held.add(number)
+            line.held += 1
+            self._queue(line, number, now)
+
+    def _queue(self, line: _Line, number: int, now: float) -> None:
         line.waiting.append(number)
         if line.busy < self._replica.concurrency:
             self._serve(line, now)
@@ -132,11 +150,30 @@ class RoutedPlant:
         self._waited += end - self._times[number]
         if line.waiting:
             self._serve(line, end)
+        self._permit(line, number)
+        self._release(end)
 
-    def _drop(self, line: deque[int], until: int) -> None:
-        while line and self._times[line[0]] <= until - TIMEOUT:
-            self._waits[line.popleft()] = float(TIMEOUT)
-            self._dropped += 1
+    def _permit(self, line: _Line, number: int) -> None:
+        """Let another held request follow one that has left its replica."""
+        if number in self._were_held:
+            self._were_held.remove(number)
+            line.held -= 1
+
+    def _drop(self, until: int) -> None:
+        while self._held and self._is_old(self._held[0], until):
+            self._give_up(self._held.popleft())
+        for line in (*self._lines, *self._leaving):
+            for number in [number for number in line.waiting if self._is_old(number, until)]:
+                line.waiting.remove(number)
+                self._permit(line, number)
+                self._give_up(number)
+
+    def _is_old(self, number: int, until: int) -> bool:
+        return self._times[number] <= until - TIMEOUT
+
+    def _give_up(self, number: int) -> None:
+        self._waits[number] = float(TIMEOUT)
+        self._dropped += 1
 
     def _count(self, until: int) -> None:
         """Add what passed since the last call, seconds ago, with what is there now as its mean."""

@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 
 from autoscaler.simulate.load import TIMEOUT, Floats, Replica, Requests
 from autoscaler.simulate.plant import Plant, QueuePlant
-from autoscaler.simulate.routed import RoutedPlant
+from autoscaler.simulate.routed import PERMITS, RoutedPlant
 
 REPLICA = Replica(rate=2.0, concurrency=2, service_seconds=1.0)
 
@@ -66,7 +66,7 @@ def test_waits_are_never_shorter_than_in_a_shared_line_when_none_is_removed(
 @given(count=st.integers(1, 150), seed=st.integers(0, 1000))
 @settings(max_examples=30, deadline=None)
 def test_waits_are_those_of_a_shared_line_when_there_is_a_single_replica(count: int, seed: int) -> None:
-    load, ready = drawn(count, 30.0, seed), [0, *[1] * 7]
+    load, ready = drawn(count, 30.0, seed), [1] * 8
     routed, shared = played(RoutedPlant(load, REPLICA), ready, 5), played(QueuePlant(load, REPLICA), ready, 5)
     assert routed.waits().waits == pytest.approx(shared.waits().waits)
     assert routed.counts()._replace(waited=0) == shared.counts()._replace(waited=0)
@@ -102,3 +102,12 @@ def test_a_line_gives_up_what_has_waited_for_the_timeout() -> None:
     end = plant.counts()
     assert (end.dropped, end.busy, end.waiting) == (2, 1, 0)
     assert plant.waits().waits.tolist() == [0, TIMEOUT, TIMEOUT]
+
+
+def test_what_is_held_goes_to_the_replica_that_comes_next_when_the_first_has_as_many_as_it_may() -> None:
+    count = 2 * PERMITS
+    plant = RoutedPlant(requests([0.0] * count), REPLICA)
+    plant.advance(1, 0)
+    plant.advance(2, 1)
+    plant.advance(2 + PERMITS // 2, 2)
+    assert plant.counts().finished > 0.9 * count  # the first alone has done little over half of them
