@@ -18,6 +18,8 @@ from autoscaler.simulate.workload import Workload
 
 TIMELINE_POINTS = 2_000
 """Decisions that a timeline keeps at most: what a page can show."""
+STEADY = ("Idle", "FixedCount", "MinReplicas", "KeepAlive")
+"""Reasons of decisions that only time changes while no request comes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +78,7 @@ def run(
         readings=readings(given, workload.seconds, streams[1]),
         every=max(workload.seconds // TIMELINE_POINTS, 1) if timeline else 0,
         prompt=given.prompt,
+        steady=given.steady,
     )
     return loop.run()
 
@@ -91,6 +94,12 @@ class _Loop:
     """Seconds between the points of the timeline; 0: none is kept."""
     prompt: bool = False
     """As `Signals.prompt`."""
+    steady: float = 0.0
+    """As `Signals.steady`."""
+    _reason: str = ""
+    """Of the last decision."""
+    _decided: int = 0
+    """When that was."""
     _known: list[Counts] = field(default_factory=list)
     """Counts of the readings that were taken, by their position."""
     _delivered: int = 0
@@ -114,7 +123,8 @@ class _Loop:
             if self.prompt and self.pool.desired == 0 and self.plant.counts().waiting > 0:
                 self.pool.ask(1)
             if now >= decide_at:
-                self._decide(now)
+                if self._is_due(now) or self.pool.ready > ready:
+                    self._decide(now)
                 decide_at = now + interval
             elif self.prompt and self.pool.ready > ready:
                 self._decide(now)
@@ -148,12 +158,20 @@ class _Loop:
             at = min(at, self.plant.counts().time + 1)
         return math.ceil(min(at, self.pool.next_change))
 
+    def _is_due(self, now: int) -> bool:
+        """Tell whether anything but time may change the decision, or enough of that has passed."""
+        if self._reason not in STEADY or now - self._decided >= self.steady:
+            return True
+        counts = self.plant.counts()
+        return counts.arrivals > self._last.arrivals or counts.busy + counts.waiting > 0
+
     def _decide(self, now: int) -> None:
         load, gauges = self._news(now)
         moment = self.workload.start + now
         observation = Observation(moment, _shifted(self.pool, self.workload.start), load, gauges)
         decision = self.policy.decide(observation)
         self.pool.ask(decision.replicas)
+        self._reason, self._decided = decision.reason, now
         self._decisions += 1
         self._reasons[decision.reason] = self._reasons.get(decision.reason, 0) + 1
         if self.every and (not self._points or moment - self._points[-1].time >= self.every):

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from autoscaler.controller import IDLE_SECONDS
 from autoscaler.policy.config import PolicyConfig
 from autoscaler.policy.sizer import Sizer
 from autoscaler.simulate.load import Replica, Requests
@@ -18,7 +19,7 @@ from rig.live_scaling import Machine, Played
 
 PHASES = 5
 """Runs whose load begins so many seconds after a tick, from none on: what it was is not recorded, and the mean of them is what is foretold."""
-READINGS = Signals(every=5.0, shortest=0.0, longest=0.0, missing=0.0, prompt=True)
+READINGS = Signals(every=5.0, shortest=0.0, longest=0.0, missing=0.0, prompt=True, steady=IDLE_SECONDS)
 """As the autoscaler has them on one machine: it asks for the page, and decides."""
 
 
@@ -63,18 +64,20 @@ def foretell(played: Played, machine: Machine, patience: float, config: PolicyCo
 
 
 def _run(played: Played, machine: Machine, patience: float, config: PolicyConfig, phase: int) -> Run:
-    times = np.array([answer.at for answer in played.answers]) + phase
+    quiet = _quiet(played) + phase
+    times = np.array([answer.at for answer in played.answers]) + quiet
     count = len(times)
     workload = _FromOne(
         name="recorded",
-        start=played.unix - phase,
-        seconds=round(played.seconds) + phase,
+        start=played.unix - quiet,
+        seconds=round(played.seconds) + quiet,
         load=Requests(times, np.ones(count), np.full(count, machine.service)),
         replica=Replica(machine.rate, machine.slots, machine.service),
         wait=patience,
         min_replicas=config.min_replicas,
-        lead=phase,
+        lead=quiet,
         routed=True,
+        ending=_ending(played),
     )
     starts = played.lives.starts()
     return run(
@@ -85,6 +88,22 @@ def _run(played: Played, machine: Machine, patience: float, config: PolicyConfig
         seed=phase,
         signals=READINGS,
     )
+
+
+def _quiet(played: Played) -> int:
+    """Return the seconds that the first replica was ready before the load: readings without requests, as the policy had them."""
+    ready = [life.ready for life in played.lives.found.values() if life.ready is not None]
+    return max(round(played.start - min(ready)), 0)
+
+
+def _ending(played: Played) -> float:
+    """Return the seconds that a replica takes to end, the median; 0 where none has."""
+    took = [
+        life.gone - life.leaving
+        for life in played.lives.found.values()
+        if life.gone is not None and life.leaving is not None
+    ]
+    return float(np.median(took)) if took else 0.0
 
 
 def _startup(starts: Sequence[float]) -> Startup:

@@ -24,12 +24,13 @@ class Planned:
 
     plan: list[tuple[float, int]]
     interval: float = 5.0
+    reason: str = "Planned"
     seen: list[Observation] = field(default_factory=list)
 
     def decide(self, observation: Observation) -> Decision:
         self.seen.append(observation)
         asked = [replicas for since, replicas in self.plan if since <= observation.now - 1000]
-        return Decision(asked[-1], "Planned", "as planned")
+        return Decision(asked[-1], self.reason, "as planned")
 
 
 def steady(rate: float = 10, seconds: int = 1800, lead: int = 600) -> Workload:
@@ -172,4 +173,13 @@ def test_a_start_that_ends_has_a_decision_at_once_only_when_signals_are_prompt()
     for prompt, times in ((True, [0, 300, 330, 600]), (False, [0, 300, 600])):
         policy = Planned([(0, 8), (300, 9)], interval=300)
         played(steady(seconds=700), policy, Signals(prompt=prompt))
+        assert [one.now - 1000 for one in policy.seen] == times
+
+
+def test_decisions_are_rare_without_requests_only_when_the_last_is_of_a_steady_kind() -> None:
+    requests = Requests(np.array([151.5]), np.ones(1), np.array([1.0]))
+    workload = Workload("rare", 1000.0, 200, requests, Replica(1.0, 1, 1.0), 2.0, lead=0)
+    for reason, times in (("KeepAlive", [0, 60, 120, 155]), ("Held", list(range(0, 200, 5)))):
+        policy = Planned([(0, 1)], reason=reason)
+        played(workload, policy, Signals(every=5, shortest=0, longest=0, missing=0, steady=60))
         assert [one.now - 1000 for one in policy.seen] == times
