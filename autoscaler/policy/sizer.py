@@ -54,6 +54,9 @@ TOLERANCE = 0.1
 """Of a replica: load beyond the last whole replica by less than this is not worth another."""
 
 
+SAME_MOMENT = 1.0
+"""Seconds between a reading and the decision on it for which the count of replicas is taken to be that of the reading."""
+
 _NOT_ASKED = Capacity(1e12, 1e12)
 """Of a replica that nobody has asked anything of: no load is none for it."""
 
@@ -168,7 +171,7 @@ class Sizer:
             self._each = each if math.isnan(self._each) else self._each + (each - self._each) / EACH_READINGS
             if self.capacity.value is not None:
                 self.forecaster.wait = max(self._service(self.capacity.value), WAIT)
-        if self._ready_since < load.start:
+        if load.start > self._ready_since - SAME_MOMENT:
             # Between two counts of replicas, nobody knows which of them answered the requests of a reading.
             self.capacity.learn(load, ready)
         self.forecaster.observe(load.end, load.seconds, load.work)

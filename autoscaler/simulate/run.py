@@ -19,7 +19,7 @@ from autoscaler.simulate.workload import Workload
 TIMELINE_POINTS = 2_000
 """Decisions that a timeline keeps at most: what a page can show."""
 STEADY = ("Idle", "FixedCount", "MinReplicas", "KeepAlive")
-"""Reasons of decisions that only time changes while no request comes."""
+"""Reasons of decisions that only time changes while no request comes; KeepAlive does so for the last replica."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,7 +160,8 @@ class _Loop:
 
     def _is_due(self, now: int) -> bool:
         """Tell whether anything but time may change the decision, or enough of that has passed."""
-        if self._reason not in STEADY or now - self._decided >= self.steady:
+        is_falling = self._reason == "KeepAlive" and self.pool.desired > 1
+        if self._reason not in STEADY or is_falling or now - self._decided >= self.steady:
             return True
         counts = self.plant.counts()
         return counts.arrivals > self._last.arrivals or counts.busy + counts.waiting > 0
