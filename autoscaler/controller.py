@@ -9,9 +9,10 @@ import logging
 from collections.abc import AsyncIterator, Iterable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
-from autoscaler import others, page, profiles, status, targets
+from autoscaler import backfill, others, page, profiles, status, targets
 from autoscaler.decision import Decision
 from autoscaler.fitting import Fitting
 from autoscaler.observation import Load, Observation, Percentile
@@ -80,7 +81,8 @@ class AutoscalerController:
         self._pods.on_change(self._pod_changed)
         self._board = Board()
         self._targets = targets.Targets(kube)
-        self._gauges = gauges_read.Gauges(kube)
+        self._gauges = gauges_read.Gauges(kube, settings.prometheus)
+        self._backfill = backfill.Backfill(settings.prometheus) if settings.prometheus else None
         self._scaled: dict[Key, Scaled] = {}
         self._ticks = page.Ticks()
 
@@ -95,6 +97,8 @@ class AutoscalerController:
                     await informer.synced.wait()
                 group.create_task(self._keep())
                 group.create_task(Fitting(self._scaled).run())
+                if self._backfill is not None:
+                    group.create_task(self._backfill.run())
                 if self._pages is not None:
                     await self._tick_for_ever(self._pages)
         finally:
@@ -150,7 +154,8 @@ class AutoscalerController:
             return True
         config = scaled.config
         may_go = decision.replicas > 0 and config.zero.idle is not None and _least(config) == 0
-        is_steady = decision.reason in ("Idle", "FixedCount", "MinReplicas", "KeepAlive") and not may_go
+        is_kept = decision.reason == "KeepAlive" and decision.replicas <= 1
+        is_steady = (decision.reason in ("Idle", "FixedCount", "MinReplicas") or is_kept) and not may_go
         return not is_steady or now - scaled.decided >= IDLE_SECONDS
 
     def _pause(self) -> float:
@@ -184,8 +189,19 @@ class AutoscalerController:
             return None
         scaled = self._remembered(key, autoscaler)
         scaled.configure(replace(config, capacity=profiles.capacity(self._profiles, seen.object)))
+        self._teach(key, autoscaler, seen, scaled)
         await self._size(autoscaler, seen, scaled)
         return None if seen.is_ours else Result(targets.LOOK_SECONDS)
+
+    def _teach(self, key: Key, autoscaler: Object, seen: Seen, scaled: Scaled) -> None:
+        """Request the backfill of a target of which nothing is stored."""
+        if self._backfill is None or scaled.is_fixed or scaled.is_taught:
+            return
+        scaled.is_taught = True
+        query = backfill.query(seen.object)
+        if query is not None:
+            emit = partial(self._recorder.emit, autoscaler)
+            self._backfill.request(backfill.Job(key, query, scaled.config, scaled.teach, emit))
 
     async def _seen(self, key: Key, autoscaler: Object) -> Seen:
         """Return the target as it is.
@@ -213,7 +229,9 @@ class AutoscalerController:
         if scaled is None:
             saved = self._store.read(key) if self._store is not None else None
             changes = list((autoscaler.get("status") or {}).get("decisions") or [])
-            scaled = self._scaled[key] = Scaled(PolicyConfig(), saved, changes=changes)
+            scaled = self._scaled[key] = Scaled(
+                PolicyConfig(), saved, changes=changes, is_taught=saved is not None
+            )
         return scaled
 
     async def _size(self, autoscaler: Object, seen: Seen, scaled: Scaled) -> None:

@@ -36,6 +36,8 @@ class Scaled:
     """None as long as there is nothing to size: the count is fixed, and nobody has asked."""
     starts: Starts = field(default_factory=Starts)
     decision: Decision | None = None
+    is_taught: bool = False
+    """Whether the load of the past was stored, or its backfill was requested."""
     is_active: bool = True
     """Whether the count is written, and not only what it would be."""
     decided: float = -math.inf
@@ -104,6 +106,19 @@ class Scaled:
     def state(self) -> Object | None:
         """Return what to keep; None where nothing was learned since the start."""
         return self.sizer.state() if self.sizer is not None else None
+
+    def teach(self, state: Object) -> None:
+        """Take what a policy learned of the load of the past; starts and capacity stay as they were learned here.
+
+        Args:
+            state: of a policy of the same target.
+        """
+        if self.sizer is None:
+            self.saved = self.saved or state
+            return
+        mine = self.sizer.state()
+        idle = state["idle"] | {"last": mine["idle"]["last"] or state["idle"]["last"]}
+        self.sizer.restore(mine | {"forecast": state["forecast"], "idle": idle})
 
     def schedule(self, now: float) -> str:
         """Return the names of the schedules that hold."""

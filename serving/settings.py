@@ -192,6 +192,9 @@ class ControllerSettings:
     """Between two statuses that only say how far a build or transfer is: people look, and each is a write."""
     release_seconds: float = 2.0
     """Between looks at whether a deleted version's image is still pinned; pins are files, which nobody announces."""
+    prometheus: str = ""
+    """Base URL of the Prometheus of PromQL metrics without a `serverAddress`, and of the load before the autoscaler knew a
+    target; empty: there is none. `slipway up --prometheus`, or `SLIPWAY_PROMETHEUS`."""
     warm_share: float = 0.5
     """Of the available memory: an image that takes more is not read into the page cache ahead of its replicas, as it
     would drive out what serves."""

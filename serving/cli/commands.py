@@ -37,11 +37,12 @@ def up(
     gateway_port: Annotated[int | None, typer.Option(help="Port of the gateway; 0 picks a free one.  [default: last time's, else 8080]", metavar="N", min=0, max=65535)] = None,
     host: Annotated[str, typer.Option(metavar="ADDRESS", help="Address of the API. Who reaches it and has the token can run commands.")] = settings.DEFAULTS.api.host,
     gateway_host: Annotated[str, typer.Option(metavar="ADDRESS", help="Address of the gateway.")] = settings.DEFAULTS.gateway.host,
+    prometheus: Annotated[str, typer.Option(metavar="URL", envvar="SLIPWAY_PROMETHEUS", help="The Prometheus that the autoscaler asks where a metric names none, and for the load of the last weeks.")] = settings.DEFAULTS.controllers.prometheus,
 ) -> None:  # fmt: skip
     """Run everything on this machine until Ctrl-C."""
     from serving.cli import up as command
 
-    command.up(data_dir, port, gateway_port, host, gateway_host)
+    command.up(data_dir, port, gateway_port, host, gateway_host, prometheus)
 
 
 @app.command()

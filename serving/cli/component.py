@@ -91,6 +91,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--api-host", default=DEFAULTS.api.host)
     parser.add_argument("--gateway-port", type=int, required=True)
     parser.add_argument("--gateway-host", default=DEFAULTS.gateway.host)
+    parser.add_argument("--prometheus", default=DEFAULTS.controllers.prometheus)
     return parser
 
 
@@ -99,6 +100,7 @@ def _settings(options: argparse.Namespace) -> Settings:
         DEFAULTS,
         api=replace(DEFAULTS.api, port=options.api_port, host=options.api_host),
         gateway=replace(DEFAULTS.gateway, port=options.gateway_port, host=options.gateway_host),
+        controllers=replace(DEFAULTS.controllers, prometheus=options.prometheus),
     )
 
 

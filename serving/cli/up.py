@@ -24,16 +24,22 @@ Cleanup = Callable[[DataDir, Settings], Awaitable[None]]
 
 
 def up(
-    data_dir: Path | None, port: int | None, gateway_port: int | None, host: str, gateway_host: str
-) -> None:
+    data_dir: Path | None, port: int | None, gateway_port: int | None, host: str, gateway_host: str,
+    prometheus: str,
+) -> None:  # fmt: skip
     """Run all components until a signal."""
     where = place(data_dir)
+    if prometheus and not prometheus.startswith(("http://", "https://")):
+        raise errors.UserError(
+            f"--prometheus {prometheus!r} is no URL such as http://prometheus.example:9090"
+        )
     with supervisor.owned(where):
         logfile.of_up(where)
         hosts = replace(
             settings.DEFAULTS,
             api=replace(settings.DEFAULTS.api, host=host),
             gateway=replace(settings.DEFAULTS.gateway, host=gateway_host),
+            controllers=replace(settings.DEFAULTS.controllers, prometheus=prometheus),
         )
         chosen = ports.choose(where, hosts, port, gateway_port)
         final = replace(
@@ -82,6 +88,7 @@ def _arguments(where: DataDir, final: Settings) -> list[str]:
         "--data-dir", str(where.root),
         "--api-port", str(final.api.port), "--api-host", final.api.host,
         "--gateway-port", str(final.gateway.port), "--gateway-host", final.gateway.host,
+        "--prometheus", final.controllers.prometheus,
     ]  # fmt: skip
 
 
