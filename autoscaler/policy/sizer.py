@@ -40,9 +40,16 @@ HOLD_SECONDS = 120.0
 """Seconds that a larger need is held, at least."""
 HOLD_STARTS = 1.0
 """The same in start-up times: a replica that is needed again sooner costs less kept than started."""
-DEAD_BAND = 0.1
+DEAD_BAND = 0.2
 """Share of the replicas that a need may fall by without an answer within the window."""
-SLOW_WINDOWS = 5.0
+MOST_BAND = 4
+"""The same in replicas: of many, a small share is already worth taking away."""
+RISE_STEP = 0.1
+"""Share of the replicas by which a rise is at least: load that rises by one replica goes on to rise more often than not, and each
+change costs a start sooner and an event for whoever watches."""
+MOST_RISE_STEP = 2
+"""The same in replicas."""
+SLOW_WINDOWS = 10.0
 """Windows after which a smaller fall is answered too."""
 MOST_HELD = 6 * 3600.0
 """Seconds of needs that are kept, for windows of any length up to it."""
@@ -247,13 +254,16 @@ class Sizer:
         return max(waiting * each + coming - served * capacity.rate, 0.0)
 
     def _held_need(self, now: float, desired: int, need: _Need, startup: float) -> int:
-        """Return the replicas to keep: a fall is answered once it has lasted, a small one much later."""
+        """Return the replicas to keep: a rise is a step at least, a fall is answered once it has lasted, a small one much later."""
+        if need.lasting > desired > 0:
+            risen = desired + min(int(RISE_STEP * desired + 1e-9), MOST_RISE_STEP)
+            need.replicas, need.lasting = max(need.replicas, risen), max(need.lasting, risen)
         self._held.add(now, need.lasting)
         window = max(HOLD_SECONDS, HOLD_STARTS * startup)
         if self.config.down.stabilization is not None:
             return self._held.since(now, self.config.down.stabilization)
         needed = self._held.since(now, window)
-        if needed * (1 + DEAD_BAND) <= desired:
+        if desired - needed >= min(math.ceil(DEAD_BAND * needed), MOST_BAND):
             return needed
         return max(needed, min(self._held.since(now, SLOW_WINDOWS * window), desired))
 

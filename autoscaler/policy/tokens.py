@@ -24,6 +24,10 @@ MEMORY = 600.0
 """Seconds after which a request's tokens weigh 1/e in the mean: prompts change with the time of the day."""
 LEAST_REQUESTS = 10.0
 """Answers from which their mean number of tokens is known."""
+MOST_TOKENS = 1e9
+"""Tokens per second of a target, and tokens that wait: what a page says beyond that is an error."""
+LEAST_TOKENS = 0.01
+"""Tokens per second: who does fewer shows nothing of what a replica can do."""
 TOLERANCE = 0.1
 """Of a replica: tokens beyond the last whole replica by less than this are not worth another."""
 
@@ -64,12 +68,12 @@ class TokenRates:
         each = engines.tokens / engines.replicas
         is_full = engines.waiting >= WAITING * engines.replicas or engines.cache >= FULL_CACHE
         is_same, self._replicas = engines.replicas == self._replicas, engines.replicas
-        if is_full and self._was_full and is_same and each > 0:
+        if is_full and self._was_full and is_same and each >= LEAST_TOKENS:
             # What was full for a part of the time alone says less than what a replica can do.
             self._limit = (
                 each if math.isinf(self._limit) else self._limit + SATURATED_GAIN * (each - self._limit)
             )
-        elif not is_full:
+        elif not is_full and each >= LEAST_TOKENS:
             self._most = max(self._most, each)
             if each > self._limit:
                 self._limit = each * ROOM
@@ -107,4 +111,4 @@ class TokenRates:
 
 
 def _is_plausible(engines: EngineLoad) -> bool:
-    return all(0 <= value < math.inf for value in (engines.tokens, engines.waiting, engines.cache))
+    return all(0 <= value <= MOST_TOKENS for value in (engines.tokens, engines.waiting, engines.cache))
