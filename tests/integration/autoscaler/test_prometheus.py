@@ -1,0 +1,119 @@
+"""What a real Prometheus answers, and what the autoscaler learns of it."""
+
+import asyncio
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import pytest
+
+from autoscaler import backfill, controller
+from autoscaler.forecast.history import History
+from autoscaler.signals import prometheus
+from autoscaler.store import Store
+from serving import clock, errors
+from serving.kube import Key, Watches
+from serving.resources import kinds, names
+from tests.fakes.api import FakeKube
+from tests.fakes.convergence import QUICK, kill, until
+from tests.fakes.pages import FakePages
+from tests.prometheus_server import prometheus as running
+
+Object = dict[str, Any]
+NS = "default"
+HOURS = 6
+RATE = 2.0
+"""Requests per second of each of two gateways."""
+LABELS = f'namespace="{NS}",inference="i",predictor="p",revision="d"'
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """Six hours of two gateways that count one predictor, the second of which was silent for the first three."""
+    now = int(clock.now().timestamp())
+    start = now - HOURS * 3600
+    lines = ["# TYPE slipway_requests_received counter"]
+    for gateway, begin in (("a", start), ("b", start + HOURS * 1800)):
+        lines += [
+            f'slipway_requests_received_total{{{LABELS},instance="{gateway}"}} {(at - begin) * RATE} {at}'
+            for at in range(begin, now, 60)
+        ]
+    with running(tmp_path_factory.mktemp("prometheus") / "run", history=lines) as url:
+        yield url
+
+
+def deployment() -> Object:
+    labels = {names.INFERENCE_LABEL: "i", names.PREDICTOR_LABEL: "p"}
+    return {"metadata": {"name": "d", "namespace": NS, "labels": labels}, "spec": {"replicas": 1}}
+
+
+async def test_a_range_is_the_sum_over_gateways_and_lacks_the_time_before_the_first_sample(
+    server: str,
+) -> None:
+    query, end = backfill.query(deployment()), float(int(clock.now().timestamp()) // 300 * 300)
+    assert query is not None
+    async with aiohttp.ClientSession() as session:
+        span = prometheus.RangeQuery(query, end - 86_400, end, 300.0)
+        rates = await prometheus.over_time(session, server, span)
+        now = await prometheus.instant(session, f"{server}/", f"sum(sum_over_time(({query})[10m:1m])) / 10")
+    assert HOURS * 12 - 2 <= len(rates) <= HOURS * 12 + 1
+    assert rates[min(rates) + 1800] == pytest.approx(RATE, rel=0.05)
+    assert rates[max(rates) - 1800] == pytest.approx(2 * RATE, rel=0.05)
+    assert now == pytest.approx(2 * RATE, rel=0.2)
+
+
+async def test_a_query_that_is_none_is_refused_and_one_without_result_has_no_values(server: str) -> None:
+    now = clock.now().timestamp()
+    async with aiohttp.ClientSession() as session:
+        with pytest.raises(errors.Permanent, match="parse error"):
+            await prometheus.over_time(session, server, prometheus.RangeQuery("sum(", now - 600, now, 60))
+        assert not await prometheus.over_time(
+            session, server, prometheus.RangeQuery("absent_metric", now - 600, now, 60)
+        )
+        for query in ("sum(", "absent_metric"):
+            with pytest.raises(errors.Unavailable):
+                await prometheus.instant(session, server, query)
+
+
+@pytest.mark.parametrize("is_stored", [False, True], ids=["nothing-stored", "stored"])
+async def test_a_target_of_which_nothing_is_stored_learns_the_load_of_the_past(
+    server: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, is_stored: bool
+) -> None:
+    monkeypatch.setattr(controller, "TICK_SECONDS", 0.02)
+    api, pages, store, key = FakeKube(), FakePages("d"), Store(tmp_path), Key(NS, "a")
+    target = {"apiVersion": "apps/v1", "kind": "Deployment", "name": "d"}
+    metric = {"type": "PromQL", "name": "jobs", "query": "vector(12)", "target": 4}
+    api._create(kinds.DEPLOYMENT, deployment())
+    spec = {"scaleTargetRef": target, "minReplicas": 1, "maxReplicas": 5, "metrics": [metric]}
+    api._create(kinds.AUTOSCALER, {"metadata": {"name": "a", "namespace": NS}, "spec": spec})
+    if is_stored:
+        store.write(key, backfill.warmed(controller.PolicyConfig(), {}))
+    kube = api.client("autoscaler")
+    watches = Watches(kube)
+    settings = replace(QUICK, prometheus=server)
+    scaler = controller.AutoscalerController(kube, settings, watches, pages=pages, store=store)
+    work = [asyncio.create_task(scaler.run()), asyncio.create_task(watches.run())]
+    try:
+        await until(
+            lambda: api.find(kinds.DEPLOYMENT)[0]["spec"]["replicas"] == 3,
+            "replicas by a query without serverAddress",
+        )
+        if not is_stored:
+            await until(
+                lambda: any(e["reason"] == "HistoryRead" for e in api.find(kinds.EVENT_V1)), "an Event"
+            )
+    finally:
+        await kill(work)
+    events = [e["message"] for e in api.find(kinds.EVENT_V1) if e["reason"] == "HistoryRead"]
+    state = store.read(key)
+    assert state is not None
+    known = History()
+    known.restore(**state["forecast"]["history"])
+    if is_stored:
+        assert not events
+        assert len(known) <= 1
+    else:
+        assert events == [f"6 hours of the target's load were read from {server}"]
+        assert len(known) >= HOURS * 12 - 3

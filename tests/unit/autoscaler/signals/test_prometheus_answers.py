@@ -1,0 +1,56 @@
+"""What is taken of an answer to a range query, whatever it is."""
+
+import math
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from autoscaler.signals import prometheus
+from serving import errors
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.floats(allow_nan=False) | st.text(max_size=8),
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=8), inner, max_size=4),
+    max_leaves=8,
+)
+START, END = 1000.0, 2000.0
+
+
+def matrix(*series: object) -> object:
+    return {"status": "success", "data": {"resultType": "matrix", "result": list(series)}}
+
+
+def test_series_are_added_up_and_what_no_rate_can_be_is_left_out() -> None:
+    answer = matrix(
+        {"metric": {}, "values": [[1000, "1"], [1300, "NaN"], [1600, "-3"], [1900, "+Inf"]]},
+        {"metric": {}, "values": [[1000, "2.5"], [1300, "4"], [900, "7"], [2300, "7"]]},
+    )
+    assert prometheus.values(answer, START, END) == {1000.0: 3.5, 1300.0: 4.0}
+
+
+@given(JSON, st.booleans())
+def test_any_answer_has_values_of_the_span_or_is_refused(junk: object, is_result: bool) -> None:  # noqa: FBT001 - drawn
+    try:
+        found = prometheus.values(matrix({"values": junk}, junk) if is_result else junk, START, END)
+    except (errors.Unavailable, errors.Permanent):
+        return
+    assert all(START <= time <= END and 0 <= rate < math.inf for time, rate in found.items())
+
+
+@pytest.mark.parametrize(
+    ("kind", "error"),
+    [("bad_data", errors.Permanent), ("execution", errors.Permanent), ("timeout", errors.Unavailable)],
+)
+def test_a_query_that_fails_again_is_told_from_a_server_that_is_busy(
+    kind: str, error: type[Exception]
+) -> None:
+    with pytest.raises(error, match="no such function"):
+        prometheus.values({"status": "error", "errorType": kind, "error": "no such function"}, START, END)
+
+
+def test_credentials_of_a_url_are_in_no_message() -> None:
+    assert prometheus.shown("https://user:secret@prometheus.example:9090/path") == (
+        "https://prometheus.example:9090/path"
+    )
+    assert "secret" not in prometheus.shown("http://user:secret@[broken")

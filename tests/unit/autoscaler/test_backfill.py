@@ -1,0 +1,101 @@
+"""What a policy learns of the load of the past, and what of it a target takes."""
+
+import pytest
+
+from autoscaler import backfill
+from autoscaler.backfill import STEP_SECONDS, warmed
+from autoscaler.observation import Capacity, Load, Observation, Replicas
+from autoscaler.policy.config import PolicyConfig
+from autoscaler.policy.idle import FIRST, STEP
+from autoscaler.policy.sizer import Sizer
+from autoscaler.scaled import Scaled
+from serving.resources import names
+
+CONFIG = PolicyConfig(0, 50, capacity=Capacity(1.0, 1.0))
+END = 1_700_006_400.0
+"""Midnight, UTC."""
+DAY = 86_400.0
+
+
+def week(level: float = 20.0, days: int = 7) -> dict[float, float]:
+    """A quiet load with a peak of tenfold from 8 to 9 o'clock each day."""
+    times = [END - i * STEP_SECONDS for i in range(int(days * DAY / STEP_SECONDS))]
+    return {time: level * (10 if 8 <= time % DAY / 3600 < 9 else 1) for time in times}
+
+
+def reading(end: float, rate: float) -> Load:
+    return Load(end - 5, end, rate * 5, rate * 5, rate * 5, rate, 0, 1.0)
+
+
+def test_a_daily_peak_is_expected_on_the_first_day_by_who_has_learned_the_past() -> None:
+    known, new = Scaled(CONFIG), Scaled(CONFIG)
+    known.teach(warmed(CONFIG, week()))
+    needed = {"known": 0, "new": 0}
+    for second in range(5, 8 * 3600, 5):
+        now = END + second
+        if now < END + 7.9 * 3600:
+            continue
+        for name, scaled in (("known", known), ("new", new)):
+            replicas = Replicas(30, 30, started=(240.0,))
+            needed[name] = scaled.decide(Observation(now, replicas, reading(now, 20.0))).needed
+    assert needed["known"] > 2 * needed["new"]
+
+
+def test_missing_and_absurd_steps_are_left_out() -> None:
+    rates = week(days=2)
+    holes = {time: rate for time, rate in rates.items() if not END - 1.5 * DAY < time < END - DAY}
+    assert warmed(CONFIG, rates | {END - 600: 1e300}) == warmed(
+        CONFIG, {t: r for t, r in rates.items() if t != END - 600}
+    )
+    for known in (holes, {}, {END: 0.0}):
+        sizer = Sizer(CONFIG)
+        sizer.restore(warmed(CONFIG, known))
+        assert sizer.decide(Observation(END + 5, Replicas(1, 1), reading(END + 5, 0.5))).replicas >= 1
+
+
+@pytest.mark.parametrize("minutes", [10, 30, 60])
+def test_a_silence_of_the_past_has_its_length_though_steps_are_coarse(minutes: int) -> None:
+    every = round(minutes * 60 / STEP_SECONDS)
+    count = int(2 * DAY / STEP_SECONDS)
+    rates = {END - i * STEP_SECONDS: (1 / STEP_SECONDS if i % every == 0 else 0.0) for i in range(count)}
+    counts = warmed(CONFIG, rates)["idle"]["counts"]
+    most = counts.index(max(counts))
+    assert FIRST * STEP**most <= minutes * 60 < FIRST * STEP ** (most + 1)
+
+
+def test_a_busy_load_of_the_past_has_no_silence_in_it() -> None:
+    fresh = Sizer(CONFIG).state()["idle"]["counts"]
+    assert warmed(CONFIG, week())["idle"]["counts"] == fresh
+
+
+def test_starts_and_capacity_that_were_learned_here_stay() -> None:
+    scaled = Scaled(PolicyConfig(1, 9))
+    for now in range(0, 600, 5):
+        load = Load(END + now, END + now + 5, 500, 500, 500, 10, 0, 0.1)
+        scaled.decide(Observation(END + now + 5, Replicas(5, 5, started=(42.0,)), load))
+    before = scaled.state()
+    scaled.teach(warmed(scaled.config, week()))
+    after = scaled.state()
+    assert before is not None
+    assert after is not None
+    assert (after["capacity"], after["startup"]) == (before["capacity"], before["startup"])
+    assert after["idle"]["last"] == before["idle"]["last"]
+    assert len(after["forecast"]["history"]["levels"]) > len(before["forecast"]["history"]["levels"])
+
+
+def test_what_was_stored_is_not_replaced() -> None:
+    stored = warmed(CONFIG, {END: 7.0})
+    scaled = Scaled(CONFIG, stored)
+    scaled.teach(warmed(CONFIG, week()))
+    assert scaled.saved == stored
+
+
+def test_only_deployments_of_predictors_have_a_query() -> None:
+    meta: dict[str, object] = {"namespace": "n", "name": "d"}
+    assert backfill.query({"metadata": meta}) is None
+    assert backfill.query({"metadata": {**meta, "labels": {names.INFERENCE_LABEL: "i"}}}) is None
+    labels = {names.INFERENCE_LABEL: "i", names.PREDICTOR_LABEL: "p"}
+    query = backfill.query({"metadata": {**meta, "labels": labels}})
+    assert query == (
+        'sum(rate(slipway_requests_received_total{namespace="n",inference="i",predictor="p"}[5m]))'
+    )
