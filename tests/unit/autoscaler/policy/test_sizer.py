@@ -119,6 +119,37 @@ def test_the_need_is_reached_within_two_ticks_when_the_load_is_tenfold_in_one_st
     assert max(asked) <= 2 * 18
 
 
+def test_a_rise_is_by_a_tenth_at_least_and_never_by_more_than_two_beyond_the_need() -> None:
+    world = World(ready=20)
+    counts(world, 180.0, 3600)
+    asked = counts(world, 180.0, 5)
+    for rate in range(180, 400):
+        asked += counts(world, float(rate), 30)
+    rises = [after - before for before, after in pairwise(asked) if after > before]
+    assert len(rises) >= 5
+    assert min(rises) >= 2, "twenty replicas and more: a tenth of them, of which two are enough"
+    assert max(asked) <= 1.25 * 400 / RATE
+
+
+@pytest.mark.parametrize(("after", "falls"), [(170.0, False), (120.0, True)])
+def test_a_small_fall_waits_for_twenty_minutes_when_a_large_one_is_answered_within_five(
+    after: float,
+    falls: bool,  # noqa: FBT001 a parameter of the test
+) -> None:
+    world = World(ready=20)
+    before = counts(world, 190.0, 4 * 3600)[-1]
+    soon = counts(world, after, 300)[-1]
+    later = counts(world, after, 1200)[-1]
+    assert (soon < before) is falls
+    assert later < before
+
+
+def test_a_need_beyond_the_maximum_is_forgotten_when_load_has_fallen() -> None:
+    world = World(most=10, ready=5)
+    assert counts(world, 300.0, 600)[-1] == 10
+    assert counts(world, 20.0, 900)[-1] <= 4, "a count that may not rise renews no hold"
+
+
 def test_replicas_stay_when_the_clock_is_set_back_an_hour_and_forth() -> None:
     world = World(ready=6)
     counts(world, 45.0, 900)
