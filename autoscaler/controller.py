@@ -361,17 +361,24 @@ class AutoscalerController:
             await self._kube.apply_status(kinds.AUTOSCALER, autoscaler, new)
 
     async def _keep(self) -> None:
+        """Write what was learned, one target after the other: a thousand at once would hold the ticks up for seconds."""
         while True:
-            await asyncio.sleep(KEEP_SECONDS)
-            self._keep_all()
+            keys = list(self._scaled)
+            if not keys:
+                await asyncio.sleep(KEEP_SECONDS)
+            for key in keys:
+                await asyncio.sleep(KEEP_SECONDS / len(keys))
+                if (scaled := self._scaled.get(key)) is not None:
+                    self._keep_one(key, scaled)
 
     def _keep_all(self) -> None:
-        if self._store is None:
-            return
         for key, scaled in self._scaled.items():
-            state = scaled.state()
-            if state is not None:
-                self._store.write(key, state)
+            self._keep_one(key, scaled)
+
+    def _keep_one(self, key: Key, scaled: Scaled) -> None:
+        state = scaled.state()
+        if self._store is not None and state is not None:
+            self._store.write(key, state)
 
     def _autoscaler_changed(self, before: Object | None, after: Object | None) -> None:
         """Only what others say of it is news: its status is what was written here."""
