@@ -66,7 +66,7 @@ class Fit:
     constant, the coefficients of `CHANGES`, and that of the same change a day before where days have a shape."""
 
     def state(self) -> dict[str, Any]:
-        """Return what is known, for JSON."""
+        """Return the fit for JSON."""
         return {
             "constant": self.constant,
             "lags": list(self.lags),
@@ -120,14 +120,14 @@ def fit(history: Sequence[float]) -> Fit | None:
             begin = max(seasonal, default=0)
             before = [levels[begin - lag : len(levels) - lag] for lag in seasonal]
             exog = np.column_stack(before) if before else None
-            found = AutoReg(levels[begin:], lags=list(RECENT), trend="c", exog=exog).fit().params
+            params = AutoReg(levels[begin:], lags=list(RECENT), trend="c", exog=exog).fit().params
             upper = _upper_of(levels, is_daily=DAY_BINS in seasonal)
         except (ModelWarning, RuntimeWarning, ValueError, np.linalg.LinAlgError):
             return None
-    if not np.isfinite(found).all():
+    if not np.isfinite(params).all():
         return None
     return Fit(
-        float(found[0]), RECENT + seasonal, tuple(float(value) for value in found[1:]), daily, weekly, upper
+        float(params[0]), RECENT + seasonal, tuple(float(value) for value in params[1:]), daily, weekly, upper
     )
 
 
@@ -183,9 +183,9 @@ def _upper_of(levels: Any, *, is_daily: bool) -> tuple[float, ...]:
         columns.append(levels[at + AHEAD - DAY_BINS] - levels[at - DAY_BINS])
     changes = levels[at + AHEAD] - levels[at]
     explained = np.column_stack(columns)
-    found = QuantReg(changes, explained).fit(q=QUANTILE, max_iter=MOST_ITERATIONS).params
-    found[0] -= (explained @ found).mean()
-    return tuple(float(value) for value in found) if np.isfinite(found).all() else ()
+    params = QuantReg(changes, explained).fit(q=QUANTILE, max_iter=MOST_ITERATIONS).params
+    params[0] -= (explained @ params).mean()
+    return tuple(float(value) for value in params) if np.isfinite(params).all() else ()
 
 
 def strength(levels: Any, period: int) -> float:
@@ -201,18 +201,18 @@ def strength(levels: Any, period: int) -> float:
         return math.nan
     jump = max(period // 20, 1)
     # The seasonal part is nearly the mean of all cycles: one that may change with each explains any noise.
-    found = STL(
+    parts = STL(
         levels, period=period, seasonal=35, seasonal_deg=0, seasonal_jump=jump, trend_jump=jump, low_pass_jump=jump
     ).fit(inner_iter=2)  # fmt: skip
-    around = float(np.var(found.seasonal + found.resid))
+    around = float(np.var(parts.seasonal + parts.resid))
     if around <= 0:
         return 0.0
     cycles = len(levels) / period
-    return max(0.0, 1 - float(np.var(found.resid)) / around * cycles / (cycles - 1))
+    return max(0.0, 1 - float(np.var(parts.resid)) / around * cycles / (cycles - 1))
 
 
 def winsorized(levels: Any) -> Any:
-    """Return the levels with what is far from the usual cut to that: usual is the median of the days, or of all."""
+    """Return the levels, those far from the usual ones cut; usual is the median of the days at that time, or of all levels."""
     import numpy as np  # noqa: PLC0415
 
     days = len(levels) // DAY_BINS

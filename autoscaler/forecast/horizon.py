@@ -26,7 +26,7 @@ MOST_SCALE = 1.5
 MOST_BIAS = 1.0
 """Standard deviations by which a forecast's median error is corrected at most."""
 HELD_SECONDS = 120.0
-HELD_FLOOR = True
+"""Seconds for which replicas for a forecast are kept, at least; `HOLD_SECONDS` of the sizer."""
 PRIOR = 60.0
 """Errors that the prior counts as: an hour's worth at one a minute."""
 SHARPNESS = 6.0
@@ -39,7 +39,6 @@ REFRESH = 16
 USUAL_SCALE = 0.2
 """Volatility at which the risk is what was asked for. A replica more saves requests in proportion to how likely exactly that
 many are needed, which is the less the wider the errors are: where load is calm the risk is less, and else more."""
-SPREAD_WEIGHT = 1.0
 RISK_LIMITS = (0.1, 20.0)
 """Times the risk that was asked for."""
 SHARES = (0.1, 0.5)
@@ -92,6 +91,7 @@ class Horizon:
         self._held: deque[tuple[float, float]] = deque()
         self._scale = FIRST_SCALE
         self._spread = self._mean = 0.0
+        """Absolute error of the mixture and load, both on the mean of the last day: in calm hours the risk is that of the day."""
         self._pending: deque[_Pending] = deque()
         self._next = 0.0
         self._since_refresh = 0
@@ -189,8 +189,9 @@ class Horizon:
         return [*map(float, saved), *[0.0] * len(self.names)][: len(self.names)]
 
     def _upper_share(self) -> float:
+        """Return the quantile that the risk asks for at the present volatility."""
         low, high = RISK_LIMITS
-        width = max(self._scale, SPREAD_WEIGHT * self._spread / self._mean if self._mean > 0 else 0.0)
+        width = max(self._scale, self._spread / self._mean if self._mean > 0 else 0.0)
         return 1 - (1 - self.share) * min(max(width / USUAL_SCALE, low), high)
 
     def _mixed(self, points: Sequence[float], weights: Sequence[float]) -> float:
@@ -244,7 +245,7 @@ class Horizon:
         self._central_weights = self._weighed(self._central_losses) or self._central_weights
         low, median = (self._errors_of_central.quantile(share) for share in SHARES)
         upper = self._errors_when_held.quantile(self._upper_share())
-        self._shifts = (low, median, max(upper, median if HELD_FLOOR else -9))
+        self._shifts = (low, median, max(upper, median))
 
     def _weighed(self, losses: Sequence[float]) -> list[float]:
         """Return the weights of the forecasts by their losses; empty where none is known."""
