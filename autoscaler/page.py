@@ -1,4 +1,4 @@
-"""What Prometheus is told of decisions."""
+"""The autoscaler's page of metrics: of each Autoscaler the inputs of the last decision, the forecast, the rule, the count."""
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
@@ -15,9 +15,13 @@ _GAUGES: tuple[tuple[str, str, Callable[[Decision], float | None]], ...] = (
     ("slipway_autoscaler_capacity_per_second", "Work that one replica can take; 0: not known.", lambda d: d.capacity),
     ("slipway_autoscaler_backlog_requests", "Requests beyond what replicas work on.", lambda d: d.backlog),
     ("slipway_autoscaler_startup_seconds", "What a start is expected to take.", lambda d: d.startup),
-    ("slipway_autoscaler_forecast_upper", "Work per second that replicas are sized on, as of the last decision.",
+    ("slipway_autoscaler_forecast_horizon_seconds", "From the last decision to the time that is forecast.",
+     lambda d: d.forecast.horizon if d.forecast is not None else None),
+    ("slipway_autoscaler_forecast_lower", "Work per second at the horizon: the 10 % quantile.",
+     lambda d: d.forecast.lower if d.forecast is not None else None),
+    ("slipway_autoscaler_forecast_upper", "Work per second at the horizon: the quantile that replicas are sized on.",
      lambda d: d.forecast.upper if d.forecast is not None else None),
-    ("slipway_autoscaler_forecast_median", "Work per second that is expected, as of the last decision.",
+    ("slipway_autoscaler_forecast_median", "Work per second at the horizon: as likely more as less.",
      lambda d: d.forecast.median if d.forecast is not None else None),
 )  # fmt: skip
 
@@ -49,13 +53,19 @@ def text(scaled: Mapping[Key, Scaled], ticks: Ticks) -> str:
         _family(name, "gauge", words, ((_labels(key), value(decision)) for key, decision in found))
         for name, words, value in _GAUGES
     ]
-    active = (
-        (_labels(key), float(one.is_active))
-        for key, one in sorted(scaled.items())
-        if one.decision is not None
-    )
-    parts.append(_family("slipway_autoscaler_active", "gauge",
-                         "Whether decisions are done (1), or only said (0).", active))  # fmt: skip
+    active = ((_labels(key), float(scaled[key].is_active)) for key, _ in found)
+    rules = ((_labels(key, rule=d.reason, metric=d.metric), 1.0) for key, d in found)
+    demands = [(_labels(key, metric=demand.metric), demand) for key, d in found for demand in d.demands]
+    parts += [
+        _family("slipway_autoscaler_active", "gauge",
+                "Whether decisions are carried out (1), or only reported (0).", active),
+        _family("slipway_autoscaler_decision_info", "gauge",
+                "The rule that bound in the last decision, and the metric that decided.", rules),
+        _family("slipway_autoscaler_metric_value", "gauge", "Of each metric, all replicas together.",
+                ((labels, demand.value) for labels, demand in demands)),
+        _family("slipway_autoscaler_metric_needed_replicas", "gauge", "Replicas that each metric asks for.",
+                ((labels, demand.needed) for labels, demand in demands)),
+    ]  # fmt: skip
     reasons = ((f'{{reason="{reason}"}}', float(count)) for reason, count in sorted(ticks.reasons.items()))
     parts += [
         _family("slipway_autoscaler_decisions_total", "counter", "Decisions, by the rule that bound.", reasons),
@@ -73,5 +83,7 @@ def _family(name: str, kind: str, words: str, samples: Iterable[tuple[str, float
     return f"# HELP {name} {words}\n# TYPE {name} {kind}\n{''.join(lines)}"
 
 
-def _labels(key: Key) -> str:
-    return f'{{namespace="{key.namespace}",autoscaler="{key.name}"}}'
+def _labels(key: Key, **more: str) -> str:
+    """Return labels between braces; no value has a character that needs an escape, as the schema has it."""
+    labels = {"namespace": key.namespace, "autoscaler": key.name, **more}
+    return "{" + ",".join(f'{name}="{value}"' for name, value in labels.items()) + "}"

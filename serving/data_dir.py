@@ -69,6 +69,11 @@ class DataDir:
         return self.run / "metrics"
 
     @property
+    def prometheus_targets(self) -> Path:
+        """The same for a Prometheus (`file_sd_configs`), while something runs."""
+        return self.root / "prometheus-targets.json"
+
+    @property
     def logs(self) -> Path:
         """One append-only file per component."""
         return self.root / "logs"

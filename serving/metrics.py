@@ -14,6 +14,7 @@ from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4
 from serving import errors
 
 HOST = "127.0.0.1"
+PATH = "/metrics"
 
 
 @dataclass(frozen=True)
@@ -25,7 +26,7 @@ class Page:
 
     @property
     def url(self) -> str:
-        return f"http://{HOST}:{self.port}/metrics"
+        return f"http://{HOST}:{self.port}{PATH}"
 
 
 def pages(folder: Path) -> list[Page]:
@@ -73,8 +74,8 @@ async def served(page: Callable[[], Awaitable[str]], note: Path, port: int) -> A
     """
 
     async def answer(request: web.BaseRequest) -> web.Response:
-        if request.path != "/metrics" or request.method != "GET":
-            return web.Response(status=404, text="GET /metrics\n")
+        if request.path != PATH or request.method != "GET":
+            return web.Response(status=404, text=f"GET {PATH}\n")
         try:
             text = await page()
         except errors.Unavailable as error:
@@ -110,4 +111,6 @@ def _may_be_another(error: OSError, asked_for: int) -> bool:
 
 def _write_down(note: Path, port: int) -> None:
     note.parent.mkdir(parents=True, exist_ok=True)
-    note.write_bytes(orjson.dumps({"port": port}))
+    beside = note.with_suffix(".new")
+    beside.write_bytes(orjson.dumps({"port": port}))
+    beside.replace(note)  # others read it at any time

@@ -18,6 +18,7 @@ from serving.cli.exits import Exit
 from serving.cli.session import answers
 from serving.data_dir import DataDir
 from serving.embedded import identity, supervisor
+from serving.embedded.scrape_targets import ScrapeTargets
 from serving.settings import Settings
 
 Cleanup = Callable[[DataDir, Settings], Awaitable[None]]
@@ -108,15 +109,17 @@ async def _foreground(where: DataDir, final: Settings) -> int:
     keeping = loop.create_task(keeper.run())
     waiting = loop.create_task(asked.wait())
     greeting = loop.create_task(_greet(keeper, where, final))
+    listing = loop.create_task(ScrapeTargets(where).run())
     try:
         await asyncio.wait([keeping, waiting, greeting], return_when=asyncio.FIRST_COMPLETED)
         if not greeting.done() or greeting.exception() is None:
             await asyncio.wait([keeping, waiting], return_when=asyncio.FIRST_COMPLETED)
         failure = next((t.exception() for t in (keeping, greeting) if t.done() and t.exception()), None)
     finally:
-        for task in (keeping, waiting, greeting):
+        tasks = (keeping, waiting, greeting, listing)
+        for task in tasks:
             task.cancel()
-        await asyncio.gather(keeping, waiting, greeting, return_exceptions=True)
+        await asyncio.gather(*tasks, return_exceptions=True)
     code = await _stop_or_force(keeper, where, final, forced)
     if failure is not None:
         raise failure
@@ -139,6 +142,7 @@ async def _stop_or_force(
     with contextlib.suppress(asyncio.CancelledError):
         await stopping
     keeper.kill()
+    ScrapeTargets(where).remove()
     print(f"Forced. What is left is stopped by `slipway down --data-dir {where.root}`.", file=sys.stderr)
     return Exit.FAILED
 
@@ -150,6 +154,7 @@ async def _stop(keeper: supervisor.Supervisor, where: DataDir, final: Settings) 
     await keeper.stop("node")
     await _cleanup("serving.embedded.node.agent")(where, final)
     await keeper.stop("api")
+    ScrapeTargets(where).remove()
 
 
 def _cleanup(module: str) -> Cleanup:

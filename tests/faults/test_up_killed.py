@@ -1,18 +1,24 @@
 """`slipway up` and its components under SIGKILL: what runs keeps running, and the next `up` takes it over."""
 
+import json
 import os
 import signal
 import subprocess
 import sys
 import time
+import urllib.request
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from prometheus_client import Metric
+from prometheus_client.parser import text_string_to_metric_families
 
 from serving.data_dir import DataDir
 from serving.embedded import identity
 from serving.embedded.supervisor import COMPONENTS
+
+PAGES = {"gateway", "activator", "autoscaler", "node"}
 
 
 def until(holds: Callable[[], bool], what: str, seconds: float = 60.0) -> None:
@@ -58,6 +64,23 @@ def slipway(*arguments: str) -> subprocess.CompletedProcess[str]:
     )
 
 
+def targets(where: DataDir) -> dict[str, str]:
+    """Return the URL of each component's page, as a Prometheus finds them."""
+    if not where.prometheus_targets.exists():
+        return {}
+    return {
+        group["labels"]["component"]: f"http://{target}{group['labels']['__metrics_path__']}"
+        for group in json.loads(where.prometheus_targets.read_bytes())
+        for target in group["targets"]
+    }
+
+
+def families(url: str) -> list[Metric]:
+    with urllib.request.urlopen(url, timeout=10) as response:
+        assert response.headers["Content-Type"].startswith("text/plain; version=0.0.4")
+        return list(text_string_to_metric_families(response.read().decode()))
+
+
 @pytest.fixture
 def where(tmp_path: Path) -> Iterator[DataDir]:
     place = DataDir(tmp_path / "data")
@@ -101,12 +124,17 @@ def test_a_killed_component_runs_again_soon_and_on_the_same_port(where: DataDir)
 
 def test_down_stops_what_a_killed_up_left(where: DataDir) -> None:
     up = Up(where, "--port", "0", "--gateway-port", "0").ready()
+    until(lambda: set(targets(where)) == PAGES, "a Prometheus finds every page", 20)
     up.process.kill()
     up.process.wait()
     assert running(where)
+    assert set(targets(where)) == PAGES
+    for component, url in targets(where).items():
+        assert len(families(url)) > 1, component
     done = slipway("down", "--data-dir", str(where.root))
     assert done.returncode == 0, done.stderr
     assert not running(where)
+    assert not where.prometheus_targets.exists()
 
 
 def test_a_port_in_use_is_named_with_its_option(where: DataDir) -> None:

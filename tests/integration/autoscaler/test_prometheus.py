@@ -11,6 +11,7 @@ import pytest
 
 from autoscaler import backfill, controller
 from autoscaler.forecast.history import History
+from autoscaler.policy.config import PolicyConfig
 from autoscaler.signals import prometheus
 from autoscaler.store import Store
 from serving import clock, errors
@@ -89,7 +90,7 @@ async def test_a_target_of_which_nothing_is_stored_learns_the_load_of_the_past(
     spec = {"scaleTargetRef": target, "minReplicas": 1, "maxReplicas": 5, "metrics": [metric]}
     api._create(kinds.AUTOSCALER, {"metadata": {"name": "a", "namespace": NS}, "spec": spec})
     if is_stored:
-        store.write(key, backfill.warmed(controller.PolicyConfig(), {}))
+        store.write(key, backfill.warmed(PolicyConfig(), {}))
     kube = api.client("autoscaler")
     watches = Watches(kube)
     settings = replace(QUICK, prometheus=server)

@@ -1,11 +1,9 @@
 """What an Autoscaler's status and page of metrics say of decisions."""
 
-from autoscaler import page, status
-from autoscaler.decision import Decision, Demand
+from autoscaler import status
 from autoscaler.observation import Capacity, Load, Observation, Replicas
 from autoscaler.policy.config import Metric, PolicyConfig, Zero
 from autoscaler.scaled import Scaled
-from serving.kube import Key
 from serving.resources.scaling_status import AutoscalerStatus
 
 START = 1_700_006_400.0
@@ -66,11 +64,3 @@ def test_a_metric_that_moves_a_little_is_no_news() -> None:
     for other in ({"name": "QPS", "value": 14.0, "needed": 2}, {"name": "QPS", "needed": 2},
                   {"name": "QPS", "value": 10.0, "needed": 3}, {"name": "Latency", "value": 10.0, "needed": 2}):  # fmt: skip
         assert status.is_news(old, {"metrics": [other]})
-
-
-def test_the_page_says_which_decisions_are_only_said() -> None:
-    done, observed = Scaled(PolicyConfig()), Scaled(PolicyConfig(), is_active=False)
-    done.decision = observed.decision = Decision(3, "Load", "m", demands=(Demand("QPS", 3, "m"),))
-    text = page.text({Key("n", "a"): done, Key("n", "b"): observed}, page.Ticks())
-    assert 'slipway_autoscaler_active{namespace="n",autoscaler="a"} 1' in text
-    assert 'slipway_autoscaler_active{namespace="n",autoscaler="b"} 0' in text

@@ -1,0 +1,67 @@
+"""Keeps the list of this machine's pages of metrics where a Prometheus looks for targets (`file_sd_configs`).
+
+Components choose their ports when they start, and write them down (`serving.metrics`); this follows them while `up` runs.
+"""
+
+import asyncio
+import logging
+from collections.abc import Iterable
+
+import orjson
+
+from serving import metrics
+from serving.data_dir import DataDir
+
+log = logging.getLogger(__name__)
+
+LOOK_SECONDS = 2.0
+"""Between looks at the ports: less than a usual scrape interval, and four small files."""
+
+
+def document(pages: Iterable[metrics.Page]) -> bytes:
+    """Return the file: one group of targets for each component."""
+    groups = [
+        {
+            "targets": [f"{metrics.HOST}:{page.port}"],
+            "labels": {"__metrics_path__": metrics.PATH, "component": page.component},
+        }
+        for page in pages
+    ]
+    return orjson.dumps(groups, option=orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE)
+
+
+class ScrapeTargets:
+    """The list of one data directory."""
+
+    def __init__(self, data_dir: DataDir) -> None:
+        self._data_dir = data_dir
+        self._path = data_dir.prometheus_targets
+        self._written: bytes | None = None
+        self._has_failed = False
+
+    async def run(self) -> None:
+        """Follow the pages until cancelled; the list stays, as what it names does."""
+        while True:
+            self.write()
+            await asyncio.sleep(LOOK_SECONDS)
+
+    def write(self) -> None:
+        """Replace the list if it is another one: a reader has the old one or the new one, whole."""
+        new = document(metrics.pages(self._data_dir.pages))
+        if new == self._written and self._path.exists():
+            return
+        beside = self._path.with_suffix(".new")
+        try:
+            beside.write_bytes(new)
+            beside.replace(self._path)
+        except OSError as error:
+            if not self._has_failed:
+                log.warning("%s cannot be written: %s", self._path, error)
+            self._has_failed = True
+            return
+        self._has_failed = False
+        self._written = new
+
+    def remove(self) -> None:
+        """Have no targets: nothing runs any more."""
+        self._path.unlink(missing_ok=True)
