@@ -6,6 +6,7 @@ that start, once a minute while it idles, and at once when its spec, its replica
 
 import asyncio
 import logging
+import math
 from collections.abc import AsyncIterator, Iterable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
@@ -255,16 +256,18 @@ class AutoscalerController:
         active = await self._active(key, seen, scaled, moment)
         scaled.is_active = active.status == "True"
         if decision.replicas != desired:
-            await self._act(autoscaler, seen, scaled, desired, active)
-        elif not counts:
+            try:
+                await self._act(autoscaler, seen, scaled, desired, active)
+            except (errors.ApiError, errors.Unavailable) as error:
+                scaled.refused = min(scaled.refused, moment)
+                if moment - scaled.refused >= others.REFUSED_SECONDS:
+                    active = others.refused(decision.replicas, error)
+                    await self._report(autoscaler, scaled, _said(seen, scaled, active, signals, now), moment)
+                raise
+        scaled.refused = math.inf
+        if decision.replicas == desired and not counts:
             return  # nobody has counted its replicas yet; when somebody does, this is woken
-        ready = Condition("Ready", "True", decision.reason, decision.message)
-        said = status.Said(
-            decision, counts.get("replicas", 0), counts.get("readyReplicas", 0), [ready, active],
-            signals, scaled.learned(now), scaled.schedule(now), scaled.changes,
-            status.metrics(scaled.config.metrics, decision.demands),
-        )  # fmt: skip
-        await self._report(autoscaler, scaled, said, moment)
+        await self._report(autoscaler, scaled, _said(seen, scaled, active, signals, now), moment)
 
     def _percentiles(self, autoscaler: Object, scaled: Scaled, moment: float) -> dict[str, Percentile]:
         target = _signals_of(autoscaler)
@@ -436,6 +439,20 @@ def _desired(scaled: Scaled, deployment: Object, manager: str) -> int:
             scaled.raised = scaled.raised.again(count, clock.monotonic())
     scaled.known, scaled.intended = count, None
     return count
+
+
+def _said(
+    seen: Seen, scaled: Scaled, active: Condition, signals: Sequence[Health], now: float
+) -> status.Said:
+    """Return what the status has of the last decision."""
+    decision, counts = scaled.decision, seen.object.get("status") or {}
+    assert decision is not None
+    ready = Condition("Ready", "True", decision.reason, decision.message)
+    return status.Said(
+        decision, counts.get("replicas", 0), counts.get("readyReplicas", 0), [ready, active], signals,
+        scaled.learned(now), scaled.schedule(now), scaled.changes,
+        status.metrics(scaled.config.metrics, decision.demands),
+    )  # fmt: skip
 
 
 def _least(config: PolicyConfig) -> int:

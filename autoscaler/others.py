@@ -57,6 +57,10 @@ def is_fought(theirs: list[float], now: float) -> bool:
     return len(theirs) >= MOST and now - theirs[-MOST] <= WINDOW_SECONDS
 
 
+MESSAGE_LENGTH = 1024
+"""Characters: of a page that a proxy answered in the API's place, the beginning says enough."""
+REFUSED_SECONDS = 15.0
+"""For which the scale subresource must refuse before the status says so: a conflict or a restart of the API is shorter."""
 OBSERVE = "Observe"
 """Reason of `ScalingActive` where decisions are only said."""
 
@@ -81,3 +85,9 @@ def condition(mode: str, scaler: str, *, is_fought: bool) -> Condition:
     if mode == OBSERVE:
         return Condition("ScalingActive", "False", OBSERVE, "what would be done is said, and not done")
     return Condition("ScalingActive", "True", "Scaling", "the count follows the decisions")
+
+
+def refused(replicas: int, error: Exception) -> Condition:
+    """Return the condition `ScalingActive` while the scale subresource does not take the count."""
+    message = f"the scale subresource has not taken {replicas} replicas: {error}"[:MESSAGE_LENGTH]
+    return Condition("ScalingActive", "False", "ScaleRefused", message)

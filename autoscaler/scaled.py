@@ -57,6 +57,8 @@ class Scaled:
     """Its replicas' Pods, as of the last decision."""
     would: int | None = None
     """What was said last that the count would be, where it is not written."""
+    refused: float = math.inf
+    """Since when the scale subresource refuses the count."""
     intended: int | None = None
     """The count of a write that was begun since."""
     keep: float = 0.0

@@ -4,7 +4,8 @@ import asyncio
 import contextlib
 import datetime as dt
 import math
-from collections.abc import AsyncIterator
+import re
+from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any
 
 import pytest
@@ -77,18 +78,42 @@ async def node(api: FakeKube, *, is_broken: bool = False) -> None:
         await asyncio.sleep(0.005)
 
 
+class Refusing:
+    """Writes of the scale subresource, each of which is refused."""
+
+    def __init__(self, error: Exception | None, times: float = math.inf) -> None:
+        self.error = error
+        self.times = times
+        self.attempts = 0
+        self._patch = FakeKube.patch
+
+    @property
+    def patch(self) -> Callable[..., Awaitable[Object]]:
+        async def patch(
+            kube: FakeKube, *arguments: Any, subresource: str | None = None, **more: Any
+        ) -> Object:
+            if subresource == "scale":
+                self.attempts += 1
+                if self.error is not None and self.attempts <= self.times:
+                    raise self.error
+            return await self._patch(kube, *arguments, subresource=subresource, **more)
+
+        return patch
+
+
 @contextlib.asynccontextmanager
 async def running(
     api: FakeKube, pages: FakePages, *, controllers: int = 1, is_broken: bool = False
-) -> AsyncIterator[None]:
+) -> AsyncIterator[list[controller.AutoscalerController]]:
     tasks = [asyncio.create_task(node(api, is_broken=is_broken))]
+    scalers = []
     for _ in range(controllers):
         kube = api.client("autoscaler")
         watches = Watches(kube)
-        scaler = controller.AutoscalerController(kube, QUICK, watches, pages=pages)
-        tasks += [asyncio.create_task(scaler.run()), asyncio.create_task(watches.run())]
+        scalers.append(controller.AutoscalerController(kube, QUICK, watches, pages=pages))
+        tasks += [asyncio.create_task(scalers[-1].run()), asyncio.create_task(watches.run())]
     try:
-        yield
+        yield scalers
     finally:
         for task in tasks:
             task.cancel()
@@ -155,17 +180,42 @@ async def test_no_replica_is_taken_away_and_it_is_said_when_readings_fail(
         assert signal["message"]
 
 
-async def test_the_count_is_as_decided_when_the_scale_subresource_refuses_again_and_again() -> None:
-    for error in (
-        errors.Conflict(409, "Conflict", "changed"),
-        errors.Unavailable("429"),
-        errors.ApiError(500, "", "down"),
-    ):
-        api, pages = world(3, 20, 1), FakePages("d")
-        for _ in range(5):
-            api.fail_next(error)
-        async with running(api, pages):
-            await until(lambda api=api: replicas(api) == 3, "the minimum")
+@pytest.mark.parametrize(
+    "error",
+    [errors.Conflict(409, "Conflict", "changed"), errors.Unavailable("429 Too Many Requests"), errors.ApiError(500, "", "down")],
+    ids=["409", "429", "500"],
+)  # fmt: skip
+async def test_the_count_is_as_decided_once_the_scale_subresource_no_longer_refuses_and_meanwhile_it_is_said(
+    error: Exception, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    api, pages = world(3, 20, 1), FakePages("d")
+    scaling = Refusing(error)
+    monkeypatch.setattr(FakeKube, "patch", scaling.patch)
+    async with running(api, pages):
+        await until(lambda: condition(api, "ScalingActive").get("reason") == "ScaleRefused", "it is said")
+        refused = scaling.attempts
+        await ticks(pages, 10)
+        assert scaling.attempts > refused, "it is tried again"
+        assert replicas(api) == 1
+        assert (said(api)["desiredReplicas"], said(api)["currentReplicas"]) == (3, 1)
+        assert "decisions" not in said(api), "nothing has changed the count"
+        assert not any(e["reason"] == "Scaled" for e in api.find(kinds.EVENT_V1))
+        assert str(error) in condition(api, "ScalingActive")["message"]
+        scaling.error = None
+        await until(lambda: replicas(api) == 3, "the minimum")
+        await until(lambda: condition(api, "ScalingActive")["status"] == "True", "it is said")
+        assert len(said(api)["decisions"]) == 1
+
+
+async def test_one_refusal_of_the_scale_subresource_is_not_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    api, pages = world(3, 20, 1), FakePages("d")
+    scaling = Refusing(errors.Conflict(409, "Conflict", "changed"), times=1)
+    monkeypatch.setattr(FakeKube, "patch", scaling.patch)
+    async with running(api, pages):
+        await until(lambda: "currentReplicas" in said(api), "a status")
+        assert scaling.attempts == 2
+        assert replicas(api) == 3
+        assert condition(api, "ScalingActive")["reason"] == "Scaling"
 
 
 async def test_two_controllers_at_once_decide_the_same_and_nothing_oscillates() -> None:
@@ -233,6 +283,54 @@ async def test_nothing_is_written_in_observe_mode_but_a_request_at_zero_is_serve
         waiting = [{"reporter": "activator-local", "inFlight": 3}]
         api.change(kinds.AUTOSCALER, NS, "a", {"status": {"demand": waiting}})
         await until(lambda: replicas(api) == 1, "one replica")
+
+
+async def test_decisions_of_observe_mode_are_everywhere_but_at_the_scale_subresource(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    api, pages = world(0, 20, 4, prediction={"mode": "Observe"}), FakePages("d")
+    scaling = Refusing(None)
+    monkeypatch.setattr(FakeKube, "patch", scaling.patch)
+    pages.rates["d"] = 100.0
+    async with running(api, pages) as (scaler,):
+        await until(lambda: said(api).get("desiredReplicas", 0) >= 10, "more replicas, if they were up to it")
+        text = await scaler.metrics_page()
+        who = 'namespace="default",autoscaler="a"'
+        assert f"slipway_autoscaler_active{{{who}}} 0" in text
+        (desired,) = re.findall(rf"slipway_autoscaler_desired_replicas{{{who}}} (\d+)", text)
+        assert int(desired) >= 10
+        for name in ("forecast_lower", "forecast_median", "forecast_upper", "work_per_second"):
+            assert f"slipway_autoscaler_{name}{{{who}}}" in text
+        pages.rates["d"] = 0.0
+        await until(lambda: said(api)["desiredReplicas"] < 4, "fewer")
+        moves = [e["message"] for e in api.find(kinds.EVENT_V1) if e["reason"] == "WouldScale"]
+        assert any(re.match(r"d: 4 to 1\d: ", move) for move in moves), moves
+    assert (scaling.attempts, replicas(api)) == (0, 4)
+
+
+async def test_a_schedule_holds_at_its_local_time_on_the_day_when_clocks_change(time: Time) -> None:
+    """Berlin, 2026-03-29: 1:59:59 is followed by 3:00:00, which is 1:00 UTC."""
+    schedule = {
+        "name": "early",
+        "start": "0 3 * * *",
+        "duration": "1h",
+        "timeZone": "Europe/Berlin",
+        "minReplicas": 5,
+    }
+    api, pages = world(1, 20, 1, schedules=[schedule]), FakePages("d")
+    time.set_by = (dt.datetime(2026, 3, 29, 0, 58, tzinfo=dt.UTC) - time.now()).total_seconds()
+    async with running(api, pages):
+        await until(lambda: said(api).get("desiredReplicas") == 1, "a status")
+        assert time.now() < dt.datetime(2026, 3, 29, 1, tzinfo=dt.UTC)
+        await until(lambda: replicas(api) == 5, "the minimum of the schedule")
+        assert (
+            dt.datetime(2026, 3, 29, 1, tzinfo=dt.UTC)
+            <= time.now()
+            < dt.datetime(2026, 3, 29, 1, 2, tzinfo=dt.UTC)
+        )
+        await until(lambda: said(api)["decision"].get("schedule") == "early", "the schedule is named")
+        time.set_by += 3600.0
+        await until(lambda: replicas(api) < 5, "the ordinary minimum, an hour later")
 
 
 async def test_a_replica_that_never_becomes_ready_does_not_make_the_count_wind_up() -> None:
