@@ -7,8 +7,6 @@ the process is there only while a round lasts. It ends with its parent, and is s
 import asyncio
 import logging
 import multiprocessing
-import os
-import threading
 from array import array
 from collections.abc import Mapping, Sequence
 from multiprocessing.connection import Connection
@@ -16,7 +14,7 @@ from multiprocessing.process import BaseProcess
 
 from autoscaler.forecast.fit import LEAST, Fit, fit
 from autoscaler.scaled import Scaled
-from serving import errors
+from serving import background_process, errors
 from serving.kube import Key
 
 log = logging.getLogger(__name__)
@@ -29,8 +27,6 @@ PAUSE_SECONDS = 5.0
 """Between two fits at most, so that all of them take some percent of a core; with more than 360 targets it is less."""
 TIMEOUT_SECONDS = 60.0
 """For one fit, and the import of statsmodels: a hundred times what they take on an idle machine."""
-_NICENESS = 10
-"""Of the process: forecasts may wait, and requests may not."""
 
 
 class Fitting:
@@ -128,15 +124,7 @@ class Worker:
 
 def _serve(connection: Connection) -> None:
     """Fit until the parent has ended, in the process that fits: only there are statsmodels and numpy imported."""
-    os.nice(_NICENESS)
-    parent = multiprocessing.parent_process()
-    assert parent is not None
-
-    def end_with_parent() -> None:
-        parent.join()
-        os._exit(0)
-
-    threading.Thread(target=end_with_parent, daemon=True).start()
+    background_process.yield_to_parent()
     from threadpoolctl import threadpool_limits  # noqa: PLC0415 as the docstring says
 
     while True:

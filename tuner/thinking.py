@@ -6,16 +6,11 @@ controllers' process would not hear of anything. It decides nothing itself.
 
 import asyncio
 import multiprocessing
-import os
-import threading
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 
-from serving import clock, errors
+from serving import background_process, clock, errors
 from tuner.planning.plan import Plan, Question
-
-_NICENESS = 10
-"""Of the process: what is being measured comes first."""
 
 
 class Thinker:
@@ -35,7 +30,9 @@ class Thinker:
         """
         if self._pool is None:
             spawn = multiprocessing.get_context("spawn")
-            self._pool = ProcessPoolExecutor(1, mp_context=spawn, initializer=_begin)
+            self._pool = ProcessPoolExecutor(
+                1, mp_context=spawn, initializer=background_process.yield_to_parent
+            )
         if self._timer is not None:
             self._timer.cancel()
         self._asked += 1
@@ -60,19 +57,6 @@ class Thinker:
         if self._pool is not None:
             self._pool.shutdown(wait=False, cancel_futures=True)
             self._pool = None
-
-
-def _begin() -> None:
-    """Prepare the process; it ends with its parent, which may be killed at any moment."""
-    os.nice(_NICENESS)
-    parent = multiprocessing.parent_process()
-    assert parent is not None
-
-    def end_with_parent() -> None:
-        parent.join()
-        os._exit(0)
-
-    threading.Thread(target=end_with_parent, daemon=True).start()
 
 
 def _think(question: Question) -> Plan:

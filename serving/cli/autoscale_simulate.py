@@ -130,21 +130,17 @@ def _played(
         os.environ.setdefault(name, "1")  # small arrays; the other cores have runs of their own
     workers = min(jobs or len(os.sched_getaffinity(0)), len(contenders))
     state = (simulated, startup, known, limit, seed)
+    pool = ProcessPoolExecutor(workers, mp_context=get_context("spawn"), initializer=_prepare, initargs=state)
     try:
-        with ProcessPoolExecutor(
-            workers, mp_context=get_context("spawn"), initializer=_prepare, initargs=state
-        ) as pool:
-            waiting = [pool.submit(_play, contender) for contender in contenders]
-            try:
-                for _ in _shown(waiting, console):
-                    pass
-            except BaseException:
-                pool.shutdown(wait=False, cancel_futures=True)
-                raise
+        waiting = [pool.submit(_play, contender) for contender in contenders]
+        for _ in _shown(waiting, console):
+            pass
     except BrokenProcessPool as error:
         raise errors.UserError(
             "a process of the simulation was killed: is there memory for --jobs?"
         ) from error
+    finally:  # after Ctrl+C no other run begins
+        pool.shutdown(wait=False, cancel_futures=True)
     return [future.result() for future in waiting]
 
 

@@ -108,5 +108,8 @@ def _is_huge(value: Any) -> bool:
 
 def shown(value: Any) -> str:
     """Return a value for a message, cut short."""
-    whole_text = "a number of more than 64 bits" if _is_huge(value) else repr(value)
+    try:
+        whole_text = "a number of more than 64 bits" if _is_huge(value) else repr(value)
+    except ValueError:  # Python prints no integer of more than 4,300 digits, wherever it is nested
+        whole_text = f"a {type(value).__name__} with a number of more than 64 bits"
     return whole_text if len(whole_text) <= _SHOWN else f"{whole_text[:_SHOWN]}..."

@@ -340,6 +340,15 @@ def test_whatever_stands_in_it_it_is_a_space_of_ours_or_refused(changes: list[tu
     Space.of(ProfilingExperimentSpec.model_validate(found.manifest["spec"]))
 
 
+LONG = 10**5000
+
+
+@pytest.mark.parametrize("value", [LONG, {"a": LONG}, [[-LONG]]], ids=["integer", "object", "array"])
+def test_convert_is_refused_when_a_number_is_too_long_to_print(value: Any) -> None:
+    with pytest.raises(UserError, match=r"apiVersion.*64 bits"):
+        convert(manifest() | {"apiVersion": value})
+
+
 @given(ODD)
 def test_junk_is_refused(body: Any) -> None:
     with pytest.raises(UserError):
