@@ -41,6 +41,11 @@ USUAL_SCALE = 0.2
 many are needed, which is the less the wider the errors are: where load is calm the risk is less, and else more."""
 RISK_LIMITS = (0.1, 20.0)
 """Times the risk that was asked for."""
+CAP_SHARE = 0.2
+"""Of the risk: the upper quantile is at most the quantile of the errors as they are, in no relation to the volatility, that this share
+of the risk is beyond. Volatility times a rare error of calm hours is else several times any error there was."""
+CAP_UNIT = 0.4
+"""Of the logarithm, for the histogram of errors as they are: its last bin is then 25 times the forecast."""
 SHARES = (0.1, 0.5)
 """Quantiles of the band beside the one that the risk asks for."""
 
@@ -88,6 +93,8 @@ class Horizon:
         self._errors_of_central = DecayedHistogram(memory, PRIOR)
         self._errors_when_held = DecayedHistogram(memory, PRIOR)
         """Errors of the highest forecast of the last minutes, as replicas for it are still there."""
+        self._unscaled_errors_when_held = DecayedHistogram(memory, PRIOR)
+        """The same in `CAP_UNIT`, whatever the volatility was."""
         self._held: deque[tuple[float, float]] = deque()
         self._scale = FIRST_SCALE
         self._spread = self._mean = 0.0
@@ -102,17 +109,15 @@ class Horizon:
         self._is_known = [True] * len(names)
         """Whether each forecast knew something at the last one that was learned from."""
         self._shifts = (0.0, 0.0, 0.0)
+        self._most_shift = math.inf
         self._refresh()
 
     def forecast(self, points: Sequence[float]) -> tuple[float, float, float]:
         """Return the 10 % quantile, the median and the upper quantile, given each forecast's logarithm."""
         low, median, high = self._shifts
         scale, central = self._scale, self._mixed(points, self._central_weights)
-        return (
-            central + scale * low,
-            central + scale * median,
-            self._mixed(points, self._weights) + scale * high,
-        )
+        upper = min(scale * high, max(self._most_shift, scale * median))
+        return (central + scale * low, central + scale * median, self._mixed(points, self._weights) + upper)
 
     def quantile(self, points: Sequence[float], share: float) -> float:
         """Return any quantile by the mixture's own errors, whatever the risk is."""
@@ -158,6 +163,7 @@ class Horizon:
             "errors": [_rounded(errors.state()) for errors in self._errors],
             "mixture": _rounded(self._errors_of_central.state()),
             "held": _rounded(self._errors_when_held.state()),
+            "heldUnscaled": _rounded(self._unscaled_errors_when_held.state()),
             "spread": self._spread,
             "mean": self._mean,
             "losses": list(self._losses),
@@ -175,6 +181,7 @@ class Horizon:
             errors.restore(saved)
         self._errors_of_central.restore(state["mixture"])
         self._errors_when_held.restore(state["held"])
+        self._unscaled_errors_when_held.restore(state.get("heldUnscaled", ()))  # states of before have none
         self._spread, self._mean = float(state["spread"]), float(state["mean"])
         # What was kept before there were central losses has none: then all forecasts begin with as much of them.
         losses, central = state["losses"], state.get("centralLosses", state["losses"])
@@ -226,6 +233,7 @@ class Horizon:
         error = level - made.mixed
         self._errors_of_central.add((level - made.central) / scale, weight)
         self._errors_when_held.add((level - made.held) / scale, weight)
+        self._unscaled_errors_when_held.add((level - made.held) / CAP_UNIT, weight)
         daily = 1 - math.exp(-made.seconds / MEMORY)
         self._spread += daily * (abs(math.exp(level) - math.exp(made.mixed)) - self._spread)
         self._mean += daily * (math.exp(level) - self._mean)
@@ -244,8 +252,10 @@ class Horizon:
         self._weights = self._weighed(self._losses) or self._weights
         self._central_weights = self._weighed(self._central_losses) or self._central_weights
         low, median = (self._errors_of_central.quantile(share) for share in SHARES)
-        upper = self._errors_when_held.quantile(self._upper_share())
+        share = self._upper_share()
+        upper = self._errors_when_held.quantile(share)
         self._shifts = (low, median, max(upper, median))
+        self._most_shift = CAP_UNIT * self._unscaled_errors_when_held.quantile(1 - CAP_SHARE * (1 - share))
 
     def _weighed(self, losses: Sequence[float]) -> list[float]:
         """Return the weights of the forecasts by their losses; empty where none is known."""

@@ -258,6 +258,9 @@ class Sizer:
         if need.lasting > desired > 0:
             risen = desired + min(int(RISE_STEP * desired + 1e-9), MOST_RISE_STEP)
             need.replicas, need.lasting = max(need.replicas, risen), max(need.lasting, risen)
+        if self._held.knows_none(now):
+            # The controller has just started, or the clock was set back: the count that is there is a need of now.
+            self._held.add(now, desired)
         self._held.add(now, need.lasting)
         window = max(HOLD_SECONDS, HOLD_STARTS * startup)
         if self.config.down.stabilization is not None:

@@ -22,6 +22,10 @@ class WindowMaximum:
         while self._values[0][0] < time - self._most:
             self._values.popleft()
 
+    def knows_none(self, now: float) -> bool:
+        """Return whether no value is known at `now`: none was taken yet, or the clock was set back since."""
+        return not self._values or now < self._values[-1][0]
+
     def since(self, now: float, seconds: float) -> int:
         """Return the largest value of the last `seconds`; 0 without one."""
         first = bisect_left(self._values, now - seconds, key=lambda entry: entry[0])

@@ -78,6 +78,27 @@ def test_the_forecast_is_the_same_when_restored_from_json() -> None:
     assert restored.forecast((2.0, 2.3)) == pytest.approx(horizon.forecast((2.0, 2.3)), abs=0.01)
 
 
+def test_the_upper_quantile_stays_near_the_errors_there_were_when_load_is_calm_and_then_volatile() -> None:
+    horizon, rng = Horizon(20.0, ("mean",), 0.999), np.random.default_rng(3)
+    for i in range(16_000):
+        # Calm noise with a jump of three times the load every half an hour, then noise of a crowd.
+        noise, jump = (0.01, 1.1 * (i % 360 == 0)) if i < 15_000 else (0.3, 0.0)
+        horizon.advance(i * STEP, 2 + jump + float(rng.normal(0, noise)), (2.0,), 1.0)
+    low, median, high = horizon.forecast((2.0,))
+    assert low < median < high
+    assert 2 + 0.6 < high < 2 + 1.5, "eight deviations of a crowd would be ten times the load"
+
+
+def test_a_state_is_restored_when_it_has_no_unscaled_errors() -> None:
+    horizon, restored = (Horizon(20.0, ("mean",), 0.99) for _ in range(2))
+    for i, level in enumerate(levels(1600)):
+        horizon.advance(i * STEP, level, (2.0,), 1.0)
+    state = horizon.state()
+    del state["heldUnscaled"]
+    restored.restore(state)
+    assert restored.forecast((2.0,)) == pytest.approx(horizon.forecast((2.0,)), abs=0.02)
+
+
 @pytest.mark.parametrize("share", [0.05, 0.9])
 def test_a_quantile_covers_its_share_whatever_the_risk_is(share: float) -> None:
     horizon, values, below = Horizon(20.0, ("mean",), 0.999), levels(12_000), 0

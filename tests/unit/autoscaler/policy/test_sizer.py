@@ -89,6 +89,20 @@ def test_a_count_of_zero_is_never_reached_when_nothing_was_ever_read() -> None:
     assert set(counts(world, None, 600)) == {3}
 
 
+def test_a_count_is_held_for_a_while_when_the_controller_has_just_started() -> None:
+    world = World(ready=20)
+    assert counts(world, 5.0, 120) == [20] * 24
+    assert counts(world, 5.0, 120)[-1] == 1
+
+
+def test_a_count_is_held_for_a_while_when_the_clock_was_set_back() -> None:
+    world = World(ready=1)
+    assert counts(world, 190.0, 900)[-1] >= 19
+    held = world.desired
+    world.tick(5.0, seconds=-3600.0)
+    assert counts(world, 5.0, 100) == [held] * 20
+
+
 @pytest.mark.parametrize("waiting", [0.0, 1e5])
 def test_the_count_does_not_wind_up_when_replicas_never_become_ready(waiting: float) -> None:
     world = World(ready=2, startup=math.inf)
