@@ -3,6 +3,11 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+LONGEST_READING = 86_400.0
+"""Seconds between two readings from which on their difference says nothing of the load now."""
+MOST_WORK = 1e12
+"""Work per second, and requests: a million requests per second of a million tokens each."""
+
 
 @dataclass(frozen=True, slots=True)
 class Load:
@@ -30,6 +35,17 @@ class Load:
     @property
     def seconds(self) -> float:
         return self.end - self.start
+
+    @property
+    def is_plausible(self) -> bool:
+        """Whether a target can have this load: figures from 0 on within bounds; infinite and NaN are none."""
+        figures = (self.arrivals, self.work, self.finished, self.errors)
+        if not abs(self.seconds) <= LONGEST_READING or not 0 <= (self.latency or 0.0) < MOST_WORK:
+            return False
+        most = MOST_WORK * max(self.seconds, 1.0)
+        return all(0 <= figure <= most for figure in figures) and all(
+            0 <= figure <= MOST_WORK for figure in (self.in_flight, self.held)
+        )
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,7 +15,7 @@ from autoscaler.decision import Band
 from autoscaler.forecast.fit import Fit, path, rise
 from autoscaler.forecast.histogram import DecayedHistogram
 from autoscaler.forecast.history import History
-from autoscaler.forecast.horizon import Horizon
+from autoscaler.forecast.horizon import MOST_RISK, Horizon
 from autoscaler.forecast.profile import BIN, DAY, WEEK, Profile
 
 HORIZONS = (20.0, 60.0, 180.0, 540.0)
@@ -85,7 +85,7 @@ class Forecaster:
         self._seen = DecayedHistogram(SEEN_MEMORY / SEEN_STRIDE, 1e-3)
         """Logarithms of the load, in capacities of a replica, wherever the load was."""
         self._seen_until = -math.inf
-        self._seen_share = 1 - SEEN_SHARE * (1 - share)
+        self._share, self._risk_factor = share, 1.0
         self._zone = zone
         self._offset, self._offset_until = 0.0, -math.inf
         self._horizons = [Horizon(seconds, NAMES, share, PRIORS) for seconds in HORIZONS]
@@ -113,6 +113,17 @@ class Forecaster:
     def last(self) -> float:
         """Return the rate that would have served the last two minutes in time; 0 before the first reading."""
         return 0.0 if math.isnan(self._last) else self._last
+
+    @property
+    def usual(self) -> float:
+        """Return the mean load of the last days; 0 before the first reading."""
+        return 0.0 if math.isnan(self._usual) else self._usual
+
+    def multiply_risk(self, factor: float) -> None:
+        """Accept `factor` times the risk that `share` stands for from now on."""
+        self._risk_factor = factor
+        for horizon in self._horizons:
+            horizon.multiply_risk(factor)
 
     def observe(self, end: float, seconds: float, amount: float) -> None:
         """Take a reading: `amount` of load arrived in the `seconds` until `end`."""
@@ -149,8 +160,9 @@ class Forecaster:
         if high != low:
             others = second.forecast(self._points(second.seconds))
             values = tuple(a + inside * (b - a) for a, b in zip(values, others, strict=True))  # type: ignore[assignment]
+        seen_risk = min(SEEN_SHARE * (1 - self._share) * self._risk_factor, MOST_RISK)
         highest = max(
-            math.exp(self._seen.quantile(self._seen_share)) * self._unit, self.last * math.exp(TREND_LIMIT)
+            math.exp(self._seen.quantile(1 - seen_risk)) * self._unit, self.last * math.exp(TREND_LIMIT)
         )
         upper_level = min(values[2], math.log(highest + self._floor))
         upper_level = max(

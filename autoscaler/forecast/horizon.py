@@ -41,6 +41,10 @@ USUAL_SCALE = 0.2
 many are needed, which is the less the wider the errors are: where load is calm the risk is less, and else more."""
 RISK_LIMITS = (0.1, 20.0)
 """Times the risk that was asked for."""
+MOST_RISK = 0.5
+"""The upper quantile is the median at least."""
+LEAST_CHANGE = 0.2
+"""Of the factor of the risk: the quantiles are computed again for no smaller change."""
 CAP_SHARE = 0.2
 """Of the risk: the upper quantile is at most the quantile of the errors as they are, in no relation to the volatility, that this share
 of the risk is beyond. Volatility times a rare error of calm hours is else several times any error there was."""
@@ -110,6 +114,7 @@ class Horizon:
         """Whether each forecast knew something at the last one that was learned from."""
         self._shifts = (0.0, 0.0, 0.0)
         self._most_shift = math.inf
+        self._risk_factor = 1.0
         self._refresh()
 
     def forecast(self, points: Sequence[float]) -> tuple[float, float, float]:
@@ -146,6 +151,12 @@ class Horizon:
         while held[0][0] < time - max(HELD_SECONDS, self.seconds):
             held.popleft()
         return held[0][1]
+
+    def multiply_risk(self, factor: float) -> None:
+        """Accept `factor` times the risk that was asked for from now on."""
+        if abs(factor - self._risk_factor) > LEAST_CHANGE * self._risk_factor:
+            self._risk_factor = factor
+            self._refresh()
 
     def start_again(self) -> None:
         """Forget the forecasts whose time has not come: the clock was set, and nobody knows when that is."""
@@ -199,7 +210,8 @@ class Horizon:
         """Return the quantile that the risk asks for at the present volatility."""
         low, high = RISK_LIMITS
         width = max(self._scale, self._spread / self._mean if self._mean > 0 else 0.0)
-        return 1 - (1 - self.share) * min(max(width / USUAL_SCALE, low), high)
+        risk = (1 - self.share) * min(max(width / USUAL_SCALE, low), high)
+        return 1 - min(risk * self._risk_factor, MOST_RISK)
 
     def _mixed(self, points: Sequence[float], weights: Sequence[float]) -> float:
         total = value = 0.0

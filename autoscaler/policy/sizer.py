@@ -1,7 +1,7 @@
 """The scaling policy: replicas by the load to expect when a start ordered now would be ready. Pure."""
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from autoscaler.decision import Band, Decision, Demand
@@ -34,6 +34,12 @@ LEAST_DRAIN = 2.0
 """Replicas that a backlog may ask for in any case: with few replicas a share of them is none."""
 QUEUE_SHARE = 0.2
 """Of the risk: what chance alone may make wait, by the theory of queues."""
+FULL_REPLICAS = 10.0
+"""Replicas, of the mean load or the present one, from which the risk is the one configured. A replica more saves about the
+same share of the requests whatever their number, and costs the larger share of the replicas the fewer there are: the risk
+rises in proportion."""
+MOST_RISK_FACTOR = 20.0
+"""Of the risk: loads of less than half a replica differ in nothing that a second one would change."""
 EACH_READINGS = 50.0
 """Readings with requests over which the mean work of a request is taken."""
 HOLD_SECONDS = 120.0
@@ -93,6 +99,8 @@ class Sizer:
         self.demands = Demands(config)
         unit = config.capacity.rate if config.capacity is not None else 1.0
         self.forecaster = Forecaster(unit, 1 - config.risk / 100, config.zone)
+        self._risk_factor = 1.0
+        """Times the configured risk: what is accepted at the present number of replicas."""
         self._held, self._drained = WindowMaximum(MOST_HELD), WindowMaximum(DRAIN_SECONDS)
         self._pace = PaceLimit(config.up, config.down)
         self._read_at = -math.inf
@@ -104,6 +112,8 @@ class Sizer:
 
     def decide(self, observation: Observation) -> Decision:
         """Return the replicas to have now."""
+        if observation.load is not None and not observation.load.is_plausible:
+            observation = replace(observation, load=None)
         now, replicas = observation.now, observation.replicas
         self.startup.learn(replicas.started, replicas.failed)
         if observation.load is not None and observation.load.seconds > 0:
@@ -187,6 +197,7 @@ class Sizer:
     def _need(self, now: float, load: Load, capacity: Capacity, startup: float, replicas: Replicas) -> _Need:
         """Return the replicas that the load asks for when a start ordered now would be ready."""
         horizon = startup + self.interval + max(now - load.end, 0.0)
+        self._take_risk(max(self.forecaster.usual, self.forecaster.last) / capacity.rate)
         band = self._band(horizon, replicas, now)
         last = self.forecaster.last
         rate = max(band.upper, last)
@@ -215,13 +226,19 @@ class Sizer:
         message = f"for the load to expect within {horizon:.0f} s"
         return _Need(count, base, "Forecast", message, band, waiting)
 
+    def _take_risk(self, replicas: float) -> None:
+        """Accept more of the risk the fewer replicas the load asks for."""
+        factor = min(max(FULL_REPLICAS / max(replicas, 1e-9), 1.0), MOST_RISK_FACTOR)
+        self._risk_factor = factor
+        self.forecaster.multiply_risk(factor)
+
     def _queued(self, rate: float, capacity: Capacity) -> int:
         """Return the replicas that keep requests at `rate` from waiting for each other."""
         if math.isnan(self._each) or capacity is _NOT_ASKED:
             return 0
         service = self._service(capacity)
         busy = rate / capacity.rate * capacity.concurrency
-        share = QUEUE_SHARE * self.config.risk / 100
+        share = QUEUE_SHARE * self._risk_factor * self.config.risk / 100
         return math.ceil(slots(busy, service, max(service, WAIT), share) / capacity.concurrency - TOLERANCE)
 
     def _service(self, capacity: Capacity) -> float:

@@ -89,6 +89,19 @@ def test_the_upper_quantile_stays_near_the_errors_there_were_when_load_is_calm_a
     assert 2 + 0.6 < high < 2 + 1.5, "eight deviations of a crowd would be ten times the load"
 
 
+def test_the_upper_quantile_covers_less_when_the_risk_is_multiplied_and_the_median_stays() -> None:
+    horizon, values = Horizon(20.0, ("mean",), 0.999), levels(8000)
+    for i, level in enumerate(values):
+        horizon.advance(i * STEP, level, (2.0,), 1.0)
+    uppers = []
+    for factor in (1.0, 20.0, 200.0, 1e6):
+        horizon.multiply_risk(factor)
+        _, median, upper = horizon.forecast((2.0,))
+        uppers.append(upper)
+    assert uppers == sorted(uppers, reverse=True)
+    assert uppers[0] > uppers[1] > uppers[2] > uppers[3] == median
+
+
 def test_a_state_is_restored_when_it_has_no_unscaled_errors() -> None:
     horizon, restored = (Horizon(20.0, ("mean",), 0.99) for _ in range(2))
     for i, level in enumerate(levels(1600)):

@@ -133,6 +133,16 @@ def test_the_need_is_reached_within_two_ticks_when_the_load_is_tenfold_in_one_st
     assert max(asked) <= 2 * 18
 
 
+def test_fewer_replicas_carry_the_same_noise_when_the_load_is_that_of_a_few() -> None:
+    spare = []
+    for replicas in (0.6, 30):
+        world, rng = World(), np.random.default_rng(4)
+        loads = replicas * RATE * np.exp(rng.normal(0, 0.5, 2000))
+        made = [world.tick(load) for load in loads]
+        spare.append(np.mean([d.forecast.upper / d.forecast.median for d in made[1000:] if d.forecast]))
+    assert 1 < spare[0] < 0.8 * spare[1], "a replica more costs the larger share the fewer there are"
+
+
 def test_a_rise_is_by_a_tenth_at_least_and_never_by_more_than_two_beyond_the_need() -> None:
     world = World(ready=20)
     counts(world, 180.0, 3600)
