@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from autoscaler.decision import Demand
-from autoscaler.observation import Load, Observation, Replicas
+from autoscaler.observation import MOST_WORK, Load, Observation, Replicas
 from autoscaler.policy.config import Metric, PolicyConfig
 from autoscaler.policy.latency import LatencyTargets
 from autoscaler.policy.tokens import TokenRates
@@ -117,4 +117,4 @@ def _demand(
 
 
 def _of(metric: Metric, count: float, message: str, value: float) -> Demand:
-    return Demand(metric.name, math.ceil(count - 1e-9), message, value)
+    return Demand(metric.name, math.ceil(min(count, MOST_WORK) - 1e-9), message, value)

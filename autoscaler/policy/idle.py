@@ -61,6 +61,10 @@ class IdleTimes:
         if self._last == -math.inf:
             self._last = now
 
+    def shift(self, seconds: float) -> None:
+        """Take a clock that was set by so much: the silence so far is as long as before."""
+        self._last += seconds
+
     def observe(self, start: float, end: float, is_busy: bool) -> None:  # noqa: FBT001 the one fact of a reading
         """Take a reading: whether requests came or were worked on between `start` and `end`."""
         if is_busy:

@@ -26,10 +26,12 @@ def slots(busy: float, service: float, wait: float, share: float) -> int:
         waits = _waits(busy, count, blocked)
         if waits * math.exp(-(count - busy) * wait / service) <= share:
             return count
+        if busy > EXACT:
+            count += step
+            continue
         for _ in range(step):
             count += 1
-            if busy <= EXACT:
-                blocked = busy * blocked / (count + busy * blocked)
+            blocked = busy * blocked / (count + busy * blocked)
 
 
 def _waits(busy: float, count: int, blocked: float) -> float:

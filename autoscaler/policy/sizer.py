@@ -67,6 +67,9 @@ TOLERANCE = 0.1
 """Of a replica: load beyond the last whole replica by less than this is not worth another."""
 
 
+SET_SECONDS = 120.0
+"""Seconds between the end of a reading and the start of the next from which on the clock was set: a reading tells of all the time
+since the last. Twice the time between decisions on an idle target, at which a request may wait before its next reading."""
 SAME_MOMENT = 1.0
 """Seconds between a reading and the decision on it for which the count of replicas is taken to be that of the reading."""
 
@@ -109,11 +112,12 @@ class Sizer:
         """Mean work of a request."""
         self._ready, self._ready_since = 0, math.inf
         """Ready replicas, and since when they are as many."""
+        self._is_set = False
+        """Whether the clock was set since the last need."""
 
     def decide(self, observation: Observation) -> Decision:
         """Return the replicas to have now."""
-        if observation.load is not None and not observation.load.is_plausible:
-            observation = replace(observation, load=None)
+        observation = _plausible(observation)
         now, replicas = observation.now, observation.replicas
         self.startup.learn(replicas.started, replicas.failed)
         if observation.load is not None and observation.load.seconds > 0:
@@ -179,6 +183,9 @@ class Sizer:
         return decisive
 
     def _take(self, load: Load, ready: int, now: float) -> None:
+        if self._load is not None and abs(load.start - self._read_at) > SET_SECONDS:
+            self.idle.shift(load.start - self._read_at)
+            self._is_set = True
         self._load, self._read_at = load, load.end
         self.demands.take(load, ready)
         if ready != self._ready or now < self._ready_since:
@@ -275,9 +282,10 @@ class Sizer:
         if need.lasting > desired > 0:
             risen = desired + min(int(RISE_STEP * desired + 1e-9), MOST_RISE_STEP)
             need.replicas, need.lasting = max(need.replicas, risen), max(need.lasting, risen)
-        if self._held.knows_none(now):
-            # The controller has just started, or the clock was set back: the count that is there is a need of now.
+        if self._is_set or self._held.knows_none(now):
+            # The controller has just started, or the clock was set: the count that is there is a need of now.
             self._held.add(now, desired)
+            self._is_set = False
         self._held.add(now, need.lasting)
         window = max(HOLD_SECONDS, HOLD_STARTS * startup)
         if self.config.down.stabilization is not None:
@@ -373,6 +381,12 @@ class Sizer:
         self.forecaster.restore(state["forecast"])
         if "metrics" in state:  # what was kept before metrics learned has none
             self.demands.restore(state["metrics"])
+
+
+def _plausible(observation: Observation) -> Observation:
+    """Return an observation without a load that no target can have."""
+    load = observation.load
+    return observation if load is None or load.is_plausible else replace(observation, load=None)
 
 
 def _is_busy(load: Load) -> bool:
