@@ -143,6 +143,17 @@ async def test_the_load_is_read_once_a_server_answers_again_after(fault: str) ->
         assert len(records.states) == 1
 
 
+async def test_an_answer_without_end_is_left_at_its_limit_and_not_read_until_its_time_is_over(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(prometheus, "RANGE_TIMEOUT_SECONDS", 60.0)
+    server, records = Server(), Records()
+    server.answer = endless
+    async with serving(server), working(server.url) as work:
+        work.request(records.job())
+        await until(lambda: server.requests >= 2, "a second attempt")
+
+
 async def test_a_server_that_is_not_there_yet_is_waited_for() -> None:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
