@@ -7,12 +7,10 @@ from typing import Any
 import pytest
 
 from serving import errors
-from serving.resources import kinds
 from tests.fakes.api import FakeKube
 from tests.fakes.convergence import until
 from tests.fakes.pages import FakePages
 from tests.faults.test_autoscaler_signals import (
-    NS,
     Time,
     condition,
     counted,

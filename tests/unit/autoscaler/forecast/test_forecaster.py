@@ -75,8 +75,13 @@ def test_a_reading_changes_nothing_when_its_time_has_passed() -> None:
 
 def test_forecasts_go_on_when_the_clock_is_set_back_an_hour() -> None:
     forecaster = constant(3600)
+    before = forecaster.state()["horizons"]
     for i in range(240):
         forecaster.observe(START + 5 * (i + 1), 5.0, 200.0)
+    for known, horizon in zip(before, forecaster.state()["horizons"], strict=True):
+        assert horizon["errors"] != known["errors"], (
+            "errors are learned at once, and not from an hour later on"
+        )
     band = forecaster.band(60)
     assert band.lower < 40 < band.upper * 1.1
     assert band.median > 30
