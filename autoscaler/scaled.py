@@ -134,9 +134,8 @@ class Scaled:
         known: Capacity | None = self.sizer.capacity.value
         found: Object = {}
         if known is not None:
-            source = "Learned" if self.sizer.capacity.source == "Learned" else "Profile"
             found["capacity"] = {
-                "rate": _two(known.rate), "concurrency": _two(known.concurrency), "source": source,
+                "rate": _two(known.rate), "concurrency": _two(known.concurrency), "source": self.sizer.capacity.source,
             }  # fmt: skip
         if self.sizer.startup.known is not None:
             found["startupSeconds"] = _two(self.sizer.startup.known)

@@ -15,6 +15,7 @@ Object = Mapping[str, Any]
 
 _SOURCES: Mapping[str, str] = {
     "Profile": "measured, in a CapacityProfile",
+    "Corrected": "measured, in a CapacityProfile, and corrected by what replicas carried",
     "Target": "a metric's target",
     "Learned": "learned from load and latency",
 }

@@ -105,8 +105,11 @@ class LearnedCapacity(Base):
     rate: Annotated[float, Field(description="Work per second.")] = 0
     concurrency: Annotated[float, Field(description="Requests in flight at that rate.")] = 0
     source: Annotated[
-        Literal["Profile", "Target", "Learned"],
-        Field(description="A CapacityProfile, a metric's target, or load and latency as they were."),
+        Literal["Profile", "Corrected", "Target", "Learned"],
+        Field(
+            description="A CapacityProfile, the same corrected by what replicas carried, a metric's target, or load and"
+            " latency as they were."
+        ),
     ]
 
 

@@ -155,6 +155,7 @@ async def test_replicas_follow_when_load_becomes_tenfold_in_one_step(time: Time)
     pages.rates["d"] = 8.0
     async with running(api, pages):
         await until(lambda: "capacity" in said(api).get("decision", {}), "a decision on readings")
+        await ticks(pages, 40)
         assert replicas(api) <= 3
         pages.rates["d"], began = 80.0, time.passed
         await until(lambda: replicas(api) >= 8, "replicas for the load")

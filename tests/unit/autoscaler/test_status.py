@@ -30,6 +30,19 @@ def test_start_up_keep_alive_and_capacity_are_said_once_they_are_known() -> None
     AutoscalerStatus.model_validate({"learned": learned})
 
 
+def test_a_measured_capacity_that_was_corrected_is_not_said_to_be_measured() -> None:
+    found = Scaled(PolicyConfig(1, 9, capacity=Capacity(10.0, 2.0)))
+    for step in range(60):
+        now = START + 5 * step
+        load = Load(now - 5, now, 50.0, 50.0, 25.0, 60.0, 0.0, 9.0)  # saturated at half of it
+        found.decide(Observation(now, Replicas(1, 1), load))
+    learned = found.learned(START + 300)
+    assert learned is not None
+    assert learned["capacity"]["source"] == "Corrected"
+    assert learned["capacity"]["rate"] < 9
+    AutoscalerStatus.model_validate({"learned": learned})
+
+
 def test_keep_alive_is_as_the_spec_says_and_not_said_where_replicas_stay() -> None:
     asked = scaled(PolicyConfig(0, 9, zero=Zero(idle=120.0))).learned(START)
     assert asked is not None

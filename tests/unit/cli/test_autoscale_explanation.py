@@ -1,12 +1,18 @@
 """What `autoscale status` and `explain` say of an Autoscaler, whatever it lacks."""
 
 import datetime as dt
+import re
 from typing import Any
 
 import pytest
 
+from autoscaler import status
+from autoscaler.observation import Capacity, Load, Observation, Replicas
+from autoscaler.policy.config import PolicyConfig
+from autoscaler.scaled import Scaled
 from serving import errors
 from serving.cli import autoscale_explanation, autoscale_named, autoscale_tables
+from serving.pages import figures
 
 Object = dict[str, Any]
 NOW = dt.datetime(2026, 11, 22, 5, 0, tzinfo=dt.UTC)
@@ -73,6 +79,36 @@ def explained(found: Object) -> str:
 )
 def test_explanation_has_what_the_status_has(sentence: str) -> None:
     assert sentence in explained(whole())
+
+
+@pytest.mark.parametrize(
+    ("capacity", "source"),
+    [
+        (Capacity(10.0, 2.0), "10 per second  measured, in a CapacityProfile"),
+        (None, "per second  learned from load and latency"),
+    ],
+    ids=["profile", "learned"],
+)
+def test_explanation_has_what_the_policy_has_learned_and_the_interval_of_its_forecast(
+    capacity: Capacity | None, source: str
+) -> None:
+    scaled = Scaled(PolicyConfig(0, 9, capacity=capacity))
+    for step in range(60):
+        now = NOW.timestamp() + 5 * step
+        load = Load(now - 5, now, 50.0, 50.0, 50.0, 3.0, 0.0, 0.1)
+        decision = scaled.decide(Observation(now, Replicas(2, 2, started=(42.0,) if step == 3 else ()), load))
+    learned, band = scaled.learned(now), decision.forecast
+    assert learned is not None
+    assert band is not None
+    state = status.build(status.Said(decision, 2, 2, [], learned=learned), {}, 1, "2026-11-22T05:00:00Z")
+    text = explained(scaler(**state))
+    assert source in re.sub(r" {3,}", "  ", text)
+    assert re.search(r"start-up +42 s +a high quantile of its starts", text)
+    assert re.search(r"keep-alive +\S.* +idle time before the last replicas go", text)
+    assert "A replica that is ordered now is ready within 42 s." in text
+    for figure in (band.lower, band.median, band.upper):
+        assert figures.number(status.rounded(figure)) in text
+    assert "hardly below" in text
 
 
 def test_explanation_says_so_when_nothing_was_decided() -> None:
