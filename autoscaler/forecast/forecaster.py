@@ -28,6 +28,8 @@ BEGIN = 120.0
 """Seconds of readings before errors are learned from: averages begin with whatever the first reading was."""
 SLOW = 90.0
 """Seconds of the slow average, which the noise of a reading does not move."""
+HOUR = 3600.0
+"""Seconds of the average that says how large a service is before there are days of it."""
 TRENDS = (30.0, 150.0)
 """Seconds of the two spans of which each is compared with the span before it: a ramp rises in both, a step soon in the longer
 one alone, noise in neither for long. The smaller trend counts."""
@@ -100,6 +102,8 @@ class Forecaster:
         """Load of the last minute, and the change of its logarithm per second."""
         self._usual = math.nan
         """Mean load of the last days."""
+        self._hourly = 0.0
+        """Mean load of the last hour."""
         self._bin, self._bin_amount, self._bin_seconds = -1, 0.0, 0.0
         self.history = History()
         """By local time: an hour that comes twice counts once, and one that is left out was as on the day before."""
@@ -115,9 +119,9 @@ class Forecaster:
         return 0.0 if math.isnan(self._last) else self._last
 
     @property
-    def usual(self) -> float:
-        """Return the mean load of the last days; 0 before the first reading."""
-        return 0.0 if math.isnan(self._usual) else self._usual
+    def mean(self) -> float:
+        """Return the mean load of the last days or of the last hour, whichever is higher; 0 before the first reading."""
+        return max(0.0 if math.isnan(self._usual) else self._usual, self._hourly)
 
     def multiply_risk(self, factor: float) -> None:
         """Accept `factor` times the risk that `share` stands for from now on."""
@@ -212,6 +216,7 @@ class Forecaster:
             return
         before = self._slow
         rate = amount / seconds
+        self._hourly += (1 - math.exp(-seconds / HOUR)) * (rate - self._hourly)
         self._slow += (1 - math.exp(-seconds / SLOW)) * (rate - before)
         if math.isnan(self._usual):
             self._usual = rate

@@ -32,10 +32,11 @@ MOST_DRAIN = 0.45
 """Replicas for a backlog, over those for the load: a backlog that a slow start made does not go on asking."""
 LEAST_DRAIN = 2.0
 """Replicas that a backlog may ask for in any case: with few replicas a share of them is none."""
-QUEUE_SHARE = 0.2
-"""Of the risk: what chance alone may make wait, by the theory of queues."""
+QUEUE_SHARE = 0.6
+"""Of the risk: what chance alone may make wait, by the theory of queues. At loads of 1, 3 and 10 slots it asks for 3, 6 and 15;
+one more would cost more than its share of the requests is worth at this risk."""
 FULL_REPLICAS = 10.0
-"""Replicas, of the mean load or the present one, from which the risk is the one configured. A replica more saves about the
+"""Replicas for the mean load from which the risk is the one configured. A replica more saves about the
 same share of the requests whatever their number, and costs the larger share of the replicas the fewer there are: the risk
 rises in proportion."""
 MOST_RISK_FACTOR = 20.0
@@ -204,7 +205,7 @@ class Sizer:
     def _need(self, now: float, load: Load, capacity: Capacity, startup: float, replicas: Replicas) -> _Need:
         """Return the replicas that the load asks for when a start ordered now would be ready."""
         horizon = startup + self.interval + max(now - load.end, 0.0)
-        self._take_risk(max(self.forecaster.usual, self.forecaster.last) / capacity.rate)
+        self._take_risk(self.forecaster.mean / capacity.rate)
         band = self._band(horizon, replicas, now)
         last = self.forecaster.last
         rate = max(band.upper, last)
