@@ -7,10 +7,12 @@ from typing import Any
 import pytest
 
 from serving import errors
+from serving.resources import kinds
 from tests.fakes.api import FakeKube
 from tests.fakes.convergence import until
 from tests.fakes.pages import FakePages
 from tests.faults.test_autoscaler_signals import (
+    NS,
     Time,
     condition,
     counted,
@@ -86,18 +88,19 @@ async def test_no_replica_is_lost_when_the_controller_is_killed_at_the_write_of_
 async def test_a_rise_whose_answer_was_lost_is_not_taken_for_somebody_elses(
     scaling: Scaling, time: Time
 ) -> None:
-    api = world(1, 50, 1, behavior={"scaleDown": {"stabilizationSeconds": 30}})
+    api = world(5, 50, 1, behavior={"scaleDown": {"stabilizationSeconds": 30}})
     pages = FakePages("d")
 
     async def lost() -> None:
         raise errors.Unavailable("the answer is lost")
 
-    pages.rates["d"], scaling.fault = 80.0, lost
+    pages.rates["d"], scaling.fault = 8.0, lost
     async with running(api, pages):
-        await until(lambda: replicas(api) >= 8, "replicas for the load")
+        await until(lambda: replicas(api) == 5, "the minimum")
         await ticks(pages, 10)
-        pages.rates["d"], began = 8.0, time.passed
-        await until(lambda: replicas(api) <= 4, "fewer")
+        api.change(kinds.AUTOSCALER, NS, "a", {"spec": {"minReplicas": 1}})
+        began = time.passed
+        await until(lambda: replicas(api) < 5, "fewer")
         assert time.passed - began <= 400.0, "a count that somebody else has raised is kept for ten minutes"
 
 
