@@ -92,6 +92,7 @@ async def test_a_rise_whose_answer_was_lost_is_not_taken_for_somebody_elses(
     pages = FakePages("d")
 
     async def lost() -> None:
+        await ticks(pages, 2)  # by then the watch has shown the count
         raise errors.Unavailable("the answer is lost")
 
     pages.rates["d"], scaling.fault = 8.0, lost

@@ -240,12 +240,10 @@ def test_a_request_that_waits_at_zero_gets_a_replica(
     for rate, ticks in history:
         for _ in range(ticks):
             target.tick(rate)
-    for seconds, arrived in ((0.001, 0), (5.0, held), (5.0, 0)):
+    for seconds, arrived, age in ((0.001, 0, 0.0), (5.0, held, 0.0), (5.0, 0, 0.0), (5.0, 0, 90.0)):
         target.now += 5.0
-        target.replicas = 0
-        assert (
-            target.decide(Load(target.now - seconds, target.now, arrived, arrived, 0, 0, held)).replicas >= 1
-        )
+        target.replicas, end = 0, target.now - age
+        assert target.decide(Load(end - seconds, end, arrived, arrived, 0, 0, held)).replicas >= 1
 
 
 @settings(max_examples=10, deadline=None)
