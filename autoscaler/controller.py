@@ -13,8 +13,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from autoscaler import backfill, others, page, profiles, status, targets
-from autoscaler.decision import Decision
+from autoscaler import backfill, guards, others, page, profiles, targets
 from autoscaler.fitting import Fitting
 from autoscaler.observation import Load, Observation, Percentile
 from autoscaler.policy.config import PolicyConfig, from_spec
@@ -26,6 +25,7 @@ from autoscaler.signals.exposition import Target
 from autoscaler.signals.pages import Pages
 from autoscaler.store import Store
 from autoscaler.targets import Seen
+from autoscaler.writer import Writer
 from serving import clock, errors, metrics
 from serving.data_dir import DataDir
 from serving.kube import Key, Kube, Reconciler, Recorder, Result, Watches, connect_eventually
@@ -44,16 +44,12 @@ QUICK_SECONDS = 1.0
 QUICK_BELOW = 10
 IDLE_SECONDS = 60.0
 """Between decisions on a target without requests of which nothing is on its way: a prewarm may be this late."""
-SAY_SECONDS = 30.0
-"""Between statuses that only tell of other figures: people look, and each is a write."""
 KEEP_SECONDS = 300.0
 """Between writes of what was learned: so much is lost when the machine fails."""
 HELD_SECONDS = 0.001
 """For which a request that an activator tells of stands between two readings: what arrived meanwhile is in the next one."""
 OLD_SECONDS = 15.0
 """Without a plausible new reading for this long, the count does not become less: three ticks."""
-_WITHOUT_LOAD = frozenset({"MaxReplicas", "FixedCount", "Unknown", "MetricsMissing"})
-"""Reasons of what is decided whatever the load is."""
 _TARGET = "target"
 _REVISION = "revision"
 
@@ -82,6 +78,7 @@ class AutoscalerController:
         self._pods.on_change(self._pod_changed)
         self._board = Board()
         self._targets = targets.Targets(kube)
+        self._writer = Writer(kube, self._recorder, self._targets)
         self._gauges = gauges_read.Gauges(kube, settings.prometheus)
         self._backfill = backfill.Backfill(settings.prometheus) if settings.prometheus else None
         self._scaled: dict[Key, Scaled] = {}
@@ -178,15 +175,12 @@ class AutoscalerController:
             config = from_spec(spec)
             seen = await self._seen(key, autoscaler)
         except errors.Permanent as error:
-            await self._refuse(autoscaler, error.reason, str(error))
+            await self._writer.refuse(autoscaler, error.reason, str(error))
             return None
         except errors.NotFound:
             target = spec["scaleTargetRef"]
-            await self._refuse(
-                autoscaler,
-                "TargetNotFound",
-                f"there is no {target.get('kind', 'Deployment')} {target['name']}",
-            )
+            message = f"there is no {target.get('kind', 'Deployment')} {target['name']}"
+            await self._writer.refuse(autoscaler, "TargetNotFound", message)
             return None
         scaled = self._remembered(key, autoscaler)
         scaled.configure(replace(config, capacity=profiles.capacity(self._profiles, seen.object)))
@@ -249,25 +243,26 @@ class AutoscalerController:
         signals = [*(self._board.health(moment) if seen.is_ours else ()), *sources]
         decision = scaled.decide(observation)
         if not self._is_known(seen, signals, moment):
-            decision = _guarded(decision, desired, signals)
-        decision = _respectful(decision, desired, scaled.raised, moment)
+            decision = guards.without_readings(decision, desired, signals)
+        decision = guards.after_a_raise(decision, desired, scaled.raised, moment)
         scaled.decision, scaled.decided = decision, moment
         self._ticks.decided(decision.reason)
         active = await self._active(key, seen, scaled, moment)
         scaled.is_active = active.status == "True"
         if decision.replicas != desired:
             try:
-                await self._act(autoscaler, seen, scaled, desired, active)
+                held = demand.held(autoscaler, frozenset())
+                await self._writer.act(autoscaler, seen, scaled, desired, active, held=held)
             except (errors.ApiError, errors.Unavailable) as error:
                 scaled.refused = min(scaled.refused, moment)
                 if moment - scaled.refused >= others.REFUSED_SECONDS:
                     active = others.refused(decision.replicas, error)
-                    await self._report(autoscaler, scaled, _said(seen, scaled, active, signals, now), moment)
+                    await self._writer.report(autoscaler, seen, scaled, active, signals, moment=moment)
                 raise
         scaled.refused = math.inf
         if decision.replicas == desired and not counts:
             return  # nobody has counted its replicas yet; when somebody does, this is woken
-        await self._report(autoscaler, scaled, _said(seen, scaled, active, signals, now), moment)
+        await self._writer.report(autoscaler, seen, scaled, active, signals, moment=moment)
 
     def _percentiles(self, autoscaler: Object, scaled: Scaled, moment: float) -> dict[str, Percentile]:
         target = _signals_of(autoscaler)
@@ -296,23 +291,6 @@ class AutoscalerController:
             scaled.config.prediction, scaler, is_fought=others.is_fought(scaled.theirs, moment)
         )
 
-    async def _act(
-        self, autoscaler: Object, seen: Seen, scaled: Scaled, desired: int, active: Condition
-    ) -> None:
-        """Write the count, or say what it would be; in any case a request that waits at zero gets a replica."""
-        decision = scaled.decision
-        assert decision is not None
-        if active.status == "True":
-            await self._scale(autoscaler, seen, scaled, desired)
-            return
-        if active.reason == others.OBSERVE and desired == 0 and demand.held(autoscaler, frozenset()):
-            scaled.decision = replace(decision, replicas=1, reason="Woken")
-            await self._scale(autoscaler, seen, scaled, desired)
-            return
-        if active.reason == others.OBSERVE and decision.replicas != scaled.would:
-            scaled.would = decision.replicas
-            await self._recorder.emit(autoscaler, "WouldScale", _event(seen.name, desired, decision))
-
     def _load(self, autoscaler: Object, now: float) -> Load | None:
         load = self._board.take(_signals_of(autoscaler))
         held = demand.held(autoscaler, demand.dead(self._leases, clock.now()))
@@ -321,47 +299,6 @@ class AutoscalerController:
         if load is not None:
             return replace(load, held=max(load.held, held))
         return Load(now - HELD_SECONDS, now, arrivals=0, work=0, finished=0, in_flight=0, held=held)
-
-    async def _scale(self, autoscaler: Object, seen: Seen, scaled: Scaled, before: int) -> None:
-        namespace, decision = autoscaler["metadata"]["namespace"], scaled.decision
-        assert decision is not None
-        patch = {"spec": {"replicas": decision.replicas}}
-        scaled.intended = decision.replicas
-        try:
-            answer = await self._kube.patch(seen.kind, namespace, seen.name, patch, subresource="scale")
-        except errors.NotFound:
-            return  # deleted meanwhile; the watch says so
-        except errors.ApiError as error:
-            if isinstance(error, errors.Conflict | errors.Forbidden | errors.Invalid):
-                raise
-            raise errors.Unavailable(str(error)) from error  # 500: tried again later
-        scaled.wrote = decision.replicas, int(answer["metadata"]["resourceVersion"])
-        scaled.known = decision.replicas
-        scaled.changes.insert(0, status.change(before, decision, _time()))
-        del scaled.changes[status.KEPT :]
-        self._targets.again(seen.kind, Key(namespace, seen.name))
-        await self._recorder.emit(autoscaler, "Scaled", _event(seen.name, before, decision))
-
-    async def _report(self, autoscaler: Object, scaled: Scaled, said: status.Said, moment: float) -> None:
-        old = autoscaler.get("status") or {}
-        generation = autoscaler["metadata"].get("generation", 1)
-        new = status.build(said, old, generation, _time())
-        may_wait = not status.is_urgent(old, new)
-        if may_wait and (not status.is_news(old, new) or moment - scaled.said < SAY_SECONDS):
-            return  # at a later tick, or with something urgent
-        await self._kube.apply_status(kinds.AUTOSCALER, autoscaler, new)
-        scaled.said = moment
-
-    async def _refuse(self, autoscaler: Object, reason: str, message: str) -> None:
-        """Say why nothing is sized."""
-        decision = Decision(0, reason, message)
-        ready = [Condition(type_, "False", reason, message) for type_ in ("Ready", "ScalingActive")]
-        old = autoscaler.get("status") or {}
-        generation = autoscaler["metadata"].get("generation", 1)
-        changes = old.get("decisions") or []
-        new = status.build(status.Said(decision, 0, 0, ready, changes=changes), old, generation, _time())
-        if status.is_urgent(old, new):
-            await self._kube.apply_status(kinds.AUTOSCALER, autoscaler, new)
 
     async def _keep(self) -> None:
         """Write what was learned, one target after the other: a thousand at once would hold the ticks up for seconds."""
@@ -441,48 +378,8 @@ def _desired(scaled: Scaled, deployment: Object, manager: str) -> int:
     return count
 
 
-def _said(
-    seen: Seen, scaled: Scaled, active: Condition, signals: Sequence[Health], now: float
-) -> status.Said:
-    """Return what the status has of the last decision."""
-    decision, counts = scaled.decision, seen.object.get("status") or {}
-    assert decision is not None
-    ready = Condition("Ready", "True", decision.reason, decision.message)
-    return status.Said(
-        decision, counts.get("replicas", 0), counts.get("readyReplicas", 0), [ready, active], signals,
-        scaled.learned(now), scaled.schedule(now), scaled.changes,
-        status.metrics(scaled.config.metrics, decision.demands),
-    )  # fmt: skip
-
-
 def _least(config: PolicyConfig) -> int:
     return min([config.min_replicas, *(s.minimum for s in config.schedules if s.minimum is not None)])
-
-
-def _event(name: str, before: int, decision: Decision) -> str:
-    return f"{name}: {before} to {decision.replicas}: {decision.message}"
-
-
-def _guarded(decision: Decision, desired: int, signals: Sequence[Health]) -> Decision:
-    """Return a decision that takes no replicas away for want of readings; bounds hold all the same."""
-    if decision.replicas >= desired or decision.reason in _WITHOUT_LOAD:
-        return decision
-    sick = next((f"{found.source}: {found.message}" for found in signals if not found.healthy), "")
-    words = f"no replica is taken away: {sick or 'there is no new reading of the load'}"
-    return replace(decision, replicas=desired, reason="MetricsMissing", message=words)
-
-
-def _respectful(decision: Decision, desired: int, raised: others.Raised, moment: float) -> Decision:
-    """Return a decision that does not take back at once what somebody else has raised."""
-    is_late = moment > raised.until or raised.replicas != desired
-    if is_late or decision.replicas >= desired or decision.reason in _WITHOUT_LOAD or not decision.replicas:
-        return decision
-    words = f"{decision.replicas} would do, and somebody else has raised the count a moment ago"
-    return replace(decision, replicas=desired, reason="Held", message=words)
-
-
-def _time() -> str:
-    return clock.rfc3339(clock.now())
 
 
 @asynccontextmanager

@@ -21,7 +21,7 @@ Object = dict[str, Any]
 FEW = 20.0
 """Requests between two readings below which a fixed count needs no policy: probes of a revision are fewer."""
 
-KEEP_SECONDS = 60.0
+REFRESH_SECONDS = 60.0
 """Between computations of how long an idle replica is kept, which take half a millisecond."""
 
 
@@ -151,7 +151,7 @@ class Scaled:
             return None
         if config.zero.idle is not None:
             return config.zero.idle
-        if not 0 <= now - self.keep_at < KEEP_SECONDS:
+        if not 0 <= now - self.keep_at < REFRESH_SECONDS:
             self.keep_at = now
             self.keep = _two(sizer.idle.keep_seconds(now, sizer.startup.expected((), now), config.risk))
         return self.keep

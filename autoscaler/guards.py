@@ -1,0 +1,29 @@
+"""Decisions that take replicas away without readings, or against another writer, hold the count. Pure."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from autoscaler import others
+from autoscaler.decision import Decision
+from autoscaler.signals.board import Health
+
+_WITHOUT_LOAD = frozenset({"MaxReplicas", "FixedCount", "Unknown", "MetricsMissing"})
+"""Reasons of decisions that do not depend on the load."""
+
+
+def without_readings(decision: Decision, desired: int, signals: Sequence[Health]) -> Decision:
+    """Return a decision that takes no replica away while readings are missing; bounds apply all the same."""
+    if decision.replicas >= desired or decision.reason in _WITHOUT_LOAD:
+        return decision
+    failure = next((f"{health.source}: {health.message}" for health in signals if not health.healthy), "")
+    message = f"no replica is taken away: {failure or 'there is no new reading of the load'}"
+    return replace(decision, replicas=desired, reason="MetricsMissing", message=message)
+
+
+def after_a_raise(decision: Decision, desired: int, raised: others.Raised, moment: float) -> Decision:
+    """Return a decision that leaves a count which another writer has raised for as long as `raised` lasts."""
+    is_over = moment > raised.until or raised.replicas != desired
+    if is_over or decision.replicas >= desired or decision.reason in _WITHOUT_LOAD or not decision.replicas:
+        return decision
+    message = f"{decision.replicas} would do, and somebody else has raised the count a moment ago"
+    return replace(decision, replicas=desired, reason="Held", message=message)

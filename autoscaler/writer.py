@@ -1,0 +1,118 @@
+"""Writes counts to the scale subresource, and the statuses and Events of Autoscalers. Decides nothing."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+from autoscaler import others, status
+from autoscaler.decision import Decision
+from autoscaler.scaled import Scaled
+from autoscaler.signals.board import Health
+from autoscaler.targets import Seen, Targets
+from serving import clock, errors
+from serving.kube import Key, Kube, Recorder
+from serving.resources import kinds
+from serving.resources.conditions import Condition
+
+Object = dict[str, Any]
+
+SAY_SECONDS = 30.0
+"""Between statuses in which only figures change: people look at them, and each is a write."""
+
+
+class Writer:
+    """The writes of one controller."""
+
+    def __init__(self, kube: Kube, recorder: Recorder, targets: Targets) -> None:
+        self._kube, self._recorder, self._targets = kube, recorder, targets
+
+    async def act(
+        self, autoscaler: Object, seen: Seen, scaled: Scaled, desired: int, active: Condition, *, held: int
+    ) -> None:
+        """Write the count instead of `desired`, or emit an Event of it, as the condition `active` says.
+
+        In Observe mode too a replica starts while `held` requests wait at zero.
+
+        Raises:
+            errors.ApiError: the scale subresource refuses the count.
+            errors.Unavailable: the scale subresource cannot answer now.
+        """
+        decision = scaled.decision
+        assert decision is not None
+        if active.status == "True":
+            await self._scale(autoscaler, seen, scaled, desired)
+            return
+        if active.reason == others.OBSERVE and desired == 0 and held:
+            scaled.decision = replace(decision, replicas=1, reason="Woken")
+            await self._scale(autoscaler, seen, scaled, desired)
+            return
+        if active.reason == others.OBSERVE and decision.replicas != scaled.would:
+            scaled.would = decision.replicas
+            await self._recorder.emit(autoscaler, "WouldScale", _event(seen.name, desired, decision))
+
+    async def _scale(self, autoscaler: Object, seen: Seen, scaled: Scaled, before: int) -> None:
+        namespace, decision = autoscaler["metadata"]["namespace"], scaled.decision
+        assert decision is not None
+        patch = {"spec": {"replicas": decision.replicas}}
+        scaled.intended = decision.replicas
+        try:
+            answer = await self._kube.patch(seen.kind, namespace, seen.name, patch, subresource="scale")
+        except errors.NotFound:
+            return  # the target is deleted, which the watch reports
+        except errors.ApiError as error:
+            if isinstance(error, errors.Conflict | errors.Forbidden | errors.Invalid):
+                raise
+            raise errors.Unavailable(str(error)) from error  # a status of 500 is tried again later
+        scaled.wrote = decision.replicas, int(answer["metadata"]["resourceVersion"])
+        scaled.known = decision.replicas
+        scaled.changes.insert(0, status.change(before, decision, _time()))
+        del scaled.changes[status.KEPT :]
+        self._targets.again(seen.kind, Key(namespace, seen.name))
+        await self._recorder.emit(autoscaler, "Scaled", _event(seen.name, before, decision))
+
+    async def report(
+        self, autoscaler: Object, seen: Seen, scaled: Scaled, active: Condition,
+        signals: Sequence[Health], *, moment: float,
+    ) -> None:  # fmt: skip
+        """Write the status where it has news; figures alone wait for `SAY_SECONDS`, by a `moment` in monotonic seconds."""
+        said = _said(seen, scaled, active, signals, clock.now().timestamp())
+        old = autoscaler.get("status") or {}
+        new = status.build(said, old, autoscaler["metadata"].get("generation", 1), _time())
+        may_wait = not status.is_urgent(old, new)
+        if may_wait and (not status.is_news(old, new) or moment - scaled.said < SAY_SECONDS):
+            return
+        await self._kube.apply_status(kinds.AUTOSCALER, autoscaler, new)
+        scaled.said = moment
+
+    async def refuse(self, autoscaler: Object, reason: str, message: str) -> None:
+        """Write a status that gives the reason why nothing is sized."""
+        decision = Decision(0, reason, message)
+        ready = [Condition(type_, "False", reason, message) for type_ in ("Ready", "ScalingActive")]
+        old = autoscaler.get("status") or {}
+        generation = autoscaler["metadata"].get("generation", 1)
+        changes = old.get("decisions") or []
+        new = status.build(status.Said(decision, 0, 0, ready, changes=changes), old, generation, _time())
+        if status.is_urgent(old, new):
+            await self._kube.apply_status(kinds.AUTOSCALER, autoscaler, new)
+
+
+def _said(
+    seen: Seen, scaled: Scaled, active: Condition, signals: Sequence[Health], now: float
+) -> status.Said:
+    """Return the content of the status after the last decision."""
+    decision, counts = scaled.decision, seen.object.get("status") or {}
+    assert decision is not None
+    ready = Condition("Ready", "True", decision.reason, decision.message)
+    return status.Said(
+        decision, counts.get("replicas", 0), counts.get("readyReplicas", 0), [ready, active], signals,
+        scaled.learned(now), scaled.schedule(now), scaled.changes,
+        status.metrics(scaled.config.metrics, decision.demands),
+    )  # fmt: skip
+
+
+def _event(name: str, before: int, decision: Decision) -> str:
+    return f"{name}: {before} to {decision.replicas}: {decision.message}"
+
+
+def _time() -> str:
+    return clock.rfc3339(clock.now())
