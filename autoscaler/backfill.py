@@ -75,8 +75,8 @@ def warmed(config: PolicyConfig, rates: Mapping[float, float]) -> Object:
 
     Args:
         config: of the target.
-        rates: requests per second by Unix seconds, each the mean of the step before it. Missing steps are not known, and
-            rates that no machine takes count as missing.
+        rates: requests per second by Unix seconds, each the mean of the step before it. Missing steps are not
+            known, and rates that no machine takes count as missing.
     """
     sizer, idle = Sizer(config), IdleTimes()
     run: list[float] = []
@@ -95,7 +95,9 @@ def warmed(config: PolicyConfig, rates: Mapping[float, float]) -> Object:
 
 
 def _observe_idle(idle: IdleTimes, end: float, requests: float) -> None:
-    """Add a step to the idle times, its requests at even distances: whole steps would shorten a silence by up to two."""
+    """Add a step to the idle times, its requests at even distances: whole steps would shorten a silence by up
+    to two.
+    """
     if requests <= 0:
         idle.observe(end - STEP_SECONDS, end, is_busy=False)
         return

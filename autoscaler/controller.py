@@ -1,7 +1,8 @@
 """The Autoscaler controller: the only writer of replica counts, through the scale subresource.
 
-One tick reads the gateways' pages for all targets. A target is decided on at each tick while it has requests or replicas
-that start, once a minute while it idles, and at once when its spec, its replicas, or what waits for it changes.
+One tick reads the gateways' pages for all targets. A target is decided on at each tick while it has requests
+or replicas that start, once a minute while it idles, and at once when its spec, its replicas, or what waits
+for it changes.
 """
 
 import asyncio
@@ -47,7 +48,8 @@ IDLE_SECONDS = 60.0
 KEEP_SECONDS = 300.0
 """Between writes of what was learned: so much is lost when the machine fails."""
 HELD_SECONDS = 0.001
-"""For which a request that an activator tells of stands between two readings: what arrived meanwhile is in the next one."""
+"""For which a request that an activator tells of stands between two readings: what arrived meanwhile is in
+the next one."""
 OLD_SECONDS = 15.0
 """Without a plausible new reading for this long, the count does not become less: three ticks."""
 _TARGET = "target"
@@ -301,7 +303,9 @@ class AutoscalerController:
         return Load(now - HELD_SECONDS, now, arrivals=0, work=0, finished=0, in_flight=0, held=held)
 
     async def _keep(self) -> None:
-        """Write what was learned, one target after the other: a thousand at once would hold the ticks up for seconds."""
+        """Write what was learned, one target after the other: a thousand at once would hold the ticks up for
+        seconds.
+        """
         while True:
             keys = list(self._scaled)
             if not keys:

@@ -1,7 +1,8 @@
 """Fits the forecasts' regressions in a process of their own, one target after the other, every half an hour.
 
-statsmodels takes a second to import and 150 MB to hold, and a fit a tenth of a second of a core, in which a tick would wait:
-the process is there only while a round lasts. It ends with its parent, and is started again when it died.
+statsmodels takes a second to import and 150 MB to hold, and a fit a tenth of a second of a core, in which a
+tick would wait: the process is there only while a round lasts. It ends with its parent, and is started again
+when it died.
 """
 
 import asyncio

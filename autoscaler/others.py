@@ -9,8 +9,9 @@ from serving.resources.conditions import Condition
 WINDOW_SECONDS = 600.0
 """In which changes by somebody else are counted, and for which the count is left to them."""
 RESPECT_SECONDS = 600.0
-"""For so long a count that somebody else has raised is not lowered, and twice as long each time that it is raised again: a
-second controller has seen more, or a person knows more, and two that take turns would never end."""
+"""For so long a count that somebody else has raised is not lowered, and twice as long each time that it is
+raised again: a second controller has seen more, or a person knows more, and two that take turns would never
+end."""
 MOST_TIMES = 3
 """That the time is doubled: somewhat over an hour."""
 MOST = 3
@@ -60,7 +61,8 @@ def is_fought(theirs: list[float], now: float) -> bool:
 MESSAGE_LENGTH = 1024
 """Characters: of a page that a proxy answered in the API's place, the beginning says enough."""
 REFUSED_SECONDS = 15.0
-"""For which the scale subresource must refuse before the status says so: a conflict or a restart of the API is shorter."""
+"""For which the scale subresource must refuse before the status says so: a conflict or a restart of the API
+is shorter."""
 OBSERVE = "Observe"
 """Reason of `ScalingActive` where decisions are only said."""
 

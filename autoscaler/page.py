@@ -1,4 +1,6 @@
-"""The autoscaler's page of metrics: of each Autoscaler the inputs of the last decision, the forecast, the rule, the count."""
+"""The autoscaler's page of metrics: of each Autoscaler the inputs of the last decision, the forecast, the
+rule, the count.
+"""
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping

@@ -121,7 +121,9 @@ class Targets:
             known.looked = -LOOK_SECONDS
 
     async def other_scaler(self, key: Key, kind: Kind) -> str:
-        """Return the name of a HorizontalPodAutoscaler of a target; empty where there is none, or none can be listed."""
+        """Return the name of a HorizontalPodAutoscaler of a target; empty where there is none, or none can be
+        listed.
+        """
         now = clock.monotonic()
         if now >= self._others_until:
             self._others_until = now + OTHERS_SECONDS

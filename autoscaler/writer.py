@@ -74,7 +74,9 @@ class Writer:
         self, autoscaler: Object, seen: Seen, scaled: Scaled, active: Condition,
         signals: Sequence[Health], *, moment: float,
     ) -> None:  # fmt: skip
-        """Write the status where it has news; figures alone wait for `SAY_SECONDS`, by a `moment` in monotonic seconds."""
+        """Write the status where it has news; figures alone wait for `SAY_SECONDS`, by a `moment` in
+        monotonic seconds.
+        """
         said = _said(seen, scaled, active, signals, clock.now().timestamp())
         old = autoscaler.get("status") or {}
         new = status.build(said, old, autoscaler["metadata"].get("generation", 1), _time())

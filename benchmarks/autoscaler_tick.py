@@ -1,8 +1,9 @@
 """What a tick of the autoscaler costs for 1,000 services, and the memory of all of them.
 
-A tick reads one gateway's page of metrics, adds it up, and decides on every service. Each service has two weeks of load behind
-it, a regression, and requests at each tick: the dearest case, as a service without requests is decided on once a minute.
-The page is written beside the clock. Reading a page from a socket and writing to the API are not in it: controllers.py has those.
+A tick reads one gateway's page of metrics, adds it up, and decides on every service. Each service has two
+weeks of load behind it, a regression, and requests at each tick: the dearest case, as a service without
+requests is decided on once a minute. The page is written beside the clock. Reading a page from a socket and
+writing to the API are not in it: controllers.py has those.
 """
 
 import argparse

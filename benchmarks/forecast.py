@@ -1,11 +1,14 @@
-"""Forecasts of recorded load: how often the interval holds what comes, how much is lost against simple ones, what a fit costs.
+"""Forecasts of recorded load: how often the interval holds what comes, how much is lost against simple ones,
+what a fit costs.
 
-Every trace of --traces is read in five seconds, as are the last three days before it (earlier ones in minutes), and forecast 30 and 120 s ahead. What is forecast is the
-rate that the policy sizes by: what would have served the last seconds in time.
+Every trace of --traces is read in five seconds, as are the last three days before it (earlier ones in
+minutes), and forecast 30 and 120 s ahead. What is forecast is the rate that the policy sizes by: what would
+have served the last seconds in time.
 
-`coverage` is the percent of readings at or below the 90 % quantile; `interval` of those from the 5 % to the 95 % quantile. Skill is the percent of the
-pinball loss (10, 50 and 90 %) of a simple forecast that ours does not have: the last value, an average of 90 s, and a day before;
-each of them has conformal intervals of its own as ours has. A fit is what the worker does for a target every half an hour, on its CPU clock.
+`coverage` is the percent of readings at or below the 90 % quantile; `interval` of those from the 5 % to the
+95 % quantile. Skill is the percent of the pinball loss (10, 50 and 90 %) of a simple forecast that ours does
+not have: the last value, an average of 90 s, and a day before; each of them has conformal intervals of its
+own as ours has. A fit is what the worker does for a target every half an hour, on its CPU clock.
 """
 
 import argparse

@@ -1,4 +1,6 @@
-"""What a process of ours that computes in the background does first, so that it neither disturbs nor outlives its parent."""
+"""What a process of ours that computes in the background does first, so that it neither disturbs nor outlives
+its parent.
+"""
 
 import multiprocessing
 import os

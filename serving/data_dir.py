@@ -100,7 +100,9 @@ class DataDir:
 
     @property
     def imports(self) -> Path:
-        """Copies that `slipway model import` has made, one directory per namespace and version, until they are built."""
+        """Copies that `slipway model import` has made, one directory per namespace and version, until they
+        are built.
+        """
         return self.root / "imports"
 
     @property

@@ -1,11 +1,12 @@
 """Regressions on two weeks of load, by statsmodels: what is too slow for a tick. Pure.
 
-An autoregression of the logarithm of the load in five-minute bins, with lags of the last hour, of a day, of two days and
-of a week, as far as they are known; a regression of an upper quantile of the change in a quarter of an hour; and how strong
-the shapes of the day and of the week are, by STL. A fit takes some 0.1 s on one core, the import of statsmodels a second
-and 100 MB: it is imported where something is fitted.
-Strength of a season: Wang, Smith and Hyndman, Characteristic-based clustering for time series data, 2006, here without the
-share that the mean of as many cycles explains of noise.
+An autoregression of the logarithm of the load in five-minute bins, with lags of the last hour, of a day, of
+two days and of a week, as far as they are known; a regression of an upper quantile of the change in a quarter
+of an hour; and how strong the shapes of the day and of the week are, by STL. A fit takes some 0.1 s on one
+core, the import of statsmodels a second and 100 MB: it is imported where something is fitted.
+
+Strength of a season: Wang, Smith and Hyndman, Characteristic-based clustering for time series data, 2006,
+here without the share that the mean of as many cycles explains of noise.
 """
 
 import math
@@ -37,10 +38,11 @@ LEAST_STRENGTH = 0.1
 QUANTILE = 0.95
 """That is regressed on: two weeks have 200 bins beyond it."""
 AHEAD = 3
-"""Bins from the last one to the one whose upper quantile is regressed: a quarter of an hour, as the longest horizon begins up to
-one and a half bins after the middle of the last one."""
+"""Bins from the last one to the one whose upper quantile is regressed: a quarter of an hour, as the longest
+horizon begins up to one and a half bins after the middle of the last one."""
 CHANGES = (1, 3, 12)
-"""Bins over which a change explains the upper quantile of the next one: five minutes, a quarter of an hour, an hour."""
+"""Bins over which a change explains the upper quantile of the next one: five minutes, a quarter of an hour,
+an hour."""
 STEPS = 6
 """Bins that are forecast: half an hour, as the longest horizon is nine minutes and a bin may come late."""
 MOST_CHANGE = 1.5
@@ -62,8 +64,9 @@ class Fit:
     """Strength of the shape of the day, 0 to 1; NaN: the history is too short for it."""
     weekly: float = math.nan
     upper: tuple[float, ...] = ()
-    """Of the upper quantile of the change in `AHEAD` bins, less its mean, as a forecast corrects its bias by its own errors: the
-    constant, the coefficients of `CHANGES`, and that of the same change a day before where days have a shape."""
+    """Of the upper quantile of the change in `AHEAD` bins, less its mean, as a forecast corrects its bias by
+    its own errors: the constant, the coefficients of `CHANGES`, and that of the same change a day before
+    where days have a shape."""
 
     def state(self) -> dict[str, Any]:
         """Return the fit for JSON."""
@@ -158,7 +161,9 @@ def path(fitted: Fit, history: Sequence[float]) -> tuple[float, ...]:
 
 
 def rise(fitted: Fit, history: Sequence[float]) -> float:
-    """Return the upper quantile of the change per bin in the next `AHEAD` bins, less its mean; NaN where it is not known."""
+    """Return the upper quantile of the change per bin in the next `AHEAD` bins, less its mean; NaN where it
+    is not known.
+    """
     upper, known = fitted.upper, len(history)
     if not upper or known <= max(CHANGES[-1], DAY_BINS if len(upper) > 1 + len(CHANGES) else 0):
         return math.nan
@@ -212,7 +217,9 @@ def strength(levels: Any, period: int) -> float:
 
 
 def winsorized(levels: Any) -> Any:
-    """Return the levels, those far from the usual ones cut; usual is the median of the days at that time, or of all levels."""
+    """Return the levels, those far from the usual ones cut; usual is the median of the days at that time, or
+    of all levels.
+    """
     import numpy as np  # noqa: PLC0415
 
     days = len(levels) // DAY_BINS

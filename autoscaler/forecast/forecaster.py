@@ -21,7 +21,8 @@ from autoscaler.forecast.profile import BIN, DAY, WEEK, Profile
 HORIZONS = (20.0, 60.0, 180.0, 540.0)
 """Seconds: between them quantiles are interpolated, so that a start-up time that is learned changes nothing else."""
 WAIT = 2.0
-"""Seconds that work may wait, at least: replicas of rate r serve r x (T + 2 s) of what arrives in any T seconds in time."""
+"""Seconds that work may wait, at least: replicas of rate r serve r x (T + 2 s) of what arrives in any T
+seconds in time."""
 SPANS = (5.0, 10.0, 20.0, 40.0, 120.0)
 """Seconds over which load is summed; the span that asks for the highest rate counts."""
 BEGIN = 120.0
@@ -31,15 +32,17 @@ SLOW = 90.0
 HOUR = 3600.0
 """Seconds of the average that says how large a service is before there are days of it."""
 TRENDS = (30.0, 150.0)
-"""Seconds of the two spans of which each is compared with the span before it: a ramp rises in both, a step soon in the longer
-one alone, noise in neither for long. The smaller trend counts."""
+"""Seconds of the two spans of which each is compared with the span before it: a ramp rises in both, a step
+soon in the longer one alone, noise in neither for long. The smaller trend counts."""
 TREND_LIMIT = 0.3
 """A trend is followed by a third of the load at most: it was measured over minutes."""
 STEADY_SPAN = 40.0
-"""Seconds of a span by which a load that rises steadily is recognised: over three of them, and two changes, that are alike."""
+"""Seconds of a span by which a load that rises steadily is recognised: over three of them, and two changes,
+that are alike."""
 STEADY_SPANS = 4
 STEADY_SHARE = 0.5
-"""Of the larger of the two changes: what the smaller one is at least, where a rise is steady; a step's are not alike for long."""
+"""Of the larger of the two changes: what the smaller one is at least, where a rise is steady; a step's are
+not alike for long."""
 STEADY_RISE = 0.1
 """Of the load: what a rise is at least; chance makes the loads of two spans differ by a few percent."""
 STEADY_LIMIT = 1.0
@@ -47,25 +50,30 @@ STEADY_LIMIT = 1.0
 KEPT = 2 * TRENDS[-1]
 """Seconds of readings that are kept one by one."""
 SHIFT = 3600.0
-"""Seconds by which the shape of the day may be off: clocks change twice a year, and `prediction.timeZone` may not say where."""
+"""Seconds by which the shape of the day may be off: clocks change twice a year, and `prediction.timeZone` may
+not say where."""
 SEEN_MEMORY = 2 * DAY
 """Seconds after which a load weighs 1/e in the distribution of all loads."""
 SEEN_STRIDE = 10.0
 """Seconds between loads that are counted in it."""
 SEEN_SHARE = 0.2
-"""Of the risk: how rarely the load was higher than the upper quantile may be, unless the load is there already or rises."""
+"""Of the risk: how rarely the load was higher than the upper quantile may be, unless the load is there
+already or rises."""
 MOST_WEIGHT = 2.0
-"""Weight of an error at more than the usual load, which more requests suffer from; one event must not be all that is known."""
+"""Weight of an error at more than the usual load, which more requests suffer from; one event must not be all
+that is known."""
 DRIFT = 2
 NAMES = ("last", "average", "drift", "daily", "daily-1h", "daily+1h", "weekly", "usual", "fitted", "quantile")
 """New ones come at the end: what was kept of the others is found by its place."""
 REGRESSED = 0.1
-"""Weight of a regression relative to forecasts that lose as much: one that adds nothing thins out those that are right."""
+"""Weight of a regression relative to forecasts that lose as much: one that adds nothing thins out those that
+are right."""
 PRIORS = (1.0,) * (len(NAMES) - 2) + (REGRESSED,) * 2
 FLOOR = 0.25
 """Of a replica's capacity: changes of a load below that need no replica."""
 SET_BACK = 60.0
-"""Seconds by which a reading may be older than the last one, and is passed over; if it is older, the clock was set back."""
+"""Seconds by which a reading may be older than the last one, and is passed over; if it is older, the clock
+was set back."""
 LONGEST_GAP = 3600.0
 """Seconds without readings after which the averages start again."""
 
@@ -120,7 +128,9 @@ class Forecaster:
 
     @property
     def mean(self) -> float:
-        """Return the mean load of the last days or of the last hour, whichever is higher; 0 before the first reading."""
+        """Return the mean load of the last days or of the last hour, whichever is higher; 0 before the first
+        reading.
+        """
         return max(0.0 if math.isnan(self._usual) else self._usual, self._hourly)
 
     def multiply_risk(self, factor: float) -> None:
@@ -178,7 +188,9 @@ class Forecaster:
         return Band(horizon, lower, median, upper)
 
     def quantile(self, horizon: float, share: float) -> float:
-        """Return any quantile of the load `horizon` seconds after the last reading, as it is expected: no risk is in it."""
+        """Return any quantile of the load `horizon` seconds after the last reading, as it is expected: no
+        risk is in it.
+        """
         low, high, inside = _between(horizon)
         first, second = (
             each.quantile(self._points(each.seconds), share)

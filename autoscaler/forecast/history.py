@@ -16,7 +16,9 @@ _WIRE = "little"
 
 
 class History:
-    """Logarithms of the load, without gaps: a bin without readings is as the one a day before, else as the one before."""
+    """Logarithms of the load, without gaps: a bin without readings is as the one a day before, else as the
+    one before.
+    """
 
     def __init__(self) -> None:
         self.levels = array("f")

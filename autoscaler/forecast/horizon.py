@@ -32,13 +32,14 @@ PRIOR = 60.0
 SHARPNESS = 6.0
 """Exponent of a forecast's loss relative to the best: one that loses 12 % more has half the weight."""
 UNKNOWN_LOSS = 1.1
-"""Loss of a forecast that knows nothing, relative to that of the last value: when it begins to know it has a small weight at
-first, and not that of the few errors it has made."""
+"""Loss of a forecast that knows nothing, relative to that of the last value: when it begins to know it has a
+small weight at first, and not that of the few errors it has made."""
 REFRESH = 16
 """Errors between computations of the quantiles, which change slowly."""
 USUAL_SCALE = 0.2
-"""Volatility at which the risk is what was asked for. A replica more saves requests in proportion to how likely exactly that
-many are needed, which is the less the wider the errors are: where load is calm the risk is less, and else more."""
+"""Volatility at which the risk is what was asked for. A replica more saves requests in proportion to how
+likely exactly that many are needed, which is the less the wider the errors are: where load is calm the risk
+is less, and else more."""
 RISK_LIMITS = (0.1, 20.0)
 """Times the risk that was asked for."""
 MOST_RISK = 0.5
@@ -46,8 +47,9 @@ MOST_RISK = 0.5
 LEAST_CHANGE = 0.2
 """Of the factor of the risk: the quantiles are computed again for no smaller change."""
 CAP_SHARE = 0.2
-"""Of the risk: the upper quantile is at most the quantile of the errors as they are, in no relation to the volatility, that this share
-of the risk is beyond. Volatility times a rare error of calm hours is else several times any error there was."""
+"""Of the risk: the upper quantile is at most the quantile of the errors as they are, in no relation to the
+volatility, that this share of the risk is beyond. Volatility times a rare error of calm hours is else several
+times any error there was."""
 CAP_UNIT = 0.4
 """Of the logarithm, for the histogram of errors as they are: its last bin is then 25 times the forecast."""
 SHARES = (0.1, 0.5)
@@ -102,7 +104,8 @@ class Horizon:
         self._held: deque[tuple[float, float]] = deque()
         self._scale = FIRST_SCALE
         self._spread = self._mean = 0.0
-        """Absolute error of the mixture and load, both on the mean of the last day: in calm hours the risk is that of the day."""
+        """Absolute error of the mixture and load, both on the mean of the last day: in calm hours the risk is
+        that of the day."""
         self._pending: deque[_Pending] = deque()
         self._next = 0.0
         self._since_refresh = 0

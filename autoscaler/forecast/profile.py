@@ -11,7 +11,8 @@ WEEK = 7 * DAY
 GAIN = 0.35
 """Weight of the newest cycle once there are several: half of what is known is two cycles old."""
 CLIP = 0.5
-"""A bin moves by at most this (in units of the logarithm) towards a new cycle, so that a flash crowd does not return."""
+"""A bin moves by at most this (in units of the logarithm) towards a new cycle, so that a flash crowd does not
+return."""
 
 
 class Profile:

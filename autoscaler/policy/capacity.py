@@ -47,8 +47,8 @@ class CapacityEstimate:
         """Of the measured rate, as corrected."""
         self._is_saturated = False
         self._done = self._could = self._answers = 0.0
-        """Work that was done, work that the measured rate would have done, and requests that were answered, in the readings
-        of one kind since the last correction."""
+        """Work that was done, work that the measured rate would have done, and requests that were answered,
+        in the readings of one kind since the last correction."""
         self._work = 1.0
         """Of a request."""
         self._waited = self._busy = 0.0

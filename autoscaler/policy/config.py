@@ -17,9 +17,11 @@ MetricType = Literal[
 Prediction = Literal["Enabled", "Observe", "Disabled"]
 
 RISK = 0.5
-"""Percent of requests that may come while there is too little capacity: half of what is asked of the hardest traces."""
+"""Percent of requests that may come while there is too little capacity: half of what is asked of the hardest
+traces."""
 PERCENTILE = 99.0
-"""Percent of the requests whose latency is limited, where the metric does not say; the tuner's constraints have the same."""
+"""Percent of the requests whose latency is limited, where the metric does not say; the tuner's constraints
+have the same."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,8 +32,8 @@ class Metric:
     """Its type, or `type/name` where it has a name: no two metrics of a target have the same."""
     type: MetricType
     target: float | None
-    """For each replica: requests/s, requests in flight, tokens, tokens/s, or the query's value. Of Latency: seconds; of
-    Utilization: percent. None: the capacity that is known or learned."""
+    """For each replica: requests/s, requests in flight, tokens, tokens/s, or the query's value. Of Latency:
+    seconds; of Utilization: percent. None: the capacity that is known or learned."""
     percentile: float = PERCENTILE
     """Of Latency."""
     resource: str = ""

@@ -1,8 +1,8 @@
 """Times that repeat, as cron writes them: five fields in the local time of a zone. Pure.
 
-Daylight saving is as in Vixie's cron. A time of day that the clock skips comes when the clock has skipped it, and one
-that comes twice counts the first time; where the hour is `*`, what is skipped does not come and what comes twice counts
-twice, as it is the clock's minutes that are asked for.
+Daylight saving is as in Vixie's cron. A time of day that the clock skips comes when the clock has skipped it,
+and one that comes twice counts the first time; where the hour is `*`, what is skipped does not come and what
+comes twice counts twice, as it is the clock's minutes that are asked for.
 """
 
 import calendar

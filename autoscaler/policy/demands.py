@@ -13,8 +13,8 @@ from autoscaler.policy.tokens import TokenRates
 TOLERANCE = 0.1
 """Of the target: utilisation that is nearer changes nothing, as with Kubernetes's autoscaler."""
 MOST_GROWTH = 2.0
-"""Times the ready replicas that a queue or utilisation asks for at most: both are high until new replicas are ready, however
-many are on their way."""
+"""Times the ready replicas that a queue or utilisation asks for at most: both are high until new replicas are
+ready, however many are on their way."""
 LEARNED = frozenset({"Latency", "TokensPerSecond"})
 """Types that ask by what was learned of one replica."""
 

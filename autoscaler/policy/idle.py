@@ -23,7 +23,8 @@ STEP = 1.25
 BINS = 62
 """Up to 5 s x 1.25^62 = 59 days."""
 NEVER = 1.0
-"""Idle times that are assumed to be longer than all bins: an age that nothing has reached yet is no reason to expect an end."""
+"""Idle times that are assumed to be longer than all bins: an age that nothing has reached yet is no reason to
+expect an end."""
 PRIOR = 0.15
 """Idle times that are assumed in each bin before any was seen: as likely to be short as long."""
 MEMORY = 200.0

@@ -1,8 +1,9 @@
-"""Meets latency targets by sizing: the load per replica at which a percentile stays within its target, learned online. Pure.
+"""Meets latency targets by sizing: the load per replica at which a percentile stays within its target,
+learned online. Pure.
 
-A queue ratio (replicas x latency / target) winds up: latency stays high until new replicas are ready, and for ever where the
-model itself is slower than the target. So replicas follow load / capacity, and latency only moves the capacity, only
-while the number of ready replicas stays the same.
+A queue ratio (replicas x latency / target) winds up: latency stays high until new replicas are ready, and for
+ever where the model itself is slower than the target. So replicas follow load / capacity, and latency only
+moves the capacity, only while the number of ready replicas stays the same.
 """
 
 import math
@@ -17,11 +18,13 @@ from autoscaler.policy.config import Metric
 WINDOW = 60.0
 """Seconds of answers that a percentile is of; load is summed over the same."""
 SETTLED = 75.0
-"""Seconds for which as many replicas must have been ready: the window, and the time by which gateways' histograms are late."""
+"""Seconds for which as many replicas must have been ready: the window, and the time by which gateways'
+histograms are late."""
 STRIDE = 15.0
 """Seconds between percentiles that are learned from: four in a window, which share answers."""
 ROOM = 0.25
-"""Over the highest load that met the target while none broke it: what was never tried is assumed a quarter further at most."""
+"""Over the highest load that met the target while none broke it: what was never tried is assumed a quarter
+further at most."""
 EASY = 0.7
 """Of the target: a percentile below this leaves room to try a higher load; one nearer is left where it is."""
 BETWEEN = 0.5
@@ -34,13 +37,15 @@ FADE = 900.0
 """Seconds after which the lowest load that broke the target counts as e times higher, while percentiles are near 0: an
 outage of something that replicas depend on is forgotten within the hour."""
 FEW = 0.5
-"""Requests in flight per replica below which hardly any waits for another: more replicas do not make answers faster."""
+"""Requests in flight per replica below which hardly any waits for another: more replicas do not make answers
+faster."""
 LESS = 0.7
 """Of the load per replica at which the target was broken first: from here on it is asked whether less of it helps."""
 SMOOTH = 0.3
 """Weight of one reading of the percentile at less load."""
 LONGEST = 300.0
-"""Seconds: the last bound of gateways' histograms, beyond which two percentiles look the same and say nothing of each other."""
+"""Seconds: the last bound of gateways' histograms, beyond which two percentiles look the same and say nothing
+of each other."""
 TOLERANCE = 0.1
 """Of a replica: load beyond the last whole replica by less than this is not worth another."""
 
@@ -68,7 +73,9 @@ class LatencyTarget:
 
     @property
     def capacity(self) -> float | None:
-        """Return the work per second of one replica at which the percentile stays within its target; None: not known."""
+        """Return the work per second of one replica at which the percentile stays within its target; None:
+        not known.
+        """
         met, room = self._met, self._room
         if not met and self._prior is not None:
             met, room = self._prior, 0.0

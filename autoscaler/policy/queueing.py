@@ -3,7 +3,8 @@
 import math
 
 EXACT = 100.0
-"""Requests in service up to which the probability of waiting is Erlang's; beyond, its limit is off by less than 1 %."""
+"""Requests in service up to which the probability of waiting is Erlang's; beyond, its limit is off by less
+than 1 %."""
 
 
 def slots(busy: float, service: float, wait: float, share: float) -> int:

@@ -22,8 +22,8 @@ from autoscaler.policy.window import WindowMaximum
 INTERVAL = 5.0
 """Seconds between decisions: as often as load is read."""
 DRAIN_STARTS = 0.33
-"""Start-up times in which a backlog is worked off once replicas are there: those for it cost their start, whatever it is, and
-all requests wait meanwhile."""
+"""Start-up times in which a backlog is worked off once replicas are there: those for it cost their start,
+whatever it is, and all requests wait meanwhile."""
 SHORTEST_DRAIN = 10.0
 """Seconds: two decisions."""
 DRAIN_SECONDS = 15.0
@@ -33,12 +33,12 @@ MOST_DRAIN = 0.45
 LEAST_DRAIN = 2.0
 """Replicas that a backlog may ask for in any case: with few replicas a share of them is none."""
 QUEUE_SHARE = 0.6
-"""Of the risk: what chance alone may make wait, by the theory of queues. At loads of 1, 3 and 10 slots it asks for 3, 6 and 15;
-one more would cost more than its share of the requests is worth at this risk."""
+"""Of the risk: what chance alone may make wait, by the theory of queues. At loads of 1, 3 and 10 slots it
+asks for 3, 6 and 15; one more would cost more than its share of the requests is worth at this risk."""
 FULL_REPLICAS = 10.0
-"""Replicas for the mean load from which the risk is the one configured. A replica more saves about the
-same share of the requests whatever their number, and costs the larger share of the replicas the fewer there are: the risk
-rises in proportion."""
+"""Replicas for the mean load from which the risk is the one configured. A replica more saves about the same
+share of the requests whatever their number, and costs the larger share of the replicas the fewer there are:
+the risk rises in proportion."""
 MOST_RISK_FACTOR = 20.0
 """Of the risk: loads of less than half a replica differ in nothing that a second one would change."""
 EACH_READINGS = 50.0
@@ -52,8 +52,8 @@ DEAD_BAND = 0.2
 MOST_BAND = 4
 """The same in replicas: of many, a small share is already worth taking away."""
 RISE_STEP = 0.1
-"""Share of the replicas by which a rise is at least: load that rises by one replica goes on to rise more often than not, and each
-change costs a start sooner and an event for whoever watches."""
+"""Share of the replicas by which a rise is at least: load that rises by one replica goes on to rise more
+often than not, and each change costs a start sooner and an event for whoever watches."""
 MOST_RISE_STEP = 2
 """The same in replicas."""
 SLOW_WINDOWS = 10.0
@@ -69,10 +69,12 @@ TOLERANCE = 0.1
 
 
 SET_SECONDS = 120.0
-"""Seconds between the end of a reading and the start of the next from which on the clock was set: a reading tells of all the time
-since the last. Twice the time between decisions on an idle target, at which a request may wait before its next reading."""
+"""Seconds between the end of a reading and the start of the next from which on the clock was set: a reading
+tells of all the time since the last. Twice the time between decisions on an idle target, at which a request
+may wait before its next reading."""
 SAME_MOMENT = 1.0
-"""Seconds between a reading and the decision on it for which the count of replicas is taken to be that of the reading."""
+"""Seconds between a reading and the decision on it for which the count of replicas is taken to be that of the
+reading."""
 
 _NOT_ASKED = Capacity(1e12, 1e12)
 """Of a replica that nobody has asked anything of: no load is none for it."""
@@ -254,7 +256,9 @@ class Sizer:
         return capacity.concurrency * self._each / capacity.rate
 
     def _band(self, horizon: float, replicas: Replicas, now: float) -> Band:
-        """Return the load to be ready for: that of now where nothing is to be predicted, or where starts do not end."""
+        """Return the load to be ready for: that of now where nothing is to be predicted, or where starts do
+        not end.
+        """
         if self.config.prediction == "Disabled" or self.startup.are_stuck(replicas.starting, now):
             last = self.forecaster.last
             return Band(horizon, last, last, last)
@@ -279,7 +283,9 @@ class Sizer:
         return max(waiting * each + coming - served * capacity.rate, 0.0)
 
     def _held_need(self, now: float, desired: int, need: _Need, startup: float) -> int:
-        """Return the replicas to keep: a rise is a step at least, a fall is answered once it has lasted, a small one much later."""
+        """Return the replicas to keep: a rise is a step at least, a fall is answered once it has lasted, a
+        small one much later.
+        """
         if need.lasting > desired > 0:
             risen = desired + min(int(RISE_STEP * desired + 1e-9), MOST_RISE_STEP)
             need.replicas, need.lasting = max(need.replicas, risen), max(need.lasting, risen)

@@ -9,11 +9,12 @@ KEPT = 64
 """Starts that are remembered: the high quantile stands on six of them."""
 QUANTILE = 0.9
 MOST_UNKNOWN = 300.0
-"""Seconds that an unfinished start counts as at most before any other was seen: one that never ends says nothing of the load to
-be ready for. Four times the longest load of a base model in the GenTD26 trace (79 s)."""
+"""Seconds that an unfinished start counts as at most before any other was seen: one that never ends says
+nothing of the load to be ready for. Four times the longest load of a base model in the GenTD26 trace (79
+s)."""
 MOST_LOST = 600.0
-"""Seconds of failed tries that the next success counts with at most: a crash loop of hours ends when somebody repairs it, and
-says nothing of how long a start takes; a horizon of hours would ask for the day's peak."""
+"""Seconds of failed tries that the next success counts with at most: a crash loop of hours ends when somebody
+repairs it, and says nothing of how long a start takes; a horizon of hours would ask for the day's peak."""
 STUCK_STARTS = 3.0
 """Start-up times after which a start is taken for one that never ends: nine of ten took a third of that."""
 UNKNOWN = 30.0

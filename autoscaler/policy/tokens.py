@@ -1,7 +1,9 @@
-"""Sizes on tokens per second: what arrives, over what one replica generates and reads at most, learned from its engine. Pure.
+"""Sizes on tokens per second: what arrives, over what one replica generates and reads at most, learned from
+its engine. Pure.
 
-What engines count is what they have done, which a full engine does no more of however much waits. So arriving tokens are
-arriving requests (which gateways count on entry) times the tokens of a request, wherever both are known.
+What engines count is what they have done, which a full engine does no more of however much waits. So arriving
+tokens are arriving requests (which gateways count on entry) times the tokens of a request, wherever both are
+known.
 """
 
 import math

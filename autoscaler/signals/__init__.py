@@ -1,1 +1,3 @@
-"""What is known of a target's load: gateways' and activators' pages, replicas' own pages, the node's, a Prometheus's."""
+"""What is known of a target's load: gateways' and activators' pages, replicas' own pages, the node's, a
+Prometheus's.
+"""

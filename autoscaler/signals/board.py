@@ -1,7 +1,7 @@
 """What gateways have counted, over time: load by target, and which gateways can be believed. Pure.
 
-A gateway's counts never fall while its Envoy lives, its readings have times that advance, and no machine takes a million
-requests a second; what says otherwise is left out, and said.
+A gateway's counts never fall while its Envoy lives, its readings have times that advance, and no machine
+takes a million requests a second; what says otherwise is left out, and said.
 """
 
 import math

@@ -1,4 +1,6 @@
-"""Requests that wait at zero, as activators say in an Autoscaler's status: known at once, and not at the next tick. Pure."""
+"""Requests that wait at zero, as activators say in an Autoscaler's status: known at once, and not at the next
+tick. Pure.
+"""
 
 import datetime as dt
 from collections.abc import Iterable, Mapping

@@ -12,7 +12,8 @@ from autoscaler.observation import Percentile
 from autoscaler.signals.exposition import Target
 
 WINDOW_SECONDS = 60.0
-"""Of the answers that a percentile is of: at twenty requests per second the 99th of a hundred stands on twelve answers."""
+"""Of the answers that a percentile is of: at twenty requests per second the 99th of a hundred stands on
+twelve answers."""
 LEAST_ANSWERS = 20.0
 """Below which there is no percentile: a single slow answer would be all of it."""
 

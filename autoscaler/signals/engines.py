@@ -53,8 +53,8 @@ ENGINES: dict[str, dict[str, tuple[str, ...]]] = {
         GENERATED_TOKENS: ("slipway_generated_tokens_total",),
     },
 }
-"""By engine and what is known: names, the newest first. A name with one label is of that series alone; all other series of a
-name are added up, but of a share (`CACHE`) the highest counts."""
+"""By engine and what is known: names, the newest first. A name with one label is of that series alone; all
+other series of a name are added up, but of a share (`CACHE`) the highest counts."""
 
 _SAMPLE = re.compile(r"^([a-zA-Z_:][\w:]*)(\{.*\})? (\S+)")
 _LABEL = re.compile(r'(\w+="[^"]*")')

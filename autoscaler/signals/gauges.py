@@ -1,4 +1,6 @@
-"""Reads what gateways do not count, of the targets whose metrics ask for it: queries, replicas' own pages, nodes' counters."""
+"""Reads what gateways do not count, of the targets whose metrics ask for it: queries, replicas' own pages,
+nodes' counters.
+"""
 
 import asyncio
 from collections.abc import Mapping, Sequence
@@ -24,7 +26,8 @@ OLD_SECONDS = 60.0
 TIMEOUT_SECONDS = 3.0
 """For a replica's page."""
 PROMPT_LENGTH = 500.0
-"""Tokens of a request that waits, where the engine counts requests alone and no prompt was counted: a short document."""
+"""Tokens of a request that waits, where the engine counts requests alone and no prompt was counted: a short
+document."""
 TYPES = frozenset({"TokenQueueDepth", "TokensPerSecond", "Utilization", "PromQL"})
 _METRICS_PORT = "prometheus.io/port"
 _METRICS_PATH = "prometheus.io/path"

@@ -133,7 +133,9 @@ def _met(flow: Flow, rate: float, wait: float, base: Floats) -> Floats:
 
 
 def _opened(requests: Requests, replica: Replica, wait: float, base: Floats) -> Floats:
-    """Return the base with a replica more, for as long as it serves, whenever the first in line would wait too long."""
+    """Return the base with a replica more, for as long as it serves, whenever the first in line would wait
+    too long.
+    """
     plant = QueuePlant(requests, replica)
     ready: list[float] = base.tolist()
     for second in range(len(ready)):

@@ -14,7 +14,8 @@ from autoscaler.simulate.terms import History, Terms
 REFIT = 1800.0
 """Seconds between fits, as in the controller."""
 WARM_REFIT = 86_400.0
-"""Seconds between fits to the history: coefficients change slowly, and a run begins with what a day has shown of them."""
+"""Seconds between fits to the history: coefficients change slowly, and a run begins with what a day has shown
+of them."""
 
 
 class Fitted:

@@ -25,7 +25,8 @@ class Counts(NamedTuple):
     work: float
     finished: float
     waited: float
-    """Seconds from entry to the end of the answer, summed over the finished requests; of a fluid, over the time until now."""
+    """Seconds from entry to the end of the answer, summed over the finished requests; of a fluid, over the
+    time until now."""
     dropped: float
     capacity: float
     """Work that the ready replicas could have done."""

@@ -37,9 +37,10 @@ class _Line:
 class RoutedPlant:
     """Each request goes at once to the less loaded of two ready replicas chosen at random, which may be the same one.
 
-    That is Envoy's LEAST_REQUEST with equal weights and its default of two choices. Requests that arrive while no replica
-    is ready are held, and go in their order to the ready replica that has the fewest of them. A replica that is removed serves its line to the end, gets nothing
-    more, and costs its time until then; the youngest goes first.
+    That is Envoy's LEAST_REQUEST with equal weights and its default of two choices. Requests that arrive
+    while no replica is ready are held, and go in their order to the ready replica that has the fewest of
+    them. A replica that is removed serves its line to the end, gets nothing more, and costs its time until
+    then; the youngest goes first.
     """
 
     def __init__(self, requests: Requests, replica: Replica, *, ending: float = 0.0) -> None:

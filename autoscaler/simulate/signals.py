@@ -21,11 +21,11 @@ class Signals:
     outages: tuple[tuple[float, float], ...] = ()
     """Spans, in seconds from the start of the run, of which no reading arrives."""
     prompt: bool = False
-    """Whether a start that ends has a decision at once, and a request at zero a first replica within a second: as a controller has
-    them that watches its replicas, and whose activator tells of the request."""
+    """Whether a start that ends has a decision at once, and a request at zero a first replica within a
+    second: as a controller has them that watches its replicas, and whose activator tells of the request."""
     steady: float = 0.0
-    """Seconds between decisions while no request comes or is there, and the last one was of a kind that only time changes: as a
-    controller of many targets saves them; 0: as many as ever."""
+    """Seconds between decisions while no request comes or is there, and the last one was of a kind that only
+    time changes: as a controller of many targets saves them; 0: as many as ever."""
 
 
 @dataclass(frozen=True, slots=True)

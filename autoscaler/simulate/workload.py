@@ -42,7 +42,8 @@ class Workload:
     """Spans, in seconds of the run, in which readings are lost."""
     tags: frozenset[str] = frozenset()
     routed: bool = False
-    """Whether single requests wait at the replica that they were sent to, as behind Envoy, and not in a line for all."""
+    """Whether single requests wait at the replica that they were sent to, as behind Envoy, and not in a line
+    for all."""
     ending: float = 0.0
     """Of `routed`: seconds that a removed replica without requests costs, as it ends."""
 

@@ -18,7 +18,8 @@ from autoscaler.simulate.workload import Workload
 from rig.live_scaling import Machine, Played
 
 PHASES = 5
-"""Runs whose load begins so many seconds after a tick, from none on: what it was is not recorded, and the mean of them is what is foretold."""
+"""Runs whose load begins so many seconds after a tick, from none on: what it was is not recorded, and the
+mean of them is what is foretold."""
 READINGS = Signals(every=5.0, shortest=0.0, longest=0.0, missing=0.0, prompt=True, steady=IDLE_SECONDS)
 """As the autoscaler has them on one machine: it asks for the page, and decides."""
 
@@ -91,7 +92,8 @@ def _run(played: Played, machine: Machine, patience: float, config: PolicyConfig
 
 
 def _quiet(played: Played) -> int:
-    """Return the seconds that the first replica was ready before the load: readings without requests, as the policy had them."""
+    """Return the seconds that the first replica was ready before the load: readings without requests, as the
+    policy had them."""
     ready = [life.ready for life in played.lives.found.values() if life.ready is not None]
     return max(round(played.start - min(ready)), 0)
 

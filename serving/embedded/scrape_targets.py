@@ -1,6 +1,7 @@
 """Keeps the list of this machine's pages of metrics where a Prometheus looks for targets (`file_sd_configs`).
 
-Components choose their ports when they start, and write them down (`serving.metrics`); this follows them while `up` runs.
+Components choose their ports when they start, and write them down (`serving.metrics`); this follows them
+while `up` runs.
 """
 
 import asyncio

@@ -151,7 +151,8 @@ def test_the_count_does_not_wind_up_when_nothing_becomes_ready_whatever_the_load
 def test_the_count_never_rises_again_once_the_load_has_been_constant_for_ten_minutes(
     rate: float, ready: int, startup: float, least: int
 ) -> None:
-    """What it was wrong about at first is unlearned over the hours: until then it may go down, and nothing oscillates."""
+    """What it was wrong about at first is unlearned over the hours: until then it may go down, and nothing
+    oscillates."""
     world = World(least, ready=max(ready, least), startup=startup)
     counts(world, rate, 600)
     settled = counts(world, rate, 3600)
