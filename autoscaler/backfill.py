@@ -1,7 +1,7 @@
-"""Backfills the load of the last two weeks from a Prometheus, for targets of which nothing is stored.
+"""Backfills the load of the last two weeks from a Prometheus, for targets without stored state.
 
-One target after the other, beside the ticks: a thousand new targets neither query a Prometheus at once nor take the
-processor from the ticks.
+Targets are backfilled one after another, beside the ticks. So a thousand new targets neither query a
+Prometheus at once nor take the processor from the ticks.
 """
 
 import asyncio
@@ -27,15 +27,17 @@ Object = dict[str, Any]
 log = logging.getLogger(__name__)
 
 DAYS = 14.0
-"""The longest season of the forecast is a week; it needs two of them."""
+"""The longest season of the forecast is a week, and the forecast needs two of them."""
 STEP_SECONDS = 300.0
 """The resolution of the seasons of the forecast."""
 RETRY_SECONDS = 60.0
-"""Between attempts while the Prometheus does not answer."""
+"""Seconds between attempts while the Prometheus does not answer."""
 GIVE_UP_SECONDS = 1800.0
-"""After the request for a backfill: later, the load that was observed here is worth more than one with a gap in it."""
+"""Seconds after the request for a backfill. Later the load observed meanwhile is worth more than a backfilled
+history with a gap."""
 PAUSE_SECONDS = 5.0
-"""Between two targets: a backfill costs half a second of the processor, so that it has a tenth of it at most."""
+"""Seconds between two targets: a backfill takes half a second of the processor, so backfills take at most a
+tenth of it."""
 HISTORY_READ = "HistoryRead"
 HISTORY_UNAVAILABLE = "HistoryUnavailable"
 QUERY = 'sum(rate(slipway_requests_received_total{{namespace="{0}",inference="{1}",predictor="{2}"}}[5m]))'
@@ -75,8 +77,8 @@ def warmed(config: PolicyConfig, rates: Mapping[float, float]) -> Object:
 
     Args:
         config: of the target.
-        rates: requests per second by Unix seconds, each the mean of the step before it. Missing steps are not
-            known, and rates that no machine takes count as missing.
+        rates: requests per second by Unix seconds, each the mean of the step before it. The load of missing
+            steps is unknown; rates above `MOST_RATE` count as missing.
     """
     sizer, idle = Sizer(config), IdleTimes()
     run: list[float] = []
@@ -106,7 +108,7 @@ def _observe_idle(idle: IdleTimes, end: float, requests: float) -> None:
 
 
 class Backfill:
-    """Works on one target after the other."""
+    """Backfills one target after another."""
 
     def __init__(self, server: str) -> None:
         """Args: server: base URL of a Prometheus."""
@@ -142,7 +144,7 @@ class Backfill:
                     await asyncio.sleep(PAUSE_SECONDS)
 
     async def _backfill(self, session: aiohttp.ClientSession, job: Job) -> bool:
-        """Teach a target its load; returns whether the Prometheus has any.
+        """Teach a target its load; returns whether the Prometheus has load of the target.
 
         Raises:
             errors.Unavailable: the Prometheus does not answer.

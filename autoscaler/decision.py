@@ -1,4 +1,4 @@
-"""What a scaling policy returns: a replica count, and what led to it. Values only. Pure."""
+"""The output of a scaling policy: a replica count, and the inputs of the decision. Values only. Pure."""
 
 from dataclasses import dataclass
 
@@ -13,19 +13,19 @@ class Band:
     """Work per second: the 10 % quantile."""
     median: float
     upper: float
-    """The quantile that the risk asks for; replicas are sized on it."""
+    """The quantile by the risk; replicas are sized on it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Demand:
-    """What one metric asks for."""
+    """The replicas that one metric asks for."""
 
     metric: str
     needed: int | None
-    """Replicas; None: nothing is known by it, and so it must not take replicas away."""
+    """Replicas; None: the metric has no value, so it must not remove replicas."""
     message: str
     value: float | None = None
-    """Of the metric now; None: it is not measured."""
+    """The current value of the metric; None: not measured."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +36,7 @@ class Decision:
     reason: str
     """The rule that bound, in CamelCase: a condition's reason."""
     message: str
-    """One sentence for people; it stays the same while nothing changes."""
+    """One sentence for people; it does not change while the decision stays the same."""
     needed: int = 0
     """Replicas that the load asks for, before hysteresis and bounds."""
     metric: str = ""
@@ -44,11 +44,11 @@ class Decision:
     rate: float = 0.0
     """Work per second now."""
     capacity: float = 0.0
-    """Work per second of one replica; 0: not known."""
+    """Work per second of one replica; 0: unknown."""
     backlog: float = 0.0
     """Requests that wait beyond what the replicas work on."""
     startup: float = 0.0
     """Seconds that a start is expected to take, at a high quantile."""
     forecast: Band | None = None
     demands: tuple[Demand, ...] = ()
-    """What the metrics with a target ask for, and those that have none of their own."""
+    """The demand of each metric, with or without a target."""

@@ -1,8 +1,8 @@
-"""Fits the forecasts' regressions in a process of their own, one target after the other, every half an hour.
+"""Fits the forecasts' regressions in a separate process, one target after another, every half an hour.
 
-statsmodels takes a second to import and 150 MB to hold, and a fit a tenth of a second of a core, in which a
-tick would wait: the process is there only while a round lasts. It ends with its parent, and is started again
-when it died.
+statsmodels takes a second to import and 150 MB of memory. A fit takes a tenth of a second of a core, during
+which a tick would wait. So the process lives only during a round. It ends with its parent, and the next fit
+restarts a process that died.
 """
 
 import asyncio
@@ -21,23 +21,25 @@ from serving.kube import Key
 log = logging.getLogger(__name__)
 
 REFIT_SECONDS = 1800.0
-"""Between rounds: coefficients of two weeks change slowly."""
+"""Seconds between rounds: the coefficients of two weeks of load change slowly."""
 FIRST_SECONDS = 300.0
-"""Before the first round: a start has more urgent work, and what was fitted before it is kept."""
+"""Seconds before the first round: a start of the autoscaler has more urgent work, and earlier fits are
+stored."""
 PAUSE_SECONDS = 5.0
-"""Between two fits at most, so that all of them take some percent of a core; with more than 360 targets it is less."""
+"""Most seconds between two fits, so that fits take a few percent of a core. With more than 360 targets the
+pause is shorter."""
 TIMEOUT_SECONDS = 60.0
-"""For one fit, and the import of statsmodels: a hundred times what they take on an idle machine."""
+"""Seconds for one fit and the import of statsmodels: a hundred times their duration on an idle machine."""
 
 
 class Fitting:
-    """Gives every target that has enough history its regressions."""
+    """Fits the regressions of every target that has enough history."""
 
     def __init__(
         self, scaled: Mapping[Key, Scaled], *, first: float = FIRST_SECONDS, every: float = REFIT_SECONDS,
         timeout: float = TIMEOUT_SECONDS,
     ) -> None:  # fmt: skip
-        """Args: scaled: the targets, as they are at each round; the others: seconds."""
+        """Args: scaled: the targets, read at each round; first, every, timeout: seconds."""
         self._scaled = scaled
         self._first, self._every = first, every
         self._worker = Worker(timeout)
@@ -63,9 +65,9 @@ class Fitting:
             try:
                 fitted = await self._worker.fit(scaled.sizer.history.levels)
             except errors.Unavailable as error:
-                log.warning("the forecast of %s goes on with what was fitted before: %s", key, error)
+                log.warning("the forecast of %s keeps its previous fit: %s", key, error)
                 continue
-            if scaled.sizer is not None:  # its spec may have changed meanwhile; the load has not
+            if scaled.sizer is not None:  # a changed spec may have removed it; the load is the same
                 scaled.sizer.take_fit(fitted)
             await asyncio.sleep(min(PAUSE_SECONDS, self._every / len(due)))
 
@@ -80,10 +82,10 @@ class Worker:
         self._connection: Connection | None = None
 
     async def fit(self, levels: Sequence[float]) -> Fit | None:
-        """Return what `forecast.fit.fit` does; one caller at a time.
+        """Return the result of `forecast.fit.fit`; one caller at a time.
 
         Raises:
-            errors.Unavailable: the process died or took too long; the next call starts another one.
+            errors.Unavailable: the process died or took too long; the next call starts a new process.
         """
         return await asyncio.to_thread(self._fit, array("f", levels))
 
@@ -115,16 +117,16 @@ class Worker:
 
     def _start(self) -> Connection:
         spawn = multiprocessing.get_context("spawn")
-        connection, its = spawn.Pipe()
-        process = spawn.Process(target=_serve, args=(its,), name="fitting", daemon=True)
+        connection, child_end = spawn.Pipe()
+        process = spawn.Process(target=_serve, args=(child_end,), name="fitting", daemon=True)
         process.start()
-        its.close()  # so that its end is seen here
+        child_end.close()  # so that the end of the child closes the pipe
         self._process, self._connection = process, connection
         return connection
 
 
 def _serve(connection: Connection) -> None:
-    """Fit until the parent has ended, in the process that fits: only there are statsmodels and numpy imported."""
+    """Fit until the parent has ended. Only this process imports statsmodels and numpy."""
     background_process.yield_to_parent()
     from threadpoolctl import threadpool_limits  # noqa: PLC0415 as the docstring says
 

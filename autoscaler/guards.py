@@ -1,4 +1,6 @@
-"""Decisions that take replicas away without readings, or against another writer, hold the count. Pure."""
+"""Guards hold the count where a decision would remove replicas without readings or against another writer.
+Pure.
+"""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -12,7 +14,7 @@ _WITHOUT_LOAD = frozenset({"MaxReplicas", "FixedCount", "Unknown", "MetricsMissi
 
 
 def without_readings(decision: Decision, desired: int, signals: Sequence[Health]) -> Decision:
-    """Return a decision that takes no replica away while readings are missing; bounds apply all the same."""
+    """Return a decision that removes no replica while readings are missing; bounds still apply."""
     if decision.replicas >= desired or decision.reason in _WITHOUT_LOAD:
         return decision
     failure = next((f"{health.source}: {health.message}" for health in signals if not health.healthy), "")
@@ -21,7 +23,7 @@ def without_readings(decision: Decision, desired: int, signals: Sequence[Health]
 
 
 def after_a_raise(decision: Decision, desired: int, raised: others.Raised, moment: float) -> Decision:
-    """Return a decision that leaves a count which another writer has raised for as long as `raised` lasts."""
+    """Return a decision that keeps a count which another writer raised, for as long as `raised` lasts."""
     is_over = moment > raised.until or raised.replicas != desired
     if is_over or decision.replicas >= desired or decision.reason in _WITHOUT_LOAD or not decision.replicas:
         return decision

@@ -1,10 +1,10 @@
-"""What a scaling policy is given: the load of one target, its replicas, and the moment. Values only. Pure."""
+"""The input of a scaling policy: the load of one target, its replicas, and the time. Values only. Pure."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 LONGEST_READING = 86_400.0
-"""Seconds between two readings from which on their difference says nothing of the load now."""
+"""Seconds between two readings from which on their difference does not describe the current load."""
 MOST_WORK = 1e12
 """Work per second, and requests: a million requests per second of a million tokens each."""
 
@@ -20,17 +20,17 @@ class Load:
     arrivals: float
     """Requests that entered; counted on entry, so that a slow target does not hide its load."""
     work: float
-    """Arriving work in the unit that `Capacity.rate` counts per second: requests, tokens, or seconds of a GPU."""
+    """Arriving work in the unit that `Capacity.rate` counts per second: requests, tokens, or GPU seconds."""
     finished: float
     """Requests that were answered."""
     in_flight: float
-    """Requests at replicas at `end`, those that queue there included; held requests are not."""
+    """Requests at replicas at `end`, including requests queued there, but not held requests."""
     held: float
     """Requests at `end` that wait because no replica is ready."""
     latency: float | None = None
-    """Mean seconds from entry to the end of the answer; None: nothing was answered."""
+    """Mean seconds from entry to the end of the answer; None: no request was answered."""
     errors: float = 0.0
-    """Requests that were answered with 5xx or not at all."""
+    """Requests that were answered with 5xx or never answered."""
 
     @property
     def seconds(self) -> float:
@@ -38,7 +38,7 @@ class Load:
 
     @property
     def is_plausible(self) -> bool:
-        """Whether a target can have this load: figures from 0 on within bounds; infinite and NaN are none."""
+        """Whether a target can have this load: all figures are finite, at least 0 and within bounds."""
         figures = (self.arrivals, self.work, self.finished, self.errors)
         if not abs(self.seconds) <= LONGEST_READING or not 0 <= (self.latency or 0.0) < MOST_WORK:
             return False
@@ -53,7 +53,7 @@ class Replicas:
     """The replicas of one target."""
 
     desired: int
-    """What the scale subresource asks for."""
+    """`spec.replicas` of the scale subresource."""
     ready: int
     starting: tuple[float, ...] = ()
     """Unix seconds at which each replica that is not ready was created, the oldest first."""
@@ -65,7 +65,7 @@ class Replicas:
 
 @dataclass(frozen=True, slots=True)
 class Capacity:
-    """What one replica can take while its objective is met."""
+    """The highest load of one replica at which its objective is met."""
 
     rate: float
     """Work per second."""
@@ -75,41 +75,41 @@ class Capacity:
 
 @dataclass(frozen=True, slots=True)
 class Percentile:
-    """How long the requests of about the last minute took, from entry to the end of the answer."""
+    """A latency percentile of about the last minute, from entry to the end of the answer."""
 
     seconds: float | None
-    """None: too few were answered to tell."""
+    """None: too few requests were answered."""
     answers: float
-    """That it is of."""
+    """Answered requests in the sample."""
 
 
 @dataclass(frozen=True, slots=True)
 class EngineLoad:
-    """What the replicas' own pages say together, as far as they tell."""
+    """The sum of the engine metrics of the replicas that report them."""
 
     tokens: float
     """Prompt and generated tokens per second."""
     replicas: int
-    """That have told of tokens."""
+    """Replicas that report tokens."""
     waiting: float = 0.0
-    """Requests."""
+    """Requests in the engines' queues."""
     cache: float = 0.0
-    """Share of the KV cache in use, 0 to 1: of the replica that uses the most."""
+    """The highest KV cache utilisation of a replica, 0 to 1."""
 
 
 @dataclass(frozen=True, slots=True)
 class Observation:
-    """What is known of one target at one tick."""
+    """The observation of one target at one tick."""
 
     now: float
     """Unix seconds."""
     replicas: Replicas
     load: Load | None
-    """None: no gateway that is alive has given a plausible new reading since the last tick."""
+    """None: no live gateway has provided a plausible new reading since the last tick."""
     gauges: Mapping[str, float] = field(default_factory=dict)
-    """Values by metric name that are not counted by gateways: utilisation of one replica from 0 to 1, tokens waiting,
-    results of queries. A name that is absent was not measured."""
+    """Values by metric name that gateways do not count: utilisation of one replica from 0 to 1, queued
+    tokens, results of queries. A metric without an entry was not measured."""
     percentiles: Mapping[str, Percentile] = field(default_factory=dict)
-    """By name of a metric of the type Latency. A name that is absent was not measured."""
+    """By name of a metric of the type Latency. A metric without an entry was not measured."""
     engines: EngineLoad | None = None
-    """None: no metric asks for it, or no replica tells."""
+    """None: no metric needs it, or no replica reports it."""

@@ -1,5 +1,5 @@
-"""The autoscaler's page of metrics: of each Autoscaler the inputs of the last decision, the forecast, the
-rule, the count.
+"""The autoscaler's metrics page: for each Autoscaler the inputs of the last decision, the forecast, the rule
+and the count.
 """
 
 from collections import Counter
@@ -12,16 +12,19 @@ from serving.kube import Key
 
 _GAUGES: tuple[tuple[str, str, Callable[[Decision], float | None]], ...] = (
     ("slipway_autoscaler_desired_replicas", "Replicas that were decided on.", lambda d: d.replicas),
-    ("slipway_autoscaler_needed_replicas", "Replicas that the load asks for, before every limit.", lambda d: d.needed),
+    ("slipway_autoscaler_needed_replicas", "Replicas that the load asks for, before every limit.",
+     lambda d: d.needed),
     ("slipway_autoscaler_work_per_second", "Arriving work, now.", lambda d: d.rate),
-    ("slipway_autoscaler_capacity_per_second", "Work that one replica can take; 0: not known.", lambda d: d.capacity),
+    ("slipway_autoscaler_capacity_per_second", "Work that one replica can take; 0: not known.",
+     lambda d: d.capacity),
     ("slipway_autoscaler_backlog_requests", "Requests beyond what replicas work on.", lambda d: d.backlog),
     ("slipway_autoscaler_startup_seconds", "What a start is expected to take.", lambda d: d.startup),
     ("slipway_autoscaler_forecast_horizon_seconds", "From the last decision to the time that is forecast.",
      lambda d: d.forecast.horizon if d.forecast is not None else None),
     ("slipway_autoscaler_forecast_lower", "Work per second at the horizon: the 10 % quantile.",
      lambda d: d.forecast.lower if d.forecast is not None else None),
-    ("slipway_autoscaler_forecast_upper", "Work per second at the horizon: the quantile that replicas are sized on.",
+    ("slipway_autoscaler_forecast_upper",
+     "Work per second at the horizon: the quantile that replicas are sized on.",
      lambda d: d.forecast.upper if d.forecast is not None else None),
     ("slipway_autoscaler_forecast_median", "Work per second at the horizon: as likely more as less.",
      lambda d: d.forecast.median if d.forecast is not None else None),
@@ -30,7 +33,7 @@ _GAUGES: tuple[tuple[str, str, Callable[[Decision], float | None]], ...] = (
 
 @dataclass
 class Ticks:
-    """What ticks have cost, and what was decided."""
+    """The number and duration of ticks, and the number of decisions by reason."""
 
     count: int = 0
     seconds: float = 0.0
@@ -49,15 +52,17 @@ class Ticks:
 
 
 def text(scaled: Mapping[Key, Scaled], ticks: Ticks) -> str:
-    """Return the page, in Prometheus's text form."""
-    found = sorted((key, one.decision) for key, one in scaled.items() if one.decision is not None)
+    """Return the page in the Prometheus text format."""
+    decisions = sorted(
+        (key, target.decision) for key, target in scaled.items() if target.decision is not None
+    )
     parts = [
-        _family(name, "gauge", words, ((_labels(key), value(decision)) for key, decision in found))
-        for name, words, value in _GAUGES
+        _family(name, "gauge", description, ((_labels(key), value(decision)) for key, decision in decisions))
+        for name, description, value in _GAUGES
     ]
-    active = ((_labels(key), float(scaled[key].is_active)) for key, _ in found)
-    rules = ((_labels(key, rule=d.reason, metric=d.metric), 1.0) for key, d in found)
-    demands = [(_labels(key, metric=demand.metric), demand) for key, d in found for demand in d.demands]
+    active = ((_labels(key), float(scaled[key].is_active)) for key, _ in decisions)
+    rules = ((_labels(key, rule=d.reason, metric=d.metric), 1.0) for key, d in decisions)
+    demands = [(_labels(key, metric=demand.metric), demand) for key, d in decisions for demand in d.demands]
     parts += [
         _family("slipway_autoscaler_active", "gauge",
                 "Whether decisions are carried out (1), or only reported (0).", active),
@@ -70,7 +75,9 @@ def text(scaled: Mapping[Key, Scaled], ticks: Ticks) -> str:
     ]  # fmt: skip
     reasons = ((f'{{reason="{reason}"}}', float(count)) for reason, count in sorted(ticks.reasons.items()))
     parts += [
-        _family("slipway_autoscaler_decisions_total", "counter", "Decisions, by the rule that bound.", reasons),
+        _family(
+            "slipway_autoscaler_decisions_total", "counter", "Decisions, by the rule that bound.", reasons
+        ),
         _family(
             "slipway_autoscaler_tick_seconds", "summary", "Of reading all signals once.",
             (("_sum", ticks.seconds), ("_count", float(ticks.count))),
@@ -80,12 +87,12 @@ def text(scaled: Mapping[Key, Scaled], ticks: Ticks) -> str:
     return "".join(parts)
 
 
-def _family(name: str, kind: str, words: str, samples: Iterable[tuple[str, float | None]]) -> str:
+def _family(name: str, kind: str, description: str, samples: Iterable[tuple[str, float | None]]) -> str:
     lines = (f"{name}{labels} {value:g}\n" for labels, value in samples if value is not None)
-    return f"# HELP {name} {words}\n# TYPE {name} {kind}\n{''.join(lines)}"
+    return f"# HELP {name} {description}\n# TYPE {name} {kind}\n{''.join(lines)}"
 
 
 def _labels(key: Key, **more: str) -> str:
-    """Return labels between braces; no value has a character that needs an escape, as the schema has it."""
+    """Return labels between braces. The schema allows no value with a character that needs an escape."""
     labels = {"namespace": key.namespace, "autoscaler": key.name, **more}
     return "{" + ",".join(f'{name}="{value}"' for name, value in labels.items()) + "}"

@@ -1,4 +1,4 @@
-"""What one replica can take by a CapacityProfile of the same model and resources. Pure."""
+"""The capacity of one replica by a CapacityProfile of the same model and resources. Pure."""
 
 from collections.abc import Iterable, Mapping
 from typing import Any, Protocol
@@ -18,7 +18,7 @@ class Profiles(Protocol):
     """CapacityProfiles, by index."""
 
     def by_index(self, name: str, value: str) -> list[Object]:
-        """Return those of a model."""
+        """Return the profiles of a model."""
 
 
 def digest_of(profile: Mapping[str, Any]) -> Iterable[str]:
@@ -27,7 +27,7 @@ def digest_of(profile: Mapping[str, Any]) -> Iterable[str]:
 
 
 def capacity(profiles: Profiles, deployment: Mapping[str, Any]) -> Capacity | None:
-    """Return what one replica of a Deployment can take; None where nobody has measured it."""
+    """Return the measured capacity of one replica of a Deployment; None without a matching profile."""
     containers = (((deployment.get("spec") or {}).get("template") or {}).get("spec") or {}).get("containers")
     for container in containers or ():
         digest = _env(container).get(names.MODEL_DIGEST_ENV)
@@ -44,36 +44,39 @@ def _measured(spec: Mapping[str, Any]) -> Capacity | None:
         return None
     nearest = min(spec["points"], key=lambda point: abs(float(point["throughput"]) - rate))
     medians = [
-        float(found["value"])
-        for found in nearest.get("latencies") or []
-        if found["metric"] == "latency" and found["percentile"] == 50
+        float(latency["value"])
+        for latency in nearest.get("latencies") or []
+        if latency["metric"] == "latency" and latency["percentile"] == 50
     ]
-    # By Little's law; a measurement without latencies says nothing of it, and one request at a time is the least.
+    # Concurrency by Little's law; without measured latencies it is the least, one request at a time.
     return Capacity(rate, max(rate * medians[0], 1.0) if medians else 1.0)
 
 
 def _fits(spec: Mapping[str, Any], container: Mapping[str, Any]) -> bool:
-    """Whether a profile was measured with the resources and the batching of this container, as far as it says."""
-    given = {
+    """Whether the settings of a profile agree with the limits and the environment of this container.
+
+    Settings that the container does not have are not compared.
+    """
+    configured = {
         **((container.get("resources") or {}).get("limits") or {}),
         **_env(container),
     }
     for setting in spec.get("settings") or ():
-        have = given.get(setting["name"])
-        if have is not None and not _alike(str(have), str(setting["value"])):
+        value = configured.get(setting["name"])
+        if value is not None and not _alike(str(value), str(setting["value"])):
             return False
     return True
 
 
-def _alike(have: str, measured: str) -> bool:
-    if have == measured:
+def _alike(configured: str, measured: str) -> bool:
+    if configured == measured:
         return True
     try:
-        first, second = float(quantity.parse(have)), float(quantity.parse(measured))
+        first, second = float(quantity.parse(configured)), float(quantity.parse(measured))
     except ValueError:
         return False
     return abs(first - second) <= _SAME * max(abs(first), abs(second))
 
 
 def _env(container: Mapping[str, Any]) -> dict[str, str]:
-    return {found["name"]: str(found.get("value", "")) for found in container.get("env") or []}
+    return {variable["name"]: str(variable.get("value", "")) for variable in container.get("env") or []}

@@ -1,4 +1,4 @@
-"""Starts of replicas as their Pods show them: which are on their way, how long one took, which failed. Pure."""
+"""Starts of replicas, from the states of their Pods: pending starts, start-up times, failures. Pure."""
 
 from collections.abc import Iterable, Mapping
 from typing import Any
@@ -10,21 +10,21 @@ from serving.resources import conditions, names
 Object = dict[str, Any]
 
 _KEPT = 64
-"""Starts of one target that nobody has asked for yet: as many as the policy remembers."""
+"""Most starts of one target between two observations: as many as the policy remembers."""
 
 
 class Starts:
-    """Of one target, what its Pods have done since somebody asked."""
+    """The starts of one target's Pods since the last observation."""
 
     def __init__(self) -> None:
         self._started: list[float] = []
         self._failed: list[float] = []
         self._runs: dict[str, int] = {}
-        """By uid, how many runs of a Pod's containers have failed, as far as they were counted."""
+        """Counted failures of a Pod's containers, by uid."""
         self._ready: set[str] = set()
 
     def seen(self, before: Mapping[str, Any] | None, after: Mapping[str, Any] | None, now: float) -> None:
-        """Take a change of a Pod; one that was never seen before says nothing of how long its start took."""
+        """Take a change of a Pod. A Pod that was ready when first seen gives no start-up time."""
         pod = after or before
         if pod is None:
             return
@@ -42,21 +42,21 @@ class Starts:
         del self._started[:-_KEPT], self._failed[:-_KEPT]
 
     def _count_failures(self, uid: str, pod: Mapping[str, Any], now: float, *, is_new: bool) -> None:
-        runs = sum(int(found.get("restartCount", 0)) for found in _containers(pod))
+        runs = sum(int(container.get("restartCount", 0)) for container in _containers(pod))
         if (pod.get("status") or {}).get("phase") == "Failed":
             runs += 1
         counted = self._runs.get(uid, runs if is_new else 0)
         self._runs[uid] = max(runs, counted)
         if runs > counted:
-            self._failed.append(max(_lasted(pod), 0.0) or max(now - _created(pod), 0.0))
+            self._failed.append(max(_run_seconds(pod), 0.0) or max(now - _created(pod), 0.0))
 
     def take(self, desired: int, ready: int, pods: Iterable[Mapping[str, Any]]) -> Replicas:
-        """Return what to decide on, and forget the starts that it tells of.
+        """Return the replicas for a decision, and forget the starts that they include.
 
         Args:
-            desired: what the scale subresource asks for.
-            ready: replicas that are.
-            pods: all of the target.
+            desired: `spec.replicas` of the scale subresource.
+            ready: ready replicas.
+            pods: all Pods of the target.
         """
         starting = sorted(
             _created(pod)
@@ -73,7 +73,7 @@ class Starts:
 
     @property
     def has_news(self) -> bool:
-        """Whether a start has ended that nobody has asked for."""
+        """Whether a start has ended since the last observation."""
         return bool(self._started or self._failed)
 
 
@@ -91,8 +91,8 @@ def _containers(pod: Mapping[str, Any]) -> list[Mapping[str, Any]]:
     return list((pod.get("status") or {}).get("containerStatuses") or [])
 
 
-def _lasted(pod: Mapping[str, Any]) -> float:
-    """Return the seconds of the run that ended last; 0 where that is not said."""
+def _run_seconds(pod: Mapping[str, Any]) -> float:
+    """Return the seconds of the longest terminated run of a container; 0 where the Pod reports none."""
     longest = 0.0
     for container in _containers(pod):
         for state in (container.get("lastState") or {}, container.get("state") or {}):

@@ -1,4 +1,4 @@
-"""What an Autoscaler's status says, and when it is worth a write: values only. Pure."""
+"""The content of an Autoscaler's status, and when a change of it is worth a write. Values only. Pure."""
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
@@ -14,17 +14,17 @@ from serving.resources.conditions import Condition
 Object = dict[str, Any]
 
 KEPT = 10
-"""Decisions that are kept: the schema allows no more."""
+"""Most entries of `status.decisions`: the limit of the schema."""
 NEWS = 0.2
-"""Share by which a figure must differ to be news: people look at it, and nothing is computed from it."""
+"""Share by which a figure must differ to be news: people read it, and nothing is computed from it."""
 _SMALL = 0.05
-"""Of a figure: below this it counts as nothing."""
+"""Figures up to this count as 0."""
 _FIGURES = ("needed", "rate", "capacity", "backlog", "startupSeconds")
 
 
 @dataclass(frozen=True, slots=True)
-class Said:
-    """All that a status is made of."""
+class Content:
+    """The parts of a status."""
 
     decision: Decision
     current: int
@@ -38,75 +38,75 @@ class Said:
     metrics: Sequence[Object] = ()
 
 
-def build(said: Said, old: Mapping[str, Any], generation: int, now: str) -> Object:
+def build(content: Content, old: Mapping[str, Any], generation: int, now: str) -> Object:
     """Return the status that this controller writes.
 
     Args:
-        said: what there is to say.
-        old: the status as it is.
+        content: the parts of the new status.
+        old: the current status.
         generation: of the Autoscaler.
         now: RFC 3339.
     """
-    decision = said.decision
+    decision = content.decision
     status: Object = {
         "desiredReplicas": decision.replicas,
-        "currentReplicas": said.current,
-        "readyReplicas": said.ready,
+        "currentReplicas": content.current,
+        "readyReplicas": content.ready,
         "reason": decision.message,
-        "decision": _inputs(decision, said.schedule, now),
+        "decision": _inputs(decision, content.schedule, now),
         "observedGeneration": generation,
         "conditions": conditions.merge(
-            old.get("conditions"), said.conditions, generation=generation, now=now
+            old.get("conditions"), content.conditions, generation=generation, now=now
         ),
     }
-    if said.changes:
-        status["decisions"] = list(said.changes[:KEPT])
-        status["lastScaleTime"] = said.changes[0]["time"]
-    if said.learned:
-        status["learned"] = said.learned
-    if said.metrics:
-        status["metrics"] = list(said.metrics)
-    if said.signals:
+    if content.changes:
+        status["decisions"] = list(content.changes[:KEPT])
+        status["lastScaleTime"] = content.changes[0]["time"]
+    if content.learned:
+        status["learned"] = content.learned
+    if content.metrics:
+        status["metrics"] = list(content.metrics)
+    if content.signals:
         status["signals"] = [
-            {"source": found.source, "healthy": found.healthy, "message": found.message}
-            for found in said.signals
+            {"source": health.source, "healthy": health.healthy, "message": health.message}
+            for health in content.signals
         ]
     return status
 
 
 def _inputs(decision: Decision, schedule: str, now: str) -> Object:
-    found: Object = {"time": now, "rule": decision.reason, "needed": decision.needed}
+    inputs: Object = {"time": now, "rule": decision.reason, "needed": decision.needed}
     figures = {
         "rate": decision.rate,
         "capacity": decision.capacity,
         "backlog": decision.backlog,
         "startupSeconds": decision.startup,
     }
-    found |= {name: rounded(value) for name, value in figures.items() if rounded(value)}
+    inputs |= {name: rounded(value) for name, value in figures.items() if rounded(value)}
     if decision.metric:
-        found["metric"] = decision.metric
+        inputs["metric"] = decision.metric
     if schedule:
-        found["schedule"] = schedule
+        inputs["schedule"] = schedule
     if decision.forecast is not None:
         band = decision.forecast
-        found["forecast"] = {
+        inputs["forecast"] = {
             "horizonSeconds": rounded(band.horizon),
             "lower": rounded(band.lower),
             "median": rounded(band.median),
             "upper": rounded(band.upper),
         }
-    return found
+    return inputs
 
 
-def metrics(asked: Sequence[Metric], demands: Iterable[Demand]) -> list[Object]:
-    """Return `status.metrics`: of each metric what it is now, and the replicas that it asks for.
+def metrics(spec_metrics: Sequence[Metric], demands: Iterable[Demand]) -> list[Object]:
+    """Return `status.metrics`: the current value of each metric, and the replicas that it asks for.
 
     Args:
-        asked: of the spec.
+        spec_metrics: of the spec.
         demands: of the decision.
     """
-    targets = {metric.name: metric.target for metric in asked}
-    found = []
+    targets = {metric.name: metric.target for metric in spec_metrics}
+    entries = []
     for demand in demands:
         entry: Object = {"name": demand.metric, "message": demand.message}
         target = targets.get(demand.metric)
@@ -116,29 +116,29 @@ def metrics(asked: Sequence[Metric], demands: Iterable[Demand]) -> list[Object]:
             entry["value"] = rounded(demand.value)
         if demand.needed is not None:
             entry["needed"] = demand.needed
-        found.append(entry)
-    return found
+        entries.append(entry)
+    return entries
 
 
 def rounded(value: float) -> float:
-    """Return a figure with three digits; 0 for what is none."""
+    """Return a figure with three significant digits; 0 for NaN, infinity and figures below 1e-9."""
     if not math.isfinite(value) or abs(value) < 1e-9:
         return 0.0
     return round(value, 2 - math.floor(math.log10(abs(value))))
 
 
 def is_urgent(old: Mapping[str, Any], new: Mapping[str, Any]) -> bool:
-    """Whether a status must be written at once: a count, or whether something works, is another one."""
+    """Whether a status must be written at once: a count, a condition or a signal's health has changed."""
     plain = ("desiredReplicas", "currentReplicas", "readyReplicas", "observedGeneration", "lastScaleTime")
     if any(old.get(name) != new.get(name) for name in plain):
         return True
-    if _sick(old) != _sick(new):
+    if _unhealthy(old) != _unhealthy(new):
         return True
     return _states(old) != _states(new)
 
 
 def is_news(old: Mapping[str, Any], new: Mapping[str, Any]) -> bool:
-    """Whether a status that is not urgent is worth a write in a while: another rule, or figures that differ."""
+    """Whether a status that is not urgent is worth a later write: another rule, or figures that differ."""
     before, after = old.get("decision") or {}, new.get("decision") or {}
     if any(before.get(name, "") != after.get(name, "") for name in ("rule", "metric", "schedule")):
         return True
@@ -154,10 +154,10 @@ def _metrics_differ(before: Sequence[Mapping[str, Any]], after: Sequence[Mapping
     if [metric["name"] for metric in before] != [metric["name"] for metric in after]:
         return True
     return any(
-        ("value" in one) != ("value" in other)
-        or one.get("needed", 0) != other.get("needed", 0)
-        or _differ(one.get("value", 0), other.get("value", 0))
-        for one, other in zip(before, after, strict=True)
+        ("value" in old) != ("value" in new)
+        or old.get("needed", 0) != new.get("needed", 0)
+        or _differ(old.get("value", 0), new.get("value", 0))
+        for old, new in zip(before, after, strict=True)
     )
 
 
@@ -166,13 +166,13 @@ def _differ(before: float, after: float) -> bool:
     return larger > _SMALL and abs(before - after) > NEWS * larger
 
 
-def _sick(status: Mapping[str, Any]) -> list[tuple[str, str]]:
-    """Return what cannot be believed; who is well is not worth a write of all Autoscalers."""
+def _unhealthy(status: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """Return the unhealthy signals; a healthy signal is not worth a write of every Autoscaler's status."""
     return [(s["source"], s.get("message", "")) for s in status.get("signals") or [] if not s["healthy"]]
 
 
 def _states(status: Mapping[str, Any]) -> list[tuple[str, str, str]]:
-    """Return the conditions as far as a change of them is urgent: the reason of what is well may wait."""
+    """Return the conditions whose change is urgent; a new reason of a condition that is True may wait."""
     return [
         (c["type"], c["status"], "" if c["status"] == "True" else c["reason"])
         for c in status.get("conditions") or []

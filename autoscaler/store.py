@@ -1,4 +1,4 @@
-"""What was learned of each target, in files that a restart finds: one of JSON for each Autoscaler."""
+"""Stores the learned state of each target across restarts: one JSON file for each Autoscaler."""
 
 import contextlib
 import logging
@@ -12,7 +12,7 @@ from serving.kube import Key
 log = logging.getLogger(__name__)
 
 MOST_BYTES = 4 * 1024 * 1024
-"""Of one file: fifty times what a policy keeps; what is larger is not ours."""
+"""Most bytes of one file, fifty times the state of a policy; a larger file is not an autoscaler's."""
 
 
 class Store:
@@ -22,23 +22,23 @@ class Store:
         self._folder = folder
 
     def read(self, key: Key) -> dict[str, Any] | None:
-        """Return what was kept; None where there is nothing, or nothing that can be read."""
+        """Return the stored state; None without a file, or with a file that cannot be read."""
         path = self._path(key)
         try:
             size = path.stat().st_size
-            found = orjson.loads(path.read_bytes()) if size <= MOST_BYTES else None
+            state = orjson.loads(path.read_bytes()) if size <= MOST_BYTES else None
         except FileNotFoundError:
             return None
         except (OSError, ValueError) as error:
             log.warning("%s is left out, what was learned begins anew: %s", path, error)
             return None
-        if not isinstance(found, dict):
+        if not isinstance(state, dict):
             log.warning("%s is left out, what was learned begins anew: it is not ours", path)
             return None
-        return found
+        return state
 
     def write(self, key: Key, state: dict[str, Any]) -> None:
-        """Keep this instead of what was kept before: all of it or nothing."""
+        """Replace the stored state atomically."""
         path = self._path(key)
         try:
             self._folder.mkdir(parents=True, exist_ok=True)
@@ -49,10 +49,10 @@ class Store:
             log.warning("%s cannot be written: %s", path, error)
 
     def forget(self, key: Key) -> None:
-        """Keep nothing of an Autoscaler that has gone."""
+        """Delete the state of a deleted Autoscaler."""
         with contextlib.suppress(OSError):
             self._path(key).unlink(missing_ok=True)
 
     def _path(self, key: Key) -> Path:
-        """A namespace has no dot, so that no two Autoscalers have one file."""
+        """Return the file of an Autoscaler: a namespace has no dot, so no two Autoscalers share a file."""
         return self._folder / f"{key.namespace}.{key.name}.json"

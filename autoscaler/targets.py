@@ -1,4 +1,4 @@
-"""What is scaled, of whatever kind: read and written through its scale subresource, with its Pods."""
+"""Targets of any kind, read through their scale subresources, with their Pods."""
 
 from dataclasses import dataclass, field
 from typing import Any
@@ -14,11 +14,12 @@ from serving.resources.kinds import Kind
 Object = dict[str, Any]
 
 LOOK_SECONDS = 15.0
-"""Between looks at what nothing is watched of: other kinds than Deployments, Pods that are not an Inference's."""
+"""Seconds between reads of targets without a watch: kinds other than Deployments, and Deployments outside an
+Inference."""
 FORGET_SECONDS = 300.0
-"""For so long a kind that is not there is not asked for again: somebody may install it."""
+"""Seconds between discoveries of a missing kind, which may be installed meanwhile."""
 OTHERS_SECONDS = 60.0
-"""Between looks for HorizontalPodAutoscalers: two that fight do so every 15 s."""
+"""Seconds between lists of HorizontalPodAutoscalers, which write every 15 s."""
 SCALERS = "/apis/autoscaling/v2/horizontalpodautoscalers"
 
 
@@ -28,10 +29,10 @@ class Seen:
 
     kind: Kind
     object: Object
-    """A Deployment, or what has its fields that count."""
+    """A Deployment, or an object with the fields of `Foreign.object`."""
     pods: list[Object]
     is_ours: bool
-    """Whether it is an Inference's, so that gateways count its requests."""
+    """Whether it belongs to an Inference, so that gateways count its requests."""
 
     @property
     def name(self) -> str:
@@ -40,44 +41,45 @@ class Seen:
 
 @dataclass(slots=True)
 class Foreign:
-    """A target that is looked at, as it was then."""
+    """A target without a watch, at its last read."""
 
     object: Object
-    """With the fields of a Deployment that count: `spec.replicas`, `status.replicas`, `status.readyReplicas`."""
+    """A Deployment's fields that sizing uses: `spec.replicas`, `status.replicas`, `status.readyReplicas`."""
     pods: dict[str, Object] = field(default_factory=dict)
     """By uid."""
     looked: float = 0.0
+    """Monotonic seconds."""
 
 
 class Targets:
-    """Kinds by discovery, and targets that are looked at."""
+    """Discovers kinds, and reads the targets without a watch."""
 
     def __init__(self, kube: Kube) -> None:
         self._kube = kube
         self._kinds: dict[tuple[str, str], tuple[Kind | None, float]] = {}
         self._seen: dict[tuple[Kind, Key], Foreign] = {}
         self._others: dict[tuple[str, str, str], str] = {}
-        """HorizontalPodAutoscalers by namespace, kind and name of what they scale."""
+        """Names of HorizontalPodAutoscalers, by namespace, kind and name of their target."""
         self._others_until = 0.0
 
     async def kind(self, api_version: str, name: str) -> Kind:
-        """Return the kind with this name, by what the API says it has.
+        """Return the kind with this name, by API discovery.
 
         Raises:
-            errors.Permanent: `UnsupportedTarget`; there is none, or it has no scale subresource.
+            errors.Permanent: `UnsupportedTarget`; the kind does not exist, or has no scale subresource.
         """
         known = kinds.of(api_version, name)
         if known is not None and known.scale:
             return known
-        found, until = self._kinds.get((api_version, name), (None, 0.0))
+        kind, until = self._kinds.get((api_version, name), (None, 0.0))
         now = clock.monotonic()
-        if found is None and now >= until:
-            found = await self._discovered(api_version, name)
-            self._kinds[api_version, name] = found, now + FORGET_SECONDS
-        if found is None:
+        if kind is None and now >= until:
+            kind = await self._discovered(api_version, name)
+            self._kinds[api_version, name] = kind, now + FORGET_SECONDS
+        if kind is None:
             message = f"there is no kind {name} of {api_version} with a scale subresource"
             raise errors.Permanent("UnsupportedTarget", message)
-        return found
+        return kind
 
     async def _discovered(self, api_version: str, name: str) -> Kind | None:
         group, _, version = api_version.rpartition("/")
@@ -93,7 +95,7 @@ class Targets:
         return None
 
     async def look(self, kind: Kind, key: Key, starts: Starts) -> Foreign:
-        """Return the target and its Pods, as they are or were a few seconds ago; what its Pods did goes to `starts`.
+        """Return the target and its Pods, at most `LOOK_SECONDS` old; `starts` takes the changes of its Pods.
 
         Raises:
             errors.NotFound: there is no such target.
@@ -116,14 +118,12 @@ class Targets:
         return known
 
     def again(self, kind: Kind, key: Key) -> None:
-        """Look at a target when it is asked for next: its count was written."""
+        """Expire the last read of a target, because its count was written."""
         if (known := self._seen.get((kind, key))) is not None:
             known.looked = -LOOK_SECONDS
 
     async def other_scaler(self, key: Key, kind: Kind) -> str:
-        """Return the name of a HorizontalPodAutoscaler of a target; empty where there is none, or none can be
-        listed.
-        """
+        """Return the name of the HorizontalPodAutoscaler of a target; empty without a known scaler."""
         now = clock.monotonic()
         if now >= self._others_until:
             self._others_until = now + OTHERS_SECONDS
@@ -132,14 +132,14 @@ class Targets:
 
     async def _scalers(self) -> dict[tuple[str, str, str], str]:
         try:
-            found = orjson.loads(await self._kube.raw(SCALERS))["items"]
+            scalers = orjson.loads(await self._kube.raw(SCALERS))["items"]
         except (errors.NotFound, errors.Forbidden):
             return {}
         except errors.Unavailable:
             return self._others
         return {
             (scaler["metadata"]["namespace"], ref["kind"], ref["name"]): scaler["metadata"]["name"]
-            for scaler in found
+            for scaler in scalers
             for ref in [scaler["spec"]["scaleTargetRef"]]
         }
 

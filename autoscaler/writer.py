@@ -17,7 +17,7 @@ from serving.resources.conditions import Condition
 Object = dict[str, Any]
 
 SAY_SECONDS = 30.0
-"""Between statuses in which only figures change: people look at them, and each is a write."""
+"""Seconds between statuses in which only figures change: people read them, and each is a write."""
 
 
 class Writer:
@@ -77,9 +77,9 @@ class Writer:
         """Write the status where it has news; figures alone wait for `SAY_SECONDS`, by a `moment` in
         monotonic seconds.
         """
-        said = _said(seen, scaled, active, signals, clock.now().timestamp())
+        content = _content(seen, scaled, active, signals, clock.now().timestamp())
         old = autoscaler.get("status") or {}
-        new = status.build(said, old, autoscaler["metadata"].get("generation", 1), _time())
+        new = status.build(content, old, autoscaler["metadata"].get("generation", 1), _time())
         may_wait = not status.is_urgent(old, new)
         if may_wait and (not status.is_news(old, new) or moment - scaled.said < SAY_SECONDS):
             return
@@ -93,19 +93,19 @@ class Writer:
         old = autoscaler.get("status") or {}
         generation = autoscaler["metadata"].get("generation", 1)
         changes = old.get("decisions") or []
-        new = status.build(status.Said(decision, 0, 0, ready, changes=changes), old, generation, _time())
+        new = status.build(status.Content(decision, 0, 0, ready, changes=changes), old, generation, _time())
         if status.is_urgent(old, new):
             await self._kube.apply_status(kinds.AUTOSCALER, autoscaler, new)
 
 
-def _said(
+def _content(
     seen: Seen, scaled: Scaled, active: Condition, signals: Sequence[Health], now: float
-) -> status.Said:
+) -> status.Content:
     """Return the content of the status after the last decision."""
     decision, counts = scaled.decision, seen.object.get("status") or {}
     assert decision is not None
     ready = Condition("Ready", "True", decision.reason, decision.message)
-    return status.Said(
+    return status.Content(
         decision, counts.get("replicas", 0), counts.get("readyReplicas", 0), [ready, active], signals,
         scaled.learned(now), scaled.schedule(now), scaled.changes,
         status.metrics(scaled.config.metrics, decision.demands),

@@ -117,7 +117,7 @@ async def test_others_are_fitted_when_the_process_dies_with_each_of_one_target(
         assert good is not None
         await until(lambda: good.state()["forecast"]["fit"] is not None)
         assert bad.state()["forecast"]["fit"] is None
-        assert "a/bad goes on with what was fitted before" in caplog.text
+        assert "a/bad keeps its previous fit" in caplog.text
     finally:
         running.cancel()
         await asyncio.wait([running])

@@ -100,7 +100,7 @@ def test_explanation_has_what_the_policy_has_learned_and_the_interval_of_its_for
     learned, band = scaled.learned(now), decision.forecast
     assert learned is not None
     assert band is not None
-    state = status.build(status.Said(decision, 2, 2, [], learned=learned), {}, 1, "2026-11-22T05:00:00Z")
+    state = status.build(status.Content(decision, 2, 2, [], learned=learned), {}, 1, "2026-11-22T05:00:00Z")
     text = explained(scaler(**state))
     assert source in re.sub(r" {3,}", "  ", text)
     assert re.search(r"start-up +42 s +a high quantile of its starts", text)
