@@ -128,7 +128,7 @@ def rounded(value: float) -> float:
 
 
 def is_urgent(old: Mapping[str, Any], new: Mapping[str, Any]) -> bool:
-    """Whether a status must be written at once: a count, a condition or a signal's health has changed."""
+    """Whether a status needs a write at once: a count, a condition or the health of a signal has changed."""
     plain = ("desiredReplicas", "currentReplicas", "readyReplicas", "observedGeneration", "lastScaleTime")
     if any(old.get(name) != new.get(name) for name in plain):
         return True

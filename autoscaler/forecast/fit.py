@@ -1,9 +1,9 @@
-"""Regressions on two weeks of load, by statsmodels: what is too slow for a tick. Pure.
+"""Regressions on two weeks of load by statsmodels, which are too slow for a tick. Pure.
 
-An autoregression of the logarithm of the load in five-minute bins, with lags of the last hour, of a day, of
-two days and of a week, as far as they are known; a regression of an upper quantile of the change in a quarter
-of an hour; and how strong the shapes of the day and of the week are, by STL. A fit takes some 0.1 s on one
-core, the import of statsmodels a second and 100 MB: it is imported where something is fitted.
+A fit has three parts: an autoregression of the logarithm of the load in five-minute bins, with lags of the
+last hour, a day, two days and a week, as far as the history reaches; a regression of an upper quantile of the
+change in a quarter of an hour; and the strengths of the daily and weekly seasons, by STL. A fit takes about
+0.1 s on one core. The import of statsmodels takes a second and 100 MB, so `fit` imports it.
 
 Strength of a season: Wang, Smith and Hyndman, Characteristic-based clustering for time series data, 2006,
 here without the share that the mean of as many cycles explains of noise.
@@ -26,29 +26,30 @@ LEAST = 72
 SPARE = DAY_BINS // 2
 """Bins beyond the longest lag that its coefficient is estimated from, at least: half a day."""
 OUTLIER = 5.0
-"""Standard deviations, by the median absolute deviation, beyond which a change from the usual is cut: flash crowds."""
+"""Standard deviations, by the median absolute deviation, at which deviations from the usual load are cut:
+flash crowds."""
 LEAST_DEVIATION = 0.05
-"""Of the logarithm: where load is constant every change would be an outlier."""
+"""Of the logarithm: with constant load every change would be an outlier."""
 DAYS = 3
-"""Days of which the median is the usual day."""
+"""Least days for a usual day, which is their median."""
 CYCLES = 2
-"""Periods that a season needs to have a strength: as many weeks are kept."""
+"""Least periods for the strength of a season: the history has two weeks."""
 LEAST_STRENGTH = 0.1
-"""Of a season, 0 to 1: the lags of a weaker one are noise in the regression."""
+"""Of a season, 0 to 1: the lags of a weaker season are noise in the regression."""
 QUANTILE = 0.95
-"""That is regressed on: two weeks have 200 bins beyond it."""
+"""The regressed quantile: two weeks have 200 bins beyond it."""
 AHEAD = 3
-"""Bins from the last one to the one whose upper quantile is regressed: a quarter of an hour, as the longest
-horizon begins up to one and a half bins after the middle of the last one."""
+"""Bins from the last bin to the bin whose upper quantile is regressed: a quarter of an hour, because the
+longest horizon begins up to one and a half bins after the middle of the last bin."""
 CHANGES = (1, 3, 12)
-"""Bins over which a change explains the upper quantile of the next one: five minutes, a quarter of an hour,
-an hour."""
+"""Bins over which a change explains the upper quantile of the next change: five minutes, a quarter of an
+hour, an hour."""
 STEPS = 6
-"""Bins that are forecast: half an hour, as the longest horizon is nine minutes and a bin may come late."""
+"""Forecast bins: half an hour, because the longest horizon is nine minutes and a bin may come late."""
 MOST_CHANGE = 1.5
-"""Of the logarithm, by which a forecast differs from the last bin at most."""
+"""Of the logarithm: the largest difference between a forecast and the last bin."""
 MOST_ITERATIONS = 60
-"""Of the quantile regression: some 20 ms."""
+"""Of the quantile regression: about 20 ms."""
 _MAD = 1.4826
 """Standard deviations in a median absolute deviation, of a normal distribution."""
 
@@ -64,9 +65,9 @@ class Fit:
     """Strength of the shape of the day, 0 to 1; NaN: the history is too short for it."""
     weekly: float = math.nan
     upper: tuple[float, ...] = ()
-    """Of the upper quantile of the change in `AHEAD` bins, less its mean, as a forecast corrects its bias by
-    its own errors: the constant, the coefficients of `CHANGES`, and that of the same change a day before
-    where days have a shape."""
+    """Coefficients of the upper quantile of the change in `AHEAD` bins, less its mean, because a forecast
+    corrects its bias by its own errors: the constant, the coefficients of `CHANGES`, and with a daily season
+    the coefficient of the same change a day before."""
 
     def state(self) -> dict[str, Any]:
         """Return the fit for JSON."""
@@ -81,10 +82,10 @@ class Fit:
 
     @classmethod
     def of(cls, state: Mapping[str, Any]) -> "Fit":
-        """Return what `state` returned.
+        """Return the fit of a result of `state`.
 
         Raises:
-            ValueError: no fit has such a state.
+            ValueError: the state is not one of a fit.
         """
         lags, coefficients = tuple(map(int, state["lags"])), tuple(map(float, state["coefficients"]))
         upper = tuple(map(float, state["upper"]))
@@ -100,7 +101,9 @@ class Fit:
 
 
 def fit(history: Sequence[float]) -> Fit | None:
-    """Return the autoregression of levels in even bins, the oldest first; None where they do not determine it."""
+    """Return the regressions of levels in even bins, the oldest first; None where the levels do not determine
+    them.
+    """
     if len(history) < LEAST or not all(map(math.isfinite, history)):
         return None
     import numpy as np  # noqa: PLC0415 as statsmodels: with the first fit
@@ -114,9 +117,8 @@ def fit(history: Sequence[float]) -> Fit | None:
     with warnings.catch_warnings():
         warnings.simplefilter("error", ModelWarning)
         warnings.simplefilter("error", RuntimeWarning)
-        warnings.simplefilter(
-            "ignore", IterationLimitWarning
-        )  # what it has reached then is weighed by its loss
+        # The loss of an unfinished quantile regression determines its weight.
+        warnings.simplefilter("ignore", IterationLimitWarning)
         try:
             daily, weekly = strength(levels, DAY_BINS), strength(levels, 7 * DAY_BINS)
             seasonal = _seasonal(len(levels), daily, weekly)
@@ -135,7 +137,7 @@ def fit(history: Sequence[float]) -> Fit | None:
 
 
 def _seasonal(count: int, daily: float, weekly: float) -> tuple[int, ...]:
-    """Return the seasonal lags that so many bins determine, of seasons that are not known to be weak."""
+    """Return the seasonal lags that `count` bins determine, without those of weak seasons."""
     strengths = (daily, daily, weekly)
     return tuple(
         lag
@@ -145,9 +147,11 @@ def _seasonal(count: int, daily: float, weekly: float) -> tuple[int, ...]:
 
 
 def path(fitted: Fit, history: Sequence[float]) -> tuple[float, ...]:
-    """Return the last level and the ones to expect in the bins after it; empty where the history is too short."""
-    known = len(history)
-    if known < fitted.lags[-1]:
+    """Return the last level and the forecast levels of the bins after it; empty for a history that is too
+    short.
+    """
+    count = len(history)
+    if count < fitted.lags[-1]:
         return ()
     last = history[-1]
     levels = [last]
@@ -155,29 +159,29 @@ def path(fitted: Fit, history: Sequence[float]) -> tuple[float, ...]:
     for step in range(STEPS):
         level = fitted.constant
         for lag, coefficient in terms:
-            level += coefficient * (levels[step - lag + 1] if lag <= step else history[known + step - lag])
+            level += coefficient * (levels[step - lag + 1] if lag <= step else history[count + step - lag])
         levels.append(min(max(level, last - MOST_CHANGE), last + MOST_CHANGE))
     return tuple(levels)
 
 
 def rise(fitted: Fit, history: Sequence[float]) -> float:
-    """Return the upper quantile of the change per bin in the next `AHEAD` bins, less its mean; NaN where it
-    is not known.
+    """Return the upper quantile of the change per bin in the next `AHEAD` bins, less its mean; NaN without
+    coefficients, or for a history that is too short.
     """
-    upper, known = fitted.upper, len(history)
-    if not upper or known <= max(CHANGES[-1], DAY_BINS if len(upper) > 1 + len(CHANGES) else 0):
+    upper, count = fitted.upper, len(history)
+    if not upper or count <= max(CHANGES[-1], DAY_BINS if len(upper) > 1 + len(CHANGES) else 0):
         return math.nan
     last, change = history[-1], upper[0]
     for span, coefficient in zip(CHANGES, upper[1:], strict=False):
-        change += coefficient * (last - history[known - 1 - span])
+        change += coefficient * (last - history[count - 1 - span])
     if len(upper) > 1 + len(CHANGES):
-        before = known - 1 - DAY_BINS
+        before = count - 1 - DAY_BINS
         change += upper[-1] * (history[before + AHEAD] - history[before])
     return min(max(change, -MOST_CHANGE), MOST_CHANGE) / AHEAD
 
 
 def _upper_of(levels: Any, *, is_daily: bool) -> tuple[float, ...]:
-    """Return the coefficients of `Fit.upper`; none where the bins are too few."""
+    """Return the coefficients of `Fit.upper`; none for a regression that is not finite."""
     import numpy as np  # noqa: PLC0415
     from statsmodels.regression.quantile_regression import QuantReg  # noqa: PLC0415
 
@@ -194,7 +198,8 @@ def _upper_of(levels: Any, *, is_daily: bool) -> tuple[float, ...]:
 
 
 def strength(levels: Any, period: int) -> float:
-    """Return how much of the variance about the trend a season explains, 0 to 1; NaN for fewer than `CYCLES` of it.
+    """Return the share of the variance about the trend that a season explains, 0 to 1; NaN for fewer than
+    `CYCLES` periods.
 
     Raises:
         ValueError: from STL.
@@ -205,9 +210,10 @@ def strength(levels: Any, period: int) -> float:
     if len(levels) < CYCLES * period:
         return math.nan
     jump = max(period // 20, 1)
-    # The seasonal part is nearly the mean of all cycles: one that may change with each explains any noise.
+    # The seasonal part is nearly the mean of all cycles: a part that changes with each cycle fits any noise.
     parts = STL(
-        levels, period=period, seasonal=35, seasonal_deg=0, seasonal_jump=jump, trend_jump=jump, low_pass_jump=jump
+        levels, period=period, seasonal=35, seasonal_deg=0,
+        seasonal_jump=jump, trend_jump=jump, low_pass_jump=jump,
     ).fit(inner_iter=2)  # fmt: skip
     around = float(np.var(parts.seasonal + parts.resid))
     if around <= 0:
@@ -217,8 +223,8 @@ def strength(levels: Any, period: int) -> float:
 
 
 def winsorized(levels: Any) -> Any:
-    """Return the levels, those far from the usual ones cut; usual is the median of the days at that time, or
-    of all levels.
+    """Return the levels with outliers cut. The usual level is the median of the days at that time; with fewer
+    than `DAYS` days, of all levels.
     """
     import numpy as np  # noqa: PLC0415
 

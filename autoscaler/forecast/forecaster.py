@@ -1,6 +1,6 @@
-"""The load of one target in the coming minutes, from its last readings and the days before.
+"""Forecasts the load of one target for the next minutes, from its last readings and the days before.
 
-Everything is in logarithms of the load plus a floor, so that no forecast is negative and errors are relative.
+Forecasts are logarithms of the load plus a floor, so that no forecast is negative and errors are relative.
 """
 
 import datetime as dt
@@ -19,72 +19,73 @@ from autoscaler.forecast.horizon import MOST_RISK, Horizon
 from autoscaler.forecast.profile import BIN, DAY, WEEK, Profile
 
 HORIZONS = (20.0, 60.0, 180.0, 540.0)
-"""Seconds: between them quantiles are interpolated, so that a start-up time that is learned changes nothing else."""
+"""Seconds. Quantiles are interpolated between the horizons, so a change of the learned start-up time changes
+nothing else."""
 WAIT = 2.0
-"""Seconds that work may wait, at least: replicas of rate r serve r x (T + 2 s) of what arrives in any T
+"""Least seconds that work may wait: replicas of rate r serve r x (T + 2 s) of the work that arrives in any T
 seconds in time."""
 SPANS = (5.0, 10.0, 20.0, 40.0, 120.0)
-"""Seconds over which load is summed; the span that asks for the highest rate counts."""
+"""Seconds over which load is summed; the span with the highest rate counts."""
 BEGIN = 120.0
-"""Seconds of readings before errors are learned from: averages begin with whatever the first reading was."""
+"""Seconds of readings before errors are learned: averages begin with the first reading."""
 SLOW = 90.0
 """Seconds of the slow average, which the noise of a reading does not move."""
 HOUR = 3600.0
-"""Seconds of the average that says how large a service is before there are days of it."""
+"""Seconds of the average that gives the size of a service before it has days of load."""
 TRENDS = (30.0, 150.0)
-"""Seconds of the two spans of which each is compared with the span before it: a ramp rises in both, a step
-soon in the longer one alone, noise in neither for long. The smaller trend counts."""
+"""Seconds of the two spans, each compared with the span before it. A ramp rises in both; a step soon rises
+only in the longer span; noise rises in neither for long. The smaller trend counts."""
 TREND_LIMIT = 0.3
-"""A trend is followed by a third of the load at most: it was measured over minutes."""
+"""Of the logarithm: a trend is extrapolated by at most a third of the load, because it was measured over
+minutes."""
 STEADY_SPAN = 40.0
-"""Seconds of a span by which a load that rises steadily is recognised: over three of them, and two changes,
-that are alike."""
+"""Seconds of a span for recognising a load that rises steadily: by similar changes over three or more
+spans."""
 STEADY_SPANS = 4
 STEADY_SHARE = 0.5
-"""Of the larger of the two changes: what the smaller one is at least, where a rise is steady; a step's are
-not alike for long."""
+"""Least ratio of the smallest to the largest change in a steady rise; the changes of a step soon differ."""
 STEADY_RISE = 0.1
-"""Of the load: what a rise is at least; chance makes the loads of two spans differ by a few percent."""
+"""Least share of the load by which it rises: by chance the loads of two spans differ by a few percent."""
 STEADY_LIMIT = 1.0
-"""A steady rise is followed to 2.7 times the load at most."""
+"""Of the logarithm: a steady rise is extrapolated to at most 2.7 times the load."""
 KEPT = 2 * TRENDS[-1]
-"""Seconds of readings that are kept one by one."""
+"""Seconds of single readings in memory."""
 SHIFT = 3600.0
-"""Seconds by which the shape of the day may be off: clocks change twice a year, and `prediction.timeZone` may
-not say where."""
+"""Seconds by which the daily shape may be shifted: clocks change twice a year, and the spec may have no
+`prediction.timeZone`."""
 SEEN_MEMORY = 2 * DAY
 """Seconds after which a load weighs 1/e in the distribution of all loads."""
 SEEN_STRIDE = 10.0
-"""Seconds between loads that are counted in it."""
+"""Seconds between the loads in this distribution."""
 SEEN_SHARE = 0.2
-"""Of the risk: how rarely the load was higher than the upper quantile may be, unless the load is there
-already or rises."""
+"""Share of the risk that bounds the upper quantile: the bound is the load that was exceeded this rarely,
+unless the current load is as high or rises."""
 MOST_WEIGHT = 2.0
-"""Weight of an error at more than the usual load, which more requests suffer from; one event must not be all
-that is known."""
+"""Most weight of an error at more than the usual load, which affects more requests; one event must not
+dominate the errors."""
 DRIFT = 2
 NAMES = ("last", "average", "drift", "daily", "daily-1h", "daily+1h", "weekly", "usual", "fitted", "quantile")
-"""New ones come at the end: what was kept of the others is found by its place."""
+"""New forecasts are appended, because stored states refer to forecasts by position."""
 REGRESSED = 0.1
-"""Weight of a regression relative to forecasts that lose as much: one that adds nothing thins out those that
-are right."""
+"""Weight of a regression relative to forecasts of the same loss: a regression without additional information
+reduces the weight of accurate forecasts."""
 PRIORS = (1.0,) * (len(NAMES) - 2) + (REGRESSED,) * 2
 FLOOR = 0.25
-"""Of a replica's capacity: changes of a load below that need no replica."""
+"""Share of a replica's capacity: changes of a load below it need no replica."""
 SET_BACK = 60.0
-"""Seconds by which a reading may be older than the last one, and is passed over; if it is older, the clock
-was set back."""
+"""Most seconds by which an ignored reading is older than the last reading; an older reading means that the
+clock was set back."""
 LONGEST_GAP = 3600.0
 """Seconds without readings after which the averages start again."""
 
 
 class Forecaster:
-    """One series of load.
+    """Forecasts one series of load.
 
     Args:
-        unit: load per second that a difference of is worth knowing: one replica's capacity.
-        share: the upper quantile that is wanted, 0 to 1.
-        zone: in which days and weeks have their shape.
+        unit: load per second at which a difference matters: one replica's capacity.
+        share: the upper quantile, 0 to 1.
+        zone: time zone of the daily and weekly shapes.
     """
 
     def __init__(self, unit: float, share: float, zone: ZoneInfo | None = None) -> None:
@@ -93,7 +94,7 @@ class Forecaster:
         self._unit = max(unit, 1e-9)
         self._floor = max(FLOOR * unit, 1e-9)
         self._seen = DecayedHistogram(SEEN_MEMORY / SEEN_STRIDE, 1e-3)
-        """Logarithms of the load, in capacities of a replica, wherever the load was."""
+        """Distribution of the logarithms of all loads, in capacities of a replica."""
         self._seen_until = -math.inf
         self._share, self._risk_factor = share, 1.0
         self._zone = zone
@@ -114,10 +115,11 @@ class Forecaster:
         """Mean load of the last hour."""
         self._bin, self._bin_amount, self._bin_seconds = -1, 0.0, 0.0
         self.history = History()
-        """By local time: an hour that comes twice counts once, and one that is left out was as on the day before."""
+        """By local time: a repeated hour counts once, and a skipped hour repeats the day before."""
         self._fit: Fit | None = None
         self._path: tuple[float, tuple[float, ...]] = (0.0, ())
-        """Local seconds of the middle of the last bin, and the levels by regression from there on, a bin apart."""
+        """Local seconds of the middle of the last bin, and the levels by regression from there on, one for
+        each bin."""
         self._rise_quantile = math.nan
         """Upper quantile, by regression, of the change of the logarithm per bin."""
 
@@ -134,7 +136,7 @@ class Forecaster:
         return max(0.0 if math.isnan(self._usual) else self._usual, self._hourly)
 
     def multiply_risk(self, factor: float) -> None:
-        """Accept `factor` times the risk that `share` stands for from now on."""
+        """Set the effective risk to `factor` times the risk of `share`."""
         self._risk_factor = factor
         for horizon in self._horizons:
             horizon.multiply_risk(factor)
@@ -188,8 +190,8 @@ class Forecaster:
         return Band(horizon, lower, median, upper)
 
     def quantile(self, horizon: float, share: float) -> float:
-        """Return any quantile of the load `horizon` seconds after the last reading, as it is expected: no
-        risk is in it.
+        """Return any quantile of the expected load `horizon` seconds after the last reading, independent of
+        the risk.
         """
         low, high, inside = _between(horizon)
         first, second = (
@@ -199,7 +201,7 @@ class Forecaster:
         return max(math.exp(first + inside * (second - first)) - self._floor, 0.0)
 
     def risen(self, horizon: float) -> float:
-        """Return the load `horizon` seconds after the last reading if it goes on rising steadily; 0 if it does not."""
+        """Return the load `horizon` seconds after the last reading by its steady rise; 0 without one."""
         if self._rise_limit < STEADY_LIMIT:
             return 0.0
         return min(
@@ -249,12 +251,12 @@ class Forecaster:
         self._bin_seconds += seconds
 
     def take_fit(self, fitted: Fit | None) -> None:
-        """Go on with the regressions that were fitted to `history`; None: it does not determine any."""
+        """Use the regressions that were fitted to `history`; None: the history does not determine any."""
         self._fit = fitted
         self._plan()
 
     def _plan(self) -> None:
-        """Compute what the regressions say of the bins after the last one."""
+        """Compute the forecasts of the regressions for the bins after the last one."""
         self._path, self._rise_quantile = (0.0, ()), math.nan
         if self._fit is not None and len(self.history):
             levels = self.history.levels
@@ -290,7 +292,7 @@ class Forecaster:
         )
 
     def _fitted(self, slow: float, now: float, ahead: float) -> float:
-        """Return the forecast by autoregression, from `now` in local seconds; NaN where there is none so far ahead."""
+        """Return the forecast by autoregression, from `now` in local seconds; NaN beyond its last bin."""
         start, levels = self._path
         here = (now - start) / BIN
         there = here + ahead / BIN
@@ -299,7 +301,7 @@ class Forecaster:
         return slow + _at(levels, there) - _at(levels, here)
 
     def _local(self, time: float) -> float:
-        """Return local seconds, of which 00:00 is a multiple of a day."""
+        """Return local seconds, in which 00:00 is a multiple of a day."""
         if self._zone is None:
             return time
         if time >= self._offset_until or time < self._offset_until - BIN:
@@ -310,7 +312,7 @@ class Forecaster:
         return time + self._offset
 
     def state(self) -> dict[str, Any]:
-        """Return what was learned, for JSON."""
+        """Return the learned state for JSON."""
         return {
             "end": self._end if self._end > -math.inf else None,
             "usual": None if math.isnan(self._usual) else self._usual,
@@ -323,7 +325,7 @@ class Forecaster:
         }
 
     def restore(self, state: dict[str, Any]) -> None:
-        """Take what `state` returned."""
+        """Restore a result of `state`."""
         self._usual = math.nan if state["usual"] is None else float(state["usual"])
         self._seen.restore(state["seen"])
         self._daily.restore(**state["daily"])
@@ -331,13 +333,13 @@ class Forecaster:
         if len(state["horizons"]) == len(self._horizons):
             for horizon, saved in zip(self._horizons, state["horizons"], strict=True):
                 horizon.restore(saved)
-        if "history" in state:  # what was kept before there were regressions has none
+        if "history" in state:  # absent in states from before the regressions
             self.history.restore(**state["history"])
             self.take_fit(None if state["fit"] is None else Fit.of(state["fit"]))
 
 
 def _serving_rate(readings: deque[tuple[float, float]], wait: float) -> float:
-    """Return the rate that serves what arrived in the last readings within `wait` seconds."""
+    """Return the rate that serves the work of the last readings within `wait` seconds."""
     amount = seconds = best = 0.0
     span = 0
     for part, length in reversed(readings):
@@ -353,7 +355,9 @@ def _serving_rate(readings: deque[tuple[float, float]], wait: float) -> float:
 
 
 def _trend(readings: deque[tuple[float, float]], floor: float) -> tuple[float, float]:
-    """Return the load of the first of `TRENDS`, and the smaller trend of them: change of the logarithm per second."""
+    """Return the load of the first span of `TRENDS`, and the smaller trend (change of the logarithm per
+    second).
+    """
     short, long = TRENDS
     marks = (short, 2 * short, long, 2 * long)
     sums: list[tuple[float, float]] = []
@@ -378,7 +382,9 @@ def _trend(readings: deque[tuple[float, float]], floor: float) -> tuple[float, f
 
 
 def _steady_rise(readings: deque[tuple[float, float]]) -> tuple[float, float]:
-    """Return the change of the load per second where it rises evenly, else 0, and how far to follow it (logarithm)."""
+    """Return the change of the load per second by its steady rise, and the limit of its extrapolation
+    (logarithm); zeros without a steady rise.
+    """
     rates: list[float] = []
     amount = seconds = 0.0
     for part, length in reversed(readings):
@@ -404,7 +410,9 @@ def _at(levels: tuple[float, ...], place: float) -> float:
 
 
 def _between(horizon: float) -> tuple[int, int, float]:
-    """Return the horizons beside one, and how far it is from the first to the second, by logarithm."""
+    """Return the indices of the horizons next to `horizon`, and its logarithmic position between them, 0 to
+    1.
+    """
     if horizon <= HORIZONS[0]:
         return 0, 0, 0.0
     for i in range(len(HORIZONS) - 1):

@@ -1,29 +1,29 @@
-"""A histogram that forgets: quantiles of recent errors in bounded memory and constant time."""
+"""A histogram with exponential decay: quantiles of recent errors in bounded memory and constant time."""
 
 import math
 from array import array
 from collections.abc import Sequence
 
 LIMIT = 8.0
-"""Errors are in standard deviations; what is further out counts as this far."""
+"""Standard deviations at which larger errors are cut."""
 WIDTH = 0.1
-"""Of a bin, in standard deviations: a tenth of one is less than what sizing by whole replicas can use."""
+"""Standard deviations of a bin: sizing by whole replicas needs no finer resolution."""
 BINS = round(2 * LIMIT / WIDTH)
 PRIOR_SCALE = 1.0
-"""Of the Laplace distribution that is assumed before anything was seen: heavier tails than a normal one."""
+"""Scale of the Laplace distribution of the prior, which has heavier tails than a normal distribution."""
 FULL = 1e100
-"""Weights grow instead of being decayed one by one; beyond this they are rescaled."""
+"""Weight at which all weights are rescaled: the weight of new errors grows instead of decaying every bin."""
 
 
 class DecayedHistogram:
-    """Errors in standard deviations, of which older ones weigh exponentially less."""
+    """Errors in standard deviations, whose weights decay exponentially with age."""
 
     def __init__(self, memory: float, prior: float) -> None:
         """Start with a heavy-tailed prior.
 
         Args:
             memory: observations after which an observation's weight is 1/e.
-            prior: observations that the prior counts as.
+            prior: weight of the prior, in observations.
         """
         self._growth = math.exp(1 / memory)
         self._next = 1.0
@@ -31,7 +31,7 @@ class DecayedHistogram:
         self._total = sum(self._weights)
 
     def add(self, error: float, weight: float = 1.0) -> None:
-        """Count an error; not a number counts as none."""
+        """Count an error; NaN is ignored."""
         if error != error:  # noqa: PLR0124 NaN alone differs from itself
             return
         index = int((min(max(error, -LIMIT), LIMIT) + LIMIT) / WIDTH)
@@ -43,7 +43,7 @@ class DecayedHistogram:
             self._rescale()
 
     def quantile(self, share: float) -> float:
-        """Return the error that `share` of the weight is at most, interpolated within its bin."""
+        """Return the `share` quantile of the errors, interpolated within its bin."""
         above = (1 - share) * self._total
         weights, index = self._weights, BINS - 1
         while index > 0 and weights[index] < above:
@@ -53,11 +53,11 @@ class DecayedHistogram:
         return (index + 1 - min(inside, 1.0)) * WIDTH - LIMIT
 
     def state(self) -> list[float]:
-        """Return the weights of the bins, scaled so that the newest observation weighs 1."""
+        """Return the weights of the bins, relative to the weight of the newest observation."""
         return [weight / self._next for weight in self._weights]
 
     def restore(self, weights: Sequence[float]) -> None:
-        """Take weights that `state` returned; of another number of bins they are ignored."""
+        """Restore weights that `state` returned; weights of another number of bins are ignored."""
         if len(weights) == BINS and all(0 <= weight < math.inf for weight in weights) and sum(weights) > 0:
             self._weights = array("d", weights)
             self._next, self._total = 1.0, sum(weights)

@@ -1,4 +1,6 @@
-"""A mixture of forecasts at one horizon: each learns its errors, their weights follow their recent pinball loss."""
+"""A mixture of forecasts at one horizon: each forecast learns its errors, and its weight follows its recent
+pinball loss.
+"""
 
 import math
 from collections import deque
@@ -9,66 +11,68 @@ from typing import Any
 from autoscaler.forecast.histogram import DecayedHistogram
 
 MEMORY = 86_400.0
-"""Seconds after which an error weighs 1/e: a day, so that each hour of the day is in it."""
+"""Seconds after which an error weighs 1/e: a day, so that errors of each hour of the day count."""
 LOSS_MEMORY = 6 * 3600.0
-"""Seconds after which a loss weighs 1/e: a forecast that stops to be right loses its weight within hours."""
+"""Seconds after which a loss weighs 1/e: a forecast that becomes worse loses its weight within hours."""
 SCALE_MEMORY = 1_800.0
 """Seconds over which the volatility is measured: bursts come in clusters of minutes."""
 LEAST_SCALE = 0.01
-"""Of the logarithm: 1 % is far below what one replica more or less is worth."""
+"""Of the logarithm: 1 % of the load is far less than one replica."""
 LONGEST = 300.0
-"""Seconds that a single forecast stands for at most, where readings are far apart."""
+"""Most seconds that a single forecast stands for when readings are far apart."""
 SURPRISE = 4.0
-"""An error counts for the volatility as this many times of it at most: a step of the load is no volatility."""
+"""Most multiple of the volatility at which an error counts for the volatility: a step of the load is not
+volatility."""
 FIRST_SCALE = 0.15
 MOST_SCALE = 1.5
-"""Of the logarithm: what varies more is not told by its last values at all."""
+"""Of the logarithm: the last values do not predict a load that varies more."""
 MOST_BIAS = 1.0
-"""Standard deviations by which a forecast's median error is corrected at most."""
+"""Most standard deviations by which a forecast's median error is corrected."""
 HELD_SECONDS = 120.0
-"""Seconds for which replicas for a forecast are kept, at least; `HOLD_SECONDS` of the sizer."""
+"""Least seconds for which replicas for a forecast are kept; `HOLD_SECONDS` of the sizer."""
 PRIOR = 60.0
-"""Errors that the prior counts as: an hour's worth at one a minute."""
+"""Weight of the prior in errors: an hour of errors, one a minute."""
 SHARPNESS = 6.0
-"""Exponent of a forecast's loss relative to the best: one that loses 12 % more has half the weight."""
+"""Exponent of a forecast's loss relative to the least loss: a forecast with 12 % more loss has half the
+weight."""
 UNKNOWN_LOSS = 1.1
-"""Loss of a forecast that knows nothing, relative to that of the last value: when it begins to know it has a
-small weight at first, and not that of the few errors it has made."""
+"""Loss of a forecast without a value, relative to the loss of the last value. So its weight is small when it
+begins to have values, and does not depend on its few errors."""
 REFRESH = 16
 """Errors between computations of the quantiles, which change slowly."""
 USUAL_SCALE = 0.2
-"""Volatility at which the risk is what was asked for. A replica more saves requests in proportion to how
-likely exactly that many are needed, which is the less the wider the errors are: where load is calm the risk
-is less, and else more."""
+"""Volatility at which the effective risk is the configured risk. The requests that an additional replica
+saves are in proportion to the probability that exactly this replica is needed, which falls as the errors
+become wider. So the effective risk is less for a calm load and more for a volatile load."""
 RISK_LIMITS = (0.1, 20.0)
-"""Times the risk that was asked for."""
+"""Least and most multiple of the configured risk."""
 MOST_RISK = 0.5
-"""The upper quantile is the median at least."""
+"""The upper quantile is at least the median."""
 LEAST_CHANGE = 0.2
-"""Of the factor of the risk: the quantiles are computed again for no smaller change."""
+"""Share of the risk factor: smaller changes do not compute the quantiles again."""
 CAP_SHARE = 0.2
-"""Of the risk: the upper quantile is at most the quantile of the errors as they are, in no relation to the
-volatility, that this share of the risk is beyond. Volatility times a rare error of calm hours is else several
-times any error there was."""
+"""Share of the risk that bounds the upper quantile: the bound is the quantile of the unscaled errors that
+this share of the risk exceeds. Without it, volatility times a rare error of calm hours is several times the
+largest error."""
 CAP_UNIT = 0.4
-"""Of the logarithm, for the histogram of errors as they are: its last bin is then 25 times the forecast."""
+"""Of the logarithm, for the histogram of unscaled errors: its last bin is 25 times the forecast."""
 SHARES = (0.1, 0.5)
-"""Quantiles of the band beside the one that the risk asks for."""
+"""Lower quantile and median of the band; the risk determines the upper quantile."""
 
 
 @dataclass(slots=True)
 class _Pending:
     due: float
     seconds: float
-    """Since the forecast before: what it stands for."""
+    """Seconds since the previous forecast, which the weight of its errors is in proportion to."""
     scale: float
     points: tuple[float, ...]
     mixed: float
     """Logarithm of the load by the mixture, without its own error."""
     central: float
-    """The same by the mixture that the median is of."""
+    """Logarithm of the load by the mixture for the median."""
     held: float
-    """The highest such logarithm of the last minutes."""
+    """The highest `mixed` of the last minutes."""
 
 
 class Horizon:
@@ -81,9 +85,9 @@ class Horizon:
 
         Args:
             seconds: of the horizon.
-            names: of the forecasts that are mixed; each but the first may be NaN where it knows nothing.
-            share: the upper quantile that is wanted, 0 to 1.
-            priors: weight of each forecast relative to others that lose as much; empty: all weigh the same.
+            names: of the forecasts in the mixture; each but the first may be NaN while it has no value.
+            share: the upper quantile, 0 to 1.
+            priors: weight of each forecast relative to forecasts of the same loss; empty: equal weights.
         """
         self.seconds = seconds
         self.names = tuple(names)
@@ -95,17 +99,17 @@ class Horizon:
         self._losses = [0.0] * len(names)
         self._loss_seconds = [0.0] * len(names)
         self._central_losses = [0.0] * len(names)
-        """Absolute errors: who knows the extremes best need not know the middle."""
+        """Absolute errors: the best forecast of the extremes need not be the best of the median."""
         self._errors_of_central = DecayedHistogram(memory, PRIOR)
         self._errors_when_held = DecayedHistogram(memory, PRIOR)
-        """Errors of the highest forecast of the last minutes, as replicas for it are still there."""
+        """Errors of the highest forecast of the last minutes, because its replicas are still kept."""
         self._unscaled_errors_when_held = DecayedHistogram(memory, PRIOR)
-        """The same in `CAP_UNIT`, whatever the volatility was."""
+        """The same errors in `CAP_UNIT` instead of the volatility."""
         self._held: deque[tuple[float, float]] = deque()
         self._scale = FIRST_SCALE
         self._spread = self._mean = 0.0
-        """Absolute error of the mixture and load, both on the mean of the last day: in calm hours the risk is
-        that of the day."""
+        """Mean absolute error of the mixture and mean load of the last day, by which the risk of calm hours is
+        at least that of the day."""
         self._pending: deque[_Pending] = deque()
         self._next = 0.0
         self._since_refresh = 0
@@ -114,26 +118,26 @@ class Horizon:
         self._weights = [1.0 / len(names)] * len(names)
         self._central_weights = [1.0 / len(names)] * len(names)
         self._is_known = [True] * len(names)
-        """Whether each forecast knew something at the last one that was learned from."""
+        """Whether each forecast had a value in the last one that was learned from."""
         self._shifts = (0.0, 0.0, 0.0)
         self._most_shift = math.inf
         self._risk_factor = 1.0
         self._refresh()
 
     def forecast(self, points: Sequence[float]) -> tuple[float, float, float]:
-        """Return the 10 % quantile, the median and the upper quantile, given each forecast's logarithm."""
+        """Return the 10 % quantile, the median and the upper quantile by the logarithm of each forecast."""
         low, median, high = self._shifts
         scale, central = self._scale, self._mixed(points, self._central_weights)
         upper = min(scale * high, max(self._most_shift, scale * median))
         return (central + scale * low, central + scale * median, self._mixed(points, self._weights) + upper)
 
     def quantile(self, points: Sequence[float], share: float) -> float:
-        """Return any quantile by the mixture's own errors, whatever the risk is."""
+        """Return any quantile by the mixture's own errors, independent of the risk."""
         central = self._mixed(points, self._central_weights)
         return central + self._scale * self._errors_of_central.quantile(share)
 
     def advance(self, time: float, level: float, points: Sequence[float], weight: float) -> None:
-        """Learn from the logarithm of the load at `time`, and remember the forecasts that are made then."""
+        """Learn from the logarithm of the load at `time`, and remember the forecasts of that time."""
         while self._pending and self._pending[0].due <= time:
             self._learn(self._pending.popleft(), level, weight)
         if time >= self._next:
@@ -146,7 +150,7 @@ class Horizon:
             )
 
     def _highest(self, time: float, mixed: float) -> float:
-        """Return the highest forecast of the last minutes, of which this is the last."""
+        """Return the highest forecast of the last minutes, including `mixed`."""
         held = self._held
         while held and held[-1][1] <= mixed:
             held.pop()
@@ -156,13 +160,13 @@ class Horizon:
         return held[0][1]
 
     def multiply_risk(self, factor: float) -> None:
-        """Accept `factor` times the risk that was asked for from now on."""
+        """Set the effective risk to `factor` times the configured risk."""
         if abs(factor - self._risk_factor) > LEAST_CHANGE * self._risk_factor:
             self._risk_factor = factor
             self._refresh()
 
     def start_again(self) -> None:
-        """Forget the forecasts whose time has not come: the clock was set, and nobody knows when that is."""
+        """Discard the pending forecasts: the clock was set, so their times are unknown."""
         self._pending.clear()
         self._held.clear()
         self._next = 0.0
@@ -172,7 +176,7 @@ class Horizon:
         return dict(zip(self.names, self._weights, strict=True))
 
     def state(self) -> dict[str, Any]:
-        """Return what was learned, for JSON."""
+        """Return the learned state for JSON."""
         return {
             "errors": [_rounded(errors.state()) for errors in self._errors],
             "mixture": _rounded(self._errors_of_central.state()),
@@ -187,7 +191,7 @@ class Horizon:
         }
 
     def restore(self, state: dict[str, Any]) -> None:
-        """Take what `state` returned; forecasts that it does not have were added at the end, and know nothing."""
+        """Restore a result of `state`; forecasts added since then, at the end, begin without errors."""
         count = len(state["errors"])
         if count > len(self.names):
             return
@@ -195,9 +199,9 @@ class Horizon:
             errors.restore(saved)
         self._errors_of_central.restore(state["mixture"])
         self._errors_when_held.restore(state["held"])
-        self._unscaled_errors_when_held.restore(state.get("heldUnscaled", ()))  # states of before have none
+        self._unscaled_errors_when_held.restore(state.get("heldUnscaled", ()))  # absent in older states
         self._spread, self._mean = float(state["spread"]), float(state["mean"])
-        # What was kept before there were central losses has none: then all forecasts begin with as much of them.
+        # Older states have no central losses: then they begin as the losses.
         losses, central = state["losses"], state.get("centralLosses", state["losses"])
         self._losses, self._central_losses = self._whole(losses), self._whole(central)
         self._loss_seconds = self._whole(state["lossSeconds"])
@@ -206,11 +210,11 @@ class Horizon:
         self._refresh()
 
     def _whole(self, saved: Sequence[float]) -> list[float]:
-        """Return what was saved of each forecast, and 0 for those that came later."""
+        """Return the saved value of each forecast, and 0 for forecasts added later."""
         return [*map(float, saved), *[0.0] * len(self.names)][: len(self.names)]
 
     def _upper_share(self) -> float:
-        """Return the quantile that the risk asks for at the present volatility."""
+        """Return the upper quantile by the risk at the current volatility."""
         low, high = RISK_LIMITS
         width = max(self._scale, self._spread / self._mean if self._mean > 0 else 0.0)
         risk = (1 - self.share) * min(max(width / USUAL_SCALE, low), high)
@@ -273,7 +277,7 @@ class Horizon:
         self._most_shift = CAP_UNIT * self._unscaled_errors_when_held.quantile(1 - CAP_SHARE * (1 - share))
 
     def _weighed(self, losses: Sequence[float]) -> list[float]:
-        """Return the weights of the forecasts by their losses; empty where none is known."""
+        """Return the weights of the forecasts by their losses; empty without any loss."""
         means = [
             loss / seconds if seconds > 0 else math.inf
             for loss, seconds in zip(losses, self._loss_seconds, strict=True)
