@@ -108,8 +108,8 @@ class Horizon:
         self._held: deque[tuple[float, float]] = deque()
         self._scale = FIRST_SCALE
         self._spread = self._mean = 0.0
-        """Mean absolute error of the mixture and mean load of the last day, by which the risk of calm hours is
-        at least that of the day."""
+        """Mean absolute error of the mixture and mean load of the last day, so that the risk of calm hours
+        is at least that of the day."""
         self._pending: deque[_Pending] = deque()
         self._next = 0.0
         self._since_refresh = 0
