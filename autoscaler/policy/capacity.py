@@ -1,4 +1,4 @@
-"""What one replica can take: as it was measured, corrected by what is seen, or learned from load and latency. Pure."""
+"""The capacity of one replica: measured, corrected by observations, or learned from load and latency. Pure."""
 
 import math
 from typing import Any
@@ -6,60 +6,61 @@ from typing import Any
 from autoscaler.observation import Capacity, Load
 
 STRETCH = 1.5
-"""Latency over its best at which a replica counts as saturated: at that point a third of it is waiting."""
+"""Ratio of the latency to the best latency at which a replica counts as saturated: a third of it is waiting."""
 BEST_GAIN = 0.3
 """Weight of a span in the latency of a request that does not wait."""
 BEST_DRIFT = 0.003
-"""The same where latency is higher and replicas are busy."""
+"""Weight of a span with higher latency and busy replicas."""
 WORK_GAIN = 0.02
 """Weight of a reading in the mean work of a request."""
 FEW = 2.0
-"""Requests in flight per replica up to which none can be said to be saturated."""
+"""Requests in flight per replica up to which a replica never counts as saturated."""
 GROWTH = 0.1
-"""Of the answered requests: how many more must come for a queue to be growing."""
+"""Share of the answered requests by which arrivals must exceed them for a growing queue."""
 GROWING_SECONDS = 10.0
-"""Seconds for which it must have grown, at least: two readings."""
+"""Least seconds of growth: two readings."""
 LATENCY_RISE = 1.2
-"""Over the latency at the beginning: what a queue that has grown by a tenth for two latencies makes of it."""
+"""Ratio to the latency at the beginning, after a queue has grown by a tenth for two latencies."""
 PROVEN_KEPT = 0.9999
-"""At each span: models are replaced."""
+"""Decay of the proven rate at each span: models are replaced."""
 SATURATED_GAIN = 0.3
-"""Weight of one saturated span: three say more than what was known before."""
+"""Weight of one saturated span: three spans outweigh the earlier estimate."""
 ROOM = 1.25
-"""Over the most that a replica has carried without saturation: what was never tried is assumed a quarter further."""
+"""Ratio to the highest rate of a replica without saturation: the capacity is assumed a quarter beyond it."""
 QUEUE = 1.5
-"""Requests in flight per replica over `Capacity.concurrency` from which a measured capacity is doubted."""
+"""Ratio of the requests in flight per replica to `Capacity.concurrency` at which replicas count as
+saturated."""
 SURE_ANSWERS = 50.0
-"""Answered requests that a correction stands on: times of service that vary by half of their mean say it to 7 %."""
+"""Answered requests of a correction: the mean of service times that vary by half of it is known to 7 %."""
 SURE_SECONDS = 30.0
-"""Seconds that a correction stands on at least."""
+"""Least seconds of a correction."""
 LEAST_SHARE = 0.1
 MOST_SHARE = 4.0
-"""Of a measured capacity: bounds of a correction; what is further off is another model's profile."""
+"""Bounds of a correction, as ratios to the measured capacity: beyond them the profile is of another model."""
 
 
 class CapacityEstimate:
-    """The capacity of one replica of a target, of which requests per second and requests in flight are known."""
+    """The capacity of one replica of a target with known requests per second and requests in flight."""
 
     def __init__(self, measured: Capacity | None) -> None:
         self._measured = measured
         self._factor = 1.0
-        """Of the measured rate, as corrected."""
+        """Ratio of the corrected to the measured rate."""
         self._is_saturated = False
         self._done = self._could = self._answers = 0.0
-        """Work that was done, work that the measured rate would have done, and requests that were answered,
-        in the readings of one kind since the last correction."""
+        """Work that was done, work at the measured rate, and answered requests, in the readings of one kind
+        (saturated or not) since the last correction."""
         self._work = 1.0
-        """Of a request."""
+        """Mean work of a request."""
         self._waited = self._busy = 0.0
         """Seconds of the answered requests, and requests in flight by their seconds, since the last span."""
         self._best = math.nan
         self._proven = 0.0
         self._ceiling = math.inf
         self._growing_since = math.inf
-        """Unix seconds since which more requests come than are answered."""
+        """Unix seconds since which more requests arrive than are answered."""
         self._latency_before = 0.0
-        """Seconds of a request when that began."""
+        """Latency in seconds when the growth began."""
 
     @property
     def source(self) -> str:
@@ -70,14 +71,14 @@ class CapacityEstimate:
 
     @property
     def best(self) -> float:
-        """Return the seconds of a request that does not wait; 0 where it is not known."""
+        """Return the seconds of a request that does not wait; 0 while unknown."""
         if self._measured is not None:
             return self._measured.concurrency / self._measured.rate
         return 0.0 if math.isnan(self._best) else self._best
 
     @property
     def value(self) -> Capacity | None:
-        """Return what one replica can take; None as long as nothing is known."""
+        """Return the capacity of one replica; None while it is unknown."""
         if self._measured is not None:
             return Capacity(self._measured.rate * self._factor, self._measured.concurrency)
         rate = min(self._proven * ROOM, self._ceiling)
@@ -85,11 +86,11 @@ class CapacityEstimate:
             return None
         best = 0.0 if math.isnan(self._best) else self._best
         if best > 0 and math.isinf(self._ceiling):
-            rate = max(rate, self._work / best)  # a replica serves at least one request after the other
+            rate = max(rate, self._work / best)  # a replica serves at least one request at a time
         return Capacity(rate, max(rate / self._work * best, 1.0))
 
     def learn(self, load: Load, ready: int) -> None:
-        """Take a reading while `ready` replicas served."""
+        """Learn from a reading while `ready` replicas served."""
         if ready <= 0 or load.seconds <= 0 or load.finished < (self._measured is None):
             return
         if self._measured is not None:
@@ -104,7 +105,7 @@ class CapacityEstimate:
             self._learn(load, ready)
 
     def _correct(self, load: Load, ready: int) -> None:
-        """Correct a measured capacity by whole spans of one kind: saturated ones show the most that replicas carry."""
+        """Correct a measured capacity by whole spans of one kind: saturated spans show the highest rate."""
         measured = self._measured
         assert measured is not None
         work = load.finished * (load.work / load.arrivals if load.arrivals > 0 else self._work)
@@ -112,7 +113,7 @@ class CapacityEstimate:
         is_saturated = load.in_flight > ready * QUEUE * measured.concurrency + 1
         if is_saturated != self._is_saturated:
             self._is_saturated, self._done, self._could, self._answers = is_saturated, 0.0, 0.0, 0.0
-            return  # the change lies somewhere within this reading
+            return  # the change is within this reading
         self._done += work
         self._could += measured.rate * ready * load.seconds
         self._answers += load.finished
@@ -157,10 +158,10 @@ class CapacityEstimate:
             self._ceiling = before + SATURATED_GAIN * (carried - before)
             return
         if is_growing:
-            return  # neither the latency of a replica that keeps up, nor yet sure that it does not
+            return  # the queue may be growing, so the latency is not the best, and saturation is not certain
         if math.isnan(self._best):
             self._best = latency
-        # Some of a higher latency may be waiting; but models are replaced, and are slower in batches.
+        # A part of a higher latency may be waiting; but models are replaced, and are slower in batches.
         gain = BEST_DRIFT if latency > self._best and each > 1 else BEST_GAIN
         self._best += gain * (latency - self._best)
         self._proven *= PROVEN_KEPT
@@ -168,16 +169,17 @@ class CapacityEstimate:
             self._ceiling += SATURATED_GAIN * (carried * ROOM - self._ceiling)
 
     def _is_overtaken(self, load: Load, latency: float) -> bool:
-        """Tell whether more has come than was answered for so long that latency shows it: replicas are saturated.
+        """Return whether arrivals have exceeded answers until the latency rose: replicas are saturated.
 
-        A latency that was never low says nothing by itself, and a rising load with slow answers grows for a while too.
+        Neither sign suffices alone: latency may never have been low, and requests in flight also grow while
+        the load of slow answers rises.
         """
         seconds = load.end - self._growing_since
         lasting = max(GROWING_SECONDS, 2 * self._latency_before)
         return seconds >= lasting and latency > LATENCY_RISE * self._latency_before
 
     def state(self) -> dict[str, Any]:
-        """Return what was learned, for JSON."""
+        """Return the learned state for JSON."""
         return {
             "factor": self._factor,
             "best": None if math.isnan(self._best) else self._best,
@@ -187,7 +189,7 @@ class CapacityEstimate:
         }
 
     def restore(self, state: dict[str, Any]) -> None:
-        """Take what `state` returned."""
+        """Restore a result of `state`."""
         self._factor = float(state["factor"]) if self._measured is not None else 1.0
         self._best = math.nan if state["best"] is None else float(state["best"])
         self._proven = float(state["proven"])

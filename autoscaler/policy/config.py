@@ -1,4 +1,4 @@
-"""An Autoscaler's spec as the policy takes it: plain numbers in seconds, replicas and percent. Pure."""
+"""An Autoscaler's spec as the policy's configuration: numbers in seconds, replicas and percent. Pure."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -17,23 +17,22 @@ MetricType = Literal[
 Prediction = Literal["Enabled", "Observe", "Disabled"]
 
 RISK = 0.5
-"""Percent of requests that may come while there is too little capacity: half of what is asked of the hardest
-traces."""
+"""Percent of requests that may arrive at too little capacity: half of the limit for the hardest traces."""
 PERCENTILE = 99.0
-"""Percent of the requests whose latency is limited, where the metric does not say; the tuner's constraints
-have the same."""
+"""Percent of the requests whose latency is limited, for metrics without `percentile`; the tuner's constraints
+have the same default."""
 
 
 @dataclass(frozen=True, slots=True)
 class Metric:
-    """What one metric asks for."""
+    """One metric of the spec."""
 
     name: str
-    """Its type, or `type/name` where it has a name: no two metrics of a target have the same."""
+    """The type, or `type/name` for a metric with a name; unique within a target."""
     type: MetricType
     target: float | None
     """For each replica: requests/s, requests in flight, tokens, tokens/s, or the query's value. Of Latency:
-    seconds; of Utilization: percent. None: the capacity that is known or learned."""
+    seconds; of Utilization: percent. None: the measured or learned capacity."""
     percentile: float = PERCENTILE
     """Of Latency."""
     resource: str = ""
@@ -46,51 +45,52 @@ class Metric:
 
 @dataclass(frozen=True, slots=True)
 class Pace:
-    """How fast the count may change in one direction. None: as the policy finds right."""
+    """How fast the count may change in one direction. None: the policy decides."""
 
     replicas_per_minute: int | None = None
     percent_per_minute: int | None = None
-    """Of the replicas; where both are given, what allows more replicas holds."""
+    """Of the replicas; with both limits the larger change is allowed."""
     stabilization: float | None = None
-    """Seconds for which a smaller change must have been wanted too."""
+    """Seconds for which every decision must have asked for at least this change."""
 
 
 @dataclass(frozen=True, slots=True)
 class Zero:
-    """How the last replicas go, and the first ones come."""
+    """How a target scales to zero and back."""
 
     idle: float | None = None
-    """Seconds without a request; None: learned from the times between requests and what a start costs."""
+    """Seconds without a request; None: learned from the times between requests and the cost of a start."""
     prewarm: bool = True
-    """Start a replica when a request is likely, before it is there."""
+    """Start a replica when a request is likely, before it arrives."""
 
 
 @dataclass(frozen=True, slots=True)
 class PolicyConfig:
-    """What is asked of one target."""
+    """The configuration of one target's policy."""
 
     min_replicas: int = 1
     max_replicas: int = 1
     schedules: tuple[Schedule, ...] = ()
     metrics: tuple[Metric, ...] = ()
-    """Empty: requests per second, by the capacity that is known or learned."""
+    """Empty: requests per second, by the measured or learned capacity."""
     up: Pace = Pace()
     down: Pace = Pace()
     zero: Zero = Zero()
     prediction: Prediction = "Enabled"
     zone: ZoneInfo | None = None
-    """In which days and weeks have their shape; None: UTC."""
+    """Time zone of the daily and weekly shapes; None: UTC."""
     risk: float = RISK
     """Percent, above 0 and at most 50."""
     capacity: Capacity | None = None
-    """Of one replica, as measured by a CapacityProfile; it is no part of the spec."""
+    """Capacity of one replica by a CapacityProfile; not part of the spec."""
 
 
 def from_spec(spec: Mapping[str, Any]) -> PolicyConfig:
-    """Return what the spec of an Autoscaler asks for; what its schema says is taken as checked.
+    """Return the configuration of an Autoscaler's spec, which its schema has validated.
 
     Raises:
-        errors.Permanent: `InvalidSpec`; what a schema cannot say is wrong. The message names field, value and rule.
+        errors.Permanent: `InvalidSpec`; the spec breaks a rule that a schema cannot express. The message names
+            field, value and rule.
     """
     behavior = spec.get("behavior") or {}
     zero = behavior.get("scaleToZero") or {}
@@ -100,7 +100,7 @@ def from_spec(spec: Mapping[str, Any]) -> PolicyConfig:
     return PolicyConfig(
         min_replicas=spec.get("minReplicas", 1),
         max_replicas=spec.get("maxReplicas", 1),
-        schedules=tuple(_schedule(found, spec) for found in spec.get("schedules") or ()),
+        schedules=tuple(_schedule(schedule, spec) for schedule in spec.get("schedules") or ()),
         metrics=_metrics(spec.get("metrics") or ()),
         up=_pace(behavior.get("scaleUp") or {}),
         down=_pace(behavior.get("scaleDown") or {}),
@@ -111,16 +111,16 @@ def from_spec(spec: Mapping[str, Any]) -> PolicyConfig:
     )
 
 
-def _pace(found: Mapping[str, Any]) -> Pace:
-    seconds = found.get("stabilizationSeconds")
+def _pace(behavior: Mapping[str, Any]) -> Pace:
+    seconds = behavior.get("stabilizationSeconds")
     return Pace(
-        found.get("maxReplicasPerMinute"),
-        found.get("maxPercentPerMinute"),
+        behavior.get("maxReplicasPerMinute"),
+        behavior.get("maxPercentPerMinute"),
         None if seconds is None else float(seconds),
     )
 
 
-def _metrics(found: Sequence[Mapping[str, Any]]) -> tuple[Metric, ...]:
+def _metrics(metrics: Sequence[Mapping[str, Any]]) -> tuple[Metric, ...]:
     return tuple(
         Metric(
             name=f"{metric['type']}/{metric['name']}" if metric.get("name") else metric["type"],
@@ -131,7 +131,7 @@ def _metrics(found: Sequence[Mapping[str, Any]]) -> tuple[Metric, ...]:
             query=metric.get("query", ""),
             server=metric.get("serverAddress", ""),
         )
-        for metric in found
+        for metric in metrics
     )
 
 
@@ -142,19 +142,19 @@ def _target(metric: Mapping[str, Any]) -> float | None:
     return duration.seconds(target) if metric["type"] == "Latency" else float(target)
 
 
-def _schedule(found: Mapping[str, Any], spec: Mapping[str, Any]) -> Schedule:
-    field = f"spec.schedules[{found['name']}]"
-    minimum, maximum = found.get("minReplicas"), found.get("maxReplicas")
+def _schedule(schedule: Mapping[str, Any], spec: Mapping[str, Any]) -> Schedule:
+    field = f"spec.schedules[{schedule['name']}]"
+    minimum, maximum = schedule.get("minReplicas"), schedule.get("maxReplicas")
     least = spec.get("minReplicas", 1) if minimum is None else minimum
     most = spec.get("maxReplicas", 1) if maximum is None else maximum
     if least > most:
         raise _invalid(field, f"minReplicas {least} is greater than maxReplicas {most}")
-    length = found.get("duration")
-    end = found.get("end")
+    length = schedule.get("duration")
+    end = schedule.get("end")
     return Schedule(
-        name=found["name"],
-        start=_cron(f"{field}.start", found["start"]),
-        zone=_zone(f"{field}.timeZone", found.get("timeZone", "UTC")),
+        name=schedule["name"],
+        start=_cron(f"{field}.start", schedule["start"]),
+        zone=_zone(f"{field}.timeZone", schedule.get("timeZone", "UTC")),
         end=None if end is None else _cron(f"{field}.end", end),
         duration=None if length is None else duration.seconds(length),
         minimum=minimum,

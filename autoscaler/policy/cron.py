@@ -1,8 +1,8 @@
-"""Times that repeat, as cron writes them: five fields in the local time of a zone. Pure.
+"""Cron expressions: five fields in the local time of a zone. Pure.
 
-Daylight saving is as in Vixie's cron. A time of day that the clock skips comes when the clock has skipped it,
-and one that comes twice counts the first time; where the hour is `*`, what is skipped does not come and what
-comes twice counts twice, as it is the clock's minutes that are asked for.
+Daylight saving follows Vixie's cron. A skipped time of day occurs when the clock has skipped it, and a
+repeated time of day occurs the first time only. With the hour `*`, a skipped time does not occur and a
+repeated time occurs twice, because the expression then selects minutes of the clock.
 """
 
 import calendar
@@ -18,7 +18,7 @@ _DAYS = {name.lower(): (number + 1) % 7 for number, name in enumerate(calendar.d
 _LONGEST = {month: 29 if month == 2 else calendar.monthrange(2001, month)[1] for month in range(1, 13)}
 """Days that a month can have."""
 _YEARS = 8
-"""Back to here there is a 29 February, also across a year such as 2100 that has none."""
+"""Any span of this many years has a 29 February, also across a year such as 2100 without one."""
 _ITEM = re.compile(r"(\*|[0-9a-z]+)(?:-([0-9a-z]+))?(?:/([0-9]+))?")
 
 
@@ -30,7 +30,7 @@ class _Field:
     names: tuple[tuple[str, int], ...] = ()
 
     def values(self, text: str) -> frozenset[int]:
-        found: set[int] = set()
+        values: set[int] = set()
         for item in text.split(","):
             match = _ITEM.fullmatch(item)
             if match is None:
@@ -42,8 +42,8 @@ class _Field:
                 raise ValueError(f"{item!r} is no range of {self.name}s")
             if step is not None and int(step) == 0:
                 raise ValueError(f"the step in {item!r} must be at least 1")
-            found.update(range(start, stop + 1, int(step or 1)))
-        return frozenset(found)
+            values.update(range(start, stop + 1, int(step or 1)))
+        return frozenset(values)
 
     def _number(self, text: str) -> int:
         value = dict(self.names).get(text)
@@ -75,7 +75,7 @@ class Cron:
     weekdays: frozenset[int]
     """Sunday is 0."""
     either_day: bool
-    """Both days are restricted: one of them is enough."""
+    """Day of month and day of week are both restricted, and either of them suffices."""
     every_hour: bool
 
     @classmethod
@@ -83,7 +83,7 @@ class Cron:
         """Return the expression.
 
         Raises:
-            ValueError: it has not five fields, one of them is out of range, or its day never comes.
+            ValueError: the number of fields is not five, a field is out of range, or the day never occurs.
         """
         fields = text.lower().split()
         if len(fields) != len(_FIELDS):
@@ -107,12 +107,12 @@ class Cron:
         )
 
     def latest(self, zone: ZoneInfo, now: float) -> float | None:
-        """Return when it came last, at `now` or before, in Unix seconds; None: not in the last eight years."""
+        """Return the last occurrence at or before `now`, in Unix seconds; None: not in the last eight years."""
         moments = [self._latest(zone, now, fold) for fold in ((0, 1) if self.every_hour else (0,))]
         return max((moment for moment in moments if moment is not None), default=None)
 
     def _latest(self, zone: ZoneInfo, now: float, fold: int) -> float | None:
-        # A day further than the clock shows: the clock may have been set back over midnight.
+        # From the next day on, because the clock may have been set back over midnight.
         newest = dt.datetime.fromtimestamp(now, zone).date() + dt.timedelta(days=1)
         for day in self._days_back(newest):
             count = bisect_right(self.minutes, now, key=lambda minute: _moment(day, minute, zone, fold)[0])
@@ -138,9 +138,9 @@ class Cron:
 
 
 def _moment(day: dt.date, minute: int, zone: ZoneInfo, fold: int) -> tuple[float, bool]:
-    """Return when a minute of a local day comes, in Unix seconds, and whether the clock skips it.
+    """Return the time of a minute of a local day, in Unix seconds, and whether the clock skips it.
 
-    In order: a later minute never comes before an earlier one. With fold 1 what comes twice is its second time.
+    A later minute never has an earlier time. With fold 1, a repeated minute has its second time.
     """
     wall = dt.datetime.combine(day, dt.time(minute // 60, minute % 60, fold=fold))
     moment = wall.replace(tzinfo=zone).timestamp()

@@ -1,4 +1,4 @@
-"""What each metric of a spec asks for, in replicas: several metrics compose by the most of them. Pure."""
+"""The demand of each metric of a spec, in replicas: the highest demand of several metrics counts. Pure."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -11,19 +11,19 @@ from autoscaler.policy.latency import LatencyTargets
 from autoscaler.policy.tokens import TokenRates
 
 TOLERANCE = 0.1
-"""Of the target: utilisation that is nearer changes nothing, as with Kubernetes's autoscaler."""
+"""Share of the target within which utilisation changes nothing, as with Kubernetes's autoscaler."""
 MOST_GROWTH = 2.0
-"""Times the ready replicas that a queue or utilisation asks for at most: both are high until new replicas are
-ready, however many are on their way."""
+"""Most ratio of the demand of a queue or utilisation to the ready replicas: both stay high until new replicas
+are ready, however many are starting."""
 LEARNED = frozenset({"Latency", "TokensPerSecond"})
-"""Types that ask by what was learned of one replica."""
+"""Types whose demand depends on a learned property of one replica."""
 
 BY_CAPACITY = frozenset({"QPS", "Concurrency"})
-"""Types that the capacity of a replica sizes where they have no target."""
+"""Types that are sized by the capacity of a replica when they have no target."""
 
 
 class Demands:
-    """The metrics of one target, with what was learned for them."""
+    """The metrics of one target, with their learned state."""
 
     def __init__(self, config: PolicyConfig) -> None:
         self._metrics = config.metrics
@@ -32,25 +32,25 @@ class Demands:
 
     @property
     def are_complete(self) -> bool:
-        """Whether they say all that there is to say: else the capacity of a replica sizes the target too."""
+        """Whether the metrics suffice; otherwise the capacity of a replica sizes the target too."""
         return all(m.target is not None and m.type != "Latency" for m in self._metrics)
 
     def take(self, load: Load, ready: int) -> None:
-        """Take a reading of the load while `ready` replicas served."""
+        """Observe a reading of the load while `ready` replicas served."""
         self.latency.take(load, ready)
 
     def learn(self, observation: Observation) -> None:
-        """Learn from what was measured beside the counts."""
+        """Learn from the measured percentiles and engine metrics."""
         self.latency.learn(observation.percentiles, observation.now)
         self.tokens.learn(observation.engines, observation.load)
 
     def of(self, observation: Observation, rate: float, latency: float) -> list[Demand]:
-        """Return what the metrics ask for; those without a target, which capacity sizes, are not among them.
+        """Return the demands of the metrics, without those that are sized by capacity.
 
         Args:
-            observation: of now.
+            observation: the current observation.
             rate: requests per second to be ready for.
-            latency: seconds of a request that does not wait; 0 where it is not known.
+            latency: seconds of a request that does not wait; 0 while unknown.
         """
         replicas = observation.replicas
         return [
@@ -60,16 +60,16 @@ class Demands:
         ]
 
     def by_capacity(self, needed: int, message: str, rate: float) -> list[Demand]:
-        """Return the same of those that the capacity of a replica sizes: requests, where there is no metric."""
+        """Return the demands of the metrics that are sized by capacity; without any metric, of QPS."""
         sized = [m.name for m in self._metrics if m.target is None and m.type in BY_CAPACITY]
         return [Demand(name, needed, message, rate) for name in (sized if self._metrics else ["QPS"])]
 
     def state(self) -> dict[str, Any]:
-        """Return what was learned, for JSON."""
+        """Return the learned state for JSON."""
         return {"latency": self.latency.state(), "tokens": self.tokens.state()}
 
     def restore(self, state: Mapping[str, Any]) -> None:
-        """Take what `state` returned."""
+        """Restore a result of `state`."""
         self.latency.restore(state["latency"])
         self.tokens.restore(state["tokens"])
 
@@ -77,14 +77,14 @@ class Demands:
 def demands(
     metrics: Sequence[Metric], gauges: Mapping[str, float], replicas: Replicas, rate: float, latency: float
 ) -> list[Demand]:
-    """Return what the metrics with a target ask for, for which nothing is learned.
+    """Return the demands of the metrics with a target and without learned state.
 
     Args:
-        metrics: of the spec; those without a target go by capacity, which is not asked here.
+        metrics: of the spec; those without a target are sized by capacity elsewhere.
         gauges: values by metric name.
-        replicas: of the target now.
+        replicas: current replicas of the target.
         rate: requests per second to be ready for.
-        latency: seconds of a request that does not wait; 0 where it is not known.
+        latency: seconds of a request that does not wait; 0 while unknown.
     """
     return [
         _demand(metric, gauges, replicas, rate, latency)

@@ -1,8 +1,8 @@
-"""When the last replica goes, and when the first one comes before it is asked for. Pure.
+"""Decides when the last replica stops, and when a replica starts before the first request. Pure.
 
-A replica that idles costs its time; one that is missing costs the request that waits for a start. What idle times were
-like, and at which times of the day requests come, say how likely the next one is (as in Shahrad et al., "Serverless in
-the Wild", USENIX ATC 2020, with the economics of ski rental instead of percentiles).
+An idle replica costs its time; a missing replica costs the wait of a request for a start. The distribution of
+idle times and the times of day of requests give the probability of the next request (as in Shahrad et al.,
+"Serverless in the Wild", USENIX ATC 2020, with the economics of ski rental instead of percentiles).
 """
 
 import math
@@ -12,43 +12,42 @@ from typing import Any
 from autoscaler.forecast.profile import DAY
 
 PRICE_SECONDS = 10_800.0
-"""What a request that waits for a start is worth, in seconds of an idle replica, at a risk of 0.5 percent."""
+"""Cost of a request that waits for a start, in seconds of an idle replica, at a risk of 0.5 percent."""
 PRICE_PER_START = 60.0
-"""The start-up time at which that holds: a longer wait is worth more in proportion."""
+"""Start-up time in seconds at which `PRICE_SECONDS` holds: the cost is in proportion to the wait."""
 RISK = 0.5
 FIRST = 5.0
-"""Seconds: the shortest idle time that is told apart."""
+"""Seconds: the upper end of the shortest idle times."""
 STEP = 1.25
 """Ratio of the ends of a bin of idle times."""
 BINS = 62
 """Up to 5 s x 1.25^62 = 59 days."""
 NEVER = 1.0
-"""Idle times that are assumed to be longer than all bins: an age that nothing has reached yet is no reason to
-expect an end."""
+"""Assumed idle times longer than all bins: an idle time longer than all before need not end soon."""
 PRIOR = 0.15
-"""Idle times that are assumed in each bin before any was seen: as likely to be short as long."""
+"""Assumed idle times in each bin before the first observation: short and long times are equally likely."""
 MEMORY = 200.0
-"""Idle times after which one weighs 1/e."""
+"""Number of idle times after which an idle time weighs 1/e."""
 SLOT = 900.0
-"""Seconds of a slot of the day: people are that punctual."""
+"""Seconds of a slot of the day: the punctuality of people."""
 SLOTS = round(DAY / SLOT)
 SLOT_GAIN = 0.15
 """Weight of the last day in a slot's share."""
 SLOT_LIMITS = (0.1, 10.0)
-"""Of a slot's rate over the mean one."""
+"""Bounds of the ratio of a slot's rate to the mean rate."""
 HORIZON = 6 * 3600.0
-"""Seconds into the future that are weighed."""
+"""Seconds ahead for which costs are compared."""
 
 _EDGES = tuple(FIRST * STEP**i for i in range(BINS + 1))
 
 
 class IdleTimes:
-    """What is known of one target's idle times."""
+    """The distribution of one target's idle times."""
 
     def __init__(self) -> None:
         self._counts = array("d", [PRIOR] * BINS)
         self._slots = array("d", [0.5] * SLOTS)
-        """Share of days on which a request came in the slot, recent days weighing more."""
+        """Share of days with a request in the slot; recent days weigh more."""
         self._slot, self._slot_busy = -1, False
         self._last = -math.inf
 
@@ -58,16 +57,16 @@ class IdleTimes:
         return self._last
 
     def begin(self, now: float) -> None:
-        """Count from now on where there was no request yet: a replica that is new is about to be asked."""
+        """Count idleness from `now` on where no request has arrived yet: a new replica expects requests."""
         if self._last == -math.inf:
             self._last = now
 
     def shift(self, seconds: float) -> None:
-        """Take a clock that was set by so much: the silence so far is as long as before."""
+        """Follow a clock that was set by `seconds`: the current idle time keeps its length."""
         self._last += seconds
 
-    def observe(self, start: float, end: float, is_busy: bool) -> None:  # noqa: FBT001 the one fact of a reading
-        """Take a reading: whether requests came or were worked on between `start` and `end`."""
+    def observe(self, start: float, end: float, is_busy: bool) -> None:  # noqa: FBT001 the value of a reading
+        """Take a reading: whether requests arrived or were in service between `start` and `end`."""
         if is_busy:
             gap = start - self._last
             if gap >= FIRST and self._last > -math.inf:
@@ -84,15 +83,15 @@ class IdleTimes:
         self._slot_busy = self._slot_busy or is_busy
 
     def keeps(self, now: float, startup: float, risk: float) -> bool:
-        """Tell whether a replica that idles is worth its time."""
+        """Return whether an idle replica is worth its time."""
         return self._worth(now, 0.0, price(startup, risk)) > 0
 
     def prewarms(self, now: float, startup: float, risk: float) -> bool:
-        """Tell whether a start now is worth it, though nobody asks: a request is likely right after it."""
+        """Return whether a start without a request is worth its cost: a request is likely right after it."""
         return self._worth(now, startup, price(startup, risk), within=2 * startup + 60.0) > 0
 
     def keep_seconds(self, now: float, startup: float, risk: float) -> float:
-        """Return the seconds of idleness after which a replica that idles now will go, at most six hours."""
+        """Return the seconds of idleness after which a replica that is idle now stops, at most six hours."""
         cost = price(startup, risk)
         age = 0.0
         step = FIRST
@@ -111,7 +110,7 @@ class IdleTimes:
     def _worth(
         self, now: float, startup: float, cost: float, *, within: float = HORIZON, age: float | None = None
     ) -> float:
-        """Return the most that a replica from now on can be worth, in seconds; 0 if it never pays."""
+        """Return the highest net value of a replica from now on, in seconds; 0 if it never pays."""
         if self._last == -math.inf:
             return 0.0
         if age is None:
@@ -152,17 +151,17 @@ class IdleTimes:
         return NEVER + sum(self._counts[self._index(age) + 1 :])
 
     def state(self) -> dict[str, Any]:
-        """Return what was learned, for JSON."""
+        """Return the learned state for JSON."""
         last = self._last if self._last > -math.inf else None
         return {"counts": list(self._counts), "slots": list(self._slots), "last": last}
 
     def restore(self, state: dict[str, Any]) -> None:
-        """Take what `state` returned; of another shape it is ignored."""
+        """Restore a result of `state`; a state of another shape is ignored."""
         if len(state["counts"]) == BINS and len(state["slots"]) == SLOTS:
             self._counts, self._slots = array("d", state["counts"]), array("d", state["slots"])
             self._last = -math.inf if state["last"] is None else float(state["last"])
 
 
 def price(startup: float, risk: float) -> float:
-    """Return what a request that waits for a start is worth, in seconds of an idle replica."""
+    """Return the cost of a request that waits for a start, in seconds of an idle replica."""
     return PRICE_SECONDS * max(startup, 5.0) / PRICE_PER_START * RISK / risk

@@ -1,9 +1,9 @@
 """Meets latency targets by sizing: the load per replica at which a percentile stays within its target,
 learned online. Pure.
 
-A queue ratio (replicas x latency / target) winds up: latency stays high until new replicas are ready, and for
-ever where the model itself is slower than the target. So replicas follow load / capacity, and latency only
-moves the capacity, only while the number of ready replicas stays the same.
+A queue ratio (replicas x latency / target) winds up: latency stays high until new replicas are ready, and
+always where the model itself is slower than the target. So replicas follow load / capacity; latency only
+moves the capacity, and only while the number of ready replicas stays the same.
 """
 
 import math
@@ -16,65 +16,63 @@ from autoscaler.observation import Capacity, Load, Percentile, Replicas
 from autoscaler.policy.config import Metric
 
 WINDOW = 60.0
-"""Seconds of answers that a percentile is of; load is summed over the same."""
+"""Seconds of the answers in a percentile; load is summed over the same window."""
 SETTLED = 75.0
-"""Seconds for which as many replicas must have been ready: the window, and the time by which gateways'
-histograms are late."""
+"""Seconds for which the number of ready replicas must have been the same: the window, and the delay of the
+gateways' histograms."""
 STRIDE = 15.0
-"""Seconds between percentiles that are learned from: four in a window, which share answers."""
+"""Seconds between learned percentiles: four in a window, which share answers."""
 ROOM = 0.25
-"""Over the highest load that met the target while none broke it: what was never tried is assumed a quarter
-further at most."""
+"""Most share by which the capacity exceeds the highest load that met the target, while no load broke it."""
 EASY = 0.7
-"""Of the target: a percentile below this leaves room to try a higher load; one nearer is left where it is."""
+"""Share of the target: a percentile below it leaves room for a higher load; a higher percentile does not."""
 BETWEEN = 0.5
-"""Where the capacity lies between the highest load that met the target and the lowest that broke it."""
+"""Position of the capacity between the highest load that met the target and the lowest load that broke it."""
 CAUTION = 0.9
-"""Of the lowest load that broke the target: the capacity is no more than this."""
+"""Most ratio of the capacity to the lowest load that broke the target."""
 BREAK_GAIN = 0.5
 """Weight of one reading that broke the target at a lower load than all before; bursts break it too."""
 FADE = 900.0
-"""Seconds after which the lowest load that broke the target counts as e times higher, while percentiles are near 0: an
-outage of something that replicas depend on is forgotten within the hour."""
+"""Seconds after which the lowest load that broke the target counts as e times higher, while percentiles are
+near 0: the outage of a dependency is forgotten within the hour."""
 FEW = 0.5
-"""Requests in flight per replica below which hardly any waits for another: more replicas do not make answers
-faster."""
+"""Requests in flight per replica below which requests hardly wait: more replicas do not reduce latency."""
 LESS = 0.7
-"""Of the load per replica at which the target was broken first: from here on it is asked whether less of it helps."""
+"""Share of the load per replica that first broke the target: percentiles at loads below it show whether less
+load reduces latency."""
 SMOOTH = 0.3
 """Weight of one reading of the percentile at less load."""
 LONGEST = 300.0
-"""Seconds: the last bound of gateways' histograms, beyond which two percentiles look the same and say nothing
-of each other."""
+"""Seconds: the last bound of gateways' histograms, beyond which percentiles cannot be compared."""
 TOLERANCE = 0.1
-"""Of a replica: load beyond the last whole replica by less than this is not worth another."""
+"""Of a replica: load that exceeds a whole number of replicas by less than this adds no replica."""
 
 
 class LatencyTarget:
     """One metric of the type Latency."""
 
     def __init__(self, metric: Metric, prior: float | None) -> None:
-        """Args: prior: work per second of one replica by a CapacityProfile; None: nobody has measured it."""
+        """Args: prior: work per second of one replica by a CapacityProfile; None: not measured."""
         self.metric = metric
         self.target = metric.target or math.inf
         self._prior = prior
         self._met = self._room = 0.0
         """The highest load per replica that met the target, and the share of `ROOM` that it left."""
         self._broke = math.inf
-        """The lowest one that broke it."""
+        """The lowest load per replica that broke the target."""
         self._slow: tuple[float, float] | None = None
-        """Load per replica and percentile of the reading that broke the target first since it was met."""
+        """Load per replica and percentile of the first reading that broke the target since it was met."""
         self._slower: tuple[float, float] | None = None
-        """The same of those that broke it at less load."""
+        """Load per replica and percentile of readings that broke the target at less load."""
         self._futile = False
-        """Whether more replicas would not help."""
+        """Whether more replicas would not reduce latency."""
         self._learned = -math.inf
         self._last: Percentile | None = None
 
     @property
     def capacity(self) -> float | None:
-        """Return the work per second of one replica at which the percentile stays within its target; None:
-        not known.
+        """Return the work per second of one replica at which the percentile stays within its target; None
+        while unknown.
         """
         met, room = self._met, self._room
         if not met and self._prior is not None:
@@ -85,11 +83,11 @@ class LatencyTarget:
         return min(met + BETWEEN * (self._broke - met), CAUTION * self._broke)
 
     def learn(self, load: float, in_flight: float, now: float) -> None:
-        """Learn from the percentile that was seen last.
+        """Learn from the last percentile.
 
         Args:
-            load: work per second of one replica, over the same time, with as many replicas ready all the time.
-            in_flight: requests of one replica, over the same time.
+            load: work per second of one replica over the same window, with a constant number of ready replicas.
+            in_flight: requests of one replica over the same window.
             now: Unix seconds.
         """
         seconds = self._last.seconds if self._last is not None else None
@@ -133,42 +131,44 @@ class LatencyTarget:
 
     @property
     def _unloaded(self) -> float:
-        """Return the least that the percentile can be without any load, by two readings; 0 where that is not known.
+        """Return a lower bound of the percentile without load, by two readings; 0 without them.
 
-        Latency is a convex function of load, so that at no load it is above the line through two points of it.
+        Latency is a convex function of load, so at no load it is above the line through two of its points.
         """
         if self._slow is None or self._slower is None:
             return 0.0
         (high, slow), (low, less_slow) = self._slow, self._slower
         return less_slow - max(slow - less_slow, 0.0) / (high - low) * low if high > low else 0.0
 
-    def see(self, found: Percentile | None) -> None:
-        """Remember what is known now: nothing where it is absent or no number of seconds."""
-        is_absurd = found is not None and found.seconds is not None and not 0 <= found.seconds < math.inf
-        self._last = None if is_absurd else found
+    def see(self, percentile: Percentile | None) -> None:
+        """Remember the current percentile; None for an absent or invalid number of seconds."""
+        seconds = percentile.seconds if percentile is not None else None
+        is_valid = seconds is None or 0 <= seconds < math.inf
+        self._last = percentile if is_valid else None
 
     def demand(self, rate: float, replicas: Replicas) -> Demand:
         """Return the replicas that meet the target at `rate` (work per second); None holds the count."""
-        name, found, capacity = self.metric.name, self._last, self.capacity
+        name, percentile, capacity = self.metric.name, self._last, self.capacity
         count = 0
         if capacity is not None:
             count = math.ceil(rate / capacity - TOLERANCE)
-        if found is None:
+        if percentile is None:
             return Demand(name, count if count > replicas.desired else None, "not measured")
-        value = found.seconds
+        value = percentile.seconds
         if value is None:
             return Demand(name, count, "too few answers to tell")
-        words = f"{self.metric.percentile:g} % of the answers take at most {value:.3g} s, {self.target:g} s wanted"
+        share = f"{self.metric.percentile:g} % of the answers"
+        message = f"{share} take at most {value:.3g} s, {self.target:g} s wanted"
         if self._futile:
             return Demand(
-                name, None, f"{words}: more replicas do not make them faster, and the count is held", value
+                name, None, f"{message}: more replicas do not make them faster, and the count is held", value
             )
         if capacity is None:
-            return Demand(name, None, words, value)
-        return Demand(name, count, f"{words}: {rate:.3g} per second at {capacity:.3g} each", value)
+            return Demand(name, None, message, value)
+        return Demand(name, count, f"{message}: {rate:.3g} per second at {capacity:.3g} each", value)
 
     def state(self) -> dict[str, Any]:
-        """Return what was learned, for JSON."""
+        """Return the learned state for JSON."""
         return {
             "target": self.target,
             "met": self._met,
@@ -177,7 +177,7 @@ class LatencyTarget:
         }
 
     def restore(self, state: Mapping[str, Any]) -> None:
-        """Take what `state` returned; of another target it says nothing."""
+        """Restore a result of `state`; the state of another target is ignored."""
         if state.get("target") == self.target:
             self._met, self._room = float(state["met"]), float(state["room"])
             self._broke = math.inf if state["broke"] is None else float(state["broke"])
@@ -193,7 +193,7 @@ class LatencyTargets:
         self._ready, self._since = 0, math.inf
 
     def take(self, load: Load, ready: int) -> None:
-        """Take a reading while `ready` replicas served."""
+        """Observe a reading of the load while `ready` replicas served."""
         if not self.targets:
             return
         if ready != self._ready or load.end < self._since:
@@ -203,10 +203,10 @@ class LatencyTargets:
         while load.end - self._loads[0].start > WINDOW and len(self._loads) > 1:
             self._loads.popleft()
 
-    def learn(self, found: Mapping[str, Percentile], now: float) -> None:
-        """Take the percentiles of about the last minute, by metric name."""
+    def learn(self, percentiles: Mapping[str, Percentile], now: float) -> None:
+        """Learn from the percentiles of about the last minute, by metric name."""
         for target in self.targets:
-            target.see(found.get(target.metric.name))
+            target.see(percentiles.get(target.metric.name))
         if not self._loads or self._ready <= 0 or self._loads[-1].end - self._since < SETTLED:
             return
         seconds = sum(load.seconds for load in self._loads)
@@ -215,7 +215,7 @@ class LatencyTargets:
         finished = sum(load.finished for load in self._loads)
         if seconds <= 0:
             return
-        # While a backlog is worked off, replicas carry more than arrives, and are slow by that.
+        # While a backlog drains, replicas serve more work than arrives, and that work determines latency.
         served = finished * work / arrivals if arrivals > 0 else finished
         each = max(work, served) / seconds / self._ready
         in_flight = sum(load.in_flight * load.seconds for load in self._loads) / seconds / self._ready
@@ -223,15 +223,15 @@ class LatencyTargets:
             target.learn(each, in_flight, now)
 
     def demands(self, rate: float, replicas: Replicas) -> list[Demand]:
-        """Return what the targets ask for at `rate` (work per second)."""
+        """Return the demands of the targets at `rate` (work per second)."""
         return [target.demand(rate, replicas) for target in self.targets]
 
     def state(self) -> dict[str, Any]:
-        """Return what was learned, for JSON."""
+        """Return the learned state for JSON."""
         return {target.metric.name: target.state() for target in self.targets}
 
     def restore(self, state: Mapping[str, Any]) -> None:
-        """Take what `state` returned."""
+        """Restore a result of `state`."""
         for target in self.targets:
             if target.metric.name in state:
                 target.restore(state[target.metric.name])

@@ -1,4 +1,4 @@
-"""How fast a count may change, where the spec says it: `behavior.scaleUp` and `behavior.scaleDown`. Pure."""
+"""Limits how fast a count changes, by `behavior.scaleUp` and `behavior.scaleDown` of the spec. Pure."""
 
 import math
 from collections import deque
@@ -10,7 +10,7 @@ MINUTE = 60.0
 
 
 class PaceLimit:
-    """The counts of the last minute, and what may follow them."""
+    """The counts of the last minute, and the limits that they set on the next count."""
 
     def __init__(self, up: Pace, down: Pace) -> None:
         self._up, self._down = up, down
@@ -21,8 +21,8 @@ class PaceLimit:
 
         Args:
             now: Unix seconds.
-            desired: replicas that are asked for now.
-            count: replicas to have.
+            desired: current `spec.replicas`.
+            count: decided replicas.
         """
         if self._counts and now < self._counts[-1][0]:
             self._counts.clear()  # the clock was set back
@@ -39,7 +39,7 @@ class PaceLimit:
 
 
 def _step(pace: Pace, base: int) -> int:
-    """Return the replicas by which a count may change within a minute; any number without a limit."""
+    """Return the replicas by which a count may change within a minute; a million without a limit."""
     if pace.replicas_per_minute is None and pace.percent_per_minute is None:
         return 1_000_000
     percent = math.ceil(base * (pace.percent_per_minute or 0) / 100)

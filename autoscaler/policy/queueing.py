@@ -1,10 +1,10 @@
-"""How many slots keep requests from waiting too long when chance alone makes them meet: the queue M/M/c. Pure."""
+"""The slots that limit the waiting time of random arrivals: the queue M/M/c. Pure."""
 
 import math
 
 EXACT = 100.0
-"""Requests in service up to which the probability of waiting is Erlang's; beyond, its limit is off by less
-than 1 %."""
+"""Requests in service up to which the probability of waiting is Erlang's; beyond it, the error of the limit
+by Halfin and Whitt is less than 1 %."""
 
 
 def slots(busy: float, service: float, wait: float, share: float) -> int:
@@ -13,7 +13,7 @@ def slots(busy: float, service: float, wait: float, share: float) -> int:
     P(W > t) = C(c, a) exp(-(c - a) t / S), with Erlang's C (Erlang 1917; Kleinrock, Queueing Systems I, 3.5).
 
     Args:
-        busy: requests in service on the mean, which is arrivals per second times `service`.
+        busy: mean requests in service: arrivals per second times `service`.
         service: seconds of a request.
         wait: seconds.
         share: 0 to 1.
@@ -36,7 +36,7 @@ def slots(busy: float, service: float, wait: float, share: float) -> int:
 
 
 def _waits(busy: float, count: int, blocked: float) -> float:
-    """Return the probability that a request waits at all."""
+    """Return the probability that a request waits."""
     if busy <= EXACT:
         return count * blocked / (count - busy * (1 - blocked))
     excess = (count - busy) / math.sqrt(busy)  # Halfin and Whitt 1981
@@ -46,7 +46,7 @@ def _waits(busy: float, count: int, blocked: float) -> float:
 
 
 def _blocked(busy: float, count: int) -> float:
-    """Return Erlang's B: the share of requests that would meet `count` busy slots if none could wait."""
+    """Return Erlang's B: the share of requests that find `count` busy slots in a system without a queue."""
     blocked = 1.0
     for slot in range(1, count + 1):
         blocked = busy * blocked / (slot + busy * blocked)

@@ -1,4 +1,4 @@
-"""Bounds that hold at certain times. Pure, but for the time zones that `zoneinfo` reads once."""
+"""Scheduled bounds. Pure, except that `zoneinfo` reads each time zone once."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -9,20 +9,20 @@ from autoscaler.policy.cron import Cron
 
 @dataclass(frozen=True, slots=True)
 class Schedule:
-    """Bounds from each start on, until the next end or for a while."""
+    """Bounds from each start until the next end, or for a duration."""
 
     name: str
     start: Cron
     zone: ZoneInfo
     end: Cron | None = None
     duration: float | None = None
-    """Seconds; either this or `end`."""
+    """Seconds; either `duration` or `end` is set."""
     minimum: int | None = None
     """Replicas; None: as outside the schedule."""
     maximum: int | None = None
 
     def is_active(self, now: float) -> bool:
-        """Whether its bounds hold at a moment, in Unix seconds."""
+        """Whether the bounds hold at `now`, in Unix seconds."""
         start = self.start.latest(self.zone, now)
         if start is None:
             return False
@@ -33,15 +33,16 @@ class Schedule:
 
 
 def bounds(schedules: Sequence[Schedule], minimum: int, maximum: int, now: float) -> tuple[int, int, str]:
-    """Return the bounds at a moment, and the names of the schedules that they come from.
+    """Return the bounds at `now`, and the names of the schedules that set them.
 
-    A schedule's bounds replace the ordinary ones. Of several that are active the highest minimum and the highest
-    maximum hold, and a minimum above every maximum raises it: more of them never mean fewer replicas.
+    A schedule's bounds replace the bounds of the spec. Of several active schedules the highest minimum and the
+    highest maximum hold, and a minimum above the maximum raises the maximum. So more active schedules never
+    mean fewer replicas.
 
     Args:
-        schedules: all of the target.
-        minimum: replicas where no schedule says another number.
-        maximum: likewise.
+        schedules: all schedules of the target.
+        minimum: replicas while no active schedule sets a minimum.
+        maximum: replicas while no active schedule sets a maximum.
         now: Unix seconds.
     """
     active = [schedule for schedule in schedules if schedule.is_active(now)]

@@ -1,4 +1,4 @@
-"""How long a start takes, as learned: a high quantile of the last ones, failed tries included. Pure."""
+"""Learns the start-up time: a high quantile of the last starts, including failed attempts. Pure."""
 
 import math
 from collections import deque
@@ -6,19 +6,18 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 KEPT = 64
-"""Starts that are remembered: the high quantile stands on six of them."""
+"""Starts in memory: six of them are above the high quantile."""
 QUANTILE = 0.9
 MOST_UNKNOWN = 300.0
-"""Seconds that an unfinished start counts as at most before any other was seen: one that never ends says
-nothing of the load to be ready for. Four times the longest load of a base model in the GenTD26 trace (79
-s)."""
+"""Most seconds that an unfinished start counts before the first finished start: a start that never ends is no
+reason to be ready for more load. Four times the longest load of a base model in the GenTD26 trace (79 s)."""
 MOST_LOST = 600.0
-"""Seconds of failed tries that the next success counts with at most: a crash loop of hours ends when somebody
-repairs it, and says nothing of how long a start takes; a horizon of hours would ask for the day's peak."""
+"""Most seconds of failed attempts that count for the next success: a crash loop of hours ends by a repair and
+does not measure a start, and a horizon of hours would ask for the day's peak."""
 STUCK_STARTS = 3.0
-"""Start-up times after which a start is taken for one that never ends: nine of ten took a third of that."""
+"""Start-up times after which a start counts as stuck: nine of ten starts took a third of that."""
 UNKNOWN = 30.0
-"""Seconds before any start was seen: a container that loads a model of some gigabytes."""
+"""Assumed seconds of a start before the first start: a container that loads a model of some gigabytes."""
 
 
 class StartupTimes:
@@ -27,11 +26,11 @@ class StartupTimes:
     def __init__(self) -> None:
         self._seconds: deque[float] = deque(maxlen=KEPT)
         self._lost = 0.0
-        """Seconds that failed tries took since the last success."""
+        """Seconds of failed attempts since the last success."""
         self._expected = UNKNOWN
 
     def learn(self, started: Iterable[float], failed: Iterable[float]) -> None:
-        """Take seconds of starts that succeeded, and of those that failed: the next success took those too."""
+        """Learn the seconds of successful and of failed starts; failed starts count for the next success."""
         before = self._lost, len(self._seconds)
         lost = self._lost + sum(seconds for seconds in failed if 0 < seconds < math.inf)
         self._lost = min(lost, MOST_LOST)
@@ -50,8 +49,8 @@ class StartupTimes:
         """Return the seconds that a start takes at most in nine of ten cases.
 
         Args:
-            starting: Unix seconds at which each replica that is not ready was created. Of one that takes longer than
-                all before, this is what is known.
+            starting: Unix seconds at which each replica that is not ready was created. Before the first finished
+                start, the oldest of them bounds the start-up time from below.
             now: Unix seconds.
         """
         if self._seconds:
@@ -59,10 +58,10 @@ class StartupTimes:
         return min(max([UNKNOWN, *(now - created for created in starting)]), MOST_UNKNOWN)
 
     def are_stuck(self, starting: Sequence[float], now: float) -> bool:
-        """Whether most of the replicas that are not ready have taken so long that more of them would not come either.
+        """Whether most pending starts have taken so long that additional starts would be stuck too.
 
         Args:
-            starting: Unix seconds at which each was created, the oldest first.
+            starting: Unix seconds at which each pending replica was created, the oldest first.
             now: Unix seconds.
         """
         if not starting:
@@ -72,15 +71,15 @@ class StartupTimes:
 
     @property
     def known(self) -> float | None:
-        """Return the seconds that a start takes at most in nine of ten cases; None before any was seen."""
+        """Return the seconds that a start takes at most in nine of ten cases; None before the first start."""
         return self._expected if self._seconds else None
 
     def state(self) -> list[float]:
-        """Return what was learned, for JSON."""
+        """Return the learned state for JSON."""
         return list(self._seconds)
 
     def restore(self, state: list[Any]) -> None:
-        """Take what `state` returned."""
+        """Restore a result of `state`."""
         self._seconds.clear()
         self._lost = 0.0
         self.learn((float(seconds) for seconds in state), ())

@@ -1,8 +1,8 @@
-"""Sizes on tokens per second: what arrives, over what one replica generates and reads at most, learned from
-its engine. Pure.
+"""Sizes on tokens per second: the arriving tokens, divided by the highest rate of prompt and generated tokens
+of one replica, which is learned from its engine. Pure.
 
-What engines count is what they have done, which a full engine does no more of however much waits. So arriving
-tokens are arriving requests (which gateways count on entry) times the tokens of a request, wherever both are
+Engines count processed tokens, whose rate does not rise with the queue of a saturated engine. So the arriving
+tokens are the arriving requests (which gateways count on entry) times the tokens of a request, if both are
 known.
 """
 
@@ -15,51 +15,51 @@ from autoscaler.observation import EngineLoad, Load, Replicas
 from autoscaler.policy.config import Metric
 
 FULL_CACHE = 0.9
-"""Share of the KV cache in use from which an engine counts as saturated: vLLM preempts requests soon after."""
+"""KV cache utilisation from which an engine counts as saturated: vLLM preempts requests soon after."""
 WAITING = 1.0
-"""Requests per replica that wait from which it does."""
+"""Waiting requests per replica from which an engine counts as saturated."""
 SATURATED_GAIN = 0.3
-"""Weight of one saturated reading: three say more than what was known before."""
+"""Weight of one saturated reading: three readings outweigh the earlier estimate."""
 ROOM = 1.25
-"""Over the most that a replica has done without being saturated: what was never tried is assumed a quarter further."""
+"""Ratio to the highest rate of a replica without saturation: the capacity is assumed a quarter beyond it."""
 MEMORY = 600.0
 """Seconds after which a request's tokens weigh 1/e in the mean: prompts change with the time of the day."""
 LEAST_REQUESTS = 10.0
-"""Answers from which their mean number of tokens is known."""
+"""Answers from which their mean number of tokens is reliable."""
 MOST_TOKENS = 1e9
-"""Tokens per second of a target, and tokens that wait: what a page says beyond that is an error."""
+"""Most tokens per second of a target, and most waiting requests: a higher value of a page is an error."""
 LEAST_TOKENS = 0.01
-"""Tokens per second: who does fewer shows nothing of what a replica can do."""
+"""Least tokens per second from which the rate of a replica is learned."""
 TOLERANCE = 0.1
-"""Of a replica: tokens beyond the last whole replica by less than this are not worth another."""
+"""Of a replica: tokens that exceed a whole number of replicas by less than this add no replica."""
 
 
 class TokenRates:
-    """The metrics of the type TokensPerSecond of one target, and what was learned of its engines."""
+    """The metrics of the type TokensPerSecond of one target, and the learned rates of its engines."""
 
     def __init__(self, metrics: Iterable[Metric]) -> None:
         self.metrics = [metric for metric in metrics if metric.type == "TokensPerSecond"]
         self._most = 0.0
-        """Tokens per second of one replica, without being saturated."""
+        """Highest tokens per second of one replica without saturation."""
         self._limit = math.inf
-        """The same of a saturated one."""
+        """Tokens per second of a saturated replica."""
         self._tokens = self._requests = 0.0
-        """Of answers lately, older ones weighing less."""
+        """Tokens and number of recent answers, weighted by age."""
         self._replicas, self._was_full = 0, False
 
     @property
     def capacity(self) -> float | None:
-        """Return the tokens per second of one replica at most; None: not known."""
+        """Return the highest tokens per second of one replica; None while unknown."""
         rate = self._most * ROOM if math.isinf(self._limit) else self._limit
         return rate if rate > 0 else None
 
     @property
     def per_request(self) -> float | None:
-        """Return the mean tokens of a request, prompt and answer; None: not known."""
+        """Return the mean tokens of a request, prompt and answer; None while unknown."""
         return self._tokens / self._requests if self._requests >= LEAST_REQUESTS else None
 
     def learn(self, engines: EngineLoad | None, load: Load | None) -> None:
-        """Take what engines say, and what gateways counted meanwhile."""
+        """Learn from engine metrics, and the load that gateways counted meanwhile."""
         if not self.metrics or engines is None or engines.replicas <= 0 or not _is_plausible(engines):
             self._was_full = False
             return
@@ -71,7 +71,7 @@ class TokenRates:
         is_full = engines.waiting >= WAITING * engines.replicas or engines.cache >= FULL_CACHE
         is_same, self._replicas = engines.replicas == self._replicas, engines.replicas
         if is_full and self._was_full and is_same and each >= LEAST_TOKENS:
-            # What was full for a part of the time alone says less than what a replica can do.
+            # A replica that was saturated for a part of the reading shows less than its highest rate.
             self._limit = (
                 each if math.isinf(self._limit) else self._limit + SATURATED_GAIN * (each - self._limit)
             )
@@ -82,7 +82,7 @@ class TokenRates:
         self._was_full = is_full and is_same
 
     def demands(self, engines: EngineLoad | None, rate: float, replicas: Replicas) -> list[Demand]:
-        """Return what the metrics ask for when requests come at `rate` per second."""
+        """Return the demands of the metrics at `rate` requests per second."""
         return [self._demand(metric, engines, rate, replicas) for metric in self.metrics]
 
     def _demand(self, metric: Metric, engines: EngineLoad | None, rate: float, replicas: Replicas) -> Demand:
@@ -96,17 +96,17 @@ class TokenRates:
         count = max(math.ceil(work / each - TOLERANCE), 0)
         waits = engines.waiting >= WAITING * max(engines.replicas, 1)
         if size is None and waits and not replicas.starting and engines.replicas >= replicas.ready > 0:
-            # Nobody knows how much arrives: one more at a time, and the next when that has not been enough.
+            # The arriving tokens are unknown: add one replica at a time while requests wait.
             count = max(count, replicas.ready + 1)
         return Demand(metric.name, count, f"{work:.3g} tokens/s at {each:.3g} each", engines.tokens)
 
     def state(self) -> dict[str, Any]:
-        """Return what was learned, for JSON."""
+        """Return the learned state for JSON."""
         limit = None if math.isinf(self._limit) else self._limit
         return {"most": self._most, "limit": limit, "tokens": self._tokens, "requests": self._requests}
 
     def restore(self, state: Mapping[str, Any]) -> None:
-        """Take what `state` returned."""
+        """Restore a result of `state`."""
         self._most = float(state["most"])
         self._limit = math.inf if state["limit"] is None else float(state["limit"])
         self._tokens, self._requests = float(state["tokens"]), float(state["requests"])

@@ -1,19 +1,19 @@
-"""The largest recent value, over windows of any length."""
+"""The largest recent value, over windows of any length up to a maximum."""
 
 from bisect import bisect_left
 from collections import deque
 
 
 class WindowMaximum:
-    """Values with their times; what is older than `most` seconds is forgotten."""
+    """Values with their times; values older than `most` seconds are discarded."""
 
     def __init__(self, most: float) -> None:
         self._most = most
         self._values: deque[tuple[float, int]] = deque()
-        """Times and values, the values falling: a larger value outlives all smaller ones before it."""
+        """Times and values in falling order: a value removes the smaller values before it."""
 
     def add(self, time: float, value: int) -> None:
-        """Take a value; times must not fall, and where they do, all is forgotten (the clock was set back)."""
+        """Add a value; an earlier time than the last discards all values, because the clock was set back."""
         if self._values and time < self._values[-1][0]:
             self._values.clear()
         while self._values and self._values[-1][1] <= value:
@@ -23,7 +23,7 @@ class WindowMaximum:
             self._values.popleft()
 
     def knows_none(self, now: float) -> bool:
-        """Return whether no value is known at `now`: none was taken yet, or the clock was set back since."""
+        """Return whether no value is known at `now`: none was added, or the clock was set back since."""
         return not self._values or now < self._values[-1][0]
 
     def since(self, now: float, seconds: float) -> int:
