@@ -1,7 +1,7 @@
 """The input of a scaling policy: the load of one target, its replicas, and the time. Values only. Pure."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 LONGEST_READING = 86_400.0
 """Seconds between two readings from which on their difference does not describe the current load."""
@@ -31,6 +31,8 @@ class Load:
     """Mean seconds from entry to the end of the answer; None: no request was answered."""
     errors: float = 0.0
     """Requests that were answered with 5xx or never answered."""
+    idle: float = 0.0
+    """Seconds from `start` in which no request arrived and none was in flight."""
 
     @property
     def seconds(self) -> float:
@@ -42,10 +44,20 @@ class Load:
         figures = (self.arrivals, self.work, self.finished, self.errors)
         if not abs(self.seconds) <= LONGEST_READING or not 0 <= (self.latency or 0.0) < MOST_WORK:
             return False
+        if not 0 <= self.idle <= max(self.seconds, 0.0):
+            return False
         most = MOST_WORK * max(self.seconds, 1.0)
         return all(0 <= figure <= most for figure in figures) and all(
             0 <= figure <= MOST_WORK for figure in (self.in_flight, self.held)
         )
+
+    def split(self) -> tuple["Load", ...]:
+        """Return the idle part of the span, if there is one, and the part with requests, if there is one."""
+        if self.idle <= 0 or self.idle >= self.seconds:
+            return (self,)
+        busy = self.start + self.idle
+        quiet = Load(self.start, busy, arrivals=0, work=0, finished=0, in_flight=0, held=0, idle=self.idle)
+        return quiet, replace(self, start=busy, idle=0.0)
 
 
 @dataclass(frozen=True, slots=True)

@@ -32,6 +32,8 @@ QUEUE = 1.5
 saturated."""
 SURE_ANSWERS = 50.0
 """Answered requests of a correction: the mean of service times that vary by half of it is known to 7 %."""
+FIRST_ANSWERS = 10.0
+"""Answered requests of the first estimate, good to 16 %: until there is one, the count cannot follow the load."""
 SURE_SECONDS = 30.0
 """Least seconds of a correction."""
 LEAST_SHARE = 0.1
@@ -57,6 +59,15 @@ class CapacityEstimate:
         self._best = math.nan
         self._proven = 0.0
         self._ceiling = math.inf
+        self._unjudged = (0.0, 0.0)
+        """Highest work per second of a replica before the best latency was known, and the latency at it."""
+        self._in_flight = 0.0
+        """Requests in flight or held at the end of the last reading."""
+        self._is_partial = False
+        """Whether all readings since the last span began without a request in flight: requests may have come
+        during a part of these seconds only."""
+        self._is_proven_partially = True
+        """Whether the same holds for the readings of the proven rate."""
         self._growing_since = math.inf
         """Unix seconds since which more requests arrive than are answered."""
         self._latency_before = 0.0
@@ -81,7 +92,8 @@ class CapacityEstimate:
         """Return the capacity of one replica; None while it is unknown."""
         if self._measured is not None:
             return Capacity(self._measured.rate * self._factor, self._measured.concurrency)
-        rate = min(self._proven * ROOM, self._ceiling)
+        room = 1.0 if math.isnan(self._best) else ROOM
+        rate = min(self._proven * room, self._ceiling)
         if rate <= 0:
             return None
         best = 0.0 if math.isnan(self._best) else self._best
@@ -91,6 +103,8 @@ class CapacityEstimate:
 
     def learn(self, load: Load, ready: int) -> None:
         """Learn from a reading while `ready` replicas served."""
+        began_idle = self._in_flight <= 0
+        self._in_flight = load.in_flight + load.held
         if ready <= 0 or load.seconds <= 0 or load.finished < (self._measured is None):
             return
         if self._measured is not None:
@@ -102,7 +116,7 @@ class CapacityEstimate:
                     if self._proven
                     else (load.work / load.arrivals - self._work)
                 )
-            self._learn(load, ready)
+            self._learn(load, ready, began_idle=began_idle)
 
     def _correct(self, load: Load, ready: int) -> None:
         """Correct a measured capacity by whole spans of one kind: saturated spans show the highest rate."""
@@ -126,7 +140,7 @@ class CapacityEstimate:
         elif share > self._factor:
             self._factor = share
 
-    def _learn(self, load: Load, ready: int) -> None:
+    def _learn(self, load: Load, ready: int, *, began_idle: bool) -> None:
         each = load.in_flight / ready
         latency = load.latency if load.latency is not None else load.in_flight * load.seconds / load.finished
         is_growing = each > FEW and load.arrivals - load.finished > GROWTH * load.finished
@@ -134,39 +148,64 @@ class CapacityEstimate:
             self._growing_since = math.inf
         elif math.isinf(self._growing_since):
             self._growing_since, self._latency_before = load.start, latency
+        if self._answers <= 0:
+            self._is_partial = began_idle
+        elif self._is_partial and not began_idle:
+            self._clear()
+            self._is_partial = False
+        seconds = load.seconds
+        if began_idle and is_growing:
+            # Where requests came at a constant rate to saturated replicas, the mean latency of the answered
+            # requests is half of the time since the first one, times the share that was not answered.
+            # The rate of a new load rises, which makes this time too short: it counts where it is far off.
+            busy = 2 * latency / (1 - load.finished / load.arrivals)
+            seconds = busy if busy < seconds / 2 else seconds
         self._answers += load.finished
         self._done += self._work * load.finished
         self._waited += latency * load.finished
-        self._busy += load.in_flight * load.seconds
-        self._could += ready * load.seconds
+        self._busy += load.in_flight * seconds
+        self._could += ready * seconds
         if self._is_overtaken(load, latency):
-            self._learn_span(is_growing=False, is_overtaken=True)
-        elif self._answers >= SURE_ANSWERS:
-            self._learn_span(is_growing=is_growing, is_overtaken=False)
+            self._learn_span(is_growing=False, is_draining=False, is_overtaken=True)
+        elif self._answers >= (SURE_ANSWERS if self._proven else FIRST_ANSWERS):
+            mean = latency * load.finished / load.seconds / ready
+            is_draining = mean > FEW and load.finished - load.arrivals > GROWTH * load.finished
+            self._learn_span(is_growing=is_growing, is_draining=is_draining, is_overtaken=False)
 
-    def _learn_span(self, *, is_growing: bool, is_overtaken: bool) -> None:
+    def _learn_span(self, *, is_growing: bool, is_draining: bool, is_overtaken: bool) -> None:
         """Learn from the readings since the last span."""
         carried, latency, each = (
             self._done / self._could,
             self._waited / self._answers,
             self._busy / self._could,
         )
-        self._done = self._could = self._answers = self._waited = self._busy = 0.0
-        self._proven += SATURATED_GAIN * max(carried - self._proven, 0.0) if self._proven else carried
+        self._clear()
+        if self._is_proven_partially:
+            self._proven, self._is_proven_partially = carried, self._is_partial
+        else:
+            self._proven += SATURATED_GAIN * max(carried - self._proven, 0.0)
         if is_overtaken or (each > FEW and latency > STRETCH * self._best):
             before = carried if math.isinf(self._ceiling) else self._ceiling
             self._ceiling = before + SATURATED_GAIN * (carried - before)
             return
-        if is_growing:
-            return  # the queue may be growing, so the latency is not the best, and saturation is not certain
-        if math.isnan(self._best):
+        is_first = math.isnan(self._best)
+        if is_first and each > FEW:
+            self._unjudged = max(self._unjudged, (carried, latency))
+        if is_growing or (is_first and is_draining):
+            return  # these requests may have waited, so the latency is not the best; saturation is not certain
+        if is_first:
             self._best = latency
+            if self._unjudged[1] > STRETCH * latency:
+                self._ceiling = min(self._ceiling, self._unjudged[0])
         # A part of a higher latency may be waiting; but models are replaced, and are slower in batches.
         gain = BEST_DRIFT if latency > self._best and each > 1 else BEST_GAIN
         self._best += gain * (latency - self._best)
         self._proven *= PROVEN_KEPT
         if carried > self._ceiling:
             self._ceiling += SATURATED_GAIN * (carried * ROOM - self._ceiling)
+
+    def _clear(self) -> None:
+        self._done = self._could = self._answers = self._waited = self._busy = 0.0
 
     def _is_overtaken(self, load: Load, latency: float) -> bool:
         """Return whether arrivals have exceeded answers until the latency rose: replicas are saturated.
@@ -193,5 +232,6 @@ class CapacityEstimate:
         self._factor = float(state["factor"]) if self._measured is not None else 1.0
         self._best = math.nan if state["best"] is None else float(state["best"])
         self._proven = float(state["proven"])
+        self._is_proven_partially = self._proven <= 0
         self._work = float(state["work"])
         self._ceiling = math.inf if state["ceiling"] is None else float(state["ceiling"])

@@ -185,7 +185,11 @@ class Sizer:
             need.replicas = max(need.replicas, 1)
         return decisive
 
-    def _take(self, load: Load, ready: int, now: float) -> None:
+    def _take(self, reading: Load, ready: int, now: float) -> None:
+        for load in reading.split():
+            self._take_part(load, ready, now)
+
+    def _take_part(self, load: Load, ready: int, now: float) -> None:
         if self._load is not None and abs(load.start - self._read_at) > SET_SECONDS:
             self.idle.shift(load.start - self._read_at)
             self._is_set = True

@@ -84,6 +84,8 @@ class _Gateway:
 class _Sums:
     """Of one target, since they were taken last."""
 
+    since: float
+    """Seconds of `Board._covered` at the beginning of the first reading with requests."""
     arrivals: float = 0.0
     finished: float = 0.0
     errors: float = 0.0
@@ -282,7 +284,7 @@ class Board:
     def _put(self, target: Target, counts: Counts, factor: float) -> None:
         sums = self._sums.get(target)
         if sums is None:
-            sums = self._sums[target] = _Sums()
+            sums = self._sums[target] = _Sums(since=self._covered)
         sums.arrivals += factor * counts.received
         sums.finished += factor * counts.answered
         sums.errors += factor * counts.errors
@@ -296,12 +298,13 @@ class Board:
         if seconds <= 0:
             return None
         self._taken[target] = self._covered
-        sums = self._sums.pop(target, None) or _Sums()
+        sums = self._sums.pop(target, None) or _Sums(since=self._covered)
         held = self._held.get(target, 0.0)
         return Load(
             start=self._end - seconds, end=self._end, arrivals=sums.arrivals, work=sums.arrivals,
             finished=sums.finished, in_flight=max(self._in_flight.get(target, 0.0) - held, 0.0), held=held,
             latency=sums.seconds / sums.timed if sums.timed > 0 else None, errors=sums.errors,
+            idle=max(sums.since - taken, 0.0),
         )  # fmt: skip
 
     def is_busy(self, target: Target) -> bool:

@@ -130,7 +130,8 @@ class FluidPlant:
         never = at >= seconds
         at = np.minimum(at, seconds - 1)
         before = np.where(at > 0, left[at - 1], 0.0)
-        share = np.clip((middle - before) / np.maximum(left[at] - before, 1e-12), 0, 1)
+        rate = self._ready[at] * self._replica.rate  # a line may end before the second does
+        share = np.clip((middle - before) / np.maximum(rate, 1e-12), 0, 1)
         leaves = np.where(never, seconds, at + share)
         times: Floats = np.arange(seconds, dtype=np.float64) + 0.5
         some = arrivals > 0

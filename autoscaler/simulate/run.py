@@ -1,7 +1,7 @@
 """One run of one policy on one workload: the loop between plant, signals, policy and replicas."""
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -185,10 +185,11 @@ class _Loop:
             latest += 1
         if latest == self._delivered:
             return None, {}
+        news = self._known[self._delivered : latest]
         self._delivered = latest
-        before, after = self._last, self._known[latest - 1]
+        before, after = self._last, news[-1]
         self._last = after
-        return _load(before, after, self.workload.start), _gauges(before, after)
+        return _load(before, after, self.workload.start, _idle(before, news)), _gauges(before, after)
 
     def _point(self, moment: float, decision: Decision) -> None:
         counts = self.plant.counts()
@@ -207,7 +208,17 @@ def _shifted(pool: Pool, start: float) -> Replicas:
     return replace(seen, starting=tuple(start + created for created in seen.starting))
 
 
-def _load(before: Counts, after: Counts, start: float) -> Load:
+def _idle(before: Counts, news: Sequence[Counts]) -> float:
+    """Return the seconds from `before` to the last of the readings that had no request until then."""
+    idle = 0.0
+    for counts in news:
+        if counts.arrivals > before.arrivals or before.busy + before.waiting > 0:
+            break
+        idle = counts.time - before.time
+    return idle
+
+
+def _load(before: Counts, after: Counts, start: float, idle: float) -> Load:
     finished = after.finished - before.finished
     at_zero = after.ready == 0
     return Load(
@@ -220,6 +231,7 @@ def _load(before: Counts, after: Counts, start: float) -> Load:
         held=after.waiting if at_zero else 0.0,
         latency=(after.waited - before.waited) / finished if finished > 0 else None,
         errors=after.dropped - before.dropped,
+        idle=idle,
     )
 
 

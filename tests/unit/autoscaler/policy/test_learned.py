@@ -145,6 +145,41 @@ def test_saturation_is_seen_when_latency_was_never_low() -> None:
     assert estimate.value.rate == pytest.approx(8.0, rel=0.01)
 
 
+def test_the_first_capacity_is_known_after_ten_answers_and_assumes_no_room() -> None:
+    estimate = CapacityEstimate(None)
+    estimate.learn(Load(START, START + 5, 150, 150, 9, 141.0, 0.0, 2.6), 1)
+    assert estimate.value is None
+    estimate.learn(Load(START + 5, START + 10, 150, 150, 51, 240.0, 0.0, 4.0), 1)
+    assert estimate.value == Capacity(10.2, 1.0), "requests may have come at the end of the first reading"
+
+
+def test_capacity_is_that_of_the_time_with_requests_when_they_came_at_the_end_of_a_reading() -> None:
+    """Thirty requests per second for 1.5 s to a replica that serves ten."""
+    estimate = CapacityEstimate(None)
+    estimate.learn(Load(START, START + 5, 45, 45, 15, 30.0, 0.0, 0.5), 1)
+    assert estimate.value is not None
+    assert estimate.value.rate == pytest.approx(10.0)
+
+
+def test_requests_that_come_seldom_teach_a_capacity_though_each_reading_begins_without_one() -> None:
+    estimate = CapacityEstimate(None)
+    for i in range(12):
+        estimate.learn(Load(START + 60 * i, START + 60 * i + 60, 1, 1, 1, 0.0, 0.0, 0.5), 1)
+    assert estimate.value is not None
+    assert estimate.value.rate == pytest.approx(2.0)
+
+
+def test_saturation_before_the_best_latency_was_known_counts_when_it_becomes_known() -> None:
+    """One replica carries 10 requests per second; three drain its queue, and then none waits."""
+    estimate = CapacityEstimate(None)
+    estimate.learn(Load(START, START + 5, 150, 150, 50, 100.0, 0.0, 1.2), 1)
+    estimate.learn(Load(START + 5, START + 10, 150, 150, 250, 10.0, 0.0, 4.0), 5)
+    estimate.learn(Load(START + 10, START + 15, 150, 150, 155, 5.0, 0.0, 0.2), 5)
+    assert estimate.best == 0.2, "the requests of a queue that was drained had waited"
+    assert estimate.value is not None
+    assert estimate.value.rate == 10.0
+
+
 def test_work_in_tokens_is_learned_in_tokens() -> None:
     estimate = CapacityEstimate(None)
     for i in range(60):

@@ -36,6 +36,27 @@ def test_load_is_what_rose_between_two_readings_when_nothing_is_wrong() -> None:
     assert board.is_whole
 
 
+def test_the_time_before_the_first_request_is_idle_when_a_load_is_taken_after_several_readings() -> None:
+    board = Board()
+    for now, total in ((0, 1000), (5, 1000)):
+        ticked(board, now, reading("a", 100 + now, total))
+    assert board.take(T) is not None
+    for now, total in ((10, 1000), (15, 1000), (20, 1050), (25, 1050)):
+        ticked(board, now, reading("a", 100 + now, total))
+    load = board.take(T)
+    assert load is not None
+    assert (load.seconds, load.idle, load.arrivals) == (20, 10, 50)
+    ticked(board, 30, reading("a", 130, 1050, active=1))
+    busy = board.take(T)
+    assert busy is not None
+    assert busy.idle == 0
+    ticked(board, 35, reading("a", 135, 1051))
+    ticked(board, 40, reading("a", 140, 1051))
+    quiet = board.take(T)
+    assert quiet is not None
+    assert (quiet.seconds, quiet.idle) == (10, 0), "a request was in flight when it began"
+
+
 @given(st.lists(st.tuples(st.integers(0, 1000), st.integers(0, 1000)), min_size=1, max_size=8))
 def test_arrivals_are_the_sum_over_gateways_when_all_are_believed(rises: list[tuple[int, int]]) -> None:
     board, totals, arrivals = Board(), [10.0, 20.0], 0.0

@@ -1,6 +1,6 @@
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from autoscaler.simulate.load import Floats, Flow, Replica, Requests
@@ -29,6 +29,7 @@ def test_work_is_spread_over_the_wait_that_is_allowed() -> None:
     assert need.tolist() == [0, 2, 2, 2, 0]
 
 
+@example(counts=[0, 0, 0, 0, 9, 1, *[0] * 10], wait=1.0, rate=1.0)  # the line ends within a second
 @given(
     counts=st.lists(st.integers(0, 50), min_size=5, max_size=120),
     wait=st.floats(1, 5),

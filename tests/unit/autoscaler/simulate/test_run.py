@@ -183,3 +183,16 @@ def test_decisions_are_rare_without_requests_only_when_the_last_is_of_a_steady_k
         policy = Planned([(0, 1)], reason=reason)
         played(workload, policy, Signals(every=5, shortest=0, longest=0, missing=0, steady=60))
         assert [one.now - 1000 for one in policy.seen] == times
+
+
+def test_a_reading_after_a_silence_says_how_long_it_was_idle() -> None:
+    requests = Requests(np.array([151.5]), np.ones(1), np.array([1.0]))
+    workload = Workload("rare", 1000.0, 200, requests, Replica(1.0, 1, 1.0), 2.0, lead=0)
+    policy = Planned([(0, 1)], reason="KeepAlive")
+    played(workload, policy, Signals(every=5, shortest=0, longest=0, missing=0, steady=60))
+    loads = [one.load for one in policy.seen if one.load is not None]
+    assert [(load.seconds, load.idle, load.arrivals) for load in loads] == [
+        (60, 60, 0),
+        (60, 60, 0),
+        (35, 30, 1),
+    ]
