@@ -59,7 +59,7 @@ class Plant(Protocol):
     def draining(self) -> float:
         """Replica-seconds so far of replicas that were removed while they still had requests in slots."""
 
-    def advance(self, until: int, ready: int) -> None:
+    def advance(self, until: float, ready: int) -> None:
         """Work until `until` with `ready` replicas."""
 
     def counts(self) -> Counts:
@@ -86,17 +86,17 @@ class FluidPlant:
         self._capacity = self._dropped = self._waiting_seconds = 0.0
         self._work_per_request = float(flow.work.sum()) / max(float(flow.arrivals.sum()), 1e-9) or 1.0
 
-    def advance(self, until: int, ready: int) -> None:
-        """Work until `until` with `ready` replicas."""
-        entered, left, start = self._work, self._left, len(self._left)
+    def advance(self, until: float, ready: int) -> None:
+        """Work until the whole second `until` with `ready` replicas."""
+        entered, left, start, end = self._work, self._left, len(self._left), int(until)
         rate = ready * self._replica.rate
         empty = not left or left[-1] >= entered[start - 1]
-        if empty and max(self._steps[start:until], default=0.0) <= rate:
-            left += entered[start:until]  # as usual: nothing waits
+        if empty and max(self._steps[start:end], default=0.0) <= rate:
+            left += entered[start:end]  # as usual: nothing waits
         else:
-            self._queue(start, until, rate)
-        self._capacity += rate * (until - start)
-        self._ready[start:until] = ready
+            self._queue(start, end, rate)
+        self._capacity += rate * (end - start)
+        self._ready[start:end] = ready
         self._last_ready = ready
 
     def counts(self) -> Counts:
@@ -177,16 +177,16 @@ class QueuePlant:
         self._waits: list[float] = []
         self._cold: list[float] = []
         self._arrived = 0
-        self._now = self._ready = 0
+        self._now, self._ready = 0.0, 0
         self._finished = self._dropped = 0
         self._waited = self._capacity = self._done = 0.0
         self.draining = 0.0
 
-    def advance(self, until: int, ready: int) -> None:
+    def advance(self, until: float, ready: int) -> None:
         """Work until `until` with `ready` replicas."""
         slots, ends, times = ready * self._replica.concurrency, self._ends, self._times
         while self._waiting and len(ends) < slots:
-            self._serve(float(self._now))
+            self._serve(self._now)
         coming = times[self._arrived]
         while True:
             if ends and ends[0][0] <= coming:
@@ -238,12 +238,12 @@ class QueuePlant:
         self._waits.append(now - arrived)
         heapq.heappush(self._ends, (end, end - arrived))
 
-    def _drop(self, until: int) -> None:
+    def _drop(self, until: float) -> None:
         while self._waiting and self._times[len(self._waits)] <= until - TIMEOUT:
             self._waits.append(float(TIMEOUT))
             self._dropped += 1
 
-    def _count(self, until: int, ready: int, slots: int) -> None:
+    def _count(self, until: float, ready: int, slots: int) -> None:
         """Add what passed since the last call, seconds ago, with what is there now as its mean."""
         passed = until - self._now
         busy = len(self._ends)

@@ -69,14 +69,15 @@ class RoutedPlant:
         self._waits = [math.nan] * len(self._service)
         """NaN: not served yet."""
         self._cold: list[float] = []
-        self._arrived = self._finished = self._dropped = self._now = 0
+        self._arrived = self._finished = self._dropped = 0
+        self._now = 0.0
         self._waited = self._capacity = self._done = 0.0
         self.draining = 0.0
 
-    def advance(self, until: int, ready: int) -> None:
+    def advance(self, until: float, ready: int) -> None:
         """Work until `until` with `ready` replicas."""
         self._resize(ready)
-        self._release(float(self._now))
+        self._release(self._now)
         while True:
             coming = self._times[self._arrived]
             if self._ends and self._ends[0][0] <= coming:
@@ -160,7 +161,7 @@ class RoutedPlant:
             self._were_held.remove(number)
             line.held -= 1
 
-    def _drop(self, until: int) -> None:
+    def _drop(self, until: float) -> None:
         while self._held and self._is_old(self._held[0], until):
             self._give_up(self._held.popleft())
         for line in (*self._lines, *self._leaving):
@@ -169,14 +170,14 @@ class RoutedPlant:
                 self._permit(line, number)
                 self._give_up(number)
 
-    def _is_old(self, number: int, until: int) -> bool:
+    def _is_old(self, number: int, until: float) -> bool:
         return self._times[number] <= until - TIMEOUT
 
     def _give_up(self, number: int) -> None:
         self._waits[number] = float(TIMEOUT)
         self._dropped += 1
 
-    def _count(self, until: int) -> None:
+    def _count(self, until: float) -> None:
         """Add what passed since the last call, seconds ago, with what is there now as its mean."""
         passed = until - self._now
         rate = self._replica.rate

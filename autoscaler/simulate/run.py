@@ -18,6 +18,8 @@ from autoscaler.simulate.workload import Workload
 
 TIMELINE_POINTS = 2_000
 """Decisions that a timeline keeps at most: what a page can show."""
+HELD_SECONDS = 0.001
+"""Length of the reading that a report of held requests is; what arrived is in the next reading."""
 STEADY = ("Idle", "FixedCount", "MinReplicas", "KeepAlive")
 """Reasons of decisions that only time changes while no request comes; KeepAlive does so for the last replica."""
 
@@ -98,7 +100,7 @@ class _Loop:
     """As `Signals.steady`."""
     _reason: str = ""
     """Of the last decision."""
-    _decided: int = 0
+    _decided: float = 0.0
     """When that was."""
     _known: list[Counts] = field(default_factory=list)
     """Counts of the readings that were taken, by their position."""
@@ -113,15 +115,16 @@ class _Loop:
     def run(self) -> Run:
         end, lead = self.workload.seconds, self.workload.lead
         interval = max(round(self.policy.interval), 1)
-        now = decide_at = 0
+        now = decide_at = 0.0
         ready = self.pool.ready
         paid_before: float | None = None
         while now < end:
             self.pool.advance(now)
             if paid_before is None and now >= lead:
                 paid_before = self.pool.seconds + self.plant.draining
-            if self.prompt and self.pool.desired == 0 and self.plant.counts().waiting > 0:
-                self.pool.ask(1)
+            if self.prompt and self.pool.desired == 0 and (held := self.plant.counts().waiting) > 0:
+                self._decide(now, held)
+                self.pool.ask(max(self.pool.desired, 1))
             if now >= decide_at:
                 if self._is_due(now) or self.pool.ready > ready:
                     self._decide(now)
@@ -149,16 +152,16 @@ class _Loop:
             timeline=tuple(self._points),
         )
 
-    def _next(self, decide_at: int) -> int:
-        """Return the second at which anything may change: a decision, a reading, or the end of a start."""
-        at = float(decide_at)
+    def _next(self, decide_at: float) -> float:
+        """Return the time at which anything may change: a decision, a reading, or the end of a start."""
+        at, step = decide_at, self.workload.step
         if len(self._known) < len(self.readings.taken):
             at = min(at, self.readings.taken[len(self._known)])
         if self.prompt and self.pool.desired == 0:
-            at = min(at, self.plant.counts().time + 1)
-        return math.ceil(min(at, self.pool.next_change))
+            at = min(at, self.plant.counts().time + step)
+        return math.ceil(min(at, self.pool.next_change) / step) * step
 
-    def _is_due(self, now: int) -> bool:
+    def _is_due(self, now: float) -> bool:
         """Tell whether anything but time may change the decision, or enough of that has passed."""
         is_falling = self._reason == "KeepAlive" and self.pool.desired > 1
         if self._reason not in STEADY or is_falling or now - self._decided >= self.steady:
@@ -166,9 +169,16 @@ class _Loop:
         counts = self.plant.counts()
         return counts.arrivals > self._last.arrivals or counts.busy + counts.waiting > 0
 
-    def _decide(self, now: int) -> None:
+    def _decide(self, now: float, held: float = 0.0) -> None:
+        """Let the policy decide; an activator that reports held requests does so between two readings."""
         load, gauges = self._news(now)
         moment = self.workload.start + now
+        if held:
+            if load is None:
+                load = Load(
+                    moment - HELD_SECONDS, moment, arrivals=0, work=0, finished=0, in_flight=0, held=held
+                )
+            load = replace(load, held=max(load.held, held))
         observation = Observation(moment, _shifted(self.pool, self.workload.start), load, gauges)
         decision = self.policy.decide(observation)
         self.pool.ask(decision.replicas)
@@ -178,7 +188,7 @@ class _Loop:
         if self.every and (not self._points or moment - self._points[-1].time >= self.every):
             self._point(moment, decision)
 
-    def _news(self, now: int) -> tuple[Load | None, dict[str, float]]:
+    def _news(self, now: float) -> tuple[Load | None, dict[str, float]]:
         """Return what was read since the last news, up to the latest reading that has arrived."""
         latest = self._delivered
         while latest < len(self._known) and self.readings.known[latest] <= now:

@@ -21,6 +21,8 @@ HEADROOM = 3
 """Replicas that there is room for, over the most that are needed: enough that winding up shows."""
 SPARE = 0.7
 """Share of the first replicas that the first minutes keep busy: a run begins with what is usual."""
+STEP = 0.125
+"""Seconds, a power of two, so that its multiples are exact: what a wake from zero is late by at most."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +48,11 @@ class Workload:
     for all."""
     ending: float = 0.0
     """Of `routed`: seconds that a removed replica without requests costs, as it ends."""
+
+    @property
+    def step(self) -> float:
+        """Seconds to whose multiples the run rounds times up: whole seconds, but finer for single requests."""
+        return STEP if self.routed else 1.0
 
     def plant(self) -> Plant:
         """Return replicas for one run."""

@@ -1,4 +1,4 @@
-"""What the simulator says of a run that was recorded: the same arrivals, replicas, start-up times and policy."""
+"""What the simulator says of a run that was recorded: the same arrivals, replicas, start-up times, ticks and policy."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -16,11 +16,13 @@ from autoscaler.simulate.startup import Startup
 from autoscaler.simulate.terms import Terms
 from autoscaler.simulate.workload import Workload
 from rig.live_scaling import Machine, Played
+from serving import clock
 
-PHASES = 5
-"""Runs whose load begins so many seconds after a tick, from none on: what it was is not recorded, and the
-mean of them is what is foretold."""
-READINGS = Signals(every=5.0, shortest=0.0, longest=0.0, missing=0.0, prompt=True, steady=IDLE_SECONDS)
+TICK = 5.0
+"""Seconds between two ticks of the autoscaler."""
+RUNS = 5
+"""Simulated runs, of which the mean is the prediction: they spread over what is not known of the ticks."""
+READINGS = Signals(every=TICK, shortest=0.0, longest=0.0, missing=0.0, prompt=True, steady=IDLE_SECONDS)
 """As the autoscaler has them on one machine: it asks for the page, and decides."""
 
 
@@ -33,7 +35,7 @@ class Foretold:
     replica_seconds: float
     cold: float
     between: tuple[tuple[float, float], tuple[float, float]]
-    """The least and the most of violations and of replica-seconds, over the phases."""
+    """The least and the most of violations and of replica-seconds, over the runs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +55,9 @@ def foretell(played: Played, machine: Machine, patience: float, config: PolicyCo
         patience: seconds that a request may wait.
         config: the policy's.
     """
-    runs = [_run(played, machine, patience, config, phase) for phase in range(PHASES)]
+    runs = [
+        _run(played, machine, patience, config, phase, seed) for seed, phase in enumerate(tick_phases(played))
+    ]
     late = [100 * float((one.waits.waits > patience).mean()) for one in runs]
     seconds = [one.replica_seconds for one in runs]
     return Foretold(
@@ -64,14 +68,33 @@ def foretell(played: Played, machine: Machine, patience: float, config: PolicyCo
     )
 
 
-def _run(played: Played, machine: Machine, patience: float, config: PolicyConfig, phase: int) -> Run:
-    quiet = _quiet(played) + phase
-    times = np.array([answer.at for answer in played.answers]) + quiet
+def tick_phases(played: Played) -> list[float]:
+    """Return the seconds from a tick to the first second of the load, for each run to simulate.
+
+    A change of the count has the time of its tick, in whole seconds, and ticks are five seconds apart: the
+    phases lie within one second. Those of a run without such a change lie within all five. A change from zero
+    says nothing, as a held request wakes the autoscaler between two ticks.
+    """
+    times = [
+        clock.parse(change["time"]).timestamp() for change in played.changes if change["fromReplicas"] > 0
+    ]
+    during = [time for time in times if time >= played.unix]
+    if not during:
+        return [TICK * (run + 0.5) / RUNS for run in range(RUNS)]
+    return [(played.unix - min(during) - (run + 0.5) / RUNS) % TICK for run in range(RUNS)]
+
+
+def _run(
+    played: Played, machine: Machine, patience: float, config: PolicyConfig, phase: float, seed: int
+) -> Run:
+    before = _quiet(played) // TICK * TICK + phase
+    quiet = int(before)
+    times = np.array([answer.at for answer in played.answers]) + before
     count = len(times)
     workload = _FromOne(
         name="recorded",
-        start=played.unix - quiet,
-        seconds=round(played.seconds) + quiet,
+        start=played.unix - before,
+        seconds=round(played.seconds + before),
         load=Requests(times, np.ones(count), np.full(count, machine.service)),
         replica=Replica(machine.rate, machine.slots, machine.service),
         wait=patience,
@@ -86,7 +109,7 @@ def _run(played: Played, machine: Machine, patience: float, config: PolicyConfig
         _startup(starts),
         _builder(config, starts[0]),
         limit=config.max_replicas,
-        seed=phase,
+        seed=seed,
         signals=READINGS,
     )
 

@@ -11,7 +11,7 @@ from autoscaler.simulate.policy import UTILISATION, WAITING
 from autoscaler.simulate.run import Run, run
 from autoscaler.simulate.scores import knowing, scores
 from autoscaler.simulate.signals import Signals
-from autoscaler.simulate.startup import around
+from autoscaler.simulate.startup import Startup, around
 from autoscaler.simulate.workload import Workload
 
 PROMPT = Signals(shortest=0, longest=0, missing=0)
@@ -167,6 +167,29 @@ def test_a_request_at_zero_orders_a_replica_between_two_decisions_only_when_sign
         for prompt in (True, False)
     ]
     assert waits == pytest.approx([302 + 30 - 301.5, 310 + 30 - 301.5])
+
+
+def test_a_policy_decides_on_the_held_requests_when_the_first_arrives_at_zero() -> None:
+    times = np.array([301.5, 301.6, 301.7])
+    requests = Requests(times, np.ones(3), np.ones(3))
+    workload = Workload("rare", 1000.0, 900, requests, Replica(1.0, 1, 1.0), 2.0, min_replicas=0, lead=0)
+    policy = Planned([(0, 0), (302, 3)], interval=300)
+    woken = played(workload, policy, Signals(prompt=True))
+    held = [(seen.now, seen.load.held) for seen in policy.seen if seen.load is not None and seen.load.held]
+    assert held[0] == (1302, 3)
+    assert woken.actions == ((302, 3),)
+
+
+def test_a_wake_and_a_start_are_late_by_at_most_a_step_when_requests_are_routed() -> None:
+    requests = Requests(np.array([301.5]), np.ones(1), np.array([1.0]))
+    replica = Replica(1.0, 1, 1.0)
+    workload = Workload("rare", 1000.0, 900, requests, replica, 2.0, min_replicas=0, lead=0, routed=True)
+    short = Startup("short", 4.3, lambda _: 4.3, 0.0)
+    woken = run(
+        workload, short, lambda _: Planned([(0, 0), (301, 1)], interval=300), limit=9, seed=1,
+        signals=Signals(prompt=True),
+    )  # fmt: skip
+    assert 4.3 <= woken.waits.waits[0] <= 4.3 + 2 * workload.step
 
 
 def test_a_start_that_ends_has_a_decision_at_once_only_when_signals_are_prompt() -> None:
