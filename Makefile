@@ -8,7 +8,7 @@ STAMP := $(VENV)/.installed
 JOBS ?= 2
 
 .DEFAULT_GOAL := help
-.PHONY: help venv demo test check lint bench test-cluster kubeconfig lock clean
+.PHONY: help venv demo test check lint bench test-cluster kubeconfig lock docs clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -50,6 +50,10 @@ test-cluster: kubeconfig venv ## The contract suite against the cluster of $KUBE
 
 kubeconfig:
 	@test -n "$$KUBECONFIG" || { echo "set KUBECONFIG to the cluster to test against: make test-cluster KUBECONFIG=FILE" >&2; exit 1; }
+
+docs: venv ## Generate the CRDs and the reference of kinds and settings
+	$(BIN)/python tools/generate_crds.py
+	$(BIN)/python tools/generate_reference.py
 
 lock: ## Refresh requirements.lock from pyproject.toml
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)

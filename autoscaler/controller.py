@@ -19,6 +19,7 @@ from autoscaler.fitting import Fitting
 from autoscaler.observation import Load, Observation, Percentile
 from autoscaler.policy.config import PolicyConfig, from_spec
 from autoscaler.scaled import Scaled
+from autoscaler.settings import DEFAULTS, AutoscalerSettings
 from autoscaler.signals import demand
 from autoscaler.signals import gauges as gauges_read
 from autoscaler.signals.board import Board, Health
@@ -43,15 +44,9 @@ TICK_SECONDS = 5.0
 QUICK_SECONDS = 1.0
 """The same while a target may go to zero within seconds: by who says `idleSeconds` of less than `QUICK_BELOW`."""
 QUICK_BELOW = 10
-IDLE_SECONDS = 60.0
-"""Between decisions on a target without requests of which nothing is on its way: a prewarm may be this late."""
-KEEP_SECONDS = 300.0
-"""Between writes of what was learned: so much is lost when the machine fails."""
 HELD_SECONDS = 0.001
 """For which a request that an activator tells of stands between two readings: what arrived meanwhile is in
 the next one."""
-OLD_SECONDS = 15.0
-"""Without a plausible new reading for this long, the count does not become less: three ticks."""
 _TARGET = "target"
 _REVISION = "revision"
 
@@ -61,11 +56,11 @@ class AutoscalerController:
 
     def __init__(
         self, kube: Kube, settings: ControllerSettings, watches: Watches, *,
-        pages: Pages | None = None, store: Store | None = None,
+        pages: Pages | None = None, store: Store | None = None, scaling: AutoscalerSettings = DEFAULTS,
     ) -> None:  # fmt: skip
         self._kube = kube
         self._recorder = Recorder(kube, kube.field_manager)
-        self._pages, self._store = pages, store
+        self._pages, self._store, self._settings = pages, store, scaling
         self._autoscalers = watches.of(kinds.AUTOSCALER)
         self._deployments = watches.of(kinds.DEPLOYMENT)
         self._profiles = watches.of(kinds.CAPACITY_PROFILE)
@@ -156,7 +151,7 @@ class AutoscalerController:
         may_go = decision.replicas > 0 and config.zero.idle is not None and _least(config) == 0
         is_kept = decision.reason == "KeepAlive" and decision.replicas <= 1
         is_steady = (decision.reason in ("Idle", "FixedCount", "MinReplicas") or is_kept) and not may_go
-        return not is_steady or now - scaled.decided >= IDLE_SECONDS
+        return not is_steady or now - scaled.decided >= self._settings.idle_seconds
 
     def _pause(self) -> float:
         for scaled in self._scaled.values():
@@ -174,7 +169,7 @@ class AutoscalerController:
             return None
         spec = autoscaler["spec"]
         try:
-            config = from_spec(spec)
+            config = from_spec(spec, self._settings)
             seen = await self._seen(key, autoscaler)
         except errors.Permanent as error:
             await self._writer.refuse(autoscaler, error.reason, str(error))
@@ -283,7 +278,7 @@ class AutoscalerController:
         """Whether all that a decision is made of has been read."""
         if not seen.is_ours:
             return bool(signals) and all(found.healthy for found in signals)
-        is_read = self._board.is_whole and self._board.age(moment) <= OLD_SECONDS
+        is_read = self._board.is_whole and self._board.age(moment) <= self._settings.stale_seconds
         return is_read and all(found.healthy for found in signals)
 
     async def _active(self, key: Key, seen: Seen, scaled: Scaled, moment: float) -> Condition:
@@ -309,9 +304,9 @@ class AutoscalerController:
         while True:
             keys = list(self._scaled)
             if not keys:
-                await asyncio.sleep(KEEP_SECONDS)
+                await asyncio.sleep(self._settings.save_seconds)
             for key in keys:
-                await asyncio.sleep(KEEP_SECONDS / len(keys))
+                await asyncio.sleep(self._settings.save_seconds / len(keys))
                 if (scaled := self._scaled.get(key)) is not None:
                     self._keep_one(key, scaled)
 
@@ -388,12 +383,19 @@ def _least(config: PolicyConfig) -> int:
 
 @asynccontextmanager
 async def prepared(
-    data_dir: DataDir, settings: ControllerSettings, watches: Watches
+    data_dir: DataDir, settings: ControllerSettings, watches: Watches, scaling: AutoscalerSettings = DEFAULTS
 ) -> AsyncIterator[AutoscalerController]:
     """Give a controller with a client of its own; it runs once `watches` do."""
     async with await connect_eventually(data_dir.kubeconfig, component="autoscaler") as kube:
         controller = AutoscalerController(
-            kube, settings, watches, pages=Pages(data_dir.pages), store=Store(data_dir.autoscaler)
+            kube,
+            settings,
+            watches,
+            pages=Pages(data_dir.pages),
+            store=Store(data_dir.autoscaler),
+            scaling=scaling,
         )
-        async with metrics.served(controller.metrics_page, data_dir.metrics("autoscaler"), 0):
+        async with metrics.served(
+            controller.metrics_page, data_dir.metrics("autoscaler"), scaling.metrics_port
+        ):
             yield controller

@@ -100,14 +100,9 @@ async def machine(number: int) -> AsyncIterator[Machine]:
         ports = proxies.free_port(), proxies.free_port()
         address = f"127.78.{ports[0] % 250}.{number + 1}"
         stack.enter_context(replicas(folder, address))
-        common = [
-            "--data-dir",
-            str(data_dir.root),
-            "--api-port",
-            str(ports[0]),
-            "--gateway-port",
-            str(ports[1]),
-        ]
+        common = ["--data-dir", str(data_dir.root)]
+        data_dir.root.mkdir()
+        data_dir.config.write_text(f"api: {{port: {ports[0]}}}\ngateway: {{port: {ports[1]}}}\n")
         settings = replace(DEFAULTS, gateway=replace(DEFAULTS.gateway, port=ports[1], drain_seconds=0.0))
         stack.push_async_callback(stop_everything, data_dir, settings)
         pids = {}

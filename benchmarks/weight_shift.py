@@ -65,10 +65,11 @@ def endpoints(service: str, addresses: Sequence[str], port: int) -> dict[str, An
 
 @contextlib.contextmanager
 def components(root: Path, api_port: int, gateway_port: int) -> Iterator[None]:
+    root.mkdir(parents=True, exist_ok=True)
+    DataDir(root).config.write_text(f"api: {{port: {api_port}}}\ngateway: {{port: {gateway_port}}}\n")
     with contextlib.ExitStack() as stack:
         for name, port in (("api", api_port), ("gateway", gateway_port)):
-            command = ["component", name, "--data-dir", str(root), "--api-port", str(api_port)]
-            command += ["--gateway-port", str(gateway_port)]
+            command = ["component", name, "--data-dir", str(root)]
             both = f"{proxies.PROXY_CORE},{proxies.LOAD_CORE}"
             stack.enter_context(proxies.running(both, port, sys.executable, "-m", "serving.app", *command))
         yield

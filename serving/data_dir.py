@@ -22,6 +22,21 @@ class DataDir:
         base = os.environ.get("XDG_DATA_HOME") or str(Path.home() / ".local" / "share")
         return cls(Path(base) / "slipway")
 
+    @classmethod
+    def named(cls, path: Path | None) -> "DataDir":
+        """Return the directory of a `--data-dir`, the default one without."""
+        return cls.default() if path is None else cls(path.expanduser().absolute())
+
+    @property
+    def config(self) -> Path:
+        """The configuration file of this directory; it need not exist."""
+        return self.root / "config.yaml"
+
+    @property
+    def configuration(self) -> Path:
+        """The configuration that the running `up` validated, which its components read."""
+        return self.run / "configuration.json"
+
     @property
     def kubeconfig(self) -> Path:
         """Server address, CA and token; mode 0600."""

@@ -1,302 +1,337 @@
 """Every default in one place, each with its unit and its reason.
 
-Frozen values; the edges (CLI, environment) parse and override them. Nothing here reads the environment.
+Values are frozen; `serving.cli.config` reads other values from the configuration file and the environment. Nothing
+here does.
 """
 
 from dataclasses import dataclass, field
+from typing import ClassVar
+
+from serving.units import (
+    Bytes,
+    Count,
+    CountOrZero,
+    Days,
+    Interval,
+    LeaseSeconds,
+    Percent,
+    Port,
+    Seconds,
+    Share,
+    WholeSeconds,
+)
 
 GROUP = "slipway.dev"
 VERSION = "v1alpha1"
 FIELD_MANAGER_PREFIX = "slipway-"
 
 
+class Section:
+    """A section of the configuration file: a frozen dataclass whose fields are settings or sections."""
+
+    __pydantic_config__: ClassVar[dict[str, object]] = {"extra": "forbid", "allow_inf_nan": False}
+    """How pydantic validates the section: unknown names, NaN and infinity are refused."""
+
+
 @dataclass(frozen=True)
-class ApiSettings:
+class ApiSettings(Section):
     """The embedded API server."""
 
-    port: int = 7443
-    """TCP port; 0 picks a free one."""
+    port: Port = 7443
+    """Port of the API; 0 picks a free one."""
     host: str = "127.0.0.1"
-    """Loopback only: creating a Job means running a command. Other addresses only when asked for."""
-    watch_history: int = 20_000
-    """Events kept for watchers; older resourceVersions get 410. About 20 MB at 1 KiB an object."""
-    watch_queue: int = 4_000
-    """Events buffered per watcher before a slow one is cut off (it lists again)."""
-    bookmark_seconds: float = 30.0
+    """Loopback only: whoever creates a Job runs a command. Other addresses only when asked for."""
+    watch_history: Count = 20_000
+    """Events kept for watchers; an older resourceVersion gets 410. About 20 MB at 1 KiB an object."""
+    watch_queue: Count = 4_000
+    """Events buffered for a watcher before a slow watcher is cut off and lists again."""
+    bookmark_seconds: Interval = 30.0
     """Between bookmarks; kube-apiserver's minute is long for laptops that sleep."""
-    page_limit: int = 10_000
-    """Most objects in one list page."""
-    max_body_bytes: int = 3 * 1024 * 1024
-    """kube-apiserver's limit for a request body."""
-    certificate_days: int = 365
-    """Lifetime of the server's certificate."""
-    renew_before_days: int = 30
-    """The certificate is replaced while it still has this long."""
-    event_ttl_seconds: float = 3600.0
-    """Events live an hour, as on kube-apiserver."""
-    sweep_seconds: float = 60.0
-    """Between looks for old Events."""
-    collect_retry_seconds: float = 1.0
-    """After garbage could not be collected because the disk refused."""
-    watch_seconds: float = 3600.0
-    """Longest watch; kube-apiserver ends them after 30 to 60 minutes."""
-    stalled_seconds: float = 30.0
+    page_limit: Count = 10_000
+    """Most objects in a page of a list."""
+    max_body_bytes: Bytes = 3 * 1024 * 1024
+    """Largest body of a request; kube-apiserver's limit."""
+    certificate_days: Days = 365
+    """Lifetime of the server's certificate: a year, as kubeadm's certificates."""
+    renew_before_days: Days = 30
+    """Remaining lifetime at which the certificate is replaced."""
+    event_ttl_seconds: Interval = 3600.0
+    """Lifetime of Events, an hour as on kube-apiserver."""
+    sweep_seconds: Interval = 60.0
+    """Between searches for expired Events."""
+    collect_retry_seconds: Interval = 1.0
+    """Pause after garbage collection failed because the disk refused a write."""
+    watch_seconds: Interval = 3600.0
+    """Longest watch; kube-apiserver ends a watch after 30 to 60 minutes."""
+    stalled_seconds: Interval = 30.0
     """A watcher that reads nothing for this long is cut off."""
-    keep_alive_seconds: int = 90
-    """Idle connections; longer than a minute, so that clients who look each minute reuse theirs."""
-    stop_seconds: int = 2
-    """Longest wait for requests in flight when the server stops; watchers are ended at once."""
-    renew_check_seconds: float = 3600.0
-    """Between looks at the certificate's age."""
+    keep_alive_seconds: WholeSeconds = 90
+    """Idle time after which a connection is closed: above a minute, so that clients that poll each minute
+    reuse theirs."""
+    stop_seconds: WholeSeconds = 2
+    """Longest wait for requests in flight when the server stops; watches end at once."""
+    renew_check_seconds: Interval = 3600.0
+    """Between checks of the certificate's age."""
 
 
 @dataclass(frozen=True)
-class NodeSettings:
+class NodeSettings(Section):
     """The node agent."""
 
     name: str = "local"
+    """Name of the Node object."""
     run_as: str = "nobody"
-    """User of replicas and Jobs when the agent runs as root: it can read neither token nor data directory."""
+    """User of replicas and Jobs when the agent runs as root: it can read neither the token nor the data
+    directory."""
     pod_network: str = "127.77"
     """First two octets of Pod addresses; each Pod has its own 127.77.y.z."""
-    log_bytes: int = 10 * 1024 * 1024
-    """A container's log file is rotated at this size; one older file is kept (kubelet: 10 MiB, 5 files)."""
-    backoff_base_seconds: float = 1.0
-    """First restart delay; doubles. kubelet's 10 s is long for one machine."""
-    backoff_cap_seconds: float = 300.0
-    """Longest restart delay, as kubelet's."""
-    backoff_reset_seconds: float = 600.0
-    """A container that ran this long starts over with the first delay, as kubelet's."""
-    blocked_cap_seconds: float = 30.0
-    """Longest wait before trying again what could not be started (a model not in the store, a missing Secret)."""
-    grace_seconds: float = 30.0
-    """terminationGracePeriodSeconds where the Pod does not say, as Kubernetes."""
-    drain_seconds: float = 1.5
-    """Between leaving the EndpointSlice and SIGTERM: the time for every gateway to stop sending."""
-    metrics_port: int = 0
-    """TCP port of `GET /metrics` on 127.0.0.1; 0 picks a free one. `DIR/run/metrics/node.json` says which."""
-    finished_pods_kept: int = 100
-    """Finished Pods without an owner that are kept before the oldest go."""
+    log_bytes: Bytes = 10 * 1024 * 1024
+    """Size at which a container's log is rotated; one older file is kept (kubelet: 10 MiB, 5 files)."""
+    backoff_base_seconds: Interval = 1.0
+    """First delay before a restart; it doubles. kubelet's 10 s is long for one machine."""
+    backoff_cap_seconds: Interval = 300.0
+    """Longest delay before a restart, as kubelet's."""
+    backoff_reset_seconds: Interval = 600.0
+    """Run time after which a container's delay is the first one again, as kubelet's."""
+    blocked_cap_seconds: Interval = 30.0
+    """Longest pause between attempts at a start that something missing prevents: a model, a Secret."""
+    grace_seconds: Seconds = 30.0
+    """terminationGracePeriodSeconds of a Pod without one, as Kubernetes."""
+    drain_seconds: Seconds = 1.5
+    """From leaving the EndpointSlice to SIGTERM: the time in which every gateway stops sending."""
+    metrics_port: Port = 0
+    """Port of `GET /metrics` on 127.0.0.1; 0 picks a free one, which `DIR/run/metrics/node.json` names."""
+    finished_pods_kept: CountOrZero = 100
+    """Finished Pods without an owner that are kept; beyond it the oldest are deleted."""
 
 
 @dataclass(frozen=True)
-class GatewaySettings:
+class GatewaySettings(Section):
     """The gateway and its Envoy."""
 
-    port: int = 8080
-    """TCP port of the public listener; 0 picks a free one."""
+    port: Port = 8080
+    """Port of the public listener; 0 picks a free one."""
     host: str = "127.0.0.1"
+    """Address of the public listener: loopback only, unless asked for."""
     domain: str = "slipway.local"
     """Hosts are NAME.NAMESPACE.<domain>."""
-    concurrency: int = 1
-    """Envoy worker threads on one machine: one core moves ~20,000 small requests/s and leaves the rest to models."""
-    max_requests: int = 40_000
-    """Circuit breakers; Envoy's 1024 fails streams long before a model is full (llm-d uses 40000)."""
-    connect_timeout_seconds: float = 1.0
-    stream_idle_seconds: float = 300.0
-    """A stream without a byte for this long is cut, and headers that are not complete by then; there is no total timeout
-    (Envoy's 15 s kills generations)."""
-    drain_seconds: float = 30.0
+    concurrency: Count = 1
+    """Envoy's worker threads: one core moves 20,000 small requests/s and leaves the others to models."""
+    max_requests: Count = 40_000
+    """Circuit breaker of a backend: Envoy's 1,024 fails streams long before a model is full (llm-d:
+    40,000)."""
+    connect_timeout_seconds: Interval = 1.0
+    """Until a connection to a replica stands: a replica on the same network answers within milliseconds."""
+    stream_idle_seconds: Interval = 300.0
+    """A stream without a byte for this long is cut, and headers that are incomplete by then. There is no
+    total timeout, as Envoy's 15 s cuts generations."""
+    drain_seconds: Seconds = 30.0
     """Longest wait for requests in flight when the gateway stops."""
-    upstream_idle_seconds: float = 4.0
-    """An idle connection to a replica is closed by us: uvicorn closes after 5 s, and a request sent in that moment fails."""
-    retries: int = 2
+    upstream_idle_seconds: Interval = 4.0
+    """Idle time after which the gateway closes a connection to a replica: uvicorn closes after 5 s, and a
+    request sent in that moment fails."""
+    retries: CountOrZero = 2
     """Attempts on another replica when the first never began (connect failure, refused stream)."""
-    retry_budget_percent: float = 20.0
-    """Retries at once, as a share of requests in flight: a sick service must not get twice its load (Envoy's default)."""
-    retry_min_concurrency: int = 10
-    """Retries at once that are always allowed; Envoy's 3 is less than one burst onto a replica that has just gone."""
-    retry_after_seconds: int = 1
+    retry_budget_percent: Percent = 20.0
+    """Concurrent retries, of the requests in flight: a sick service must not get twice its load (Envoy's
+    default)."""
+    retry_min_concurrency: CountOrZero = 10
+    """Concurrent retries that are always allowed; Envoy's 3 is less than a burst onto a replica that has just
+    ended."""
+    retry_after_seconds: WholeSeconds = 1
     """Retry-After of a service without a ready replica; replicas here start within seconds."""
-    lease_seconds: int = 15
-    """A gateway whose Lease is older is not waited for."""
-    lease_renew_seconds: float = 5.0
-    """Three tries within the Lease."""
-    envoy_check_seconds: float = 0.2
-    """Between looks at whether Envoy lives; a killed one is back within a second."""
-    metrics_port: int = 0
-    """TCP port of `GET /metrics` on 127.0.0.1; 0 picks a free one. `DIR/run/metrics/gateway.json` says which."""
+    lease_seconds: LeaseSeconds = 15
+    """Age of a gateway's Lease from which the gateway counts as dead."""
+    lease_renew_seconds: Interval = 5.0
+    """Between renewals of the Lease: three attempts within its lifetime."""
+    envoy_check_seconds: Interval = 0.2
+    """Between checks that Envoy lives; a killed Envoy is back within a second."""
+    metrics_port: Port = 0
+    """Port of `GET /metrics` on 127.0.0.1; 0 picks a free one, which `DIR/run/metrics/gateway.json` names."""
 
 
 @dataclass(frozen=True)
-class ActivatorSettings:
-    """What holds the requests of predictors at zero."""
+class ActivatorSettings(Section):
+    """The activator, which holds the requests of predictors at zero."""
 
-    held_per_backend: int = 2_000
-    """Requests that wait for one backend: a burst of 1,000 fits twice."""
-    held: int = 10_000
-    """Requests that wait in all: each is an open file here and two in Envoy."""
-    bytes_per_backend: int = 256 * 1024 * 1024
-    """Bodies that wait for one backend: 1,000 images of 224 x 224 pixels."""
-    bytes: int = 512 * 1024 * 1024
-    """Bodies that wait in all: what a laptop can spare."""
-    body_bytes: int = 64 * 1024 * 1024
-    """One request, as the runtimes accept."""
-    deadline_seconds: float = 240.0
-    """Longest wait for a replica, not for its work; below the gateway's `stream_idle_seconds`, so that the client gets a
-    reason."""
-    retry_after_seconds: int = 5
-    """Retry-After of what was held in vain, or could not be: about a start."""
-    permits: int = 32
-    """Requests that one replica works on before its next is released: it never idles between two, and what it is not
-    asked goes to the replica that is ready next."""
-    attempts: int = 3
-    """Of a request that a replica took and did not answer; one that could not be handed over is tried until its
-    deadline."""
-    retry_seconds: float = 0.05
-    """Between attempts when no other replica is there."""
-    idle_seconds: float = 0.5
-    """An idle connection to a replica is closed by us after this, or twice this: within a burst none is idle for so long,
-    and a replica that stops waits until nobody has one."""
-    report_seconds: float = 1.0
-    """Between reports of how many wait; that there are any, or none, is reported at once."""
-    report_retry_seconds: float = 0.1
-    """After a report that the API did not take; it restarts within a second."""
-    metrics_port: int = 0
-    """TCP port of `GET /metrics` on 127.0.0.1; 0 picks a free one. `DIR/run/metrics/activator.json` says which."""
-    backlog: int = 4_096
+    held_per_backend: Count = 2_000
+    """Requests held for one backend: a burst of 1,000 fits twice."""
+    held: Count = 10_000
+    """Requests held in all: each is an open file here and two in Envoy."""
+    bytes_per_backend: Bytes = 256 * 1024 * 1024
+    """Bodies held for one backend: 1,000 images of 224 x 224 pixels."""
+    bytes: Bytes = 512 * 1024 * 1024
+    """Bodies held in all: what a laptop can spare."""
+    body_bytes: Bytes = 64 * 1024 * 1024
+    """Largest body of a request, as the runtimes accept."""
+    deadline_seconds: Interval = 240.0
+    """Longest wait for a replica, not for its answer; below the gateway's `stream_idle_seconds`, so that the
+    client gets a reason."""
+    retry_after_seconds: WholeSeconds = 5
+    """Retry-After of a request that was refused or held in vain: about a start."""
+    permits: Count = 32
+    """Requests that one replica works on before the next is released: the replica never idles between two,
+    and the rest goes to the replica that is ready next."""
+    attempts: Count = 3
+    """Attempts at a request that a replica took and did not answer; a request that could not be handed over
+    is tried until its deadline."""
+    retry_seconds: Interval = 0.05
+    """Between attempts when no other replica is ready."""
+    idle_seconds: Interval = 0.5
+    """Idle time after which, or after twice which, the activator closes a connection to a replica: within a
+    burst none is idle for so long, and a replica that stops waits until its connections are closed."""
+    report_seconds: Interval = 1.0
+    """Between reports of the number of held requests; the first and the last are reported at once."""
+    report_retry_seconds: Interval = 0.1
+    """Pause after a report that the API did not take; the API restarts within a second."""
+    metrics_port: Port = 0
+    """Port of `GET /metrics` on 127.0.0.1; 0 picks a free one, which `DIR/run/metrics/activator.json`
+    names."""
+    backlog: Count = 4_096
     """Connections that wait for accept on one socket: a burst arrives faster than it is accepted."""
 
 
 @dataclass(frozen=True)
-class ControllerSettings:
+class ControllerSettings(Section):
     """All controllers."""
 
-    workers: int = 8
-    """Keys reconciled at once by one controller."""
-    backoff_base_seconds: float = 0.05
-    backoff_cap_seconds: float = 30.0
-    probe_timeout_seconds: float = 5.0
-    """One probe of a new revision through the gateway."""
-    probe_retry_seconds: float = 1.0
+    workers: Count = 8
+    """Keys that one controller reconciles at once: a reconcile mostly waits for the API."""
+    backoff_base_seconds: Interval = 0.05
+    """First delay after a failed reconcile; it doubles."""
+    backoff_cap_seconds: Interval = 30.0
+    """Longest delay after a failed reconcile."""
+    probe_timeout_seconds: Interval = 5.0
+    """Longest wait for the answer to one probe of a new revision through the gateway."""
+    probe_retry_seconds: Interval = 1.0
     """Between probes of a revision that did not answer 200: long beside a probe, short beside a roll-out."""
-    gather_seconds: float = 0.04
-    """From a change of an Inference's children to the look at it: one burst of them is one look. Its own changes do
-    not wait."""
-    status_settle_seconds: float = 1.0
-    """A status that only says that things are on their way is written once it has lasted this long: quick changes
-    pass without one, and people who watch a slow one see it move. At 0.25 s, 100 Inferences at once wrote two such
-    statuses each; at 1 s, one."""
-    builds: int = 1
-    """Model images built at once; one already runs at the speed of sha256."""
-    transfers: int = 3
-    """ModelVersions at once whose files are fetched or pushed: what one waits for is the network, not this machine."""
-    build_attempts: int = 30
-    """Tries of a ModelVersion before it has failed for good: with the delays below two hours, longer than a
-    registry's restart or the clearing of a full disk."""
-    build_backoff_base_seconds: float = 2.0
-    """First delay after a failed try; doubles."""
-    build_backoff_cap_seconds: float = 300.0
-    """Longest delay between tries, as of a Pod that crashes."""
-    progress_seconds: float = 5.0
-    """Between two statuses that only say how far a build or transfer is: people look, and each is a write."""
-    release_seconds: float = 2.0
-    """Between looks at whether a deleted version's image is still pinned; pins are files, which nobody announces."""
+    gather_seconds: Seconds = 0.04
+    """From a change of an Inference's children to its reconcile, so that a burst of changes is one reconcile.
+    Changes of the Inference itself do not wait."""
+    status_settle_seconds: Seconds = 1.0
+    """Age at which a status that only reports progress is written: quick changes pass without a write. At
+    0.25 s, 100 Inferences created at once wrote two such statuses each; at 1 s, one."""
+    builds: Count = 1
+    """Model images built at once; one build already runs at the speed of sha256."""
+    transfers: Count = 3
+    """ModelVersions fetched or pushed at once: a transfer waits for the network, not for this machine."""
+    build_attempts: Count = 30
+    """Attempts at a ModelVersion before it has failed for good: two hours with the delays below, longer than
+    a registry's restart or the clearing of a full disk."""
+    build_backoff_base_seconds: Interval = 2.0
+    """First delay after a failed attempt; it doubles."""
+    build_backoff_cap_seconds: Interval = 300.0
+    """Longest delay between attempts, as of a Pod that crashes."""
+    progress_seconds: Interval = 5.0
+    """Between statuses that only report the progress of a build or a transfer; each is a write."""
+    release_seconds: Interval = 2.0
+    """Between checks whether the image of a deleted version is still pinned: pins are files, which send no
+    events."""
     prometheus: str = ""
-    """Base URL of the Prometheus of PromQL metrics without a `serverAddress`, and of the load before the autoscaler knew a
-    target; empty: there is none. `slipway up --prometheus`, or `SLIPWAY_PROMETHEUS`."""
-    warm_share: float = 0.5
-    """Of the available memory: an image that takes more is not read into the page cache ahead of its replicas, as it
-    would drive out what serves."""
+    """Base URL of the Prometheus for PromQL metrics without `serverAddress`, and for the load before the
+    autoscaler knew a target; empty: none. Also `slipway up --prometheus` and `SLIPWAY_PROMETHEUS`."""
+    warm_share: Share = 0.5
+    """Of the available memory: a larger image is not read into the page cache ahead of its replicas, as it
+    would displace the replicas that serve."""
 
 
 @dataclass(frozen=True)
-class RegistrySettings:
+class RegistrySettings(Section):
     """The client of image registries."""
 
-    parallel: int = 4
-    """Blobs moved at once: one connection seldom fills a fast link, and each holds `chunk_bytes` while it uploads."""
-    chunk_bytes: int = 12 * 1024 * 1024
-    """One PATCH of an upload, kept in memory until the registry has it. Larger than the 10 MiB parts of registries on
-    object stores, which read a shorter last part back; four of them are 48 MiB."""
-    piece_bytes: int = 1024 * 1024
-    """Handed on at a time: large beside what handing on costs, small beside the chunk."""
-    connect_seconds: float = 10.0
+    parallel: Count = 4
+    """Blobs moved at once: one connection seldom fills a fast link, and each upload holds `chunk_bytes`."""
+    chunk_bytes: Bytes = 12 * 1024 * 1024
+    """One PATCH of an upload, kept in memory until the registry has it. Larger than the 10 MiB parts of
+    registries on object stores, which read a shorter last part back; four of them are 48 MiB."""
+    piece_bytes: Bytes = 1024 * 1024
+    """Bytes handed on at a time: large beside the cost of handing on, small beside a chunk."""
+    connect_seconds: Interval = 10.0
     """Until a connection stands, TLS included."""
-    stall_seconds: float = 30.0
-    """A peer that moves less than `slowest_bytes_per_second` for this long, or does not answer, is given up."""
-    slowest_bytes_per_second: int = 8 * 1024
-    """A gigabyte would take 36 hours: nobody waits for that, and a trickle must not hold a connection for ever."""
-    attempts: int = 6
-    """Tries in a row without progress; with the delays below about 15 s of a registry that is away."""
-    backoff_base_seconds: float = 0.5
-    """First delay between tries; doubles, and is drawn between half and all of it."""
-    backoff_cap_seconds: float = 15.0
-    retry_after_cap_seconds: float = 60.0
-    """A longer Retry-After is the caller's to wait for: it gives a worker away."""
-    helper_seconds: float = 30.0
-    """A credential helper may ask a keychain or a cloud, not a person."""
-    token_seconds: float = 60.0
-    """Lifetime of a token whose server does not say (distribution's token specification)."""
+    stall_seconds: Interval = 30.0
+    """A peer that moves less than `slowest_bytes_per_second` for this long, or does not answer, is given
+    up."""
+    slowest_bytes_per_second: Bytes = 8 * 1024
+    """Slowest transfer: a gigabyte would take 36 hours, and a trickle must not hold a connection for ever."""
+    attempts: Count = 6
+    """Attempts in a row without progress; with the delays below about 15 s of an absent registry."""
+    backoff_base_seconds: Interval = 0.5
+    """First delay between attempts; it doubles, and the pause is drawn between half of it and all of it."""
+    backoff_cap_seconds: Interval = 15.0
+    """Longest delay between attempts."""
+    retry_after_cap_seconds: Interval = 60.0
+    """Longest Retry-After that the client waits for; the caller waits for a longer one, as it occupies a
+    worker."""
+    helper_seconds: Interval = 30.0
+    """Longest run of a credential helper: it may ask a keychain or a cloud, not a person."""
+    token_seconds: Interval = 60.0
+    """Lifetime of a token whose server names none (distribution's token specification)."""
 
 
 @dataclass(frozen=True)
-class StoreSettings:
+class StoreSettings(Section):
     """The model store."""
 
-    max_bytes: int = 64 * 1024**3
-    """Beyond this the least recently used images go, of those that can be fetched again and that nobody uses: an eighth
-    of a laptop's disk. What was built here and never pushed stays whatever its size, as it is nowhere else."""
+    max_bytes: Bytes = 64 * 1024**3
+    """Size beyond which the least recently used images are evicted, of those that can be fetched again and
+    are not in use: an eighth of a laptop's disk. An image that was built here and never pushed stays, as it
+    is nowhere else."""
 
 
 @dataclass(frozen=True)
-class RuntimeSettings:
-    """The model servers we ship."""
+class RuntimeSettings(Section):
+    """The model servers that Slipway ships."""
 
-    port: int = 8080
-    """TCP port where `PORT` does not say."""
-    max_body_bytes: int = 64 * 1024 * 1024
+    port: Port = 8080
+    """Port of a model server whose environment has no `PORT`."""
+    max_body_bytes: Bytes = 64 * 1024 * 1024
     """An inference request, after decompression: 130,000 rows of 64 doubles, far above any sensible batch."""
-    compress_from_bytes: int = 1024
-    """Smaller responses go as they are, even to clients that accept gzip: it would cost more than it saves."""
-    inline_seconds: float = 0.002
-    """A prediction expected to take less runs on the event loop: handing it to a thread cost 0.5 ms at the median
-    here, and health checks can wait this long."""
-    waiting: int = 2048
-    """Requests that wait for a prediction where they are gathered: as many as connections that wait for accept, and more
-    than a replica that keeps up ever has. The next is told to ask again."""
-    retry_after_seconds: int = 1
-    """Retry-After of that one: long beside a prediction."""
-    linger_seconds: float = 0.5
-    """After SIGTERM: new connections are still served for this long, each response closing its connection, so that
-    a gateway that has not heard yet gets answers and not resets."""
-    idle_seconds: float = 5.0
-    """Longest wait after that for idle connections to be closed by who opened them: a gateway closes one at once when it
-    hears that the replica goes, and after `upstream_idle_seconds` in any case."""
-    grace_seconds: float = 24.0
+    compress_from_bytes: Bytes = 1024
+    """Smaller responses are not compressed, as compression would cost more than it saves."""
+    inline_seconds: Seconds = 0.002
+    """A prediction that is expected to take less runs on the event loop: a thread costs 0.5 ms at the median,
+    and health checks can wait this long."""
+    waiting: Count = 2048
+    """Requests that wait for a batch: as many as connections that wait for accept, and more than a replica
+    that keeps up ever has. Further requests get 503 with Retry-After."""
+    retry_after_seconds: WholeSeconds = 1
+    """Retry-After of such a 503: long beside a prediction."""
+    linger_seconds: Seconds = 0.5
+    """After SIGTERM, time in which new connections are still served, each response closing its connection: a
+    gateway that has not seen the change yet gets answers and no resets."""
+    idle_seconds: Seconds = 5.0
+    """Longest wait after that for clients to close idle connections: a gateway closes them when it learns
+    that the replica ends, and after `upstream_idle_seconds` in any case."""
+    grace_seconds: Seconds = 24.0
     """Longest wait for requests in flight after that; all three together are below the Pod's 30 s."""
-    backlog: int = 2048
+    backlog: Count = 2048
     """Connections that wait for accept, as uvicorn's."""
-    map_from_bytes: int = 1024 * 1024
-    """Arrays of a model this large are views of its file, which all replicas share; smaller ones are copied, as each
-    view holds a descriptor and a mapping of its own."""
-    map_at_most: int = 256
-    """Arrays of one model that are views; a process commonly may have 1,024 descriptors, most of them for clients."""
 
 
 @dataclass(frozen=True)
-class SupervisorSettings:
+class SupervisorSettings(Section):
     """`slipway up`."""
 
-    restart_seconds: float = 0.2
-    """Delay before a killed component is started again; within the second that DESIGN.md promises."""
-    restart_cap_seconds: float = 5.0
-    """Longest delay for one that keeps dying; it doubles up to here."""
-    healthy_seconds: float = 10.0
-    """A component that ran this long starts over with the first delay."""
-    poll_seconds: float = 0.1
-    """Between looks at the components; an adopted one is not our child, so nothing tells us of its end."""
-    ready_seconds: float = 60.0
+    restart_seconds: Interval = 0.2
+    """Delay before a killed component is started again, so that it is back within a second; it doubles."""
+    restart_cap_seconds: Interval = 5.0
+    """Longest delay before a component that keeps dying is started again."""
+    healthy_seconds: Interval = 10.0
+    """Run time after which a component's delay is the first one again."""
+    poll_seconds: Interval = 0.1
+    """Between checks of the components: an adopted component is no child process, so its end sends no
+    signal."""
+    ready_seconds: Interval = 60.0
     """Longest wait until the API and the gateway answer; ten times what a slow laptop needs."""
-    log_bytes: int = 10 * 1024 * 1024
-    """A component's log is put aside as `.log.1` when it is started with one larger than this."""
-    stop_seconds: float = 40.0
-    """Longest wait for a component to stop before SIGKILL: the drain above, and some."""
+    log_bytes: Bytes = 10 * 1024 * 1024
+    """Size from which a component's log becomes `.log.1` when the component starts."""
+    stop_seconds: Interval = 40.0
+    """Longest wait for a component to stop before SIGKILL: the gateway's `drain_seconds`, and some."""
 
 
 @dataclass(frozen=True)
-class Settings:
-    """All of them."""
+class Settings(Section):
+    """The settings of the serving package."""
 
     api: ApiSettings = field(default_factory=ApiSettings)
     node: NodeSettings = field(default_factory=NodeSettings)
@@ -306,6 +341,7 @@ class Settings:
     supervisor: SupervisorSettings = field(default_factory=SupervisorSettings)
     registry: RegistrySettings = field(default_factory=RegistrySettings)
     store: StoreSettings = field(default_factory=StoreSettings)
+    runtimes: RuntimeSettings = field(default_factory=RuntimeSettings)
 
 
 DEFAULTS = Settings()

@@ -14,6 +14,7 @@ from tuner.planning import experiment as planning
 from tuner.planning.world import Known, World
 from tuner.search.decision import Decision
 from tuner.search.problem import Observation
+from tuner.settings import DEFAULTS
 from tuner.space import Space
 
 NOW = dt.datetime(2026, 1, 1, 0, 10, tzinfo=dt.UTC)
@@ -68,7 +69,7 @@ def world(*trials: tuple[int | None, Object], purposes: dict[int, str] | None = 
         known.append(Known(f"pe-{number}", body, state, index, observation))
     found["status"] = status
     return World(
-        found, read, ProfilingExperimentStatus.model_validate(status), space, tuple(known), render, 3
+        found, read, ProfilingExperimentStatus.model_validate(status), space, tuple(known), render, DEFAULTS
     )
 
 

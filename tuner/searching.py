@@ -85,7 +85,7 @@ def _answer(question: Question, now: dt.datetime, search: Search) -> Plan:
         space=space,
         trials=_known(question.asked, spec, space, version["status"]["digest"]),
         render=partial(_rendered, source, version, spec),
-        tries=question.settings.trials.tries,
+        settings=question.settings,
     )
     budget = planning.question(world, now)
     if budget is None:

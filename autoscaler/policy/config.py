@@ -8,6 +8,7 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 from autoscaler.observation import Capacity
 from autoscaler.policy.cron import Cron
 from autoscaler.policy.schedules import Schedule
+from autoscaler.settings import DEFAULTS, AutoscalerSettings
 from serving import errors
 from serving.resources import duration
 
@@ -16,8 +17,6 @@ MetricType = Literal[
 ]
 Prediction = Literal["Enabled", "Observe", "Disabled"]
 
-RISK = 0.5
-"""Percent of requests that may arrive at too little capacity: half of the limit for the hardest traces."""
 PERCENTILE = 99.0
 """Percent of the requests whose latency is limited, for metrics without `percentile`; the tuner's constraints
 have the same default."""
@@ -79,13 +78,13 @@ class PolicyConfig:
     prediction: Prediction = "Enabled"
     zone: ZoneInfo | None = None
     """Time zone of the daily and weekly shapes; None: UTC."""
-    risk: float = RISK
+    risk: float = DEFAULTS.risk
     """Percent, above 0 and at most 50."""
     capacity: Capacity | None = None
     """Capacity of one replica by a CapacityProfile; not part of the spec."""
 
 
-def from_spec(spec: Mapping[str, Any]) -> PolicyConfig:
+def from_spec(spec: Mapping[str, Any], settings: AutoscalerSettings = DEFAULTS) -> PolicyConfig:
     """Return the configuration of an Autoscaler's spec, which its schema has validated.
 
     Raises:
@@ -107,7 +106,7 @@ def from_spec(spec: Mapping[str, Any]) -> PolicyConfig:
         zero=Zero(None if idle is None else float(idle), zero.get("prewarm", True)),
         prediction=prediction.get("mode", "Enabled"),
         zone=None if zone is None else _zone("spec.prediction.timeZone", zone),
-        risk=float(spec.get("risk", RISK)),
+        risk=float(spec.get("risk", settings.risk)),
     )
 
 

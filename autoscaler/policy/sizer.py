@@ -10,7 +10,7 @@ from autoscaler.forecast.forecaster import WAIT, Forecaster
 from autoscaler.forecast.history import History
 from autoscaler.observation import Capacity, Load, Observation, Replicas
 from autoscaler.policy.capacity import CapacityEstimate
-from autoscaler.policy.config import RISK, PolicyConfig
+from autoscaler.policy.config import PolicyConfig
 from autoscaler.policy.demands import Demands
 from autoscaler.policy.idle import IdleTimes
 from autoscaler.policy.pace import PaceLimit
@@ -18,6 +18,7 @@ from autoscaler.policy.queueing import slots
 from autoscaler.policy.schedules import bounds
 from autoscaler.policy.startup import StartupTimes
 from autoscaler.policy.window import WindowMaximum
+from autoscaler.settings import DEFAULTS
 
 INTERVAL = 5.0
 """Seconds between decisions: as often as load is read."""
@@ -221,7 +222,7 @@ class Sizer:
         seconds = max(DRAIN_STARTS * startup, SHORTEST_DRAIN)
         least = max(last, self.forecaster.risen(horizon)) / capacity.rate
         is_behind = waiting * self._each > rate * self.forecaster.wait
-        most = MOST_DRAIN * least * RISK / self.config.risk
+        most = MOST_DRAIN * least * DEFAULTS.risk / self.config.risk
         if is_behind:
             most = max(most, LEAST_DRAIN)
         drain = min(behind / capacity.rate / seconds, most)

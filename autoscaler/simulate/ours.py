@@ -6,8 +6,9 @@ from collections.abc import Callable
 from autoscaler.decision import Decision
 from autoscaler.forecast.fit import fit
 from autoscaler.observation import Observation
-from autoscaler.policy.config import RISK, PolicyConfig
+from autoscaler.policy.config import PolicyConfig
 from autoscaler.policy.sizer import Sizer
+from autoscaler.settings import DEFAULTS
 from autoscaler.simulate.policy import Policy
 from autoscaler.simulate.terms import History, Terms
 
@@ -57,7 +58,7 @@ def at(risk: float | None) -> Callable[[Terms], Policy]:
             min_replicas=terms.min_replicas,
             max_replicas=terms.max_replicas,
             capacity=terms.capacity,
-            risk=RISK if risk is None else risk,
+            risk=DEFAULTS.risk if risk is None else risk,
         )
         return Fitted(config, terms.history)
 

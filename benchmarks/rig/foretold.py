@@ -5,9 +5,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from autoscaler.controller import IDLE_SECONDS
 from autoscaler.policy.config import PolicyConfig
 from autoscaler.policy.sizer import Sizer
+from autoscaler.settings import DEFAULTS
 from autoscaler.simulate.load import Replica, Requests
 from autoscaler.simulate.policy import Policy
 from autoscaler.simulate.run import Run, run
@@ -22,7 +22,9 @@ TICK = 5.0
 """Seconds between two ticks of the autoscaler."""
 RUNS = 5
 """Simulated runs, of which the mean is the prediction: they spread over what is not known of the ticks."""
-READINGS = Signals(every=TICK, shortest=0.0, longest=0.0, missing=0.0, prompt=True, steady=IDLE_SECONDS)
+READINGS = Signals(
+    every=TICK, shortest=0.0, longest=0.0, missing=0.0, prompt=True, steady=DEFAULTS.idle_seconds
+)
 """As the autoscaler has them on one machine: it asks for the page, and decides."""
 
 

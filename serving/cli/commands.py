@@ -9,10 +9,10 @@ from typing import Annotated, Literal
 
 import typer
 
-from serving import settings
 from serving.cli.autoscale_commands import autoscale
+from serving.cli.config.commands import config
 from serving.cli.model_commands import model
-from serving.cli.options import DataDirOfUp, Kubeconfig, Namespace, Output, OwnDataDir
+from serving.cli.options import ConfigFile, DataDirOfUp, Kubeconfig, Namespace, Output, OwnDataDir
 from serving.cli.tune_commands import tune
 
 app = typer.Typer(
@@ -33,16 +33,24 @@ InferenceName = Annotated[str, typer.Argument(help="The Inference.")]
 @app.command()
 def up(
     data_dir: OwnDataDir = None,
-    port: Annotated[int | None, typer.Option(help="Port of the API; 0 picks a free one.  [default: last time's, else 7443]", metavar="N", min=0, max=65535)] = None,
-    gateway_port: Annotated[int | None, typer.Option(help="Port of the gateway; 0 picks a free one.  [default: last time's, else 8080]", metavar="N", min=0, max=65535)] = None,
-    host: Annotated[str, typer.Option(metavar="ADDRESS", help="Address of the API. Who reaches it and has the token can run commands.")] = settings.DEFAULTS.api.host,
-    gateway_host: Annotated[str, typer.Option(metavar="ADDRESS", help="Address of the gateway.")] = settings.DEFAULTS.gateway.host,
-    prometheus: Annotated[str, typer.Option(metavar="URL", envvar="SLIPWAY_PROMETHEUS", help="The Prometheus that the autoscaler asks where a metric names none, and for the load of the last weeks.")] = settings.DEFAULTS.controllers.prometheus,
+    config_file: ConfigFile = None,
+    port: Annotated[int | None, typer.Option(help="Port of the API; 0 picks a free one.  [default: the configured one, else last time's, else 7443]", metavar="N", min=0, max=65535)] = None,
+    gateway_port: Annotated[int | None, typer.Option(help="Port of the gateway; 0 picks a free one.  [default: the configured one, else last time's, else 8080]", metavar="N", min=0, max=65535)] = None,
+    host: Annotated[str | None, typer.Option(metavar="ADDRESS", help="Address of the API, as `api.host` of the configuration. Who reaches it and has the token can run commands.")] = None,
+    gateway_host: Annotated[str | None, typer.Option(metavar="ADDRESS", help="Address of the gateway, as `gateway.host` of the configuration.")] = None,
+    prometheus: Annotated[str | None, typer.Option(metavar="URL", help="The Prometheus that the autoscaler asks where a metric names none, and for the load of the last weeks, as `controllers.prometheus` of the configuration.")] = None,
 ) -> None:  # fmt: skip
     """Run everything on this machine until Ctrl-C."""
     from serving.cli import up as command
 
-    command.up(data_dir, port, gateway_port, host, gateway_host, prometheus)
+    given = {
+        "api.port": ("--port", port), "api.host": ("--host", host),
+        "gateway.port": ("--gateway-port", gateway_port), "gateway.host": ("--gateway-host", gateway_host),
+        "controllers.prometheus": ("--prometheus", prometheus),
+    }  # fmt: skip
+    command.up(
+        data_dir, config_file, {path: option for path, option in given.items() if option[1] is not None}
+    )
 
 
 @app.command()
@@ -206,6 +214,7 @@ app.add_typer(traffic, name="traffic")
 app.add_typer(model, name="model")
 app.add_typer(tune, name="tune")
 app.add_typer(autoscale, name="autoscale")
+app.add_typer(config, name="config")
 
 
 @app.command()

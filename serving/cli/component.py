@@ -6,6 +6,7 @@ last line says why), anything else a defect or a kill, after which it is started
 
 import argparse
 import asyncio
+import contextlib
 import fcntl
 import gc
 import importlib
@@ -13,17 +14,19 @@ import logging
 import signal
 import sys
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import uvloop
 
 from serving import errors
 from serving.cli import logfile
+from serving.cli.config import snapshot
+from serving.cli.config.schema import Configuration
 from serving.data_dir import DataDir
 from serving.embedded import identity
 from serving.embedded.supervision import GIVES_UP
-from serving.settings import DEFAULTS, Settings
+from serving.settings import Settings
 
 log = logging.getLogger(__name__)
 
@@ -36,10 +39,8 @@ MODULES = {
     "gateway": "serving.router.gateway",
     "activator": "serving.router.activator",
 }
-"""Each has `async def run(data_dir, settings)`, which works until it is cancelled."""
-
-OTHER_CONTROLLERS = ("autoscaler.controller", "tuner.controller", "tuner.trials.controller")
-"""Each has `prepared`, as `serving.controllers.run` asks for; packages meet in the API and here."""
+"""Each has `async def run(data_dir, settings)`, which runs until it is cancelled. The controllers of the other packages
+join `serving.controllers.run` here, as packages meet only in the API and at this edge."""
 
 COLLECT_AFTER = (50_000, 50, 100)
 """Thresholds of the cycle collector. What a component allocates is mostly JSON that stays (objects, caches), in which
@@ -53,6 +54,11 @@ def main(arguments: Sequence[str]) -> int:
     """Run `component NAME --data-dir DIR ...` until SIGTERM; return the exit status."""
     options = _parser().parse_args(arguments)
     data_dir = DataDir(Path(options.data_dir).absolute())
+    try:
+        configuration = _configuration(data_dir, options.config)
+    except errors.UserError as error:
+        print(f"error: {error}", file=sys.stderr, flush=True)
+        return GIVES_UP
     logfile.of_component(options.name)
     gc.set_threshold(*COLLECT_AFTER)
     data_dir.run.mkdir(parents=True, exist_ok=True)
@@ -64,12 +70,15 @@ def main(arguments: Sequence[str]) -> int:
         return ALREADY_RUNS
     me = identity.own()
     identity.write(
-        data_dir.identity(options.name), me, apiPort=options.api_port, gatewayPort=options.gateway_port
+        data_dir.identity(options.name),
+        me,
+        apiPort=configuration.api.port,
+        gatewayPort=configuration.gateway.port,
     )
     wrong: BaseException | None = None
     try:
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-            runner.run(_until_stopped(_load(options.name), data_dir, _settings(options)))
+            runner.run(_until_stopped(_load(options.name, configuration), data_dir, configuration))
     except* errors.UserError as group:
         wrong = _first(group)
     if wrong is not None:
@@ -87,30 +96,33 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="slipway component")
     parser.add_argument("name", choices=sorted(MODULES))
     parser.add_argument("--data-dir", required=True)
-    parser.add_argument("--api-port", type=int, required=True)
-    parser.add_argument("--api-host", default=DEFAULTS.api.host)
-    parser.add_argument("--gateway-port", type=int, required=True)
-    parser.add_argument("--gateway-host", default=DEFAULTS.gateway.host)
-    parser.add_argument("--prometheus", default=DEFAULTS.controllers.prometheus)
+    parser.add_argument("--config", type=Path, help="the configuration file; none: that of the running `up`")
     return parser
 
 
-def _settings(options: argparse.Namespace) -> Settings:
-    return replace(
-        DEFAULTS,
-        api=replace(DEFAULTS.api, port=options.api_port, host=options.api_host),
-        gateway=replace(DEFAULTS.gateway, port=options.gateway_port, host=options.gateway_host),
-        controllers=replace(DEFAULTS.controllers, prometheus=options.prometheus),
-    )
+def _configuration(data_dir: DataDir, file: Path | None) -> Configuration:
+    """Return the configuration of a file, else what the running `up` has validated, else that of the directory."""
+    if file is None:
+        with contextlib.suppress(FileNotFoundError):
+            return snapshot.read(data_dir.configuration)
+    from serving.cli.config.configuration import load  # noqa: PLC0415 imports pydantic, which components of `up` need not
+
+    return load(data_dir, file).configuration
 
 
-def _load(name: str) -> Run:
-    found = importlib.import_module(MODULES[name])
-    run: Run = found.run
+def _load(name: str, configuration: Configuration) -> Run:
+    module = importlib.import_module(MODULES[name])
+    run: Run = module.run
     if name != "controllers":
         return run
-    others = [importlib.import_module(name).prepared for name in OTHER_CONTROLLERS]
-    return lambda data_dir, settings: found.run(data_dir, settings, *others)
+    autoscaler = importlib.import_module("autoscaler.controller")
+    tuner = [importlib.import_module(name) for name in ("tuner.controller", "tuner.trials.controller")]
+    return lambda data_dir, settings: module.run(
+        data_dir,
+        settings,
+        partial(autoscaler.prepared, scaling=configuration.autoscaler),
+        *(partial(controller.prepared, settings=configuration.tuner) for controller in tuner),
+    )
 
 
 async def _as_task(work: Awaitable[None]) -> None:

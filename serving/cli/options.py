@@ -14,6 +14,9 @@ DataDirOfUp = Annotated[
 OwnDataDir = Annotated[
     Path | None, typer.Option("--data-dir", metavar="DIR", help="Where everything lies.  [default: $SLIPWAY_DATA_DIR or ~/.local/share/slipway]")
 ]  # fmt: skip
+ConfigFile = Annotated[
+    Path | None, typer.Option("--config", metavar="FILE", help="The configuration file.  [default: DIR/config.yaml, where it exists]")
+]  # fmt: skip
 Namespace = Annotated[
     str | None,
     typer.Option("-n", "--namespace", metavar="NAME", help="[default: the kubeconfig's, else default]"),

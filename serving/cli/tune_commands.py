@@ -6,6 +6,7 @@ from typing import Annotated, Literal
 import typer
 
 from serving.cli.options import DataDirOfUp, Kubeconfig, Namespace
+from serving.data_dir import DataDir
 
 tune = typer.Typer(
     help="Find the cheapest spec of a predictor that meets its SLO.",
@@ -64,9 +65,11 @@ def report(
     In sentences, as one HTML page, or as JSON.
     """
     from serving.cli import tune_report as command
+    from serving.cli.config.configuration import load
     from serving.cli.target import target
 
-    command.report(name, target(kubeconfig, data_dir, namespace), output, out)
+    settings = load(DataDir.named(data_dir)).configuration.tuner
+    command.report(name, target(kubeconfig, data_dir, namespace), output, out, settings)
 
 
 @tune.command()

@@ -13,6 +13,7 @@ from serving.cli import files, tune_status
 from serving.cli.session import with_kube
 from serving.cli.target import Target
 from tuner.report import content, page, sentences
+from tuner.settings import TunerSettings
 
 _INDENT = "  "
 _WIDEST = 110
@@ -32,7 +33,7 @@ _TITLES: Mapping[str, str] = {
 """Sections of the summary on a terminal, in their order; the page has the others too."""
 
 
-def report(name: str, meant: Target, output: str | None, out: Path | None) -> None:
+def report(name: str, meant: Target, output: str | None, out: Path | None, settings: TunerSettings) -> None:
     """Print the report, or write it to a file.
 
     Raises:
@@ -44,7 +45,7 @@ def report(name: str, meant: Target, output: str | None, out: Path | None) -> No
     )
     # The matrices are small: on a busy machine more threads wait for each other, for many times as long.
     with threadpool_limits(1):
-        found = content.of(experiment, trials, clock.now())
+        found = content.of(experiment, trials, clock.now(), settings)
     if form == "html":
         files.write(out or Path(f"{name}.html"), page.render(found))
     elif form == "json":

@@ -6,96 +6,96 @@ import importlib
 import os
 import signal
 import sys
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import typer
 
-from serving import clock, errors, settings
+from serving import clock, errors
 from serving.cli import logfile, ports
+from serving.cli.config import snapshot
+from serving.cli.config.configuration import load
 from serving.cli.exits import Exit
 from serving.cli.session import answers
 from serving.data_dir import DataDir
 from serving.embedded import identity, supervisor
 from serving.embedded.scrape_targets import ScrapeTargets
-from serving.settings import Settings
+from serving.settings import DEFAULTS, Settings, SupervisorSettings
 
 Cleanup = Callable[[DataDir, Settings], Awaitable[None]]
 
 
-def up(
-    data_dir: Path | None, port: int | None, gateway_port: int | None, host: str, gateway_host: str,
-    prometheus: str,
-) -> None:  # fmt: skip
-    """Run all components until a signal."""
-    where = place(data_dir)
-    if prometheus and not prometheus.startswith(("http://", "https://")):
-        raise errors.UserError(
-            f"--prometheus {prometheus!r} is no URL such as http://prometheus.example:9090"
-        )
+def up(data_dir: Path | None, file: Path | None, options: Mapping[str, tuple[str, Any]]) -> None:
+    """Run all components until a signal.
+
+    Args:
+        data_dir: None for the default one.
+        file: the configuration file; None for that of the data directory.
+        options: settings of the command line by path, each with the name of its option.
+    """
+    where = DataDir.named(data_dir)
+    resolved = load(where, file, options)
+    given = {
+        path: value for path, value in _ports(resolved.configuration).items() if path in resolved.sources
+    }
     with supervisor.owned(where):
         logfile.of_up(where)
-        hosts = replace(
-            settings.DEFAULTS,
-            api=replace(settings.DEFAULTS.api, host=host),
-            gateway=replace(settings.DEFAULTS.gateway, host=gateway_host),
-            controllers=replace(settings.DEFAULTS.controllers, prometheus=prometheus),
-        )
-        chosen = ports.choose(where, hosts, port, gateway_port)
+        before = resolved.configuration
+        chosen = ports.choose(where, before, given.get("api.port"), given.get("gateway.port"))
         final = replace(
-            hosts,
-            api=replace(hosts.api, port=chosen.api),
-            gateway=replace(hosts.gateway, port=chosen.gateway),
+            before,
+            api=replace(before.api, port=chosen.api),
+            gateway=replace(before.gateway, port=chosen.gateway),
         )
+        snapshot.write(where.configuration, final)
         code = asyncio.run(_foreground(where, final))
     if code:
         raise typer.Exit(code)
 
 
+def _ports(settings: Settings) -> dict[str, int]:
+    return {"api.port": settings.api.port, "gateway.port": settings.gateway.port}
+
+
 def down(data_dir: Path | None) -> None:
     """Stop the `up` of this directory, or what a killed one left."""
-    where = place(data_dir)
+    where = DataDir.named(data_dir)
     if not where.root.is_dir():
         raise errors.UserError(f"there is nothing in {where.root}; name the directory with --data-dir")
     found = identity.read(where.identity("up"))
     if found is not None and identity.send(found[0], signal.SIGTERM):
         print(f"Stopping slipway (pid {found[0].pid}) ...", flush=True)
-        asyncio.run(_gone(found[0]))
+        asyncio.run(_gone(found[0], _left(where).supervisor))
     else:
         with supervisor.owned(where):
-            keeper = supervisor.Supervisor(where, (), settings.DEFAULTS.supervisor)
+            left = _left(where)
+            keeper = supervisor.Supervisor(where, (), left.supervisor)
             adopted = keeper.adopt()
             print(f"Stopping what an earlier up left: {', '.join(adopted) or 'no component'} ...", flush=True)
-            asyncio.run(_stop(keeper, where, settings.DEFAULTS))
+            asyncio.run(_stop(keeper, where, left))
     print("Stopped.")
 
 
-def place(data_dir: Path | None) -> DataDir:
-    """Return the data directory that is meant."""
-    return DataDir.default() if data_dir is None else DataDir(data_dir.expanduser().absolute())
+def _left(where: DataDir) -> Settings:
+    """Return the settings of the last `up`."""
+    with contextlib.suppress(FileNotFoundError):
+        return snapshot.read(where.configuration)
+    return DEFAULTS
 
 
-async def _gone(who: identity.Identity) -> None:
-    deadline = clock.monotonic() + 3 * settings.DEFAULTS.supervisor.stop_seconds
+async def _gone(who: identity.Identity, settings: SupervisorSettings) -> None:
+    deadline = clock.monotonic() + 3 * settings.stop_seconds
     while identity.alive(who):
         if clock.monotonic() > deadline:
             raise errors.UserError(f"pid {who.pid} does not stop; a second `slipway down` forces it")
-        await asyncio.sleep(settings.DEFAULTS.supervisor.poll_seconds)
-
-
-def _arguments(where: DataDir, final: Settings) -> list[str]:
-    return [
-        "--data-dir", str(where.root),
-        "--api-port", str(final.api.port), "--api-host", final.api.host,
-        "--gateway-port", str(final.gateway.port), "--gateway-host", final.gateway.host,
-        "--prometheus", final.controllers.prometheus,
-    ]  # fmt: skip
+        await asyncio.sleep(settings.poll_seconds)
 
 
 async def _foreground(where: DataDir, final: Settings) -> int:
     """Supervise until a signal, then stop everything; return the exit code."""
-    keeper = supervisor.Supervisor(where, _arguments(where, final), final.supervisor)
+    keeper = supervisor.Supervisor(where, ["--data-dir", str(where.root)], final.supervisor)
     if adopted := keeper.adopt():
         print(f"Adopted what was left running: {', '.join(adopted)}.", flush=True)
     asked, forced = asyncio.Event(), asyncio.Event()

@@ -16,10 +16,16 @@ from sklearn.base import BaseEstimator
 
 from serving import errors
 from serving.runtimes.loading import Opened, Verified
-from serving.settings import RuntimeSettings
 
 _PICKLE = pickle.PROTO
 """First byte of every pickle since protocol 2; a compressed one begins with its compressor's."""
+
+
+MAP_FROM_BYTES = 1024 * 1024
+"""Size from which an array is a view of the model's file, which all replicas share; smaller arrays are copied, as
+each view holds a descriptor and a mapping."""
+MAP_AT_MOST = 256
+"""Arrays of one model that are views: a process commonly may have 1,024 descriptors, most of them for clients."""
 
 
 class _Unpickler(NumpyUnpickler):  # type: ignore[misc] # joblib has no types
@@ -27,10 +33,9 @@ class _Unpickler(NumpyUnpickler):  # type: ignore[misc] # joblib has no types
 
     dispatch = NumpyUnpickler.dispatch.copy()
 
-    def __init__(self, file: Opened, settings: RuntimeSettings) -> None:
+    def __init__(self, file: Opened) -> None:
         super().__init__(file.again, file.data, ensure_native_byte_order=True)
-        self._smallest = settings.map_from_bytes
-        self._left = settings.map_at_most
+        self._left = MAP_AT_MOST
 
     def load_build(self) -> None:
         """Make an array where one is described, else an object of its state."""
@@ -49,7 +54,7 @@ class _Unpickler(NumpyUnpickler):  # type: ignore[misc] # joblib has no types
         plain = dtype.isnative and not dtype.hasobject and state["allow_mmap"]
         # joblib before 1.2 did not align arrays.
         aligned = state.get("numpy_array_alignment_bytes") is not None
-        return bool(plain and aligned and math.prod(state["shape"]) * dtype.itemsize >= self._smallest)
+        return bool(plain and aligned and math.prod(state["shape"]) * dtype.itemsize >= MAP_FROM_BYTES)
 
 
 def estimator(files: Verified) -> Any:
@@ -61,7 +66,7 @@ def estimator(files: Verified) -> Any:
     file = files.program
     try:
         if isinstance(file.data, mmap.mmap) and file.data[:1] == _PICKLE:
-            model = _Unpickler(file, RuntimeSettings()).load()
+            model = _Unpickler(file).load()
         else:
             model = joblib.load(io.BytesIO(file.data))
     except Exception as error:  # unpickling runs the model's own code, which may raise anything

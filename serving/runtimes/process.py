@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
-from serving import errors
+from serving import errors, runtime_variables
 from serving.resources import duration, names
 from serving.runtimes import loading, threads
 from serving.runtimes.phases import Startup, Stopwatch
@@ -129,8 +129,8 @@ def main(runtime: Runtime[Any]) -> int:
     """Serve one model; return the exit status: 0 told to stop, 1 it cannot be served, 2 the environment is wrong."""
     format_ = "%(asctime)s %(levelname)s %(message)s"
     logging.basicConfig(level=logging.INFO, format=format_, stream=sys.stderr, force=True)
-    settings = RuntimeSettings()
     try:
+        settings = runtime_variables.read(os.environ)
         stopwatch = Stopwatch(os.environ.get(names.SPAWNED_ENV, ""))
         chosen = options(os.environ, settings)
         _serve(_ready(runtime, chosen, stopwatch), runtime.platform, stopwatch.startup, chosen, settings)

@@ -36,9 +36,10 @@ def where(tmp_path_factory: pytest.TempPathFactory) -> Iterator[DataDir]:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
+    place.root.mkdir()
+    place.config.write_text(f"api: {{port: {port}}}\n")
     api = subprocess.Popen(
-        [sys.executable, "-m", "serving.app", "component", "api", "--data-dir", str(place.root),
-         "--api-port", str(port), "--gateway-port", "1"],
+        [sys.executable, "-m", "serving.app", "component", "api", "--data-dir", str(place.root)],
         stderr=subprocess.DEVNULL,
     )  # fmt: skip
     deadline = time.monotonic() + 30

@@ -67,13 +67,21 @@ def to_repeat(world: World) -> list[Known]:
     return [
         tried[-1]
         for tried in _groups(world)
-        if tried[-1].says_nothing and _failures(tried, world.tries) < world.tries
+        if tried[-1].says_nothing
+        and _failures(tried, world.settings.trials.tries) < world.settings.trials.tries
     ]
 
 
 def unloadable(world: World) -> Known | None:
     """Return a Trial whose spec's load could not be made however often it was tried; None where there is none."""
-    return next((tried[-1] for tried in _groups(world) if _failures(tried, world.tries) >= world.tries), None)
+    return next(
+        (
+            tried[-1]
+            for tried in _groups(world)
+            if _failures(tried, world.settings.trials.tries) >= world.settings.trials.tries
+        ),
+        None,
+    )
 
 
 def free(world: World) -> int:

@@ -11,7 +11,6 @@ from tuner.planning.budget import Wish
 from tuner.planning.plan import Object
 from tuner.planning.world import Known, World
 from tuner.search.decision import Decision
-from tuner.settings import DEFAULTS
 
 
 def trial_name(experiment: str, number: int) -> str:
@@ -88,7 +87,7 @@ def profile(world: World, measured: Known) -> Object | None:
     status, spec = measured.status, measured.spec
     if not status.windows:
         return None
-    state = results.again(spec.load, spec.constraints, status.windows, DEFAULTS.load)
+    state = results.again(spec.load, spec.constraints, status.windows, world.settings.load)
     seen = {window.level: window for window in results.course(state)}
     if status.result is not None:
         seen[status.result.level] = status.result

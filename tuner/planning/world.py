@@ -11,6 +11,7 @@ from tuner.outcome import SILENT
 from tuner.planning.plan import OVER, Object
 from tuner.rendering import Rendering
 from tuner.search.problem import Observation
+from tuner.settings import TunerSettings
 from tuner.space import Space
 
 Settings = tuple[Setting, ...]
@@ -74,8 +75,7 @@ class World:
     """By number."""
     render: Callable[[Settings], Rendering]
     """Gives a spec as it would be deployed; no settings give what the target says by itself."""
-    tries: int
-    """Trials of one spec whose load could not be made, before the load itself is held to be impossible."""
+    settings: TunerSettings
 
     @property
     def running(self) -> int:

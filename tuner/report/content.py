@@ -14,22 +14,25 @@ from tuner.report import cautions, convergence, courses, evidence, expectation, 
 from tuner.report.asked import Axis, Question
 from tuner.report.evidence import Evidence, Object, Row
 from tuner.report.shape import Answer, Choice, Lesson, Report, Spent, TrialRow
-from tuner.settings import DEFAULTS
+from tuner.settings import TunerSettings
 
 
-def of(experiment: Object, trials: Sequence[Object], now: dt.datetime) -> dict[str, Any]:
+def of(
+    experiment: Object, trials: Sequence[Object], now: dt.datetime, settings: TunerSettings
+) -> dict[str, Any]:
     """Return the report of an experiment as it is now, finished or not.
 
     Args:
         experiment: a ProfilingExperiment as the API has it.
         trials: its Trials, in any order.
         now: when the report is made.
+        settings: those that the trials were measured with.
 
     Raises:
         SpaceInvalid: the experiment describes no space, so that there is nothing to report.
         pydantic.ValidationError: an object is not of its kind.
     """
-    found = evidence.read(experiment, trials)
+    found = evidence.read(experiment, trials, settings)
     answer = judgement.answer(found)
     chosen = answer.choice
     known = expectation.seen(found)
@@ -44,12 +47,12 @@ def of(experiment: Object, trials: Sequence[Object], now: dt.datetime) -> dict[s
         learned=[Lesson(experiment=one.experiment, weight=one.weight) for one in found.status.learned],
         repeatability=found.status.repeatability,
         answer=answer,
-        cautions=cautions.cautions(found, answer, narrow=_is_narrow(known, answer)),
+        cautions=cautions.cautions(found, answer, narrow=_is_narrow(found, known, answer)),
         prices=whatif.prices(found, chosen) if chosen else [],
         bounds=whatif.bounds(found, chosen) if chosen else [],
         fronts=fronts.fronts(found),
         model=expectation.model(found, known, chosen or _nearest(answer)),
-        steps=convergence.steps(found, expectation.missed(known, DEFAULTS.search)),
+        steps=convergence.steps(found, expectation.missed(known, settings.search)),
         trials=[_row(row) for row in sorted([*found.rows, *found.stale], key=lambda row: row.spec.number)],
         courses=courses.courses(found, answer),
         spent=_spent(found),
@@ -58,10 +61,10 @@ def of(experiment: Object, trials: Sequence[Object], now: dt.datetime) -> dict[s
     return body
 
 
-def _is_narrow(known: expectation.Seen, answer: Answer) -> bool:
+def _is_narrow(found: Evidence, known: expectation.Seen, answer: Answer) -> bool:
     if answer.kind != "Recommended" or answer.choice is None:
         return False
-    return expectation.narrow(known, answer.choice, DEFAULTS.search)
+    return expectation.narrow(known, answer.choice, found.settings.search)
 
 
 def _nearest(answer: Answer) -> Choice | None:

@@ -6,7 +6,6 @@ from tuner.load.reading import Metric
 from tuner.load.verdicts import verdicts
 from tuner.report.evidence import Evidence, Row
 from tuner.report.shape import Answer, Choice, Course, CoursePoint
-from tuner.settings import DEFAULTS
 
 _STEP = 1.1
 """From one load to the next: a line through them is smooth to the eye."""
@@ -37,7 +36,7 @@ def _last(evidence: Evidence, choice: Choice | None) -> Row | None:
 def _points(evidence: Evidence, row: Row, metric: Metric, percentile: int) -> list[CoursePoint]:
     """Return what the curves say from the lowest load to the highest at which the target did not fail."""
     asked = evidence.spec.constraints
-    state = results.again(row.spec.load, asked, row.status.windows, DEFAULTS.load)
+    state = results.again(row.spec.load, asked, row.status.windows, evidence.settings.load)
     read = results.reading_of(state, verdicts(state))
     if read is None:
         return []

@@ -16,6 +16,7 @@ from serving.resources.trial import Estimate, TrialSpec, TrialStatus, Window
 from tuner import limits, worth
 from tuner.report.asked import Bound
 from tuner.report.shape import Check, Choice, Comparison, Meets
+from tuner.settings import TunerSettings
 from tuner.space import Space
 
 Object = Mapping[str, Any]
@@ -75,6 +76,8 @@ class Evidence:
     """The trials as they are stored, in the same order."""
     stale: tuple[Row, ...]
     """Trials of another model than that of the newest one: they say nothing of this one."""
+    settings: TunerSettings
+    """Those that the trials were measured with."""
 
     @property
     def maximized(self) -> bool:
@@ -94,7 +97,7 @@ class Evidence:
         return value if self.maximized else 1 / value if value > 0 else math.inf
 
 
-def read(experiment: Object, trials: Sequence[Object]) -> Evidence:
+def read(experiment: Object, trials: Sequence[Object], settings: TunerSettings) -> Evidence:
     """Return an experiment's objects as evidence.
 
     Raises:
@@ -116,6 +119,7 @@ def read(experiment: Object, trials: Sequence[Object]) -> Evidence:
         rows=tuple(_row(trial, spec, space) for trial in ordered),
         objects=tuple(ordered),
         stale=tuple(replace(_row(trial, spec, space), objective=None) for trial in others),
+        settings=settings,
     )
 
 

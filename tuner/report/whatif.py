@@ -20,12 +20,9 @@ from tuner.report.evidence import Evidence, Key, Row
 from tuner.report.sensitivity import Line, Reading, Span, envelope, staircase
 from tuner.report.sensitivity import worth as worth_at
 from tuner.report.shape import BoundChange, Choice, PriceChange, Segment
-from tuner.settings import DEFAULTS
 
 _MONEY = frozenset({"throughputPerCost", "tokensPerCost", "costAtRate", "cost"})
 _GIB = 2.0**30
-_UNSEEN = DEFAULTS.load.request_timeout
-"""Seconds of a latency from which on it was not seen: requests were given up."""
 Priced = Literal["cpu", "memory", "gpu"]
 _PRICED: tuple[Priced, ...] = ("cpu", "memory", "gpu")
 
@@ -148,6 +145,7 @@ def readings(evidence: Evidence, row: Row, constraint: int) -> list[Reading]:
     """Return what a trial's loads need of one constraint, by its curves, of those loads that meet every other one."""
     asked = evidence.spec.constraints
     bounds = [ev.bound(one).bound for one in asked]
+    unseen = evidence.settings.load.request_timeout  # a request is given up there: its latency is not known
     found: list[Reading] = []
     for one in _reached(evidence, row):
         objective = worth.objective(
@@ -156,7 +154,7 @@ def readings(evidence: Evidence, row: Row, constraint: int) -> list[Reading]:
         if objective is None or objective.value <= 0:
             continue
         value = one.needs[constraint]
-        if not math.isfinite(value) or (asked[constraint].metric != "errorRate" and value >= _UNSEEN):
+        if not math.isfinite(value) or (asked[constraint].metric != "errorRate" and value >= unseen):
             continue
         if all(
             need <= most
@@ -175,7 +173,7 @@ def _reached(evidence: Evidence, row: Row) -> list[Reached]:
         return []
     asked = evidence.spec.constraints
     every = evidence.spec.objective.objective_metric_name == "latency"
-    found = results.reached(results.again(row.spec.load, asked, windows, DEFAULTS.load), every=every)
+    found = results.reached(results.again(row.spec.load, asked, windows, evidence.settings.load), every=every)
     if result is None or row.status.reason != ev.FULL or result.meets == "No":
         return found
     needs = tuple(_within(ev.measured(result, one), ev.bound(one).bound) for one in asked)

@@ -4,11 +4,12 @@ import asyncio
 import os
 import pwd
 import sys
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import serving
-from serving import errors
+from serving import errors, runtime_variables
 from serving.data_dir import DataDir
 from serving.embedded.node.addresses import Addresses
 from serving.embedded.node.cgroup_files import Cgroups, detect
@@ -51,6 +52,8 @@ class Node:
     zygotes: Zygotes
     images: Images
     mps: Mps
+    runtime_variables: Mapping[str, str] = field(default_factory=dict)
+    """Variables of the containers that run a model server of Slipway; those of the Pod come first."""
     metrics: Metrics = field(default_factory=Metrics)
     launching: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(LAUNCHES_AT_ONCE))
 
@@ -106,4 +109,5 @@ def discover(data_dir: DataDir, settings: Settings, kube: Kube) -> Node:
         Zygotes(data_dir.zygotes, cgroups),
         Images(kube, ModelStore(data_dir.models, settings.store), settings.registry),
         Mps(place(data_dir), (confined.uid, confined.gid) if confined else None),
+        runtime_variables.write(settings.runtimes),
     )

@@ -93,6 +93,8 @@ async def prepare(node: Node, pod: Object, container: Object, run: RunDirectory,
     if env.get(names.MODEL_DIGEST_ENV) in {image.digest for image in found.images}:
         env[names.MODEL_SEALED_ENV] = env[names.MODEL_DIGEST_ENV]
     runtime = RUNTIMES.get(container.get("image", ""))
+    if runtime is not None:
+        env = {**node.runtime_variables, **env}
     specification = {
         "directory": str(run.path),
         "argv": pod_env.arguments(container, runtime.command if runtime else None, env),

@@ -13,6 +13,7 @@ from threadpoolctl import threadpool_limits
 
 from tests import measured_experiments
 from tuner.report import content, page
+from tuner.settings import DEFAULTS
 
 pytest.importorskip("selenium", reason="selenium is not installed (extra `dev`)")
 
@@ -37,7 +38,9 @@ def report() -> Object:
     import datetime as dt
 
     with threadpool_limits(1):
-        return content.of(*measured_experiments.story(), dt.datetime(2026, 11, 22, 5, 0, tzinfo=dt.UTC))
+        return content.of(
+            *measured_experiments.story(), dt.datetime(2026, 11, 22, 5, 0, tzinfo=dt.UTC), DEFAULTS
+        )
 
 
 @pytest.fixture(scope="module")

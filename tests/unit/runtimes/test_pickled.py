@@ -25,7 +25,6 @@ from serving import errors
 from serving.images.manifest import OutputManifest
 from serving.runtimes import pickled
 from serving.runtimes.loading import Opened, Verified
-from serving.settings import RuntimeSettings
 
 IMAGES, LABELS = load_digits(return_X_y=True)
 
@@ -51,9 +50,8 @@ def load(path: Path) -> Any:
 @pytest.fixture
 def every_array(monkeypatch: pytest.MonkeyPatch) -> None:
     """Arrays of any size are mapped."""
-    monkeypatch.setattr(
-        pickled, "RuntimeSettings", lambda: RuntimeSettings(map_from_bytes=1, map_at_most=100_000)
-    )
+    monkeypatch.setattr(pickled, "MAP_FROM_BYTES", 1)
+    monkeypatch.setattr(pickled, "MAP_AT_MOST", 100_000)
 
 
 @pytest.mark.usefixtures("every_array")
@@ -114,7 +112,8 @@ def test_an_array_that_is_small_or_not_plain_memory_is_copied(values: Any, tmp_p
 
 
 def test_mappings_of_one_model_are_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pickled, "RuntimeSettings", lambda: RuntimeSettings(map_from_bytes=1, map_at_most=3))
+    monkeypatch.setattr(pickled, "MAP_FROM_BYTES", 1)
+    monkeypatch.setattr(pickled, "MAP_AT_MOST", 3)
     joblib.dump(Table([np.full(10, i) for i in range(5)]), tmp_path / "model.joblib")
     found = load(tmp_path / "model.joblib").values
     assert [isinstance(array, np.memmap) for array in found] == [True, True, True, False, False]

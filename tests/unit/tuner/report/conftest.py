@@ -9,6 +9,7 @@ from threadpoolctl import threadpool_limits
 
 from tests import measured_experiments
 from tuner.report import content
+from tuner.settings import DEFAULTS
 
 NOW = dt.datetime(2026, 11, 22, 5, 0, tzinfo=dt.UTC)
 
@@ -22,4 +23,4 @@ def one_thread() -> Iterator[None]:
 
 @pytest.fixture(scope="session")
 def report(one_thread: None) -> dict[str, Any]:
-    return content.of(*measured_experiments.story(), NOW)
+    return content.of(*measured_experiments.story(), NOW, DEFAULTS)

@@ -2,6 +2,7 @@
 
 import json
 import math
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -36,7 +37,10 @@ def test_schema_is_the_one_that_was_agreed():
 
 def test_the_same_objects_give_the_same_report_whatever_their_order():
     experiment, trials = made.story(many=4)
-    one, other = content.of(experiment, trials, NOW), content.of(experiment, trials[::-1], NOW)
+    one, other = (
+        content.of(experiment, trials, NOW, DEFAULTS),
+        content.of(experiment, trials[::-1], NOW, DEFAULTS),
+    )
     assert one == other
 
 
@@ -182,7 +186,7 @@ def test_surfaces_show_every_pair_around_the_recommended_spec(report: Object):
 
 def test_an_impossible_bound_names_the_nearest_and_what_could_have_been_met():
     experiment, trials = made.story(many=6, bound=0.001)
-    found = content.of(experiment, trials, NOW)
+    found = content.of(experiment, trials, NOW, DEFAULTS)
     answer = found["answer"]
     assert answer["kind"] == "Impossible"
     assert answer["choice"] is None
@@ -202,13 +206,13 @@ def test_an_impossible_bound_names_the_nearest_and_what_could_have_been_met():
 def test_nothing_that_ran_is_said_to_be_so():
     trials = [made.trial(1, {"cpu": "1", "memory": "256Mi", "batchSize": "16", "OMP_NUM_THREADS": "1"})]
     assert trials[0]["status"]["reason"] == "OutOfMemory"
-    found = content.of(made.finished(trials, None), trials, NOW)
+    found = content.of(made.finished(trials, None), trials, NOW, DEFAULTS)
     assert found["answer"]["kind"] == "NothingRan"
     assert found["model"] is None
 
 
 def test_an_experiment_without_trials_is_unfinished():
-    found = content.of(made.experiment({"phase": "Running"}), [], NOW)
+    found = content.of(made.experiment({"phase": "Running"}), [], NOW, DEFAULTS)
     assert found["answer"]["kind"] == "Unfinished"
     assert [caution["code"] for caution in found["cautions"]] == ["Unfinished"]
     assert found["trials"] == found["fronts"] == found["steps"] == []
@@ -219,14 +223,14 @@ def test_what_no_space_describes_is_refused_by_its_field():
         "tunableParameters": [{"category": "resource", "parameters": [{"name": "cpu", "feasibleSpace": {}}]}]
     }
     with pytest.raises(SpaceInvalid, match=r"spec\.tunableParameters\[0\]"):
-        content.of(made.experiment(**empty), [], NOW)
+        content.of(made.experiment(**empty), [], NOW, DEFAULTS)
 
 
 def test_a_spec_of_today_beside_the_space_is_compared_all_the_same():
     experiment, trials = made.story(many=6)
     today = trials[0]
     today["spec"]["settings"] = [s for s in today["spec"]["settings"] if s["name"] != "cpu"]
-    found = content.of(experiment, trials, NOW)
+    found = content.of(experiment, trials, NOW, DEFAULTS)
     assert found["answer"]["current"]["spec"] is None
     assert found["answer"]["againstCurrent"] is not None
     assert "OutsideMeasured" in [caution["code"] for caution in found["cautions"]]
@@ -236,7 +240,7 @@ def test_notes_of_trials_are_cautions_once_with_all_their_trials():
     experiment, trials = made.story(many=4)
     for trial in trials:
         trial["status"]["notes"] = ["GeneratorLimited", "LimitNotEnforced: gpu.cores"]
-    found = content.of(experiment, trials, NOW)
+    found = content.of(experiment, trials, NOW, DEFAULTS)
     noted = {c["code"]: c for c in found["cautions"]}
     assert len(noted["GeneratorLimited"]["trials"]) == len(trials)
     assert noted["LimitNotEnforced"]["detail"] == "gpu.cores"
@@ -246,7 +250,9 @@ def test_notes_of_a_kind_with_other_numbers_each_time_are_one_caution():
     experiment, trials = made.story(many=4)
     for number, trial in enumerate(trials):
         trial["status"]["notes"] = [f"MachineBusy: others used {number} cores", "FewerCores: 1 of 2"]
-    (fewer, busy) = [c for c in content.of(experiment, trials, NOW)["cautions"] if c["code"] == "Note"]
+    (fewer, busy) = [
+        c for c in content.of(experiment, trials, NOW, DEFAULTS)["cautions"] if c["code"] == "Note"
+    ]
     assert busy["detail"] == "MachineBusy: others used 0 cores (and the like)"
     assert fewer["detail"] == "FewerCores: 1 of 2"
     assert len(busy["trials"]) == len(fewer["trials"]) == len(trials)
@@ -269,11 +275,27 @@ def test_trials_of_another_model_than_the_newest_are_shown_and_not_compared():
     experiment, trials = made.story()
     before = [{**one, "spec": {**one["spec"], "modelDigest": "sha256:old"}} for one in trials[:4]]
     now = [{**one, "spec": {**one["spec"], "modelDigest": "sha256:new"}} for one in trials[4:]]
-    changed = content.of(experiment, [*before, *now], NOW)
-    alone = content.of(experiment, now, NOW)
+    changed = content.of(experiment, [*before, *now], NOW, DEFAULTS)
+    alone = content.of(experiment, now, NOW, DEFAULTS)
     assert [row["number"] for row in changed["trials"]] == [one["spec"]["number"] for one in trials]
     assert all(row["objective"] is None for row in changed["trials"][:4])
     (caution,) = [one for one in changed["cautions"] if one["code"] == "ModelChanged"]
     assert caution["trials"] == [one["metadata"]["name"] for one in before]
     for part in ("answer", "prices", "bounds", "fronts", "model", "steps"):
         assert changed[part] == alone[part]
+
+
+@pytest.mark.parametrize(
+    ("section", "name", "value", "parts"),
+    [
+        ("load", "request_timeout", 0.01, {"bounds"}),
+        ("load", "reach", 0.1, {"bounds", "courses"}),
+        ("search", "safety_quantile", 9.0, {"cautions", "steps"}),
+    ],
+)
+def test_a_report_reads_trials_with_the_settings_they_were_measured_with(
+    report: Object, section: str, name: str, value: float, parts: set[str]
+) -> None:
+    settings = replace(DEFAULTS, **{section: replace(getattr(DEFAULTS, section), **{name: value})})
+    other = content.of(*made.story(), NOW, settings)
+    assert {part for part in report if report[part] != other[part]} == parts

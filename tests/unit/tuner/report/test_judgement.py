@@ -7,6 +7,7 @@ import pytest
 from tests import measured_experiments as made
 from tests.unit.tuner.report.conftest import NOW
 from tuner.report import content, page, sentences
+from tuner.settings import DEFAULTS
 
 Object = dict[str, Any]
 GOOD = {"cpu": "1", "memory": "512Mi", "batchSize": "4", "OMP_NUM_THREADS": "1"}
@@ -19,7 +20,7 @@ def at(done: float, latency: float) -> made.Service:
 
 
 def report(trials: list[Object], winner: int = 0, **changed: Any) -> Object:
-    return content.of(made.finished(trials, trials[winner], **changed), trials, NOW)
+    return content.of(made.finished(trials, trials[winner], **changed), trials, NOW, DEFAULTS)
 
 
 def codes(found: Object) -> list[str]:
@@ -35,9 +36,12 @@ def test_what_trials_of_one_spec_differ_by_may_be_more_than_a_lead():
     ahead = made.trial(1, GOOD, run=at(110, 0.05))
     behind = made.trial(2, {**GOOD, "OMP_NUM_THREADS": "2"}, run=at(100, 0.05))
     experiment = made.finished([ahead, behind], ahead)
-    assert content.of(experiment, [ahead, behind], NOW)["answer"]["againstRunnerUp"]["verdict"] == "Better"
+    assert (
+        content.of(experiment, [ahead, behind], NOW, DEFAULTS)["answer"]["againstRunnerUp"]["verdict"]
+        == "Better"
+    )
     experiment["status"]["repeatability"] = 0.15
-    found = content.of(experiment, [ahead, behind], NOW)
+    found = content.of(experiment, [ahead, behind], NOW, DEFAULTS)
     assert found["answer"]["againstRunnerUp"]["verdict"] == "Unclear"
     assert any(
         words.startswith("Measured again, a spec typically gives 16") for words in told(found)["details"]
@@ -147,7 +151,7 @@ def test_a_constraint_that_was_never_seen_is_not_met():
 
 def test_a_constraint_that_no_trial_saw_is_the_obstacle():
     trials = [made.trial(1, GOOD, run=at(100, 0.05))]
-    found = content.of(made.finished(trials, None, constraints=[STREAMED]), trials, NOW)
+    found = content.of(made.finished(trials, None, constraints=[STREAMED]), trials, NOW, DEFAULTS)
     assert found["answer"]["kind"] == "Impossible"
     assert found["answer"]["obstacle"]["constraint"] == 0
     assert "of which there is no p99 time to the first token" in told(found)["impossible"][0]
@@ -219,7 +223,7 @@ def test_a_recommendation_that_its_own_noise_may_carry_beyond_a_limit_is_called_
 def test_specs_that_ran_without_the_objective_being_computable_are_not_said_not_to_have_run():
     trials = [made.trial(n, spec, run=at(100, 0.05)) for n, spec in enumerate((GOOD, OTHER), 1)]
     asked = {"objectiveMetricName": "tokensPerSecond"}
-    found = content.of(made.finished(trials, None, objective=asked), trials, NOW)
+    found = content.of(made.finished(trials, None, objective=asked), trials, NOW, DEFAULTS)
     assert found["answer"]["kind"] == "Failed"
     said = told(found)
     assert said["headline"] == ["The experiment failed: nothing can be recommended."]

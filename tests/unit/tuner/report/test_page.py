@@ -17,6 +17,7 @@ from tests import measured_experiments
 from tests.html_pages import Page
 from tests.unit.tuner.report.conftest import NOW
 from tuner.report import content, page, sentences
+from tuner.settings import DEFAULTS
 
 Object = dict[str, Any]
 HOSTILE = (
@@ -123,7 +124,7 @@ def test_something_that_is_no_report_is_refused_by_field(report: Object):
 def small() -> Object:
     """A report of few trials: quick to render."""
     experiment, trials = measured_experiments.story(many=3)
-    return content.of(experiment, trials[:2], NOW)
+    return content.of(experiment, trials[:2], NOW, DEFAULTS)
 
 
 @pytest.fixture(scope="module")

@@ -12,6 +12,7 @@ from tests.fakes import tuning
 from tests.unit.tuner.report.conftest import NOW
 from tuner.report import content, page, sentences
 from tuner.search.decision import Recommend
+from tuner.settings import DEFAULTS
 
 Object = dict[str, Any]
 
@@ -130,7 +131,7 @@ def test_a_price_that_decides_nothing_is_said_to(report: Object):
 
 
 def test_impossible_says_which_constraint_the_nearest_and_what_could_be_met():
-    found = told(content.of(*made.story(many=6, bound=0.001), NOW))
+    found = told(content.of(*made.story(many=6, bound=0.001), NOW, DEFAULTS))
     assert found["headline"] == [
         "No measured spec meets p99 latency at most 1 ms: nothing can be recommended."
     ]
@@ -148,14 +149,14 @@ def test_an_experiment_that_failed_says_why_its_controller_gave_up():
         {"type": "Recommended", "status": "False", "reason": "LoadFailed", "message": "digits-cost-1: locust ended",
          "lastTransitionTime": "2026-11-22T04:00:00Z"}
     ]  # fmt: skip
-    found = told(content.of(experiment, trials, NOW))
+    found = told(content.of(experiment, trials, NOW, DEFAULTS))
     assert found["headline"] == ["The experiment failed: nothing can be recommended."]
     assert found["impossible"] == ["It gave up: digits-cost-1: locust ended."]
 
 
 def test_one_trial_is_singular():
     trials = [made.trial(1, {"cpu": "1", "memory": "256Mi", "batchSize": "16", "OMP_NUM_THREADS": "1"})]
-    found = told(content.of(made.finished(trials, None), trials, NOW))
+    found = told(content.of(made.finished(trials, None), trials, NOW, DEFAULTS))
     assert found["spent"][0].startswith("1 trial was made (1 failed).")
     assert found["impossible"] == ["1 trial ran out of memory."]
 
@@ -173,7 +174,7 @@ def test_several_trials_are_plural(reason: str, words: str):
     trials = [made.trial(number, spec) for number in (1, 2, 3)]
     for trial in trials:
         trial["status"]["reason"] = reason
-    assert told(content.of(made.finished(trials, None), trials, NOW))["impossible"] == [words]
+    assert told(content.of(made.finished(trials, None), trials, NOW, DEFAULTS))["impossible"] == [words]
 
 
 def test_what_was_stopped_early_is_of_what_was_measured_and_specs_count_once(report: Object):
@@ -206,7 +207,7 @@ def test_cautions_name_trials_by_number_and_whether_they_count():
         trial["status"]["notes"] = []
     trials[1]["status"]["notes"] = ["NotSteady"]
     trials[-2]["status"]["notes"] = ["GeneratorLimited"]
-    found = told(content.of(experiment, trials, NOW))
+    found = told(content.of(experiment, trials, NOW, DEFAULTS))
     assert "In trial 2 the measurement had not settled when it ended." in found["cautions"]
     number = trials[-2]["spec"]["number"]
     assert any(

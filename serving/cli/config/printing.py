@@ -1,0 +1,98 @@
+"""`slipway config show` and `slipway config explain`."""
+
+import difflib
+import sys
+import textwrap
+from collections.abc import Mapping
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import orjson
+import yaml
+
+from serving import errors
+from serving.cli.config.configuration import Resolved, Values, load
+from serving.cli.config.explain import Setting, sections, settings
+from serving.data_dir import DataDir
+
+_WIDTH = 100
+_COMMENT = 40
+"""Column from which a value's source is printed."""
+
+
+def show(data_dir: Path | None, file: Path | None, output: str, *, every: bool) -> None:
+    """Print the validated configuration: what differs from the defaults, or every setting."""
+    resolved = load(DataDir.named(data_dir), file)
+    values = asdict(resolved.configuration) if every else changed(resolved)
+    if output == "json":
+        sys.stdout.buffer.write(orjson.dumps(values, option=orjson.OPT_INDENT_2) + b"\n")
+    elif not values:
+        print("# Every setting has its default; `--all` prints them.")
+    else:
+        print("\n".join(_lines(values, resolved.sources)))
+
+
+def explain(path: str | None, output: str) -> None:
+    """Print the sections, the settings of a section, or one setting.
+
+    Raises:
+        errors.UserError: there is no such section or setting.
+    """
+    if path is None and output == "text":
+        width = max(len(section.path) for section in sections())
+        for section in sections():
+            print(f"{section.path:<{width}}  {section.summary}")
+        print("\n`slipway config explain SECTION` explains its settings.")
+        return
+    chosen = [
+        setting
+        for setting in settings()
+        if path is None or setting.path == path or setting.path.startswith(f"{path}.")
+    ]
+    if not chosen:
+        names = [setting.path for setting in settings()] + [section.path for section in sections()]
+        close = difflib.get_close_matches(str(path), names, n=1)
+        hint = f"; did you mean {close[0]}?" if close else "; `slipway config explain` lists the sections"
+        raise errors.UserError(f"{path}: unknown setting{hint}")
+    if output == "json":
+        explained = [asdict(setting) for setting in chosen]
+        sys.stdout.buffer.write(orjson.dumps(explained, option=orjson.OPT_INDENT_2) + b"\n")
+    else:
+        print("\n\n".join(_explanation(setting) for setting in chosen))
+
+
+def changed(resolved: Resolved) -> Values:
+    """Return the validated values that the file, the environment or an option has set, nested by section."""
+    every = asdict(resolved.configuration)
+    values: Values = {}
+    for path in resolved.sources:
+        *outer, name = path.split(".")
+        validated, inner = every, values
+        for section in outer:
+            validated, inner = validated[section], inner.setdefault(section, {})
+        inner[name] = validated[name]
+    return values
+
+
+def _lines(
+    values: Mapping[str, Any], sources: Mapping[str, str], before: str = "", indent: str = ""
+) -> list[str]:
+    lines = []
+    for name, value in values.items():
+        path = f"{before}{name}"
+        if isinstance(value, dict):
+            lines += [f"{indent}{name}:", *_lines(value, sources, f"{path}.", f"{indent}  ")]
+        else:
+            line = f"{indent}{yaml.safe_dump({name: value}).rstrip()}"
+            lines.append(f"{line:<{_COMMENT}} # {sources[path]}" if path in sources else line)
+    return lines
+
+
+def _explanation(setting: Setting) -> str:
+    kind = setting.type if not setting.unit else f"{setting.type}, {setting.unit}"
+    if setting.least is not None and setting.most is not None:
+        kind += f", {setting.least:.10g} to {setting.most:.10g}"
+    facts = f"  {kind}\n  default: {setting.default!r}\n  variable: {setting.variable}"
+    reason = textwrap.fill(setting.reason, _WIDTH, initial_indent="  ", subsequent_indent="  ")
+    return f"{setting.path}\n{facts}\n{reason}"

@@ -1,0 +1,54 @@
+"""The settings of a model server as environment variables of its container, `SLIPWAY_RUNTIMES__NAME`: the node writes
+them and the server reads them, without a validation library, as it would slow every start. Pure.
+"""
+
+from collections.abc import Mapping
+from dataclasses import fields
+from typing import Any, get_type_hints
+
+from serving import errors
+from serving.settings import RuntimeSettings
+from serving.units import Quantity
+
+PREFIX = "SLIPWAY_RUNTIMES__"
+
+
+def write(settings: RuntimeSettings) -> dict[str, str]:
+    """Return the variables of the settings that are not defaults."""
+    return {
+        PREFIX + each.name.upper(): str(value)
+        for each in fields(settings)
+        if (value := getattr(settings, each.name)) != each.default
+    }
+
+
+def read(environment: Mapping[str, str]) -> RuntimeSettings:
+    """Return the settings that these variables name, and defaults for the others.
+
+    Raises:
+        errors.UserError: an unknown setting, or a value that is no number within its bounds.
+    """
+    texts = {name: text for name, text in environment.items() if name.startswith(PREFIX)}
+    if not texts:
+        return RuntimeSettings()
+    hints = get_type_hints(RuntimeSettings, include_extras=True)
+    values = {}
+    for variable, text in texts.items():
+        name = variable.removeprefix(PREFIX).lower()
+        if name not in hints or variable != variable.upper():
+            raise errors.UserError(f"{variable}: unknown setting; see `slipway config explain runtimes`")
+        values[name] = _number(variable, text, hints[name])
+    return RuntimeSettings(**values)
+
+
+def _number(variable: str, text: str, hint: Any) -> Any:
+    (quantity,) = (data for data in hint.__metadata__ if isinstance(data, Quantity))
+    try:
+        value = hint.__origin__(text)
+    except ValueError:
+        value = None
+    if value is None or not quantity.least <= value <= quantity.most:
+        kind = "an integer" if hint.__origin__ is int else "a number"
+        rule = f"{kind} from {quantity.least:.10g} to {quantity.most:.10g} ({quantity.unit})"
+        raise errors.UserError(f"{variable}: must be {rule}, not {text!r}")
+    return value

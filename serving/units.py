@@ -1,0 +1,39 @@
+"""Types of settings: a number with its unit and its bounds, which the edge validates. Imports no validation library,
+as every replica imports the settings.
+"""
+
+from typing import Annotated, Any, NamedTuple
+
+
+class Quantity(NamedTuple):
+    """Unit and inclusive bounds of a setting."""
+
+    unit: str
+    least: float
+    most: float
+
+    def __get_pydantic_core_schema__(self, source: Any, handler: Any) -> Any:
+        """Add the bounds to the schema of the number (pydantic's protocol for annotations)."""
+        return {**handler(source), "ge": self.least, "le": self.most}
+
+
+_SECONDS = 1e8
+"""Three years: a longer time is a mistake."""
+_COUNT = 1_000_000_000
+
+Port = Annotated[int, Quantity("TCP port", 0, 65535)]
+Seconds = Annotated[float, Quantity("seconds", 0, _SECONDS)]
+WholeSeconds = Annotated[int, Quantity("seconds", 0, _SECONDS)]
+Interval = Annotated[float, Quantity("seconds", 0.001, _SECONDS)]
+"""Seconds between two repetitions of something: never 0, which would repeat it without a pause."""
+LeaseSeconds = Annotated[int, Quantity("seconds", 1, 86_400)]
+Days = Annotated[int, Quantity("days", 1, 36_500)]
+Bytes = Annotated[int, Quantity("bytes", 1, 2**53)]
+Count = Annotated[int, Quantity("count", 1, _COUNT)]
+CountOrZero = Annotated[int, Quantity("count", 0, _COUNT)]
+Share = Annotated[float, Quantity("share of 1", 0, 1)]
+Percent = Annotated[float, Quantity("percent", 0, 100)]
+Ratio = Annotated[float, Quantity("ratio", 1, 1e6)]
+"""A factor of at least 1."""
+Positive = Annotated[float, Quantity("number", 1e-9, 1e9)]
+Rate = Annotated[float, Quantity("requests per second", 0.001, 1e9)]

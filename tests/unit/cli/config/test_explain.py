@@ -1,0 +1,78 @@
+"""`slipway config explain`: nothing is left without a unit and a reason."""
+
+import json
+from pathlib import Path
+
+import pytest
+import yaml
+
+from serving import errors
+from serving.cli.config import printing
+from serving.cli.config.explain import sections, settings
+from serving.cli.config.schema import paths
+
+
+def test_every_setting_has_a_reason_and_a_default_within_its_bounds() -> None:
+    explained = list(settings())
+    assert [setting.path for setting in explained] == list(paths())
+    for setting in explained:
+        assert len(setting.reason) > 10, setting.path
+        if setting.type != "string":
+            assert setting.unit, setting.path
+            assert setting.least is not None
+            assert setting.most is not None
+            assert setting.least <= setting.default <= setting.most, setting.path
+
+
+def test_every_section_has_a_summary() -> None:
+    assert all(section.summary for section in sections())
+
+
+def test_a_setting_is_explained_with_unit_bounds_default_and_variable(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    printing.explain("gateway.port", "text")
+    text = capsys.readouterr().out
+    for part in (
+        "gateway.port",
+        "TCP port",
+        "0 to 65535",
+        "default: 8080",
+        "SLIPWAY_GATEWAY__PORT",
+        "listener",
+    ):
+        assert part in text
+
+
+def test_sections_are_listed_when_nothing_is_named(capsys: pytest.CaptureFixture[str]) -> None:
+    printing.explain(None, "text")
+    listed = [line.split()[0] for line in capsys.readouterr().out.split("\n\n")[0].splitlines()]
+    assert listed == [section.path for section in sections()]
+
+
+def test_an_unknown_setting_is_refused_with_the_nearest_name() -> None:
+    with pytest.raises(errors.UserError, match=r"did you mean gateway\.port"):
+        printing.explain("gateway.prot", "text")
+
+
+def test_what_is_shown_is_a_file_with_the_same_values(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SLIPWAY_TUNER__SEARCH__REGRET", "0.5")
+    file = tmp_path / "config.yaml"
+    file.write_text("gateway: {port: 9090}\nautoscaler: {risk: 1}\n")
+    printing.show(tmp_path, None, "yaml", every=False)
+    shown = capsys.readouterr().out
+    expected = {"gateway": {"port": 9090}, "autoscaler": {"risk": 1.0}, "tuner": {"search": {"regret": 0.5}}}
+    assert yaml.safe_load(shown) == expected
+    assert "# SLIPWAY_TUNER__SEARCH__REGRET" in shown
+    file.write_text(shown)
+    monkeypatch.delenv("SLIPWAY_TUNER__SEARCH__REGRET")
+    printing.show(tmp_path, None, "json", every=False)
+    assert json.loads(capsys.readouterr().out) == expected
+
+
+def test_every_setting_is_shown_when_asked_for(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    printing.show(tmp_path, None, "yaml", every=True)
+    shown = yaml.safe_load(capsys.readouterr().out)
+    assert set(shown) == {section.path for section in sections() if "." not in section.path}
