@@ -1,0 +1,55 @@
+"""The documentation names what exists: commands, files and links."""
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import typer
+from typer.core import TyperGroup
+
+from serving.cli.commands import app
+from serving.resources import catalog
+
+ROOT = Path(__file__).parents[2]
+PAGES = [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")]
+CODE = re.compile(r"`[^`]*`")
+LINK = re.compile(r"\]\(([^)#:\s]+)(?:#[^)]*)?\)")
+
+
+def commands(group: TyperGroup, before: str = "") -> Iterator[str]:
+    """Return every command that `--help` lists, such as `tune report`."""
+    for name, command in group.commands.items():
+        path = f"{before}{name}"
+        if isinstance(command, TyperGroup):
+            yield from commands(command, f"{path} ")
+        elif not command.hidden:
+            yield path
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_a_link_leads_to_a_file(page: Path) -> None:
+    broken = [
+        link for link in LINK.findall(CODE.sub("", page.read_text())) if not (page.parent / link).exists()
+    ]
+    assert broken == []
+
+
+def test_every_command_is_in_the_reference_of_the_command_line() -> None:
+    group = typer.main.get_command(app)
+    assert isinstance(group, TyperGroup)
+    text = (ROOT / "docs" / "cli.md").read_text()
+    listed = list(commands(group))
+    assert len(listed) > 20
+    assert [name for name in listed if not re.search(rf"`(?:slipway )?{name}\b", text)] == []
+
+
+def test_every_kind_is_explained() -> None:
+    text = (ROOT / "docs" / "kinds.md").read_text()
+    assert [d.kind.kind for d in catalog.DEFINITIONS if d.kind.kind not in text] == []
+
+
+def test_every_file_that_the_readme_names_exists() -> None:
+    named = re.findall(r"manifests/samples/[\w.-]+|docs/[\w/.-]+\.md", (ROOT / "README.md").read_text())
+    assert named
+    assert [name for name in named if not (ROOT / name).exists()] == []
