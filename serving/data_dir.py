@@ -35,7 +35,7 @@ class DataDir:
     @property
     def configuration(self) -> Path:
         """The configuration that the running `up` validated, which its components read."""
-        return self.run / "configuration.json"
+        return self.root / "configuration.json"
 
     @property
     def kubeconfig(self) -> Path:
