@@ -1,6 +1,6 @@
 """What gathering requests changes: answers per second, latency and CPU time, with one user and with many.
 
-The measurement behind docs/decisions.md, "Gathering requests". Runtimes without gateway or node, one row in a request, users
+The measurement behind docs/decisions/batching.md. Runtimes without gateway or node, one row in a request, users
 who ask again once they are answered. All arms of a model are up at once on one core, and are asked in turn, so that
 ratios are within one run.
 """

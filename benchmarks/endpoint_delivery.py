@@ -1,6 +1,6 @@
 """What a change of endpoints and of weights costs at many clusters: over the gateway's stream, and in a file.
 
-The measurement behind docs/decisions.md, "How changes reach Envoy". Run it as an ordinary user: Envoy then
+The measurement behind docs/decisions/envoy-configuration.md. Run it as an ordinary user: Envoy then
 has that user's limits (128 inotify instances by default).
 """
 

@@ -2,7 +2,7 @@
 
 Processor time for one reading, of Envoy's main thread, of its worker, and of the gateway, whose part includes writing its own page of
 metrics where it does. What both do without readings, in the same time and under the same few requests, is taken off.
-The measurement behind docs/decisions.md, "How a gateway learns its counts".
+The measurement behind docs/decisions/gateway-statistics.md.
 """
 
 import argparse

@@ -1,6 +1,6 @@
 """What a start of each runtime is made of, by itself: in a new process, and forked from one that has imported it.
 
-The measurement behind docs/decisions.md, "What a start of a runtime is made of". No node, gateway or API: what a
+The measurement behind benchmarks/results/cold-start.md. No node, gateway or API: what a
 user waits for is `cold_start.py`'s. Starts alternate; the model's files and the imports are in the page cache.
 """
 

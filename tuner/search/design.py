@@ -1,7 +1,7 @@
 """The first trials: the middle of the space, and as many more as run beside it, far from each other.
 
 What is in the middle says most of the rest, and boots more often than a corner. A model begins with the second trial: spread ones
-in its place cost twice as many trials until 5 % from the best (docs/decisions.md, "The search").
+in its place cost twice as many trials until 5 % from the best (benchmarks/results/search.md).
 """
 
 import numpy as np

@@ -1,4 +1,4 @@
-"""Clusters, and apart from them their endpoints (docs/decisions.md, "How changes reach Envoy")."""
+"""Clusters, and apart from them their endpoints (docs/decisions/envoy-configuration.md)."""
 
 from collections.abc import Sequence
 from typing import Any

@@ -1,4 +1,4 @@
-"""What Envoy counts of our clusters, and how its answer is read (docs/decisions.md, "How a gateway learns its counts"). Pure.
+"""What Envoy counts of our clusters, and how its answer is read (docs/decisions/gateway-statistics.md). Pure.
 
 Of a cluster without requests it has no statistics at all, and of the others only those that are used: a reading costs
 what there is to read.
