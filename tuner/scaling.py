@@ -10,7 +10,7 @@ from tuner.search.problem import Floats
 from tuner.space import Axis, Space
 
 CONCURRENCY = 0.3
-"""Throughput as a power of what is worked on at once (batch, processes, users); chosen on the public tables (docs/decisions.md, "The search")."""
+"""Throughput as a power of what is worked on at once (batch, processes, users); chosen on the public tables (benchmarks/results/search.md)."""
 GPU = 0.5
 """Throughput as a power of a GPU's share, or of its price: a small model does not fill a large GPU. Chosen as above."""
 CPU = 1.0

@@ -14,6 +14,7 @@ from serving.resources import catalog
 ROOT = Path(__file__).parents[2]
 PAGES = [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")]
 CODE = re.compile(r"`[^`]*`")
+PATH = re.compile(r"`((?:serving|tuner|autoscaler|benchmarks|tests|tools|manifests)/[\w./-]+)`")
 LINK = re.compile(r"\]\(([^)#:\s]+)(?:#[^)]*)?\)")
 
 
@@ -53,3 +54,12 @@ def test_every_file_that_the_readme_names_exists() -> None:
     named = re.findall(r"manifests/samples/[\w.-]+|docs/[\w/.-]+\.md", (ROOT / "README.md").read_text())
     assert named
     assert [name for name in named if not (ROOT / name).exists()] == []
+
+
+CURRENT = [page for page in PAGES if page.name != "CHANGELOG.md"]  # which names the files of older releases
+
+
+@pytest.mark.parametrize("page", CURRENT, ids=lambda page: str(page.relative_to(ROOT)))
+def test_a_path_of_the_repository_exists(page: Path) -> None:
+    text = page.read_text()
+    assert [path for path in PATH.findall(text) if not (ROOT / path).exists()] == []
