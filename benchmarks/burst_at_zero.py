@@ -26,7 +26,7 @@ from rig.harness import Bar, interval, median, percentile, report
 from rig.objects import manifest
 
 from serving import clock, errors
-from serving.cli.demo_stack import Stack
+from serving.cli.demo.stack import Stack
 from serving.data_dir import DataDir
 from serving.embedded import identity
 from serving.kube import Kube, connect

@@ -29,7 +29,7 @@ from rig.harness import RESAMPLES, SEED, Bar, Interval, interval, median, percen
 from rig.objects import POLL_SECONDS, READY_SECONDS, is_ready, manifest, until
 
 from serving import clock
-from serving.cli.demo_stack import Stack
+from serving.cli.demo.stack import Stack
 from serving.data_dir import DataDir
 from serving.images.store import ModelStore
 from serving.kube import Kube, connect

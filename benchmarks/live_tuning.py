@@ -34,7 +34,7 @@ from rig.grid_truth import Truth, truth  # noqa: E402
 from rig.harness import SEED, Bar, report  # noqa: E402
 from rig.live_world import Search, World  # noqa: E402
 
-from serving.cli.demo_stack import Stack  # noqa: E402
+from serving.cli.demo.stack import Stack  # noqa: E402
 from serving.data_dir import DataDir  # noqa: E402
 from serving.kube import connect  # noqa: E402
 from serving.resources.experiment_status import Setting  # noqa: E402

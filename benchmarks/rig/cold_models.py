@@ -69,13 +69,13 @@ def available(*, quick: bool) -> list[Callable[[Path], Trained]]:
 def sklearn(directory: Path, estimator: str = "logistic") -> Trained:
     import joblib  # noqa: PLC0415 only one of the two is needed
 
-    _train(directory, "serving.runtimes.train_digits", "--estimator", estimator, "--seed", "1")
+    _train(directory, "serving.training.digits", "--estimator", estimator, "--seed", "1")
     model = joblib.load(directory / "model.joblib")
     return Trained("sklearn", directory, _size(directory), int(model.predict([ROW])[0]))
 
 
 def torch(directory: Path) -> Trained:
-    _train(directory, "serving.runtimes.train_digits_torch", "--hidden", str(TORCH_HIDDEN), "--epochs", "1")
+    _train(directory, "serving.training.digits_torch", "--hidden", str(TORCH_HIDDEN), "--epochs", "1")
     # In a process of its own: PyTorch takes memory that this one does not need.
     said = subprocess.run(
         [sys.executable, "-c", PREDICT, str(directory), repr(ROW)], check=True, capture_output=True

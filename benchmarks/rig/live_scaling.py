@@ -21,7 +21,7 @@ from autoscaler.simulate.policy import Policy
 from autoscaler.starts import is_ready as takes_requests
 from rig.objects import is_ready, manifest, until
 from serving import clock, errors
-from serving.cli.demo_stack import Stack
+from serving.cli.demo.stack import Stack
 from serving.data_dir import DataDir
 from serving.kube import Informer, Kube, connect
 from serving.resources import kinds

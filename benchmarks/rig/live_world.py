@@ -9,7 +9,7 @@ from typing import Any
 
 from rig.objects import is_ready, manifest, until
 from serving import clock
-from serving.cli.demo_stack import Stack
+from serving.cli.demo.stack import Stack
 from serving.kube import Kube
 from serving.resources import kinds
 from serving.resources.experiment import ProfilingExperimentSpec

@@ -9,11 +9,11 @@ from typing import Annotated, Literal
 
 import typer
 
-from serving.cli.autoscale_commands import autoscale
+from serving.cli.autoscale.commands import autoscale
 from serving.cli.config.commands import config
-from serving.cli.model_commands import model
+from serving.cli.model.commands import model
 from serving.cli.options import ConfigFile, DataDirOfUp, Kubeconfig, Namespace, Output, OwnDataDir
-from serving.cli.tune_commands import tune
+from serving.cli.tune.commands import tune
 
 app = typer.Typer(
     name="slipway",
@@ -41,7 +41,7 @@ def up(
     prometheus: Annotated[str | None, typer.Option(metavar="URL", help="The Prometheus that the autoscaler asks where a metric names none, and for the load of the last weeks, as `controllers.prometheus` of the configuration.")] = None,
 ) -> None:  # fmt: skip
     """Run everything on this machine until Ctrl-C."""
-    from serving.cli import up as command
+    from serving.cli.machine import up as command
 
     given = {
         "api.port": ("--port", port), "api.host": ("--host", host),
@@ -59,7 +59,7 @@ def down(data_dir: OwnDataDir = None) -> None:
 
     Also after `up` itself was killed.
     """
-    from serving.cli import up as command
+    from serving.cli.machine import up as command
 
     command.down(data_dir)
 
@@ -73,7 +73,7 @@ def demo(
 
     Two models, one endpoint, a few thousand requests: every number that is shown is measured.
     """
-    from serving.cli import demo as command
+    from serving.cli.demo import command
 
     command.demo(data_dir, keep=keep)
 
@@ -86,7 +86,7 @@ def apply(
     namespace: Namespace = None, kubeconfig: Kubeconfig = None, data_dir: DataDirOfUp = None,
 ) -> None:  # fmt: skip
     """Create or change the objects of manifests."""
-    from serving.cli import apply as command
+    from serving.cli.objects import apply as command
     from serving.cli.target import target
 
     command.apply(file, target(kubeconfig, data_dir, namespace), force=force_conflicts, dry_run=dry_run)
@@ -102,7 +102,7 @@ def get(
     namespace: Namespace = None, kubeconfig: Kubeconfig = None, data_dir: DataDirOfUp = None,
 ) -> None:  # fmt: skip
     """Show objects."""
-    from serving.cli import get as command
+    from serving.cli.objects import get as command
     from serving.cli.target import target
 
     meant = target(kubeconfig, data_dir, namespace)
@@ -115,7 +115,7 @@ def describe(
     namespace: Namespace = None, kubeconfig: Kubeconfig = None, data_dir: DataDirOfUp = None,
 ) -> None:  # fmt: skip
     """Show objects with their conditions, Events and lineage."""
-    from serving.cli import describe as command
+    from serving.cli.objects import describe as command
     from serving.cli.target import target
 
     command.describe(what, target(kubeconfig, data_dir, namespace))
@@ -134,7 +134,7 @@ def logs(
     namespace: Namespace = None, kubeconfig: Kubeconfig = None, data_dir: DataDirOfUp = None,
 ) -> None:  # fmt: skip
     """Print what replicas and Jobs have written."""
-    from serving.cli import logs as command
+    from serving.cli.objects import logs as command
     from serving.cli.target import target
 
     query = {
@@ -156,7 +156,7 @@ def top(
     namespace: Namespace = None, kubeconfig: Kubeconfig = None, data_dir: DataDirOfUp = None,
 ) -> None:  # fmt: skip
     """Show what replicas use, beside their requests and limits."""
-    from serving.cli import top as command
+    from serving.cli.objects import top as command
     from serving.cli.target import target
 
     meant = target(kubeconfig, data_dir, namespace)
@@ -173,7 +173,7 @@ def delete(
     namespace: Namespace = None, kubeconfig: Kubeconfig = None, data_dir: DataDirOfUp = None,
 ) -> None:  # fmt: skip
     """Delete objects, and everything that they own."""
-    from serving.cli import delete as command
+    from serving.cli.objects import delete as command
     from serving.cli.target import target
 
     command.delete(

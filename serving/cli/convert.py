@@ -7,7 +7,7 @@ import orjson
 import yaml
 
 from serving import errors
-from serving.cli import manifests
+from serving.cli.objects import manifests
 from tuner.convert.experiment import convert as converted
 
 

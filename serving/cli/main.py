@@ -10,10 +10,10 @@ def run(arguments: Sequence[str] | None = None) -> None:
     """Run the command line and exit."""
     argv = list(sys.argv[1:] if arguments is None else arguments)
     if argv[:1] == ["component"]:
-        from serving.cli import component
+        from serving.cli.machine import component
 
         sys.exit(component.main(argv[1:]))
-    from serving.cli import logfile
+    from serving.cli.machine import logfile
 
     logfile.of_nothing()
     try:

@@ -5,9 +5,9 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from serving import clock, errors
-from serving.cli import tables
-from serving.cli.conflicts import TRAFFIC_MANAGER
-from serving.cli.patching import patched
+from serving.cli.objects.conflicts import TRAFFIC_MANAGER
+from serving.cli.objects.patching import patched
+from serving.cli.output import tables
 from serving.cli.session import with_kube
 from serving.cli.target import Target
 from serving.resources import conditions, kinds

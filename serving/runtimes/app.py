@@ -16,8 +16,8 @@ from serving import errors
 from serving.images.manifest import Input
 from serving.runtimes import protocol
 from serving.runtimes.model import Model, Output
-from serving.runtimes.phases import Startup
 from serving.runtimes.predictions import Predictions, Receive
+from serving.runtimes.startup import Startup
 from serving.runtimes.tensors import bad
 from serving.settings import RuntimeSettings
 

@@ -13,9 +13,9 @@ from itertools import count
 from typing import Any, Protocol
 
 from serving import clock, errors
-from serving.runtimes import joining
-from serving.runtimes.gathering import Gathering
-from serving.runtimes.joining import Answer
+from serving.runtimes import batches
+from serving.runtimes.batch_queue import Gathering
+from serving.runtimes.batches import Answer
 from serving.runtimes.model import Model
 from serving.runtimes.protocol import Request
 from serving.settings import RuntimeSettings
@@ -93,7 +93,7 @@ class Gathered:
 
     async def infer(self, request: Request, receive: Receive) -> Answer:
         """Return the outputs that are asked for, once it is this request's turn."""
-        rows, form = joining.form(request, self._model)
+        rows, form = batches.form(request, self._model)
         ticket = next(self._tickets)
         if not self._gathering.enter(ticket, rows, ticket if form is None else form, clock.monotonic()):
             raise errors.Temporary(
@@ -197,8 +197,8 @@ def _predict(model: Model, requests: Sequence[Request]) -> _Outcome:
     if len(requests) == 1:
         return _Outcome([_alone(model, requests[0])], 1)
     try:
-        answer = model.infer(joining.joined(requests, model))
-        return _Outcome(joining.split(answer, requests, model), 1)
+        answer = model.infer(batches.joined(requests, model))
+        return _Outcome(batches.split(answer, requests, model), 1)
     except Exception as error:  # noqa: BLE001 whatever the model raises may be one request's fault
         answers = [_alone(model, request) for request in requests]
         failed = any(isinstance(answer, Exception) for answer in answers)

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 from serving import errors, runtime_variables
 from serving.resources import duration, names
 from serving.runtimes import loading, threads
-from serving.runtimes.phases import Startup, Stopwatch
+from serving.runtimes.startup import Startup, Stopwatch
 from serving.settings import RuntimeSettings
 
 if TYPE_CHECKING:
@@ -183,11 +183,11 @@ def _serve(model: Model, platform: str, startup: Startup, chosen: Options, setti
 
 
 def _predictions(model: Model, chosen: Options, settings: RuntimeSettings, worker: Executor) -> Predictions:
-    from serving.runtimes import joining, predictions  # noqa: PLC0415 as in `_ready`, which has imported them
-    from serving.runtimes.gathering import Gathering  # noqa: PLC0415 as above
+    from serving.runtimes import batches, predictions  # noqa: PLC0415 as in `_ready`, which has imported them
+    from serving.runtimes.batch_queue import Gathering  # noqa: PLC0415 as above
 
     if chosen.batch_size > 1:
-        obstacle = joining.obstacle(model.inputs, model.outputs)
+        obstacle = batches.obstacle(model.inputs, model.outputs)
         if not obstacle:
             gathering = Gathering(chosen.batch_size, chosen.batch_timeout, settings.waiting)
             return predictions.Gathered(model, settings, worker, gathering)

@@ -15,7 +15,7 @@ import pytest
 from aiohttp import web
 
 from serving.cli import main
-from serving.cli.autoscale_sources import text
+from serving.cli.autoscale.sources import text
 from serving.data_dir import DataDir
 from serving.kube import Kube, connect
 from serving.resources import kinds, names

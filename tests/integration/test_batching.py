@@ -16,12 +16,12 @@ import pytest
 
 from serving.images.build import capture
 from serving.images.store import ModelStore
-from serving.runtimes import train_digits
+from serving.training import digits
 from tests import counting_estimator, runtime_process
 from tests.counting_estimator import Counting, row
 from tests.runtime_process import DEADLINE, Running, wait_ready
 
-SKLEARN, PYTORCH = "serving.runtimes.sklearn_server", "serving.runtimes.torch_server"
+SKLEARN, PYTORCH = "serving.runtimes.sklearn.server", "serving.runtimes.torch.server"
 URL = "/v2/models/digits/infer"
 CLIENTS, EACH = 32, 4
 PATIENT = "1000s"
@@ -141,16 +141,16 @@ def test_sigterm_answers_what_waits_for_others_and_exits_0(
     assert counting_estimator.calls(file) == [[1, 2, 3]]
 
 
-def digits(directory: Path, framework: str) -> str:
+def trained(directory: Path, framework: str) -> str:
     """Write a small model; return its runtime."""
     if framework == "sklearn":
-        train_digits.write(*train_digits.train("logistic", seed=1), directory)
+        digits.write(*digits.train("logistic", seed=1), directory)
         return SKLEARN
     pytest.importorskip("torch", reason="PyTorch is not installed (pip install 'slipway[torch]')")
-    from serving.runtimes import train_digits_torch
+    from serving.training import digits_torch
 
     directory.mkdir()
-    train_digits_torch.write(train_digits_torch.Classifier(32).eval(), {}, directory)
+    digits_torch.write(digits_torch.Classifier(32).eval(), {}, directory)
     return PYTORCH
 
 
@@ -161,9 +161,9 @@ def image(values: Any) -> dict[str, Any]:
 
 @pytest.mark.parametrize("framework", ["sklearn", "pytorch"])
 def test_full_batches_answer_as_single_requests_do(framework: str, tmp_path: Path, start: Start) -> None:
-    module = digits(tmp_path / "out", framework)
+    module = trained(tmp_path / "out", framework)
     server = start(module, SLIPWAY_BATCH_SIZE="8", SLIPWAY_BATCH_TIMEOUT=PATIENT)
-    images = train_digits.held_out()[0][:CLIENTS]
+    images = digits.held_out()[0][:CLIENTS]
     wait_ready(server)
     together = answered(server, *(image(one) for one in images))
     wrong = answered(server, image(np.zeros(128)) | {"outputs": [{"name": "nothing"}]})

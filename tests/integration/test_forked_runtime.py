@@ -30,7 +30,7 @@ def sklearn_model(out: Path) -> None:
     from sklearn.preprocessing import StandardScaler
     from sklearn.svm import SVC
 
-    from serving.runtimes import train_digits
+    from serving.training import digits
 
     members = [
         make_pipeline(StandardScaler(), LogisticRegression(max_iter=20)),
@@ -42,22 +42,22 @@ def sklearn_model(out: Path) -> None:
         MLPClassifier(8, max_iter=5),
         GaussianProcessClassifier(max_iter_predict=5, optimizer=None),
     ]
-    images, _, labels, _ = train_digits.split()
+    images, _, labels, _ = digits.split()
     voting = VotingClassifier([(str(i), member) for i, member in enumerate(members)])
-    train_digits.write(voting.fit(images[:150], labels[:150]), {}, out)
+    digits.write(voting.fit(images[:150], labels[:150]), {}, out)
 
 
 def torch_model(out: Path) -> None:
     pytest.importorskip("torch", reason="PyTorch is not installed (pip install 'slipway[torch]')")
-    from serving.runtimes import train_digits_torch
+    from serving.training import digits_torch
 
-    train_digits_torch.write(train_digits_torch.Classifier(32).eval(), {}, out)
+    digits_torch.write(digits_torch.Classifier(32).eval(), {}, out)
 
 
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 @pytest.mark.parametrize(
     ("module", "make"),
-    [("serving.runtimes.sklearn_server", sklearn_model), ("serving.runtimes.torch_server", torch_model)],
+    [("serving.runtimes.sklearn.server", sklearn_model), ("serving.runtimes.torch.server", torch_model)],
 )
 def test_a_fork_imports_nothing_has_threads_of_its_limit_and_its_own_random_numbers(
     module: str, make: object, tmp_path: Path

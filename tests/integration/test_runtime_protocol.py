@@ -14,11 +14,11 @@ from tritonclient.utils import InferenceServerException
 
 from serving.images.build import capture
 from serving.images.store import ModelStore
-from serving.runtimes import train_digits
+from serving.training import digits
 from tests import runtime_process
 from tests.runtime_process import Running, wait_ready
 
-MODULES = {"sklearn": "serving.runtimes.sklearn_server", "pytorch": "serving.runtimes.torch_server"}
+MODULES = {"sklearn": "serving.runtimes.sklearn.server", "pytorch": "serving.runtimes.torch.server"}
 
 
 @pytest.fixture(scope="module", params=MODULES)
@@ -32,11 +32,11 @@ def framework(request: pytest.FixtureRequest) -> str:
 def server(framework: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
     base = tmp_path_factory.mktemp(framework)
     if framework == "sklearn":
-        train_digits.write(*train_digits.train("logistic", seed=1), base / "out")
+        digits.write(*digits.train("logistic", seed=1), base / "out")
     else:
-        from serving.runtimes import train_digits_torch
+        from serving.training import digits_torch
 
-        train_digits_torch.write(*train_digits_torch.train(hidden=32, epochs=20, seed=1), base / "out")
+        digits_torch.write(*digits_torch.train(hidden=32, epochs=20, seed=1), base / "out")
     store = ModelStore(base / "store")
     built = capture(base / "out", store, repository="slipway.local/default/digits", lineage={})
     command = ["-m", MODULES[framework]]
@@ -88,7 +88,7 @@ def test_tritonclient_finds_a_live_ready_described_model(
 def test_predictions_are_the_models_in_every_encoding(
     client: triton.InferenceServerClient, *, binary_in: bool, binary_out: bool, compression: str | None
 ) -> None:
-    images, labels = train_digits.held_out()
+    images, labels = digits.held_out()
     outputs = [
         triton.InferRequestedOutput(name, binary_data=binary_out) for name in ("predict", "probabilities")
     ]
@@ -109,7 +109,7 @@ def test_predictions_are_the_models_in_every_encoding(
 
 
 def test_only_what_is_requested_is_returned(client: triton.InferenceServerClient) -> None:
-    images, _ = train_digits.held_out()
+    images, _ = digits.held_out()
     result = client.infer(
         "digits", [digits_input(images[:2])], outputs=[triton.InferRequestedOutput("predict")]
     )

@@ -74,16 +74,16 @@ def sklearn_model(out: Path) -> str:
 
 def torch_model(out: Path) -> str:
     torch = pytest.importorskip("torch", reason="PyTorch is not installed (pip install 'slipway[torch]')")
-    from serving.runtimes import torch_files
+    from serving.runtimes.torch import files
 
     network = torch.nn.Linear(1024, ROWS, dtype=torch.float64)
-    torch_files.save(torch.export.export(network, (torch.zeros(1, 1024, dtype=torch.float64),)), out)
+    files.save(torch.export.export(network, (torch.zeros(1, 1024, dtype=torch.float64),)), out)
     return "weights.pt"
 
 
 @pytest.mark.parametrize(
     ("module", "make"),
-    [("serving.runtimes.sklearn_server", sklearn_model), ("serving.runtimes.torch_server", torch_model)],
+    [("serving.runtimes.sklearn.server", sklearn_model), ("serving.runtimes.torch.server", torch_model)],
 )
 def test_two_replicas_share_the_pages_of_their_weights(module: str, make: object, tmp_path: Path) -> None:
     assert callable(make)

@@ -13,22 +13,22 @@ import pytest
 from serving.images import disk
 from serving.images.build import Built, capture
 from serving.images.store import ModelStore
-from serving.runtimes import train_digits
 from serving.settings import RuntimeSettings
+from serving.training import digits
 from tests import runtime_process
 from tests.runtime_process import DEADLINE, Running, wait_ready
 
 
 def start(built: Built, models: Path, log: Path, **changed: str) -> Running:
-    command = ["-m", "serving.runtimes.sklearn_server"]
+    command = ["-m", "serving.runtimes.sklearn.server"]
     return runtime_process.start(command, built.digest, models, log, **changed)
 
 
 @pytest.fixture(scope="module")
 def image(tmp_path_factory: pytest.TempPathFactory) -> tuple[ModelStore, Built]:
     base = tmp_path_factory.mktemp("image")
-    model, metrics = train_digits.train("logistic", seed=1)
-    train_digits.write(model, metrics, base / "out")
+    model, metrics = digits.train("logistic", seed=1)
+    digits.write(model, metrics, base / "out")
     store = ModelStore(base / "store")
     return store, capture(base / "out", store, repository="slipway.local/default/digits", lineage={})
 
@@ -170,7 +170,7 @@ def test_without_pytorch_its_runtime_ends_by_saying_what_to_install(tmp_path: Pa
     (out / "model.pt2").write_bytes(b"program")
     store = ModelStore(tmp_path / "store")
     digest = capture(out, store, repository="r", lineage={}).digest
-    absent = "import sys; sys.modules['torch'] = None; from serving.runtimes.torch_server import main; sys.exit(main())"
+    absent = "import sys; sys.modules['torch'] = None; from serving.runtimes.torch.server import main; sys.exit(main())"
     refused = runtime_process.start(["-c", absent], digest, store.tree(digest) / "models", tmp_path / "log")
     assert refused.process.wait(DEADLINE) == 1
     assert (
@@ -179,7 +179,7 @@ def test_without_pytorch_its_runtime_ends_by_saying_what_to_install(tmp_path: Pa
 
 
 def test_importing_a_runtimes_module_imports_no_framework() -> None:
-    script = "import sys; from serving.runtimes import sklearn_server, torch_server; print(*sys.modules)"
+    script = "import sys; from serving.runtimes.sklearn import server; from serving.runtimes.torch import server as other; print(*sys.modules)"
     done = subprocess.run(
         [sys.executable, "-c", script], cwd=runtime_process.ROOT, capture_output=True, check=True
     )

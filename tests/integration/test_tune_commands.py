@@ -12,7 +12,8 @@ from typing import Any
 import pytest
 import yaml
 
-from serving.cli import main, tune_change
+from serving.cli import main
+from serving.cli.tune import change
 from serving.data_dir import DataDir
 from serving.kube import Kube, connect
 from serving.resources import kinds
@@ -229,7 +230,7 @@ async def recommended(kube: Kube) -> None:
     )
     said = experiment(phase="Succeeded", recommendation=recommendation(*SPEC))
     await store(kube, kinds.PROFILING_EXPERIMENT, said)
-    tuning = tune_change.of(said)
+    tuning = change.of(said)
     source = rendering.source(tuning.spec.target, inference)
     template = rendering.pod(source, made, tuning.settings, tuning.prices).template
     await store(kube, kinds.TRIAL, measured(3, *SPEC, template=template))

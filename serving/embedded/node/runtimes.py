@@ -25,8 +25,8 @@ def _served_by(module: str) -> Runtime:
 
 
 RUNTIMES: Mapping[str, Runtime] = {
-    RUNTIME_IMAGE_PREFIX + "sklearn": _served_by("serving.runtimes.sklearn_server"),
-    RUNTIME_IMAGE_PREFIX + "pytorch": _served_by("serving.runtimes.torch_server"),
+    RUNTIME_IMAGE_PREFIX + "sklearn": _served_by("serving.runtimes.sklearn.server"),
+    RUNTIME_IMAGE_PREFIX + "pytorch": _served_by("serving.runtimes.torch.server"),
     RUNTIME_IMAGE_PREFIX + "python": Runtime((sys.executable,)),
 }
 """By image."""

@@ -17,7 +17,7 @@ from serving.images.build import capture
 from serving.images.store import ModelStore
 from serving.resources.experiment import Constraint
 from serving.resources.load import Load
-from serving.runtimes import train_digits
+from serving.training import digits
 from tests import addresses, runtime_process
 from tuner.load import requests, stages, statistics
 from tuner.load.generator import Generator
@@ -30,13 +30,13 @@ HOST = addresses.own(74)
 
 
 @pytest.fixture
-def digits(tmp_path: Path) -> Iterator[str]:
+def replica(tmp_path: Path) -> Iterator[str]:
     """The scikit-learn runtime, ready; its URL."""
-    model, metrics = train_digits.train("logistic", seed=1)
-    train_digits.write(model, metrics, tmp_path / "out")
+    model, metrics = digits.train("logistic", seed=1)
+    digits.write(model, metrics, tmp_path / "out")
     store = ModelStore(tmp_path / "store")
     built = capture(tmp_path / "out", store, repository="slipway.local/default/digits", lineage={})
-    command = ["-m", "serving.runtimes.sklearn_server"]
+    command = ["-m", "serving.runtimes.sklearn.server"]
     models = store.tree(built.digest) / "models"
     server = runtime_process.start(command, built.digest, models, tmp_path / "log")
     runtime_process.wait_ready(server)
@@ -86,11 +86,11 @@ async def search(generator: Generator, load: Load, *constraints: Constraint) -> 
     return state, step
 
 
-async def test_a_model_that_describes_itself_is_searched_with_requests_of_our_making(digits: str) -> None:
-    description = json.loads(await asyncio.to_thread(read, f"{digits}/v2/models/digits"))
+async def test_a_model_that_describes_itself_is_searched_with_requests_of_our_making(replica: str) -> None:
+    description = json.loads(await asyncio.to_thread(read, f"{replica}/v2/models/digits"))
     load = Load(window_seconds=1, warmup_seconds=1, max_level="4")
     plan = requests.plan(load, description, "digits", parameters={"batch": "2"})
-    async with Generator.start(digits, plan, LoadSettings()) as generator:
+    async with Generator.start(replica, plan, LoadSettings()) as generator:
         state, end = await search(generator, load, Constraint(metric="errorRate", at_most="5%"))
     assert sum(window.errors for window in state.windows) == 0
     assert end.reason == "Measured"

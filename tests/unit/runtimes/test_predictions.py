@@ -15,13 +15,13 @@ from sklearn.linear_model import LinearRegression
 from serving import errors
 from serving.images.manifest import Input, OutputManifest
 from serving.runtimes.app import Identity, InferenceApp
-from serving.runtimes.estimator import Estimator
-from serving.runtimes.gathering import Gathering
-from serving.runtimes.joining import Answer
+from serving.runtimes.batch_queue import Gathering
+from serving.runtimes.batches import Answer
 from serving.runtimes.model import Model, Output
-from serving.runtimes.phases import Startup
 from serving.runtimes.predictions import Gathered
 from serving.runtimes.protocol import Request, Tensor
+from serving.runtimes.sklearn.estimator import Estimator
+from serving.runtimes.startup import Startup
 from serving.settings import RuntimeSettings
 
 SETTINGS = RuntimeSettings()

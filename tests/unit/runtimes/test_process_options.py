@@ -7,7 +7,7 @@ import pytest
 from serving import errors
 from serving.images.manifest import Input
 from serving.runtimes import predictions, process
-from serving.runtimes.joining import Answer
+from serving.runtimes.batches import Answer
 from serving.runtimes.model import Output
 from serving.runtimes.protocol import Request
 from serving.settings import RuntimeSettings

@@ -1,0 +1,1 @@
+"""`slipway autoscale`: what the autoscaler does and why, and trying policies on recorded load."""

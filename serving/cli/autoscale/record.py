@@ -1,0 +1,249 @@
+"""`slipway autoscale record`: what arrives at a live predictor, second by second, as a trace."""
+
+import asyncio
+import contextlib
+import gzip
+import math
+import os
+import signal
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import aiohttp
+from prometheus_client.parser import text_string_to_metric_families
+
+from serving import clock, errors, metrics
+from serving.cli.autoscale import lookup
+from serving.cli.autoscale.sources import seconds
+from serving.cli.session import with_kube
+from serving.cli.target import Target
+from serving.data_dir import DataDir
+from serving.resources import names
+
+if TYPE_CHECKING:
+    from serving.kube import Kube
+
+RECEIVED = "slipway_requests_received_total"
+"""Counted by gateways, where a request enters."""
+HEADER = "time_s,requests\n"
+TIMEOUT = 2.0
+"""Seconds that a page may take: it is on this machine or near it."""
+MEMBER_SECONDS = 30
+"""Seconds of a .gz that are packed and written together: each part is a whole member, so that a kill leaves
+a good file."""
+SILENT_SECONDS = 5
+"""Without any page for so long, people are told."""
+
+
+@dataclass(frozen=True)
+class Predictor:
+    """Whose requests are counted."""
+
+    namespace: str
+    inference: str
+    predictor: str
+
+    def has(self, labels: Mapping[str, str]) -> bool:
+        """Whether a sample is of it, in any revision."""
+        return (labels.get("namespace"), labels.get("inference"), labels.get("predictor")) == (
+            self.namespace, self.inference, self.predictor,
+        )  # fmt: skip
+
+
+@dataclass
+class Counter:
+    """Arrivals since the last reading, over pages whose counters may begin again. Pure."""
+
+    _last: dict[tuple[str, str], float] = field(default_factory=dict)
+    _known: set[str] = field(default_factory=set)
+
+    def arrived(self, readings: Mapping[str, Mapping[str, float]]) -> float:
+        """Return the requests since the last call.
+
+        Args:
+            readings: of each page that answered, the counts by revision. What a page had when it was first read
+                is no arrival; a revision that a known page did not have before begins at 0, and so does a count
+                that is lower.
+        """
+        total = 0.0
+        for page, counts in readings.items():
+            for revision, count in counts.items():
+                before = self._last.get((page, revision), 0.0 if page in self._known else count)
+                total += count - before if count >= before else count
+                self._last[page, revision] = count
+            self._known.add(page)
+        return total
+
+
+class Trace:
+    """A new file to which whole rows are added: whenever it is killed, what is there can be read."""
+
+    def __init__(self, path: Path) -> None:
+        """Create the file.
+
+        Raises:
+            errors.UserError: it is there already, has another ending, or cannot be written.
+        """
+        if not path.name.endswith((".csv", ".csv.gz")):
+            raise errors.UserError(f"--out {path} must end in .csv or .csv.gz")
+        self._packed, self._rows, self._waiting = path.name.endswith(".gz"), 0, [HEADER]
+        try:
+            self._file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND, 0o644)
+        except FileExistsError:
+            raise errors.UserError(f"{path} is there already: a recording does not write over it") from None
+        except OSError as error:
+            raise errors.UserError(f"cannot write {path}: {error.strerror}") from error
+        self.flush()
+
+    def add(self, first: int, count: int, arrivals: float) -> None:
+        """Add `count` seconds from the Unix second `first` on, which have `arrivals` together."""
+        self._waiting += [f"{first + i},{arrivals / count:g}\n" for i in range(count)]
+        self._rows += count
+        if not self._packed or len(self._waiting) >= MEMBER_SECONDS:
+            self.flush()
+
+    def flush(self) -> None:
+        """Write the rows that wait."""
+        if self._waiting:
+            rows = "".join(self._waiting).encode()
+            data = gzip.compress(rows, mtime=0) if self._packed else rows
+            while data:
+                data = data[os.write(self._file, data) :]
+            self._waiting.clear()
+
+    def close(self) -> int:
+        """Write what is left; returns the seconds that were recorded."""
+        self.flush()
+        os.close(self._file)
+        return self._rows
+
+
+def record(name: str, meant: Target, out: Path, duration: str, pages: Sequence[str]) -> None:
+    """Record until interrupted, or for a duration.
+
+    Raises:
+        errors.UserError: the file is there, no gateway has a page, or the target is no predictor.
+    """
+    limit = seconds(duration, "--duration") if duration else math.inf
+    data_dir = DataDir(meant.kubeconfig.parent)
+
+    def places() -> dict[str, str]:
+        if pages:
+            return {url: url for url in pages}
+        return {page.component: page.url for page in metrics.pages(data_dir.pages)}
+
+    async def work(kube: "Kube") -> None:
+        scaler, *_ = await lookup.read(kube, meant.namespace, name)
+        predictor = _predictor(scaler, meant.namespace)
+        if not places():
+            raise errors.UserError(
+                f"no component has a page of metrics below {data_dir.pages}; name the gateways' with --metrics URL"
+            )
+        await _record(predictor, places, out, limit)
+
+    with_kube(meant.kubeconfig, work)
+
+
+def _predictor(scaler: lookup.Object, namespace: str) -> Predictor:
+    labels = scaler["metadata"].get("labels") or {}
+    inference, predictor = labels.get(names.INFERENCE_LABEL), labels.get(names.PREDICTOR_LABEL)
+    if not inference or not predictor:
+        raise errors.UserError(
+            f"{scaler['metadata']['name']} sizes no predictor of an Inference: gateways do not count its requests"
+        )
+    return Predictor(namespace, inference, predictor)
+
+
+async def _record(
+    predictor: Predictor, places: Callable[[], dict[str, str]], out: Path, limit: float
+) -> None:
+    """Read once a second until the limit or Ctrl-C; what was recorded until then is kept."""
+    stopped = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        with contextlib.suppress(NotImplementedError, RuntimeError, ValueError):
+            loop.add_signal_handler(number, stopped.set)
+    async with aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=TIMEOUT)) as session:
+        counter = Counter()
+        first = await _read(session, places(), predictor)
+        if not first:
+            raise errors.UserError("no page of metrics answers: is `slipway up` running?")
+        trace = Trace(out)
+        print(f"recording {predictor.inference}/{predictor.predictor}; Ctrl-C ends it", file=sys.stderr)
+        try:
+            counter.arrived(first)
+            arrived = await _seconds(session, places, predictor, counter, trace, stopped, limit)
+        finally:
+            recorded = trace.close()
+    print(f"wrote {out}: {recorded} s, {arrived:.0f} requests")
+
+
+async def _seconds(
+    session: aiohttp.ClientSession, places: Callable[[], dict[str, str]], predictor: Predictor, counter: Counter,
+    trace: Trace, stopped: asyncio.Event, limit: float,
+) -> float:  # fmt: skip
+    """Add rows until it is stopped; returns the requests that arrived. Seconds without a reading share the
+    next one's.
+    """
+    begun = clock.monotonic()
+    start = math.floor(clock.now().timestamp())
+    done, silent, total = 0, 0, 0.0
+    while not stopped.is_set() and done < limit:
+        wait = begun + done + 1 - clock.monotonic()
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(stopped.wait(), max(wait, 0.0))
+        passed = math.floor(clock.monotonic() - begun + 1e-3) - done
+        if passed < 1:
+            continue
+        readings = await _read(session, places(), predictor)
+        if not readings:
+            silent += 1
+            if silent == SILENT_SECONDS:
+                print("no page of metrics answers any more; still trying", file=sys.stderr)
+            await asyncio.sleep(min(1.0, TIMEOUT))
+            continue
+        silent = 0
+        arrived = counter.arrived(readings)
+        count = int(min(passed, limit - done))
+        trace.add(start + done, count, arrived)
+        done += count
+        total += arrived
+    return total
+
+
+async def _read(
+    session: aiohttp.ClientSession, places: Mapping[str, str], predictor: Predictor
+) -> dict[str, dict[str, float]]:
+    """Return the counts by revision of each page that answers."""
+
+    async def one(name: str, url: str) -> tuple[str, dict[str, float]] | None:
+        try:
+            async with session.get(url) as response:
+                if response.status != 200:
+                    return None
+                return name, counts(await response.text(), predictor)
+        except (aiohttp.ClientError, TimeoutError, ValueError):
+            return None
+
+    answers = await asyncio.gather(*(one(name, url) for name, url in places.items()))
+    return dict(answer for answer in answers if answer is not None)
+
+
+def counts(page: str, predictor: Predictor) -> dict[str, float]:
+    """Return the requests that a predictor has received, by revision and what else a page tells apart.
+
+    Raises:
+        ValueError: the page is not in Prometheus's text form.
+    """
+    wanted = "\n".join(
+        line for line in page.splitlines() if line.startswith((RECEIVED, f"# TYPE {RECEIVED}"))
+    )
+    return {
+        ",".join(f"{key}={value}" for key, value in sorted(sample.labels.items())): sample.value
+        for metric in text_string_to_metric_families(wanted + "\n")
+        for sample in metric.samples
+        if sample.name == RECEIVED and predictor.has(sample.labels)
+    }

@@ -1,0 +1,57 @@
+"""What `slipway autoscale status` shows. Pure: takes Autoscalers as the API gives them, whatever they
+lack.
+"""
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from serving.cli.output import tables
+from serving.pages import figures
+
+Object = Mapping[str, Any]
+
+HEADERS = ("Name", "Target", "Min", "Max", "Desired", "Ready", "Needed", "Rate", "Expected", "Capacity", "Rule", "Reason")  # fmt: skip
+"""Rate, expected and capacity are work per second; expected is the forecast that replicas are sized on."""
+
+
+def status(scalers: Iterable[Object]) -> str:
+    """Return the table of Autoscalers."""
+    return tables.text(HEADERS, [row(scaler) for scaler in sorted(scalers, key=name)])
+
+
+def name(scaler: Object) -> str:
+    return str(scaler["metadata"]["name"])
+
+
+def row(scaler: Object) -> list[object]:
+    """Return what is known of one; cells of what is not are empty."""
+    spec, state = scaler.get("spec") or {}, scaler.get("status") or {}
+    decision = state.get("decision") or {}
+    forecast = decision.get("forecast") or {}
+    return [
+        name(scaler), target(scaler), spec.get("minReplicas", 1), spec.get("maxReplicas", 1),
+        state.get("desiredReplicas"), state.get("readyReplicas"), decision.get("needed"),
+        _number(decision.get("rate")), _number(forecast.get("upper")), _number(decision.get("capacity") or None),
+        decision.get("rule"), state.get("reason"),
+    ]  # fmt: skip
+
+
+def target(scaler: Object) -> str:
+    """Return `deployment/NAME`."""
+    reference = (scaler.get("spec") or {}).get("scaleTargetRef") or {}
+    return f"{str(reference.get('kind', 'Deployment')).lower()}/{reference.get('name', '')}"
+
+
+def line(scaler: Object) -> str:
+    """Return one Autoscaler in one line, for who follows without a terminal."""
+    words = [
+        f"{header.lower()} {value}"
+        for header, value in zip(HEADERS[4:-1], row(scaler)[4:-1], strict=True)
+        if value not in (None, "")
+    ]
+    reason = (scaler.get("status") or {}).get("reason") or "nothing decided yet"
+    return f"{name(scaler)}: {', '.join(words)}{'; ' if words else ''}{reason}"
+
+
+def _number(value: Any) -> str | None:
+    return None if value is None else figures.number(float(value))

@@ -1,0 +1,1 @@
+"""`slipway demo`: the steps, its load, and what it shows."""

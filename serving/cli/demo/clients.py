@@ -1,0 +1,70 @@
+"""The demo's clients: two processes of `serving.cli.demo.load`, told how many requests to send, and what came of each."""
+
+import asyncio
+import contextlib
+import sys
+from collections.abc import AsyncIterator, Callable
+
+import orjson
+
+from serving.cli.demo.report import Row
+
+PROCESSES = 2
+"""Enough to have requests in flight at once, few enough to leave cores to the models."""
+POLL_SECONDS = 0.1
+
+
+@contextlib.asynccontextmanager
+async def started(url: str, model: str) -> AsyncIterator["Clients"]:
+    """Start the processes, which takes them seconds; they are ended on leaving."""
+    clients = Clients()
+    try:
+        for seed in range(PROCESSES):
+            await clients.add("--url", url, "--model", model, "--seed", str(seed))
+        yield clients
+    finally:
+        await clients.end()
+
+
+class Clients:
+    """Sends requests when told to, and keeps what came of them in `rows`."""
+
+    def __init__(self) -> None:
+        self._processes: list[asyncio.subprocess.Process] = []
+        self._reading: list[asyncio.Task[None]] = []
+        self.rows: list[Row] = []
+
+    async def add(self, *arguments: str) -> None:
+        """Start one more process, out of the terminal's reach: Ctrl-C is this program's to handle."""
+        process = await asyncio.create_subprocess_exec(
+            sys.executable, "-m", "serving.cli.demo.load", *arguments,
+            stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE, start_new_session=True,
+        )  # fmt: skip
+        self._processes.append(process)
+        assert process.stdout is not None
+        self._reading.append(asyncio.create_task(self._read(process.stdout)))
+
+    def send(self, requests: int) -> None:
+        """Send this many requests, shared out over the processes."""
+        for number, process in enumerate(self._processes):
+            assert process.stdin is not None
+            process.stdin.write(b"%d\n" % ((requests + number) // len(self._processes)))
+
+    async def until(self, count: int, report: Callable[[int], None]) -> None:
+        """Wait until `rows` has this many, or every process has ended."""
+        while len(self.rows) < count and not all(task.done() for task in self._reading):
+            report(len(self.rows))
+            await asyncio.sleep(POLL_SECONDS)
+
+    async def end(self) -> None:
+        """End the processes, whatever they are doing."""
+        for process in self._processes:
+            if process.returncode is None:
+                process.kill()
+            await process.wait()
+        await asyncio.gather(*self._reading)
+
+    async def _read(self, output: asyncio.StreamReader) -> None:
+        async for line in output:
+            if line.endswith(b"\n"):  # a killed process leaves half a line
+                self.rows.append(Row(*orjson.loads(line)))

@@ -1,0 +1,67 @@
+"""One load process of the demo: Open Inference Protocol v2 with `tritonclient` as it comes, tensors in binary.
+
+A process of its own, because tritonclient brings gevent, which an asyncio program must not share a thread with.
+Prints one JSON line per request to standard output: [seconds, ModelVersion that answered, milliseconds, right?],
+where seconds are of the machine's monotonic clock; after a failure [seconds, null, milliseconds, reason].
+"""
+
+import argparse
+import sys
+from collections.abc import Iterator
+from itertools import islice
+from typing import Any
+
+import numpy as np
+import orjson
+from tritonclient.http import InferenceServerClient, InferInput, InferRequestedOutput
+from tritonclient.utils import InferenceServerException
+
+from serving import clock
+from serving.training.digits import held_out
+
+FLUSHED = 20
+"""Rows written at once: flushing each would be a system call beside each request."""
+
+
+def requests(url: str, model: str, seed: int) -> Iterator[tuple[Any, ...]]:
+    """Send one held-out image after another, in an order given by `seed`, and yield what came of each."""
+    images, labels = held_out()
+    client = InferenceServerClient(url)
+    described = client.get_model_metadata(model)
+    name, label = described["inputs"][0]["name"], described["outputs"][0]["name"]
+    order = np.random.default_rng(seed)
+    while True:
+        at = int(order.integers(len(labels)))
+        tensor = InferInput(name, [1, images.shape[1]], "FP64")
+        tensor.set_data_from_numpy(images[at : at + 1], binary_data=True)
+        wanted = InferRequestedOutput(label, binary_data=True)
+        started = clock.monotonic()
+        try:
+            result = client.infer(model, [tensor], outputs=[wanted])
+        except (InferenceServerException, OSError) as error:
+            yield started, None, 1000 * (clock.monotonic() - started), f"{type(error).__name__}: {error}"
+            continue
+        spent = 1000 * (clock.monotonic() - started)
+        right = int(result.as_numpy(label).reshape(-1)[0]) == int(labels[at])
+        yield started, result.get_response()["model_version"], spent, right
+
+
+def main() -> None:
+    """Send as many requests as each line of standard input says; end with it."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--url", required=True, help="HOST:PORT/NAMESPACE/NAME")
+    parser.add_argument("--model", required=True)
+    parser.add_argument("--seed", type=int, required=True)
+    options = parser.parse_args()
+    out = sys.stdout.buffer
+    answers = requests(options.url, options.model, options.seed)
+    for line in sys.stdin:
+        for number, row in enumerate(islice(answers, int(line)), 1):
+            out.write(orjson.dumps(row) + b"\n")
+            if number % FLUSHED == 0:
+                out.flush()
+        out.flush()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,132 @@
+"""What `slipway demo` shows of the autoscaler: a burst that brings replicas, silence that takes them to zero, a request that wakes them."""
+
+import asyncio
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any
+
+from serving import clock, errors
+from serving.cli.autoscale import lookup, summary
+from serving.cli.demo.clients import Clients
+from serving.cli.demo.console import Story
+from serving.cli.demo.objects import NAMESPACE, POLL_SECONDS, WAIT_SECONDS, sample, until
+from serving.cli.demo.report import failures
+from serving.kube import Kube
+from serving.resources import kinds
+
+NAME = "digits-elastic"
+ARM = f"{NAME}/only"
+MANIFEST = "elastic.yaml"
+RATE = 70
+"""Requests per second of the burst: at 25 for each replica it takes three, and two clients can drive it on a busy machine."""
+ENOUGH = 3
+"""Replicas that the burst has to bring."""
+BEHIND = 20
+"""Requests that may be without an answer before no more are sent: clients on a slow machine are not to go on after the burst."""
+COLUMNS = (("Seconds", 7), ("Desired", 7), ("Ready", 5), ("Rate", 6), ("Rule", 10), ("Reason", 0))
+"""With their widths: rows come one by one."""
+
+Object = dict[str, Any]
+
+
+class Table:
+    """A row at each change of what `slipway autoscale status` has of the demo's Autoscaler."""
+
+    def __init__(self, story: Story, kube: Kube) -> None:
+        self._story, self._kube = story, kube
+        self._started = clock.monotonic()
+        self._last: list[str] = []
+
+    def head(self) -> None:
+        """Print the header."""
+        self._story.show(_line([name.upper() for name, _ in COLUMNS]))
+
+    async def until(self, holds: Callable[[Object], bool], each: Callable[[], None] = lambda: None) -> bool:
+        """Print changes until this holds of the Autoscaler's status, or not in time; `each` is called at every look."""
+        deadline = clock.monotonic() + WAIT_SECONDS
+        while clock.monotonic() < deadline:
+            each()
+            with suppress(errors.Unavailable):
+                scaler, *_ = await lookup.read(self._kube, NAMESPACE, ARM)
+                self._show(scaler)
+                if holds(scaler.get("status") or {}):
+                    return True
+            await asyncio.sleep(POLL_SECONDS)
+        return False
+
+    def _show(self, scaler: Object) -> None:
+        cells = dict(zip(summary.HEADERS, summary.row(scaler), strict=True))
+        now = ["" if cells[name] is None else str(cells[name]) for name, _ in COLUMNS[1:]]
+        known = [now[0], now[1], now[3]]  # counts and rule: the rest changes all the time
+        if known != self._last:
+            self._last = known
+            self._story.show(_line([f"{clock.monotonic() - self._started:.1f}", *now]))
+
+
+def _line(cells: list[str]) -> str:
+    padded = (f"{cell:<{width}}" for cell, (_, width) in zip(cells, COLUMNS, strict=True))
+    return "  ".join(padded).rstrip()
+
+
+async def scale(story: Story, kube: Kube, clients: Clients) -> None:
+    """Tell of the burst, the silence and the request that wakes."""
+    (inference,) = sample(MANIFEST)
+    story.step(f"An endpoint that is sized by its load: slipway apply -f manifests/samples/{MANIFEST}")
+    await kube.apply(kinds.INFERENCE, inference, manager="slipway")
+    story.doing("starting a replica, and proving it")
+    await until(kube, kinds.INFERENCE, NAME, "Ready")
+    table = Table(story, kube)
+    await _burst(story, table, clients)
+    await _silence(story, table)
+    await _wake(story, table, clients)
+
+
+async def _burst(story: Story, table: Table, clients: Clients) -> None:
+    story.step(f"A burst of {RATE} requests/s, with a replica for each 25: slipway autoscale status {ARM} -w")
+    table.head()
+    began, sent = clock.monotonic(), 0
+
+    def send() -> None:
+        nonlocal sent
+        due = min(int(RATE * (clock.monotonic() - began)) - sent, BEHIND - (sent - len(clients.rows)))
+        if due > 0:
+            clients.send(due)
+            sent += due
+        story.doing(f"{len(clients.rows)} requests answered")
+
+    enough = await table.until(lambda status: status.get("readyReplicas", 0) >= ENOUGH, send)
+    await clients.until(sent, lambda count: story.doing(f"{count} of {sent} requests answered"))
+    story.check(f"the burst brought {ENOUGH} replicas or more", holds=enough)
+    failed = failures(clients.rows)
+    story.check(
+        f"{len(clients.rows)} requests, {len(failed)} errors", holds=bool(clients.rows) and not failed
+    )
+
+
+async def _silence(story: Story, table: Table) -> None:
+    story.step(
+        "Silence: zero replicas 3 s after the last request (idleSeconds: 3 in the manifest; else the time is learned)"
+    )
+    table.head()
+    gone = await table.until(_is_at_zero)
+    story.check("silence took the last replica", holds=gone)
+
+
+async def _wake(story: Story, table: Table, clients: Clients) -> None:
+    story.step("One request: it is held, not refused, until a replica is there")
+    table.head()
+    before = len(clients.rows)
+    clients.send(1)
+    awake = await table.until(lambda status: status.get("readyReplicas", 0) > 0)
+    await clients.until(before + 1, lambda _: story.doing("waiting for the answer"))
+    answered = clients.rows[before:]
+    seconds = answered[0].milliseconds / 1000 if answered else float("nan")
+    story.check(
+        "it was answered, by a replica that it woke",
+        holds=awake and bool(answered) and not failures(answered),
+    )
+    story.show(f"the request that woke it waited {seconds:.2f} s")
+
+
+def _is_at_zero(status: Object) -> bool:
+    return status.get("desiredReplicas") == 0 and status.get("currentReplicas") == 0

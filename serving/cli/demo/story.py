@@ -1,0 +1,178 @@
+"""What `slipway demo` tells: from two training Jobs to weighted traffic, and to zero and back, for real, in about a minute.
+
+It uses what every user has: `slipway up` as a process, the API through its kubeconfig, and unmodified
+`tritonclient`. Every number is measured in this run, and a check that fails makes the exit code 1.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+import orjson
+
+from serving import clock
+from serving.cli import traffic
+from serving.cli.demo import scaling
+from serving.cli.demo.clients import Clients, started
+from serving.cli.demo.console import Story
+from serving.cli.demo.objects import NAMESPACE, WAIT_SECONDS, sample, until
+from serving.cli.demo.report import Arm, Row, arms, failures
+from serving.cli.demo.stack import Stack, to_type
+from serving.cli.objects import lineage
+from serving.cli.output import tables
+from serving.data_dir import DataDir
+from serving.kube import Kube, connect
+from serving.resources import kinds, names
+
+NAME = "digits"
+REQUESTS = 3000
+BEFORE_SHIFT = 500
+"""Requests that are answered by the old weights first, so that the shift is under load."""
+AFTER_SHIFT = 2000
+"""Requests in the measured stretch; at 50/50 they give an interval of +-5.5 points."""
+HEADERS = ("Arm", "Version", "Share", "Expected", "Chance allows", "Requests", "p50 ms", "p99 ms", "Accuracy")
+
+Object = dict[str, Any]
+
+
+async def tell(story: Story, stack: Stack, *, keep: bool) -> None:
+    """Run all steps; cancelled anywhere, it leaves `stack` to be ended by who started it."""
+    story.step(f"Starting `slipway up` on free ports, data in {stack.where.root}")
+    story.doing("waiting for the API and the gateway")
+    await stack.start()
+    await _steps(story, stack.where)
+    if keep:
+        stack.keep()
+    _next(story, stack)
+
+
+async def _steps(story: Story, where: DataDir) -> None:
+    base = f"127.0.0.1:{orjson.loads(where.ports.read_bytes())['gateway']}/{NAMESPACE}"
+    async with await connect(where.kubeconfig, component="demo", pool=8) as kube:
+        await _train(story, kube)
+        address = f"{base}/{NAME}"
+        async with started(address, NAME) as clients:
+            await _serve(story, kube)
+            await _split(story, kube, address, clients)
+            await _shift(story, kube, clients)
+        elastic = f"{base}/{scaling.NAME}"
+        async with started(elastic, scaling.NAME) as clients:
+            await scaling.scale(story, kube, clients)
+
+
+def _next(story: Story, stack: Stack) -> None:
+    """Say what to do now; commands are to be typed as they are."""
+    if story.failed:
+        story.step(f"{len(story.failed)} checks failed")
+    slipway, root = to_type(), stack.where.root
+    if not stack.kept:
+        story.step("Where to look next")
+        story.show(
+            f"{slipway} demo --keep leaves all this running; README.md has a tour, docs/cli.md every command"
+        )
+        return
+    story.step("All this is left running, to be looked at")
+    story.show(
+        f"export KUBECONFIG={stack.where.kubeconfig}\n"
+        f"{slipway} get\n"
+        f"{slipway} describe inference digits\n"
+        f"{slipway} traffic set digits stable=0 candidate=100\n"
+        f"{slipway} logs digits -f\n"
+        f"{slipway} autoscale explain {scaling.ARM}\n"
+        "kubectl get modelversions,jobs,pods"
+    )
+    story.step("To stop it, and remove its data")
+    story.show(f"{slipway} down --data-dir {root} && rm -r {root}")
+
+
+async def _train(story: Story, kube: Kube) -> None:
+    jobs = sample("jobs.yaml")
+    story.step("Training two classifiers: slipway apply -f manifests/samples/jobs.yaml")
+    for job in jobs:
+        await kube.apply(kinds.JOB, job, manager="slipway")
+    for job in jobs:
+        story.doing(f"waiting for Job {job['metadata']['name']}")
+        await until(kube, kinds.JOB, job["metadata"]["name"], "Complete", bad="Failed")
+    story.step("Each finished Job becomes a ModelVersion with an OCI image")
+    rows = []
+    for job in jobs:
+        name = job["metadata"]["annotations"][names.MODEL_VERSION_ANNOTATION]
+        story.doing(f"waiting for ModelVersion {name}")
+        status = (await until(kube, kinds.MODEL_VERSION, name, "Ready"))["status"]
+        accuracy = f"{status['metrics'].get('accuracy', float('nan')):.4f}"
+        rows.append([name, status["lineage"]["name"], accuracy, status["size"], status["digest"]])
+    story.show(tables.text(["ModelVersion", "Job", "Accuracy", "Bytes", "Digest"], rows))
+
+
+async def _serve(story: Story, kube: Kube) -> None:
+    (inference,) = sample("inference.yaml")
+    story.step("One endpoint over both, 90/10: slipway apply -f manifests/samples/inference.yaml")
+    await kube.apply(kinds.INFERENCE, inference, manager="slipway")
+    story.doing("starting replicas, and proving each through the gateway before it gets traffic")
+    ready = await until(kube, kinds.INFERENCE, NAME, "Ready")
+    story.show(tables.text(*tables.overview([ready], namespaced=False)))
+    pods = (await kube.list(kinds.POD, NAMESPACE, labels=f"{names.INFERENCE_LABEL}={NAME}")).items
+    story.step("From a running replica back to what was trained: slipway describe pod NAME")
+    steps = await lineage.of_pod(kube, pods[0])
+    story.show(tables.text(lineage.Step._fields, steps))
+    proven = {step.what: step.proof for step in steps}
+    whole = proven.get("Image mounted") == proven.get("ModelVersion") and "File" in proven and "Job" in proven
+    story.check("the image that the replica mounts is the ModelVersion's, made from that Job", holds=whole)
+
+
+async def _split(story: Story, kube: Kube, address: str, clients: Clients) -> None:
+    story.step(
+        f"{REQUESTS} requests of Open Inference Protocol v2 to http://{address}/v2, by tritonclient, in binary"
+    )
+    clients.send(REQUESTS)
+    await clients.until(REQUESTS, lambda count: story.doing(f"{count} of {REQUESTS}"))
+    _judge(story, clients.rows, await _predictors(kube))
+
+
+async def _shift(story: Story, kube: Kube, clients: Clients) -> None:
+    story.step("Shifting to 50/50 under load: slipway traffic set digits stable=50 candidate=50 --wait")
+    first = len(clients.rows)
+    clients.send(10 * (BEFORE_SHIFT + AFTER_SHIFT))
+    await clients.until(
+        first + BEFORE_SHIFT, lambda count: story.doing(f"{count - first} requests before the shift")
+    )
+    before = clock.monotonic()
+    changed = await traffic.shift(kube, NAMESPACE, NAME, {"stable": 50, "candidate": 50})
+    await traffic.accepted(kube, changed, WAIT_SECONDS)
+    after, shifted = clock.monotonic(), len(clients.rows)
+    await clients.until(
+        shifted + AFTER_SHIFT,
+        lambda count: story.doing(f"{count - shifted} of {AFTER_SHIFT} after the shift"),
+    )
+    await clients.end()
+    rows = clients.rows[first:]
+    story.show(f"from the API write to every gateway's word: {1000 * (after - before):.0f} ms; "
+               f"{len(rows)} requests in all, {len(failures(rows))} failed")  # fmt: skip
+    story.check("no request failed during the shift", holds=not failures(rows))
+    _judge(story, [row for row in rows if row.at > after], await _predictors(kube))
+
+
+def _judge(story: Story, rows: Sequence[Row], predictors: Sequence[Object]) -> None:
+    found = arms(
+        rows,
+        {p["name"]: p["modelVersion"] for p in predictors},
+        {p["name"]: float(p["trafficWeight"]) for p in predictors},
+    )
+    failed = failures(rows)
+    story.show(tables.text(HEADERS, [_cells(arm) for arm in found]))
+    if failed:
+        story.show(f"first failure: {failed[0]}")
+    story.check(f"{len(rows)} requests, {len(failed)} errors", holds=bool(rows) and not failed)
+    for arm in found:
+        story.check(f"{arm.name}'s share is what its weight says", holds=arm.as_expected)
+
+
+def _cells(arm: Arm) -> list[object]:
+    return [
+        arm.name, arm.version, f"{arm.share:.1%}", f"{arm.expected:.1%}", f"{arm.low:.1%} to {arm.high:.1%}",
+        arm.requests, f"{arm.p50:.1f}", f"{arm.p99:.1f}", f"{arm.accuracy:.3f}",
+    ]  # fmt: skip
+
+
+async def _predictors(kube: Kube) -> list[Object]:
+    found: list[Object] = (await kube.get(kinds.INFERENCE, NAMESPACE, NAME))["spec"]["predictors"]
+    return found

@@ -1,0 +1,147 @@
+"""Runs one component of `slipway up` in this process; what the supervisor starts.
+
+Exit codes are the supervisor's to read: 0 stopped as asked, `supervision.GIVES_UP` cannot run as asked (the
+last line says why), anything else a defect or a kill, after which it is started again.
+"""
+
+import argparse
+import asyncio
+import contextlib
+import fcntl
+import gc
+import importlib
+import logging
+import signal
+import sys
+from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
+from pathlib import Path
+
+import uvloop
+
+from serving import errors
+from serving.cli.config import snapshot
+from serving.cli.config.schema import Configuration
+from serving.cli.machine import logfile
+from serving.data_dir import DataDir
+from serving.embedded import identity
+from serving.embedded.supervision import GIVES_UP
+from serving.settings import Settings
+
+log = logging.getLogger(__name__)
+
+Run = Callable[[DataDir, Settings], Awaitable[None]]
+
+MODULES = {
+    "api": "serving.embedded.api.server",
+    "node": "serving.embedded.node.agent",
+    "controllers": "serving.controllers.run",
+    "gateway": "serving.router.gateway",
+    "activator": "serving.router.activator",
+}
+"""Each has `async def run(data_dir, settings)`, which runs until it is cancelled. The controllers of the other packages
+join `serving.controllers.run` here, as packages meet only in the API and at this edge."""
+
+COLLECT_AFTER = (50_000, 50, 100)
+"""Thresholds of the cycle collector. What a component allocates is mostly JSON that stays (objects, caches), in which
+there are no cycles: Python's defaults walk it again and again, an eighth of the API's time at 100 services."""
+
+ALREADY_RUNS = 75
+"""Another process is this component of this data directory (sysexits.h EX_TEMPFAIL)."""
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Run `component NAME --data-dir DIR ...` until SIGTERM; return the exit status."""
+    options = _parser().parse_args(arguments)
+    data_dir = DataDir(Path(options.data_dir).absolute())
+    try:
+        configuration = _configuration(data_dir, options.config)
+    except errors.UserError as error:
+        print(f"error: {error}", file=sys.stderr, flush=True)
+        return GIVES_UP
+    logfile.of_component(options.name)
+    gc.set_threshold(*COLLECT_AFTER)
+    data_dir.run.mkdir(parents=True, exist_ok=True)
+    lock = (data_dir.run / f"{options.name}.lock").open("a")
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        log.info("another process runs %s of %s", options.name, data_dir.root)
+        return ALREADY_RUNS
+    me = identity.own()
+    identity.write(
+        data_dir.identity(options.name),
+        me,
+        apiPort=configuration.api.port,
+        gatewayPort=configuration.gateway.port,
+    )
+    wrong: BaseException | None = None
+    try:
+        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+            runner.run(_until_stopped(_load(options.name, configuration), data_dir, configuration))
+    except* errors.UserError as group:
+        wrong = _first(group)
+    if wrong is not None:
+        print(f"error: {wrong}", file=sys.stderr, flush=True)
+        return GIVES_UP
+    return 0
+
+
+def _first(group: BaseExceptionGroup[BaseException]) -> BaseException:
+    inner = group.exceptions[0]
+    return _first(inner) if isinstance(inner, BaseExceptionGroup) else inner
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="slipway component")
+    parser.add_argument("name", choices=sorted(MODULES))
+    parser.add_argument("--data-dir", required=True)
+    parser.add_argument("--config", type=Path, help="the configuration file; none: that of the running `up`")
+    return parser
+
+
+def _configuration(data_dir: DataDir, file: Path | None) -> Configuration:
+    """Return the configuration of a file, else what the running `up` has validated, else that of the directory."""
+    if file is None:
+        with contextlib.suppress(FileNotFoundError):
+            return snapshot.read(data_dir.configuration)
+    from serving.cli.config.configuration import load  # noqa: PLC0415 imports pydantic, which components of `up` need not
+
+    return load(data_dir, file).configuration
+
+
+def _load(name: str, configuration: Configuration) -> Run:
+    module = importlib.import_module(MODULES[name])
+    run: Run = module.run
+    if name != "controllers":
+        return run
+    autoscaler = importlib.import_module("autoscaler.controller")
+    tuner = [importlib.import_module(name) for name in ("tuner.controller", "tuner.trials.controller")]
+    return lambda data_dir, settings: module.run(
+        data_dir,
+        settings,
+        partial(autoscaler.prepared, scaling=configuration.autoscaler),
+        *(partial(controller.prepared, settings=configuration.tuner) for controller in tuner),
+    )
+
+
+async def _as_task(work: Awaitable[None]) -> None:
+    await work
+
+
+async def _until_stopped(run: Run, data_dir: DataDir, settings: Settings) -> None:
+    """Run until SIGTERM or SIGINT cancels; a second signal kills, as its default action does."""
+    loop = asyncio.get_running_loop()
+    work = loop.create_task(_as_task(run(data_dir, settings)))
+
+    def stop(number: signal.Signals) -> None:
+        log.info("%s: stopping", number.name)
+        work.cancel()
+        loop.remove_signal_handler(signal.SIGTERM)
+        loop.remove_signal_handler(signal.SIGINT)
+
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stop, number)
+    await asyncio.wait([work])
+    if not work.cancelled():
+        work.result()

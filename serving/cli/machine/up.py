@@ -1,0 +1,190 @@
+"""`slipway up` and `slipway down`: everything of one machine, in the foreground, and its end."""
+
+import asyncio
+import contextlib
+import importlib
+import os
+import signal
+import sys
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import typer
+
+from serving import clock, errors
+from serving.cli.config import snapshot
+from serving.cli.config.configuration import load
+from serving.cli.exits import Exit
+from serving.cli.machine import logfile, ports
+from serving.cli.session import answers
+from serving.data_dir import DataDir
+from serving.embedded import identity, supervisor
+from serving.embedded.scrape_targets import ScrapeTargets
+from serving.settings import DEFAULTS, Settings, SupervisorSettings
+
+Cleanup = Callable[[DataDir, Settings], Awaitable[None]]
+
+
+def up(data_dir: Path | None, file: Path | None, options: Mapping[str, tuple[str, Any]]) -> None:
+    """Run all components until a signal.
+
+    Args:
+        data_dir: None for the default one.
+        file: the configuration file; None for that of the data directory.
+        options: settings of the command line by path, each with the name of its option.
+    """
+    where = DataDir.named(data_dir)
+    resolved = load(where, file, options)
+    given = {
+        path: value for path, value in _ports(resolved.configuration).items() if path in resolved.sources
+    }
+    with supervisor.owned(where):
+        logfile.of_up(where)
+        before = resolved.configuration
+        chosen = ports.choose(where, before, given.get("api.port"), given.get("gateway.port"))
+        final = replace(
+            before,
+            api=replace(before.api, port=chosen.api),
+            gateway=replace(before.gateway, port=chosen.gateway),
+        )
+        snapshot.write(where.configuration, final)
+        code = asyncio.run(_foreground(where, final))
+    if code:
+        raise typer.Exit(code)
+
+
+def _ports(settings: Settings) -> dict[str, int]:
+    return {"api.port": settings.api.port, "gateway.port": settings.gateway.port}
+
+
+def down(data_dir: Path | None) -> None:
+    """Stop the `up` of this directory, or what a killed one left."""
+    where = DataDir.named(data_dir)
+    if not where.root.is_dir():
+        raise errors.UserError(f"there is nothing in {where.root}; name the directory with --data-dir")
+    found = identity.read(where.identity("up"))
+    if found is not None and identity.send(found[0], signal.SIGTERM):
+        print(f"Stopping slipway (pid {found[0].pid}) ...", flush=True)
+        asyncio.run(_gone(found[0], _left(where).supervisor))
+    else:
+        with supervisor.owned(where):
+            left = _left(where)
+            keeper = supervisor.Supervisor(where, (), left.supervisor)
+            adopted = keeper.adopt()
+            print(f"Stopping what an earlier up left: {', '.join(adopted) or 'no component'} ...", flush=True)
+            asyncio.run(_stop(keeper, where, left))
+    print("Stopped.")
+
+
+def _left(where: DataDir) -> Settings:
+    """Return the settings of the last `up`."""
+    with contextlib.suppress(FileNotFoundError):
+        return snapshot.read(where.configuration)
+    return DEFAULTS
+
+
+async def _gone(who: identity.Identity, settings: SupervisorSettings) -> None:
+    deadline = clock.monotonic() + 3 * settings.stop_seconds
+    while identity.alive(who):
+        if clock.monotonic() > deadline:
+            raise errors.UserError(f"pid {who.pid} does not stop; a second `slipway down` forces it")
+        await asyncio.sleep(settings.poll_seconds)
+
+
+async def _foreground(where: DataDir, final: Settings) -> int:
+    """Supervise until a signal, then stop everything; return the exit code."""
+    keeper = supervisor.Supervisor(where, ["--data-dir", str(where.root)], final.supervisor)
+    if adopted := keeper.adopt():
+        print(f"Adopted what was left running: {', '.join(adopted)}.", flush=True)
+    asked, forced = asyncio.Event(), asyncio.Event()
+    loop = asyncio.get_running_loop()
+
+    def signalled() -> None:
+        (forced if asked.is_set() else asked).set()
+
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+        loop.add_signal_handler(number, signalled)
+    keeping = loop.create_task(keeper.run())
+    waiting = loop.create_task(asked.wait())
+    greeting = loop.create_task(_greet(keeper, where, final))
+    listing = loop.create_task(ScrapeTargets(where).run())
+    try:
+        await asyncio.wait([keeping, waiting, greeting], return_when=asyncio.FIRST_COMPLETED)
+        if not greeting.done() or greeting.exception() is None:
+            await asyncio.wait([keeping, waiting], return_when=asyncio.FIRST_COMPLETED)
+        failure = next((t.exception() for t in (keeping, greeting) if t.done() and t.exception()), None)
+    finally:
+        tasks = (keeping, waiting, greeting, listing)
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+    code = await _stop_or_force(keeper, where, final, forced)
+    if failure is not None:
+        raise failure
+    return code
+
+
+async def _stop_or_force(
+    keeper: supervisor.Supervisor, where: DataDir, final: Settings, forced: asyncio.Event
+) -> int:
+    print("Stopping: draining the gateway, then replicas and components (again to force) ...", flush=True)
+    stopping = asyncio.ensure_future(_stop(keeper, where, final))
+    force = asyncio.ensure_future(forced.wait())
+    await asyncio.wait([stopping, force], return_when=asyncio.FIRST_COMPLETED)
+    force.cancel()
+    if stopping.done():
+        stopping.result()
+        print("Stopped.", flush=True)
+        return Exit.OK
+    stopping.cancel()
+    with contextlib.suppress(asyncio.CancelledError):
+        await stopping
+    keeper.kill()
+    ScrapeTargets(where).remove()
+    print(f"Forced. What is left is stopped by `slipway down --data-dir {where.root}`.", file=sys.stderr)
+    return Exit.FAILED
+
+
+async def _stop(keeper: supervisor.Supervisor, where: DataDir, final: Settings) -> None:
+    """First who would start anything again, then who is drained, last the API that all of them report to."""
+    await keeper.stop("controllers", "gateway", "activator")
+    await _cleanup("serving.router.gateway")(where, final)
+    await keeper.stop("node")
+    await _cleanup("serving.embedded.node.agent")(where, final)
+    await keeper.stop("api")
+    ScrapeTargets(where).remove()
+
+
+def _cleanup(module: str) -> Cleanup:
+    found: Cleanup = importlib.import_module(module).stop_everything
+    return found
+
+
+async def _greet(keeper: supervisor.Supervisor, where: DataDir, final: Settings) -> None:
+    """Wait until the API and the gateway answer, and say so."""
+    deadline = clock.monotonic() + final.supervisor.ready_seconds
+    while not (await answers(where.kubeconfig) and await _listens(final.gateway.host, final.gateway.port)):
+        if clock.monotonic() > deadline:
+            raise errors.UserError(
+                f"not ready after {final.supervisor.ready_seconds:.0f} s; the logs are in {where.logs}"
+            )
+        await asyncio.sleep(final.supervisor.poll_seconds)
+    keeper.proven = True
+    print(f"Slipway is up (pid {os.getpid()}). Ctrl-C stops it.")
+    print(f"  gateway   http://{final.gateway.host}:{final.gateway.port}")
+    print(f"  api       https://{final.api.host}:{final.api.port}")
+    print(f"  kubectl   export KUBECONFIG={where.kubeconfig}")
+    print(f"  logs      {where.logs}", flush=True)
+
+
+async def _listens(host: str, port: int) -> bool:
+    try:
+        _, writer = await asyncio.open_connection(host, port)
+    except OSError:
+        return False
+    writer.close()
+    with contextlib.suppress(OSError):
+        await writer.wait_closed()
+    return True

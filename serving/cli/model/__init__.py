@@ -1,0 +1,1 @@
+"""`slipway model`: model versions, their images, and importing what other tools wrote."""

@@ -1,0 +1,76 @@
+"""`slipway model diff`: what is different between two versions, like `git diff --stat`."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from rich.filesize import decimal
+
+from serving.cli.model.store import ready
+from serving.cli.output import tables
+from serving.cli.session import with_kube
+from serving.cli.target import Target
+
+if TYPE_CHECKING:
+    from serving.kube import Kube
+
+Object = Mapping[str, Any]
+
+
+def diff(a: str, b: str, meant: Target) -> None:
+    """Print what changes from `a` to `b`."""
+
+    async def work(kube: "Kube") -> None:
+        print("\n".join(lines(await ready(kube, meant.namespace, a), await ready(kube, meant.namespace, b))))
+
+    with_kube(meant.kubeconfig, work)
+
+
+def lines(a: Object, b: Object) -> Iterator[str]:
+    """Yield the report's lines: files, metrics, lineage, and a summary last."""
+    old, new = a["status"], b["status"]
+    if old["digest"] == new["digest"]:
+        yield f"same image: {old['digest']}"
+    changes = _files(old.get("files") or [], new.get("files") or [])
+    if changes:
+        yield from tables.text(["", "File", "Was", "Is"], changes).splitlines()
+    yield from _section("Metrics", a, b, _values(old.get("metrics")), _values(new.get("metrics")))
+    yield from _section("Lineage", a, b, _lineage(old), _lineage(new))
+    yield _summary(changes, old, new)
+
+
+def _files(old: Sequence[Object], new: Sequence[Object]) -> list[list[object]]:
+    before, after = {f["path"]: f for f in old}, {f["path"]: f for f in new}
+    rows: list[list[object]] = []
+    for path in sorted(before.keys() | after.keys()):
+        was, now = before.get(path), after.get(path)
+        if was is None and now is not None:
+            rows.append(["+", path, "-", decimal(now["size"])])
+        elif now is None and was is not None:
+            rows.append(["-", path, decimal(was["size"]), "-"])
+        elif was is not None and now is not None and was["digest"] != now["digest"]:
+            rows.append(["~", path, decimal(was["size"]), decimal(now["size"])])
+    return rows
+
+
+def _values(metrics: Object | None) -> dict[str, str]:
+    return {name: f"{value:g}" for name, value in (metrics or {}).items()}
+
+
+def _lineage(status: Object) -> dict[str, str]:
+    found = {"framework": status.get("framework"), **(status.get("lineage") or {})}
+    return {name: str(value) for name, value in found.items() if value}
+
+
+def _section(
+    title: str, a: Object, b: Object, old: Mapping[str, str], new: Mapping[str, str]
+) -> Iterator[str]:
+    rows = [[name, old.get(name, "-"), new.get(name, "-")] for name in sorted(old.keys() | new.keys())]
+    if changed := [row for row in rows if row[1] != row[2]]:
+        yield ""
+        yield from tables.text([title, a["metadata"]["name"], b["metadata"]["name"]], changed).splitlines()
+
+
+def _summary(changes: Sequence[Sequence[object]], old: Object, new: Object) -> str:
+    counts = {mark: sum(row[0] == mark for row in changes) for mark in "+-~"}
+    words = f"{counts['+']} added, {counts['-']} removed, {counts['~']} changed"
+    return f"{words}; {decimal(int(old.get('size', 0)))} -> {decimal(int(new.get('size', 0)))}"

@@ -1,0 +1,128 @@
+"""What a directory is that another tool wrote: an MLflow run or model, a Hugging Face style directory, or just files.
+
+It reads, and neither changes nor unpickles anything; MLflow and huggingface_hub are not needed.
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from serving import errors
+from serving.cli.model import mlflow
+
+HF_CONFIG = "config.json"
+_HF_FILES = ("*.safetensors", "pytorch_model*.bin", "tokenizer.json", "tokenizer_config.json")
+
+
+@dataclass(frozen=True)
+class Found:
+    """What is to be imported."""
+
+    kind: str
+    """For people: `MLflow run`, `Hugging Face directory`, `directory`."""
+    root: Path
+    """The directory of the files."""
+    links_within: Path | None = None
+    """Links of `root` may point to files below this directory, which are copied; None: links are refused."""
+    framework: str = ""
+    metrics: Mapping[str, float] = field(default_factory=dict)
+    revision: str = ""
+    renamed: Mapping[str, str] = field(default_factory=dict)
+    """Files of `root` that the runtimes know under another name."""
+    inputs: tuple[Mapping[str, object], ...] = ()
+
+
+def recognise(directory: Path) -> Found:
+    """Return what lies there.
+
+    Raises:
+        errors.UserError: not a directory; or it is ambiguous, and the message says what to name instead.
+    """
+    path = directory.expanduser().absolute()
+    if not path.is_dir():
+        raise errors.UserError(f"{directory}: is no directory")
+    if model := mlflow.model_of(path):
+        return _mlflow(model)
+    if cached := _cached(path):
+        return cached
+    if (path / HF_CONFIG).is_file() and any(any(path.glob(pattern)) for pattern in _HF_FILES):
+        return _hugging_face(path, None, "")
+    return Found("directory", path)
+
+
+def _mlflow(model: Path) -> Found:
+    about = mlflow.describe(model)
+    return Found(
+        kind="MLflow run" if about.run_id else "MLflow model",
+        root=model,
+        framework=about.framework,
+        metrics=about.metrics,
+        revision=about.run_id,
+        renamed=about.renamed,
+        inputs=about.inputs,
+    )
+
+
+def _cached(path: Path) -> Found | None:
+    """A snapshot of huggingface_hub's cache: links into `blobs`.
+
+    https://huggingface.co/docs/huggingface_hub/guides/manage-cache
+    """
+    for cache in (path, path.parent.parent):
+        if (cache / "snapshots").is_dir() and (cache / "blobs").is_dir():
+            snapshot = path if path.parent == cache / "snapshots" else _snapshot(cache)
+            return _hugging_face(snapshot, cache / "blobs", snapshot.name)
+    return None
+
+
+def _snapshot(cache: Path) -> Path:
+    main = cache / "refs" / "main"
+    if main.is_file():
+        named = cache / "snapshots" / main.read_text().strip()
+        if named.is_dir() and named.parent == cache / "snapshots":
+            return named
+    found = sorted(path for path in (cache / "snapshots").iterdir() if path.is_dir())
+    if len(found) != 1:
+        listed = "".join(f"\n  {path}" for path in found) or " none"
+        raise errors.UserError(f"{cache}: has {len(found)} snapshots, name one:{listed}")
+    return found[0]
+
+
+def _hugging_face(root: Path, blobs: Path | None, revision: str) -> Found:
+    framework = "transformers" if (root / HF_CONFIG).is_file() else "pytorch"
+    return Found("Hugging Face directory", root, links_within=blobs, framework=framework, revision=revision)
+
+
+def files(found: Found) -> Iterator[tuple[Path, str]]:
+    """Yield (file to read, name in the image) for every file.
+
+    Raises:
+        errors.UserError: a link that leads out, or something that is neither a file nor a directory.
+    """
+    for path in sorted(_walk(found.root)):
+        name = str(path.relative_to(found.root))
+        if path.is_symlink():
+            yield _target(path, found), found.renamed.get(name, name)
+        elif path.is_file():
+            yield path, found.renamed.get(name, name)
+        else:
+            raise errors.UserError(f"{path}: is neither a file nor a directory")
+
+
+def _walk(root: Path) -> Iterator[Path]:
+    for path in root.iterdir():
+        if path.is_dir() and not path.is_symlink():
+            yield from _walk(path)
+        else:
+            yield path
+
+
+def _target(link: Path, found: Found) -> Path:
+    if found.links_within is None:
+        raise errors.UserError(
+            f"{link}: is a link. Copy the files it stands for (`cp -rL`), or name the cache directory `models--...` itself"
+        )
+    target = link.resolve()
+    if not target.is_file() or not target.is_relative_to(found.links_within.resolve()):
+        raise errors.UserError(f"{link}: leads out of {found.links_within}, or to nothing")
+    return target

@@ -1,0 +1,82 @@
+"""`slipway model verify`: every byte of a version against its digests, and its signature against trusted keys."""
+
+import asyncio
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from rich.filesize import decimal
+
+from serving import errors
+from serving.cli.model.store import opened, ready
+from serving.cli.session import with_kube
+from serving.cli.target import Target
+from serving.images.registry import Credentials, Reference, Registry, signatures
+from serving.images.signing import PublicKey, public_key
+from serving.images.store import ModelStore
+from serving.resources import kinds, names
+
+if TYPE_CHECKING:
+    from serving.kube import Kube
+
+
+def verify(name: str, meant: Target, key_files: Sequence[Path]) -> None:
+    """Print what was checked.
+
+    Raises:
+        errors.Permanent: `SealBroken`, `ImageMissing`, `SignatureMissing`, `SignatureInvalid`, `InvalidKey`.
+        errors.UserError: the status does not say what the image holds, or a key cannot be read.
+    """
+    store = opened(meant, ModelStore)
+
+    async def work(kube: "Kube") -> None:
+        version = await ready(kube, meant.namespace, name)
+        status = version["status"]
+        files = await asyncio.to_thread(store.verify, status["digest"], deep=True)
+        _compare(name, status, {file.path: file.digest for file in files})
+        print(f"{name}: {status['digest']}")
+        print(
+            f"  {len(files)} files, {decimal(sum(file.size for file in files))}: seal and digests are right"
+        )
+        keys = [_read(path) for path in key_files] or await _of_model(
+            kube, meant.namespace, version["spec"]["modelName"]
+        )
+        if keys:
+            await _signed(status["image"], status["digest"], keys)
+            print(f"  signed by a trusted key ({len(keys)} trusted)")
+        else:
+            print("  signature not checked: no --key, and the Model has no verification.keys")
+
+    with_kube(meant.kubeconfig, work)
+
+
+def _compare(name: str, status: Any, found: dict[str, str]) -> None:
+    said = {file["path"]: file["digest"] for file in status.get("files") or []}
+    if wrong := sorted(path for path in said.keys() | found.keys() if said.get(path) != found.get(path)):
+        raise errors.UserError(
+            f"the status of ModelVersion {name} does not describe its image: {', '.join(wrong[:3])}"
+        )
+
+
+def _read(path: Path) -> PublicKey:
+    try:
+        return public_key(path.read_bytes())
+    except OSError as error:
+        raise errors.UserError(f"--key {path}: cannot be read: {error}") from error
+
+
+async def _of_model(kube: "Kube", namespace: str, name: str) -> list[PublicKey]:
+    try:
+        model = await kube.get(kinds.MODEL, namespace, name)
+    except errors.NotFound:
+        return []
+    return [public_key(pem.encode()) for pem in (model["spec"].get("verification") or {}).get("keys", [])]
+
+
+async def _signed(image: str, digest: str, keys: Sequence[PublicKey]) -> None:
+    if image.startswith(f"{names.LOCAL_REGISTRY}/"):
+        raise errors.Permanent(
+            "SignatureMissing", f"{image} was never pushed: signatures lie beside images in registries"
+        )
+    async with Registry(Credentials.from_docker()) as client:
+        await signatures.require(client, Reference.parse(image), digest, keys)

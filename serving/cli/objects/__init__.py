@@ -1,0 +1,1 @@
+"""Commands for objects of any kind: apply, get, describe, logs, top and delete."""

@@ -1,0 +1,97 @@
+"""`slipway describe`: objects with what belongs to them: conditions, replicas, lineage, Events."""
+
+from collections.abc import AsyncIterator, Mapping
+from typing import TYPE_CHECKING, Any
+
+from serving import clock, errors
+from serving.cli.objects import lineage, sections
+from serving.cli.objects.sections import titled
+from serving.cli.output import tables
+from serving.cli.session import with_kube
+from serving.cli.target import Target, named
+from serving.cli.tune import summary
+from serving.resources import kinds, names
+from serving.resources.kinds import Kind
+
+if TYPE_CHECKING:
+    from serving.kube import Kube
+
+BETWEEN_OBJECTS = "\n\n\n"
+
+
+def describe(what: list[str], meant: Target) -> None:
+    """Print each object; a kind without a name means all of it."""
+
+    async def work(kube: "Kube") -> None:
+        texts: list[str] = []
+        for kind, name in named(what):
+            where = meant.namespace if kind.namespaced else None
+            objects = [await kube.get(kind, where, name)] if name else (await kube.list(kind, where)).items
+            if not objects:
+                raise errors.UserError(f"there are no {kind.plural} in namespace {meant.namespace}")
+            texts += [await _text(kube, kind, obj) for obj in objects]
+        print(BETWEEN_OBJECTS.join(texts))
+
+    with_kube(meant.kubeconfig, work)
+
+
+async def _text(kube: "Kube", kind: Kind, obj: Mapping[str, Any]) -> str:
+    return "\n\n".join([section async for section in _sections(kube, kind, obj)])
+
+
+async def _sections(kube: "Kube", kind: Kind, obj: Mapping[str, Any]) -> AsyncIterator[str]:
+    now, status = clock.now(), obj.get("status") or {}
+    yield sections.head(kind, obj, now)
+    if kind is kinds.INFERENCE:
+        yield titled("Predictors", sections.predictors(obj))
+    else:
+        for part in ("spec", "data"):
+            if part in obj:
+                yield titled(part.capitalize(), sections.document(_shown(kind, obj[part])))
+        if kind.status:
+            yield titled("Status", sections.document({k: v for k, v in status.items() if k != "conditions"}))
+    if found := status.get("conditions"):
+        yield titled("Conditions", sections.conditions(sections.without_start(found), now))
+    if kind is kinds.POD and (start := sections.start(obj)):
+        yield titled("Start", start)
+    if kind is kinds.PROFILING_EXPERIMENT:
+        own = f"{names.EXPERIMENT_LABEL}={obj['metadata']['name']}"
+        trials = await kube.list(kinds.TRIAL, obj["metadata"]["namespace"], labels=own)
+        yield titled("Trials", summary.trials_table(trials.items))
+    async for section in _lineage(kube, kind, obj):
+        yield section
+    yield titled("Events", sections.events(await _events(kube, obj["metadata"]), now))
+
+
+def _shown(kind: Kind, part: Mapping[str, Any]) -> Any:
+    """Secrets' values are for those who ask for them by `get`, as with kubectl."""
+    return (
+        {key: f"{len(value)} characters of base64" for key, value in part.items()}
+        if kind is kinds.SECRET
+        else part
+    )
+
+
+async def _lineage(kube: "Kube", kind: Kind, obj: Mapping[str, Any]) -> AsyncIterator[str]:
+    meta = obj["metadata"]
+    if kind is kinds.INFERENCE:
+        own = f"{names.INFERENCE_LABEL}={meta['name']}"
+        pods = await kube.list(kinds.POD, meta["namespace"], labels=own)
+        yield titled("Replicas", sections.replicas(pods.items, clock.now()))
+        scalers = await kube.list(kinds.AUTOSCALER, meta["namespace"], labels=own)
+        if wakes := sections.wakes(scalers.items, clock.now()):
+            yield titled("Last start from zero, ms", wakes)
+        for predictor in obj["spec"]["predictors"]:
+            steps = await lineage.of_version(kube, meta["namespace"], predictor["modelVersion"])
+            yield titled(f"Lineage of {predictor['name']}", tables.text(lineage.Step._fields, steps))
+    elif kind is kinds.POD:
+        yield titled("Lineage", tables.text(lineage.Step._fields, await lineage.of_pod(kube, obj)))
+    elif kind is kinds.MODEL_VERSION:
+        steps = await lineage.of_version(kube, meta["namespace"], meta["name"])
+        yield titled("Lineage", tables.text(lineage.Step._fields, steps))
+
+
+async def _events(kube: "Kube", meta: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Return the Events of exactly this object (by uid)."""
+    where = meta.get("namespace") or "default"
+    return (await kube.list(kinds.EVENT_V1, where, fields=f"involvedObject.uid={meta['uid']}")).items

@@ -1,0 +1,73 @@
+"""`slipway get`: tables as the server lays them out, and objects as JSON or YAML."""
+
+from typing import TYPE_CHECKING, Any
+
+from serving import errors
+from serving.cli.objects import watching
+from serving.cli.options import Output
+from serving.cli.output import tables
+from serving.cli.output.printing import placed, print_objects, print_rows, served
+from serving.cli.session import with_kube
+from serving.cli.target import Target, full_name, named
+from serving.resources import kinds
+from serving.resources.kinds import Kind
+
+if TYPE_CHECKING:
+    from serving.kube import Kube
+
+
+def get(
+    what: list[str], meant: Target, where: str | None, output: Output, labels: str, *, watch: bool
+) -> None:
+    """Print objects; `where` is the namespace, None means all."""
+
+    async def work(kube: "Kube") -> None:
+        if not what and output in ("table", "wide") and not watch:
+            listing = await kube.list(kinds.INFERENCE, where, labels=labels)
+            print_rows(*tables.overview(listing.items, namespaced=where is None), where)
+            return
+        objects = named(what or [kinds.INFERENCE.plural])
+        if watch:
+            if len(objects) != 1:
+                raise errors.UserError("-w watches one kind, or one object, at a time")
+            await watching.follow(kube, *objects[0], where, labels, output)
+        elif output in ("json", "yaml", "name"):
+            print_objects(await _objects(kube, objects, where, labels), output, single=_single(objects))
+        else:
+            await _print_tables(kube, objects, where, labels, wide=output == "wide")
+
+    with_kube(meant.kubeconfig, work)
+
+
+def _single(objects: list[tuple[Kind, str | None]]) -> bool:
+    return len(objects) == 1 and objects[0][1] is not None
+
+
+async def _objects(
+    kube: "Kube", objects: list[tuple[Kind, str | None]], where: str | None, labels: str
+) -> list[Any]:
+    found: list[Any] = []
+    for kind, name in objects:
+        if name is None:
+            found += (await kube.list(kind, placed(kind, where), labels=labels)).items
+        else:
+            found.append(await kube.get(kind, placed(kind, where), name))
+    return found
+
+
+async def _print_tables(
+    kube: "Kube", objects: list[tuple[Kind, str | None]], where: str | None, labels: str, *, wide: bool
+) -> None:
+    groups: dict[Kind, tuple[list[str], list[list[object]]]] = {}
+    for kind, name in objects:
+        _, headers, rows = await served(kube, kind, name, where, labels, wide=wide)
+        groups.setdefault(kind, (headers, []))[1].extend(rows)
+    shown = {kind: group for kind, group in groups.items() if group[1]} or dict(list(groups.items())[:1])
+    for number, (kind, (headers, rows)) in enumerate(shown.items()):
+        if number:
+            print()
+        if len(shown) > 1:
+            column = headers.index("Name") if "Name" in headers else 0
+            for row in rows:
+                row[column] = full_name(kind, str(row[column]))
+        print_rows(headers, rows, where if kind.namespaced else None)

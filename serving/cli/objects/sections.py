@@ -1,0 +1,163 @@
+"""What `describe` shows of an object, as text. Pure: takes objects and `now`."""
+
+from collections.abc import Iterable, Mapping
+from datetime import datetime
+from typing import Any
+
+import orjson
+import yaml
+
+from serving.cli.output import tables
+from serving.embedded.conventions import ages
+from serving.resources import names
+from serving.resources.conditions import find
+from serving.resources.kinds import Kind
+
+Object = Mapping[str, Any]
+
+_METADATA = ("name", "namespace", "uid", "creationTimestamp", "generation", "deletionTimestamp", "finalizers")
+_TIMES = ("creationTimestamp", "deletionTimestamp")
+NONE = "<none>"
+
+
+def head(kind: Kind, obj: Object, now: datetime) -> str:
+    """Return the metadata that people ask for, one to a line; times with how long ago they were."""
+    meta = obj["metadata"]
+    fields = {"Kind": f"{kind.kind} ({kind.api_version})"}
+    for key in _METADATA:
+        if key in meta:
+            ago = f" ({ages.since(meta[key], now)} ago)" if key in _TIMES else ""
+            value = ", ".join(meta[key]) if isinstance(meta[key], list) else meta[key]
+            fields[key[0].upper() + key[1:]] = f"{value}{ago}"
+    for key in ("labels", "annotations"):
+        for name, value in (meta.get(key) or {}).items():
+            fields[f"{key[:-1].capitalize()} {name}"] = str(value)
+    for owner in meta.get("ownerReferences") or []:
+        if owner.get("controller"):
+            fields["Controlled By"] = f"{owner['kind']}/{owner['name']}"
+    if url := (obj.get("status") or {}).get("url"):
+        fields["URL"] = url
+    width = max(len(key) for key in fields) + 2
+    return "\n".join(f"{key + ':':<{width}}{value}" for key, value in fields.items())
+
+
+def titled(title: str, text: str) -> str:
+    """Return a section: its title, and its lines indented."""
+    return "\n".join([f"{title}:", *(f"  {line}" for line in text.splitlines())])
+
+
+def document(value: Any) -> str:
+    """Return a part of an object as YAML."""
+    return yaml.safe_dump(value, sort_keys=False).rstrip() if value else NONE
+
+
+def conditions(found: Iterable[Object], now: datetime) -> str:
+    """Return the conditions; the age is the time since the status changed."""
+    rows = [
+        [
+            c["type"],
+            c["status"],
+            c.get("reason"),
+            ages.since(c.get("lastTransitionTime"), now),
+            c.get("message", ""),
+        ]
+        for c in found
+    ]
+    return tables.text(["Type", "Status", "Reason", "Age", "Message"], rows)
+
+
+def without_start(found: Iterable[Object]) -> list[Object]:
+    """Return the conditions but that whose message is a table of its own."""
+    return [c for c in found if c["type"] != names.STARTED_CONDITION]
+
+
+def start(pod: Object) -> str:
+    """Return what the Pod's start was made of: milliseconds by phase, and their shares; empty where nobody said."""
+    said = find((pod.get("status") or {}).get("conditions"), names.STARTED_CONDITION)
+    try:
+        told = orjson.loads((said or {}).get("message", ""))
+        total = 1000 * (told.pop("ready") - told.pop("seen"))
+    except (orjson.JSONDecodeError, KeyError, TypeError, AttributeError):
+        return ""
+    assert said is not None
+    rows = [[phase, f"{spent:.1f}", f"{spent / total:.0%}" if total else ""] for phase, spent in told.items()]
+    rows.append([f"ready ({said.get('reason', '').lower()})", f"{total:.1f}", ""])
+    return tables.text(["Phase", "Milliseconds", "Share"], rows)
+
+
+def predictors(inference: Object) -> str:
+    """Return the arms: what each should and does serve."""
+    headers, rows = tables.overview([inference], namespaced=False)
+    shown = [headers.index(name) for name in ("Arm", "Version", "Weight", "Traffic", "Replicas", "Reason")]
+    return tables.text([headers[i] for i in shown], [[row[i] for i in shown] for row in rows])
+
+
+def replicas(pods: Iterable[Object], now: datetime) -> str:
+    """Return the Pods of an Inference, by arm and name."""
+    rows = sorted((_replica(pod, now) for pod in pods), key=lambda row: (str(row[1]), str(row[0])))
+    headers = ["Name", "Arm", "Status", "Ready", "Restarts", "Age", "IP"]
+    return tables.text(headers, rows) if rows else NONE
+
+
+def wakes(autoscalers: Iterable[Object], now: datetime) -> str:
+    """Return where the time of each arm's last start from zero went, in milliseconds; empty where there was none."""
+    found = {
+        str((scaler["metadata"].get("labels") or {}).get(names.PREDICTOR_LABEL)): said["lastWake"]
+        for scaler in autoscalers
+        for said in (scaler.get("status") or {}).get("demand") or []
+        if said.get("lastWake")
+    }
+    phases = list(dict.fromkeys(phase["name"] for wake in found.values() for phase in wake["phases"]))
+    rows = []
+    for arm, wake in sorted(found.items()):
+        took = {phase["name"]: round(phase["milliseconds"]) for phase in wake["phases"]}
+        rows.append(
+            [
+                arm,
+                ages.since(wake["acceptedAt"], now),
+                round(wake["total"]),
+                *(took.get(name) for name in phases),
+            ]
+        )
+    return tables.text(["Arm", "Age", "Total", *(name.capitalize() for name in phases)], rows) if rows else ""
+
+
+def _replica(pod: Object, now: datetime) -> list[object]:
+    meta, status = pod["metadata"], pod.get("status") or {}
+    containers = status.get("containerStatuses") or []
+    waiting = [(c.get("state") or {}).get("waiting") or {} for c in containers]
+    reason = next((w["reason"] for w in waiting if w.get("reason")), status.get("phase"))
+    return [
+        meta["name"], (meta.get("labels") or {}).get(names.PREDICTOR_LABEL),
+        "Terminating" if "deletionTimestamp" in meta else reason,
+        f"{sum(bool(c.get('ready')) for c in containers)}/{len(pod['spec']['containers'])}",
+        sum(int(c.get("restartCount", 0)) for c in containers),
+        ages.since(meta.get("creationTimestamp"), now), status.get("podIP"),
+    ]  # fmt: skip
+
+
+def events(found: Iterable[Object], now: datetime) -> str:
+    """Return the Events, oldest first, with kubectl's columns."""
+    rows = [
+        [
+            e.get("type"),
+            e.get("reason"),
+            _when(e, now),
+            (e.get("source") or {}).get("component"),
+            e.get("message"),
+        ]
+        for e in sorted(found, key=_last)
+    ]
+    return tables.text(["Type", "Reason", "Age", "From", "Message"], rows) if rows else NONE
+
+
+def _last(event: Object) -> str:
+    return str(event.get("lastTimestamp") or event.get("eventTime") or event.get("firstTimestamp") or "")
+
+
+def _when(event: Object, now: datetime) -> str:
+    """Return `5s`, or of a repeated one `5s (x3 over 2m)`."""
+    last, count = ages.since(_last(event), now), int(event.get("count") or 1)
+    if count < 2:
+        return last
+    return f"{last} (x{count} over {ages.since(event.get('firstTimestamp'), now)})"

@@ -1,0 +1,107 @@
+"""`slipway top`: what replicas use now, beside what they asked for and may have."""
+
+from collections.abc import Iterable, Mapping
+from decimal import Decimal
+from typing import TYPE_CHECKING, Any
+
+from serving import errors
+from serving.cli.output.printing import print_rows
+from serving.cli.session import with_kube
+from serving.cli.target import Target, named
+from serving.resources import kinds, names, quantity
+
+if TYPE_CHECKING:
+    from serving.kube import Kube
+
+METRICS = "/apis/metrics.k8s.io/v1beta1"
+HAVE_USAGE = (kinds.INFERENCE, kinds.POD)
+HEADERS = [
+    "Name", "Inference", "Arm", "CPU", "CPU-Request", "CPU-Limit", "CPU%", "Memory", "Memory-Request", "Memory-Limit",
+    "Memory%",
+]  # fmt: skip
+MIB = 1024 * 1024
+
+Object = Mapping[str, Any]
+
+
+def top(what: list[str], meant: Target, where: str | None, labels: str) -> None:
+    """Print what the Pods that are meant use; `where` is the namespace, None means all."""
+    wanted = named(what or [kinds.INFERENCE.plural])
+    if unknown := [kind.plural for kind, _ in wanted if kind not in HAVE_USAGE]:
+        raise errors.UserError(f"{', '.join(unknown)} have no usage; give an inference or a pod")
+
+    async def work(kube: "Kube") -> None:
+        path = METRICS + (f"/namespaces/{where}" if where else "") + "/pods"
+        try:
+            usage = await kube.request("GET", path, query={"labelSelector": labels})
+        except errors.NotFound as error:
+            message = "this API does not say what Pods use: its cluster has no metrics-server"
+            raise errors.UserError(message) from error
+        pods = [
+            pod
+            for pod in (await kube.list(kinds.POD, where, labels=labels)).items
+            if any(_means(kind, name, pod) for kind, name in wanted)
+        ]
+        print_rows(*rows(pods, usage.get("items") or [], namespaced=where is None), where)
+
+    with_kube(meant.kubeconfig, work)
+
+
+def _means(kind: kinds.Kind, name: str | None, pod: Object) -> bool:
+    if kind == kinds.POD:
+        return name in (None, pod["metadata"]["name"])
+    inference = (pod["metadata"].get("labels") or {}).get(names.INFERENCE_LABEL)
+    return bool(inference) and name in (None, inference)
+
+
+def rows(
+    pods: Iterable[Object], usage: Iterable[Object], *, namespaced: bool
+) -> tuple[list[str], list[list[object]]]:
+    """Return headers and one row per Pod, in order; one that has no usage (yet) is there all the same."""
+    known = {(u["metadata"].get("namespace"), u["metadata"]["name"]): u for u in usage}
+    found: list[list[object]] = []
+    for pod in sorted(pods, key=_order):
+        meta = pod["metadata"]
+        labels = meta.get("labels") or {}
+        metrics = known.get((meta.get("namespace"), meta["name"]), {})
+        used = [container["usage"] for container in metrics.get("containers") or []]
+        row: list[object] = [
+            meta["name"], labels.get(names.INFERENCE_LABEL), labels.get(names.PREDICTOR_LABEL),
+            *_cells(pod, used, "cpu"), *_cells(pod, used, "memory"),
+        ]  # fmt: skip
+        found.append([meta.get("namespace"), *row] if namespaced else row)
+    return (["Namespace", *HEADERS] if namespaced else HEADERS), found
+
+
+def _order(pod: Object) -> tuple[str, ...]:
+    labels = pod["metadata"].get("labels") or {}
+    return (
+        pod["metadata"].get("namespace", ""),
+        labels.get(names.INFERENCE_LABEL, ""), labels.get(names.PREDICTOR_LABEL, ""), pod["metadata"]["name"],
+    )  # fmt: skip
+
+
+def _cells(pod: Object, used: list[Mapping[str, str]], resource: str) -> list[str | None]:
+    """Return usage, request, limit, and the usage's share of the limit (of the request where there is no limit)."""
+    now = sum((quantity.parse(one.get(resource, "0")) for one in used), Decimal(0)) if used else None
+    request, limit = _asked(pod, "requests", resource), _asked(pod, "limits", resource)
+    bound = limit if limit is not None else request
+    share = None if now is None or not bound else f"{100 * now / bound:.0f}%"
+    return [_shown(amount, resource) for amount in (now, request, limit)] + [share]
+
+
+def _asked(pod: Object, kind: str, resource: str) -> Decimal | None:
+    """Return what the containers together ask for; None where one of them asks for nothing, and so has no bound."""
+    total = Decimal(0)
+    for container in pod["spec"]["containers"]:
+        asked = ((container.get("resources") or {}).get(kind) or {}).get(resource)
+        if asked is None:
+            return None
+        total += quantity.parse(asked)
+    return total
+
+
+def _shown(amount: Decimal | None, resource: str) -> str | None:
+    if amount is None:
+        return None
+    return f"{round(amount * 1000)}m" if resource == "cpu" else f"{round(amount / MIB)}Mi"

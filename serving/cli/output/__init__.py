@@ -1,0 +1,1 @@
+"""How commands print objects and tables, and write files."""

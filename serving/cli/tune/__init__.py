@@ -1,0 +1,1 @@
+"""`slipway tune`: experiments that search for the best spec of a predictor."""

@@ -1,0 +1,90 @@
+"""`slipway tune apply`: the recommended spec into the Inference; of a ModelVersion, into a manifest."""
+
+import sys
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import yaml
+
+from serving import errors
+from serving.cli.objects.conflicts import TUNE_MANAGER
+from serving.cli.objects.patching import patched
+from serving.cli.session import with_kube
+from serving.cli.target import Target, full_name
+from serving.cli.tune import change
+from serving.cli.tune.change import Tuning
+from serving.resources import kinds
+from tuner import rendering
+from tuner.rendering import Source
+
+if TYPE_CHECKING:
+    from serving.kube import Kube
+
+Object = dict[str, Any]
+
+
+def apply(name: str, meant: Target, *, dry_run: bool, force: bool) -> None:
+    """Let the target run what the experiment recommends; doing it twice does it once.
+
+    Raises:
+        errors.UserError: nothing is recommended, or (without `force`) the target is not what was measured.
+    """
+
+    async def work(kube: "Kube") -> None:
+        experiment = await kube.get(kinds.PROFILING_EXPERIMENT, meant.namespace, name)
+        tuning = change.of(experiment)
+        if tuning.spec.target.inference is None:
+            await _print_manifest(kube, meant.namespace, tuning)
+        else:
+            await _apply(kube, meant.namespace, tuning, dry_run=dry_run, force=force)
+
+    with_kube(meant.kubeconfig, work)
+
+
+async def _apply(kube: "Kube", namespace: str, tuning: Tuning, *, dry_run: bool, force: bool) -> None:
+    inference = await kube.get(kinds.INFERENCE, namespace, str(tuning.spec.target.inference))
+    source = rendering.source(tuning.spec.target, inference)
+    version = await kube.get(kinds.MODEL_VERSION, namespace, source.predictor.model_version)
+    trial = await _trial(kube, namespace, tuning)
+    if not force:
+        change.check(tuning, source, version, trial)
+
+    def operations(stored: Object) -> list[Object]:
+        current = rendering.source(tuning.spec.target, stored)
+        if not force:
+            change.check(tuning, current, version, trial)
+        return change.operations(stored, current, rendering.tuned(current, tuning.settings))
+
+    path = kinds.INFERENCE.path(namespace, inference["metadata"]["name"])
+    query = {"fieldValidation": "Strict"} | ({"dryRun": "All"} if dry_run else {})
+    await patched(kube, path, operations, TUNE_MANAGER, query)
+    _say(inference, tuning, source, version, " (dry run)" if dry_run else "")
+
+
+def _say(inference: Object, tuning: Tuning, source: Source, version: Object, suffix: str) -> None:
+    name = full_name(kinds.INFERENCE, inference["metadata"]["name"])
+    changes = change.diff(source.predictor, rendering.tuned(source, tuning.settings))
+    if not changes:
+        print(f"{name} unchanged: predictor {source.predictor.name} runs this spec already")
+        return
+    print(changes)
+    print(f"{name} predictor {source.predictor.name} configured{suffix}")
+    print(change.worth(tuning, source, version), file=sys.stderr)
+    if not suffix:
+        print("It serves once it is proven; `slipway get` shows when.", file=sys.stderr)
+
+
+async def _print_manifest(kube: "Kube", namespace: str, tuning: Tuning) -> None:
+    source = rendering.source(tuning.spec.target, None)
+    version = await kube.get(kinds.MODEL_VERSION, namespace, source.predictor.model_version)
+    tuned = rendering.tuned(source, tuning.settings)
+    found = change.manifest(version["spec"]["modelName"], namespace, source, tuned)
+    print(yaml.safe_dump(found, sort_keys=False), end="")
+    print(change.worth(tuning, source, version), file=sys.stderr)
+
+
+async def _trial(kube: "Kube", namespace: str, tuning: Tuning) -> Mapping[str, Any] | None:
+    try:
+        return await kube.get(kinds.TRIAL, namespace, str(tuning.recommendation.get("trial")))
+    except errors.NotFound:
+        return None

@@ -1,0 +1,184 @@
+"""What applying a recommendation changes of an Inference, and whether it may: is it still what was measured? Pure."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from serving import errors
+from serving.cli.output import tables
+from serving.cli.tune import summary
+from serving.resources import kinds
+from serving.resources.experiment import Prices, ProfilingExperimentSpec
+from serving.resources.experiment_status import Setting
+from serving.resources.inference import Predictor
+from tuner import prices, rendering
+from tuner.rendering import Source
+
+Object = dict[str, Any]
+
+ABSENT = "-"
+ARM = "stable"
+"""The predictor's name in an Inference that is made of a recommendation."""
+_TUNED = ("resources", "batching", "template")
+"""Fields of a predictor that settings are put into."""
+_SHOWN = 5
+
+
+@dataclass(frozen=True)
+class Tuning:
+    """What an experiment says of its target."""
+
+    name: str
+    spec: ProfilingExperimentSpec
+    recommendation: Object
+    settings: tuple[Setting, ...]
+
+    @property
+    def prices(self) -> Prices:
+        """The experiment's."""
+        return self.spec.prices
+
+
+def of(experiment: Object) -> Tuning:
+    """Return what is recommended.
+
+    Raises:
+        errors.UserError: nothing is; the message says why.
+    """
+    name, said = experiment["metadata"]["name"], experiment.get("status") or {}
+    found = said.get("recommendation")
+    if not found:
+        why = summary.words(experiment)
+        if summary.has_ended(experiment):
+            raise errors.UserError(f"experiment {name} has ended without a recommendation: {why}")
+        phase = summary.phase(experiment)
+        raise errors.UserError(
+            f"experiment {name} has no recommendation yet: {phase}{f', {why}' if why else ''}\n"
+            f"Follow it with `slipway tune status {name} -w`."
+        )
+    settings = tuple(Setting.model_validate(one) for one in found.get("settings") or [])
+    return Tuning(name, ProfilingExperimentSpec.model_validate(experiment["spec"]), found, settings)
+
+
+def check(tuning: Tuning, source: Source, version: Object, trial: Mapping[str, Any] | None) -> None:
+    """Refuse what is not what was measured any more, but for the settings themselves.
+
+    Args:
+        tuning: the recommendation.
+        source: the target as it is now.
+        version: the ModelVersion that it serves now.
+        trial: that measured the recommended spec; None where it is gone.
+
+    Raises:
+        errors.UserError: the message says what has changed.
+    """
+    of_trial = tuning.recommendation.get("trial")
+    if trial is None:
+        raise _stale(
+            f"trial {of_trial}, which measured it, is gone, so nobody can say whether it is the same"
+        )
+    measured, serves = trial["spec"].get("modelVersion"), version["metadata"]["name"]
+    if measured != serves:
+        raise _stale(f"predictor {source.predictor.name} serves {serves} now, and {measured} was measured")
+    now = rendering.pod(source, version, tuning.settings, tuning.prices).template
+    if changed := _differing(trial["spec"]["template"], now):
+        shown = ", ".join(changed[:_SHOWN]) + (", ..." if len(changed) > _SHOWN else "")
+        raise _stale(
+            f"predictor {source.predictor.name} is not what {of_trial} measured any more: {shown} changed"
+        )
+
+
+def _stale(why: str) -> errors.UserError:
+    return errors.UserError(f"{why}\nTune again, or apply it all the same with --force.")
+
+
+def operations(inference: Mapping[str, Any], source: Source, tuned: Predictor) -> list[Object]:
+    """Return the JSON patch that makes the predictor the tuned one; nothing where it is that already."""
+    position = [p["name"] for p in inference["spec"]["predictors"]].index(source.predictor.name)
+    where = f"/spec/predictors/{position}"
+    before, after = _dumped(source.predictor), _dumped(tuned)
+    changes = [
+        {"op": "add", "path": f"{where}/{field}", "value": after.get(field, {})}
+        for field in _TUNED
+        if after.get(field) != before.get(field)
+    ]
+    named = {"op": "test", "path": f"{where}/name", "value": source.predictor.name}
+    return [named, *changes] if changes else []
+
+
+def diff(before: Predictor, after: Predictor) -> str:
+    """Return a table of the fields that differ; empty where none does."""
+    was, becomes = dict(_leaves(_dumped(before))), dict(_leaves(_dumped(after)))
+    rows = [
+        [path, was.get(path, ABSENT), becomes.get(path, ABSENT)]
+        for path in dict.fromkeys([*was, *becomes])
+        if was.get(path) != becomes.get(path)
+    ]
+    return tables.text(["Field", "Now", "Tuned"], rows) if rows else ""
+
+
+def worth(tuning: Tuning, source: Source, version: Object) -> str:
+    """Return what a replica costs then and now, where one runs now, and what was measured of it."""
+    found = tuning.recommendation
+    then = rendering.pod(source, version, tuning.settings, tuning.prices).cost_per_hour
+    today = rendering.pod(source, version, (), tuning.prices)
+    tuned = [setting.name for setting in tuning.settings if setting.category == "resource"]
+    unlimited = prices.unlimited(today.template["spec"]["containers"], tuned)
+    spec = tuning.spec.model_dump(by_alias=True, exclude_none=True)
+    runs = tuning.spec.target.inference is not None
+    cost = _money(then, today.cost_per_hour, unlimited) if runs else _money(then, 0.0, ())
+    value, by = summary.worth(spec, found), f"measured by {found.get('trial')}"
+    return f"{cost}{summary.measured(spec).sentence.format(value)}, {by}" if value else f"{cost}{by}"
+
+
+def _money(then: float, now: float, unlimited: Sequence[str]) -> str:
+    if not then:
+        return ""
+    cost = f"a replica costs {then:.4g} an hour"
+    if unlimited:
+        return f"{cost} (today it has no limit of {' and '.join(unlimited)}, so what it costs is not known); "
+    if not now or then == now:
+        return f"{cost}; "
+    share = 1 - then / now
+    return f"{cost} instead of {now:.4g}, {abs(share):.0%} {'less' if share > 0 else 'more'}; "
+
+
+def manifest(name: str, namespace: str, source: Source, tuned: Predictor) -> Object:
+    """Return an Inference of one predictor that runs the recommended spec of a ModelVersion."""
+    predictor = {**_dumped(tuned), "name": ARM}
+    return {
+        "apiVersion": kinds.INFERENCE.api_version,
+        "kind": kinds.INFERENCE.kind,
+        "metadata": {"name": name, "namespace": namespace},
+        "spec": {"framework": source.framework, "predictors": [predictor]},
+    }
+
+
+def _dumped(predictor: Predictor) -> Object:
+    """Return what is said of it; what is as it is by default is not."""
+    return predictor.model_dump(by_alias=True, exclude_none=True, exclude_defaults=True)
+
+
+def _differing(was: Any, now: Any) -> list[str]:
+    before, after = dict(_leaves(was)), dict(_leaves(now))
+    return [path for path in dict.fromkeys([*before, *after]) if before.get(path) != after.get(path)]
+
+
+_KEYS = ("name", "mountPath", "containerPort")
+"""What the items of a Pod's lists are told apart by."""
+
+
+def _leaves(value: Any, path: str = "") -> Iterator[tuple[str, str]]:
+    """Yield each plain value by its path; items of a list that have a name by that."""
+    if isinstance(value, Mapping):
+        for key, child in value.items():
+            if not (key in _KEYS and path.endswith("]")):
+                yield from _leaves(child, f"{path}.{key}" if path else str(key))
+    elif isinstance(value, list) and value and all(isinstance(item, Mapping) for item in value):
+        for index, item in enumerate(value):
+            label = next((item[key] for key in _KEYS if key in item), index)
+            yield from _leaves(item, f"{path}[{label}]")
+    elif isinstance(value, list):
+        yield path, " ".join(map(str, value))
+    else:
+        yield path, str(value)

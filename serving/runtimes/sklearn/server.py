@@ -1,0 +1,68 @@
+"""The scikit-learn runtime: `python -m serving.runtimes.sklearn.server`, one model, one process.
+
+`serving.runtimes.process` says what it reads and when it listens.
+"""
+
+import sys
+from typing import Any
+
+from serving.runtimes import process
+from serving.runtimes.loading import Wanted
+
+PRELOAD = (
+    *process.PRELOAD,
+    "joblib.numpy_pickle_compat",
+    "scipy.special",
+    "serving.runtimes.sklearn.estimator",
+    "serving.runtimes.sklearn.pickled",
+    # Any estimator may be in a pickle, so every package that has some.
+    "sklearn.calibration",
+    "sklearn.cluster",
+    "sklearn.compose",
+    "sklearn.covariance",
+    "sklearn.cross_decomposition",
+    "sklearn.decomposition",
+    "sklearn.discriminant_analysis",
+    "sklearn.dummy",
+    "sklearn.ensemble",
+    "sklearn.feature_extraction.text",
+    "sklearn.feature_selection",
+    "sklearn.gaussian_process",
+    "sklearn.impute",
+    "sklearn.isotonic",
+    "sklearn.kernel_approximation",
+    "sklearn.kernel_ridge",
+    "sklearn.linear_model",
+    "sklearn.manifold",
+    "sklearn.mixture",
+    "sklearn.model_selection",
+    "sklearn.multiclass",
+    "sklearn.multioutput",
+    "sklearn.naive_bayes",
+    "sklearn.neighbors",
+    "sklearn.neural_network",
+    "sklearn.pipeline",
+    "sklearn.preprocessing",
+    "sklearn.random_projection",
+    "sklearn.semi_supervised",
+    "sklearn.svm",
+    "sklearn.tree",
+    "serving.runtimes.sklearn.warm_up",
+)
+"""What is imported before a fork, so that nothing is after it."""
+
+
+def main() -> int:
+    """Serve until told to stop; return the exit status."""
+    return process.main(process.Runtime("sklearn", Wanted(("model.joblib", "model.pkl")), _framework))
+
+
+def _framework() -> process.Framework[Any]:
+    # They import NumPy and scikit-learn.
+    from serving.runtimes.sklearn import estimator, pickled  # noqa: PLC0415
+
+    return process.Framework(load=pickled.estimator, warm=estimator.Estimator)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

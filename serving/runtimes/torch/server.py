@@ -1,0 +1,66 @@
+"""The PyTorch runtime: `python -m serving.runtimes.torch.server`, one model, one process.
+
+`serving.runtimes.process` says what it reads and when it listens, `serving.runtimes.torch.files` what a model is.
+"""
+
+import functools
+import importlib
+import importlib.util
+import os
+import sys
+from typing import Any
+
+from serving import errors
+from serving.resources import names
+from serving.runtimes import process
+from serving.runtimes.loading import Wanted
+
+_READER = "torch.export.pt2_archive._package"
+"""Imported by the first `torch.export.load`: two seconds, as much as `torch` itself."""
+PRELOAD = (
+    *process.PRELOAD,
+    "torch",
+    _READER,
+    "serving.runtimes.torch.files",
+    "serving.runtimes.torch.model",
+    "serving.runtimes.torch.warm_up",
+)
+"""What is imported before a fork, so that nothing is after it."""
+
+
+def main() -> int:
+    """Serve until told to stop; return the exit status."""
+    return process.main(process.Runtime("pytorch", Wanted(("model.pt2",), ("weights.pt",)), _framework))
+
+
+def _framework() -> process.Framework[Any]:
+    if importlib.util.find_spec("torch") is None:
+        raise errors.Permanent("RuntimeMissing", "PyTorch is not installed (pip install 'slipway[torch]')")
+    # They import PyTorch; the reader's time is an import's, not the model's.
+    importlib.import_module(_READER)
+    from serving.runtimes.torch import files, model  # noqa: PLC0415
+
+    load = functools.partial(files.load, device=_device())
+    return process.Framework(load=load, warm=model.TorchModel)
+
+
+def _device() -> str:
+    """Return where to compute: on the CPU, unless the container has a share of a GPU.
+
+    Raises:
+        errors.Permanent: `NoGpu`, it has, and PyTorch cannot use it: it must not be slow in silence.
+    """
+    device = os.environ.get(names.DEVICE_ENV, "cpu")
+    if device == "cuda":
+        import torch  # noqa: PLC0415 imported by now
+
+        if not torch.cuda.is_available():
+            raise errors.Permanent(
+                "NoGpu",
+                f"{names.DEVICE_ENV} is cuda, and this PyTorch ({torch.__version__}) finds no GPU that it can use",
+            )
+    return device
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,1 @@
+"""Training programs of the samples and the demo: run as Jobs, each writes a model for a ModelVersion."""

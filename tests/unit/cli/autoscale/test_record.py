@@ -1,0 +1,119 @@
+"""Arrivals from counters that begin again, and files that can be read whenever the recording ends."""
+
+import gzip
+from pathlib import Path
+
+import pytest
+
+from autoscaler.simulate.traces import BinTrace, parse
+from serving import errors
+from serving.cli.autoscale.record import HEADER, MEMBER_SECONDS, Counter, Predictor, Trace, counts
+from serving.cli.autoscale.sources import text
+
+DIGITS = Predictor("default", "digits", "stable")
+PAGE = """\
+# HELP slipway_requests_received_total Requests that came.
+# TYPE slipway_requests_received_total counter
+slipway_requests_received_total{namespace="default",inference="digits",predictor="stable",revision="digits-1"} 7
+slipway_requests_received_total{namespace="default",inference="digits",predictor="stable",revision="digits-2"} 5
+slipway_requests_received_total{namespace="default",inference="digits",predictor="new",revision="digits-3"} 11
+slipway_requests_received_total{namespace="other",inference="digits",predictor="stable",revision="digits-1"} 13
+# TYPE slipway_requests_total counter
+slipway_requests_total{namespace="default",inference="digits",predictor="stable",revision="digits-1"} 17
+"""
+
+
+def test_counts_are_those_of_the_predictor_by_revision() -> None:
+    assert sorted(counts(PAGE, DIGITS).values()) == [5, 7]
+
+
+def test_a_page_without_the_metric_has_no_counts() -> None:
+    assert counts("# nothing\n", DIGITS) == {}
+
+
+def test_what_came_before_the_recording_is_no_arrival() -> None:
+    counter = Counter()
+    assert counter.arrived({"a": {"r": 100}}) == 0
+    assert counter.arrived({"a": {"r": 103}}) == 3
+
+
+def test_gateways_add_up() -> None:
+    counter = Counter()
+    counter.arrived({"a": {"r": 1}, "b": {"r": 10}})
+    assert counter.arrived({"a": {"r": 2}, "b": {"r": 12}}) == 3
+
+
+def test_a_new_revision_of_a_known_gateway_counts_from_nothing() -> None:
+    counter = Counter()
+    counter.arrived({"a": {}})
+    assert counter.arrived({"a": {"r": 4}}) == 4
+
+
+def test_a_gateway_that_comes_later_brings_no_arrivals_of_before() -> None:
+    counter = Counter()
+    counter.arrived({"a": {"r": 1}})
+    assert counter.arrived({"a": {"r": 1}, "b": {"r": 500}}) == 0
+    assert counter.arrived({"a": {"r": 1}, "b": {"r": 501}}) == 1
+
+
+def test_a_count_that_began_again_has_what_it_shows() -> None:
+    counter = Counter()
+    counter.arrived({"a": {"r": 100}})
+    assert counter.arrived({"a": {"r": 3}}) == 3
+
+
+def test_a_gateway_that_was_silent_for_a_while_is_caught_up_with() -> None:
+    counter = Counter()
+    counter.arrived({"a": {"r": 1}, "b": {"r": 1}})
+    counter.arrived({"a": {"r": 1}})
+    assert counter.arrived({"a": {"r": 1}, "b": {"r": 9}}) == 8
+
+
+@pytest.mark.parametrize("name", ["x.csv", "x.csv.gz"])
+def test_what_is_recorded_is_a_trace(tmp_path: Path, name: str) -> None:
+    trace = Trace(tmp_path / name)
+    for second in range(100):
+        trace.add(1_700_000_000 + second, 1, second)
+    assert trace.close() == 100
+    parsed = parse(name, text(tmp_path / name))
+    assert isinstance(parsed, BinTrace)
+    assert (parsed.start, parsed.step) == (1_700_000_000, 1)
+    assert parsed.rates.tolist() == list(range(100))
+
+
+@pytest.mark.parametrize("name", ["x.csv", "x.csv.gz"])
+def test_what_is_there_can_be_read_when_the_recording_is_killed(tmp_path: Path, name: str) -> None:
+    trace = Trace(tmp_path / name)
+    for second in range(MEMBER_SECONDS + 5):
+        trace.add(second, 1, 2)
+    lines = text(tmp_path / name).splitlines()  # as a SIGKILL leaves it: nothing was closed
+    assert lines[0] + "\n" == HEADER
+    assert len(lines) - 1 >= MEMBER_SECONDS
+    assert all(line.endswith(",2") for line in lines[1:])
+    trace.close()
+
+
+def test_seconds_without_a_reading_share_what_came(tmp_path: Path) -> None:
+    trace = Trace(tmp_path / "x.csv")
+    trace.add(10, 4, 6)
+    trace.close()
+    assert (tmp_path / "x.csv").read_text() == HEADER + "10,1.5\n11,1.5\n12,1.5\n13,1.5\n"
+
+
+def test_a_file_that_is_there_is_not_written_over(tmp_path: Path) -> None:
+    (tmp_path / "x.csv").write_text("mine")
+    with pytest.raises(errors.UserError, match="is there already"):
+        Trace(tmp_path / "x.csv")
+    assert (tmp_path / "x.csv").read_text() == "mine"
+
+
+def test_a_file_with_another_ending_is_refused_before_it_is_made(tmp_path: Path) -> None:
+    with pytest.raises(errors.UserError, match=r"must end in \.csv or \.csv\.gz"):
+        Trace(tmp_path / "x.json")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_packed_file_has_its_header_at_once(tmp_path: Path) -> None:
+    trace = Trace(tmp_path / "x.csv.gz")
+    assert gzip.decompress((tmp_path / "x.csv.gz").read_bytes()).decode() == HEADER
+    trace.close()

@@ -1,0 +1,51 @@
+"""Which policies `autoscale simulate` runs, and what it refuses before it runs any."""
+
+import pytest
+
+from autoscaler.simulate.comparison import DEFAULT, OURS, RISKS, names
+from serving import errors
+from serving.cli.autoscale.simulate import chosen, text, wish
+from tests import simulated_services
+
+
+def test_ours_comes_first_then_its_risks_then_the_others_when_nothing_is_named() -> None:
+    found = [(contender.policy, contender.risk) for contender in chosen([], None)]
+    assert found[: 1 + len(RISKS)] == [(OURS, None), *((OURS, risk) for risk in RISKS)]
+    assert [policy for policy, _ in found[1 + len(RISKS) :]] == list(DEFAULT)
+
+
+def test_only_what_is_named_is_run_besides_ours_and_each_once() -> None:
+    assert [c.name for c in chosen(["hpa", "slipway", "hpa"], 1.0)] == ["slipway risk=1", "hpa"]
+
+
+def test_all_means_every_policy() -> None:
+    assert {c.policy for c in chosen(["all"], None)} == set(names())
+
+
+def test_an_unknown_policy_is_refused_with_those_there_are() -> None:
+    with pytest.raises(
+        errors.UserError, match=r"there is no policy magic; there are slipway, static, hpa.* all"
+    ):
+        chosen(["hpa", "magic"], None)
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        ((3, 2, None, None, None, None, ""), "--max 2 is below --min 3"),
+        ((0, 2, 0.0, None, None, None, ""), "--capacity 0 must be above 0"),
+        ((0, 2, None, None, -1.0, None, ""), "--days -1 must be above 0"),
+    ],
+)
+def test_what_cannot_be_is_refused_by_its_option(
+    given: tuple[int, int, None, None, None, None, str], words: str
+) -> None:
+    with pytest.raises(errors.UserError, match=words):
+        wish(*given)
+
+
+def test_text_has_a_row_for_every_policy_and_says_what_was_assumed() -> None:
+    report = simulated_services.report()
+    lines = text(report).splitlines()
+    assert all(any(line.startswith(row.name) for line in lines) for row in report.rows)
+    assert lines[-1] == report.assumed[-1]

@@ -1,0 +1,136 @@
+"""Load from files and from a Prometheus, and what is said of what cannot be read."""
+
+import gzip
+import json
+import threading
+import urllib.parse
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from autoscaler.simulate.traces import BinTrace
+from serving import errors
+from serving.cli.autoscale import sources
+from serving.cli.autoscale.sources import MOST_POINTS, Source
+
+START, STEP = 1_700_000_040, 60
+
+
+class Prometheus(HTTPServer):
+    """Answers ranges with two series that add up to the minute's number, but for one minute that has none."""
+
+    asked: list[dict[str, str]]
+    refusal = ""
+
+
+class Handler(BaseHTTPRequestHandler):
+    server: Prometheus
+
+    def do_GET(self) -> None:
+        query = dict(urllib.parse.parse_qsl(urllib.parse.urlsplit(self.path).query))
+        self.server.asked.append(query)
+        first, last = float(query["start"]), float(query["end"])
+        moments = [first + STEP * i for i in range(int((last - first) / STEP) + 1)]
+        numbers = [(moment, (moment - START) / STEP) for moment in moments if moment != START + 3 * STEP]
+        series = [{"metric": {}, "values": [[moment, str(n / 2)] for moment, n in numbers]}] * 2
+        body: dict[str, Any] = {"status": "success", "data": {"resultType": "matrix", "result": series}}
+        if self.server.refusal:
+            body = {"status": "error", "error": self.server.refusal}
+        self.send_response(400 if self.server.refusal else 200)
+        self.end_headers()
+        self.wfile.write(json.dumps(body).encode())
+
+    def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - http.server's name
+        pass
+
+
+@pytest.fixture
+def prometheus() -> Iterator[Prometheus]:
+    server = Prometheus(("127.0.0.1", 0), Handler)
+    server.asked = []
+    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
+    thread.start()
+    yield server
+    server.shutdown()
+    thread.join()
+    server.server_close()
+
+
+def source(server: Prometheus, last: int, query: str = "sum(x)") -> Source:
+    return Source(
+        None, f"http://127.0.0.1:{server.server_port}", query, str(START), str(START + last * STEP), "1m"
+    )
+
+
+def test_series_of_a_range_add_up_and_a_gap_has_no_requests(prometheus: Prometheus) -> None:
+    trace = sources.read(source(prometheus, 5))
+    assert isinstance(trace, BinTrace)
+    assert (trace.start, trace.step) == (START, STEP)
+    assert trace.rates.tolist() == [0, 1, 2, 0, 4, 5]
+
+
+def test_a_long_range_is_asked_for_in_parts_that_do_not_overlap(prometheus: Prometheus) -> None:
+    trace = sources.read(source(prometheus, MOST_POINTS + 9))
+    assert isinstance(trace, BinTrace)
+    assert trace.rates[-1] == MOST_POINTS + 9
+    assert len(prometheus.asked) == 2
+    assert float(prometheus.asked[1]["start"]) == float(prometheus.asked[0]["end"]) + STEP
+
+
+def test_a_refusal_is_said_in_the_words_of_the_prometheus(prometheus: Prometheus) -> None:
+    prometheus.refusal = "parse error: unexpected )"
+    with pytest.raises(errors.UserError, match="refuses the query: parse error"):
+        sources.read(source(prometheus, 5))
+
+
+def test_a_prometheus_that_is_not_there_is_said() -> None:
+    with pytest.raises(errors.UserError, match="does not answer as a Prometheus"):
+        sources.read(Source(None, "http://127.0.0.1:9", "x", "2h"))
+
+
+def test_a_query_is_needed() -> None:
+    with pytest.raises(errors.UserError, match="needs --query"):
+        sources.read(Source(None, "http://127.0.0.1:9"))
+
+
+@pytest.mark.parametrize("chosen", [Source(None), Source(Path("x.csv"), "http://127.0.0.1:9", "x")])
+def test_load_comes_from_one_place(chosen: Source) -> None:
+    with pytest.raises(errors.UserError, match="say where the load is"):
+        sources.read(chosen)
+
+
+@pytest.mark.parametrize(
+    ("name", "data", "words"),
+    [
+        ("missing.csv", None, "cannot read .*missing.csv: No such file"),
+        ("x.csv", b"second,requests\n0,1\n1,many\n", "x.csv: row 3, column requests: 'many' is no number"),
+        ("x.csv", b"second,requests\n0,1\n1\n", "x.csv: row 3 has 1 values for 2 columns"),
+        ("x.csv", b"where,requests\nhere,1\nthere,2\n", "x.csv: no column says when; there are where, requests"),
+        ("x.csv", gzip.compress(b"second,requests\n", mtime=0), "no text in UTF-8; a packed one must end in .gz"),
+        ("x.csv.gz", b"second,requests\n", "cannot read .*x.csv.gz"),
+        ("x.csv.gz", gzip.compress(b"second,requests\n0,1\n", mtime=0)[:-9], "cannot read .*x.csv.gz"),
+    ],
+)  # fmt: skip
+def test_a_file_that_is_no_trace_is_refused_with_its_place(
+    tmp_path: Path, name: str, data: bytes | None, words: str
+) -> None:
+    if data is not None:
+        (tmp_path / name).write_bytes(data)
+    with pytest.raises(errors.UserError, match=words):
+        sources.read(Source(tmp_path / name))
+
+
+@pytest.mark.parametrize(
+    ("words", "number"), [("30s", 30), ("1.5m", 90), ("2h", 7200), ("1d", 86_400), ("45", 45)]
+)
+def test_lengths_of_time_have_units(words: str, number: float) -> None:
+    assert sources.seconds(words, "--x") == number
+
+
+@pytest.mark.parametrize("words", ["", "soon", "-1s", "1y", "1h30m"])
+def test_what_is_no_length_of_time_is_refused_by_its_option(words: str) -> None:
+    with pytest.raises(errors.UserError, match=r"--x .* is no length of time"):
+        sources.seconds(words, "--x")

@@ -1,0 +1,75 @@
+"""What `slipway model list` and `diff` print."""
+
+import datetime as dt
+from typing import Any
+
+from serving.cli.model import diff, listing
+from serving.cli.model.pull import label
+from serving.cli.output import tables
+
+Object = dict[str, Any]
+NOW = dt.datetime(2026, 1, 1, 0, 10, tzinfo=dt.UTC)
+
+
+def version(name: str, created: int = 0, **status: Any) -> Object:
+    meta = {"name": name, "namespace": "default", "creationTimestamp": f"2026-01-01T00:0{created}:00Z"}
+    return {"metadata": meta, "spec": {"modelName": "digits", "source": {"path": "/x"}}, "status": status}
+
+
+def ready(name: str, files: dict[str, tuple[str, int]], **more: Any) -> Object:
+    listed = [{"path": path, "digest": digest, "size": size} for path, (digest, size) in files.items()]
+    size = sum(size for _, size in files.values())
+    return version(name, phase="Ready", digest=f"sha256:{name}", size=size, files=listed, **more)
+
+
+def test_a_list_says_what_is_ready_and_who_uses_it() -> None:
+    inference = {
+        "metadata": {"name": "inf", "namespace": "default"},
+        "spec": {"predictors": [{"modelVersion": "v2"}]},
+    }
+    going = version("v0", 0, phase="Ready")
+    going["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z"
+    found = [
+        version("v2", 2, phase="Ready", size=1_500_000, digest="sha256:" + "ab" * 32),
+        version("v1", 1),
+        going,
+    ]
+    text = tables.text(*listing.rows(found, [inference], NOW, wide=False, namespaced=False))
+    rows = [line.split() for line in text.splitlines()]
+    assert rows[0][:4] == ["NAME", "MODEL", "PHASE", "SOURCE"]
+    assert [row[0] for row in rows[1:]] == ["v0", "v1", "v2"]
+    assert [row[2] for row in rows[1:]] == ["Terminating", "Pending", "Ready"]
+    assert "1.5 MB" in text
+    assert rows[3][-3] == "inf"
+    assert "sha256:abababababab " in text
+
+
+def test_a_diff_says_what_was_added_removed_and_changed() -> None:
+    a = ready("a", {"same": ("1", 5), "gone": ("2", 1000), "other": ("3", 10)}, metrics={"acc": 0.5, "loss": 1.0},
+              lineage={"kind": "Job", "uid": "u1", "path": ""})  # fmt: skip
+    b = ready("b", {"same": ("1", 5), "new": ("4", 2000), "other": ("5", 20)}, metrics={"acc": 0.75, "loss": 1.0},
+              lineage={"kind": "Job", "uid": "u2", "path": ""})  # fmt: skip
+    text = "\n".join(diff.lines(a, b))
+    rows = [line.split() for line in text.splitlines()]
+    assert ["-", "gone", "1.0", "kB", "-"] in rows
+    assert ["+", "new", "-", "2.0", "kB"] in rows
+    assert ["~", "other", "10", "bytes", "20", "bytes"] in rows
+    assert ["acc", "0.5", "0.75"] in rows
+    assert ["uid", "u1", "u2"] in rows
+    assert "same" not in text
+    assert "loss" not in text
+    assert text.splitlines()[-1] == "1 added, 1 removed, 1 changed; 1.0 kB -> 2.0 kB"
+
+
+def test_a_diff_of_the_same_image_says_so() -> None:
+    a = ready("a", {"same": ("1", 5)})
+    assert list(diff.lines(a, a)) == [
+        "same image: sha256:a",
+        "0 added, 0 removed, 0 changed; 5 bytes -> 5 bytes",
+    ]
+
+
+def test_names_are_made_of_references() -> None:
+    assert label("Digits_v1.2") == "digits-v1-2"
+    assert label("x" * 80) == "x" * 63
+    assert label("---") == "model"

@@ -1,0 +1,87 @@
+from datetime import UTC, datetime
+from typing import Any
+
+from serving.cli.objects import sections
+from serving.resources import kinds, names
+
+NOW = datetime(2026, 1, 2, 10, 0, 0, tzinfo=UTC)
+
+
+def event(reason: str, last: str, **more: Any) -> dict[str, Any]:
+    return {
+        "type": "Normal",
+        "reason": reason,
+        "lastTimestamp": last,
+        "message": "m",
+        "source": {"component": "c"},
+    } | more
+
+
+def pod(name: str, arm: str, **status: Any) -> dict[str, Any]:
+    meta = {"name": name, "labels": {names.PREDICTOR_LABEL: arm}, "creationTimestamp": "2026-01-02T09:57:00Z"}
+    return {"metadata": meta, "spec": {"containers": [{}]}, "status": status}
+
+
+def test_times_of_the_head_are_absolute_and_relative() -> None:
+    meta = {"name": "a", "creationTimestamp": "2026-01-02T09:00:00Z", "finalizers": ["x/y", "z/w"]}
+    text = sections.head(kinds.MODEL, {"metadata": meta}, NOW)
+    assert "CreationTimestamp: 2026-01-02T09:00:00Z (60m ago)" in text
+    assert "Finalizers:        x/y, z/w" in text
+
+
+def test_events_have_kubectls_columns_oldest_first() -> None:
+    later = event("Later", "2026-01-02T09:59:50Z")
+    often = event("Often", "2026-01-02T09:55:00Z", count=3, firstTimestamp="2026-01-02T08:00:00Z")
+    lines = sections.events([later, often], NOW).splitlines()
+    assert lines[0].split() == ["TYPE", "REASON", "AGE", "FROM", "MESSAGE"]
+    assert "5m (x3 over 120m)" in lines[1]
+    assert lines[2].split() == ["Normal", "Later", "10s", "c", "m"]
+
+
+def test_no_events_read_none() -> None:
+    assert sections.events([], NOW) == "<none>"
+
+
+def test_replicas_say_why_they_wait_how_often_they_restarted_and_that_they_go() -> None:
+    waiting = {"state": {"waiting": {"reason": "CrashLoopBackOff"}}, "restartCount": 4, "ready": False}
+    ready = {"state": {"running": {}}, "restartCount": 0, "ready": True}
+    gone = pod("c", "b", phase="Running", containerStatuses=[ready])
+    gone["metadata"]["deletionTimestamp"] = "2026-01-02T10:00:00Z"
+    pods = [gone, pod("a", "b", phase="Running", podIP="127.77.0.2", containerStatuses=[waiting])]
+    lines = [line.split() for line in sections.replicas(pods, NOW).splitlines()]
+    assert lines[0] == ["NAME", "ARM", "STATUS", "READY", "RESTARTS", "AGE", "IP"]
+    assert lines[1] == ["a", "b", "CrashLoopBackOff", "0/1", "4", "3m", "127.77.0.2"]
+    assert lines[2] == ["c", "b", "Terminating", "1/1", "0", "3m", "N/A"]
+
+
+def test_conditions_show_since_when() -> None:
+    found = [
+        {"type": "Ready", "status": "True", "reason": "Ready", "lastTransitionTime": "2026-01-02T09:59:00Z"}
+    ]
+    assert sections.conditions(found, NOW).splitlines()[1].split() == ["Ready", "True", "Ready", "60s", "N/A"]
+
+
+def test_a_start_from_zero_shows_where_its_time_went() -> None:
+    phases = [{"name": "decide", "milliseconds": 21.4}, {"name": "load", "milliseconds": 80.1}]
+    phases.append({"name": "other", "milliseconds": -0.2})  # clocks of two processes
+    wake = {"pod": "p", "acceptedAt": "2026-01-02T09:59:30Z", "phases": phases, "total": 101.5}
+    demand = [{"reporter": "gateway-local", "inFlight": 0}, {"reporter": "activator-local", "lastWake": wake}]
+    scaler = {"metadata": {"labels": {names.PREDICTOR_LABEL: "a"}}, "status": {"demand": demand}}
+    quiet = {"metadata": {"labels": {names.PREDICTOR_LABEL: "b"}}, "status": {"demand": demand[:1]}}
+    lines = [line.split() for line in sections.wakes([scaler, quiet], NOW).splitlines()]
+    assert lines == [["ARM", "AGE", "TOTAL", "DECIDE", "LOAD", "OTHER"], ["a", "30s", "102", "21", "80", "0"]]
+    assert sections.wakes([quiet], NOW) == ""
+
+
+def test_a_pods_start_is_a_table_of_its_phases() -> None:
+    message = '{"seen":10.0,"ready":10.05,"fetch":0,"verify":2.5,"spawn":20,"import":0,"load":7.5,"warmup":10,"probe":10}'
+    said = {"type": names.STARTED_CONDITION, "status": "True", "reason": "Zygote", "message": message}
+    ready = {"type": "Ready", "status": "True"}
+    pod = {"status": {"conditions": [ready, said]}}
+    lines = [line.split() for line in sections.start(pod).splitlines()]
+    assert lines[0] == ["PHASE", "MILLISECONDS", "SHARE"]
+    assert ["spawn", "20.0", "40%"] in lines
+    assert lines[-1][:3] == ["ready", "(zygote)", "50.0"]
+    assert sections.without_start(pod["status"]["conditions"]) == [ready]
+    assert sections.start({"status": {"conditions": [{**said, "message": "no JSON"}]}}) == ""
+    assert sections.start({}) == ""

@@ -1,0 +1,32 @@
+from serving.cli.output import tables
+
+
+def test_columns_are_left_aligned_with_two_spaces_and_unknown_reads_na() -> None:
+    assert (
+        tables.text(["Name", "Ready"], [["digits", None], ["x", "True"]])
+        == "NAME    READY\ndigits  N/A\nx       True"
+    )
+
+
+def test_columns_of_low_priority_are_shown_only_when_wide() -> None:
+    table = {
+        "columnDefinitions": [{"name": "Name", "priority": 0}, {"name": "Image", "priority": 1}],
+        "rows": [{"cells": ["a", "i"], "object": {"metadata": {"namespace": "team"}}}],
+    }
+    assert tables.served(table, wide=False, namespaced=False) == (["Name"], [["a"]])
+    assert tables.served(table, wide=True, namespaced=True) == (
+        ["Namespace", "Name", "Image"],
+        [["team", "a", "i"]],
+    )
+
+
+def test_the_overview_has_a_row_per_arm_even_before_any_status() -> None:
+    spec = {
+        "predictors": [
+            {"name": "a", "modelVersion": "v1"},
+            {"name": "b", "modelVersion": "v2", "trafficWeight": 3},
+        ]
+    }
+    headers, rows = tables.overview([{"metadata": {"name": "digits"}, "spec": spec}], namespaced=False)
+    assert [dict(zip(headers, row, strict=True))["Arm"] for row in rows] == ["a", "b"]
+    assert [dict(zip(headers, row, strict=True))["Weight"] for row in rows] == [1, 3]

@@ -1,0 +1,22 @@
+"""How `slipway tune report` lays out the report's sentences."""
+
+from serving.cli.tune import report
+
+TOLD = {
+    "headline": ["Run cpu 2."],
+    **dict.fromkeys(("cautions", "current", "runnerUp", "impossible", "details"), ()),
+    **dict.fromkeys(("prices", "bounds", "fronts", "shares", "model", "question", "trials"), ()),
+    "spent": ["4\u00a0trials were made, for a space of 96.", "They took 3 min."],
+}
+
+
+def test_each_sentence_has_a_line_where_there_is_no_terminal() -> None:
+    assert report.plain(TOLD) == (
+        "Run cpu 2.\n\nWhat it took:\n  4 trials were made, for a space of 96.\n  They took 3 min.\n"
+    )
+
+
+def test_a_terminal_gets_lines_that_fit_indented_below_their_first() -> None:
+    assert report.plain(TOLD, 24).splitlines()[3:6] == [
+        "  4 trials were made,", "    for a space of 96.", "  They took 3 min.",
+    ]  # fmt: skip

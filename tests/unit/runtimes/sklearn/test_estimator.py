@@ -1,0 +1,84 @@
+"""An estimator's tensors, from its description or from what it was fitted on."""
+
+import numpy as np
+import pytest
+from sklearn.base import BaseEstimator
+from sklearn.linear_model import LinearRegression, LogisticRegression
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import FunctionTransformer, OneHotEncoder
+
+from serving import errors
+from serving.images.manifest import Input, OutputManifest
+from serving.runtimes.model import Output
+from serving.runtimes.protocol import Request, Tensor, Wanted
+from serving.runtimes.sklearn.estimator import Estimator
+
+ROWS = np.array([[0.0, 0.0], [1.0, 1.0], [0.0, 1.0], [1.0, 0.0]])
+
+
+def ask(array: np.ndarray, datatype: str = "FP64", *wanted: str) -> Request:
+    outputs = tuple(Wanted(name, binary=False) for name in wanted) or None
+    return Request("", (Tensor("input", datatype, array),), outputs, binary=False)
+
+
+def test_a_regressor_has_no_probabilities() -> None:
+    estimator = Estimator(LinearRegression().fit(ROWS, ROWS.sum(axis=1)), OutputManifest())
+    assert estimator.inputs == (Input("input", "FP64", (-1, 2)),)
+    assert estimator.outputs == (Output("predict", "FP64", (-1,)),)
+    ((tensor, _),) = estimator.infer(ask(ROWS))
+    assert np.allclose(tensor.array, ROWS.sum(axis=1))
+
+
+def test_many_targets_are_columns_of_predict() -> None:
+    estimator = Estimator(LinearRegression().fit(ROWS, ROWS), OutputManifest())
+    assert estimator.outputs == (Output("predict", "FP64", (-1, 2)),)
+
+
+def test_labels_that_are_words_are_bytes() -> None:
+    estimator = Estimator(LogisticRegression().fit(ROWS, ["no", "yes", "no", "yes"]), OutputManifest())
+    assert estimator.outputs == (Output("predict", "BYTES", (-1,)), Output("probabilities", "FP64", (-1, 2)))
+
+
+def test_words_as_input_are_decoded() -> None:
+    words = np.array([["red"], ["blue"], ["red"]], dtype=object)
+    encoder = OneHotEncoder(handle_unknown="ignore")
+    model = make_pipeline(encoder, LogisticRegression(C=100)).fit(words, [1, 0, 1])
+    estimator = Estimator(model, OutputManifest(inputs=(Input("input", "BYTES", (-1, 1)),)))
+    sent = np.array([[b"blue"], [b"red"]], dtype=object)
+    ((tensor, _),) = estimator.infer(ask(sent, "BYTES", "predict"))
+    assert tensor.array.tolist() == [0, 1]
+
+
+def test_words_that_are_not_utf8_are_refused_as_the_clients_mistake() -> None:
+    words = np.array([["red"], ["blue"]], dtype=object)
+    model = make_pipeline(OneHotEncoder(handle_unknown="ignore"), LogisticRegression()).fit(words, [1, 0])
+    estimator = Estimator(model, OutputManifest(inputs=(Input("input", "BYTES", (-1, 1)),)))
+    with pytest.raises(errors.ApiError) as caught:
+        estimator.infer(ask(np.array([[b"\xff"]], dtype=object), "BYTES"))
+    assert caught.value.code == 400
+
+
+def test_a_model_of_unknown_input_asks_for_a_description() -> None:
+    class Mute(BaseEstimator):
+        def predict(self, rows: np.ndarray) -> np.ndarray:
+            return rows
+
+    with pytest.raises(errors.Permanent, match=r"describe its input in slipway\.json") as caught:
+        Estimator(Mute(), OutputManifest())
+    assert caught.value.reason == "UnsupportedModel"
+
+
+def test_a_model_that_fails_on_zeros_is_refused_at_start() -> None:
+    model = make_pipeline(FunctionTransformer(), LinearRegression()).fit(ROWS, [0, 1, 2, 3])
+    described = OutputManifest(inputs=(Input("input", "FP64", (-1, 5)),))
+    with pytest.raises(errors.Permanent, match="fails on FP64 zeros of shape"):
+        Estimator(model, described)
+
+
+def test_values_that_the_model_refuses_are_the_clients_mistake() -> None:
+    estimator = Estimator(LinearRegression().fit(ROWS, ROWS.sum(axis=1)), OutputManifest())
+    with pytest.raises(
+        errors.ApiError, match=r"inputs\[0\]: the model refuses it: Input X contains NaN"
+    ) as caught:
+        estimator.infer(ask(np.full((1, 2), np.nan)))
+    assert caught.value.code == 400

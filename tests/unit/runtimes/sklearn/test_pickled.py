@@ -1,0 +1,159 @@
+"""Estimators out of their pickles: the same predictions, large arrays left in the file."""
+
+import gc
+import pickle
+from pathlib import Path
+from typing import Any
+
+import joblib
+import numpy as np
+import pytest
+from sklearn.base import BaseEstimator
+from sklearn.datasets import load_digits
+from sklearn.decomposition import PCA
+from sklearn.ensemble import (
+    GradientBoostingClassifier,
+    HistGradientBoostingClassifier,
+    RandomForestClassifier,
+)
+from sklearn.linear_model import LogisticRegression
+from sklearn.neighbors import KNeighborsClassifier
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+
+from serving import errors
+from serving.images.manifest import OutputManifest
+from serving.runtimes.loading import Opened, Verified
+from serving.runtimes.sklearn import pickled
+
+IMAGES, LABELS = load_digits(return_X_y=True)
+
+
+class Table(BaseEstimator):
+    """An estimator that is its array."""
+
+    def __init__(self, values: Any = None) -> None:
+        self.values = values
+
+    def predict(self, rows: Any) -> Any:
+        return self.values[: len(rows)]
+
+
+def load(path: Path) -> Any:
+    file = Opened(path)
+    try:
+        return pickled.estimator(Verified(file, {}, OutputManifest()))
+    finally:
+        file.close()
+
+
+@pytest.fixture
+def every_array(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Arrays of any size are mapped."""
+    monkeypatch.setattr(pickled, "MAP_FROM_BYTES", 1)
+    monkeypatch.setattr(pickled, "MAP_AT_MOST", 100_000)
+
+
+@pytest.mark.usefixtures("every_array")
+@pytest.mark.parametrize(
+    "model",
+    [
+        RandomForestClassifier(5, random_state=0),
+        GradientBoostingClassifier(n_estimators=3, max_depth=2, random_state=0),
+        HistGradientBoostingClassifier(max_iter=3, random_state=0),
+        LogisticRegression(max_iter=20),
+        KNeighborsClassifier(algorithm="kd_tree"),
+        KNeighborsClassifier(algorithm="brute"),
+        make_pipeline(StandardScaler(), PCA(20), LogisticRegression(max_iter=20)),
+    ],
+    ids=lambda model: type(model).__name__,
+)
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+def test_a_mapped_model_predicts_what_it_predicted_before(model: Any, tmp_path: Path) -> None:
+    model.fit(IMAGES[:300], LABELS[:300])
+    joblib.dump(model, tmp_path / "model.joblib")
+    loaded = load(tmp_path / "model.joblib")
+    assert (loaded.predict_proba(IMAGES) == model.predict_proba(IMAGES)).all()
+    assert (loaded.predict(IMAGES) == model.predict(IMAGES)).all()
+
+
+@pytest.mark.parametrize("order", ["C", "F"])
+def test_a_large_array_is_a_view_of_the_file_that_can_be_written_without_changing_it(
+    order: Any, tmp_path: Path
+) -> None:
+    path = tmp_path / "model.joblib"
+    values = np.asarray(np.arange(300_000.0).reshape(3, -1), order=order)
+    joblib.dump(Table(values), path)
+    before = path.read_bytes()
+    table = load(path)
+    assert isinstance(table.values, np.memmap)
+    assert (table.values == values).all()
+    table.values[0, 0] = -1.0
+    assert path.read_bytes() == before
+    assert load(path).values[0, 0] == 0.0
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        np.arange(10.0),
+        np.arange(300_000.0).astype(">f8"),
+        np.array(["x" * i for i in range(2000)], dtype=object),
+        np.zeros((0, 5)),
+    ],
+    ids=["small", "other byte order", "objects", "empty"],
+)
+def test_an_array_that_is_small_or_not_plain_memory_is_copied(values: Any, tmp_path: Path) -> None:
+    joblib.dump(Table(values), tmp_path / "model.joblib")
+    found = load(tmp_path / "model.joblib").values
+    assert not isinstance(found, np.memmap)
+    assert (found == values).all()
+    assert found.dtype.isnative
+
+
+def test_mappings_of_one_model_are_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pickled, "MAP_FROM_BYTES", 1)
+    monkeypatch.setattr(pickled, "MAP_AT_MOST", 3)
+    joblib.dump(Table([np.full(10, i) for i in range(5)]), tmp_path / "model.joblib")
+    found = load(tmp_path / "model.joblib").values
+    assert [isinstance(array, np.memmap) for array in found] == [True, True, True, False, False]
+    assert [array[0] for array in found] == [0, 1, 2, 3, 4]
+
+
+def test_no_descriptor_is_left_open_when_the_model_is_gone(tmp_path: Path) -> None:
+    joblib.dump(Table(np.arange(300_000.0)), tmp_path / "model.joblib")
+    load(tmp_path / "model.joblib")
+    gc.collect()
+    opened = [link for link in Path("/proc/self/fd").iterdir() if link.is_symlink()]
+    assert str(tmp_path / "model.joblib") not in {
+        str(Path(link).readlink()) for link in opened if link.exists()
+    }
+
+
+@pytest.mark.parametrize("compress", ["gzip", "zlib", "xz", "bz2", "lzma"])
+def test_a_compressed_model_loads(compress: str, tmp_path: Path) -> None:
+    joblib.dump(Table(np.arange(300_000.0)), tmp_path / "model.joblib", compress=(compress, 1))
+    assert (load(tmp_path / "model.joblib").values == np.arange(300_000.0)).all()
+
+
+@pytest.mark.parametrize("protocol", [0, 2, 5])
+def test_a_plain_pickle_loads(protocol: int, tmp_path: Path) -> None:
+    (tmp_path / "model.pkl").write_bytes(pickle.dumps(Table(np.arange(3.0)), protocol))
+    assert load(tmp_path / "model.pkl").values.tolist() == [0.0, 1.0, 2.0]
+
+
+def test_the_file_that_was_opened_is_loaded_when_another_took_its_name(tmp_path: Path) -> None:
+    path = tmp_path / "model.joblib"
+    joblib.dump(Table(np.full(300_000, 1.0)), path)
+    joblib.dump(Table(np.full(300_000, 2.0)), tmp_path / "other")
+    file = Opened(path)
+    (tmp_path / "other").replace(path)
+    assert pickled.estimator(Verified(file, {}, OutputManifest())).values[-1] == 1.0
+
+
+@pytest.mark.parametrize("content", [b"", b"\x80\x05no", b"nonsense"])
+def test_what_is_no_pickle_is_said_not_to_load(content: bytes, tmp_path: Path) -> None:
+    (tmp_path / "model.pkl").write_bytes(content)
+    with pytest.raises(errors.Permanent) as caught:
+        load(tmp_path / "model.pkl")
+    assert caught.value.reason == "LoadFailed"

@@ -1,0 +1,122 @@
+"""Requests that are joined are answered as each of them alone would be."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from sklearn.tree import DecisionTreeClassifier
+
+from serving import errors
+from serving.images.manifest import Input, OutputManifest
+from serving.runtimes import batches
+from serving.runtimes.model import Output
+from serving.runtimes.protocol import Request, Tensor, Wanted
+from serving.runtimes.sklearn.estimator import Estimator
+
+GRID = np.array([[x, y] for x in range(6) for y in range(6)], float)
+MODEL = Estimator(DecisionTreeClassifier(random_state=1).fit(GRID, GRID.sum(axis=1) % 5), OutputManifest())
+
+ROWS = st.lists(st.tuples(st.integers(0, 5), st.integers(0, 5)), min_size=1, max_size=4)
+WANTED = st.none() | st.lists(
+    st.builds(Wanted, st.sampled_from(["predict", "probabilities"]), st.booleans()),
+    min_size=1, max_size=2, unique_by=lambda one: one.name,
+).map(tuple)  # fmt: skip
+REQUESTS = st.lists(st.tuples(ROWS, WANTED, st.booleans()), min_size=1, max_size=6)
+
+
+def request(rows: object, wanted: tuple[Wanted, ...] | None = None, *, binary: bool = False) -> Request:
+    return Request("", (Tensor("input", "FP64", np.array(rows, float)),), wanted, binary)
+
+
+def plain(answer: batches.Answer) -> list[tuple[str, str, list[object], bool]]:
+    return [(tensor.name, tensor.datatype, tensor.array.tolist(), binary) for tensor, binary in answer]
+
+
+@given(REQUESTS)
+def test_a_part_of_the_joined_answer_is_what_the_request_alone_gets(
+    found: list[tuple[list[tuple[int, int]], tuple[Wanted, ...] | None, bool]],
+) -> None:
+    requests = [request(rows, wanted, binary=binary) for rows, wanted, binary in found]
+    answer = MODEL.infer(batches.joined(requests, MODEL))
+    parts = batches.split(answer, requests, MODEL)
+    assert [plain(part) for part in parts] == [plain(MODEL.infer(one)) for one in requests]
+
+
+def test_an_output_is_computed_only_where_somebody_asks_for_it() -> None:
+    predict = (Wanted("predict", binary=True),)
+    both = batches.joined([request([[1, 2]], predict), request([[3, 4]], predict)], MODEL)
+    assert both.outputs == (Wanted("predict", binary=False),)
+
+
+class Two:
+    """A model of two inputs, of which one has a second dimension that is open."""
+
+    inputs = (Input("ids", "INT64", (-1, -1)), Input("scale", "FP32", (-1,)))
+    outputs = (Output("y", "FP32", (-1,)),)
+
+    def expected_seconds(self, request: Request) -> float:
+        return 0
+
+    def infer(self, request: Request) -> batches.Answer:
+        raise AssertionError("nothing is predicted here")
+
+
+def two(ids: tuple[int, int], scales: int) -> Request:
+    tensors = (
+        Tensor("scale", "FP32", np.ones(scales, np.float32)),
+        Tensor("ids", "INT64", np.ones(ids, np.int64)),
+    )
+    return Request("", tensors, None, binary=False)
+
+
+def test_requests_are_of_one_form_when_all_but_their_rows_is_alike() -> None:
+    assert batches.form(two((2, 7), 2), Two()) == (2, ((7,), ()))
+    assert batches.form(two((3, 7), 3), Two()) == (3, ((7,), ()))
+    assert batches.form(two((2, 8), 2), Two())[1] == ((8,), ())
+
+
+def test_inputs_of_different_sizes_are_of_no_form() -> None:
+    assert batches.form(two((2, 7), 1), Two()) == (2, None)
+
+
+def test_inputs_are_joined_by_name_in_whatever_order_they_came() -> None:
+    joined = batches.joined([two((2, 7), 2), two((1, 7), 1)], Two())
+    assert [(tensor.name, tensor.array.shape) for tensor in joined.inputs] == [
+        ("ids", (3, 7)),
+        ("scale", (3,)),
+    ]
+
+
+@pytest.mark.parametrize(
+    "wrong", [request([[1, 2, 3]]), request([]), request([[1, 2]], (Wanted("other", binary=False),))]
+)
+def test_what_the_model_does_not_take_is_refused_before_it_meets_others(wrong: Request) -> None:
+    with pytest.raises(errors.ApiError) as caught:
+        batches.form(wrong, MODEL)
+    assert caught.value.code == 400
+
+
+@pytest.mark.parametrize(
+    ("inputs", "outputs", "named"),
+    [
+        ((1, 64), (-1,), "input 'x' has shape [1, 64]"),
+        ((), (-1,), "input 'x' has shape []"),
+        ((-1, 64), (), "output 'y' has shape []"),
+        ((-1, 64), (1, 10), "output 'y' has shape [1, 10]"),
+    ],
+)
+def test_a_model_whose_first_dimension_is_not_open_says_so(
+    inputs: tuple[int, ...], outputs: tuple[int, ...], named: str
+) -> None:
+    found = batches.obstacle([Input("x", "FP32", inputs)], [Output("y", "FP32", outputs)])
+    assert found.startswith(named)
+
+
+def test_a_model_with_open_first_dimensions_has_no_obstacle() -> None:
+    assert batches.obstacle(MODEL.inputs, MODEL.outputs) == ""
+
+
+def test_an_answer_of_other_rows_than_were_sent_is_not_taken_apart() -> None:
+    mean = [(Tensor("predict", "FP64", np.zeros(1)), False)]
+    with pytest.raises(ValueError, match=r"output 'predict' has shape \[1\] for 2 rows"):
+        batches.split(mean, [request([[1, 2]]), request([[3, 4]])], MODEL)

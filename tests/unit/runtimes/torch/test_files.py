@@ -1,0 +1,173 @@
+"""PyTorch programs as files: whole, or with their weights apart and mapped; and what is refused."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from serving import errors
+from serving.images.manifest import Input, OutputManifest
+from serving.runtimes.loading import Opened, Verified
+
+torch = pytest.importorskip("torch", reason="PyTorch is not installed (pip install 'slipway[torch]')")
+
+from serving.runtimes.torch import files, server  # noqa: E402 they import PyTorch
+
+
+class Net(torch.nn.Module):
+    """Tied weights, a buffer that is kept and one that is not."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.there = torch.nn.Linear(4, 4)
+        self.back = torch.nn.Linear(4, 4)
+        self.back.weight = self.there.weight
+        self.register_buffer("kept", torch.rand(4))
+        self.register_buffer("constant", torch.rand(4), persistent=False)
+
+    def forward(self, x: Any) -> Any:
+        return self.back(self.there(x)) + self.kept * self.constant
+
+
+def exported(net: Any) -> Any:
+    sizes = {"x": {0: torch.export.Dim("batch", min=1)}}
+    return torch.export.export(net.eval(), (torch.zeros(2, 4),), dynamic_shapes=sizes)
+
+
+def opened(directory: Path) -> Verified:
+    weights = {"weights.pt": Opened(directory / "weights.pt")} if (directory / "weights.pt").exists() else {}
+    return Verified(Opened(directory / "model.pt2"), weights, OutputManifest())
+
+
+def load(directory: Path) -> files.Program:
+    opened_files = opened(directory)
+    try:
+        return files.load(opened_files)
+    finally:
+        opened_files.close()
+
+
+def whole(net: Any, directory: Path) -> None:
+    torch.export.save(exported(net), directory / "model.pt2")
+
+
+def apart(net: Any, directory: Path) -> None:
+    files.save(exported(net), directory)
+
+
+@pytest.mark.parametrize("write", [whole, apart])
+def test_a_loaded_program_computes_what_the_network_did(
+    write: Callable[[Any, Path], None], tmp_path: Path
+) -> None:
+    net = Net()
+    write(net, tmp_path)
+    program = load(tmp_path)
+    rows = torch.rand(7, 4)
+    with torch.inference_mode():
+        assert torch.equal(program.call(rows), net(rows))
+    assert program.inputs == (Input("x", "FP32", (-1, 4)),)
+
+
+def test_weights_apart_are_views_of_their_file_and_not_in_the_program(tmp_path: Path) -> None:
+    net = torch.nn.Linear(4, 300_000)
+    apart(Renamed(net), tmp_path)
+    assert (
+        (tmp_path / "model.pt2").stat().st_size
+        < 100_000
+        < 4_000_000
+        < (tmp_path / "weights.pt").stat().st_size
+    )
+    program = load(tmp_path)
+    mapped = [line for line in Path("/proc/self/maps").read_text().splitlines() if "weights.pt" in line]
+    assert mapped
+    with torch.inference_mode():
+        assert torch.equal(program.call(torch.ones(1, 4)), net(torch.ones(1, 4)))
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["model.pt2", "weights.pt"]
+
+
+class Renamed(torch.nn.Module):
+    """A network whose input is named x."""
+
+    def __init__(self, net: Any) -> None:
+        super().__init__()
+        self.net = net
+
+    def forward(self, x: Any) -> Any:
+        return self.net(x)
+
+
+def broken_archive(directory: Path) -> None:
+    (directory / "model.pt2").write_bytes(b"PK\x03\x04 no archive")
+
+
+def weights_with_code(directory: Path) -> None:
+    apart(Net(), directory)
+    torch.save({"kept": print}, directory / "weights.pt")
+
+
+def weights_of_another(directory: Path) -> None:
+    apart(Net(), directory)
+    torch.save({"kept": torch.zeros(4)}, directory / "weights.pt")
+
+
+class Counting(torch.nn.Module):
+    """Takes what is no tensor."""
+
+    def forward(self, x: Any, times: Any) -> Any:
+        return x * times
+
+
+def a_number_as_input(directory: Path) -> None:
+    torch.export.save(torch.export.export(Counting(), (torch.ones(2), 3)), directory / "model.pt2")
+
+
+def no_datatype(directory: Path) -> None:
+    half = torch.ones(2, 4, dtype=torch.bfloat16)
+    torch.export.save(torch.export.export(Renamed(torch.nn.ReLU()), (half,)), directory / "model.pt2")
+
+
+@pytest.mark.parametrize(
+    ("write", "reason", "says"),
+    [
+        (broken_archive, "LoadFailed", "the model does not load: "),
+        (weights_with_code, "LoadFailed", "UnpicklingError: Weights only load failed"),
+        (weights_of_another, "LoadFailed", "Missing key"),
+        (a_number_as_input, "UnsupportedModel", "the program must take tensors"),
+        (no_datatype, "UnsupportedModel", "no tensor datatype holds elements of type torch.bfloat16"),
+    ],
+)
+def test_what_is_no_program_of_tensors_is_refused(
+    write: Callable[[Path], None], reason: str, says: str, tmp_path: Path
+) -> None:
+    write(tmp_path)
+    with pytest.raises(errors.Permanent, match=says) as caught:
+        load(tmp_path)
+    assert caught.value.reason == reason
+
+
+def test_a_share_of_a_gpu_that_pytorch_cannot_use_is_an_error_and_not_the_cpu(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("SLIPWAY_DEVICE", "cuda")
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    with pytest.raises(
+        errors.Permanent, match=r"SLIPWAY_DEVICE is cuda, and this PyTorch .* finds no GPU"
+    ) as caught:
+        server._framework()
+    assert caught.value.reason == "NoGpu"
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="PyTorch finds no GPU")
+@pytest.mark.parametrize("write", [whole, apart])
+def test_a_program_computes_the_same_on_the_gpu(write: Callable[[Any, Path], None], tmp_path: Path) -> None:
+    net, rows = Net(), torch.rand(3, 4)
+    write(net, tmp_path)
+    opened_files = opened(tmp_path)
+    program = files.load(opened_files, "cuda")
+    opened_files.close()
+    with torch.inference_mode():
+        found = program.call(rows)
+        assert found.device.type == "cuda"
+        assert torch.allclose(found.cpu(), net.eval()(rows), atol=1e-4)
+    assert program.examples[0].device.type == "cpu"

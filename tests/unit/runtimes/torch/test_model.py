@@ -1,0 +1,197 @@
+"""A PyTorch program's tensors: by name, in any number, and every input that does not fit is the client's mistake."""
+
+import io
+import json
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from serving import errors
+from serving.images.manifest import Input, OutputManifest
+from serving.runtimes import protocol, tensors
+from serving.runtimes.model import Output
+from serving.runtimes.protocol import Request, Tensor, Wanted
+
+torch = pytest.importorskip("torch", reason="PyTorch is not installed (pip install 'slipway[torch]')")
+
+from serving.runtimes.torch import files  # noqa: E402 it imports PyTorch
+from serving.runtimes.torch.model import TorchModel  # noqa: E402 as above
+
+
+class Mixed(torch.nn.Module):
+    """Two inputs by position, one by keyword, and two outputs of no name."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.table = torch.nn.Embedding(10, 3)
+
+    def forward(self, ids: Any, weights: Any, *, scale: Any) -> Any:
+        mean = (self.table(ids) * weights.unsqueeze(2)).sum(dim=1) * scale
+        return mean, mean > 0
+
+
+class Giving(torch.nn.Module):
+    """Gives what it is told to."""
+
+    def __init__(self, give: Any) -> None:
+        super().__init__()
+        self.give = give
+
+    def forward(self, x: Any) -> Any:
+        return self.give(x)
+
+
+def served(module: Any, args: Any, kwargs: Any = None, sizes: Any = None, inputs: Any = ()) -> TorchModel:
+    exported = torch.export.export(module.eval(), args, kwargs or {}, dynamic_shapes=sizes)
+    buffer = io.BytesIO()
+    torch.export.save(exported, buffer)
+    buffer.seek(0)
+    loaded = torch.export.load(buffer)
+    return TorchModel(files.described(loaded, loaded.module()), OutputManifest(inputs=inputs))
+
+
+NET = Mixed()
+BATCH = torch.export.Dim("batch")
+MODEL = served(
+    NET,
+    (torch.zeros(2, 4, dtype=torch.int64), torch.ones(2, 4)),
+    {"scale": torch.ones(1)},
+    {"ids": {0: BATCH}, "weights": {0: BATCH}, "scale": None},
+)
+DATATYPES = {"ids": "INT64", "weights": "FP32", "scale": "FP32"}
+ARRAYS = {
+    "scale": np.array([2.0], np.float32),
+    "weights": np.random.default_rng(1).random((3, 4), np.float32),
+    "ids": np.arange(12).reshape(3, 4) % 10,
+}
+
+
+def ask(*wanted: str, **changed: np.ndarray) -> Request:
+    given = tuple(Tensor(name, DATATYPES[name], array) for name, array in {**ARRAYS, **changed}.items())
+    return Request("", given, tuple(Wanted(name, binary=True) for name in wanted) or None, binary=False)
+
+
+def test_tensors_are_found_by_the_names_of_the_arguments_in_any_order() -> None:
+    assert MODEL.inputs == (
+        Input("ids", "INT64", (-1, 4)),
+        Input("weights", "FP32", (-1, 4)),
+        Input("scale", "FP32", (1,)),
+    )
+    assert MODEL.outputs == (Output("output_0", "FP32", (-1, 3)), Output("output_1", "BOOL", (-1, 3)))
+    (mean, _), (positive, _) = MODEL.infer(ask())
+    with torch.inference_mode():
+        found = NET(
+            torch.from_numpy(ARRAYS["ids"]), torch.from_numpy(ARRAYS["weights"]), scale=torch.tensor([2.0])
+        )
+    assert np.allclose(mean.array, found[0].numpy())
+    assert (positive.array == found[1].numpy()).all()
+
+
+def test_only_what_is_wanted_is_given_in_the_form_that_is_wanted() -> None:
+    assert [(tensor.name, binary) for tensor, binary in MODEL.infer(ask("output_1"))] == [("output_1", True)]
+    with pytest.raises(
+        errors.ApiError, match=r"outputs\[0\].name: must be one of output_0, output_1, got 'x'"
+    ):
+        MODEL.infer(ask("x"))
+
+
+@pytest.mark.parametrize(
+    ("changed", "says"),
+    [
+        ({"ids": ARRAYS["ids"] + 10}, "inputs: the model refuses them: index out of range"),
+        ({"ids": ARRAYS["ids"][:2]}, "inputs: the model refuses them: Guard failed"),
+        ({"ids": ARRAYS["ids"][:, :3]}, r"inputs\[2\].shape: must be \[-1, 4\], where -1 is 1 or more, got \[3, 3\]"),
+        ({"weights": ARRAYS["weights"][:0]}, r"inputs\[1\].shape: must be \[-1, 4\]"),
+    ],
+)  # fmt: skip
+def test_what_does_not_fit_is_the_clients_mistake(changed: dict[str, np.ndarray], says: str) -> None:
+    with pytest.raises(errors.ApiError, match=says) as caught:
+        MODEL.infer(ask(**changed))
+    assert caught.value.code == 400
+
+
+def test_missing_and_unknown_tensors_are_named() -> None:
+    request = ask()
+    with pytest.raises(
+        errors.ApiError, match=r"inputs: must be ids, weights, scale, got \['scale', 'weights'\]"
+    ):
+        MODEL.infer(Request("", request.inputs[:2], None, binary=False))
+    other = (*request.inputs[:2], Tensor("idz", "INT64", ARRAYS["ids"]))
+    with pytest.raises(
+        errors.ApiError, match=r"inputs\[2\].name: must be 'ids' or 'weights' or 'scale', got 'idz'"
+    ):
+        MODEL.infer(Request("", other, None, binary=False))
+
+
+@pytest.mark.parametrize(
+    ("give", "outputs"),
+    [
+        (lambda x: x + 1, [("output", (-1, 2))]),
+        (lambda x: {"a": x + 1, "b": x.sum()}, [("a", (-1, 2)), ("b", ())]),
+        (lambda x: [x.sum(dim=1), x * 2], [("output_0", (-1,)), ("output_1", (-1, 2))]),
+    ],
+)
+def test_outputs_are_named_by_their_keys_or_their_places(give: Any, outputs: list[Any]) -> None:
+    model = served(Giving(give), (torch.ones(2, 2),))
+    assert [(output.name, output.shape) for output in model.outputs] == outputs
+
+
+@pytest.mark.parametrize("give", [lambda x: {"a": [x + 1]}, lambda x: (x + 1, None), lambda x: x.bfloat16()])
+def test_an_output_that_is_no_tensor_of_a_known_type_is_refused_at_the_start(give: Any) -> None:
+    with pytest.raises(errors.Permanent) as caught:
+        served(Giving(give), (torch.ones(2, 2),))
+    assert caught.value.reason == "UnsupportedModel"
+
+
+def test_a_description_that_is_not_the_programs_is_refused() -> None:
+    with pytest.raises(errors.Permanent, match=r"slipway.json: inputs: must be the program's"):
+        served(Giving(torch.relu), (torch.ones(2, 2),), inputs=(Input("x", "FP32", (-1, 2)),))
+
+
+DIMENSIONS = st.lists(st.integers(0, 5), max_size=4)
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(max_size=5),
+    lambda inner: st.lists(inner, max_size=5),
+    max_leaves=15,
+)
+
+
+@st.composite
+def inputs(draw: st.DrawFn) -> dict[str, Any]:
+    """One input that is nearly right, or nothing of the kind."""
+    shape = draw(st.sampled_from([[2, 4], [1], [3, 4]]) | DIMENSIONS)
+    count = int(np.prod(shape))
+    numbers = st.lists(st.integers(-1, 10), min_size=count, max_size=count)
+    return {
+        "name": draw(st.sampled_from(["ids", "weights", "scale", "x"])),
+        "datatype": draw(st.just("INT64") | st.sampled_from([*tensors.DTYPES, "FP128"])),
+        "shape": shape,
+        "data": draw(numbers | JSON),
+    }
+
+
+def answered(document: Any) -> list[Any] | errors.ApiError:
+    try:
+        request = protocol.decode(json.dumps(document).encode(), None)
+        assert MODEL.expected_seconds(request) >= 0
+        return MODEL.infer(request)
+    except errors.ApiError as error:
+        return error
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.lists(inputs(), max_size=4), st.floats(-1e39, 1e39))
+def test_any_request_gets_outputs_or_a_message_for_its_sender(given: list[Any], scale: float) -> None:
+    right = [
+        {"name": "scale", "datatype": "FP32", "shape": [1], "data": [scale]},
+        {"name": "weights", "datatype": "FP32", "shape": [2, 4], "data": [0.5] * 8},
+    ]
+    found = answered({"inputs": [*right, *given] if len(given) == 1 else given})
+    if isinstance(found, errors.ApiError):
+        assert found.code == 400
+        assert found.message
+    else:
+        assert [tensor.array.shape for tensor, _ in found] == [(2, 3), (2, 3)]
