@@ -29,8 +29,8 @@ from autoscaler.policy.config import PolicyConfig  # noqa: E402
 from autoscaler.scaled import Scaled  # noqa: E402
 from autoscaler.signals.board import Board, Reading  # noqa: E402
 from autoscaler.signals.exposition import Parser, Target  # noqa: E402
-from serving.router.counts import ANSWERED, DURATION, GATEWAY, IN_FLIGHT, READ_AT, RECEIVED, STARTED_AT  # noqa: E402
 from serving.router.envoy.statistics import BOUNDS_MS  # noqa: E402
+from serving.router.metrics.page import ANSWERED, DURATION, GATEWAY, IN_FLIGHT, READ_AT, RECEIVED, STARTED_AT  # noqa: E402
 
 SERVICES = 1_000
 QUICK_SERVICES = 200

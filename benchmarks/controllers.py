@@ -25,8 +25,8 @@ from serving import clock, errors
 from serving.data_dir import DataDir
 from serving.kube import Informer, Kube, connect
 from serving.resources import conditions, kinds
+from serving.router.envoy.process import EnvoyProcess
 from serving.router.gateway import stop_everything
-from serving.router.process import EnvoyProcess
 from serving.settings import DEFAULTS
 
 BAR_SECONDS = 60.0

@@ -14,7 +14,7 @@ from rig.envoy_world import service, world
 from rig.harness import interval, percentile, process_seconds, report, resident_mib
 
 from serving import clock
-from serving.router.plan import Endpoint, Service
+from serving.router.plan.service import Endpoint, Service
 
 
 def one(n: int, *, more: bool = False, weight: int = 9000) -> Service:

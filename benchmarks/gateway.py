@@ -18,7 +18,7 @@ from rig.envoy_world import World, service, world
 from rig.harness import Bar, at_least, interval, median, report, resident_mib
 from rig.streams import streams
 
-from serving.router.plan import Endpoint, Service
+from serving.router.plan.service import Endpoint, Service
 
 BAR = 0.9
 BASE = "minimal-envoy"

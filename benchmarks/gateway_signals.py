@@ -24,8 +24,8 @@ from rig.harness import Bar, report, resident_mib
 from rig.proxies import free_port
 
 from serving import clock
-from serving.router.labels import Labels
-from serving.router.plan import Endpoint, Service
+from serving.router.metrics.labels import Labels
+from serving.router.plan.service import Endpoint, Service
 
 SERVICES = 1_000
 ARMS = ("stable", "candidate")

@@ -22,10 +22,10 @@ from rig import proxies
 from rig.envoy_world import World
 from rig.harness import report
 
-from serving.router.binary import find_envoy
 from serving.router.envoy import routes
+from serving.router.envoy.binary import find_envoy
 from serving.router.envoy.bootstrap import bootstrap
-from serving.router.stream import listening
+from serving.router.xds.grpc_stream import listening
 
 Json = dict[str, Any]
 FEW, MANY = 100, 1100

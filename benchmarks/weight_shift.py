@@ -161,7 +161,7 @@ async def product(folder: Path) -> AsyncIterator[tuple[Kube, int, int]]:
 
 
 def envoy_pid(data_dir: DataDir) -> int:
-    from serving.router.process import EnvoyProcess  # noqa: PLC0415 only here
+    from serving.router.envoy.process import EnvoyProcess  # noqa: PLC0415 only here
 
     found = EnvoyProcess(data_dir, DEFAULTS.gateway).running()
     if found is None:

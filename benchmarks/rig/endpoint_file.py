@@ -14,10 +14,10 @@ import aiohttp
 from rig.harness import interval, percentile, process_seconds, resident_mib
 from serving import clock
 from serving.protobuf import field
-from serving.router.binary import find_envoy
 from serving.router.envoy import clusters, wire
-from serving.router.plan import Cluster, Endpoint
-from serving.router.process import write_atomically
+from serving.router.envoy.binary import find_envoy
+from serving.router.envoy.process import write_atomically
+from serving.router.plan.service import Cluster, Endpoint
 from serving.settings import DEFAULTS
 
 POLL_SECONDS = 0.002

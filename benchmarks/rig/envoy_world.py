@@ -11,15 +11,15 @@ import orjson
 
 from rig.proxies import free_port
 from serving.data_dir import DataDir
-from serving.router.admin import Admin
-from serving.router.assembly import Assembly, RoutePlan
-from serving.router.delivery import Delivery
+from serving.router.envoy.admin import Admin
 from serving.router.envoy.bootstrap import bootstrap
+from serving.router.envoy.process import EnvoyProcess, Identity
 from serving.router.envoy.render import Renderer
 from serving.router.gateway import stop_everything
-from serving.router.plan import Cluster, Endpoint, Service, Slice
-from serving.router.process import EnvoyProcess, Identity
-from serving.router.stream import listening
+from serving.router.plan.route_table import Assembly, RoutePlan
+from serving.router.plan.service import Cluster, Endpoint, Service, Slice
+from serving.router.xds.grpc_stream import listening
+from serving.router.xds.server import Delivery
 from serving.settings import DEFAULTS
 
 Json = dict[str, Any]

@@ -13,9 +13,9 @@ import grpc
 from rig.envoy_world import Json, World
 from serving import clock
 from serving.protobuf import content, field, parts, real, text, varint, whole
-from serving.router.counts import Tally
 from serving.router.envoy import statistics
-from serving.router.labels import Labels
+from serving.router.metrics.labels import Labels
+from serving.router.metrics.page import Tally
 
 EVERYTHING = "page, all statistics"
 PAGE = "page"

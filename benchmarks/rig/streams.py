@@ -7,7 +7,7 @@ import time
 from rig.envoy_world import service, world
 from rig.harness import percentile, process_seconds, resident_mib
 from rig.proxies import free_port
-from serving.router.plan import Endpoint
+from serving.router.plan.service import Endpoint
 
 EVERY_SECONDS = 0.5
 HEAD = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\nconnection: close\r\n\r\n"

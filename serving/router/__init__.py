@@ -1,1 +1,1 @@
-"""The gateway: RoutePlan and Envoy configuration (pure), and the process that applies them."""
+"""The gateway, from Routes to Envoy's configuration, and the activator."""

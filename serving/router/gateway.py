@@ -14,17 +14,17 @@ from serving import clock, errors, metrics
 from serving.data_dir import DataDir
 from serving.kube import Informer, Key, Kube, Recorder, connect
 from serving.resources import kinds, names
-from serving.router.admin import Admin
-from serving.router.assembly import Assembly, RoutePlan
-from serving.router.delivery import Delivery, Rejected
+from serving.router.envoy.admin import Admin
 from serving.router.envoy.bootstrap import bootstrap
+from serving.router.envoy.process import EnvoyProcess, Identity, digest, terminate
 from serving.router.envoy.render import Renderer
-from serving.router.labels import labels_of
-from serving.router.plan import Service, service_of
-from serving.router.process import EnvoyProcess, Identity, digest, terminate
-from serving.router.report import Reporter
-from serving.router.signals import Signals
-from serving.router.stream import listening
+from serving.router.metrics.collector import Signals
+from serving.router.metrics.labels import labels_of
+from serving.router.plan.route_table import Assembly, RoutePlan
+from serving.router.plan.service import Service, service_of
+from serving.router.route_status import Reporter
+from serving.router.xds.grpc_stream import listening
+from serving.router.xds.server import Delivery, Rejected
 from serving.settings import Settings
 
 log = logging.getLogger(__name__)

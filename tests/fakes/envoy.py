@@ -3,8 +3,8 @@
 from collections import deque
 from typing import Any
 
-from serving.router.delivery import _TYPES, Conversation, Delivery
 from serving.router.envoy import wire
+from serving.router.xds.server import _TYPES, Conversation, Delivery
 
 NAMES = {url: name for name, url in _TYPES.items()}
 

@@ -12,15 +12,15 @@ from typing import Any
 import orjson
 
 from serving.data_dir import DataDir
-from serving.router.admin import Admin
-from serving.router.assembly import Assembly, RoutePlan
-from serving.router.delivery import Delivery
+from serving.router.envoy.admin import Admin
 from serving.router.envoy.bootstrap import bootstrap
+from serving.router.envoy.process import EnvoyProcess
 from serving.router.envoy.render import Renderer
 from serving.router.gateway import stop_everything
-from serving.router.plan import Service, service_of
-from serving.router.process import EnvoyProcess
-from serving.router.stream import listening
+from serving.router.plan.route_table import Assembly, RoutePlan
+from serving.router.plan.service import Service, service_of
+from serving.router.xds.grpc_stream import listening
+from serving.router.xds.server import Delivery
 from serving.settings import GatewaySettings, Settings
 
 

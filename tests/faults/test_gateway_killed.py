@@ -10,8 +10,8 @@ from pathlib import Path
 import aiohttp
 
 from serving import clock
+from serving.router.envoy.process import EnvoyProcess
 from serving.router.gateway import _keep_alive
-from serving.router.process import EnvoyProcess
 from tests.addresses import own
 from tests.fakes.gateway import World, backend, endpoint_slice, route, settings_for_test
 

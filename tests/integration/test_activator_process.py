@@ -12,8 +12,8 @@ from prometheus_client.parser import text_string_to_metric_families
 from serving import errors
 from serving.data_dir import DataDir
 from serving.resources import kinds, names
-from serving.router.activator import Activator, connections
-from serving.router.plan import Cluster
+from serving.router.activator.process import Activator, connections
+from serving.router.plan.service import Cluster
 from serving.settings import RuntimeSettings, Settings
 from tests.addresses import own
 from tests.fakes.api import FakeKube

@@ -10,9 +10,9 @@ from typing import Any
 import aiohttp
 import pytest
 
-from serving.router.forwarding import Backend, Listener, Watcher
-from serving.router.holding import Refusal, Total
-from serving.router.plan import Endpoint
+from serving.router.activator.forwarding import Backend, Listener, Watcher
+from serving.router.activator.request_queue import Refusal, Total
+from serving.router.plan.service import Endpoint
 from serving.settings import ActivatorSettings
 from tests.addresses import own
 from tests.fakes.convergence import until

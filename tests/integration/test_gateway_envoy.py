@@ -10,7 +10,7 @@ import pytest
 
 from serving import errors
 from serving.resources.names import ARM_HEADER, SERVED_VERSION_HEADER
-from serving.router.delivery import Rejected
+from serving.router.xds.server import Rejected
 from tests.addresses import own
 from tests.fakes.gateway import World, backend, endpoint_slice, route, world
 

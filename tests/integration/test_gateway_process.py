@@ -11,7 +11,7 @@ from serving import metrics
 from serving.data_dir import DataDir
 from serving.resources import kinds
 from serving.router import gateway
-from serving.router.process import EnvoyProcess
+from serving.router.envoy.process import EnvoyProcess
 from serving.settings import Settings
 from tests.addresses import own
 from tests.fakes.api import FakeKube

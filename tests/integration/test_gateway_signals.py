@@ -14,10 +14,10 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from serving import clock, errors, metrics
 from serving.kube import Key
-from serving.router import signals
-from serving.router.labels import labels_of
-from serving.router.process import terminate
-from serving.router.signals import Signals
+from serving.router.envoy.process import terminate
+from serving.router.metrics import collector
+from serving.router.metrics.collector import Signals
+from serving.router.metrics.labels import labels_of
 from tests.addresses import own
 from tests.fakes.gateway import World, backend, endpoint_slice, route, world
 
@@ -33,7 +33,7 @@ Samples = dict[str, float]
 @pytest.fixture(autouse=True)
 def always_fresh(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("FRESH_SECONDS", "PAUSE_SHARE", "DURATIONS_SECONDS"):
-        monkeypatch.setattr(signals, name, 0.0)
+        monkeypatch.setattr(collector, name, 0.0)
 
 
 def parsed(page: str, **labels: str) -> Samples:
@@ -236,7 +236,7 @@ async def test_durations_are_read_now_and_then_and_stay_meanwhile(
     async with serving(tmp_path) as (gateway, reader, session), backend(REPLICA, PORT):
         await ask(gateway, session)
         await reader.until(_duration_seconds_count=1)
-        monkeypatch.setattr(signals, "DURATIONS_SECONDS", 60.0)
+        monkeypatch.setattr(collector, "DURATIONS_SECONDS", 60.0)
         await reader.read()
         for _ in range(3):
             await ask(gateway, session)
@@ -249,7 +249,7 @@ async def test_readings_in_quick_succession_are_one(tmp_path: Path, monkeypatch:
     async with serving(tmp_path) as (gateway, reader, session), backend(REPLICA, PORT):
         await ask(gateway, session)
         await reader.until(s_received_total=1)
-        monkeypatch.setattr(signals, "FRESH_SECONDS", 60.0)
+        monkeypatch.setattr(collector, "FRESH_SECONDS", 60.0)
         at = "slipway_gateway_reading_timestamp_seconds"
         first = (await reader.about())[at]
         assert (await reader.about())[at] == first

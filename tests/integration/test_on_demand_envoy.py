@@ -11,9 +11,9 @@ import aiohttp
 import pytest
 
 from serving import clock
-from serving.router.forwarding import Backend, Listener, Watcher
-from serving.router.holding import Total
-from serving.router.plan import Cluster, Endpoint
+from serving.router.activator.forwarding import Backend, Listener, Watcher
+from serving.router.activator.request_queue import Total
+from serving.router.plan.service import Cluster, Endpoint
 from serving.settings import ActivatorSettings
 from tests.addresses import own
 from tests.fakes.gateway import World, backend, endpoint_slice, route, world

@@ -37,7 +37,7 @@ MODULES = {
     "node": "serving.embedded.node.agent",
     "controllers": "serving.controllers.run",
     "gateway": "serving.router.gateway",
-    "activator": "serving.router.activator",
+    "activator": "serving.router.activator.process",
 }
 """Each has `async def run(data_dir, settings)`, which runs until it is cancelled. The controllers of the other packages
 join `serving.controllers.run` here, as packages meet only in the API and at this edge."""

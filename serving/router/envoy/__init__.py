@@ -1,6 +1,4 @@
-"""RoutePlan → Envoy's configuration. Pure.
+"""Everything that knows Envoy's field names: its bootstrap, and clusters, routes and weights rendered from a plan.
 
-Everything that knows Envoy's field names is in this package, with golden files beside its tests. Public:
-`bootstrap` (immutable after start), `render` (the files that change, from `clusters` and `routes`), `wire`
-(their binary form), `check` (consistency).
+Pure, but for `process`, `admin` and `binary`, which start the Envoy process and talk to its admin socket.
 """

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Any
 
-from serving.router.plan import Cluster
+from serving.router.plan.service import Cluster
 from serving.settings import GatewaySettings
 
 _TYPE = "type.googleapis.com/"

@@ -8,10 +8,10 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
-from serving.router.assembly import RoutePlan
 from serving.router.envoy import clusters, routes, weights, wire
 from serving.router.envoy.weights import Weights
-from serving.router.plan import Cluster, Probe, Service
+from serving.router.plan.route_table import RoutePlan
+from serving.router.plan.service import Cluster, Probe, Service
 from serving.settings import GatewaySettings
 
 T = TypeVar("T")

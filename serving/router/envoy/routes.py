@@ -9,7 +9,7 @@ from typing import Any
 
 from serving.resources import names
 from serving.router.envoy import weights, wire
-from serving.router.plan import Probe, Service, Sticky
+from serving.router.plan.service import Probe, Service, Sticky
 from serving.settings import GatewaySettings
 
 CALLER_HEADER = "x-slipway-caller"

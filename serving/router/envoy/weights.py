@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from serving.router.envoy import wire
-from serving.router.plan import Service
+from serving.router.plan.service import Service
 
 LAYER = "weights"
 """Name of the runtime's layer and of its only resource."""

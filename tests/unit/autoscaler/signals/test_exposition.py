@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from autoscaler.signals.exposition import Counts, Parser, Target
-from serving.router.activator_metrics import ActivatorMetrics
-from serving.router.labels import Labels
+from serving.router.activator.metrics import ActivatorMetrics
+from serving.router.metrics.labels import Labels
 
 D = Labels("default", "digits", "stable", "digits-stable-1")
 PAGE = f"""# HELP slipway_requests_received_total Requests that came, answered or not.

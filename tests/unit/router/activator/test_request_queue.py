@@ -5,8 +5,8 @@ from dataclasses import replace
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from serving.router.holding import BODY_TOO_LARGE, Line, Total
-from serving.router.plan import Endpoint
+from serving.router.activator.request_queue import BODY_TOO_LARGE, Line, Total
+from serving.router.plan.service import Endpoint
 from serving.settings import ActivatorSettings
 
 SETTINGS = replace(

@@ -11,12 +11,12 @@ from collections.abc import Mapping
 
 from serving import clock, errors
 from serving.kube import Key
-from serving.router.admin import Admin
-from serving.router.counts import Tally
 from serving.router.envoy import statistics
-from serving.router.labels import Labels
-from serving.router.process import EnvoyProcess, Identity
-from serving.router.report import NAME
+from serving.router.envoy.admin import Admin
+from serving.router.envoy.process import EnvoyProcess, Identity
+from serving.router.metrics.labels import Labels
+from serving.router.metrics.page import Tally
+from serving.router.route_status import NAME
 
 log = logging.getLogger(__name__)
 

@@ -17,8 +17,8 @@ from pathlib import Path
 
 from serving import errors
 from serving.data_dir import DataDir
-from serving.router.binary import find_envoy
-from serving.router.plan import Cluster
+from serving.router.envoy.binary import find_envoy
+from serving.router.plan.service import Cluster
 from serving.settings import GatewaySettings
 
 _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")

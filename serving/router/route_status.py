@@ -7,7 +7,7 @@ from typing import Any
 from serving import clock, errors
 from serving.kube import Informer, Key, Kube, Reconciler, Recorder, Result
 from serving.resources import kinds
-from serving.router.plan import NOTHING_PROVEN, Service
+from serving.router.plan.service import NOTHING_PROVEN, Service
 from serving.settings import FIELD_MANAGER_PREFIX, Settings
 
 log = logging.getLogger(__name__)

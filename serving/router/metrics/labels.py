@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
-from serving.router.plan import cluster_of
+from serving.router.plan.service import cluster_of
 
 
 class Labels(NamedTuple):

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from serving.resources import names
-from serving.router import wake
+from serving.router.activator import wake
 
 SAID = {"seen": 100.2, "ready": 100.9, "fetch": 0, "verify": 1, "spawn": 100, "import": 300, "load": 50,
         "warmup": 5, "probe": 200}  # fmt: skip

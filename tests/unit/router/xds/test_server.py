@@ -8,11 +8,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from serving.router.assembly import Assembly
-from serving.router.delivery import LONGEST_PAUSE, Delivery, Rejected
 from serving.router.envoy import wire
 from serving.router.envoy.render import Renderer
-from serving.router.plan import Service, service_of
+from serving.router.plan.route_table import Assembly
+from serving.router.plan.service import Service, service_of
+from serving.router.xds.server import LONGEST_PAUSE, Delivery, Rejected
 from serving.settings import GatewaySettings
 from tests.fakes.envoy import FakeAdmin, FakeEnvoy
 from tests.fakes.gateway import endpoint_slice, replaced, route

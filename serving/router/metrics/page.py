@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from serving.router.envoy import statistics
 from serving.router.envoy.statistics import BOUNDS_MS, Statistics
-from serving.router.labels import Labels, family
+from serving.router.metrics.labels import Labels, family
 
 RECEIVED = "slipway_requests_received_total"
 ANSWERED = "slipway_requests_total"

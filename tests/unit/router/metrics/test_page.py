@@ -3,10 +3,10 @@
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from serving.router.counts import Counts, Tally
 from serving.router.envoy import statistics
 from serving.router.envoy.statistics import BOUNDS_MS, Statistics
-from serving.router.labels import Labels, labels_of
+from serving.router.metrics.labels import Labels, labels_of
+from serving.router.metrics.page import Counts, Tally
 from tests.fakes.gateway import route
 
 A, B = "default/digits-a/8080", "team/other-b/9000"

@@ -1,8 +1,8 @@
-"""Single decisions; `test_delivery` walks through all of them."""
+"""Single decisions; `test_server` walks through all of them."""
 
-from serving.router.envoy.order import Order
 from serving.router.envoy.render import EMPTY, Needs
 from serving.router.envoy.weights import Weights
+from serving.router.xds.update_order import Order
 
 
 def order(arms: str, up: str) -> Order:

@@ -18,8 +18,8 @@ from multidict import CIMultiDict, CIMultiDictProxy
 from yarl import URL
 
 from serving import clock, errors
-from serving.router.holding import BODY_TOO_LARGE, Line, Refusal, Total
-from serving.router.plan import Endpoint
+from serving.router.activator.request_queue import BODY_TOO_LARGE, Line, Refusal, Total
+from serving.router.plan.service import Endpoint
 from serving.settings import ActivatorSettings
 
 log = logging.getLogger(__name__)

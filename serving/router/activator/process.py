@@ -18,14 +18,14 @@ from serving import clock, errors, metrics
 from serving.data_dir import DataDir
 from serving.kube import Informer, Key, Kube, connect_eventually
 from serving.resources import kinds, names
-from serving.router import wake
-from serving.router.activator_metrics import ActivatorMetrics
-from serving.router.demand import Demand, Waiting
-from serving.router.forwarding import STOPPING, Backend, Listener, Watcher
-from serving.router.holding import Total
-from serving.router.labels import Labels, labels_of
-from serving.router.plan import Cluster, Endpoint, cluster_of, replicas_of
-from serving.router.process import SOCKET_PATH_BYTES
+from serving.router.activator import wake
+from serving.router.activator.demand import Demand, Waiting
+from serving.router.activator.forwarding import STOPPING, Backend, Listener, Watcher
+from serving.router.activator.metrics import ActivatorMetrics
+from serving.router.activator.request_queue import Total
+from serving.router.envoy.process import SOCKET_PATH_BYTES
+from serving.router.metrics.labels import Labels, labels_of
+from serving.router.plan.service import Cluster, Endpoint, cluster_of, replicas_of
 from serving.settings import Settings
 
 log = logging.getLogger(__name__)

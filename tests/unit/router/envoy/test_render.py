@@ -3,16 +3,16 @@ from pathlib import Path
 
 import pytest
 
-from serving.router.assembly import Assembly, RoutePlan
 from serving.router.envoy import weights, wire
 from serving.router.envoy.bootstrap import bootstrap
 from serving.router.envoy.render import EMPTY, Renderer, Resource
 from serving.router.envoy.weights import Weights
-from serving.router.plan import Cluster, service_of
+from serving.router.plan.route_table import Assembly, RoutePlan
+from serving.router.plan.service import Cluster, service_of
 from serving.settings import GatewaySettings
 from tests.fakes.gateway import endpoint_slice, replaced, route
 
-GOLDEN = Path(__file__).parents[2] / "golden" / "router"
+GOLDEN = Path(__file__).parents[3] / "golden" / "router"
 SETTINGS = GatewaySettings()
 SOCKETS = {name: f"/data/gateway/{name}.sock" for name in ("admin", "probe", "changes")}
 

@@ -11,7 +11,7 @@ from typing import Any
 from serving import clock, errors
 from serving.kube import Key, Kube, Reconciler, Result
 from serving.resources import kinds, names
-from serving.router.report import NAME
+from serving.router.route_status import NAME
 from serving.settings import FIELD_MANAGER_PREFIX, ActivatorSettings, ControllerSettings
 
 REPORTER = f"{names.ACTIVATOR_REPORTER}{NAME}"

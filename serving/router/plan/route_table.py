@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Generic, NamedTuple, TypeVar
 
-from serving.router.plan import Cluster, Probe, Service
+from serving.router.plan.service import Cluster, Probe, Service
 
 T = TypeVar("T")
 

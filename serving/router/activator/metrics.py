@@ -4,8 +4,8 @@ from collections.abc import Callable, Iterable
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 
-from serving.router.labels import Labels, family
-from serving.router.report import NAME
+from serving.router.metrics.labels import Labels, family
+from serving.router.route_status import NAME
 
 HELD = "slipway_requests_held"
 HELD_TOTAL = "slipway_requests_held_total"

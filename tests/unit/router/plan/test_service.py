@@ -4,7 +4,7 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from serving.router.plan import RING, Cluster, lay_out, service_of, share_out
+from serving.router.plan.service import RING, Cluster, lay_out, service_of, share_out
 from tests.fakes.gateway import endpoint_slice, route
 
 

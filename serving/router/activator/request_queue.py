@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from serving.router.plan import Endpoint
+from serving.router.plan.service import Endpoint
 from serving.settings import ActivatorSettings
 
 BODY_TOO_LARGE = "BodyTooLarge"

@@ -10,7 +10,7 @@ from typing import Any
 import grpc
 
 from serving import errors
-from serving.router.delivery import Delivery
+from serving.router.xds.server import Delivery
 
 log = logging.getLogger(__name__)
 

@@ -15,10 +15,10 @@ from typing import Any
 
 from serving import clock, errors
 from serving.protobuf import Malformed
-from serving.router.admin import Admin
 from serving.router.envoy import weights, wire
-from serving.router.envoy.order import Order, Table
+from serving.router.envoy.admin import Admin
 from serving.router.envoy.render import Rendered, Resource, resource_of
+from serving.router.xds.update_order import Order, Table
 
 log = logging.getLogger(__name__)
 

@@ -3,8 +3,8 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from serving.router.assembly import Assembly, RoutePlan
-from serving.router.plan import Service, service_of
+from serving.router.plan.route_table import Assembly, RoutePlan
+from serving.router.plan.service import Service, service_of
 from tests.fakes.gateway import endpoint_slice, replaced, route
 
 
