@@ -1,6 +1,6 @@
 """Protobuf's binary form, below any message: numbers, fields and what a message is made of. Knows no message.
 
-Envoy's messages (`router/envoy/wire`) and Kubernetes' (`embedded/conventions/protobuf`) stand on it, each with a table
+Envoy's messages (`router/envoy/wire`) and Kubernetes' (`embedded/apiserver/handlers/kubernetes_protobuf`) stand on it, each with a table
 of fields of its own. Encoding: protobuf.dev/programming-guides/encoding.
 """
 

@@ -22,7 +22,7 @@ import asyncio, logging, signal, sys
 from dataclasses import replace
 from pathlib import Path
 import uvloop
-from serving.embedded.api import server
+from serving.embedded.apiserver import server
 from serving.data_dir import DataDir
 from serving.settings import DEFAULTS, ApiSettings
 logging.basicConfig(level=logging.INFO)

@@ -2,8 +2,8 @@
 
 from typing import Any
 
-from serving.embedded.conventions import pipeline
-from serving.embedded.conventions.pipeline import Request
+from serving.embedded.apiserver.writes import write_path
+from serving.embedded.apiserver.writes.write_path import Request
 from serving.resources.kinds import Kind
 
 NOW = "2026-01-02T03:04:05Z"
@@ -15,7 +15,7 @@ def request(manager: str = "tester", **more: Any) -> Request:
 
 
 def create(kind: Kind, body: Object, **more: Any) -> Object:
-    made = pipeline.create(kind, "default" if kind.namespaced else None, body, request(**more)).object
+    made = write_path.create(kind, "default" if kind.namespaced else None, body, request(**more)).object
     made["metadata"]["resourceVersion"] = "1"
     return made
 

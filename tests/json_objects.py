@@ -4,7 +4,7 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from serving.embedded.conventions import schema as schemas
+from serving.embedded.apiserver.schema import schemas
 from serving.resources import kinds
 from serving.resources.kinds import Kind
 

@@ -1,4 +1,4 @@
-"""Writes serving/embedded/conventions/builtin.json: the schemas of the built-in kinds that we serve.
+"""Writes serving/embedded/apiserver/schema/builtin.json: the schemas of the built-in kinds that we serve.
 
 Field names, types and descriptions come from the `kubernetes` client's models; how lists merge is not in them and
 stands here, by hand, after the Go types' `listType`, `listMapKey`, `patchStrategy` and `mapType` markers
@@ -13,7 +13,7 @@ from typing import Any
 
 from kubernetes.client import models
 
-TARGET = Path(__file__).parent.parent / "serving" / "embedded" / "conventions" / "builtin.json"
+TARGET = Path(__file__).parent.parent / "serving" / "embedded" / "apiserver" / "schema" / "builtin.json"
 
 KINDS = {
     "Namespace": "V1Namespace", "Service": "V1Service", "Pod": "V1Pod", "ConfigMap": "V1ConfigMap",

@@ -1,4 +1,4 @@
-"""Writes serving/embedded/conventions/protobuf.json: the protobuf fields of the built-in kinds that we serve.
+"""Writes serving/embedded/apiserver/handlers/kubernetes_protobuf.json: the protobuf fields of the built-in kinds that we serve.
 
 They are in the tags of the Go types, of which this needs check-outs: k8s.io/api and k8s.io/apimachinery, of the
 version that the `kubernetes` client is made from. Run it after `generate_builtin_schemas.py`:
@@ -14,8 +14,8 @@ import re
 import sys
 from pathlib import Path
 
-CONVENTIONS = Path(__file__).parent.parent / "serving" / "embedded" / "conventions"
-TARGET = CONVENTIONS / "protobuf.json"
+APISERVER = Path(__file__).parent.parent / "serving" / "embedded" / "apiserver"
+TARGET = APISERVER / "handlers" / "kubernetes_protobuf.json"
 OWN_FORM = ("Time", "MicroTime", "Quantity", "IntOrString", "FieldsV1")
 """Messages whose JSON is a scalar; the decoder knows them by name."""
 _SCALARS = {
@@ -61,7 +61,7 @@ class Types:
 
 def generate(api: Path, machinery: Path) -> str:
     """Return the file's text."""
-    builtin = json.loads((CONVENTIONS / "builtin.json").read_text(encoding="utf-8"))
+    builtin = json.loads((APISERVER / "schema" / "builtin.json").read_text(encoding="utf-8"))
     meta = Types((machinery / "pkg/apis/meta/v1/types.go").read_text(encoding="utf-8"))
     core = Types((api / "core/v1/types.go").read_text(encoding="utf-8"), meta)
     roots = {"DeleteOptions": meta} | dict.fromkeys(

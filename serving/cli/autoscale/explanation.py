@@ -9,8 +9,8 @@ from typing import Any
 from serving.cli.autoscale import summary
 from serving.cli.objects.sections import titled
 from serving.cli.output import tables
-from serving.embedded.conventions import ages
 from serving.pages import figures
+from serving.resources import ages
 
 Object = Mapping[str, Any]
 

@@ -33,7 +33,7 @@ log = logging.getLogger(__name__)
 Run = Callable[[DataDir, Settings], Awaitable[None]]
 
 MODULES = {
-    "api": "serving.embedded.api.server",
+    "api": "serving.embedded.apiserver.server",
     "node": "serving.embedded.node.agent",
     "controllers": "serving.controllers.run",
     "gateway": "serving.router.gateway",

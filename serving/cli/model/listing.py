@@ -13,9 +13,8 @@ from serving.cli.output import tables
 from serving.cli.output.printing import print_objects
 from serving.cli.session import with_kube
 from serving.cli.target import Target
-from serving.embedded.conventions import ages
 from serving.planning import release
-from serving.resources import conditions, kinds
+from serving.resources import ages, conditions, kinds
 
 if TYPE_CHECKING:
     from serving.kube import Kube

@@ -8,8 +8,7 @@ import orjson
 import yaml
 
 from serving.cli.output import tables
-from serving.embedded.conventions import ages
-from serving.resources import names
+from serving.resources import ages, names
 from serving.resources.conditions import find
 from serving.resources.kinds import Kind
 

@@ -5,7 +5,7 @@ from datetime import datetime
 from typing import Any, NamedTuple
 
 from serving.cli.tune import summary
-from serving.embedded.conventions import ages
+from serving.resources import ages
 
 Object = Mapping[str, Any]
 

@@ -7,9 +7,8 @@ from typing import Any
 from rich.filesize import decimal
 
 from serving.cli.output import tables
-from serving.embedded.conventions import ages
 from serving.pages import figures
-from serving.resources import conditions
+from serving.resources import ages, conditions
 from serving.resources.experiment import Objective
 from serving.resources.trial import Estimate
 from tuner.report import measure, phrases

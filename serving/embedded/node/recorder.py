@@ -85,7 +85,7 @@ def _ended(directory: str, content: dict[str, Any]) -> None:
 class Log:
     """A file that is rotated to `FILE.1` before it, and the times beside it, would grow past its limit.
 
-    `FILE.times` says when each piece was written; `serving.embedded.api.log_times` has its format.
+    `FILE.times` says when each piece was written; `serving.embedded.apiserver.pods.log_times` has its format.
     """
 
     def __init__(self, path: str, limit: int) -> None:

@@ -9,13 +9,13 @@ import pytest
 from starlette.types import Receive, Scope, Send
 
 from serving.data_dir import DataDir
-from serving.embedded.api import addressing, exchange
-from serving.embedded.api.database import Database
-from serving.embedded.api.history import Key
-from serving.embedded.api.registry import Registry
-from serving.embedded.api.resources import Resources
-from serving.embedded.api.store import Store
-from serving.embedded.api.watching import Hub
+from serving.embedded.apiserver.handlers import asgi, paths
+from serving.embedded.apiserver.handlers.objects import Resources
+from serving.embedded.apiserver.storage.database import Database
+from serving.embedded.apiserver.storage.history import Key
+from serving.embedded.apiserver.storage.store import Store
+from serving.embedded.apiserver.storage.watches import Hub
+from serving.embedded.apiserver.storage.writer import Registry
 from serving.resources import kinds
 from serving.settings import ApiSettings
 
@@ -40,9 +40,9 @@ class Machine:
             return await client.get(f"/api/v1/namespaces/default/pods/p/log?{query}")
 
     async def _app(self, scope: Scope, receive: Receive, send: Send) -> None:
-        address = addressing.parse(scope["path"])
+        address = paths.parse(scope["path"])
         assert address is not None
-        answer = await self._resources.answer(exchange.Request(scope, receive), address)
+        answer = await self._resources.answer(asgi.Request(scope, receive), address)
         self._meanwhile()
         await answer(scope, receive, send)
 

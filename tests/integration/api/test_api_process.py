@@ -64,7 +64,7 @@ def test_the_end_does_not_wait_for_watchers_and_another_start_takes_the_port(own
 def test_a_port_in_use_is_said_with_what_to_do(own: ApiProcess, tmp_path: Path) -> None:
     program = (
         "import asyncio, sys; from pathlib import Path; from dataclasses import replace\n"
-        "from serving import errors; from serving.embedded.api import server\n"
+        "from serving import errors; from serving.embedded.apiserver import server\n"
         "from serving.data_dir import DataDir\n"
         "from serving.settings import DEFAULTS\n"
         "try: asyncio.run(server.run(DataDir(Path(sys.argv[1])),"

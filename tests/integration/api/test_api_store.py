@@ -9,10 +9,10 @@ import pytest
 from cryptography import x509
 
 from serving import errors
-from serving.embedded.api import certificates
-from serving.embedded.api.database import Database
-from serving.embedded.api.history import Change, Key
-from serving.embedded.api.store import Store
+from serving.embedded.apiserver import certificates
+from serving.embedded.apiserver.storage.database import Database
+from serving.embedded.apiserver.storage.history import Change, Key
+from serving.embedded.apiserver.storage.store import Store
 from serving.resources import kinds
 from serving.settings import ApiSettings
 

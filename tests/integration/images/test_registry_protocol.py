@@ -12,7 +12,7 @@ from aiohttp import web
 from yarl import URL
 
 from serving import clock, errors
-from serving.embedded.api import certificates
+from serving.embedded.apiserver import certificates
 from serving.images import oci
 from serving.images.build import Built
 from serving.images.image import Blob

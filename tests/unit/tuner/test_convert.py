@@ -8,7 +8,7 @@ import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from serving.embedded.conventions import pipeline
+from serving.embedded.apiserver.writes import write_path
 from serving.errors import UserError
 from serving.resources import kinds
 from serving.resources.experiment import ProfilingExperimentSpec
@@ -89,9 +89,9 @@ def container(**fields: Any) -> dict[str, Any]:
 
 
 def accepted(body: dict[str, Any]) -> dict[str, Any]:
-    request = pipeline.Request(manager="test", now="2026-01-01T00:00:00Z", uid="u", suffix="abcde")
+    request = write_path.Request(manager="test", now="2026-01-01T00:00:00Z", uid="u", suffix="abcde")
     namespace = body["metadata"].get("namespace", "default")
-    return dict(pipeline.create(kinds.PROFILING_EXPERIMENT, namespace, body, request).object)
+    return dict(write_path.create(kinds.PROFILING_EXPERIMENT, namespace, body, request).object)
 
 
 def test_an_experiment_becomes_one_that_asks_the_same() -> None:

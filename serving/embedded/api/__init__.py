@@ -1,1 +1,0 @@
-"""The API server: FastAPI over SQLite."""

@@ -1,0 +1,88 @@
+"""Who may ask: whoever has the token, which only the owner of the data directory can read."""
+
+import base64
+import os
+import secrets
+from pathlib import Path
+
+import orjson
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from serving import errors
+from serving.data_dir import DataDir
+from serving.embedded.apiserver.status_errors import to_status
+
+OPEN_PATHS = frozenset({"/healthz", "/livez", "/readyz"})
+"""Answered without a token; they say nothing but ok."""
+
+
+def write_private(path: Path, content: bytes) -> None:
+    """Replace the file at once, readable by its owner alone at every moment."""
+    temporary = path.with_name(f".{path.name}.{os.getpid()}")
+    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, 0o600)
+    try:
+        os.fchmod(descriptor, 0o600)
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        temporary.replace(path)
+    except OSError:
+        temporary.unlink(missing_ok=True)
+        raise
+
+
+def token(path: Path) -> str:
+    """Return the token, making one at the first start."""
+    try:
+        if found := path.read_text().strip():
+            path.chmod(0o600)
+            return found
+    except FileNotFoundError:
+        pass
+    made = secrets.token_urlsafe(32)
+    write_private(path, made.encode())
+    return made
+
+
+def write_kubeconfig(data_dir: DataDir, *, host: str, port: int, ca: bytes, secret: str) -> None:
+    """Write what every client finds the server by."""
+    address = f"[{host}]" if ":" in host else host
+    cluster = {
+        "server": f"https://{address}:{port}",
+        "certificate-authority-data": base64.b64encode(ca).decode(),
+    }
+    config = {
+        "apiVersion": "v1", "kind": "Config", "current-context": "slipway",
+        "clusters": [{"name": "slipway", "cluster": cluster}],
+        "users": [{"name": "slipway", "user": {"token": secret}}],
+        "contexts": [{"name": "slipway", "context": {"cluster": "slipway", "user": "slipway", "namespace": "default"}}],
+    }  # fmt: skip
+    write_private(data_dir.kubeconfig, orjson.dumps(config, option=orjson.OPT_INDENT_2))
+
+
+class Gate:
+    """Middleware: 401 for everything but health without the token."""
+
+    def __init__(self, app: ASGIApp, secret: str) -> None:
+        self._app = app
+        self._expected = f"Bearer {secret}".encode()
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "http" and scope["path"] not in OPEN_PATHS:
+            given = next((value for name, value in scope["headers"] if name == b"authorization"), b"")
+            if not secrets.compare_digest(given, self._expected):
+                await _refuse(send)
+                return
+        await self._app(scope, receive, send)
+
+
+async def _refuse(send: Send) -> None:
+    body = orjson.dumps(to_status(errors.Forbidden(401, "Unauthorized", "Unauthorized")))
+    headers = [
+        (b"content-type", b"application/json"),
+        (b"content-length", str(len(body)).encode()),
+        (b"www-authenticate", b"Bearer"),
+    ]
+    await send({"type": "http.response.start", "status": 401, "headers": headers})
+    await send({"type": "http.response.body", "body": body})

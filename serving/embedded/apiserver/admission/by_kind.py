@@ -1,0 +1,57 @@
+"""Which kind has which defaults and rules.
+
+`defaults` change an object in place and change nothing the second time, so that a second `kubectl apply` is no
+change. `check` yields broken rules of a structurally valid object.
+"""
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from serving.embedded.apiserver.admission import deployment, job, pod, small_kinds
+from serving.errors import Cause
+from serving.resources import kinds
+from serving.resources.kinds import Kind
+
+Object = dict[str, Any]
+
+_DEFAULTS: dict[Kind, Callable[[Object], None]] = {
+    kinds.DEPLOYMENT: deployment.defaults,
+    kinds.JOB: job.defaults,
+    kinds.POD: pod.defaults,
+    kinds.SERVICE: small_kinds.service_defaults,
+    kinds.SECRET: small_kinds.secret_defaults,
+    kinds.NAMESPACE: small_kinds.namespace_defaults,
+    kinds.EVENT_V1: small_kinds.event_defaults,
+}
+_CHECKS: dict[Kind, Callable[[Object, Object | None], Iterator[Cause]]] = {
+    kinds.DEPLOYMENT: deployment.check,
+    kinds.JOB: job.check,
+    kinds.POD: pod.check,
+    kinds.SERVICE: small_kinds.service_check,
+    kinds.SECRET: small_kinds.secret_check,
+    kinds.CONFIG_MAP: small_kinds.config_map_check,
+    kinds.EVENT_V1: small_kinds.event_check,
+    kinds.ENDPOINT_SLICE: small_kinds.endpoint_slice_check,
+    kinds.LEASE: small_kinds.lease_check,
+}
+
+
+def beside(kind: Kind) -> frozenset[str]:
+    """Return the parts that neither the defaults nor the rules of this kind look at."""
+    return frozenset({"metadata"}) if kind == kinds.DEPLOYMENT else frozenset()
+
+
+def has_defaults(kind: Kind) -> bool:
+    return kind in _DEFAULTS
+
+
+def defaults(kind: Kind, obj: Object) -> None:
+    """Put this kind's defaults in, in place."""
+    if kind in _DEFAULTS:
+        _DEFAULTS[kind](obj)
+
+
+def check(kind: Kind, obj: Object, old: Object | None) -> Iterator[Cause]:
+    """Yield this kind's broken rules; `old` is None on create."""
+    if kind in _CHECKS:
+        yield from _CHECKS[kind](obj, old)

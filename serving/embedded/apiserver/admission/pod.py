@@ -1,0 +1,271 @@
+"""Pods, and the templates in Deployments and Jobs: k8s.io/kubernetes/pkg/apis/core/{v1/defaults,validation/validation}.go.
+
+What cannot be honoured on one machine is refused by its path, never ignored (`honoured`); tolerations, topology
+spread and priority say nothing where there is one node, and are kept.
+"""
+
+import re
+from collections.abc import Iterator
+from typing import Any
+
+from serving.embedded.apiserver import status_errors
+from serving.embedded.apiserver.admission import unsupported
+from serving.embedded.apiserver.schema import schemas
+from serving.embedded.apiserver.writes import object_meta
+from serving.errors import Cause
+from serving.resources import quantity
+
+Object = dict[str, Any]
+
+PROTOCOLS = ("TCP", "UDP", "SCTP")
+_PROBES = ("livenessProbe", "readinessProbe", "startupProbe")
+_HANDLERS = ("exec", "httpGet", "tcpSocket")
+_PORT_NAME = re.compile(r"(?=.*[a-z])[a-z0-9]+(-[a-z0-9]+)*")
+_ENV_NAME = re.compile(r"[ -<>-~]+")
+_FILE_MODE = 0o644
+"""Of files from Secrets and ConfigMaps, where the volume does not say."""
+
+
+def defaults(obj: Object) -> None:
+    spec_defaults(obj.setdefault("spec", {}))
+    obj["spec"].setdefault("enableServiceLinks", True)
+    obj.setdefault("status", {}).setdefault("phase", "Pending")
+
+
+def spec_defaults(spec: Object) -> None:
+    """Put in what kube-apiserver puts into every Pod spec."""
+    spec.setdefault("restartPolicy", "Always")
+    spec.setdefault("terminationGracePeriodSeconds", 30)
+    spec.setdefault("dnsPolicy", "ClusterFirst")
+    spec.setdefault("schedulerName", "default-scheduler")
+    spec.setdefault("securityContext", {})
+    if "serviceAccount" in spec or "serviceAccountName" in spec:
+        name = spec.get("serviceAccountName") or spec["serviceAccount"]
+        spec |= {"serviceAccountName": name, "serviceAccount": name}
+    for container in (*(spec.get("initContainers") or ()), *(spec.get("containers") or ())):
+        _container_defaults(container)
+    for volume in spec.get("volumes") or ():
+        _volume_defaults(volume)
+
+
+def _container_defaults(container: Object) -> None:
+    image = container.get("image", "")
+    tag = image.rsplit("/", 1)[-1]
+    latest = "@" not in tag and (":" not in tag or tag.endswith(":latest"))
+    container.setdefault("imagePullPolicy", "Always" if latest else "IfNotPresent")
+    container.setdefault("resources", {})
+    container.setdefault("terminationMessagePath", "/dev/termination-log")
+    container.setdefault("terminationMessagePolicy", "File")
+    limits = container["resources"].get("limits")
+    if limits:
+        requests = container["resources"].setdefault("requests", {})
+        for name, value in limits.items():
+            requests.setdefault(name, value)
+    for port in container.get("ports") or ():
+        port.setdefault("protocol", "TCP")
+    for variable in container.get("env") or ():
+        reference = (variable.get("valueFrom") or {}).get("fieldRef")
+        if reference:
+            reference.setdefault("apiVersion", "v1")
+    for name in _PROBES:
+        if name in container:
+            _probe_defaults(container[name])
+    for hook in (container.get("lifecycle") or {}).values():
+        if isinstance(hook, dict) and "httpGet" in hook:
+            _http_defaults(hook["httpGet"])
+
+
+def _probe_defaults(probe: Object) -> None:
+    numbers = (("timeoutSeconds", 1), ("periodSeconds", 10), ("successThreshold", 1), ("failureThreshold", 3))
+    for name, value in numbers:
+        probe[name] = probe.get(name) or value  # to Kubernetes a zero here is a number that was not given
+    if "httpGet" in probe:
+        _http_defaults(probe["httpGet"])
+
+
+def _http_defaults(request: Object) -> None:
+    request.setdefault("path", "/")
+    request.setdefault("scheme", "HTTP")
+
+
+def _volume_defaults(volume: Object) -> None:
+    if not volume.keys() - {"name"}:
+        volume["emptyDir"] = {}
+    for name in ("secret", "configMap"):
+        if name in volume:
+            volume[name].setdefault("defaultMode", _FILE_MODE)
+    if "hostPath" in volume:
+        volume["hostPath"].setdefault("type", "")
+    if "image" in volume:
+        volume["image"].setdefault("pullPolicy", "IfNotPresent")
+
+
+def check(obj: Object, old: Object | None) -> Iterator[Cause]:
+    if old is None:
+        yield from _whole_check(obj, "spec", ("Always", "OnFailure", "Never"))
+    else:
+        yield from _changes(obj["spec"], old["spec"])
+
+
+def _changes(new: Object, old: Object) -> Iterator[Cause]:
+    """Of a Pod's spec only images, deadlines, tolerations and a first nodeName may change."""
+    rule = (
+        "pod updates may not change fields other than `spec.containers[*].image`,"
+        "`spec.initContainers[*].image`,`spec.activeDeadlineSeconds`,`spec.tolerations` (only additions to "
+        "existing tolerations),`spec.terminationGracePeriodSeconds` (allow it to be set to 1 if it was "
+        "previously negative)"
+    )
+    if _fixed(new, old) != _fixed(old, old):
+        yield status_errors.forbidden("spec", rule)
+
+
+def _fixed(spec: Object, old: Object) -> Object:
+    out: Object = {
+        key: schemas.clone(value)
+        for key, value in spec.items()
+        if key not in ("activeDeadlineSeconds", "tolerations")
+        and not (key == "nodeName" and "nodeName" not in old)
+    }
+    for container in (*out.get("containers", ()), *out.get("initContainers", ())):
+        container.pop("image", None)
+    return out
+
+
+def template_check(template: Object, path: str, restart: tuple[str, ...]) -> Iterator[Cause]:
+    """Yield what is wrong with a Pod template; `restart` is the restart policies that its owner allows."""
+    yield from object_meta.labels(
+        (template.get("metadata") or {}).get("labels") or {}, f"{path}.metadata.labels"
+    )
+    if "spec" not in template:
+        yield status_errors.required(f"{path}.spec.containers")
+        return
+    yield from _whole_check(template, f"{path}.spec", restart)
+
+
+def _whole_check(template: Object, path: str, restart: tuple[str, ...]) -> Iterator[Cause]:
+    found = list(_spec_check(template["spec"], path, restart))
+    named = {cause.field for cause in found}
+    yield from found
+    yield from (cause for cause in unsupported.pod_check(template, path) if cause.field not in named)
+
+
+def _spec_check(spec: Object, path: str, restart: tuple[str, ...]) -> Iterator[Cause]:
+    if spec["restartPolicy"] not in restart:
+        yield status_errors.unsupported(f"{path}.restartPolicy", spec["restartPolicy"], restart)
+    if spec["terminationGracePeriodSeconds"] < 0:
+        rule = "must be greater than or equal to 0"
+        grace = spec["terminationGracePeriodSeconds"]
+        yield status_errors.invalid(f"{path}.terminationGracePeriodSeconds", grace, rule)
+    if not spec["containers"]:
+        yield status_errors.required(f"{path}.containers")
+    volumes = {volume.get("name", "") for volume in spec.get("volumes") or ()}
+    for index, volume in enumerate(spec.get("volumes") or ()):
+        yield from _volume(volume, f"{path}.volumes[{index}]")
+    names: set[str] = set()
+    for field in ("initContainers", "containers"):
+        for index, container in enumerate(spec.get(field) or ()):
+            here = f"{path}.{field}[{index}]"
+            if container["name"] in names:
+                yield status_errors.duplicate(f"{here}.name", container["name"])
+            names.add(container["name"])
+            yield from _container(container, here, volumes)
+
+
+def _volume(volume: Object, path: str) -> Iterator[Cause]:
+    yield from _label(volume["name"], f"{path}.name")
+    sources = [name for name in volume if name != "name"]
+    for source in sources[1:]:
+        yield status_errors.forbidden(f"{path}.{source}", "may not specify more than 1 volume type")
+    if "hostPath" in volume and not volume["hostPath"]["path"].startswith("/"):
+        yield status_errors.invalid(
+            f"{path}.hostPath.path", volume["hostPath"]["path"], "must be an absolute path"
+        )
+
+
+def _label(name: str, path: str) -> Iterator[Cause]:
+    if not re.fullmatch(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?", name):
+        yield status_errors.invalid(path, name, object_meta.LABEL_RULE)
+
+
+def _container(container: Object, path: str, volumes: set[str]) -> Iterator[Cause]:
+    yield from _label(container["name"], f"{path}.name")
+    if not container.get("image"):
+        yield status_errors.required(f"{path}.image")
+    policies = ("Always", "IfNotPresent", "Never")
+    if container["imagePullPolicy"] not in policies:
+        yield status_errors.unsupported(f"{path}.imagePullPolicy", container["imagePullPolicy"], policies)
+    for index, port in enumerate(container.get("ports") or ()):
+        yield from port_number(port["containerPort"], f"{path}.ports[{index}].containerPort")
+        if port["protocol"] not in PROTOCOLS:
+            yield status_errors.unsupported(f"{path}.ports[{index}].protocol", port["protocol"], PROTOCOLS)
+    for index, variable in enumerate(container.get("env") or ()):
+        yield from _variable(variable, f"{path}.env[{index}]")
+    for index, mount in enumerate(container.get("volumeMounts") or ()):
+        if mount["name"] not in volumes:
+            name = f"{path}.volumeMounts[{index}].name"
+            yield Cause(name, f"Not found: {status_errors.show(mount['name'])}", "FieldValueNotFound")
+    yield from _resources(container["resources"], f"{path}.resources")
+    for name in _PROBES:
+        if name in container:
+            yield from _probe(container[name], f"{path}.{name}", once=name != "readinessProbe")
+
+
+def _variable(variable: Object, path: str) -> Iterator[Cause]:
+    if not _ENV_NAME.fullmatch(variable["name"]):
+        rule = (
+            "a valid environment variable name must consist only of printable ASCII characters other than '='"
+        )
+        yield status_errors.invalid(f"{path}.name", variable["name"], rule)
+    if variable.get("value") and "valueFrom" in variable:
+        yield status_errors.invalid(f"{path}.valueFrom", "", "may not be specified when `value` is not empty")
+
+
+def _resources(resources: Object, path: str) -> Iterator[Cause]:
+    limits = resources.get("limits") or {}
+    for field in ("limits", "requests"):
+        for name, value in (resources.get(field) or {}).items():
+            if quantity.parse(value) < 0:
+                yield status_errors.invalid(
+                    f"{path}.{field}[{name}]", value, "must be greater than or equal to 0"
+                )
+    for name, value in (resources.get("requests") or {}).items():
+        if name in limits and quantity.parse(value) > quantity.parse(limits[name]):
+            rule = f"must be less than or equal to {name} limit of {limits[name]}"
+            yield status_errors.invalid(f"{path}.requests", value, rule)
+
+
+def _probe(probe: Object, path: str, *, once: bool) -> Iterator[Cause]:
+    handlers = [name for name in (*_HANDLERS, "grpc") if name in probe]
+    if not handlers:
+        yield status_errors.required(path, "must specify a handler type")
+    for extra in handlers[1:]:
+        yield status_errors.forbidden(f"{path}.{extra}", "may not specify more than 1 handler type")
+    for name in ("httpGet", "tcpSocket"):
+        if name in probe:
+            yield from port_or_name(probe[name]["port"], f"{path}.{name}.port")
+    for name in (
+        "initialDelaySeconds",
+        "timeoutSeconds",
+        "periodSeconds",
+        "successThreshold",
+        "failureThreshold",
+    ):
+        if probe.get(name, 0) < 0:
+            yield status_errors.invalid(f"{path}.{name}", probe[name], "must be greater than or equal to 0")
+    if once and probe["successThreshold"] != 1:
+        yield status_errors.invalid(f"{path}.successThreshold", probe["successThreshold"], "must be 1")
+
+
+def port_number(port: Any, path: str) -> Iterator[Cause]:
+    """Yield what is wrong with a port number."""
+    if not 1 <= port <= 65535:
+        yield status_errors.invalid(path, port, "must be between 1 and 65535, inclusive")
+
+
+def port_or_name(port: Any, path: str) -> Iterator[Cause]:
+    """Yield what is wrong with a port's number or name."""
+    if isinstance(port, int):
+        yield from port_number(port, path)
+    elif len(port) > 15 or not _PORT_NAME.fullmatch(port):
+        rule = "must contain only alpha-numeric characters (a-z, 0-9), and hyphens (-), at most 15, at least one letter"
+        yield status_errors.invalid(path, port, rule)

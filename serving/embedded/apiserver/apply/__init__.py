@@ -1,0 +1,1 @@
+"""Server-side apply: which manager owns which field."""

@@ -1,0 +1,181 @@
+"""A certificate authority of this data directory's own, and the server certificate that it renews.
+
+Clients check strictly (Python 3.13 sets VERIFY_X509_STRICT, RFC 5280): key identifiers on both, critical
+keyUsage, names in subjectAltName.
+"""
+
+import datetime as dt
+import ipaddress
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
+
+from serving.embedded.apiserver.access import write_private
+from serving.settings import ApiSettings
+
+CA_DAYS = 3650
+"""The CA outlives many server certificates; clients trust it through the kubeconfig."""
+_BACKDATE = dt.timedelta(minutes=5)
+"""Clocks of clients may be behind."""
+
+
+Pair = tuple[x509.Certificate, ec.EllipticCurvePrivateKey]
+
+
+@dataclass(frozen=True)
+class Files:
+    """PEM files in the `tls` directory."""
+
+    ca: Path
+    ca_key: Path
+    certificate: Path
+    key: Path
+
+
+def files(directory: Path) -> Files:
+    return Files(
+        directory / "ca.crt", directory / "ca.key", directory / "server.crt", directory / "server.key"
+    )
+
+
+def ensure(directory: Path, host: str, settings: ApiSettings, now: dt.datetime) -> bool:
+    """Make what is missing, damaged, about to expire or for other names; return whether anything was made."""
+    directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+    found = files(directory)
+    authority = _usable_ca(found, settings, now)
+    if authority is not None and _usable_server(found, authority[0], host, settings, now):
+        return False
+    if authority is None:
+        authority = _make_ca(now)
+        write_private(found.ca_key, _key_pem(authority[1]))
+        write_private(found.ca, authority[0].public_bytes(serialization.Encoding.PEM))
+    server, key = _make_server(*authority, _names(host), now, settings.certificate_days)
+    write_private(found.key, _key_pem(key))
+    write_private(found.certificate, server.public_bytes(serialization.Encoding.PEM))
+    return True
+
+
+def _usable_ca(found: Files, settings: ApiSettings, now: dt.datetime) -> Pair | None:
+    """Return the authority, unless it is missing, damaged or would end before a certificate made now."""
+    ca, key = _load(found.ca), _load_key(found.ca_key)
+    if ca is None or key is None or ca.public_key() != key.public_key():
+        return None
+    if ca.not_valid_after_utc - now < dt.timedelta(days=settings.certificate_days):
+        return None
+    return ca, key
+
+
+def _usable_server(
+    found: Files, ca: x509.Certificate, host: str, settings: ApiSettings, now: dt.datetime
+) -> bool:
+    server, key = _load(found.certificate), _load_key(found.key)
+    return (
+        server is not None and key is not None and server.public_key() == key.public_key()
+        and server.issuer == ca.subject and _alternative_names(server) == _names(host)
+        and server.not_valid_after_utc - now > dt.timedelta(days=settings.renew_before_days)
+    )  # fmt: skip
+
+
+def _load(path: Path) -> x509.Certificate | None:
+    try:
+        return x509.load_pem_x509_certificate(path.read_bytes())
+    except (FileNotFoundError, ValueError):
+        return None
+
+
+def _load_key(path: Path) -> ec.EllipticCurvePrivateKey | None:
+    try:
+        key = serialization.load_pem_private_key(path.read_bytes(), None)
+    except (FileNotFoundError, ValueError):
+        return None
+    path.chmod(0o600)
+    return key if isinstance(key, ec.EllipticCurvePrivateKey) else None
+
+
+def _key_pem(key: ec.EllipticCurvePrivateKey) -> bytes:
+    return key.private_bytes(
+        serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+    )
+
+
+def _names(host: str) -> list[x509.GeneralName]:
+    addresses, hosts = ["127.0.0.1", "::1"], ["localhost"]
+    try:
+        address = ipaddress.ip_address(host)
+    except ValueError:
+        hosts.append(host)
+    else:
+        addresses.append(str(address))
+        if address.is_unspecified:
+            hosts.append(os.uname().nodename)
+    named = [x509.DNSName(name) for name in dict.fromkeys(hosts)]
+    return [*named, *(x509.IPAddress(ipaddress.ip_address(text)) for text in dict.fromkeys(addresses))]
+
+
+def _alternative_names(certificate: x509.Certificate) -> list[x509.GeneralName]:
+    try:
+        return list(certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value)
+    except x509.ExtensionNotFound:
+        return []
+
+
+def _usage(*, ca: bool) -> x509.KeyUsage:
+    return x509.KeyUsage(
+        digital_signature=True, content_commitment=False, key_encipherment=False, data_encipherment=False,
+        key_agreement=False, key_cert_sign=ca, crl_sign=ca, encipher_only=False, decipher_only=False,
+    )  # fmt: skip
+
+
+def _builder(
+    subject: x509.Name, public_key: ec.EllipticCurvePublicKey, now: dt.datetime, days: int
+) -> x509.CertificateBuilder:
+    return (
+        x509.CertificateBuilder()
+        .subject_name(subject)
+        .public_key(public_key)
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(now - _BACKDATE)
+        .not_valid_after(now + dt.timedelta(days=days))
+        .add_extension(x509.SubjectKeyIdentifier.from_public_key(public_key), critical=False)
+    )
+
+
+def _make_ca(now: dt.datetime) -> Pair:
+    key = ec.generate_private_key(ec.SECP256R1())
+    # A name of its own per key: clients that still trust an older CA must not mistake this one for it.
+    serial = x509.random_serial_number() % 10**8
+    subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, f"slipway-ca-{serial}")])
+    certificate = (
+        _builder(subject, key.public_key(), now, CA_DAYS)
+        .issuer_name(subject)
+        .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
+        .add_extension(_usage(ca=True), critical=True)
+        .add_extension(x509.AuthorityKeyIdentifier.from_issuer_public_key(key.public_key()), critical=False)
+        .sign(key, hashes.SHA256())
+    )
+    return certificate, key
+
+
+def _make_server(
+    ca: x509.Certificate, ca_key: ec.EllipticCurvePrivateKey, names: list[x509.GeneralName], now: dt.datetime, days: int
+) -> Pair:  # fmt: skip
+    key = ec.generate_private_key(ec.SECP256R1())
+    subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "slipway-api")])
+    certificate = (
+        _builder(subject, key.public_key(), now, days)
+        .issuer_name(ca.subject)
+        .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
+        .add_extension(_usage(ca=False), critical=True)
+        .add_extension(x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH]), critical=False)
+        .add_extension(x509.SubjectAlternativeName(names), critical=False)
+        .add_extension(
+            x509.AuthorityKeyIdentifier.from_issuer_public_key(ca_key.public_key()), critical=False
+        )
+        .sign(ca_key, hashes.SHA256())
+    )
+    return certificate, key

@@ -1,0 +1,1 @@
+"""Which groups, versions and kinds the server has, and their OpenAPI documents."""

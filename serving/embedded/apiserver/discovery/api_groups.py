@@ -1,0 +1,147 @@
+"""Discovery: which groups, versions and resources there are, in the legacy form and the aggregated one."""
+
+from typing import Any
+
+from serving.embedded.apiserver.pods import pod_metrics
+from serving.resources import kinds
+from serving.resources.kinds import Kind
+
+Object = dict[str, Any]
+
+SERVED: tuple[Kind, ...] = (*kinds.ALL, pod_metrics.KIND)
+
+VERBS = ["create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"]
+NAMESPACE_VERBS = [verb for verb in VERBS if verb != "deletecollection"]
+"""As on a cluster: one request must not take everything away."""
+_SUBRESOURCE_VERBS = ["get", "patch", "update"]
+
+
+def legacy_versions() -> Object:
+    """Return `/api`."""
+    return {
+        "kind": "APIVersions",
+        "versions": ["v1"],
+        "serverAddressByClientCIDRs": [{"clientCIDR": "0.0.0.0/0", "serverAddress": ""}],
+    }
+
+
+def groups() -> Object:
+    """Return `/apis`."""
+    return {"kind": "APIGroupList", "apiVersion": "v1", "groups": [_group(name) for name in group_names()]}
+
+
+def group_names() -> list[str]:
+    """Return the named groups, in the order of what is served; the core group has no name."""
+    return list(dict.fromkeys(kind.group for kind in SERVED if kind.group))
+
+
+def group(name: str) -> Object | None:
+    """Return `/apis/NAME`, or None where there is no such group."""
+    return {"kind": "APIGroup", "apiVersion": "v1", **_group(name)} if name in group_names() else None
+
+
+def _group(name: str) -> Object:
+    versions = [{"groupVersion": f"{name}/{version}", "version": version} for version in _versions(name)]
+    return {"name": name, "versions": versions, "preferredVersion": versions[0]}
+
+
+def _versions(name: str) -> list[str]:
+    return list(dict.fromkeys(kind.version for kind in SERVED if kind.group == name))
+
+
+def _of(name: str, version: str) -> list[Kind]:
+    return [kind for kind in SERVED if kind.group == name and kind.version == version]
+
+
+def resources(group: str, version: str) -> Object | None:
+    """Return `/api/v1` or `/apis/GROUP/VERSION`, or None where there is no such version."""
+    found = _of(group, version)
+    if not found:
+        return None
+    return {
+        "kind": "APIResourceList",
+        "apiVersion": "v1",
+        "groupVersion": found[0].api_version,
+        "resources": [entry for kind in found for entry in _legacy_entries(kind)],
+    }
+
+
+def _legacy_entries(kind: Kind) -> list[Object]:
+    whole: Object = {
+        "name": kind.plural, "singularName": kind.singular, "namespaced": kind.namespaced, "kind": kind.kind,
+        "verbs": verbs(kind),
+    }  # fmt: skip
+    if kind.short:
+        whole["shortNames"] = list(kind.short)
+    if kind.categories:
+        whole["categories"] = list(kind.categories)
+    return [whole, *(_legacy_subresource(kind, name) for name in subresources(kind))]
+
+
+def verbs(kind: Kind) -> list[str]:
+    """Return what can be done with whole objects of a kind."""
+    if kind == pod_metrics.KIND:
+        return pod_metrics.VERBS
+    return NAMESPACE_VERBS if kind == kinds.NAMESPACE else VERBS
+
+
+def subresources(kind: Kind) -> list[str]:
+    """Return the names of this kind's subresources."""
+    found = [("status", kind.status), ("scale", kind.scale), ("log", kind == kinds.POD)]
+    return [name for name, there in found if there]
+
+
+def _legacy_subresource(kind: Kind, name: str) -> Object:
+    entry: Object = {
+        "name": f"{kind.plural}/{name}", "singularName": "", "namespaced": kind.namespaced, "kind": kind.kind,
+        "verbs": ["get"] if name == "log" else _SUBRESOURCE_VERBS,
+    }  # fmt: skip
+    if name == "scale":
+        entry |= {"group": "autoscaling", "version": "v1", "kind": "Scale"}
+    return entry
+
+
+def aggregated(core: bool) -> Object:  # noqa: FBT001 there are two documents, `/api` and `/apis`
+    """Return the aggregated discovery document (apidiscovery.k8s.io/v2) of the core group, or of the named ones."""
+    names = [""] if core else group_names()
+    return {
+        "kind": "APIGroupDiscoveryList",
+        "apiVersion": "apidiscovery.k8s.io/v2",
+        "metadata": {},
+        "items": [_aggregated_group(name) for name in names],
+    }
+
+
+def _aggregated_group(name: str) -> Object:
+    versions = [
+        {
+            "version": version,
+            "freshness": "Current",
+            "resources": [_aggregated_resource(kind) for kind in _of(name, version)],
+        }
+        for version in _versions(name)
+    ]
+    return {"metadata": {"name": name} if name else {}, "versions": versions}
+
+
+def _aggregated_resource(kind: Kind) -> Object:
+    gvk = {"group": kind.group, "version": kind.version, "kind": kind.kind}
+    entry: Object = {
+        "resource": kind.plural, "responseKind": gvk, "scope": "Namespaced" if kind.namespaced else "Cluster",
+        "singularResource": kind.singular, "verbs": verbs(kind),
+    }  # fmt: skip
+    if kind.short:
+        entry["shortNames"] = list(kind.short)
+    if kind.categories:
+        entry["categories"] = list(kind.categories)
+    below = [
+        {
+            "subresource": name,
+            "responseKind": {"group": "autoscaling", "version": "v1", "kind": "Scale"}
+            if name == "scale"
+            else gvk,
+            "verbs": ["get"] if name == "log" else _SUBRESOURCE_VERBS,
+        }
+        for name in subresources(kind)
+    ]
+    return {**entry, "subresources": below} if below else entry

@@ -1,0 +1,125 @@
+"""Discovery, OpenAPI and version: documents that depend on nothing but the kinds, so each is made once."""
+
+import hashlib
+import platform
+from functools import cache
+from importlib import metadata
+from typing import Any
+
+import orjson
+from starlette.requests import Request
+from starlette.responses import Response
+
+from serving import errors
+from serving.embedded.apiserver.discovery import api_groups, openapi
+from serving.embedded.apiserver.handlers import queries
+
+KUBERNETES = ("1", "32")
+"""The Kubernetes minor version whose conventions we follow; clients choose features by it."""
+
+
+def answer(request: Request) -> Response:
+    """Answer a path that is no kind's.
+
+    Raises:
+        errors.ApiError: 404, there is no such document; 405, 406.
+    """
+    path = request.url.path.rstrip("/")
+    if request.method not in ("GET", "HEAD"):
+        message = "the server does not allow this method on the requested resource"
+        raise errors.ApiError(405, "MethodNotAllowed", message) if _known(path) else _not_found()
+    if path.startswith("/openapi/v3"):
+        return _openapi(request, path.removeprefix("/openapi/v3").strip("/"))
+    accepted = queries.accepted(request.headers.get("accept", ""))
+    aggregated = accepted.group == "apidiscovery.k8s.io" and path in ("/api", "/apis")
+    if aggregated:
+        body, tag = _aggregated(path == "/api", accepted.version)
+        media = f"application/json;g=apidiscovery.k8s.io;v={accepted.version};as=APIGroupDiscoveryList"
+        return _tagged(request, body, tag, media)
+    body, tag = _document(path)
+    return _tagged(request, body, tag, "application/json")
+
+
+def _known(path: str) -> bool:
+    try:
+        _document(path)
+    except errors.ApiError:
+        return False
+    return True
+
+
+def _not_found() -> errors.ApiError:
+    return errors.NotFound(404, "NotFound", "the server could not find the requested resource")
+
+
+@cache
+def _document(path: str) -> tuple[bytes, str]:
+    parts = path.strip("/").split("/")
+    found: dict[str, Any] | None
+    if path == "":
+        found = {
+            "paths": ["/api", "/api/v1", "/apis", "/healthz", "/livez", "/openapi/v3", "/readyz", "/version"]
+        }
+    elif path == "/version":
+        found = _version()
+    elif parts == ["api"]:
+        found = api_groups.legacy_versions()
+    elif parts == ["apis"]:
+        found = api_groups.groups()
+    elif parts[0] == "apis" and len(parts) == 2:
+        found = api_groups.group(parts[1])
+    elif parts[0] == "apis" and len(parts) == 3:
+        found = api_groups.resources(parts[1], parts[2])
+    elif parts == ["api", "v1"]:
+        found = api_groups.resources("", "v1")
+    else:
+        found = None
+    if found is None:
+        raise _not_found()
+    return _encode(found)
+
+
+@cache
+def _aggregated(core: bool, version: str) -> tuple[bytes, str]:  # noqa: FBT001 mirrors discovery.aggregated
+    found = dict(api_groups.aggregated(core))
+    found["apiVersion"] = f"apidiscovery.k8s.io/{version}"
+    return _encode(found)
+
+
+def _openapi(request: Request, path: str) -> Response:
+    accept = request.headers.get("accept", "")
+    if accept and not any(word in accept for word in ("json", "*/*")):
+        raise errors.ApiError(406, "NotAcceptable", "only application/json is served")
+    body, tag = _openapi_document(path)
+    return _tagged(request, body, tag, "application/json")
+
+
+@cache
+def _openapi_document(path: str) -> tuple[bytes, str]:
+    found = openapi.index() if path == "" else openapi.document(path)
+    if found is None:
+        raise _not_found()
+    return _encode(found)
+
+
+def _version() -> dict[str, str]:
+    major, minor = KUBERNETES
+    return {
+        "major": major, "minor": minor,
+        "gitVersion": f"v{major}.{minor}.0+slipway.{metadata.version('slipway')}",
+        "gitCommit": "", "gitTreeState": "clean", "buildDate": "1970-01-01T00:00:00Z",
+        "goVersion": "none", "compiler": platform.python_implementation().lower(),
+        "platform": f"{platform.system().lower()}/{platform.machine()}",
+    }  # fmt: skip
+
+
+def _encode(found: dict[str, Any]) -> tuple[bytes, str]:
+    body = orjson.dumps(found)
+    return body, f'"{hashlib.sha256(body).hexdigest().upper()}"'
+
+
+def _tagged(request: Request, body: bytes, tag: str, media: str) -> Response:
+    headers = {"ETag": tag, "Vary": "Accept", "Cache-Control": "no-cache, private"}
+    if request.headers.get("if-none-match") == tag:
+        return Response(status_code=304, headers=headers)
+    return Response(body, headers={**headers, "Content-Type": media})

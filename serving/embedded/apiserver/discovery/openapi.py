@@ -1,0 +1,163 @@
+"""OpenAPI v3: the index, and one document per group version, for `kubectl explain`, `apply` and `--validate`.
+
+kubectl finds a kind's schema by `x-kubernetes-group-version-kind`, and from the paths whether the server takes
+`fieldValidation` (parameters of the PATCH).
+"""
+
+import hashlib
+import json
+from functools import cache
+from typing import Any
+
+from serving.embedded.apiserver.schema import schemas
+from serving.resources import catalog, kinds
+from serving.resources.kinds import Kind
+
+Object = dict[str, Any]
+
+_PREFIX = "io.k8s.api."
+_LIST_META = {
+    "type": "object",
+    "properties": {name: {"type": "string"} for name in ("continue", "resourceVersion")},
+}
+_PATCHES = ("application/json-patch+json", "application/merge-patch+json", "application/apply-patch+yaml")
+_STRATEGIC = "application/strategic-merge-patch+json"
+
+
+def index() -> Object:
+    """Return `/openapi/v3`; an entry's URL changes when its document does, so that clients may keep it."""
+    paths = {}
+    for name in group_versions():
+        digest = hashlib.sha256(json.dumps(document(name), sort_keys=True).encode()).hexdigest().upper()
+        paths[name] = {"serverRelativeURL": f"/openapi/v3/{name}?hash={digest}"}
+    return {"paths": paths}
+
+
+def group_versions() -> list[str]:
+    """Return the documents' names, such as `api/v1` and `apis/apps/v1`."""
+    return list(dict.fromkeys(kind.prefix.removeprefix("/") for kind in kinds.ALL))
+
+
+@cache
+def document(group_version: str) -> Object | None:
+    """Return one document, or None where there is none. Callers must not change it."""
+    found = [kind for kind in kinds.ALL if kind.prefix == f"/{group_version}"]
+    if not found:
+        return None
+    components: Object = {}
+    for kind in found:
+        _add(kind, components)
+    return {
+        "openapi": "3.0.0",
+        "info": {"title": "Slipway", "version": kinds.VERSION},
+        "paths": {path: item for kind in found for path, item in _paths(kind).items()},
+        "components": {"schemas": components},
+    }
+
+
+def component(kind: Kind) -> str:
+    """Return the name of a kind's schema."""
+    if kind in kinds.OWN:
+        return f"dev.slipway.{kind.version}.{kind.kind}"
+    return _PREFIX + str(schemas.builtin()["kinds"][kind.kind])
+
+
+def _add(kind: Kind, components: Object) -> None:
+    if kind in kinds.OWN:
+        own = catalog.schema(next(found for found in catalog.DEFINITIONS if found.kind == kind))
+        whole: Object = {**own, "properties": {**own["properties"], "metadata": _reference("ObjectMeta")}}
+        _add_builtin("ObjectMeta", components)
+    else:
+        _add_builtin(schemas.builtin()["kinds"][kind.kind], components)
+        whole = components[component(kind)]
+    gvk = {"group": kind.group, "version": kind.version, "kind": kind.kind}
+    components[component(kind)] = {**whole, "x-kubernetes-group-version-kind": [gvk]}
+    components[f"{component(kind)}List"] = {
+        "type": "object",
+        "required": ["items"],
+        "properties": {
+            "apiVersion": {"type": "string"},
+            "kind": {"type": "string"},
+            "metadata": _LIST_META,
+            "items": {"type": "array", "items": {"$ref": f"#/components/schemas/{component(kind)}"}},
+        },
+        "x-kubernetes-group-version-kind": [{**gvk, "kind": f"{kind.kind}List"}],
+    }
+
+
+def _add_builtin(name: str, components: Object) -> None:
+    if _PREFIX + name in components:
+        return
+    components[_PREFIX + name] = {}
+    components[_PREFIX + name] = _published(schemas.builtin()["definitions"][name], components)
+
+
+def _published(node: Any, components: Object) -> Any:
+    """Return a definition with references into this document, which is given what they name."""
+    if isinstance(node, list):
+        return [_published(child, components) for child in node]
+    if not isinstance(node, dict):
+        return node
+    if isinstance(node.get("$ref"), str):
+        _add_builtin(node["$ref"], components)
+        rest = {key: value for key, value in node.items() if key != "$ref"}
+        return {**rest, **_reference(node["$ref"])}
+    out = {key: _published(value, components) for key, value in node.items()}
+    if node.get("x-kubernetes-int-or-string") is True:
+        out["oneOf"] = [{"type": "integer"}, {"type": "string"}]
+    return out
+
+
+def _reference(name: str) -> Object:
+    return {"allOf": [{"$ref": f"#/components/schemas/{_PREFIX}{name}"}]}
+
+
+def _paths(kind: Kind) -> Object:
+    namespace = "{namespace}" if kind.namespaced else None
+    collection = {
+        "get": _operation(kind, "list", f"{component(kind)}List"),
+        "post": _operation(kind, "post", component(kind), body=("application/json",)),
+    }
+    patches = _PATCHES if kind in kinds.OWN else (*_PATCHES, _STRATEGIC)
+    item = {
+        "get": _operation(kind, "get", component(kind)),
+        "put": _operation(kind, "put", component(kind), body=("application/json",)),
+        "patch": _operation(kind, "patch", component(kind), body=patches),
+        "delete": _operation(kind, "delete", component(kind)),
+    }
+    everywhere = {kind.path(): {"get": collection["get"]}} if kind.namespaced else {}
+    return {
+        **everywhere,
+        kind.path(namespace): {**collection, "parameters": _path_parameters(kind, named=False)},
+        kind.path(namespace, "{name}"): {**item, "parameters": _path_parameters(kind, named=True)},
+    }
+
+
+def _path_parameters(kind: Kind, *, named: bool) -> list[Object]:
+    names = (["namespace"] if kind.namespaced else []) + (["name"] if named else [])
+    return [{"name": name, "in": "path", "required": True, "schema": {"type": "string"}} for name in names]
+
+
+_WRITE_PARAMETERS = [
+    {"name": name, "in": "query", "schema": {"type": "string", "uniqueItems": True}}
+    for name in ("dryRun", "fieldManager", "fieldValidation")
+]
+_FORCE = {"name": "force", "in": "query", "schema": {"type": "boolean", "uniqueItems": True}}
+
+
+def _operation(kind: Kind, action: str, answer: str, *, body: tuple[str, ...] = ()) -> Object:
+    content = {"application/json": {"schema": {"$ref": f"#/components/schemas/{answer}"}}}
+    operation: Object = {
+        "operationId": f"{action}{kind.kind}{'' if kind.group else 'Core'}",
+        "x-kubernetes-action": action,
+        "x-kubernetes-group-version-kind": {"group": kind.group, "version": kind.version, "kind": kind.kind},
+        "responses": {"200": {"description": "OK", "content": content}},
+    }
+    if body:
+        force = [_FORCE] if action == "patch" else []
+        operation["parameters"] = [*_WRITE_PARAMETERS, *force]
+        sent = (
+            {"$ref": f"#/components/schemas/{component(kind)}"} if action != "patch" else {"type": "object"}
+        )
+        operation["requestBody"] = {"required": True, "content": {media: {"schema": sent} for media in body}}
+    return operation

@@ -1,0 +1,126 @@
+"""Lists and the start of watches: from a query to a page or a place in the history."""
+
+from collections.abc import Mapping, Sequence
+
+from serving import errors
+from serving.embedded.apiserver.handlers import queries
+from serving.embedded.apiserver.handlers.paths import Address
+from serving.embedded.apiserver.storage import pages
+from serving.embedded.apiserver.storage.history import Entry, Key, Matches
+from serving.embedded.apiserver.storage.store import Store, identifier
+from serving.embedded.apiserver.storage.watches import Watch
+
+
+def select(store: Store, address: Address, query: Mapping[str, str]) -> list[tuple[Key, Entry]]:
+    """Return everything that a collection's selectors match, as of now."""
+    objects, matches = store.objects(address.kind), queries.matcher(address.kind, query)
+    return [
+        (key, objects[key])
+        for key in _keys(store, address, query)
+        if matches is None or matches(objects[key].object)
+    ]
+
+
+def page(store: Store, address: Address, query: Mapping[str, str], limit_most: int) -> tuple[pages.Page, int]:
+    """Return a page, and the version that it is as of.
+
+    Raises:
+        errors.Gone: the version asked for, or that of the token, is forgotten.
+        errors.ApiError: 400 for parameters that make no sense, 504 for a version that is still to come.
+    """
+    matches = queries.matcher(address.kind, query)
+    limit = min(queries.number(query, "limit") or 0, limit_most)
+    queries.number(query, "timeoutSeconds")
+    token = query.get("continue", "")
+    asked = queries.number(query, "resourceVersion")
+    exact = _match_rule(query, asked) == "Exact"
+    if not token and not exact:
+        if asked is not None and asked > store.version:
+            raise _too_new(asked, store.version)
+        keys = _keys(store, address, query)
+        found = pages.page(
+            store.objects(address.kind), keys, store.version, limit=limit, after=None, matches=matches
+        )
+        return found, store.version
+    return _past(store, address, query, matches, limit)
+
+
+def _past(
+    store: Store, address: Address, query: Mapping[str, str], matches: Matches | None, limit: int
+) -> tuple[pages.Page, int]:
+    after = None
+    version = queries.number(query, "resourceVersion") or 0
+    if token := query.get("continue", ""):
+        if version:
+            raise queries.bad("resourceVersion", str(version), "cannot be given together with continue")
+        position = pages.decode(token)
+        version, after = position.version, position.after
+    try:
+        state = store.history.as_of(identifier(address.kind), version, store.objects(address.kind))
+    except errors.Gone as error:
+        message = (
+            "The provided continue parameter is too old to display a consistent list result. "
+            f"You must start a new list without the continue parameter. ({error.message})"
+        )
+        raise errors.Gone(410, "Expired", message if after else error.message) from error
+    keys: Sequence[Key]
+    if state is store.objects(address.kind):
+        keys = _keys(store, address, query)
+    else:
+        keys = sorted(key for key in state if address.namespace is None or key.namespace == address.namespace)
+    return pages.page(state, keys, version, limit=limit, after=after, matches=matches), version
+
+
+def _keys(store: Store, address: Address, query: Mapping[str, str]) -> Sequence[Key]:
+    name = queries.name_in(query)
+    if name is None or (address.kind.namespaced and address.namespace is None):
+        return store.keys(address.kind, address.namespace)
+    key = Key(address.namespace or "", name)
+    return [key] if store.get(address.kind, key) is not None else []
+
+
+def _match_rule(query: Mapping[str, str], asked: int | None) -> str:
+    rule = query.get("resourceVersionMatch", "")
+    if rule not in ("", "Exact", "NotOlderThan"):
+        raise queries.bad("resourceVersionMatch", rule, "supported values: Exact, NotOlderThan")
+    if rule and asked is None:
+        raise queries.bad("resourceVersionMatch", rule, "needs resourceVersion")
+    if rule == "Exact" and not asked:
+        raise queries.bad("resourceVersionMatch", rule, "needs a resourceVersion other than 0")
+    return rule
+
+
+def _too_new(asked: int, newest: int) -> errors.ApiError:
+    cause = errors.Cause("", "Too large resource version", "ResourceVersionTooLarge")
+    message = f"Too large resource version: {asked}, current: {newest}"
+    return errors.ApiError(504, "Timeout", message, (cause,), {"retryAfterSeconds": 1})
+
+
+def watch(store: Store, address: Address, query: Mapping[str, str], longest: float) -> Watch:
+    """Return where a watch starts and what it tells first.
+
+    Raises:
+        errors.Gone: it cannot start from the version asked for.
+        errors.ApiError: 400 for parameters that make no sense.
+    """
+    asked = queries.number(query, "resourceVersion")
+    seconds = queries.number(query, "timeoutSeconds")
+    initial = queries.flag(query, "sendInitialEvents")
+    rule = query.get("resourceVersionMatch", "")
+    if initial and rule != "NotOlderThan":
+        raise queries.bad("resourceVersionMatch", rule, "sendInitialEvents requires NotOlderThan")
+    if rule and not initial and "sendInitialEvents" not in query:
+        raise queries.bad("resourceVersionMatch", rule, "is forbidden for watch without sendInitialEvents")
+    if initial and asked is not None and asked > store.version:
+        raise _too_new(asked, store.version)
+    opening: tuple[Entry, ...] = ()
+    version = asked or store.version
+    if initial or (not asked and query.get("sendInitialEvents", "") == ""):
+        opening, version = tuple(entry for _, entry in select(store, address, query)), store.version
+    else:
+        store.history.since(identifier(address.kind), version)
+    return Watch(
+        address.kind, address.namespace, queries.matcher(address.kind, query), version,
+        initial=opening, initial_end=initial, bookmarks=queries.flag(query, "allowWatchBookmarks"),
+        seconds=min(float(seconds), longest) if seconds else longest,
+    )  # fmt: skip

@@ -1,0 +1,249 @@
+"""The handlers of kinds: from an HTTP request to a read or a write, and its answer."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import orjson
+from starlette.responses import StreamingResponse
+from starlette.types import ASGIApp
+
+from serving import clock, errors
+from serving.data_dir import DataDir
+from serving.embedded.apiserver import status_errors
+from serving.embedded.apiserver.discovery import api_groups
+from serving.embedded.apiserver.handlers import bodies, lists, queries, rendering
+from serving.embedded.apiserver.handlers.asgi import Answer, Request
+from serving.embedded.apiserver.handlers.paths import Address
+from serving.embedded.apiserver.pods import logs
+from serving.embedded.apiserver.storage import pages
+from serving.embedded.apiserver.storage.history import Entry, Key, Object
+from serving.embedded.apiserver.storage.store import Store
+from serving.embedded.apiserver.storage.watches import Hub, WatchResponse
+from serving.embedded.apiserver.storage.writer import Asking, Registry, Written
+from serving.embedded.apiserver.writes import scale
+from serving.resources import kinds
+from serving.settings import ApiSettings
+
+OPTION_NAMES = ("propagationPolicy", "orphanDependents", "gracePeriodSeconds")
+
+
+class Resources:
+    """Answers requests for collections, objects and subresources."""
+
+    def __init__(self, registry: Registry, hub: Hub, settings: ApiSettings, data_dir: DataDir) -> None:
+        self._registry, self._hub = registry, hub
+        self._settings, self._data_dir = settings, data_dir
+        self._objects = {
+            "GET": self._get, "PUT": self._put, "PATCH": self._patch, "DELETE": self._delete,
+        }  # fmt: skip
+        self._collections = {"GET": self._list, "POST": self._post, "DELETE": self._delete_all}
+
+    @property
+    def _store(self) -> Store:
+        return self._registry.store
+
+    async def answer(self, request: Request, address: Address) -> ASGIApp:
+        """Answer one request.
+
+        Raises:
+            errors.ApiError: whatever is wrong with it.
+        """
+        table = self._collections if address.name is None else self._objects
+        handler = table.get(request.method)
+        needs_namespace = address.kind.namespaced and request.method == "POST"
+        wrong_on_sub = address.subresource is not None and request.method == "DELETE"
+        wrong_on_log = address.subresource == "log" and request.method != "GET"
+        if handler is None or wrong_on_sub or wrong_on_log or (needs_namespace and not address.namespace):
+            message = "the server does not allow this method on the requested resource"
+            raise errors.ApiError(405, "MethodNotAllowed", message)
+        return await handler(request, address)
+
+    async def _list(self, request: Request, address: Address) -> ASGIApp:
+        query, accepted = request.query, queries.accepted(request.headers.get("accept", ""))
+        if queries.flag(query, "watch"):
+            return self._watch(request, address, accepted)
+        page, version = lists.page(self._store, address, query, self._settings.page_limit)
+        body = rendering.listing(
+            address.kind, page, version, accepted, now=clock.now(), include=_include(query)
+        )
+        return Answer(body)
+
+    def _watch(self, request: Request, address: Address, accepted: queries.Accepted) -> ASGIApp:
+        watch = lists.watch(self._store, address, request.query, self._settings.watch_seconds)
+        include = _include(request.query)
+
+        def render(entry: Entry) -> bytes:
+            return rendering.entry(address.kind, entry, accepted, now=clock.now(), include=include)
+
+        return WatchResponse(self._store, self._hub, self._settings, watch, render)
+
+    async def _post(self, request: Request, address: Address) -> ASGIApp:
+        accepted = queries.accepted(request.headers.get("accept", ""))
+        asking = _asking(request, address)
+        body = await self._object(request, address)
+        written = await self._registry.create(address.kind, address.namespace, body, asking)
+        return self._written(request, address, written, accepted)
+
+    async def _get(self, request: Request, address: Address) -> ASGIApp:
+        accepted = queries.accepted(request.headers.get("accept", ""))
+        entry = self._store.get(address.kind, _key(address))
+        if entry is None:
+            raise status_errors.not_found(address.kind, address.name or "")
+        if address.subresource == "log":
+            return self._log(request, address, entry.object)
+        if address.subresource == "scale":
+            return Answer(orjson.dumps(scale.to_scale(entry.object)))
+        include = _include(request.query)
+        return Answer(rendering.entry(address.kind, entry, accepted, now=clock.now(), include=include))
+
+    async def _put(self, request: Request, address: Address) -> ASGIApp:
+        accepted = queries.accepted(request.headers.get("accept", ""))
+        asking = _asking(request, address)
+        body = await self._object(request, address)
+        written = await self._registry.update(address.kind, _key(address), body, asking)
+        return self._written(request, address, written, accepted)
+
+    async def _patch(self, request: Request, address: Address) -> ASGIApp:
+        accepted = queries.accepted(request.headers.get("accept", ""))
+        media = bodies.media_type(request.headers.get("content-type", ""))
+        if media not in bodies.PATCHES:
+            raise bodies.unsupported(media, bodies.PATCHES)
+        asking = _asking(request, address, applies=media == bodies.APPLY_PATCH)
+        patch = bodies.parse(await self._body(request), media)
+        key = _key(address)
+        if media == bodies.APPLY_PATCH:
+            body = bodies.require_kind(bodies.require_object(patch))
+            written = await self._registry.apply(address.kind, key, body, asking)
+        else:
+            written = await self._registry.patch(address.kind, key, patch, media, asking)
+        return self._written(request, address, written, accepted)
+
+    async def _delete(self, request: Request, address: Address) -> ASGIApp:
+        queries.accepted(request.headers.get("accept", ""))
+        asking, options = await self._delete_options(request, address)
+        written = await self._registry.delete(address.kind, _key(address), options, asking)
+        if written.removed and address.kind != kinds.POD:
+            meta = written.object["metadata"]
+            return Answer(
+                orjson.dumps(status_errors.success(address.kind, meta["name"], meta.get("uid", "")))
+            )
+        return Answer(written.body or orjson.dumps(written.object))
+
+    async def _delete_all(self, request: Request, address: Address) -> ASGIApp:
+        everywhere = address.kind.namespaced and address.namespace is None
+        if everywhere or "deletecollection" not in api_groups.verbs(address.kind):
+            message = "the server does not allow this method on the requested resource"
+            raise errors.ApiError(405, "MethodNotAllowed", message)
+        asking, options = await self._delete_options(request, address)
+        found = lists.select(self._store, address, request.query)
+        await self._registry.delete_all(address.kind, found, options, asking)
+        return Answer(
+            rendering.listing(
+                address.kind, pages.Page([entry for _, entry in found]), self._store.version,
+                queries.Accepted(), now=clock.now(), include="Metadata",
+            )
+        )  # fmt: skip
+
+    async def _delete_options(self, request: Request, address: Address) -> tuple[Asking, Object]:
+        query = request.query
+        asking = _asking(request, address)
+        raw = await self._body(request)
+        options: Object = {}
+        if raw.strip():
+            media = bodies.media_type(request.headers.get("content-type", ""))
+            options = bodies.require_object(bodies.parse(raw, media, "DeleteOptions"))
+        for name in OPTION_NAMES:
+            if query.get(name, "") and name not in options:
+                options[name] = _option(query, name)
+        if options.get("dryRun") not in (None, [], ["All"]):
+            raise queries.bad("dryRun", str(options["dryRun"]), "supported values: All")
+        if options.get("dryRun"):
+            asking = Asking(asking.manager, asking.field_validation, dry_run=True)
+        return asking, options
+
+    def _log(self, request: Request, address: Address, pod: Object) -> ASGIApp:
+        options = logs.Options(request.query, clock.now())
+        name = logs.container(pod, options)
+        path, file = logs.opened(self._data_dir, pod, name, options)
+        uid, key = pod["metadata"]["uid"], _key(address)
+        restarts = path.stem
+
+        def is_over() -> bool:
+            entry = self._store.get(kinds.POD, key)
+            if (
+                entry is None
+                or entry.object["metadata"]["uid"] != uid
+                or self._hub.stopping
+                or options.previous
+            ):
+                return True
+            try:
+                latest = logs.locate(self._data_dir, entry.object, name, previous=False)
+            except errors.ApiError:
+                return True  # the agent has removed a deleted Pod's files; the Pod itself follows
+            return latest.stem != restarts or logs.ended(entry.object, name)
+
+        return StreamingResponse(
+            logs.read(path, file, options, is_over), media_type="text/plain; charset=utf-8"
+        )
+
+    def _written(
+        self, request: Request, address: Address, written: Written, accepted: queries.Accepted
+    ) -> Answer:
+        if address.subresource == "scale":
+            body = orjson.dumps(scale.to_scale(written.object))
+        elif accepted.form == "Object" and written.body is not None:
+            body = written.body
+        else:
+            include = _include(request.query)
+            body = rendering.single(address.kind, written.object, accepted, now=clock.now(), include=include)
+        return Answer(body, 201 if written.created else 200, written.warnings)
+
+    async def _object(self, request: Request, address: Address) -> Object:
+        media = bodies.media_type(request.headers.get("content-type", ""))
+        builtin = address.kind not in kinds.OWN and address.subresource != "scale"
+        binary = address.kind.kind if builtin else ""
+        body = bodies.require_object(bodies.parse(await self._body(request), media, binary))
+        return bodies.require_kind(body) if address.kind in kinds.OWN else body
+
+    async def _body(self, request: Request) -> bytes:
+        return await request.body(self._settings.max_body_bytes)
+
+
+def _key(address: Address) -> Key:
+    return Key(address.namespace or "", address.name or "")
+
+
+def _include(query: Mapping[str, str]) -> str:
+    value = query.get("includeObject", "") or "Metadata"
+    if value not in ("None", "Metadata", "Object"):
+        raise queries.bad("includeObject", value, "supported values: None, Metadata, Object")
+    return value
+
+
+def _asking(request: Request, address: Address, *, applies: bool = False) -> Asking:
+    query = request.query
+    if applies and not query.get("fieldManager", ""):
+        cause = errors.Cause(
+            "fieldManager", "Required value: is required for apply patch", "FieldValueRequired"
+        )
+        message = (
+            "PatchOptions.meta.k8s.io is invalid: fieldManager: Required value: is required for apply patch"
+        )
+        raise errors.Invalid(422, "Invalid", message, (cause,))
+    force = queries.flag(query, "force")
+    if force and not applies:
+        raise queries.bad("force", query["force"], "may not be specified for non-apply patch")
+    return Asking(
+        manager=queries.manager(query, request.headers.get("user-agent", "")),
+        field_validation=queries.field_validation(query),
+        subresource=address.subresource, force=force, dry_run=queries.dry_run(query),
+    )  # fmt: skip
+
+
+def _option(query: Mapping[str, str], name: str) -> Any:
+    if name == "gracePeriodSeconds":
+        return queries.number(query, name)
+    if name == "orphanDependents":
+        return queries.flag(query, name)
+    return query[name]

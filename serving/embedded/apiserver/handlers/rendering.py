@@ -1,0 +1,79 @@
+"""How objects are answered: as they are, as a Table, or as metadata alone. Pure."""
+
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Any
+
+import orjson
+
+from serving.embedded.apiserver.handlers.queries import Accepted
+from serving.embedded.apiserver.storage.history import Entry, Object
+from serving.embedded.apiserver.storage.pages import Page
+from serving.embedded.apiserver.tables import tables
+from serving.resources.kinds import Kind
+
+Include = str
+
+
+def entry(kind: Kind, found: Entry, accepted: Accepted, *, now: datetime, include: Include) -> bytes:
+    """Return one stored object."""
+    if accepted.form == "Object":
+        return found.body
+    return single(kind, found.object, accepted, now=now, include=include)
+
+
+def single(kind: Kind, obj: Object, accepted: Accepted, *, now: datetime, include: Include) -> bytes:
+    """Return one object that may not be stored (a dry run's, or a subresource's)."""
+    if accepted.form == "Table":
+        version = obj["metadata"].get("resourceVersion", "")
+        rows = _table(kind, [obj], accepted, now=now, include=include, version=version, token="")
+        return orjson.dumps(rows)
+    if accepted.form in ("PartialObjectMetadata", "PartialObjectMetadataList"):
+        return orjson.dumps(_partial(obj, accepted.version))
+    return orjson.dumps(obj)
+
+
+def listing(
+    kind: Kind, page: Page, version: int, accepted: Accepted, *, now: datetime, include: Include
+) -> bytes:
+    """Return one page of a list as of `version`."""
+    meta: dict[str, Any] = {"resourceVersion": str(version)}
+    if page.token:
+        meta["continue"] = page.token
+        if page.remaining is not None:
+            meta["remainingItemCount"] = page.remaining
+    objects = [found.object for found in page.entries]
+    if accepted.form == "Table":
+        table = _table(
+            kind, objects, accepted, now=now, include=include, version=str(version), token=page.token
+        )
+        table["metadata"] = {**table.get("metadata", {}), **meta}
+        return orjson.dumps(table)
+    if accepted.form in ("PartialObjectMetadata", "PartialObjectMetadataList"):
+        head = {"kind": "PartialObjectMetadataList", "apiVersion": f"meta.k8s.io/{accepted.version}"}
+        items = [_partial(obj, accepted.version) for obj in objects]
+        return orjson.dumps({**head, "metadata": meta, "items": items})
+    return _joined(kind, meta, page.entries)
+
+
+def _joined(kind: Kind, meta: dict[str, Any], entries: Sequence[Entry]) -> bytes:
+    head = orjson.dumps({"kind": f"{kind.kind}List", "apiVersion": kind.api_version, "metadata": meta})
+    return b'%b,"items":[%b]}' % (head[:-1], b",".join(found.body for found in entries))
+
+
+def _partial(obj: Object, version: str) -> Object:
+    return {
+        "kind": "PartialObjectMetadata",
+        "apiVersion": f"meta.k8s.io/{version}",
+        "metadata": obj["metadata"],
+    }
+
+
+def _table(
+    kind: Kind, objects: list[Object], accepted: Accepted, *, now: datetime, include: Include, version: str, token: str
+) -> dict[str, Any]:  # fmt: skip
+    table = tables.table(
+        kind, objects, now=now, include_object=include, resource_version=version, continue_=token
+    )
+    table["apiVersion"] = f"meta.k8s.io/{accepted.version}"
+    return table

@@ -1,0 +1,95 @@
+"""Rules between fields: the CEL expressions of `x-kubernetes-validations`, the same text that a cluster evaluates.
+
+A rule that names `oldSelf` is a transition rule: it holds between two versions of the object, so it is not
+evaluated on create (https://kubernetes.io/docs/tasks/extend-kubernetes/custom-resources/custom-resource-definitions/#transition-rules).
+"""
+
+import datetime as dt
+import re
+from collections.abc import Iterator
+from functools import cache
+from typing import Any, Literal
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
+
+import cel
+
+from serving.embedded.apiserver import status_errors
+from serving.embedded.apiserver.schema import schemas
+from serving.embedded.apiserver.schema.pruning import join
+from serving.embedded.apiserver.schema.schemas import Schema
+from serving.errors import Cause
+
+Asked = Literal["always", "when changed"]
+"""Of what is as it was, only rules between two versions are asked again."""
+_OLD_SELF = re.compile(r"\boldSelf\b")
+
+
+def check(value: Any, old: Any, schema: Schema, path: str = "") -> Iterator[Cause]:
+    """Yield the broken rules of a structurally valid value; `old` is what stood there before, or None."""
+    for rule in schema.get("x-kubernetes-validations") or ():
+        broken = _broken(rule, value, old)
+        if broken:
+            yield Cause(path, f"Invalid value: {status_errors.show(value)}: {broken}", "FieldValueInvalid")
+    if isinstance(value, dict):
+        for key, item in value.items():
+            below = schemas.child(schema, key)
+            asked = _asked(below) if below else None
+            before = old.get(key) if asked and isinstance(old, dict) else None
+            if below and asked and (item is not before or asked == "always"):
+                yield from check(item, before, below, join(path, key))
+    elif isinstance(value, list) and _asked(schemas.items(schema)):
+        for index, item in enumerate(value):
+            yield from check(item, _counterpart(item, old, schema), schemas.items(schema), f"{path}[{index}]")
+
+
+def _broken(rule: dict[str, str], value: Any, old: Any) -> str:
+    names = {"self": value}
+    if _OLD_SELF.search(rule["rule"]):
+        if old is None:
+            return ""
+        names["oldSelf"] = old
+    elif old == value:
+        return ""  # it held then: kube-apiserver does not ask again either (KEP-4008)
+    message = rule.get("message") or f"failed rule: {rule['rule']}"
+    try:
+        return "" if _program(rule["rule"]).execute(cel.Context(names, _FUNCTIONS)) else message
+    except (KeyError, TypeError, ValueError, RuntimeError) as error:
+        return f"{message} (the rule could not be evaluated: {error})"
+
+
+def _hours(moment: dt.datetime, zone: str = "UTC") -> int:
+    """CEL's `getHours` with a time zone, which the library lacks; -1 where there is no such zone (in CEL: an error)."""
+    try:
+        return moment.astimezone(ZoneInfo(zone)).hour
+    except (ZoneInfoNotFoundError, ValueError, OSError):
+        return -1
+
+
+_FUNCTIONS = {"getHours": _hours}
+
+
+@cache
+def _program(expression: str) -> Any:
+    return cel.compile(expression)
+
+
+@schemas.once
+def _asked(schema: Schema) -> Asked | None:
+    """Say when the rules here or below are asked, if there are any."""
+    rules = schema.get("x-kubernetes-validations") or ()
+    below = [
+        *(schema.get("properties") or {}).values(),
+        schema.get("items"),
+        schema.get("additionalProperties"),
+    ]
+    found = {_asked(part) for part in below if isinstance(part, dict)}
+    if "always" in found or any(_OLD_SELF.search(rule["rule"]) for rule in rules):
+        return "always"
+    return "when changed" if rules or "when changed" in found else None
+
+
+def _counterpart(item: Any, old: Any, schema: Schema) -> Any:
+    key = schemas.key_of(item, schema)
+    if key is None or not isinstance(old, list):
+        return None
+    return next((other for other in old if schemas.key_of(other, schema) == key), None)

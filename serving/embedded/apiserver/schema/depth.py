@@ -1,0 +1,27 @@
+"""How deep JSON may be: deeper than any schema, and shallow enough that nothing that walks it can fail."""
+
+from typing import Any
+
+from serving.embedded.apiserver import status_errors
+
+DEEPEST = 100
+"""Levels of nesting; CRD schemas have some twenty, orjson writes at most 254."""
+
+
+def check(value: Any, what: str) -> None:
+    """Look at every level of a value; `what` is its name for the message.
+
+    Raises:
+        errors.ApiError: 400, it is nested too deeply.
+    """
+    level, depth = [value], 0
+    while level:
+        depth += 1
+        if depth > DEEPEST:
+            raise status_errors.bad_request(f"{what} is nested more than {DEEPEST} levels deep")
+        level = [
+            child
+            for node in level
+            for child in (node.values() if isinstance(node, dict) else node if isinstance(node, list) else ())
+            if isinstance(child, dict | list)
+        ]

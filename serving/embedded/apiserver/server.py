@@ -1,0 +1,168 @@
+"""The embedded API server as a process: files, socket, certificates, and an end that does not wait for watchers."""
+
+import asyncio
+import contextlib
+import errno
+import logging
+import socket
+import ssl
+from collections.abc import Iterator
+
+import uvicorn
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+
+from serving import clock, errors
+from serving.data_dir import DataDir
+from serving.embedded.apiserver import access, certificates
+from serving.embedded.apiserver.handlers import dispatcher
+from serving.embedded.apiserver.handlers.objects import Resources
+from serving.embedded.apiserver.pods.node_proxy import NodeProxy
+from serving.embedded.apiserver.pods.pod_usage import PodUsage
+from serving.embedded.apiserver.storage.database import Database
+from serving.embedded.apiserver.storage.garbage_collector import Collector
+from serving.embedded.apiserver.storage.store import Store
+from serving.embedded.apiserver.storage.watches import CONNECTION, Hub
+from serving.embedded.apiserver.storage.writer import Registry
+from serving.settings import ApiSettings, Settings
+
+log = logging.getLogger(__name__)
+
+
+class _Protocol(HttpToolsProtocol):
+    """HTTP whose connections a handler can cut: an ordinary close waits until the peer has read everything."""
+
+    def on_message_begin(self) -> None:
+        super().on_message_begin()
+        connection: dict[object, object] = {
+            "abort": self.transport.abort,
+            "is_paused": lambda: self.flow.write_paused,
+        }
+        self.scope["extensions"] = {CONNECTION: connection}
+
+
+class _Server(uvicorn.Server):
+    """uvicorn without its signal handlers: whoever runs us decides when to stop."""
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        yield
+
+
+async def run(data_dir: DataDir, settings: Settings) -> None:
+    """Serve until cancelled.
+
+    Raises:
+        errors.UserError: the port is in use, or the data directory cannot be used.
+    """
+    api = settings.api
+    _prepare(data_dir)
+    listener = _listen(api)
+    try:
+        epoch = int(clock.now().timestamp() * 1000)
+        database = Database(data_dir.database, epoch=epoch, history=api.watch_history)
+        store = Store(database)
+        try:
+            await _serve(store, listener, data_dir, settings)
+        finally:
+            await store.close()
+    finally:
+        listener.close()
+
+
+async def _serve(store: Store, listener: socket.socket, data_dir: DataDir, settings: Settings) -> None:
+    api = settings.api
+    registry, hub = Registry(store), Hub(store)
+    await registry.start()
+    secret = access.token(data_dir.token)
+    nodes = NodeProxy(data_dir, settings.node.name)
+    resources = Resources(registry, hub, api, data_dir)
+    app = access.Gate(dispatcher.build(resources, nodes, PodUsage(store, nodes)), secret)
+    tls = _Tls(data_dir, api, listener.getsockname()[1], secret)
+    tls.renew()
+    config = uvicorn.Config(
+        app, loop="none", http=_Protocol, lifespan="off", ws="none", access_log=False, log_config=None,
+        server_header=False, date_header=False, proxy_headers=False, timeout_keep_alive=api.keep_alive_seconds,
+        timeout_graceful_shutdown=api.stop_seconds, backlog=2048,
+        ssl_certfile=str(tls.files.certificate), ssl_keyfile=str(tls.files.key),
+    )  # fmt: skip
+    config.load()
+    assert config.ssl is not None
+    config.ssl.minimum_version = ssl.TLSVersion.TLSv1_2
+    server = _Server(config)
+    serving = asyncio.create_task(server.serve(sockets=[listener]))
+    helpers = [
+        asyncio.create_task(tls.keep_fresh(config.ssl)),
+        asyncio.create_task(Collector(registry, api).run()),
+    ]
+    log.info("serving on https://%s:%d", api.host, listener.getsockname()[1])
+    try:
+        done, _ = await asyncio.wait([serving, *helpers], return_when=asyncio.FIRST_COMPLETED)
+        for task in done:
+            task.result()
+    finally:
+        hub.stop()
+        server.should_exit = True
+        for task in helpers:
+            task.cancel()
+        await asyncio.gather(serving, *helpers, return_exceptions=True)
+
+
+def _prepare(data_dir: DataDir) -> None:
+    try:
+        data_dir.root.mkdir(mode=0o700, parents=True, exist_ok=True)
+        data_dir.root.chmod(0o700)
+    except OSError as error:
+        message = f"cannot use {data_dir.root}: {error.strerror}; choose another with --data-dir"
+        raise errors.UserError(message) from error
+
+
+def _listen(api: ApiSettings) -> socket.socket:
+    family = socket.AF_INET6 if ":" in api.host else socket.AF_INET
+    listener = socket.socket(family, socket.SOCK_STREAM)
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    try:
+        listener.bind((api.host, api.port))
+        listener.listen(2048)
+    except OSError as error:
+        listener.close()
+        where = f"{api.host}:{api.port}"
+        if error.errno == errno.EADDRINUSE:
+            message = f"{where} is in use by another process: stop that one, or choose another --port"
+        else:
+            message = f"cannot listen on {where}: {error.strerror}; choose another --port or address"
+        raise errors.UserError(message) from error
+    listener.setblocking(False)  # noqa: FBT003 the socket module's own signature
+    return listener
+
+
+class _Tls:
+    """Certificates that are renewed while the server runs; new connections see the new one."""
+
+    def __init__(self, data_dir: DataDir, api: ApiSettings, port: int, secret: str) -> None:
+        self._data_dir, self._api, self._port, self._secret = data_dir, api, port, secret
+        self._written = False
+        self.files = certificates.files(data_dir.tls)
+
+    def renew(self) -> bool:
+        """Make what is due and write the kubeconfig; return whether the certificate is new."""
+        made = certificates.ensure(self._data_dir.tls, self._api.host, self._api, clock.now())
+        if not made and self._written:
+            return False
+        self._written = True
+        host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(self._api.host, self._api.host)  # noqa: S104 compared
+        access.write_kubeconfig(
+            self._data_dir, host=host, port=self._port, ca=self.files.ca.read_bytes(), secret=self._secret
+        )
+        return made
+
+    async def keep_fresh(self, context: ssl.SSLContext) -> None:
+        """Look once in a while until cancelled."""
+        while True:
+            await asyncio.sleep(self._api.renew_check_seconds)
+            try:
+                if self.renew():
+                    context.load_cert_chain(str(self.files.certificate), str(self.files.key))
+                    log.info("the server's certificate was renewed")
+            except OSError as error:
+                log.warning("the certificate could not be renewed, it is tried again: %s", error)

@@ -1,0 +1,124 @@
+"""Errors of the API: their wording as in kube-apiserver, and metav1.Status objects of them.
+
+The wording is that of k8s.io/apimachinery/pkg/util/validation/field/errors.go and pkg/api/errors/errors.go.
+"""
+
+import json
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from serving import errors
+from serving.errors import Cause
+from serving.resources.kinds import Kind
+
+LONGEST_VALUE = 256
+"""Characters of a value that are shown; more would bury the rule."""
+
+
+def show(value: Any) -> str:
+    """Return the value as JSON, shortened."""
+    text = json.dumps(value, separators=(",", ":"), ensure_ascii=False, default=str)
+    return text if len(text) <= LONGEST_VALUE else text[:LONGEST_VALUE] + "..."
+
+
+def invalid(path: str, value: Any, rule: str) -> Cause:
+    return Cause(path, f"Invalid value: {show(value)}: {rule}", "FieldValueInvalid")
+
+
+def required(path: str, rule: str = "") -> Cause:
+    return Cause(path, f"Required value: {rule}" if rule else "Required value", "FieldValueRequired")
+
+
+def unsupported(path: str, value: Any, supported: Iterable[Any]) -> Cause:
+    known = ", ".join(show(choice) for choice in supported)
+    return Cause(
+        path, f"Unsupported value: {show(value)}: supported values: {known}", "FieldValueNotSupported"
+    )
+
+
+def duplicate(path: str, value: Any) -> Cause:
+    return Cause(path, f"Duplicate value: {show(value)}", "FieldValueDuplicate")
+
+
+def forbidden(path: str, rule: str) -> Cause:
+    return Cause(path, f"Forbidden: {rule}", "FieldValueForbidden")
+
+
+def too_long(path: str, limit: int) -> Cause:
+    return Cause(path, f"Too long: may not be more than {limit} bytes", "FieldValueTooLong")
+
+
+def too_many(path: str, count: int, limit: int) -> Cause:
+    return Cause(path, f"Too many: {count}: must have at most {limit} items", "FieldValueTooMany")
+
+
+def qualified(kind: Kind) -> str:
+    """Return `Deployment.apps`, or `Pod` for the core group."""
+    return f"{kind.kind}.{kind.group}" if kind.group else kind.kind
+
+
+def resource(kind: Kind) -> str:
+    """Return `deployments.apps`, or `pods` for the core group."""
+    return f"{kind.plural}.{kind.group}" if kind.group else kind.plural
+
+
+def details(kind: Kind, name: str, uid: str = "") -> dict[str, Any]:
+    """Return a Status' `details` for an object."""
+    found = {"name": name, "group": kind.group, "kind": kind.kind, "uid": uid}
+    return {key: value for key, value in found.items() if value}
+
+
+def unprocessable(kind: Kind, name: str, causes: Sequence[Cause]) -> errors.Invalid:
+    """Return the 422 that names every broken rule."""
+    texts = [f"{cause.field}: {cause.message}" for cause in causes]
+    text = texts[0] if len(texts) == 1 else f"[{', '.join(texts)}]"
+    message = f'{qualified(kind)} "{name}" is invalid: {text}'
+    return errors.Invalid(422, "Invalid", message, causes, details(kind, name))
+
+
+def bad_request(message: str, causes: Sequence[Cause] = ()) -> errors.ApiError:
+    """Return the 400 for a request that cannot be understood."""
+    return errors.ApiError(400, "BadRequest", message, causes)
+
+
+def conflict(kind: Kind, name: str, why: str, causes: Sequence[Cause] = ()) -> errors.Conflict:
+    """Return the 409 for a stale write or a failed precondition."""
+    message = f'Operation cannot be fulfilled on {resource(kind)} "{name}": {why}'
+    found = {**details(kind, name), "kind": kind.plural}
+    return errors.Conflict(409, "Conflict", message, causes, found)
+
+
+STALE = "the object has been modified; please apply your changes to the latest version and try again"
+
+
+def not_found(kind: Kind, name: str) -> errors.NotFound:
+    found = {**details(kind, name), "kind": kind.plural}
+    return errors.NotFound(404, "NotFound", f'{resource(kind)} "{name}" not found', (), found)
+
+
+def to_status(error: errors.ApiError, kind: Kind | None = None, name: str = "") -> dict[str, Any]:
+    """Return the Status object for an error; `kind` and `name` fill in details that the error lacks."""
+    details = dict(error.details)
+    if kind is not None:
+        if kind.group:
+            details.setdefault("group", kind.group)
+        details.setdefault("kind", kind.plural)
+    if name:
+        details.setdefault("name", name)
+    if error.causes:
+        details["causes"] = [
+            {"reason": cause.reason, "message": cause.message, "field": cause.field} for cause in error.causes
+        ]
+    status: dict[str, Any] = {
+        "kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure",
+        "message": error.message, "reason": error.reason, "code": error.code,
+    }  # fmt: skip
+    if details:
+        status["details"] = details
+    return status
+
+
+def success(kind: Kind, name: str, uid: str) -> dict[str, Any]:
+    """Return the Status that a DELETE of something gone at once is answered with."""
+    details = {"name": name, "kind": kind.plural, "uid": uid} | ({"group": kind.group} if kind.group else {})
+    return {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "details": details}

@@ -1,0 +1,95 @@
+"""Pages of a list: all as of one resourceVersion, however much is written between them. Pure."""
+
+import base64
+import binascii
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import orjson
+
+from serving import errors
+from serving.embedded.apiserver import status_errors
+from serving.embedded.apiserver.storage.history import Entry, Key, Matches
+
+
+@dataclass(frozen=True)
+class Position:
+    """Where the next page starts: after this key, in the state as of this version."""
+
+    version: int
+    after: Key
+
+
+@dataclass(frozen=True)
+class Page:
+    """One page; `remaining` is None where selectors make counting dear, as on kube-apiserver."""
+
+    entries: Sequence[Entry]
+    token: str = ""
+    remaining: int | None = None
+
+
+def encode(position: Position) -> str:
+    """Return the opaque `continue` token."""
+    payload = orjson.dumps([1, position.version, *position.after])
+    return base64.urlsafe_b64encode(payload).decode().rstrip("=")
+
+
+def _invalid(token: str) -> errors.ApiError:
+    cause = status_errors.invalid("continue", token, "continue key is not valid")
+    return status_errors.bad_request(f"continue: {cause.message}", (cause,))
+
+
+def decode(token: str) -> Position:
+    """Parse a `continue` token.
+
+    Raises:
+        errors.ApiError: 400, it is none of ours.
+    """
+    try:
+        padded = token.encode("ascii") + b"=" * (-len(token) % 4)
+        fields = orjson.loads(base64.urlsafe_b64decode(padded))
+    except (ValueError, UnicodeEncodeError, binascii.Error) as error:
+        raise _invalid(token) from error
+    match fields:
+        case [1, int(version), str(namespace), str(name)] if version >= 0:
+            return Position(version, Key(namespace, name))
+    raise _invalid(token)
+
+
+def page(
+    state: Mapping[Key, Entry], keys: Sequence[Key], version: int, *,
+    limit: int, after: Key | None, matches: Matches | None,
+) -> Page:  # fmt: skip
+    """Cut one page out of a state.
+
+    Args:
+        state: all objects of the kind as of `version`.
+        keys: those of the wanted namespace, sorted.
+        version: goes into the token.
+        limit: most objects; 0 is all.
+        after: the key that the last page ended with.
+        matches: the selectors together, or None.
+    """
+    found: list[Entry] = []
+    start = 0 if after is None else _position(keys, after)
+    for index in range(start, len(keys)):
+        entry = state[keys[index]]
+        if matches is not None and not matches(entry.object):
+            continue
+        if limit and len(found) == limit:
+            remaining = None if matches is not None else len(keys) - index
+            return Page(found, encode(Position(version, keys[index - 1])), remaining)
+        found.append(entry)
+    return Page(found)
+
+
+def _position(keys: Sequence[Key], after: Key) -> int:
+    low, high = 0, len(keys)
+    while low < high:
+        middle = (low + high) // 2
+        if keys[middle] <= after:
+            low = middle + 1
+        else:
+            high = middle
+    return low

@@ -1,0 +1,193 @@
+"""The objects: in memory for reading, in SQLite for keeping; nobody sees what is not committed.
+
+Lives on one event loop. A writer reads `newest` (which includes writes on their way), decides and calls `submit`
+without awaiting in between: that is the compare-and-swap. Writes gather while the disk is busy and then share one
+transaction; when one fails, it and all that were decided on top of it fail together.
+"""
+
+import asyncio
+import logging
+import sqlite3
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+
+from serving import errors
+from serving.embedded.apiserver.storage.database import Database
+from serving.embedded.apiserver.storage.history import Change, Entry, History, Key, Object, versioned
+from serving.resources.kinds import Kind
+
+log = logging.getLogger(__name__)
+
+MOST_AT_ONCE = 64
+"""Writes that are gathered before a commit begins; more may have come when it does."""
+Listener = Callable[[Change], None]
+
+
+def identifier(kind: Kind) -> str:
+    """Return the kind's name in the file: versions of one kind share their objects."""
+    return f"{kind.plural}.{kind.group}" if kind.group else kind.plural
+
+
+class Store:
+    """All objects of one machine."""
+
+    def __init__(self, database: Database) -> None:
+        """Load everything.
+
+        Raises:
+            errors.UserError: the file is damaged.
+        """
+        self._database = database
+        self._objects, self.history = database.load()
+        self._sorted: dict[str, dict[str, Sequence[Key]]] = {}
+        self._next = self.history.version
+        self._pending: dict[tuple[str, Key], tuple[Entry | None, asyncio.Future[None]]] = {}
+        self._queue: list[tuple[Change, asyncio.Future[None]]] = []
+        self._drain: asyncio.Task[None] | None = None
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="sqlite")
+        self._listeners: list[Listener] = []
+
+    @property
+    def version(self) -> int:
+        """ResourceVersion of what readers see."""
+        return self.history.version
+
+    def on_change(self, listener: Listener) -> None:
+        """Call the listener for every committed change, in order; it must not block or raise."""
+        self._listeners.append(listener)
+
+    def get(self, kind: Kind, key: Key) -> Entry | None:
+        """Return the committed object."""
+        return self._objects.get(identifier(kind), {}).get(key)
+
+    def objects(self, kind: Kind) -> Mapping[Key, Entry]:
+        """Return all committed objects of a kind; must not be changed or kept across an await."""
+        return self._objects.get(identifier(kind), {})
+
+    def keys(self, kind: Kind, namespace: str | None) -> Sequence[Key]:
+        """Return the committed keys in order, of one namespace or (None) of all."""
+        ident = identifier(kind)
+        cached = self._sorted.setdefault(ident, {})
+        wanted = "*" if namespace is None else namespace
+        if wanted not in cached:
+            found = self._objects.get(ident, {})
+            cached[wanted] = sorted(k for k in found if namespace is None or k.namespace == namespace)
+        return cached[wanted]
+
+    def newest(self, kind: Kind, key: Key) -> Entry | None:
+        """Return the object with the writes that are on their way; only for deciding on a write."""
+        pending = self._pending.get((identifier(kind), key))
+        return pending[0] if pending is not None else self.get(kind, key)
+
+    async def settled(self, kind: Kind, key: Key) -> None:
+        """Wait until the object's writes on their way are committed; raises as `submit` does."""
+        pending = self._pending.get((identifier(kind), key))
+        if pending is not None:
+            await asyncio.shield(pending[1])
+
+    def submit(self, kind: Kind, key: Key, obj: Object | None) -> "Writing":
+        """Write the object under the next resourceVersion, or (None) remove it; await the result.
+
+        Raises:
+            errors.ApiError: 400, it cannot be written as JSON.
+        """
+        before, version = self.newest(kind, key), self._next + 1
+        try:
+            after = None if obj is None else Entry(versioned(obj, version))
+        except (TypeError, RecursionError) as error:
+            raise errors.ApiError(400, "BadRequest", f"the object cannot be stored: {error}") from error
+        change = Change(version, identifier(kind), key, before, after)
+        self._next = version
+        done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._pending[change.kind, key] = (after, done)
+        self._queue.append((change, done))
+        if self._drain is None or self._drain.done():
+            self._drain = asyncio.create_task(self._write_queue())
+        return Writing(change, done)
+
+    async def _write_queue(self) -> None:
+        loop = asyncio.get_running_loop()
+        while self._queue:
+            await self._gather()
+            batch, self._queue = self._queue, []
+            changes = [change for change, _ in batch]
+            try:
+                self._database.stage(changes)
+                await loop.run_in_executor(self._thread, self._database.commit)
+            except sqlite3.Error as error:
+                self._fail(batch + self._queue, error)
+            else:
+                self._publish(batch)
+
+    async def _gather(self) -> None:
+        """Let requests that are here already join: a commit, and a line to each watcher, cost as much for one as for many."""
+        size = 0
+        while size < len(self._queue) < MOST_AT_ONCE:
+            size = len(self._queue)
+            await asyncio.sleep(0)  # what has arrived is read,
+            await asyncio.sleep(0)  # and answered up to its write
+
+    def _fail(self, batch: list[tuple[Change, asyncio.Future[None]]], error: sqlite3.Error) -> None:
+        log.error("%d writes failed: %s", len(batch), error)
+        self._queue = []
+        self._pending.clear()
+        self._next = self.version
+        full = "full" in str(error)
+        for _, done in batch:
+            if not done.done():
+                done.set_exception(_refused(error, full=full))
+            done.exception()
+
+    def _publish(self, batch: list[tuple[Change, asyncio.Future[None]]]) -> None:
+        for change, done in batch:
+            self._place(change)
+            self.history.append(change)
+            pending = self._pending.get((change.kind, change.key))
+            if pending is not None and pending[1] is done:
+                del self._pending[change.kind, change.key]
+            for listener in self._listeners:
+                listener(change)
+            if not done.done():
+                done.set_result(None)
+
+    def _place(self, change: Change) -> None:
+        objects = self._objects.setdefault(change.kind, {})
+        if change.after is None:
+            objects.pop(change.key, None)
+        else:
+            objects[change.key] = change.after
+        if (change.before is None) != (change.after is None):
+            self._sorted.pop(change.kind, None)
+
+    async def close(self) -> None:
+        """Finish the writes on their way and close the file."""
+        if self._drain is not None:
+            await self._drain
+        self._thread.shutdown()
+        self._database.close()
+
+
+class Writing:
+    """A write on its way."""
+
+    def __init__(self, change: Change, done: asyncio.Future[None]) -> None:
+        self.change = change
+        self._done = done
+
+    async def committed(self) -> Entry:
+        """Wait for the disk; return the object as stored, or as it last was when it was removed.
+
+        Raises:
+            errors.ApiError: 507 where the disk is full, else 500; nothing was written.
+        """
+        await asyncio.shield(self._done)
+        return self.change.after if self.change.after is not None else self.change.last()
+
+
+def _refused(error: sqlite3.Error, *, full: bool) -> errors.ApiError:
+    if full:
+        return errors.ApiError(507, "InsufficientStorage", f"the disk is full, nothing was written: {error}")
+    return errors.ApiError(500, "InternalError", f"the store failed, nothing was written: {error}")
+
+
+__all__ = ["Entry", "History", "Key", "Store", "Writing", "identifier"]

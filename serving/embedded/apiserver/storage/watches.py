@@ -1,0 +1,217 @@
+"""Watches: each reader has a place in the shared history and is woken when its kind changes.
+
+Nothing is queued for a reader, so a slow one costs nothing; who falls too far behind, or does not read at all, is
+cut off and lists again.
+"""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Iterator
+from dataclasses import dataclass
+
+import orjson
+from starlette.types import Receive, Scope, Send
+
+from serving import clock, errors
+from serving.embedded.apiserver.status_errors import to_status
+from serving.embedded.apiserver.storage.history import Change, Entry, Event, Key, Matches, Object, event_for
+from serving.embedded.apiserver.storage.store import Store, identifier
+from serving.resources.kinds import Kind
+from serving.settings import ApiSettings
+
+log = logging.getLogger(__name__)
+
+Render = Callable[[Entry], bytes]
+Line = Callable[[bytes | None], Awaitable[None]]
+"""Sends a piece of the body; None ends it."""
+CONNECTION = "slipway.connection"
+"""ASGI extension of two functions: `abort` cuts the connection, `is_paused` says whether to send would wait for the peer."""
+INITIAL_EVENTS_END = "k8s.io/initial-events-end"
+_CHUNK = 256 * 1024
+
+
+class Hub:
+    """Wakes the watchers of a kind; ends them all when the server stops."""
+
+    def __init__(self, store: Store) -> None:
+        self._waiting: dict[str, set[asyncio.Event]] = {}
+        self.stopping = False
+        store.on_change(self._wake)
+
+    def _wake(self, change: Change) -> None:
+        for event in self._waiting.get(change.kind, ()):
+            event.set()
+
+    def join(self, kind: Kind) -> asyncio.Event:
+        """Return an event that is set whenever the kind changes."""
+        event = asyncio.Event()
+        self._waiting.setdefault(identifier(kind), set()).add(event)
+        return event
+
+    def leave(self, kind: Kind, event: asyncio.Event) -> None:
+        self._waiting[identifier(kind)].discard(event)
+
+    def stop(self) -> None:
+        """End every watch soon."""
+        self.stopping = True
+        for events in self._waiting.values():
+            for event in events:
+                event.set()
+
+
+@dataclass(frozen=True)
+class Watch:
+    """What one client watches."""
+
+    kind: Kind
+    namespace: str | None
+    matches: Matches | None
+    version: int
+    """Everything after it is told."""
+    initial: tuple[Entry, ...] = ()
+    """Told first, as ADDED: the state at `version`, for clients that did not list."""
+    initial_end: bool = False
+    """Whether a bookmark says where the initial ones end."""
+    bookmarks: bool = False
+    seconds: float | None = None
+    """The server ends the watch after this long."""
+
+
+class WatchResponse:
+    """An ASGI response that follows a watch until the client goes, the time is up or the server stops."""
+
+    def __init__(self, store: Store, hub: Hub, settings: ApiSettings, watch: Watch, render: Render) -> None:
+        self._store, self._hub, self._settings = store, hub, settings
+        self._watch, self._render = watch, render
+        self._place = watch.version
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Send lines until one of the ends; `receive` tells when the client has gone."""
+        assert scope["type"] == "http"
+        connection = scope["extensions"][CONNECTION]
+        woken = self._hub.join(self._watch.kind)
+        gone = asyncio.ensure_future(_until_disconnected(receive, woken))
+        try:
+            headers = [(b"content-type", b"application/json"), (b"cache-control", b"no-cache, private")]
+            await send({"type": "http.response.start", "status": 200, "headers": headers})
+            await self._follow(
+                woken, gone, _sender(send, self._settings.stalled_seconds, connection["is_paused"])
+            )
+        except TimeoutError:
+            log.info("cut off a watcher of %s that does not read", self._watch.kind.plural)
+            connection["abort"]()
+        finally:
+            gone.cancel()
+            self._hub.leave(self._watch.kind, woken)
+
+    async def _follow(self, woken: asyncio.Event, gone: asyncio.Future[None], send: Line) -> None:
+        end = None if self._watch.seconds is None else clock.monotonic() + self._watch.seconds
+        await send(b"")
+        for chunk in _chunks(self._opening()):
+            await send(chunk)
+        bookmark = clock.monotonic() + self._settings.bookmark_seconds
+        while not gone.done() and not self._hub.stopping:
+            woken.clear()
+            try:
+                lines = self._lines()
+            except errors.Gone as error:
+                await send(_line("ERROR", orjson.dumps(to_status(error))))
+                break
+            for chunk in _chunks(lines):
+                await send(chunk)
+            now = clock.monotonic()
+            if end is not None and now >= end:
+                break
+            if now >= bookmark:
+                bookmark = now + self._settings.bookmark_seconds
+                if self._watch.bookmarks:
+                    await send(self._bookmark({}))
+            due = bookmark if end is None else min(bookmark, end)
+            if self._place == self._store.version or not woken.is_set():
+                await _wait(woken, due - now)
+        await send(None)
+
+    def _opening(self) -> Iterator[bytes]:
+        for entry in self._watch.initial:
+            yield _line("ADDED", self._render(entry))
+        if self._watch.initial_end:
+            yield self._bookmark({INITIAL_EVENTS_END: "true"})
+
+    def _lines(self) -> list[bytes]:
+        """Return what happened since the last call.
+
+        Raises:
+            errors.Gone: the reader was too slow.
+        """
+        changes = self._store.history.since(identifier(self._watch.kind), self._place)
+        if len(changes) > self._settings.watch_queue and self._place != self._watch.version:
+            message = f"too slow: {len(changes)} events behind"
+            raise errors.Gone(410, "Expired", message)
+        self._place = self._store.version
+        events = (self._event(change) for change in changes)
+        return [_line(event.type, self._render(event.entry)) for event in events if event is not None]
+
+    def _event(self, change: Change) -> Event | None:
+        if self._watch.namespace is not None and change.key.namespace != self._watch.namespace:
+            return None
+        return event_for(change, self._watch.matches or _everything)
+
+    def _bookmark(self, annotations: dict[str, str]) -> bytes:
+        meta: Object = {"resourceVersion": str(self._place), "creationTimestamp": None}
+        if annotations:
+            meta["annotations"] = annotations
+        kind = self._watch.kind
+        return _line(
+            "BOOKMARK", orjson.dumps({"kind": kind.kind, "apiVersion": kind.api_version, "metadata": meta})
+        )
+
+
+def _everything(_: Object) -> bool:
+    return True
+
+
+def _line(type_: str, body: bytes) -> bytes:
+    return b'{"type":"%b","object":%b}\n' % (type_.encode(), body)
+
+
+def _chunks(lines: Iterator[bytes] | list[bytes]) -> Iterator[bytes]:
+    """Join lines into pieces of moderate size: fewer writes, and no copy of a whole list in memory."""
+    piece: list[bytes] = []
+    size = 0
+    for line in lines:
+        piece.append(line)
+        size += len(line)
+        if size > _CHUNK:
+            yield b"".join(piece)
+            piece, size = [], 0
+    if piece:
+        yield b"".join(piece)
+
+
+def _sender(send: Send, seconds: float, is_paused: Callable[[], bool]) -> Line:
+    async def one(body: bytes | None) -> None:
+        message = {"type": "http.response.body", "body": body or b"", "more_body": body is not None}
+        if is_paused():
+            async with asyncio.timeout(seconds):
+                await send(message)
+        else:
+            await send(message)  # does not wait, and a timer would cost as much as the line does
+
+    return one
+
+
+async def _wait(woken: asyncio.Event, seconds: float) -> None:
+    timer = asyncio.get_running_loop().call_later(max(seconds, 0.0), woken.set)
+    try:
+        await woken.wait()
+    finally:
+        timer.cancel()
+
+
+async def _until_disconnected(receive: Receive, woken: asyncio.Event) -> None:
+    while (await receive())["type"] != "http.disconnect":
+        pass
+    woken.set()
+
+
+__all__ = ["Hub", "Key", "Watch", "WatchResponse"]

@@ -1,0 +1,229 @@
+"""Writes: read the newest, let the conventions decide, submit. Also what only a whole store knows: namespaces."""
+
+import datetime as dt
+import secrets
+import uuid
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+from serving import clock, errors
+from serving.embedded.apiserver import status_errors
+from serving.embedded.apiserver.storage.history import Entry, Key, Object
+from serving.embedded.apiserver.storage.store import Store, Writing
+from serving.embedded.apiserver.writes import object_meta, write_path
+from serving.resources import kinds
+from serving.resources.kinds import Kind
+
+_SUFFIX = "bcdfghjklmnpqrstvwxz2456789"
+"""k8s.io/apimachinery/pkg/util/rand: no vowels, so no words."""
+DEFAULT_NAMESPACE = "default"
+
+
+@dataclass(frozen=True)
+class Asking:
+    """Who writes, and how."""
+
+    manager: str
+    field_validation: str = "Strict"
+    subresource: str | None = None
+    force: bool = False
+    dry_run: bool = False
+
+    def request(self, *, creates: bool = False) -> write_path.Request:
+        """Return what the conventions need: this, the time, and fresh randomness for what is created."""
+        random = secrets.token_bytes(21) if creates else b""
+        return write_path.Request(
+            manager=self.manager, now=_second(clock.now().replace(microsecond=0)),
+            uid=str(uuid.UUID(bytes=random[:16], version=4)) if creates else "",
+            suffix="".join(_SUFFIX[byte % len(_SUFFIX)] for byte in random[16:]),
+            field_validation=self.field_validation, subresource=self.subresource, force=self.force,
+        )  # fmt: skip
+
+
+@lru_cache(1)
+def _second(moment: dt.datetime) -> str:
+    return clock.rfc3339(moment)
+
+
+@dataclass(frozen=True)
+class Written:
+    """The object after a write; `body` where it is stored, and how to answer."""
+
+    object: Object
+    body: bytes | None = None
+    warnings: tuple[str, ...] = ()
+    created: bool = False
+    removed: bool = False
+
+
+class Registry:
+    """The write operations on a store."""
+
+    def __init__(self, store: Store) -> None:
+        self.store = store
+
+    async def start(self) -> None:
+        """Create the `default` namespace where it is missing."""
+        if self.store.get(kinds.NAMESPACE, Key("", DEFAULT_NAMESPACE)) is None:
+            body: Object = {
+                "apiVersion": "v1",
+                "kind": "Namespace",
+                "metadata": {"name": DEFAULT_NAMESPACE},
+            }
+            await self.create(kinds.NAMESPACE, None, body, Asking("slipway-api"))
+
+    async def create(self, kind: Kind, namespace: str | None, body: Object, asking: Asking) -> Written:
+        """Create an object.
+
+        Raises:
+            errors.AlreadyExists: the name is taken.
+            errors.ApiError: 404 without the namespace, 403 in one that is going, 4xx for a bad object.
+        """
+        outcome = write_path.create(kind, namespace, body, asking.request(creates=True))
+        return await self._insert(kind, namespace, outcome, asking)
+
+    async def _insert(
+        self, kind: Kind, namespace: str | None, outcome: write_path.Outcome, asking: Asking
+    ) -> Written:
+        obj = outcome.object
+        key = Key(namespace or "", obj["metadata"]["name"])
+        self._check_namespace(kind, key)
+        if self.store.newest(kind, key) is not None:
+            raise errors.AlreadyExists(
+                409, "AlreadyExists", f'{status_errors.resource(kind)} "{key.name}" already exists',
+                (), {"name": key.name, "group": kind.group, "kind": kind.plural},
+            )  # fmt: skip
+        if asking.dry_run:
+            return Written(obj, None, tuple(outcome.warnings), created=True)
+        entry = await self.store.submit(kind, key, obj).committed()
+        return Written(entry.object, entry.body, tuple(outcome.warnings), created=True)
+
+    def _check_namespace(self, kind: Kind, key: Key) -> None:
+        if not kind.namespaced:
+            return
+        found = self.store.newest(kinds.NAMESPACE, Key("", key.namespace))
+        if found is None:
+            raise status_errors.not_found(kinds.NAMESPACE, key.namespace)
+        if "deletionTimestamp" in found.object["metadata"]:
+            why = f"unable to create new content in namespace {key.namespace} because it is being terminated"
+            cause = errors.Cause(
+                "metadata.namespace",
+                f"namespace {key.namespace} is being terminated",
+                "NamespaceTerminating",
+            )
+            message = f'{status_errors.resource(kind)} "{key.name}" is forbidden: {why}'
+            raise errors.Forbidden(403, "Forbidden", message, (cause,), status_errors.details(kind, key.name))
+
+    def existing(self, kind: Kind, key: Key) -> Entry:
+        """Return the newest state.
+
+        Raises:
+            errors.NotFound: there is none.
+        """
+        found = self.store.newest(kind, key)
+        if found is None:
+            raise status_errors.not_found(kind, key.name)
+        return found
+
+    async def update(self, kind: Kind, key: Key, body: Object, asking: Asking) -> Written:
+        """Replace an object, its status or its scale."""
+        old = self.existing(kind, key)
+        if asking.subresource != "scale" and object_meta.must_say_version(kind):
+            _require_version(kind, key, body)
+        outcome = write_path.update(kind, old.object, body, asking.request())
+        return await self._replace(kind, key, old, outcome, asking)
+
+    async def patch(self, kind: Kind, key: Key, patch: Any, content_type: str, asking: Asking) -> Written:
+        """Patch an object, its status or its scale."""
+        old = self.existing(kind, key)
+        outcome = write_path.patch(kind, old.object, patch, content_type, asking.request())
+        return await self._replace(kind, key, old, outcome, asking)
+
+    async def apply(self, kind: Kind, key: Key, body: Object, asking: Asking) -> Written:
+        """Apply on the server's side; creates what is not there, unless a subresource is meant."""
+        namespace = key.namespace or None
+        old = self.store.newest(kind, key)
+        if old is None and asking.subresource is not None:
+            raise status_errors.not_found(kind, key.name)
+        request = asking.request(creates=old is None)
+        outcome = write_path.apply(
+            kind, None if old is None else old.object, namespace, key.name, body, request
+        )
+        if old is None:
+            return await self._insert(kind, namespace, outcome, asking)
+        return await self._replace(kind, key, old, outcome, asking)
+
+    async def _replace(
+        self, kind: Kind, key: Key, old: Entry, outcome: write_path.Outcome, asking: Asking
+    ) -> Written:
+        obj, warnings = outcome.object, tuple(outcome.warnings)
+        if asking.dry_run:
+            return Written(obj, None, warnings)
+        if obj == old.object:
+            await self.store.settled(kind, key)
+            return Written(old.object, old.body, warnings)
+        removed = kind != kinds.NAMESPACE and write_path.after_write(kind, obj)
+        entry = await self.store.submit(kind, key, None if removed else obj).committed()
+        if removed:
+            return Written(obj, None, warnings, removed=True)
+        return Written(entry.object, entry.body, warnings)
+
+    async def delete(self, kind: Kind, key: Key, options: Object, asking: Asking) -> Written:
+        """Delete an object: at once, or when what holds it lets go."""
+        old = self.existing(kind, key)
+        if kind == kinds.NAMESPACE and key.name == DEFAULT_NAMESPACE:
+            message = f'namespaces "{key.name}" is forbidden: this namespace may not be deleted'
+            raise errors.Forbidden(403, "Forbidden", message, (), status_errors.details(kind, key.name))
+        writing = self.begin_delete(kind, key, old, options, asking)
+        if isinstance(writing, Writing):
+            entry = await writing.committed()
+            return Written(entry.object, entry.body, removed=writing.change.after is None)
+        await self.store.settled(kind, key)
+        return writing
+
+    def begin_delete(
+        self, kind: Kind, key: Key, old: Entry, options: Object, asking: Asking
+    ) -> Writing | Written:
+        """Start a deletion; a dry run, or one that changes nothing, is done at once."""
+        request = asking.request()
+        after = write_path.delete(kind, old.object, options, request)
+        if kind == kinds.NAMESPACE and after is None:
+            after = (
+                old.object
+                if "deletionTimestamp" in old.object["metadata"]
+                else _terminating(old, request.now)
+            )
+        if asking.dry_run:
+            return Written(after or old.object, None, removed=after is None)
+        if after == old.object:
+            return Written(old.object, old.body)
+        return self.store.submit(kind, key, after)
+
+    async def delete_all(
+        self, kind: Kind, entries: list[tuple[Key, Entry]], options: Object, asking: Asking
+    ) -> None:
+        """Delete these, whatever has become of some of them in the meantime."""
+        writings: list[Writing] = []
+        for key, _ in entries:
+            newest = self.store.newest(kind, key)
+            if newest is not None:
+                writing = self.begin_delete(kind, key, newest, options, asking)
+                if isinstance(writing, Writing):
+                    writings.append(writing)
+        for writing in writings:
+            await writing.committed()
+
+
+def _require_version(kind: Kind, key: Key, body: Object) -> None:
+    meta = body.get("metadata")
+    if isinstance(meta, dict) and not meta.get("resourceVersion"):
+        cause = status_errors.invalid("metadata.resourceVersion", 0, "must be specified for an update")
+        raise status_errors.unprocessable(kind, key.name, [cause])
+
+
+def _terminating(old: Entry, now: str) -> Object:
+    """A namespace goes when its content is gone; until then it says so, as on a cluster."""
+    meta = {**old.object["metadata"], "deletionTimestamp": now}
+    status = {**(old.object.get("status") or {}), "phase": "Terminating"}
+    return {**old.object, "metadata": meta, "status": status}

@@ -1,0 +1,127 @@
+"""What DELETE does to an object: at once, or after its finalizers, its dependants or its grace period."""
+
+from collections.abc import Mapping
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from serving.embedded.apiserver import status_errors
+from serving.embedded.apiserver.schema import pruning, schemas, validation
+from serving.embedded.apiserver.schema.schemas import Schema
+from serving.resources import kinds
+from serving.resources.kinds import Kind
+
+ORPHAN, FOREGROUND = "orphan", "foregroundDeletion"
+_POLICIES = {"Orphan": ORPHAN, "Foreground": FOREGROUND, "Background": None}
+_TEXT: Schema = {"type": "string"}
+_OPTIONS: Schema = {
+    "type": "object",
+    "properties": {
+        "apiVersion": _TEXT, "kind": _TEXT, "propagationPolicy": _TEXT, "orphanDependents": {"type": "boolean"},
+        "gracePeriodSeconds": {"type": "integer", "minimum": 0},
+        "preconditions": {"type": "object", "properties": {"uid": _TEXT, "resourceVersion": _TEXT}},
+        "dryRun": {"type": "array", "items": _TEXT},
+    },
+}  # fmt: skip
+"""metav1.DeleteOptions."""
+DEFAULT_GRACE_SECONDS = 30
+"""terminationGracePeriodSeconds where a Pod does not say, as Kubernetes."""
+
+
+def delete(kind: Kind, old: dict[str, Any], options: Mapping[str, Any], now: str) -> dict[str, Any] | None:
+    """Return the object to store until it may go, or None where it goes now.
+
+    Args:
+        kind: of the object.
+        old: as stored.
+        options: metav1.DeleteOptions: preconditions, propagationPolicy, gracePeriodSeconds.
+        now: RFC 3339.
+
+    Raises:
+        errors.Conflict: a precondition does not hold.
+        errors.ApiError: 400 for options that make no sense.
+    """
+    options = _read(options)
+    _check_preconditions(kind, old, options)
+    obj: dict[str, Any] = schemas.clone(old)
+    meta = obj["metadata"]
+    finalizers = _finalizers(meta.get("finalizers") or [], options, deleting="deletionTimestamp" in meta)
+    if finalizers != (meta.get("finalizers") or []):
+        meta["finalizers"] = finalizers
+    if not meta.get("finalizers"):
+        meta.pop("finalizers", None)
+    grace = _grace(kind, obj, options)
+    if not finalizers and grace == 0:
+        return None
+    if "deletionTimestamp" in meta and meta.get("deletionGracePeriodSeconds", 0) <= grace:
+        return obj
+    if "deletionTimestamp" not in meta and meta.get("generation"):
+        meta["generation"] += 1
+    due = datetime.fromisoformat(now).astimezone(UTC) + timedelta(seconds=grace)
+    meta["deletionTimestamp"] = due.strftime("%Y-%m-%dT%H:%M:%SZ")
+    meta["deletionGracePeriodSeconds"] = grace
+    if kind == kinds.NAMESPACE:
+        obj["status"] = {**(obj.get("status") or {}), "phase": "Terminating"}
+    return obj
+
+
+def is_finished(kind: Kind, obj: Mapping[str, Any]) -> bool:
+    """Whether nothing holds an object that is being deleted any longer."""
+    meta = obj["metadata"]
+    if "deletionTimestamp" not in meta or meta.get("finalizers"):
+        return False
+    return kind != kinds.POD or not meta.get("deletionGracePeriodSeconds")
+
+
+def _read(options: Mapping[str, Any]) -> dict[str, Any]:
+    unknown: list[str] = []
+    found: dict[str, Any] = pruning.read(dict(options), _OPTIONS, unknown)
+    causes = [status_errors.forbidden(path, "unknown field") for path in unknown]
+    causes += validation.check(found, _OPTIONS)
+    if causes:
+        texts = "; ".join(f"{cause.field}: {cause.message}" for cause in causes)
+        raise status_errors.bad_request(f"DeleteOptions is invalid: {texts}", causes)
+    return found
+
+
+def _check_preconditions(kind: Kind, old: Mapping[str, Any], options: Mapping[str, Any]) -> None:
+    wanted = options.get("preconditions") or {}
+    meta = old["metadata"]
+    for field, what in (("uid", "UID"), ("resourceVersion", "ResourceVersion")):
+        value = wanted.get(field)
+        if value is not None and value != meta.get(field):
+            why = f"Precondition failed: {what} in precondition: {value}, {what} in object meta: {meta.get(field)}"
+            raise status_errors.conflict(kind, meta["name"], why)
+
+
+def _finalizers(have: list[str], options: Mapping[str, Any], *, deleting: bool) -> list[str]:
+    policy = options.get("propagationPolicy")
+    if options.get("orphanDependents") is not None:
+        if policy is not None:
+            raise status_errors.bad_request("orphanDependents and propagationPolicy cannot be both set")
+        policy = "Orphan" if options["orphanDependents"] else "Background"
+    if policy is None:
+        return have
+    if policy not in _POLICIES:
+        cause = status_errors.unsupported("propagationPolicy", policy, [*_POLICIES, None])
+        raise status_errors.bad_request(
+            f"DeleteOptions is invalid: propagationPolicy: {cause.message}", (cause,)
+        )
+    wanted = _POLICIES[policy]
+    kept = [name for name in have if name not in (ORPHAN, FOREGROUND) or name == wanted]
+    if wanted and wanted not in kept and not (deleting and not kept):
+        kept.append(wanted)
+    return kept
+
+
+def _grace(kind: Kind, obj: Mapping[str, Any], options: Mapping[str, Any]) -> int:
+    if kind != kinds.POD:
+        return 0
+    asked = options.get("gracePeriodSeconds")
+    spec = obj.get("spec") or {}
+    ended = (obj.get("status") or {}).get("phase") in ("Succeeded", "Failed")
+    if asked == 0 or ended or not spec.get("nodeName"):
+        return 0
+    running = obj["metadata"].get("deletionGracePeriodSeconds")
+    grace = int(spec.get("terminationGracePeriodSeconds", DEFAULT_GRACE_SECONDS)) if asked is None else asked
+    grace = max(grace, 1)
+    return grace if running is None else min(grace, int(running))

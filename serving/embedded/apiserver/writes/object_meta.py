@@ -1,0 +1,183 @@
+"""ObjectMeta: the syntax of names, labels and annotations, and the fields that the server alone writes."""
+
+import re
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from serving.embedded.apiserver import status_errors
+from serving.errors import Cause
+from serving.resources import kinds
+from serving.resources.kinds import Kind
+
+_LABEL = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?")
+_SUBDOMAIN = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
+_QUALIFIED = re.compile(r"([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]")
+_SERVICE = re.compile(r"[a-z]([-a-z0-9]*[a-z0-9])?")
+
+LABEL_RULE = (
+    "a lowercase RFC 1123 label must consist of lower case alphanumeric characters or '-', and must start and "
+    "end with an alphanumeric character (e.g. 'my-name',  or '123-abc', regex used for validation is "
+    "'[a-z0-9]([-a-z0-9]*[a-z0-9])?')"
+)
+SUBDOMAIN_RULE = (
+    "a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '-' or '.', and must "
+    "start and end with an alphanumeric character (e.g. 'example.com', regex used for validation is "
+    "'[a-z0-9]([-a-z0-9]*[a-z0-9])?(\\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*')"
+)
+SERVICE_RULE = (
+    "a DNS-1035 label must consist of lower case alphanumeric characters or '-', start with an alphabetic "
+    "character, and end with an alphanumeric character (e.g. 'my-name',  or 'abc-123', regex used for "
+    "validation is '[a-z]([-a-z0-9]*[a-z0-9])?')"
+)
+KEY_RULE = (
+    "name part must consist of alphanumeric characters, '-', '_' or '.', and must start and end with an "
+    "alphanumeric character (e.g. 'MyName',  or 'my.name',  or '123-abc', regex used for validation is "
+    "'([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]')"
+)
+VALUE_RULE = (
+    "a valid label must be an empty string or consist of alphanumeric characters, '-', '_' or '.', and must "
+    "start and end with an alphanumeric character (e.g. 'MyValue',  or 'my_value',  or '12345', regex used for "
+    "validation is '(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])?')"
+)
+MAX_LABEL, MAX_SUBDOMAIN = 63, 253
+MAX_ANNOTATIONS = 256 * 1024
+"""Bytes of all annotations together: k8s.io/apimachinery/pkg/api/validation/objectmeta.go."""
+GENERATED_LENGTH = 58
+"""generateName is cut to this, so that with five random characters it stays a label: as in Kubernetes."""
+
+GENERATIONS = frozenset({*kinds.OWN, kinds.DEPLOYMENT, kinds.JOB, kinds.POD, kinds.ENDPOINT_SLICE})
+"""Kinds whose generation counts the changes of what is wanted."""
+_CONDITIONAL = frozenset({*kinds.OWN, kinds.LEASE})
+"""Kinds whose updates must say which version they change; the other built-in ones may be overwritten blindly."""
+_SERVER_FIELDS = (
+    "uid", "creationTimestamp", "generation", "deletionTimestamp", "deletionGracePeriodSeconds", "resourceVersion",
+    "name", "namespace",
+)  # fmt: skip
+
+
+def begin(
+    kind: Kind, meta: dict[str, Any], namespace: str | None, *, uid: str, now: str, suffix: str
+) -> dict[str, Any]:
+    """Return the metadata of a new object.
+
+    Raises:
+        errors.ApiError: 400 for a namespace that is not the request's, or a resourceVersion.
+    """
+    if meta.get("resourceVersion"):
+        raise status_errors.bad_request("resourceVersion should not be set on objects to be created")
+    if kind.namespaced and namespace and meta.get("namespace", namespace) != namespace:
+        raise status_errors.bad_request(
+            f"the namespace of the provided object ({meta['namespace']}) does not match the namespace sent on "
+            f"the request ({namespace})"
+        )
+    out = {key: value for key, value in meta.items() if key not in (*_SERVER_FIELDS, "selfLink")}
+    name = meta.get("name")
+    if not name and meta.get("generateName"):
+        name = meta["generateName"][:GENERATED_LENGTH] + suffix
+    if name:
+        out["name"] = name
+    if kind.namespaced and namespace:
+        out["namespace"] = namespace
+    out |= {"uid": uid, "creationTimestamp": now}
+    if kind in GENERATIONS:
+        out["generation"] = 1
+    return out
+
+
+def must_say_version(kind: Kind) -> bool:
+    """Whether an update must say which version it changes (Kubernetes: not AllowUnconditionalUpdate)."""
+    return kind in _CONDITIONAL
+
+
+def keep(kind: Kind, old: Mapping[str, Any], meta: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the metadata of a changed object: what the server writes stays as it was.
+
+    Raises:
+        errors.Conflict: it names another resourceVersion or uid than is stored.
+        errors.ApiError: 400 for another name or namespace.
+    """
+    version = meta.get("resourceVersion")
+    if version and version != old.get("resourceVersion"):
+        raise status_errors.conflict(kind, old["name"], status_errors.STALE)
+    if meta.get("uid", old.get("uid")) != old.get("uid"):
+        why = f"Precondition failed: UID in precondition: {meta['uid']}, UID in object meta: {old.get('uid')}"
+        raise status_errors.conflict(kind, old["name"], why)
+    for field in ("name", "namespace"):
+        if meta.get(field, old.get(field)) != old.get(field):
+            raise status_errors.bad_request(
+                f"the {field} of the object ({meta[field]}) does not match the {field} on the URL ({old.get(field)})"
+            )
+    out = {key: value for key, value in meta.items() if key not in (*_SERVER_FIELDS, "selfLink")}
+    return out | {field: old[field] for field in _SERVER_FIELDS if field in old}
+
+
+def check(kind: Kind, meta: Mapping[str, Any], old: Mapping[str, Any] | None) -> Iterator[Cause]:
+    """Yield what is wrong with the metadata of an object, given its metadata before."""
+    if old is None:
+        yield from _name(kind, meta)
+    yield from labels(meta.get("labels") or {}, "metadata.labels")
+    yield from _annotations(meta.get("annotations") or {})
+    for index, finalizer in enumerate(meta.get("finalizers") or ()):
+        if not _is_key(finalizer):
+            yield status_errors.invalid(f"metadata.finalizers[{index}]", finalizer, KEY_RULE)
+    if old is not None and "deletionTimestamp" in old:
+        added = sorted(set(meta.get("finalizers") or ()) - set(old.get("finalizers") or ()))
+        if added:
+            rule = (
+                f"no new finalizers can be added if the object is being deleted, found new finalizers {added}"
+            )
+            yield status_errors.forbidden("metadata.finalizers", rule)
+    controllers = [ref for ref in meta.get("ownerReferences") or () if ref.get("controller")]
+    if len(controllers) > 1:
+        yield status_errors.invalid(
+            "metadata.ownerReferences", [ref.get("name") for ref in controllers],
+            "Only one reference can have Controller set to true",
+        )  # fmt: skip
+
+
+def _name(kind: Kind, meta: Mapping[str, Any]) -> Iterator[Cause]:
+    name = meta.get("name")
+    if not name:
+        yield status_errors.required("metadata.name", "name or generateName is required")
+        return
+    if kind == kinds.NAMESPACE:
+        form, limit, rule = _LABEL, MAX_LABEL, LABEL_RULE
+    elif kind == kinds.SERVICE:
+        form, limit, rule = _SERVICE, MAX_LABEL, SERVICE_RULE
+    else:
+        form, limit, rule = _SUBDOMAIN, MAX_SUBDOMAIN, SUBDOMAIN_RULE
+    if len(name) > limit:
+        yield status_errors.invalid("metadata.name", name, f"must be no more than {limit} bytes")
+    if not form.fullmatch(name):
+        yield status_errors.invalid("metadata.name", name, rule)
+
+
+def labels(found: Mapping[str, Any], path: str) -> Iterator[Cause]:
+    """Yield what is wrong with a map of labels."""
+    for key, value in found.items():
+        if not _is_key(key):
+            yield status_errors.invalid(path, key, KEY_RULE)
+        if not isinstance(value, str):
+            continue
+        if len(value) > MAX_LABEL:
+            yield status_errors.invalid(path, value, f"must be no more than {MAX_LABEL} bytes")
+        elif value and not _QUALIFIED.fullmatch(value):
+            yield status_errors.invalid(path, value, VALUE_RULE)
+
+
+def _annotations(found: Mapping[str, Any]) -> Iterator[Cause]:
+    for key in found:
+        if not _is_key(key.lower()):
+            yield status_errors.invalid("metadata.annotations", key, KEY_RULE)
+    size = sum(len(key.encode()) + len(str(value).encode()) for key, value in found.items())
+    if size > MAX_ANNOTATIONS:
+        yield status_errors.too_long("metadata.annotations", MAX_ANNOTATIONS)
+
+
+def _is_key(key: Any) -> bool:
+    if not isinstance(key, str):
+        return False
+    prefix, _, name = key.rpartition("/")
+    if "/" in key and not (len(prefix) <= MAX_SUBDOMAIN and _SUBDOMAIN.fullmatch(prefix)):
+        return False
+    return 0 < len(name) <= MAX_LABEL and _QUALIFIED.fullmatch(name) is not None

@@ -1,0 +1,61 @@
+"""The scale subresource: autoscaling/v1 Scale as a view of an object, and writes through that view."""
+
+from typing import Any
+
+from serving.embedded.apiserver.schema import schemas
+from serving.embedded.apiserver.schema.schemas import Schema
+
+SCHEMA: Schema = {
+    "type": "object",
+    "description": "Scale represents a scaling request for a resource.",
+    "properties": {
+        "apiVersion": {"type": "string"},
+        "kind": {"type": "string"},
+        "metadata": {"type": "object", "x-kubernetes-preserve-unknown-fields": True},
+        "spec": {"type": "object", "properties": {"replicas": {"type": "integer", "minimum": 0}}},
+        "status": {
+            "type": "object",
+            "properties": {"replicas": {"type": "integer"}, "selector": {"type": "string"}},
+        },
+    },
+}
+_META = ("name", "namespace", "uid", "resourceVersion", "creationTimestamp")
+
+
+def to_scale(obj: dict[str, Any]) -> dict[str, Any]:
+    """Return the object's Scale."""
+    meta = obj["metadata"]
+    selector = (obj.get("spec") or {}).get("selector") or {}
+    return {
+        "kind": "Scale",
+        "apiVersion": "autoscaling/v1",
+        "metadata": {key: meta[key] for key in _META if key in meta},
+        "spec": {"replicas": (obj.get("spec") or {}).get("replicas", 0)},
+        "status": {
+            "replicas": (obj.get("status") or {}).get("replicas", 0),
+            "selector": selector_text(selector),
+        },
+    }
+
+
+def from_scale(old: dict[str, Any], scale: dict[str, Any]) -> dict[str, Any]:
+    """Return the object with the Scale's replicas; of the rest only resourceVersion and uid are looked at."""
+    obj: dict[str, Any] = schemas.clone(old)
+    obj["spec"]["replicas"] = (scale.get("spec") or {}).get("replicas", 0)
+    for field in ("resourceVersion", "uid", "name", "namespace"):
+        if (scale.get("metadata") or {}).get(field):
+            obj["metadata"][field] = scale["metadata"][field]
+    return obj
+
+
+def selector_text(selector: dict[str, Any]) -> str:
+    """Return a metav1.LabelSelector in the notation of `-l`."""
+    parts = [f"{key}={value}" for key, value in sorted((selector.get("matchLabels") or {}).items())]
+    words = {"In": "in", "NotIn": "notin"}
+    for rule in selector.get("matchExpressions") or ():
+        operator = rule.get("operator")
+        if operator in words:
+            parts.append(f"{rule['key']} {words[operator]} ({','.join(sorted(rule.get('values') or ()))})")
+        else:
+            parts.append(rule["key"] if operator == "Exists" else f"!{rule['key']}")
+    return ",".join(parts)

@@ -1,1 +1,0 @@
-"""What each built-in kind adds to its schema: defaults and rules, as kube-apiserver has them."""

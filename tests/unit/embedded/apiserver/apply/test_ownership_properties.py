@@ -1,0 +1,213 @@
+"""Server-side apply: who owns what, as properties over small objects."""
+
+import copy
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from serving import errors
+from serving.embedded.apiserver.apply import field_sets, managed_fields
+from serving.embedded.apiserver.apply.managed_fields import Applied, Owner
+
+SCHEMA: dict[str, Any] = {
+    "type": "object",
+    "properties": {
+        "metadata": {
+            "type": "object",
+            "properties": {
+                "labels": {"type": "object", "additionalProperties": {"type": "string"}},
+                "finalizers": {"type": "array", "items": {"type": "string"}, "x-kubernetes-list-type": "set"},
+            },
+        },
+        "spec": {
+            "type": "object",
+            "properties": {
+                "size": {"type": "integer"},
+                "color": {"type": "string"},
+                "args": {"type": "array", "items": {"type": "string"}, "x-kubernetes-list-type": "atomic"},
+                "selector": {
+                    "type": "object",
+                    "additionalProperties": {"type": "string"},
+                    "x-kubernetes-map-type": "atomic",
+                },
+                "parts": {
+                    "type": "array",
+                    "x-kubernetes-list-type": "map",
+                    "x-kubernetes-list-map-keys": ["name"],
+                    "items": {
+                        "type": "object",
+                        "properties": {
+                            "name": {"type": "string"},
+                            "x": {"type": "integer"},
+                            "y": {"type": "integer"},
+                        },
+                    },
+                },
+            },
+        },
+    },
+}
+ANN, BOB = Owner("Apply", "ann", "", "v1"), Owner("Apply", "bob", "", "v1")
+
+words = st.sampled_from(["a", "b", "c"])
+numbers = st.integers(0, 2)
+part = st.fixed_dictionaries({"name": words}, optional={"x": numbers, "y": numbers})
+parts = st.lists(part, max_size=3, unique_by=lambda item: item["name"])
+spec = st.fixed_dictionaries(
+    {},
+    optional={
+        "size": numbers,
+        "color": words,
+        "args": st.lists(words, max_size=2),
+        "selector": st.dictionaries(words, words, max_size=2),
+        "parts": parts,
+    },
+)
+metadata = st.fixed_dictionaries(
+    {},
+    optional={
+        "labels": st.dictionaries(words, words, max_size=3),
+        "finalizers": st.lists(words, max_size=2, unique=True),
+    },
+)
+configurations = st.fixed_dictionaries({"metadata": metadata, "spec": spec})
+
+
+def apply(state: Applied, owner: Owner, config: dict[str, Any], *, force: bool = True) -> Applied:
+    return managed_fields.applied(state.managers, state.object, config, SCHEMA, owner, force=force)
+
+
+def owned(obj: dict[str, Any]) -> dict[tuple[str, ...], Any]:
+    return managed_fields.fields(obj, SCHEMA)
+
+
+EMPTY = Applied({"metadata": {}, "spec": {}}, {})
+
+
+@given(configurations, configurations)
+def test_a_difference_is_that_of_the_leaves(one: dict[str, Any], two: dict[str, Any]) -> None:
+    before, after = (dict(field_sets.leaves(obj, SCHEMA)) for obj in (one, two))
+    found = field_sets.difference(one, two, SCHEMA)
+    assert found.added == after.keys() - before.keys()
+    assert found.removed == before.keys() - after.keys()
+    assert found.modified == {path for path in before.keys() & after.keys() if before[path] != after[path]}
+
+
+@given(configurations, configurations)
+def test_applying_changes_nothing_that_was_passed_in(config: dict[str, Any], other: dict[str, Any]) -> None:
+    before = apply(EMPTY, BOB, other)
+    copies = copy.deepcopy((before.object, config))
+    apply(before, ANN, config)
+    assert (before.object, config) == copies
+
+
+@given(configurations, configurations)
+def test_applying_the_same_again_changes_nothing(first: dict[str, Any], other: dict[str, Any]) -> None:
+    once = apply(apply(EMPTY, BOB, other), ANN, first)
+    again = apply(once, ANN, first, force=False)
+    assert owned(again.object) == owned(once.object)
+    assert again.managers == once.managers
+
+
+@given(configurations, configurations)
+def test_what_is_applied_is_there_and_owned(config: dict[str, Any], other: dict[str, Any]) -> None:
+    after = apply(apply(EMPTY, BOB, other), ANN, config)
+    wanted = owned(config)
+    assert after.managers[ANN] == frozenset(wanted)
+    empty = [path for path, value in wanted.items() if value in ({}, [])]
+    for path, value in wanted.items():
+        if path not in empty:
+            assert owned(after.object)[path] == value
+
+
+@given(configurations, configurations)
+def test_given_up_fields_go_unless_somebody_else_owns_them(
+    config: dict[str, Any], other: dict[str, Any]
+) -> None:
+    both = apply(apply(EMPTY, BOB, other), ANN, config)
+    after = apply(both, ANN, {})
+    left = {path for path, value in owned(after.object).items() if value not in ({}, [])}
+    assert left <= field_sets.prefixes(both.managers[BOB])
+    for path in both.managers[BOB]:
+        assert owned(after.object).get(path) == owned(both.object).get(path)
+
+
+@given(configurations, configurations)
+def test_without_force_no_owned_field_ever_changes(config: dict[str, Any], other: dict[str, Any]) -> None:
+    before = apply(EMPTY, BOB, other)
+    try:
+        after = apply(before, ANN, config, force=False)
+    except errors.Conflict as conflict:
+        causes = conflict.causes
+    else:
+        fields = owned(after.object)
+        kept = {path: value for path, value in owned(before.object).items() if value not in ({}, [])}
+        assert all(fields.get(path) == value for path, value in kept.items())
+        return
+    assert causes
+    assert all('conflict with "bob"' in cause.message for cause in causes)
+
+
+@given(configurations, configurations)
+def test_managers_of_disjoint_fields_commute(one: dict[str, Any], two: dict[str, Any]) -> None:
+    both = field_sets.prefixes(owned(one)) & field_sets.prefixes(owned(two))
+    if both & (owned(one).keys() | owned(two).keys()):
+        return
+    left = apply(apply(EMPTY, ANN, one, force=False), BOB, two, force=False)
+    right = apply(apply(EMPTY, BOB, two, force=False), ANN, one, force=False)
+    assert owned(left.object) == owned(right.object)
+    assert left.managers == right.managers
+
+
+@given(configurations, configurations)
+def test_a_plain_write_takes_over_exactly_what_it_changes(one: dict[str, Any], two: dict[str, Any]) -> None:
+    before = apply(EMPTY, ANN, one)
+    writer = Owner("Update", "writer", "", "v1")
+    after = managed_fields.updated(before.managers, before.object, two, SCHEMA, writer)
+    for path, value in owned(two).items():
+        changed = owned(before.object).get(path, object()) != value
+        assert (path in after[writer]) == changed
+        assert not (changed and path in after[ANN])
+    assert after[ANN] <= frozenset(owned(two))
+
+
+@given(configurations)
+def test_managed_fields_read_back_as_written(config: dict[str, Any]) -> None:
+    managers = {ANN: frozenset(owned(config))} if owned(config) else {}
+    found, _ = managed_fields.read(managed_fields.write(managers, None, "2026-01-01T00:00:00Z"))
+    assert found == managers
+
+
+def test_shared_fields_stay_until_the_last_owner_gives_up() -> None:
+    config = {"metadata": {"labels": {"a": "b"}}}
+    both = apply(apply(EMPTY, ANN, config), BOB, config, force=False)
+    one = apply(both, ANN, {})
+    assert one.object["metadata"]["labels"] == {"a": "b"}
+    assert "labels" not in apply(one, BOB, {}).object.get("metadata", {})
+
+
+def test_a_map_that_loses_its_last_owned_field_goes_with_its_defaults() -> None:
+    state = apply(EMPTY, ANN, {"spec": {"parts": [{"name": "a", "x": 1}]}})
+    state.object["spec"]["parts"][0]["y"] = 7
+    assert "parts" not in (apply(state, ANN, {"spec": {}}).object.get("spec") or {})
+
+
+def test_a_conflict_names_manager_and_field() -> None:
+    state = apply(EMPTY, BOB, {"spec": {"parts": [{"name": "a", "x": 1}]}})
+    with pytest.raises(errors.Conflict) as caught:
+        apply(state, ANN, {"spec": {"parts": [{"name": "a", "x": 2}]}}, force=False)
+    (cause,) = caught.value.causes
+    assert (cause.field, cause.message, cause.reason) == (
+        '.spec.parts[name="a"].x', 'conflict with "bob" using v1', "FieldManagerConflict",
+    )  # fmt: skip
+
+
+def test_items_keep_the_order_of_the_configuration_and_others_their_place() -> None:
+    live = [{"name": "a"}, {"name": "z"}, {"name": "b"}]
+    schema = SCHEMA["properties"]["spec"]["properties"]["parts"]
+    merged = field_sets.merge(live, [{"name": "b"}, {"name": "a"}], schema)
+    assert [item["name"] for item in merged] == ["b", "a", "z"]
+    kept = field_sets.merge(live, [{"name": "a"}, {"name": "b"}, {"name": "n"}], schema)
+    assert [item["name"] for item in kept] == ["a", "z", "b", "n"]

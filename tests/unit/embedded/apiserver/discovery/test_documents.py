@@ -1,0 +1,93 @@
+"""Schemas, discovery and OpenAPI: documents that follow from the kinds."""
+
+import json
+import runpy
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from serving import errors
+from serving.embedded.apiserver import status_errors
+from serving.embedded.apiserver.discovery import api_groups, openapi
+from serving.embedded.apiserver.schema import schemas
+from serving.resources import kinds
+
+ROOT = Path(__file__).parents[5]
+
+
+def test_the_checked_in_schemas_are_what_the_client_library_says() -> None:
+    tool = runpy.run_path(str(ROOT / "tools" / "generate_builtin_schemas.py"))
+    assert tool["TARGET"].read_text(encoding="utf-8") == tool["generate"]()
+
+
+def test_legacy_and_aggregated_discovery_agree() -> None:
+    found = set()
+    for core in (True, False):
+        for group in api_groups.aggregated(core)["items"]:
+            name = group["metadata"].get("name", "")
+            for version in group["versions"]:
+                for entry in version["resources"]:
+                    found.add((name, version["version"], entry["resource"]))
+                    found |= {
+                        (name, version["version"], f"{entry['resource']}/{sub['subresource']}")
+                        for sub in entry.get("subresources", ())
+                    }
+    legacy = set()
+    for group, version in {(kind.group, kind.version) for kind in api_groups.SERVED}:
+        listed = api_groups.resources(group, version)
+        assert listed is not None
+        legacy |= {(group, version, entry["name"]) for entry in listed["resources"]}
+    assert found == legacy
+    assert api_groups.group("nothing.dev") is None
+    assert api_groups.resources("apps", "v9") is None
+
+
+def test_openapi_documents_are_closed_and_describe_every_kind() -> None:
+    described = set()
+    for name in openapi.group_versions():
+        document = openapi.document(name)
+        assert document is not None
+        text = json.dumps(document)
+        schemas = document["components"]["schemas"]
+        for reference in set(_references(document)):
+            assert reference.removeprefix("#/components/schemas/") in schemas, reference
+        for body in schemas.values():
+            described |= {(g["group"], g["kind"]) for g in body.get("x-kubernetes-group-version-kind", ())}
+        assert '"fieldValidation"' in text
+    assert {(kind.group, kind.kind) for kind in kinds.ALL} <= described
+    assert openapi.document("apis/nothing/v1") is None
+    assert openapi.index()["paths"].keys() == set(openapi.group_versions())
+
+
+def _references(node: Any) -> list[str]:
+    if isinstance(node, list):
+        return [found for child in node for found in _references(child)]
+    if not isinstance(node, dict):
+        return []
+    own = [node["$ref"]] if isinstance(node.get("$ref"), str) else []
+    return own + [found for child in node.values() for found in _references(child)]
+
+
+@pytest.mark.parametrize("kind", kinds.ALL, ids=lambda kind: kind.kind)
+def test_every_schema_knows_object_metadata(kind: kinds.Kind) -> None:
+    meta = schemas.of(kind)["properties"]["metadata"]
+    assert {"name", "labels", "finalizers", "ownerReferences", "managedFields"} <= meta["properties"].keys()
+
+
+def test_an_error_becomes_a_status() -> None:
+    error = errors.Invalid(
+        422, "Invalid", "no", [errors.Cause("spec.x", "Required value", "FieldValueRequired")]
+    )
+    found = status_errors.to_status(error, kinds.DEPLOYMENT, "web")
+    assert (found["kind"], found["code"], found["reason"], found["status"]) == (
+        "Status",
+        422,
+        "Invalid",
+        "Failure",
+    )
+    assert found["details"] == {
+        "group": "apps", "kind": "deployments", "name": "web",
+        "causes": [{"reason": "FieldValueRequired", "message": "Required value", "field": "spec.x"}],
+    }  # fmt: skip
+    assert errors.from_status(422, found).causes == error.causes

@@ -1,0 +1,159 @@
+"""List-then-watch: whoever lists and then watches from there ends with what a later list shows."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+
+from serving import errors
+from serving.embedded.apiserver.storage.history import (
+    Change,
+    Entry,
+    Event,
+    History,
+    Key,
+    event_for,
+    rebuild,
+    versioned,
+)
+
+KINDS = ("models", "pods")
+KEYS = [Key("a", "x"), Key("a", "y"), Key("b", "x")]
+
+
+def red(obj: dict[str, Any]) -> bool:
+    return bool(obj["metadata"]["labels"]["colour"] == "red")
+
+
+def everything(_: dict[str, Any]) -> bool:
+    return True
+
+
+class Writers(RuleBasedStateMachine):
+    """Concurrent writers, bounded memory, restarts, and watchers that lag, resume and follow a selector."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.objects: dict[str, dict[Key, Entry]] = {kind: {} for kind in KINDS}
+        self.limit = 6
+        self.history = History(self.limit, floor=1000)
+        self.log: list[Change] = []
+        self.watchers: list[tuple[str, Any, int, dict[Key, dict[str, Any]]]] = []
+        self.past: dict[int, dict[str, dict[Key, Entry]]] = {1000: {kind: {} for kind in KINDS}}
+
+    @rule(
+        kind=st.sampled_from(KINDS), key=st.sampled_from(KEYS), colour=st.sampled_from(["red", "blue", None])
+    )
+    def write(self, kind: str, key: Key, colour: str | None) -> None:
+        before, version = self.objects[kind].get(key), self.history.version + 1
+        after = None
+        if colour is not None:
+            meta = {"name": key.name, "namespace": key.namespace, "labels": {"colour": colour}}
+            after = Entry(versioned({"metadata": meta}, version))
+        elif before is None:
+            return
+        change = Change(version, kind, key, before, after)
+        self.history.append(change)
+        self.log.append(change)
+        if after is None:
+            del self.objects[kind][key]
+        else:
+            self.objects[kind][key] = after
+        self.past[version] = {name: dict(found) for name, found in self.objects.items()}
+
+    @rule(kind=st.sampled_from(KINDS), selector=st.sampled_from([red, everything]))
+    def list_then_watch(self, kind: str, selector: Any) -> None:
+        seen = {key: e.object for key, e in self.objects[kind].items() if selector(e.object)}
+        self.watchers.append((kind, selector, self.history.version, seen))
+
+    @precondition(lambda self: self.watchers)
+    @rule(data=st.data())
+    def read(self, data: st.DataObject) -> None:
+        index = data.draw(st.integers(0, len(self.watchers) - 1))
+        kind, selector, version, seen = self.watchers[index]
+        try:
+            changes = self.history.since(kind, version)
+        except errors.Gone:
+            forgotten = [c for c in self.log[: -self.limit] if c.kind == kind and c.version > version]
+            assert forgotten or version < 1000, "refused although every change is there"
+            del self.watchers[index]
+            return
+        for change in changes:
+            follow(seen, event_for(change, selector), change.key)
+        assert seen == {k: e.object for k, e in self.objects[kind].items() if selector(e.object)}
+        self.watchers[index] = (kind, selector, self.history.version, seen)
+
+    @rule()
+    def restart(self) -> None:
+        kept = self.log[-self.limit :]
+        stored = [(c.version, c.kind, c.key, c.before) for c in reversed(kept)]
+        changes = list(rebuild(stored, self.objects))
+        assert [(c.version, c.after) for c in reversed(changes)] == [(c.version, c.after) for c in kept]
+        history = History(self.limit, changes[-1].version - 1 if changes else 1000)
+        for change in reversed(changes):
+            history.append(change)
+        self.history = history
+        floor = history.version - len(changes)
+        self.watchers = [watcher for watcher in self.watchers if watcher[2] >= floor]
+
+    @invariant()
+    def the_past_can_be_listed_or_is_refused(self) -> None:
+        for version, state in self.past.items():
+            for kind in KINDS:
+                try:
+                    found: Mapping[Key, Entry] = self.history.as_of(kind, version, self.objects[kind])
+                except errors.Gone:
+                    continue
+                assert dict(found) == state[kind]
+
+
+def follow(seen: dict[Key, dict[str, Any]], event: Event | None, key: Key) -> None:
+    """What a client does with an event; it insists on sense."""
+    if event is None:
+        return
+    assert event.entry.object["metadata"]["resourceVersion"] == str(event.entry.version)
+    if event.type == "ADDED":
+        assert key not in seen
+        seen[key] = event.entry.object
+    elif event.type == "MODIFIED":
+        assert key in seen
+        seen[key] = event.entry.object
+    else:
+        assert event.type == "DELETED"
+        del seen[key]
+
+
+TestListThenWatch = Writers.TestCase
+TestListThenWatch.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
+
+
+def entry(version: int, colour: str) -> Entry:
+    meta = {"name": "x", "labels": {"colour": colour}, "resourceVersion": str(version)}
+    return Entry({"metadata": meta})
+
+
+def test_an_object_that_stops_matching_is_deleted_to_that_watcher_under_the_new_version() -> None:
+    change = Change(7, "pods", Key("", "x"), entry(3, "red"), entry(7, "blue"))
+    event = event_for(change, red)
+    assert event is not None
+    assert event.type == "DELETED"
+    assert event.entry.object["metadata"] == {
+        "name": "x",
+        "labels": {"colour": "red"},
+        "resourceVersion": "7",
+    }
+
+
+def test_an_object_that_starts_to_match_is_added() -> None:
+    event = event_for(Change(7, "pods", Key("", "x"), entry(3, "blue"), entry(7, "red")), red)
+    assert event is not None
+    assert event.type == "ADDED"
+
+
+@given(st.integers(min_value=1, max_value=10**15))
+def test_a_version_that_was_never_given_out_is_refused(ahead: int) -> None:
+    with pytest.raises(errors.Gone):
+        History(5, floor=1000).since("pods", 1000 + ahead)

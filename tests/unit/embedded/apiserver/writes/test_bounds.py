@@ -1,0 +1,75 @@
+"""Values that no typed client could send, but anybody can."""
+
+from typing import Any
+
+import pytest
+
+from serving import errors
+from serving.embedded.apiserver.writes import strategic_merge, write_path
+from serving.resources import kinds
+from tests.convention_objects import create, deployment, inference, job, request
+
+
+@pytest.mark.parametrize("replicas", [2**31, -(2**31) - 1, 1e30, 2.0, 0.5, True])
+def test_numbers_outside_of_their_type_are_refused_with_path_rule_and_value(replicas: Any) -> None:
+    with pytest.raises(errors.Invalid) as refused:
+        create(kinds.DEPLOYMENT, deployment(replicas=replicas))
+    (cause,) = [c for c in refused.value.causes if "replicas" in c.field]
+    assert cause.field == "spec.replicas"
+    assert "int32" in cause.message or "of type integer" in cause.message
+
+
+def test_int64_fields_take_more_and_no_more_than_64_bits() -> None:
+    assert create(kinds.JOB, job(activeDeadlineSeconds=2**40))["spec"]["activeDeadlineSeconds"] == 2**40
+    with pytest.raises(errors.Invalid, match="int64"):
+        create(kinds.JOB, job(activeDeadlineSeconds=2**63))
+
+
+@pytest.mark.parametrize(
+    ("options", "path"),
+    [
+        ({"preconditions": True}, "preconditions"),
+        ({"propagationPolicy": {}}, "propagationPolicy"),
+        ({"gracePeriodSeconds": "soon"}, "gracePeriodSeconds"),
+        ({"gracePeriodSeconds": -1}, "gracePeriodSeconds"),
+        ({"orphanDependents": 1}, "orphanDependents"),
+        ({"preconditions": {"uid": 1}}, "preconditions.uid"),
+        ({"gracePeriod": 1}, "gracePeriod"),
+    ],
+)
+def test_delete_options_of_the_wrong_type_are_named(options: dict[str, Any], path: str) -> None:
+    with pytest.raises(errors.ApiError) as refused:
+        write_path.delete(kinds.INFERENCE, create(kinds.INFERENCE, inference()), options, request())
+    assert refused.value.code == 400
+    assert path in [cause.field for cause in refused.value.causes]
+
+
+@pytest.mark.parametrize("directive", ["$retainKeys", "$setElementOrder/a", "$deleteFromPrimitiveList/a"])
+@pytest.mark.parametrize("value", [True, "a", {"a": 1}, 1, None])
+def test_directives_that_are_no_lists_are_named(directive: str, value: Any) -> None:
+    with pytest.raises(errors.ApiError) as refused:
+        strategic_merge.merge({"a": [1]}, {directive: value}, {"properties": {"a": {"type": "array"}}})
+    assert refused.value.code == 400
+    assert [cause.field for cause in refused.value.causes] == [directive]
+
+
+def test_directives_for_what_is_no_list_change_nothing() -> None:
+    base = {"a": {"b": 1}}
+    patch = {"$deleteFromPrimitiveList/a": ["b", {}], "$setElementOrder/a": [{}, []]}
+    assert strategic_merge.merge(base, patch, {}) == base
+
+
+def test_an_endpoint_slice_without_endpoints_is_a_422() -> None:
+    with pytest.raises(errors.Invalid, match="addressType"):
+        create(kinds.ENDPOINT_SLICE, {"metadata": {"name": "a"}, "addressType": "x"})
+
+
+@pytest.mark.parametrize("operation", ["copy", "move"])
+@pytest.mark.parametrize("source", [{}, {"from": 5}, {"from": None}, {"from": ["a"]}])
+def test_a_json_patch_from_nowhere_is_a_400(operation: str, source: dict[str, Any]) -> None:
+    patch = [{"op": operation, "path": "/spec/x", **source}]
+    with pytest.raises(errors.ApiError) as refused:
+        write_path.patch(kinds.MODEL, create(kinds.MODEL, {"metadata": {"name": "a"}, "spec": {}}), patch,
+                       "application/json-patch+json", request())  # fmt: skip
+    assert refused.value.code == 400
+    assert [cause.field for cause in refused.value.causes] == ["[0].from"]

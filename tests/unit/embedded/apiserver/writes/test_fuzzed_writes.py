@@ -1,0 +1,115 @@
+"""Any write of anything is done or refused: no other exception, and what is done can be read in every way."""
+
+from datetime import UTC, datetime
+from typing import Any
+
+import orjson
+import pytest
+from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import strategies as st
+
+from serving import errors
+from serving.embedded.apiserver.tables import tables
+from serving.embedded.apiserver.writes import scale, write_path
+from serving.resources import kinds
+from serving.resources.kinds import Kind
+from tests.convention_objects import create, request
+from tests.json_objects import good, json_patches, objects, odd, strategic_patches, values
+
+NOW = datetime(2026, 1, 2, tzinfo=UTC)
+fuzzed = settings(
+    max_examples=20, deadline=None, derandomize=True, database=None, phases=[Phase.generate],
+    suppress_health_check=list(HealthCheck),
+)  # fmt: skip
+every_kind = pytest.mark.parametrize("kind", kinds.ALL, ids=lambda kind: kind.kind)
+
+
+def outcome(write: Any) -> Any:
+    try:
+        return write()
+    except errors.ApiError as error:
+        return error
+
+
+def done_or_refused(kind: Kind, write: Any) -> None:
+    found = outcome(write)
+    if isinstance(found, errors.ApiError):
+        assert 400 <= found.code < 500
+        assert found.message
+        assert all(cause.field or cause.message.startswith("Invalid value") for cause in found.causes)
+    elif found is not None:
+        orjson.dumps(found)
+        assert found["metadata"]["name"]
+        tables.table(kind, [found], now=NOW)
+        write_path.after_write(kind, found)
+        if kind.scale:
+            scale.to_scale(found)
+
+
+def namespace(kind: Kind) -> str | None:
+    return "default" if kind.namespaced else None
+
+
+@every_kind
+@fuzzed
+@given(data=st.data())
+def test_creates_and_updates(kind: Kind, data: st.DataObject) -> None:
+    old = create(kind, good(kind))
+    asked = request(field_validation=data.draw(st.sampled_from(["Strict", "Warn", "Ignore"])))
+    body = data.draw(objects(kind, good(kind)))
+    done_or_refused(kind, lambda: write_path.create(kind, namespace(kind), body, asked).object)
+    body = data.draw(objects(kind, old))
+    done_or_refused(kind, lambda: write_path.update(kind, old, body, asked).object)
+    if kind.status:
+        status = request(field_validation=asked.field_validation, subresource="status")
+        done_or_refused(kind, lambda: write_path.update(kind, old, body, status).object)
+
+
+@every_kind
+@fuzzed
+@given(data=st.data())
+def test_patches(kind: Kind, data: st.DataObject) -> None:
+    old = create(kind, good(kind, finalizers=["a.b/c"]))
+    asked = request(field_validation=data.draw(st.sampled_from(["Strict", "Warn"])))
+    for media, patches in (
+        ("merge-patch+json", objects(kind, good(kind)) | odd), ("json-patch+json", json_patches),
+        ("strategic-merge-patch+json", strategic_patches(kind, good(kind))),
+    ):  # fmt: skip
+        patch = data.draw(patches)
+        done_or_refused(
+            kind,
+            lambda: write_path.patch(kind, old, patch, f"application/{media}", asked).object,  # noqa: B023 called at once
+        )
+
+
+@every_kind
+@fuzzed
+@given(data=st.data())
+def test_applies_and_deletions(kind: Kind, data: st.DataObject) -> None:
+    old = create(kind, good(kind))
+    body = data.draw(objects(kind, good(kind)))
+    asked = request(force=data.draw(st.booleans()))
+    for before in (None, old):
+        done_or_refused(
+            kind,
+            lambda: write_path.apply(kind, before, namespace(kind), "a", body, asked).object,  # noqa: B023 called at once
+        )
+    names = st.sampled_from(
+        ("propagationPolicy", "orphanDependents", "gracePeriodSeconds", "preconditions", "x")
+    )
+    options = data.draw(st.dictionaries(names, odd, max_size=2))
+    done_or_refused(kind, lambda: write_path.delete(kind, old, options, asked))
+
+
+@fuzzed
+@given(body=values(scale.SCHEMA) | odd, how=st.sampled_from(["update", "patch", "apply"]))
+def test_scales(body: Any, how: str) -> None:
+    old, asked = create(kinds.DEPLOYMENT, good(kinds.DEPLOYMENT)), request(subresource="scale")
+    writes = {
+        "update": lambda: write_path.update(kinds.DEPLOYMENT, old, body, asked).object,
+        "patch": lambda: (
+            write_path.patch(kinds.DEPLOYMENT, old, body, "application/merge-patch+json", asked).object
+        ),
+        "apply": lambda: write_path.apply(kinds.DEPLOYMENT, old, "default", "a", body, asked).object,
+    }
+    done_or_refused(kinds.DEPLOYMENT, writes[how])
