@@ -37,7 +37,7 @@ from rig.live_world import Search, World  # noqa: E402
 from serving.cli.demo.stack import Stack  # noqa: E402
 from serving.data_dir import DataDir  # noqa: E402
 from serving.kube import connect  # noqa: E402
-from serving.resources.experiment_status import Setting  # noqa: E402
+from serving.resources.experiment import Setting  # noqa: E402
 from serving.resources.trial import TrialStatus  # noqa: E402
 
 MOST_TRIALS = 20

@@ -4,8 +4,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from serving.resources.experiment import ProfilingExperimentSpec
-from serving.resources.experiment_status import Setting
+from serving.resources.experiment import ProfilingExperimentSpec, Setting
 from tuner.space import Space
 from tuner.worth import objective
 

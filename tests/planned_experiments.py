@@ -4,8 +4,7 @@ import datetime as dt
 import math
 from typing import Any
 
-from serving.resources.experiment import ProfilingExperimentSpec
-from serving.resources.experiment_status import ProfilingExperimentStatus
+from serving.resources.experiment import ProfilingExperimentSpec, ProfilingExperimentStatus
 from serving.resources.trial import TrialSpec, TrialStatus
 from tests.fakes import tuning
 from tests.fakes.tuning import Object, failed

@@ -102,10 +102,8 @@ class ExperimentController:
             await self._create(kinds.CAPACITY_PROFILE, plan.profile, None)
         if plan.status is not None:
             await self._kube.apply_status(kinds.PROFILING_EXPERIMENT, experiment, plan.status)
-        for said in plan.announcements:
-            await self._recorder.emit(
-                experiment, said.reason, said.message, "Warning" if said.warning else "Normal"
-            )
+        for event in plan.events:
+            await self._recorder.emit(experiment, event.reason, event.message, event.type)
 
     async def _create(self, kind: kinds.Kind, body: Object, owner: Object | None) -> None:
         """Create an object whose name follows from what it is: one that is there already is the same.

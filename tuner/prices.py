@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from serving.errors import Permanent
 from serving.planning import gpu as renderers
-from serving.planning.revision import CONTAINER
+from serving.planning.inference.revision import CONTAINER
 from serving.resources import quantity
 from serving.resources.experiment import Prices, ProfilingExperimentSpec
 from serving.resources.inference import Gpu, Resources

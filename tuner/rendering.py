@@ -13,13 +13,11 @@ from numpy.typing import NDArray
 from pydantic import ValidationError
 
 from serving.errors import Permanent, Temporary
-from serving.planning import revision
 from serving.planning.gpu import hami, mps
+from serving.planning.inference import revision
 from serving.resources import names
-from serving.resources.experiment import Prices
-from serving.resources.experiment_status import Setting
+from serving.resources.experiment import Prices, Setting, Target
 from serving.resources.inference import Framework, InferenceSpec, Predictor, PredictorTemplate, Resources
-from serving.resources.target import Target
 from tuner import prices as costing
 from tuner.space import Space, flag
 

@@ -13,8 +13,12 @@ import numpy as np
 
 from serving import errors
 from serving.resources.conditions import Condition
-from serving.resources.experiment import Constraint, ProfilingExperimentSpec
-from serving.resources.experiment_status import ProfilingExperimentStatus, Setting
+from serving.resources.experiment import (
+    Constraint,
+    ProfilingExperimentSpec,
+    ProfilingExperimentStatus,
+    Setting,
+)
 from serving.resources.trial import TrialSpec, TrialStatus
 from tuner import outcome, prices, rendering
 from tuner.planning import experiment as planning

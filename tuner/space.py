@@ -16,8 +16,7 @@ from numpy.typing import NDArray
 
 from serving.errors import SpaceInvalid
 from serving.resources import names
-from serving.resources.experiment import Category, Parameter, ProfilingExperimentSpec
-from serving.resources.experiment_status import Setting
+from serving.resources.experiment import Category, Parameter, ProfilingExperimentSpec, Setting
 from tuner import values
 from tuner.values import POINTS, Value
 

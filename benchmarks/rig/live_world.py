@@ -12,8 +12,7 @@ from serving import clock
 from serving.cli.demo.stack import Stack
 from serving.kube import Kube
 from serving.resources import kinds
-from serving.resources.experiment import ProfilingExperimentSpec
-from serving.resources.experiment_status import Setting
+from serving.resources.experiment import ProfilingExperimentSpec, Setting
 from serving.resources.trial import TrialSpec, TrialStatus
 from tuner import outcome, rendering
 from tuner.load import results

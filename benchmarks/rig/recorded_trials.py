@@ -9,8 +9,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
-from serving.resources.experiment import Constraint
-from serving.resources.experiment_status import Setting
+from serving.resources.experiment import Constraint, Setting
 from serving.resources.load import Load
 from serving.resources.trial import Estimate, LatencyAt, TrialStatus
 from serving.resources.trial import Window as Measured

@@ -4,7 +4,7 @@ from typing import Any
 
 from serving import errors
 from serving.kube import Key, Kube, Reconciler, Recorder, Result, Watches
-from serving.planning import handoff as planner
+from serving.planning.models import handoff as planner
 from serving.resources import kinds, names
 from serving.settings import ControllerSettings
 

@@ -13,9 +13,8 @@ from serving.controllers.cache import OWNER, Cache, owner_uids
 from serving.controllers.gateways import Gateways
 from serving.controllers.prober import Prober
 from serving.kube import Key, Kube, Reconciler, Recorder, Result, Watches
-from serving.planning import inference as planner
-from serving.planning import replicas
-from serving.planning.world import Ensure, Plan, Probe, Remove, SetFinalizers, World
+from serving.planning.inference import planner, replicas
+from serving.planning.inference.observed import Ensure, Plan, Probe, Remove, SetFinalizers, World
 from serving.resources import kinds, names
 from serving.settings import ControllerSettings
 
@@ -109,10 +108,8 @@ class InferenceController:
             kinds.INFERENCE, await self._kube.apply_status(kinds.INFERENCE, inference, plan.status)
         )
         self._held_since.pop(key, None)
-        for said in plan.announcements:
-            await self._recorder.emit(
-                inference, said.reason, said.message, "Warning" if said.warning else "Normal"
-            )
+        for event in plan.events:
+            await self._recorder.emit(inference, event.reason, event.message, event.type)
         return None
 
     def _plan(self, inference: Object, verdicts: dict[str, str], refused: dict[str, str]) -> Plan:

@@ -7,10 +7,10 @@ from contextlib import suppress
 from typing import Any
 
 from serving import clock, errors
-from serving.controllers.usage import Usage
+from serving.controllers.version_usage import Usage
 from serving.kube import Key, Kube, Reconciler, Recorder, Result, Watches
-from serving.planning import model as planner
-from serving.planning import release
+from serving.planning.models import model as planner
+from serving.planning.models import release
 from serving.resources import kinds
 from serving.resources.model import ModelSpec
 from serving.settings import ControllerSettings

@@ -11,14 +11,14 @@ from typing import Any
 
 from serving import clock, errors
 from serving.controllers.cache import Cache
-from serving.controllers.keeping import Keeper
-from serving.controllers.making import Maker
-from serving.controllers.registries import Say
-from serving.controllers.usage import Usage
+from serving.controllers.image_builder import Maker
+from serving.controllers.image_retention import Keeper
+from serving.controllers.image_transfer import Say
+from serving.controllers.version_usage import Usage
 from serving.data_dir import DataDir
 from serving.images.store import ModelStore
 from serving.kube import Key, Kube, Reconciler, Recorder, Result, Watches
-from serving.planning import modelversion as planner
+from serving.planning.models import version as planner
 from serving.resources import kinds
 from serving.resources.model import Phase
 from serving.settings import Settings

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import aiohttp
 
-from serving.planning.world import Probe
+from serving.planning.inference.observed import Probe
 
 
 class Prober:

@@ -5,15 +5,13 @@ from functools import cache
 from typing import Any
 
 from serving.resources import (
-    capacity,
+    autoscaler,
+    capacity_profile,
     experiment,
-    experiment_status,
     inference,
     kinds,
     model,
-    routing,
-    scaling,
-    scaling_status,
+    route,
     trial,
 )
 from serving.resources.base import Base, structural
@@ -67,13 +65,13 @@ DEFINITIONS: tuple[Definition, ...] = (
     ),
     Definition(
         kinds.ROUTE, "Route is what the gateways serve for one Inference; written by its controller.",
-        routing.RouteSpec, routing.RouteStatus,
+        route.RouteSpec, route.RouteStatus,
         (Column("Inference", ".spec.inference"), Column("Accepted", ".status.gateways[*].acceptedGeneration"),
          Column("Address", ".status.gateways[*].address"), AGE),
     ),
     Definition(
         kinds.AUTOSCALER, "Autoscaler sizes one scalable target; it alone writes its replicas.",
-        scaling.AutoscalerSpec, scaling_status.AutoscalerStatus,
+        autoscaler.AutoscalerSpec, autoscaler.AutoscalerStatus,
         (Column("Target", ".spec.scaleTargetRef.name"), Column("Min", ".spec.minReplicas", "integer"),
          Column("Max", ".spec.maxReplicas", "integer"), Column("Desired", ".status.desiredReplicas", "integer"),
          Column("Current", ".status.currentReplicas", "integer"),
@@ -84,7 +82,7 @@ DEFINITIONS: tuple[Definition, ...] = (
     ),
     Definition(
         kinds.PROFILING_EXPERIMENT, "ProfilingExperiment is a search for the cheapest spec that meets an objective.",
-        experiment.ProfilingExperimentSpec, experiment_status.ProfilingExperimentStatus,
+        experiment.ProfilingExperimentSpec, experiment.ProfilingExperimentStatus,
         (Column("Phase", ".status.phase"), Column("Specs", ".status.specs", "integer"),
          Column("Trials", ".status.trials.total", "integer"), Column("Objective", ".spec.objective.objectiveMetricName"),
          Column("Best", ".status.best.objective", "number"), Column("Regret", ".status.expectedRegret", "number", 1),
@@ -100,7 +98,7 @@ DEFINITIONS: tuple[Definition, ...] = (
     ),
     Definition(
         kinds.CAPACITY_PROFILE, "CapacityProfile is a measured curve of load, latency and throughput of one replica.",
-        capacity.CapacityProfileSpec, None,
+        capacity_profile.CapacityProfileSpec, None,
         (Column("Model-Version", ".spec.modelVersion"), Column("Capacity", ".spec.capacity", "number"),
          Column("Machine", ".spec.machine", priority=1), AGE),
     ),

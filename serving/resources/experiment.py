@@ -7,13 +7,69 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
-from serving.resources.base import ATOMIC, Amount, Base, Duration, Name, Quantity, list_map, rules
+from serving.resources.base import (
+    ATOMIC,
+    Amount,
+    Base,
+    Conditions,
+    Duration,
+    Name,
+    Quantity,
+    list_map,
+    rules,
+)
+from serving.resources.inference import Framework, PredictorTemplate, Resources
 from serving.resources.load import Load
-from serving.resources.target import Target
 
 Category = Literal["resource", "batching", "env", "args"]
 Value = Annotated[str, Field(max_length=256, json_schema_extra={"x-kubernetes-int-or-string": True})]
 """A value of a parameter, as it is put in."""
+
+
+class Target(Base):
+    """What is tuned: a predictor of an Inference as it runs, or a ModelVersion."""
+
+    model_config = {
+        **Base.model_config,
+        "json_schema_extra": rules(
+            ("has(self.inference) != has(self.modelVersion)", "give either inference or modelVersion"),
+            ("!has(self.modelVersion) || has(self.framework)", "a modelVersion needs a framework"),
+            ("!has(self.predictor) || has(self.inference)", "predictor names one of an inference"),
+            (
+                "!has(self.framework) || has(self.modelVersion)",
+                "framework goes with modelVersion; an inference has its own",
+            ),
+            (
+                "!has(self.resources) || has(self.modelVersion)",
+                "resources go with modelVersion; an inference's predictor has its own",
+            ),
+            (
+                "!has(self.template) || has(self.modelVersion)",
+                "template goes with modelVersion; an inference's predictor has its own",
+            ),
+            (
+                (
+                    "!has(self.framework) || self.framework != 'custom' || (has(self.template) && "
+                    "has(self.template.containers) && self.template.containers.exists(c, c.name == 'predictor'))"
+                ),
+                "framework custom needs a container named predictor in the template",
+            ),
+        ),
+    }
+    inference: Name | None = None
+    predictor: Annotated[
+        Name | None, Field(description="Of the Inference; its only one where it has one.")
+    ] = None
+    model_version: Name | None = None
+    framework: Framework | None = None
+    resources: Annotated[
+        Resources | None,
+        Field(description="Of a replica, as in a predictor; what is tuned replaces it."),
+    ] = None
+    template: Annotated[
+        PredictorTemplate | None,
+        Field(description="What the Pods have besides the runtime, as in a predictor."),
+    ] = None
 
 
 class FeasibleSpace(Base):
@@ -268,3 +324,82 @@ class ProfilingExperimentSpec(Base):
 def as_open() -> dict[str, Any]:
     """Return the schema of an object that is kept whole."""
     return {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
+
+
+class Setting(Base):
+    """A parameter with its value."""
+
+    category: Category
+    name: str
+    value: str
+
+
+class Recommendation(Base):
+    """The spec to run, and why."""
+
+    trial: Annotated[str, Field(description="That measured it last.")] = ""
+    settings: Annotated[list[Setting], Field(json_schema_extra=list_map("category", "name"))] = []
+    objective: float = 0
+    low: Annotated[float, Field(description="Lower end of the objective's 95 % interval.")] = 0
+    high: float = 0
+    cost_per_hour: float = 0
+    current_cost_per_hour: Annotated[
+        float, Field(description="Of the Inference's spec now; 0 where there is none.")
+    ] = 0
+    message: str = ""
+
+
+class Learned(Base):
+    """An earlier experiment, and how much it is believed here."""
+
+    experiment: str
+    weight: Annotated[
+        float,
+        Field(
+            ge=0,
+            le=1,
+            description="Of all that are believed; 0 where it measured too little, or its ranking misleads here.",
+        ),
+    ]
+
+
+class Counts(Base):
+    """Trials by what became of them."""
+
+    total: int = 0
+    running: int = 0
+    succeeded: int = 0
+    stopped_early: int = 0
+    failed: int = 0
+
+
+class ProfilingExperimentStatus(Base):
+    """How far the search is."""
+
+    phase: Literal["Pending", "Running", "Confirming", "Suspended", "Succeeded", "Failed", ""] = ""
+    specs: Annotated[int, Field(description="In the space.")] = 0
+    trials: Counts = Counts()
+    best: Annotated[Recommendation | None, Field(description="So far.")] = None
+    recommendation: Recommendation | None = None
+    expected_regret: Annotated[
+        float,
+        Field(
+            description="By what share, 0 to 1, the best spec is expected to fall short of the best one that was not measured."
+        ),
+    ] = 0
+    repeatability: Annotated[
+        float,
+        Field(
+            description="Standard deviation of the objective's logarithm from one trial of a spec to the next, beside what each trial says of itself."
+        ),
+    ] = 0
+    learned: Annotated[
+        list[Learned],
+        Field(description="What warmStart came to.", json_schema_extra=list_map("experiment")),
+    ] = []
+    spent_seconds: float = 0
+    spent_cost: float = 0
+    start_time: Annotated[str, Field(json_schema_extra={"format": "date-time"})] = ""
+    completion_time: Annotated[str, Field(json_schema_extra={"format": "date-time"})] = ""
+    observed_generation: int = 0
+    conditions: Conditions = []

@@ -4,8 +4,8 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
+from serving.resources.autoscaler import Scaling
 from serving.resources.base import NAME_PATTERN, Base, Conditions, Duration, Name, Quantity, list_map, rules
-from serving.resources.scaling import Scaling
 
 Framework = Literal["sklearn", "pytorch", "custom"]
 

@@ -5,8 +5,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field
 
 from serving.resources.base import ATOMIC, Amount, Base, Conditions, Duration, Name, list_map, rules
-from serving.resources.experiment import Constraint, as_open
-from serving.resources.experiment_status import Setting
+from serving.resources.experiment import Constraint, Setting, as_open
 from serving.resources.load import Load
 
 Reason = Literal[

@@ -8,9 +8,9 @@ import yaml
 
 from serving import errors
 from serving.kube import Kube
-from serving.planning import children
-from serving.planning.arms import Arm
-from serving.planning.world import covers
+from serving.planning.inference import children
+from serving.planning.inference.arms import Arm
+from serving.planning.inference.observed import covers
 from serving.resources import kinds
 from serving.resources.inference import Predictor
 from tests.contract_objects import gone, inference

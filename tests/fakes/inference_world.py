@@ -9,10 +9,9 @@ import copy
 from collections.abc import Mapping
 from typing import Any
 
-from serving.planning import arms
-from serving.planning import inference as planner
-from serving.planning.traffic import UNITS
-from serving.planning.world import Action, Ensure, Plan, Remove, SetFinalizers, World
+from serving.planning.apportionment import RING_UNITS
+from serving.planning.inference import arms, planner
+from serving.planning.inference.observed import Action, Ensure, Plan, Remove, SetFinalizers, World
 from serving.resources import kinds, names
 from tests.fakes.surroundings import inference, ready_version
 
@@ -134,7 +133,7 @@ class InferenceWorld:
             named = {segment["backend"] for segment in spec["segments"]}
             assert named <= {backend["name"] for backend in spec["backends"]}
             assert named <= self.proven, "traffic for a revision that was never proven"
-            assert sum(segment["size"] for segment in spec["segments"]) in (0, UNITS)
+            assert sum(segment["size"] for segment in spec["segments"]) in (0, RING_UNITS)
 
     def _verdict(self, backend: str) -> str:
         known = {b["name"] for b in self.served.get("backends") or []}

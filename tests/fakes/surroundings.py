@@ -11,7 +11,7 @@ from typing import Any
 
 from serving import clock
 from serving.controllers.prober import Prober
-from serving.planning.world import Probe
+from serving.planning.inference.observed import Probe
 from serving.resources import kinds, names
 from tests.fakes.api import FakeKube
 

@@ -16,7 +16,7 @@ from serving.controllers.modelversion import ModelVersionController
 from serving.data_dir import DataDir
 from serving.images.store import ModelStore
 from serving.kube import Watches
-from serving.planning.handoff import HANDED_OFF_ANNOTATION
+from serving.planning.models.handoff import HANDED_OFF_ANNOTATION
 from serving.resources import kinds, names
 from serving.settings import DEFAULTS
 from tests.fakes.api import FakeKube

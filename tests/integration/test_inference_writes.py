@@ -16,7 +16,7 @@ from serving.controllers.inference import InferenceController
 from serving.controllers.prober import Prober
 from serving.data_dir import DataDir
 from serving.kube import Informer, Kube, Watches, connect
-from serving.planning.world import Probe
+from serving.planning.inference.observed import Probe
 from serving.resources import conditions, kinds
 from serving.settings import DEFAULTS
 from tests.fakes.convergence import running, until

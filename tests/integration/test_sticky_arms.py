@@ -12,7 +12,8 @@ from pathlib import Path
 import aiohttp
 import numpy as np
 
-from serving.planning import traffic
+from serving.planning.apportionment import RING_UNITS, apportion_at_least_one
+from serving.planning.inference import traffic
 from serving.resources.names import ARM_HEADER
 from tests.addresses import own
 from tests.fakes.gateway import World, endpoint_slice, route, world
@@ -30,14 +31,14 @@ def units_of(callers: Sequence[str], sticky: Mapping[str, str] = STICKY) -> list
     """Return the unit of the ring on which Envoy places each of these callers, whose names are of one length."""
     salt = hashlib.sha256(sticky["salt"].encode()).hexdigest()[:16]
     hashed = np.array([f"{salt}:{caller}".encode() for caller in callers])
-    return [int(unit) for unit in xxh64(hashed) % np.uint64(traffic.UNITS)]
+    return [int(unit) for unit in xxh64(hashed) % np.uint64(RING_UNITS)]
 
 
 def one_caller_per_unit() -> list[str]:
     """Return 10,000 callers, the n-th of whom stands on the n-th unit of the ring."""
     callers = [f"user-{number:06}" for number in range(200_000)]
     found = dict(zip(units_of(callers), callers, strict=True))
-    return [found[unit] for unit in range(traffic.UNITS)]
+    return [found[unit] for unit in range(RING_UNITS)]
 
 
 class Replica(asyncio.Protocol):
@@ -68,10 +69,10 @@ async def envoy(root: Path) -> AsyncIterator[World]:
 
 
 async def serve(
-    w: World, ring: Sequence[traffic.Stretch], weights: Mapping[str, int], sticky: dict[str, str] = STICKY
-) -> tuple[traffic.Stretch, ...]:
+    w: World, ring: Sequence[traffic.Segment], weights: Mapping[str, int], sticky: dict[str, str] = STICKY
+) -> tuple[traffic.Segment, ...]:
     """Serve these weights with as few units of the ring reassigned as can be; returns the ring."""
-    after = traffic.reassign(ring, traffic.units(weights))
+    after = traffic.reassign(ring, apportion_at_least_one(weights))
     await w.serve([route("digits", [*after], sticky=sticky)], SLICES)
     return after
 
@@ -114,17 +115,17 @@ async def test_of_ten_thousand_callers_exactly_the_change_in_weight_moves_and_no
     steps: list[dict[str, int]] = [
         {"stable": 90, "candidate": 10}, {"stable": 50, "candidate": 50}, {"stable": 10, "candidate": 60, "third": 30},
     ]  # fmt: skip
-    ring: tuple[traffic.Stretch, ...] = ()
+    ring: tuple[traffic.Segment, ...] = ()
     seen: list[list[str]] = []
     async with envoy(tmp_path) as w:
         for step in steps:
             ring = await serve(w, ring, step)
             seen.append(await arms_of(w, callers))
-            assert Counter(seen[-1]) == traffic.units(step)
+            assert Counter(seen[-1]) == apportion_at_least_one(step)
     for (old, new), (before, after) in zip(pairwise(steps), pairwise(seen), strict=True):
         moves = Counter((b, a) for b, a in zip(before, after, strict=True) if a != b)
         change = sum(max(0, weight - new.get(arm, 0)) for arm, weight in old.items())
-        assert moves.total() == change * traffic.UNITS // 100
+        assert moves.total() == change * RING_UNITS // 100
         assert all(new.get(left, 0) < old.get(left, 0) and new[to] > old.get(to, 0) for left, to in moves)
     for arms in zip(*seen, strict=True):
         assert sum(a != b for a, b in pairwise(arms)) == len(set(arms)) - 1, "somebody moved back"

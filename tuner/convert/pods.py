@@ -3,7 +3,7 @@
 from typing import Any
 
 from serving.errors import UserError
-from serving.planning.revision import CONTAINER
+from serving.planning.inference.revision import CONTAINER
 from serving.resources import names
 from tuner.convert.reading import Notes, Object, items, mapping, plain, text
 

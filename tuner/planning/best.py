@@ -2,7 +2,7 @@
 
 import math
 
-from serving.resources.experiment_status import Recommendation
+from serving.resources.experiment import Recommendation
 from tuner import worth
 from tuner.planning.world import Known, World
 from tuner.rendering import Rendering

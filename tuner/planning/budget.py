@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from serving.resources import duration, quantity
-from serving.resources.experiment_status import Setting
+from serving.resources.experiment import Setting
 from tuner.planning.plan import Object
 from tuner.planning.world import Known, Settings, World
 from tuner.search.problem import Budget

@@ -10,7 +10,7 @@ import datetime as dt
 from collections.abc import Sequence
 
 from serving.resources.conditions import Condition, Status
-from serving.resources.experiment_status import Learned, ProfilingExperimentStatus, Recommendation
+from serving.resources.experiment import Learned, ProfilingExperimentStatus, Recommendation
 from tuner.planning import best, budget, making, report, words
 from tuner.planning.budget import Wish
 from tuner.planning.plan import OVER, Object, Plan
@@ -60,7 +60,7 @@ def plan(world: World, decision: Decision | None, now: dt.datetime) -> Plan:
     made = [making.trial(world, first + i, wish, decision) for i, wish in enumerate(wishes)]
     verdict = _verdict(world, decision, wishes)
     used = budget.spent(world.trials)
-    status, announcements = report.finished(
+    status, events = report.finished(
         world.experiment,
         world.status,
         verdict,
@@ -75,7 +75,7 @@ def plan(world: World, decision: Decision | None, now: dt.datetime) -> Plan:
         trials=made,
         profile=making.profile(world, winner) if winner is not None else None,
         status=status,
-        announcements=announcements,
+        events=events,
     )
 
 
@@ -91,7 +91,7 @@ def refused(
     if phase in OVER and not all(trial.over for trial in trials):
         phase = "Running"
     used = budget.spent(trials)
-    status, announcements = report.finished(
+    status, events = report.finished(
         experiment,
         before,
         Verdict(phase, (*before_it, condition), before.best),
@@ -101,7 +101,7 @@ def refused(
         cost=used.cost,
         now=now,
     )
-    return Plan(status=status, announcements=announcements)
+    return Plan(status=status, events=events)
 
 
 def _wishes(world: World, decision: Decision | None, now: dt.datetime) -> list[Wish]:

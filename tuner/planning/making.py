@@ -1,8 +1,8 @@
 """Trials and CapacityProfiles as objects. Their names follow from the experiment, so that making one twice makes it once."""
 
-from serving.planning.revision import NAME_LIMIT, hash8
+from serving.planning.inference.revision import NAME_LIMIT, hash8
 from serving.resources import kinds, names
-from serving.resources.capacity import CapacityPoint, CapacityProfileSpec
+from serving.resources.capacity_profile import CapacityPoint, CapacityProfileSpec
 from serving.resources.trial import TrialSpec, Window
 from tuner import prices
 from tuner.load import results

@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from serving.resources.events import EventToEmit
 from tuner.settings import TunerSettings
 
 Object = dict[str, Any]
@@ -35,15 +36,6 @@ class Question:
 
 
 @dataclass(frozen=True)
-class Announcement:
-    """An Event on the experiment."""
-
-    reason: str
-    message: str
-    warning: bool = False
-
-
-@dataclass(frozen=True)
 class Plan:
     """What to write, in this order."""
 
@@ -53,4 +45,4 @@ class Plan:
     """A CapacityProfile to be created."""
     status: Object | None = None
     """None where the stored one says the same."""
-    announcements: Sequence[Announcement] = ()
+    events: Sequence[EventToEmit] = ()

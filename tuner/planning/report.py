@@ -3,14 +3,16 @@
 import datetime as dt
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import Literal
 
 from serving import clock
 from serving.resources import conditions
 from serving.resources.base import ConditionStatus, in_six_digits
 from serving.resources.conditions import Condition
-from serving.resources.experiment_status import Counts, Learned, ProfilingExperimentStatus, Recommendation
+from serving.resources.events import EventToEmit
+from serving.resources.experiment import Counts, Learned, ProfilingExperimentStatus, Recommendation
 from serving.resources.trial import TrialStatus
-from tuner.planning.plan import OVER, Announcement, Object
+from tuner.planning.plan import OVER, Object
 from tuner.planning.world import Phase
 
 _EARLY = ("CannotBeatBest", "BreaksConstraint")
@@ -57,7 +59,7 @@ def finished(
     seconds: float,
     cost: float,
     now: dt.datetime,
-) -> tuple[Object | None, tuple[Announcement, ...]]:
+) -> tuple[Object | None, tuple[EventToEmit, ...]]:
     """Return the status to write (None where it is the stored one) and the Events of what it changes."""
     generation = experiment["metadata"].get("generation", 1)
     stamp = clock.rfc3339(now)
@@ -86,7 +88,7 @@ def finished(
     body = as_written(status)
     if body == as_written(before):
         return None, ()
-    return body, announcements(before, status)
+    return body, events(before, status)
 
 
 def as_written(status: ProfilingExperimentStatus) -> Object:
@@ -95,9 +97,7 @@ def as_written(status: ProfilingExperimentStatus) -> Object:
     return {key: value for key, value in body.items() if value != ""}
 
 
-def announcements(
-    before: ProfilingExperimentStatus, after: ProfilingExperimentStatus
-) -> tuple[Announcement, ...]:
+def events(before: ProfilingExperimentStatus, after: ProfilingExperimentStatus) -> tuple[EventToEmit, ...]:
     """Return the Events: the phase changed, or an aspect's verdict did."""
     ready = conditions.find([c.model_dump() for c in after.conditions], "Ready") or {}
     was = conditions.find([c.model_dump() for c in before.conditions], "Ready") or {}
@@ -105,4 +105,5 @@ def announcements(
         after.phase, ready.get("status"), ready.get("reason"),
     ):  # fmt: skip
         return ()
-    return (Announcement(str(ready["reason"]), str(ready["message"]), warning=after.phase == "Failed"),)
+    event_type: Literal["Normal", "Warning"] = "Warning" if after.phase == "Failed" else "Normal"
+    return (EventToEmit(str(ready["reason"]), str(ready["message"]), event_type),)

@@ -3,8 +3,7 @@
 import math
 from collections.abc import Sequence
 
-from serving.resources.experiment import Constraint
-from serving.resources.experiment_status import Recommendation, Setting
+from serving.resources.experiment import Constraint, Recommendation, Setting
 from serving.resources.trial import Estimate
 from tuner.outcome import CAUSES
 from tuner.planning.world import Known, World

@@ -4,8 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
 
-from serving.resources.experiment import ProfilingExperimentSpec
-from serving.resources.experiment_status import ProfilingExperimentStatus, Setting
+from serving.resources.experiment import ProfilingExperimentSpec, ProfilingExperimentStatus, Setting
 from serving.resources.trial import TrialSpec, TrialStatus
 from tuner.outcome import SILENT
 from tuner.planning.plan import OVER, Object

@@ -10,8 +10,12 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from serving.errors import SpaceInvalid
-from serving.resources.experiment import Constraint, ProfilingExperimentSpec
-from serving.resources.experiment_status import ProfilingExperimentStatus, Setting
+from serving.resources.experiment import (
+    Constraint,
+    ProfilingExperimentSpec,
+    ProfilingExperimentStatus,
+    Setting,
+)
 from serving.resources.trial import Estimate, TrialSpec, TrialStatus, Window
 from tuner import limits, worth
 from tuner.report.asked import Bound

@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from serving.pages import documents, figures
 from serving.pages.plots import Plot
-from serving.resources.experiment_status import Setting
+from serving.resources.experiment import Setting
 from serving.resources.trial import LatencyAt
 from tuner.report import course, fields, measure, phrases, plots, scatter, sentences, strips
 from tuner.report.shape import Report, TrialRow

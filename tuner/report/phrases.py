@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 from typing import Final
 
 from serving.pages import figures
-from serving.resources.experiment_status import Setting
+from serving.resources.experiment import Setting
 from serving.resources.trial import Estimate, Reason
 from tuner.report.asked import Bound, Question
 from tuner.report.shape import TrialRow

@@ -9,7 +9,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from serving.resources.experiment_status import Setting
+from serving.resources.experiment import Setting
 from serving.resources.trial import Estimate, LatencyAt, Reason, Window
 from tuner.report.asked import Piece, Question
 

@@ -3,7 +3,7 @@
 from typing import TYPE_CHECKING, Any
 
 from serving import errors
-from serving.planning.revision import autoscaler_name
+from serving.planning.inference.revision import autoscaler_name
 from serving.resources import kinds
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ from rich.console import Console
 
 from serving import clock, errors
 from serving.cli.target import full_name
-from serving.planning.modelversion import is_finished
+from serving.planning.models.version import is_finished
 from serving.resources import conditions, kinds
 
 if TYPE_CHECKING:

@@ -20,7 +20,7 @@ from serving.cli.session import with_kube
 from serving.cli.target import Target
 from serving.data_dir import DataDir
 from serving.images import manifest
-from serving.planning.modelversion import is_finished
+from serving.planning.models.version import is_finished
 from serving.resources import kinds, names
 
 if TYPE_CHECKING:

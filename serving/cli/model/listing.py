@@ -13,7 +13,7 @@ from serving.cli.output import tables
 from serving.cli.output.printing import print_objects
 from serving.cli.session import with_kube
 from serving.cli.target import Target
-from serving.planning import release
+from serving.planning.models import release
 from serving.resources import ages, conditions, kinds
 
 if TYPE_CHECKING:

@@ -8,8 +8,7 @@ from serving import errors
 from serving.cli.output import tables
 from serving.cli.tune import summary
 from serving.resources import kinds
-from serving.resources.experiment import Prices, ProfilingExperimentSpec
-from serving.resources.experiment_status import Setting
+from serving.resources.experiment import Prices, ProfilingExperimentSpec, Setting
 from serving.resources.inference import Predictor
 from tuner import prices, rendering
 from tuner.rendering import Source

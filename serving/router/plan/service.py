@@ -12,7 +12,7 @@ from fractions import Fraction
 from typing import Any
 
 RING = 10_000
-"""Units of the hash ring: serving/planning/traffic.py makes segments that sum to it."""
+"""Units of the hash ring: serving/planning/inference/traffic.py makes segments that sum to it."""
 
 NOTHING_PROVEN = "no revision of this service has been proven yet"
 """Why a new service is unavailable: in order, until its first revision is ready."""

@@ -9,7 +9,7 @@ import pytest
 from fsspec.implementations.memory import MemoryFileSystem
 
 from serving import errors
-from serving.controllers import storage
+from serving.controllers import storage_download
 
 FILES = {"model.joblib": b"weights" * 1000, "deep/a.json": b"{}", "deep/b.json": b"[]"}
 
@@ -47,7 +47,7 @@ def bucket() -> Iterator[Flaky]:
 
 
 def fetch(into: Path) -> dict[str, bytes]:
-    target = storage.fetch("flaky://bucket/digits", into, lambda words: None)
+    target = storage_download.fetch("flaky://bucket/digits", into, lambda words: None)
     return {str(p.relative_to(target)): p.read_bytes() for p in sorted(target.rglob("*")) if p.is_file()}
 
 
@@ -61,13 +61,13 @@ def failing(path: str, error: Exception) -> Callable[[str], None]:
 
 def test_all_files_are_fetched_and_said_how_far(tmp_path: Path) -> None:
     said: list[str] = []
-    target = storage.fetch("flaky://bucket/digits", tmp_path, said.append)
+    target = storage_download.fetch("flaky://bucket/digits", tmp_path, said.append)
     assert {str(p.relative_to(target)) for p in target.rglob("*") if p.is_file()} == set(FILES)
     assert said[-1].startswith("fetched 0.0 MiB of 0.0 MiB")
 
 
 def test_one_file_is_a_source_too(tmp_path: Path) -> None:
-    target = storage.fetch("flaky://bucket/digits/model.joblib", tmp_path, lambda words: None)
+    target = storage_download.fetch("flaky://bucket/digits/model.joblib", tmp_path, lambda words: None)
     assert [p.name for p in target.iterdir()] == ["model.joblib"]
 
 

@@ -8,7 +8,7 @@ import fsspec
 import pytest
 from fsspec.registry import known_implementations
 
-from serving.planning import release
+from serving.planning.models import release
 from serving.resources import conditions, kinds
 from tests.model_life import Life
 

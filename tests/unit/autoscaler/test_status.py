@@ -4,7 +4,7 @@ from autoscaler import status
 from autoscaler.observation import Capacity, Load, Observation, Replicas
 from autoscaler.policy.config import Metric, PolicyConfig, Zero
 from autoscaler.scaled import Scaled
-from serving.resources.scaling_status import AutoscalerStatus
+from serving.resources.autoscaler import AutoscalerStatus
 
 START = 1_700_006_400.0
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from serving.controllers.inference import InferenceController
 from serving.kube import Watches
-from serving.planning.world import Probe
+from serving.planning.inference.observed import Probe
 from serving.resources import conditions, kinds
 from serving.settings import ControllerSettings
 from tests.fakes.api import FakeKube

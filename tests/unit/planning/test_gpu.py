@@ -8,9 +8,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from serving import errors
-from serving.planning import gpu, revision
+from serving.planning import gpu
 from serving.planning.gpu import mig
 from serving.planning.gpu.share import GIB, MIB, Share, snapped
+from serving.planning.inference import revision
 from serving.resources import names
 from serving.resources.inference import Gpu, Predictor, Resources
 

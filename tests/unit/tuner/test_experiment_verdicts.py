@@ -32,7 +32,7 @@ def test_a_recommendation_ends_the_experiment_with_its_evidence() -> None:
     assert both * 0.98 < shown["low"] < both < shown["high"] < both * 1.02
     assert (shown["costPerHour"], shown["currentCostPerHour"]) == pytest.approx((0.525, 1.2))
     assert "56% less than today's" in shown["message"]
-    assert [(one.reason, one.message) for one in plan.announcements] == [("Recommended", shown["message"])]
+    assert [(one.reason, one.message) for one in plan.events] == [("Recommended", shown["message"])]
 
 
 def test_nothing_is_recommended_while_a_trial_runs() -> None:
@@ -158,7 +158,7 @@ def test_a_status_that_says_the_same_is_not_written_again() -> None:
     again = world((0, measured()), (1, RUNNING), status=said)
     plan = planning.plan(again, None, NOW + dt.timedelta(minutes=1))
     assert plan.status is None
-    assert plan.announcements == ()
+    assert plan.events == ()
 
 
 def test_a_target_that_may_still_come_is_waited_for() -> None:

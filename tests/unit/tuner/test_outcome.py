@@ -4,8 +4,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from serving.resources.experiment import Constraint, Objective, ProfilingExperimentSpec
-from serving.resources.experiment_status import Setting
+from serving.resources.experiment import Constraint, Objective, ProfilingExperimentSpec, Setting
 from tuner import outcome, scaling
 from tuner.search.problem import Observation
 from tuner.space import Space

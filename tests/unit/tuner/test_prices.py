@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from serving.errors import Permanent
-from serving.planning.revision import CONTAINER
+from serving.planning.inference.revision import CONTAINER
 from serving.resources.experiment import Prices, ProfilingExperimentSpec
 from tuner import prices
 from tuner.prices import Amounts

@@ -8,11 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from serving.errors import Permanent, Temporary
-from serving.planning import revision
-from serving.resources.experiment import Prices, ProfilingExperimentSpec
-from serving.resources.experiment_status import Setting
+from serving.planning.inference import revision
+from serving.resources.experiment import Prices, ProfilingExperimentSpec, Setting, Target
 from serving.resources.inference import Predictor
-from serving.resources.target import Target
 from tests.fakes.surroundings import ready_version
 from tuner import rendering
 from tuner.rendering import Source

@@ -11,8 +11,7 @@ from pydantic import ValidationError
 
 from serving.errors import SpaceInvalid
 from serving.resources import quantity
-from serving.resources.experiment import ProfilingExperimentSpec
-from serving.resources.experiment_status import Setting
+from serving.resources.experiment import ProfilingExperimentSpec, Setting
 from tuner.space import Axis, Space
 
 

@@ -6,8 +6,8 @@ import pytest
 
 from serving import errors
 from serving.cli.tune import change
+from serving.resources.experiment import Target
 from serving.resources.inference import Predictor
-from serving.resources.target import Target
 from tests.tuned_objects import condition, experiment, experiment_spec, recommendation, trial
 from tuner import rendering
 

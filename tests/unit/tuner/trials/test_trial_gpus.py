@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from serving.planning import revision
+from serving.planning.inference import revision
 from serving.resources.inference import Predictor
 from serving.resources.trial import Window
 from tests.fakes import tuning

@@ -1,0 +1,87 @@
+"""Who uses a version, and what that means for the release of its image, from caches that are filled by hand."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from serving.controllers.image_builder import Maker, owner
+from serving.controllers.image_retention import Keeper
+from serving.controllers.version_usage import Usage
+from serving.data_dir import DataDir
+from serving.images.build import capture
+from serving.images.store import ModelStore
+from serving.kube import Informer, Key, Watches
+from serving.resources import kinds, names
+from serving.settings import DEFAULTS
+from tests.fakes.api import FakeKube
+
+Object = dict[str, Any]
+V1, V2 = Key("default", "v1"), Key("default", "v2")
+
+
+def inference(name: str, *versions: str) -> Object:
+    predictors = [{"name": version, "modelVersion": version} for version in versions]
+    return {"metadata": {"name": name, "namespace": "default"}, "spec": {"predictors": predictors}}
+
+
+def show(informer: Informer, obj: Object | None, key: Key | None = None) -> None:
+    """As the watch does."""
+    informer._store(key or Key.of(obj or {}), obj)
+
+
+def test_only_the_first_user_and_the_end_of_the_last_are_news() -> None:
+    watches, news = Watches(FakeKube()), []
+    usage = Usage(watches, news.append)
+    inferences, deployments = watches.of(kinds.INFERENCE), watches.of(kinds.DEPLOYMENT)
+    show(inferences, inference("a", "v1", "v2"))
+    assert (sorted(news), usage.of(V1)) == ([V1, V2], ["Inference a"])
+    news.clear()
+    show(inferences, inference("b", "v1"))
+    template = {"metadata": {"annotations": {names.MODEL_VERSION_ANNOTATION: "v1"}}}
+    deployment = {"metadata": {"name": "d", "namespace": "default"}, "spec": {"template": template}}
+    show(deployments, deployment)
+    assert (news, usage.of(V1)) == ([], ["Inference a", "Inference b", "Deployment d"])
+    show(inferences, inference("a", "v2"))
+    show(inferences, None, Key("default", "b"))
+    assert (news, usage.is_used(V1)) == ([], True)
+    show(deployments, None, Key("default", "d"))
+    assert (news, usage.is_used(V1), usage.is_used(V2)) == ([V1], False, True)
+
+
+def version(name: str, digest: str, *, going: bool) -> Object:
+    meta: Object = {
+        "name": name, "namespace": "default", "uid": f"uid-{name}", "resourceVersion": "1",
+        "finalizers": [names.MODEL_IMAGE_FINALIZER],
+    }  # fmt: skip
+    if going:
+        meta["deletionTimestamp"] = "2026-01-01T00:00:00Z"
+    return {"metadata": meta, "spec": {}, "status": {"phase": "Ready", "digest": digest}}
+
+
+@pytest.mark.parametrize(
+    ("going", "used", "stays"), [(False, False, True), (True, False, False), (True, True, True)]
+)
+async def test_an_image_goes_unless_another_version_of_its_digest_stays(
+    tmp_path: Path, *, going: bool, used: bool, stays: bool
+) -> None:
+    """A version whose deletion the watch has not shown to the end does not keep the image for ever."""
+    kube, data = FakeKube(), DataDir(tmp_path / "data")
+    store, watches, files = ModelStore(data.models), Watches(kube), tmp_path / "files"
+    files.mkdir()
+    (files / "model.joblib").write_text("weights")
+    digest = capture(files, store, repository="slipway.local/default/digits", lineage={}).digest
+    usage = Usage(watches, lambda key: None)
+    versions = watches.of(kinds.MODEL_VERSION)
+    keeper = Keeper(kube, Maker(kube, store, data, DEFAULTS), usage, versions, DEFAULTS)
+    mine, other = version("v1", digest, going=True), version("v2", digest, going=going)
+    for each in (mine, other):
+        show(versions, each)
+    if used:
+        show(watches.of(kinds.INFERENCE), inference("a", "v2"))
+    kube._create(kinds.MODEL_VERSION, mine)
+    mine["metadata"]["resourceVersion"] = kube.find(kinds.MODEL_VERSION)[0]["metadata"]["resourceVersion"]
+    store.pin(digest, owner(mine))
+    assert await keeper.release(mine) is None
+    assert store.has(digest) == stays
+    assert store.pins(digest) == set()

@@ -1,0 +1,347 @@
+"""The Inference planner, by what its plans do to a world in which anything may happen between two of them."""
+
+from collections.abc import Callable
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from serving.planning.inference import planner
+from serving.planning.inference.observed import Ensure, Remove, SetFinalizers
+from serving.resources import conditions, names
+from tests.fakes.inference_world import NOW, InferenceWorld, Object
+from tests.fakes.surroundings import predictor
+
+ARMS = ("a", "b", "c")
+VERSIONS = ("v1", "v2", "v3")
+
+predictors = st.lists(
+    st.builds(
+        predictor,
+        st.sampled_from(ARMS),
+        st.sampled_from(VERSIONS),
+        st.integers(0, 3),
+        autoScale=st.integers(0, 1).map(lambda least: {"minReplicas": least}),
+    ),
+    min_size=1,
+    max_size=3,
+    unique_by=lambda p: p["name"],
+).filter(lambda arms: any(p["trafficWeight"] for p in arms))
+
+
+def _set(name: str) -> st.SearchStrategy[Callable[[InferenceWorld], None]]:
+    return st.sets(st.sampled_from(VERSIONS), max_size=2).map(
+        lambda versions: lambda world: setattr(world, name, versions)
+    )
+
+
+steps = st.one_of(
+    st.just(InferenceWorld.go_on),
+    st.just(InferenceWorld.go_on),
+    st.sampled_from([InferenceWorld.plan, InferenceWorld.ready, InferenceWorld.accept, InferenceWorld.size]),
+    st.integers(0, 6).map(lambda count: lambda world: world.plan(actions=count)),
+    predictors.map(lambda arms: lambda world: world.edit(*arms)),
+    st.booleans().map(lambda alive: lambda world: setattr(world, "alive", alive)),
+    st.booleans().map(lambda patient: lambda world: setattr(world, "is_patient", patient)),
+    _set("unready"),
+    _set("broken"),
+    _set("sick"),
+)
+
+
+def segments(world: InferenceWorld) -> dict[str, int]:
+    """Arm → units."""
+    assert world.route is not None
+    arm_of = {b["name"]: b["arm"] for b in world.route["spec"]["backends"]}
+    found: dict[str, int] = {}
+    for segment in world.route["spec"]["segments"]:
+        arm = arm_of[segment["backend"]]
+        found[arm] = found.get(arm, 0) + segment["size"]
+    return found
+
+
+def ready(world: InferenceWorld) -> Object:
+    return dict(conditions.find(world.inference["status"]["conditions"], "Ready") or {})
+
+
+@settings(max_examples=100, deadline=None)
+@given(predictors, st.lists(steps, max_size=30))
+def test_whatever_happens_traffic_has_its_replicas_and_it_all_ends_as_the_spec_says(
+    first: list[Object], happens: list[Callable[[InferenceWorld], object]]
+) -> None:
+    world = InferenceWorld(*first)
+    for happen in happens:
+        happen(world)
+    world.alive = True
+    world.unready, world.broken, world.sick = set(), set(), set()
+    world.settle()
+    arms = {p["name"] for p in world.inference["spec"]["predictors"]}
+    assert ready(world)["status"] == "True"
+    assert set(segments(world)) == {
+        p["name"] for p in world.inference["spec"]["predictors"] if p["trafficWeight"]
+    }
+    assert (
+        len(world.deployments)
+        == len(world.children["Service"])
+        == len(world.children["Autoscaler"])
+        == len(arms)
+    )
+    serving = {p["revision"] for p in world.inference["status"]["predictors"]}
+    assert serving == set(world.deployments)
+    assert {a["spec"]["scaleTargetRef"]["name"] for a in world.children["Autoscaler"].values()} == serving
+    assert world.now().route["spec"] == world.served
+
+
+@settings(max_examples=30, deadline=None)
+@given(predictors)
+def test_nothing_is_left_to_do_once_it_is_done(first: list[Object]) -> None:
+    world = InferenceWorld(*first)
+    world.settle()
+    again = planner.plan(world.now(), "2030-01-01T00:00:00Z")
+    assert (again.actions, again.status, again.probes, again.events) == ((), None, (), ())
+
+
+def test_a_bad_revision_gets_nothing_and_the_good_one_stays_until_the_version_is_mended() -> None:
+    world = InferenceWorld(predictor("a", "v1"))
+    world.settle()
+    good = set(world.deployments)
+    world.broken = {"v2"}
+    world.edit(predictor("a", "v2"))
+    for _ in range(5):
+        world.go_on()
+    assert good < set(world.deployments)
+    assert {s["backend"] for s in world.served["segments"]} == good
+    assert ready(world)["reason"] == "ReplicasNotReady"
+    assert f"revision {next(iter(good))} serves" in ready(world)["message"]
+    world.edit(predictor("a", "v3"))
+    world.settle()
+    assert len(world.deployments) == 1
+    assert not good & set(world.deployments)
+
+
+def test_a_revision_that_does_not_answer_the_probe_is_asked_again_and_gets_nothing() -> None:
+    world = InferenceWorld(predictor("a", "v1"))
+    world.sick = {"v1"}
+    for _ in range(5):
+        world.go_on()
+    assert world.served["segments"] == []
+    assert ready(world)["reason"] == "ProbeFailed"
+    assert planner.plan(world.now(), NOW).probes
+
+
+def test_the_last_answer_of_a_failed_probe_holds_while_it_is_asked_again() -> None:
+    world = InferenceWorld(predictor("a", "v1"))
+    world.sick = {"v1"}
+    for _ in range(3):
+        world.go_on()
+    again = planner.plan(world.now(), NOW)
+    assert (again.status, [probe.backend for probe in again.probes]) == (None, list(world.deployments))
+    world.edit(predictor("a", "v2"))
+    world.go_on()
+    assert ready(world)["reason"] != "ProbeFailed", "it says nothing of another candidate"
+
+
+def test_a_status_that_says_only_that_things_are_on_their_way_may_wait() -> None:
+    world = InferenceWorld(predictor("a", "v1"))
+    seen = []
+    while not seen or seen[-1][0] != "Ready":
+        for plan in (planner.plan(world.now(), NOW), world.go_on()):
+            if plan.status is not None:
+                found = conditions.find(plan.status["conditions"], "Ready") or {}
+                seen.append((found["reason"], plan.status_may_wait))
+    assert set(seen) == {
+        ("ReplicasNotReady", True),
+        ("RouteNotAccepted", True),
+        ("Ready", False),
+    }
+
+
+def test_a_status_is_as_of_after_the_writes_of_its_plan() -> None:
+    world = InferenceWorld(predictor("a", "v1", autoScale={"minReplicas": 3, "maxReplicas": 3}))
+    plan = planner.plan(world.now(), NOW)
+    assert plan.status is not None
+    (said,) = plan.status["predictors"]
+    assert "0 of 3 replicas ready" in said["message"]
+    routes = conditions.find(plan.status["conditions"], "RoutesReady") or {}
+    assert (routes["reason"], routes["message"]) == ("RouteNotAccepted", "not accepted yet by gateway gw")
+    world.settle()
+    world.edit(predictor("a", "v1", 1), predictor("b", "v2", 0))
+    plan = planner.plan(world.now(), NOW)
+    assert [p["reason"] for p in (plan.status or {})["predictors"]] == ["Ready", "ReplicasNotReady"]
+
+
+def test_the_proof_of_an_arm_without_weight_does_not_wait() -> None:
+    """The Route names only arms with traffic, so this one's proof is in the status alone."""
+    world = InferenceWorld(predictor("a", "v1", 1), predictor("b", "v2", 0))
+    world.broken = {"v1"}
+    world.is_patient = True
+    for _ in range(4):
+        world.go_on()
+    assert world.route is not None
+    assert world.route["spec"]["segments"] == []
+    status = world.inference["status"]
+    assert [bool(p["revision"]) for p in status["predictors"]] == [False, True]
+    assert ready(world)["reason"] == "ReplicasNotReady"
+
+
+@pytest.mark.parametrize(
+    ("hit", "may_wait"),
+    [
+        pytest.param(lambda world: setattr(world, "broken", {"v2"}), True, id="slow"),
+        pytest.param(lambda world: setattr(world, "sick", {"v2"}), False, id="fails its probe"),
+        pytest.param(lambda world: setattr(world, "unready", {"v2"}), False, id="has no model"),
+        pytest.param(lambda world: setattr(world, "alive", False), False, id="no gateway"),
+    ],
+)
+def test_what_will_not_pass_by_itself_does_not_wait(
+    hit: Callable[[InferenceWorld], object], *, may_wait: bool
+) -> None:
+    world = InferenceWorld(predictor("a", "v1"), predictor("b", "v1"))
+    world.settle()
+    hit(world)
+    world.edit(predictor("a", "v1"), predictor("b", "v2"))
+    plans = [world.go_on() for _ in range(3)]
+    assert [plan.status_may_wait for plan in plans if plan.status is not None][-1] is may_wait
+
+
+def test_weights_that_are_in_effect_do_not_wait_for_an_arm_that_is_slow() -> None:
+    world = InferenceWorld(predictor("a", "v1", 1), predictor("b", "v2", 1))
+    world.settle()
+    world.broken, world.is_patient = {"v3"}, True
+    world.edit(predictor("a", "v1", 3), predictor("b", "v3", 1))
+    first = world.go_on()
+    assert first.status_may_wait
+    world.go_on()
+    routes = conditions.find(world.inference["status"]["conditions"], "RoutesReady") or {}
+    assert (routes["status"], routes["observedGeneration"]) == ("True", 2)
+    assert ready(world)["reason"] == "ReplicasNotReady"
+
+
+def test_an_arm_whose_version_is_not_ready_waits_and_holds_up_no_other() -> None:
+    world = InferenceWorld(predictor("a", "v1", 50), predictor("b", "v2", 50))
+    world.unready = {"v2"}
+    for _ in range(6):
+        world.go_on()
+    assert segments(world) == {"a": 10_000}
+    assert (ready(world)["reason"], ready(world)["status"]) == ("ModelVersionNotFound", "False")
+    world.unready = set()
+    world.settle()
+    assert segments(world) == {"a": 5_000, "b": 5_000}
+
+
+def test_a_refused_revision_is_not_written_again_and_holds_up_no_other() -> None:
+    world = InferenceWorld(predictor("a", "v1"), predictor("b", "v2"))
+    first = [
+        a.object["metadata"]["name"] for a in planner.plan(world.now(), NOW).actions if isinstance(a, Ensure)
+    ]
+    bad = next(name for name in first if name.startswith("digits-b-"))
+    plan = planner.plan(world.now(refused={bad: "spec.template: no"}), NOW)
+    written = [action.object["metadata"]["name"] for action in plan.actions if isinstance(action, Ensure)]
+    assert bad not in written
+    assert any(name.startswith("digits-a-") for name in written)
+    assert plan.status is not None
+    said = {p["name"]: (p["reason"], p["message"]) for p in plan.status["predictors"]}
+    assert said["b"] == ("RevisionRefused", f"revision {bad} was refused: spec.template: no")
+    assert said["a"][0] == "ReplicasNotReady"
+
+
+def test_a_new_revision_starts_with_as_many_replicas_as_the_one_it_replaces() -> None:
+    bounds = {"autoScale": {"minReplicas": 1, "maxReplicas": 5}}
+    world = InferenceWorld(predictor("a", "v1", **bounds))
+    world.settle()
+    (old,) = world.deployments.values()
+    old["spec"]["replicas"] = 4
+    world.edit(predictor("a", "v2", **bounds))
+    world.plan()
+    assert sorted(d["spec"]["replicas"] for d in world.deployments.values()) == [4, 4]
+    world.edit(predictor("a", "v3", autoScale={"minReplicas": 1, "maxReplicas": 2}))
+    world.plan()
+    assert sorted(d["spec"]["replicas"] for d in world.deployments.values()) == [2, 4, 4]
+
+
+def test_deletion_takes_the_route_first_and_lets_go_last() -> None:
+    world = InferenceWorld(predictor("a", "v1"))
+    world.settle()
+    world.inference["metadata"]["deletionTimestamp"] = NOW
+    (first,) = planner.plan(world.now(), NOW).actions
+    assert isinstance(first, Remove)
+    assert first.kind.kind == "Route"
+    world.children["Route"].clear()
+    *rest, last = planner.plan(world.now(), NOW).actions
+    assert {action.kind.kind for action in rest if isinstance(action, Remove)} == {
+        "Autoscaler",
+        "Deployment",
+        "Service",
+    }
+    assert last == SetFinalizers(())
+
+
+def test_deletion_in_the_foreground_waits_for_the_pods_of_its_deployments() -> None:
+    world = InferenceWorld(predictor("a", "v1"))
+    world.settle()
+    world.children["Route"].clear()
+    finalizers = ["foregroundDeletion", planner.FINALIZER]
+    world.inference["metadata"] |= {"deletionTimestamp": NOW, "finalizers": finalizers}
+    actions = planner.plan(world.now(), NOW).actions
+    assert [a.foreground for a in actions if isinstance(a, Remove) and a.kind.kind == "Deployment"] == [True]
+    assert actions[-1] == SetFinalizers(("foregroundDeletion",))
+
+
+def test_orphaning_leaves_all_children() -> None:
+    world = InferenceWorld(predictor("a", "v1"))
+    world.settle()
+    world.inference["metadata"] |= {"deletionTimestamp": NOW, "finalizers": ["orphan", planner.FINALIZER]}
+    assert planner.plan(world.now(), NOW).actions == (SetFinalizers(("orphan",)),)
+
+
+def test_other_finalizers_are_kept() -> None:
+    world = InferenceWorld(predictor("a", "v1"))
+    world.inference["metadata"]["finalizers"] = ["somebody/else"]
+    assert planner.plan(world.now(), NOW).actions[0] == SetFinalizers(("somebody/else", planner.FINALIZER))
+    world.inference["metadata"] |= {"deletionTimestamp": NOW, "finalizers": ["somebody/else"]}
+    assert planner.plan(world.now(), NOW).actions == ()
+
+
+@pytest.mark.parametrize(
+    ("name", "spec", "reason"),
+    [
+        ("a.b", {}, "InvalidName"),
+        ("2fast", {}, "InvalidName"),
+        ("x" * 64, {}, "InvalidName"),
+        ("fine", {"framework": "unheard-of"}, "InvalidSpec"),
+    ],
+)
+def test_what_cannot_be_planned_is_said_and_nothing_is_touched(name: str, spec: Object, reason: str) -> None:
+    world = InferenceWorld(predictor("a", "v1"))
+    world.inference["metadata"]["name"] = name
+    world.inference["spec"] |= spec
+    world.inference["status"] = {"url": "http://kept"}
+    plan = planner.plan(world.now(), NOW)
+    assert plan.actions == ()
+    assert plan.status is not None
+    assert plan.status["url"] == "http://kept"
+    assert [c["reason"] for c in plan.status["conditions"]] == [reason]
+
+
+def test_an_invalid_spec_is_said_by_the_path_that_the_api_uses() -> None:
+    world = InferenceWorld(predictor("a", "v1"))
+    world.inference["spec"]["predictors"][0]["trafficWeight"] = -1
+    plan = planner.plan(world.now(), NOW)
+    assert plan.status is not None
+    assert plan.status["conditions"][0]["message"].startswith("spec.predictors[0].trafficWeight: ")
+
+
+def test_standby_replicas_are_said_of_a_deployment_and_taken_back() -> None:
+    def said() -> list[str | None]:
+        found = world.deployments.values()
+        return [(d["metadata"].get("annotations") or {}).get(names.STANDBY_ANNOTATION) for d in found]
+
+    world = InferenceWorld(predictor("a", "v1"))
+    world.settle()
+    assert said() == [None]
+    world.edit(predictor("a", "v1", autoScale={"standby": 2}))
+    world.settle()
+    assert said() == ["2"]
+    world.edit(predictor("a", "v1"))
+    world.settle()
+    assert said() == ["0"]

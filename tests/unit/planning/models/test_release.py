@@ -1,0 +1,122 @@
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from serving.planning.models import release
+from serving.planning.models.release import Await, Release
+from serving.resources import conditions, names
+
+Object = dict[str, Any]
+NOW = "2026-01-01T00:00:00Z"
+
+
+def version(name: str, created: int = 0, phase: str = "Ready", *, going: bool = False) -> Object:
+    meta: Object = {"name": name, "creationTimestamp": f"2026-01-01T00:00:{created:02d}Z"}
+    if going:
+        meta["deletionTimestamp"] = NOW
+    return {"metadata": meta, "status": {"phase": phase, "digest": f"sha256:{name}"}}
+
+
+def retired(versions: list[Object], keep: int, used: list[str]) -> list[str]:
+    return [v["metadata"]["name"] for v in release.surplus(versions, keep, used)]
+
+
+def test_the_oldest_ready_versions_beyond_the_number_go() -> None:
+    versions = [
+        version("a", 1),
+        version("b", 3),
+        version("c", 2),
+        version("d", 4, "Building"),
+        version("e", 0, "Failed"),
+    ]
+    assert retired(versions, 2, []) == ["a"]
+    assert retired(versions, 1, []) == ["a", "c"]
+
+
+def test_one_in_use_stays_beside_the_newest() -> None:
+    assert retired([version("a", 1), version("b", 2), version("c", 3)], 1, ["a"]) == ["b"]
+
+
+@given(
+    st.lists(
+        st.tuples(st.integers(0, 9), st.sampled_from(["Ready", "Failed", "Building"]), st.booleans()),
+        max_size=8,
+    ),
+    st.integers(1, 8),
+    st.sets(st.integers(0, 7)),
+)
+def test_retention_never_takes_the_newest_the_used_or_what_is_not_ready(
+    seen: list[tuple[int, str, bool]], keep: int, used: set[int]
+) -> None:
+    versions = [
+        version(f"v{i}", created, phase, going=going) for i, (created, phase, going) in enumerate(seen)
+    ]
+    gone = retired(versions, keep, [f"v{i}" for i in used])
+    ready = {v["metadata"]["name"] for v in versions if release.is_ready(v)}
+    left = ready - set(gone)
+    assert set(gone) <= ready
+    assert not set(gone) & {f"v{i}" for i in used}
+    assert len(left) >= min(keep, len(ready))
+    order = {
+        v["metadata"]["name"]: (v["metadata"]["creationTimestamp"], v["metadata"]["name"]) for v in versions
+    }
+    newest = sorted(ready, key=lambda name: order[name])[-keep:]
+    assert not set(gone) & set(newest)
+
+
+@pytest.mark.parametrize(
+    ("users", "pinned", "shared", "step"),
+    [
+        ([], [], [], Release("sha256:v")),
+        (["Inference digits"], [], [], Await("used by Inference digits")),
+        (["Inference digits"], ["pod-1"], ["default/w"], Await("used by Inference digits")),
+        ([], ["pod-1"], [], Await("its image is pinned by pod-1")),
+        ([], ["pod-1"], ["default/w"], Release()),
+        ([], [], ["default/w"], Release()),
+        (["c", "b", "a", "d", "e"], [], [], Await("used by a, b, c and 2 more")),
+    ],
+)
+def test_a_deleted_version_goes_when_nobody_uses_it_and_its_image_when_nobody_shares_it(
+    users: list[str], pinned: list[str], shared: list[str], step: Await | Release
+) -> None:
+    assert release.release(version("v"), users, pinned, shared) == step
+
+
+def test_a_version_that_made_nothing_takes_nothing_with_it() -> None:
+    assert release.release({"metadata": {"name": "v"}}, [], [], []) == Release()
+
+
+def test_who_keeps_a_deleted_version_is_said_beside_what_was_said() -> None:
+    found = version("v") | {"metadata": {"name": "v", "generation": 1}}
+    ready = {
+        "type": "Ready",
+        "status": "True",
+        "reason": "Built",
+        "message": "image",
+        "observedGeneration": 1,
+    }
+    found["status"]["conditions"] = [ready | {"lastTransitionTime": "2025-01-01T00:00:00Z"}]
+    found["status"]["observedGeneration"] = 1
+    status = release.awaiting(found, "used by Inference digits", NOW)
+    said = conditions.find(status["conditions"], release.RELEASED)
+    assert said is not None
+    assert (said["status"], said["reason"], said["message"]) == ("False", "InUse", "used by Inference digits")
+    assert status["conditions"][0] == found["status"]["conditions"][0]
+    assert status["digest"] == "sha256:v"
+    after = found | {"status": status}
+    assert release.is_said(after, "used by Inference digits")
+    assert not release.is_said(after, "used by Pod p")
+    assert release.awaiting(after, "used by Inference digits", "2027-01-01T00:00:00Z") == status
+
+
+def test_who_uses_a_version_is_read_from_specs_revisions_and_living_pods() -> None:
+    annotated = {"annotations": {names.MODEL_VERSION_ANNOTATION: "v1"}}
+    assert release.versions_of_inference(
+        {"spec": {"predictors": [{"modelVersion": "v1"}, {"modelVersion": "v2"}]}}
+    ) == {"v1", "v2"}
+    assert release.versions_of_deployment({"spec": {"template": {"metadata": annotated}}}) == {"v1"}
+    assert release.versions_of_deployment({"spec": {}}) == set()
+    assert release.versions_of_pod({"metadata": annotated, "status": {"phase": "Running"}}) == {"v1"}
+    assert release.versions_of_pod({"metadata": annotated, "status": {"phase": "Failed"}}) == set()
