@@ -8,7 +8,7 @@ from hypothesis import settings
 from serving.data_dir import DataDir
 from serving.embedded.node import zygotes
 from serving.kube import Kube, connect
-from tests.api_process import ApiProcess
+from tests.rig.api_process import ApiProcess
 
 settings.register_profile("busy", deadline=None)  # an example takes as long as the machine is busy
 settings.load_profile("busy")

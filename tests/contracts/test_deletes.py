@@ -7,7 +7,7 @@ import pytest
 from serving import errors
 from serving.kube import Kube
 from serving.resources import kinds
-from tests.contract_objects import eventually, gone, model
+from tests.objects.stored import eventually, gone, model
 
 
 async def test_object_stays_until_its_last_finalizer_is_gone(kube: Kube, namespace: str) -> None:

@@ -15,7 +15,7 @@ from serving.data_dir import DataDir
 from serving.kube import Kube
 from serving.resources import conditions, kinds
 from serving.settings import DEFAULTS
-from tests.contract_objects import eventually, gone
+from tests.objects.stored import eventually, gone
 
 PREDICTORS = [
     {"name": "stable", "modelVersion": "v1", "trafficWeight": 9, "resources": {"cpu": "500m", "memory": "1Gi"},

@@ -8,7 +8,7 @@ from serving import errors
 from serving.kube import Kube
 from serving.kube.client import JSON_PATCH
 from serving.resources import kinds
-from tests.contract_objects import deployment, gone, inference, model
+from tests.objects.stored import deployment, gone, inference, model
 
 
 async def test_create_gives_identity_and_generation_when_object_is_new(kube: Kube, namespace: str) -> None:

@@ -7,7 +7,7 @@ import pytest
 from serving import errors
 from serving.kube import Informer, Key, Kube
 from serving.resources import kinds
-from tests.contract_objects import model
+from tests.objects.stored import model
 
 
 async def test_watch_tells_every_change_in_order_when_writers_race(kube: Kube, namespace: str) -> None:

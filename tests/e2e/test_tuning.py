@@ -13,7 +13,7 @@ import yaml
 
 from serving.kube import connect
 from serving.resources import kinds, names
-from tests.stack import NAMESPACE, Stack, deployed, light, pods, predictors, running, settled, until
+from tests.rig.stack import NAMESPACE, Stack, deployed, light, pods, predictors, running, settled, until
 
 Object = dict[str, Any]
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]

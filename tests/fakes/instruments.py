@@ -14,7 +14,7 @@ from serving import errors
 from serving.resources import kinds, quantity
 from serving.resources.cadvisor import Figures
 from serving.resources.trial import TrialSpec
-from tests.fakes.api import FakeKube
+from tests.fakes.kube import FakeKube
 from tuner.load.plan import LoadPlan, Request
 from tuner.load.samples import Samples
 

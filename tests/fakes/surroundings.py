@@ -13,7 +13,7 @@ from serving import clock
 from serving.controllers.prober import Prober
 from serving.planning.inference.observed import Probe
 from serving.resources import kinds, names
-from tests.fakes.api import FakeKube
+from tests.fakes.kube import FakeKube
 
 Object = dict[str, Any]
 NS = "default"

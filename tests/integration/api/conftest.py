@@ -8,9 +8,9 @@ from pathlib import Path
 import httpx
 import pytest
 
-from tests.api_process import ApiProcess
-from tests.api_requests import MAPS
-from tests.kubectl import Space
+from tests.objects.config_maps import MAPS
+from tests.rig.api_process import ApiProcess
+from tests.rig.kubectl import Space
 
 
 @pytest.fixture

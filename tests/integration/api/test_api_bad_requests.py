@@ -7,7 +7,7 @@ from typing import Any
 import httpx
 import pytest
 
-from tests.api_requests import config_map
+from tests.objects.config_maps import config_map
 
 
 @pytest.mark.parametrize(

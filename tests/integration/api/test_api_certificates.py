@@ -11,8 +11,8 @@ import pytest
 import yaml
 from cryptography import x509
 
-from tests.api_process import ApiProcess
-from tests.api_requests import MAPS, config_map, events
+from tests.objects.config_maps import MAPS, config_map, events
+from tests.rig.api_process import ApiProcess
 
 
 @pytest.fixture

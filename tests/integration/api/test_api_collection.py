@@ -4,7 +4,7 @@ import time
 
 import httpx
 
-from tests.api_requests import config_map
+from tests.objects.config_maps import config_map
 
 
 def test_owners_take_their_dependants_with_them_as_asked(client: httpx.Client, maps: str) -> None:

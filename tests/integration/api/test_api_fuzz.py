@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from serving.resources import kinds
 from serving.resources.kinds import Kind
-from tests.json_objects import good, json_patches, objects, odd, strategic_patches
+from tests.objects.strategies import good, json_patches, objects, odd, strategic_patches
 
 numbers = itertools.count()
 fuzzed = settings(

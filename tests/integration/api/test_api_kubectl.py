@@ -3,7 +3,7 @@
 import json
 import time
 
-from tests.kubectl import Space, needs_kubectl
+from tests.rig.kubectl import Space, needs_kubectl
 
 pytestmark = needs_kubectl
 

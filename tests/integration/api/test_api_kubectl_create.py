@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tests.kubectl import Space, needs_kubectl
+from tests.rig.kubectl import Space, needs_kubectl
 
 pytestmark = needs_kubectl
 _OF_THE_SERVER = ("uid", "resourceVersion", "creationTimestamp", "managedFields")

@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 from serving import clock
-from tests.api_process import ApiProcess
-from tests.kubectl import Space, needs_kubectl
-from tests.node_process import NodeProcess
+from tests.rig.api_process import ApiProcess
+from tests.rig.kubectl import Space, needs_kubectl
+from tests.rig.node_process import NodeProcess
 
 pytestmark = needs_kubectl
 STAYS = "trap 'exit 0' TERM; echo up; while :; do sleep 0.1; done"

@@ -5,7 +5,7 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
-from tests.api_process import ApiProcess
+from tests.rig.api_process import ApiProcess
 
 
 def test_pod_logs_follow_until_the_container_ends_and_survive_rotation(own: ApiProcess) -> None:

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import httpx
 
-from tests.api_process import ApiProcess
-from tests.api_requests import MAPS, config_map, events
+from tests.objects.config_maps import MAPS, config_map, events
+from tests.rig.api_process import ApiProcess
 
 
 def test_answered_writes_survive_sigkill_under_concurrent_writers(own: ApiProcess) -> None:

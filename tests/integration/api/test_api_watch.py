@@ -5,8 +5,8 @@ from concurrent.futures import ThreadPoolExecutor
 
 import httpx
 
-from tests.api_process import ApiProcess
-from tests.api_requests import MAPS, config_map, events
+from tests.objects.config_maps import MAPS, config_map, events
+from tests.rig.api_process import ApiProcess
 
 
 def test_a_watch_tells_every_write_of_concurrent_writers_once(client: httpx.Client, maps: str) -> None:

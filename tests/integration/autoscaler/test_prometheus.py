@@ -17,10 +17,10 @@ from autoscaler.store import Store
 from serving import clock, errors
 from serving.kube import Key, Watches
 from serving.resources import kinds, names
-from tests.fakes.api import FakeKube
-from tests.fakes.convergence import QUICK, kill, until
-from tests.fakes.pages import FakePages
-from tests.prometheus_server import prometheus as running
+from tests.fakes.gateway_pages import FakePages
+from tests.fakes.kube import FakeKube
+from tests.rig.convergence import QUICK, kill, until
+from tests.rig.prometheus_server import prometheus as running
 
 Object = dict[str, Any]
 NS = "default"

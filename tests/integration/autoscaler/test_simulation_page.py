@@ -8,7 +8,7 @@ import pytest
 
 from autoscaler.report import page, shape
 from autoscaler.report.shape import Report
-from tests import simulated_services
+from tests.objects import simulations
 
 pytest.importorskip("selenium", reason="selenium is not installed (extra `dev`)")
 
@@ -17,7 +17,7 @@ from selenium.webdriver.common.by import By
 from selenium.webdriver.remote.webdriver import WebDriver
 from selenium.webdriver.support.ui import Select, WebDriverWait
 
-from tests import browsers
+from tests.rig import browsers
 
 
 @pytest.fixture(scope="module")
@@ -28,7 +28,7 @@ def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[WebDriver]:
 
 @pytest.fixture(scope="module")
 def report() -> Report:
-    return simulated_services.report()
+    return simulations.report()
 
 
 @pytest.fixture(scope="module")

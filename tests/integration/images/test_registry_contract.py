@@ -14,7 +14,7 @@ from serving.images.build import Built, capture
 from serving.images.registry import Credentials, Reference, Registry, manifests, pull, push, referrers
 from serving.images.store import ModelStore
 from serving.settings import DEFAULTS
-from tests.registry_server import RegistryServer
+from tests.rig.registry_server import RegistryServer
 
 SMALL_CHUNKS = replace(DEFAULTS.registry, chunk_bytes=400_000)
 

@@ -11,7 +11,7 @@ from serving import errors
 from serving.images import disk, image
 from serving.images.build import Built
 from serving.images.store import ModelStore
-from tests.model_images import built_in, carry, write_trained
+from tests.objects.model_images import built_in, carry, write_trained
 
 ORIGIN = "registry.example/m"
 

@@ -10,7 +10,7 @@ import pytest
 from serving import errors
 from serving.images import image, oci, tarball
 from serving.images.store import ModelStore
-from tests.model_images import built_in, carry, foreign, member, pieces, tar_of, write_trained
+from tests.objects.model_images import built_in, carry, foreign, member, pieces, tar_of, write_trained
 
 
 @pytest.fixture

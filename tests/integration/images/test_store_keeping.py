@@ -15,7 +15,7 @@ from serving.images.build import Built
 from serving.images.catalog import Catalog
 from serving.images.store import ModelStore
 from serving.settings import StoreSettings
-from tests.model_images import built_in, carry, write_trained
+from tests.objects.model_images import built_in, carry, write_trained
 
 ORIGIN = "registry.example/m"
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-SOURCE = Path(__file__).parents[2] / "load_target.py"
+SOURCE = Path(__file__).parents[2] / "programs" / "load_target.py"
 
 
 class Target:

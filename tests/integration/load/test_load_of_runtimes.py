@@ -18,14 +18,14 @@ from serving.images.store import ModelStore
 from serving.resources.experiment import Constraint
 from serving.resources.load import Load
 from serving.training import digits
-from tests import addresses, runtime_process
+from tests.rig import addresses, runtime_process
 from tuner.load import requests, stages, statistics
 from tuner.load.generator import Generator
 from tuner.load.samples import joined
 from tuner.load.steps import Finished, Measure, State
 from tuner.settings import LoadSettings
 
-LIGHT = Path(__file__).parents[2] / "light_replica.py"
+LIGHT = Path(__file__).parents[2] / "programs" / "light_replica.py"
 HOST = addresses.own(74)
 
 

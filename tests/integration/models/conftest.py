@@ -10,8 +10,8 @@ import pytest
 from serving.data_dir import DataDir
 from serving.kube import connect
 from serving.resources import kinds
-from tests.model_life import Life, control
-from tests.registry_server import RegistryServer
+from tests.rig.model_controllers import Life, control
+from tests.rig.registry_server import RegistryServer
 
 _NUMBERS = itertools.count()
 

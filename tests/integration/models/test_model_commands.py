@@ -12,9 +12,9 @@ from serving.cli import main
 from serving.data_dir import DataDir
 from serving.images.contents import Contents
 from serving.resources import kinds
-from tests.foreign_models import RUN_ID, cache, run_directory
-from tests.model_life import Life
-from tests.registry_server import RegistryServer
+from tests.objects.foreign_models import RUN_ID, cache, run_directory
+from tests.rig.model_controllers import Life
+from tests.rig.registry_server import RegistryServer
 
 Ended = tuple[int, str, str]
 Slipway = Callable[..., Awaitable[Ended]]

@@ -7,7 +7,7 @@ import httpx
 import pytest
 
 from serving.resources import kinds
-from tests.api_process import ApiProcess
+from tests.rig.api_process import ApiProcess
 
 Object = dict[str, Any]
 PEM = "-----BEGIN PUBLIC KEY-----\nMFkwEwYHKoZIzj0CAQ==\n-----END PUBLIC KEY-----\n"

@@ -10,7 +10,7 @@ from fsspec.registry import known_implementations
 
 from serving.planning.models import release
 from serving.resources import conditions, kinds
-from tests.model_life import Life
+from tests.rig.model_controllers import Life
 
 Files = Callable[..., str]
 pytestmark = pytest.mark.timeout(60)

@@ -15,8 +15,8 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from serving.images.registry import Credentials, Reference, Registry, manifests
 from serving.images.store import ModelStore
 from serving.resources import conditions, kinds
-from tests.model_life import Life
-from tests.registry_server import PASSWORD, USER, RegistryServer
+from tests.rig.model_controllers import Life
+from tests.rig.registry_server import PASSWORD, USER, RegistryServer
 
 Object = dict[str, Any]
 Files = Callable[..., str]

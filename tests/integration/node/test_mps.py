@@ -19,8 +19,9 @@ from serving.embedded.node.mps import Mps
 from serving.embedded.workloads import pod_gpus
 from serving.kube import Kube, connect
 from serving.resources import kinds
-from tests import fake_mps, node_process
-from tests.node_process import agent, log_of, main_status, phase, pod, until
+from tests.programs import mps_control
+from tests.rig import node_process
+from tests.rig.node_process import agent, log_of, main_status, phase, pod, until
 
 NAMESPACE = "default"
 LIMITS = {"limits": {"nvidia.com/gpu": "1"}}
@@ -44,7 +45,7 @@ def place() -> Iterator[Path]:
 @pytest.fixture
 def machine(place: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A machine that has a GPU and the daemon's program; returns its /dev."""
-    fake_mps.install(place / "bin")
+    mps_control.install(place / "bin")
     monkeypatch.setenv("PATH", f"{place / 'bin'}:{os.environ['PATH']}")
     (place / "nvidia0").touch()
     return place
@@ -71,7 +72,7 @@ def test_the_daemon_belongs_to_the_containers_user_where_that_is_another(machine
 
 
 def test_a_daemon_that_does_not_start_is_a_reason_with_its_words(machine: Path) -> None:
-    fake_mps.install(machine / "bin", "#!/bin/sh\necho 'no permission' >&2\nexit 1\n")
+    mps_control.install(machine / "bin", "#!/bin/sh\necho 'no permission' >&2\nexit 1\n")
     with pytest.raises(errors.Temporary, match="did not start: no permission") as caught:
         Mps(machine / "mps", None, machine).access()
     assert caught.value.reason == "NoMps"

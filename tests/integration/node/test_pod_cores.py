@@ -10,7 +10,17 @@ import pytest
 from serving.data_dir import DataDir
 from serving.kube import Kube
 from serving.resources import kinds, names
-from tests.node_process import STARTS, NodeProcess, agent, is_ready, log_of, main_status, phase, pod, until
+from tests.rig.node_process import (
+    STARTS,
+    NodeProcess,
+    agent,
+    is_ready,
+    log_of,
+    main_status,
+    phase,
+    pod,
+    until,
+)
 
 NAMESPACE = "default"
 SHOWN = "import json, os; print(json.dumps(sorted(os.sched_getaffinity(0))), flush=True)"

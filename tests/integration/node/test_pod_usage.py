@@ -17,8 +17,8 @@ from serving.embedded.workloads.pod_cgroups import Layout
 from serving.kube import Kube
 from serving.resources import kinds
 from serving.resources.cadvisor import Figures, Where
-from tests.kubectl import Space, needs_kubectl
-from tests.node_process import (
+from tests.rig.kubectl import Space, needs_kubectl
+from tests.rig.node_process import (
     STARTS,
     NodeProcess,
     agent,

@@ -21,7 +21,7 @@ from serving.embedded.workloads.pod_cgroups import Limits, settings
 from serving.embedded.workloads.pod_forks import Kept
 from serving.kube import Kube
 from serving.resources import kinds, names
-from tests.node_process import (
+from tests.rig.node_process import (
     PYTHON,
     SCRIPT,
     NodeProcess,
@@ -87,7 +87,7 @@ async def test_a_forked_container_is_like_a_new_process(kube: Kube, node: NodePr
     assert (one.pop("forked"), other.pop("forked"), new.pop("forked")) == (True, True, False)
     assert len({p.pop("random") for p in (one, other, new)}) == 3
     del new["main"], other["main"]
-    assert one.pop("main") == "tests.script_runtime"
+    assert one.pop("main") == "tests.programs.script_runtime"
     assert one == other
     assert one["descriptors"] == new["descriptors"] == ["0", "1", "2", "3"]  # 3 lists them
     assert one == new
@@ -176,7 +176,7 @@ async def test_a_restarted_agent_adopts_the_zygote(kube: Kube, node: NodeProcess
 
 
 async def test_the_start_of_a_forked_replica_is_told_and_adds_up(kube: Kube, node: NodeProcess) -> None:
-    script = "from tests.node_process import SERVER; exec(SERVER)"
+    script = "from tests.rig.node_process import SERVER; exec(SERVER)"
     readiness = {"httpGet": {"path": "/", "port": 8080}}
     found = await start(kube, "told", script, readinessProbe=readiness, ports=[{"containerPort": 8080}])
     told = next(c for c in found["status"]["conditions"] if c["type"] == names.STARTED_CONDITION)

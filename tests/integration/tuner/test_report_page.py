@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from threadpoolctl import threadpool_limits
 
-from tests import measured_experiments
+from tests.objects import measured_experiments
 from tuner.report import content, page
 from tuner.settings import DEFAULTS
 
@@ -22,7 +22,7 @@ from selenium.webdriver.common.by import By
 from selenium.webdriver.remote.webdriver import WebDriver
 from selenium.webdriver.support.ui import Select, WebDriverWait
 
-from tests import browsers
+from tests.rig import browsers
 
 Object = dict[str, Any]
 

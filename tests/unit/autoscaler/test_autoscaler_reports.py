@@ -7,7 +7,7 @@ from autoscaler.controller import AutoscalerController
 from serving.kube import Watches
 from serving.resources import kinds
 from serving.settings import ControllerSettings
-from tests.fakes.api import FakeKube
+from tests.fakes.kube import FakeKube
 
 DEPLOYMENT: dict[str, Any] = {"metadata": {"name": "d", "namespace": "n"}, "spec": {"replicas": 1}}
 AUTOSCALER: dict[str, Any] = {

@@ -13,9 +13,9 @@ from serving import clock
 from serving.kube import Watches
 from serving.resources import conditions, kinds, names
 from serving.settings import ControllerSettings
-from tests.fakes.api import FakeKube
-from tests.fakes.convergence import until
-from tests.fakes.pages import FakePages
+from tests.fakes.gateway_pages import FakePages
+from tests.fakes.kube import FakeKube
+from tests.rig.convergence import until
 
 Object = dict[str, Any]
 

@@ -5,8 +5,8 @@ import asyncio
 from serving.controllers.cache import OWNER, Cache, owner_uids
 from serving.kube import Informer
 from serving.resources import kinds
-from tests.fakes.api import FakeKube
-from tests.fakes.convergence import running, until
+from tests.fakes.kube import FakeKube
+from tests.rig.convergence import running, until
 
 OWNED = {
     "metadata": {"name": "a", "namespace": "n", "ownerReferences": [{"uid": "u", "controller": True}]},

@@ -11,9 +11,9 @@ from serving.kube import Watches
 from serving.planning.inference.observed import Probe
 from serving.resources import conditions, kinds
 from serving.settings import ControllerSettings
-from tests.fakes.api import FakeKube
-from tests.fakes.convergence import running, until
+from tests.fakes.kube import FakeKube
 from tests.fakes.surroundings import NS, FakeProber, Surroundings, inference, predictor, ready_version
+from tests.rig.convergence import running, until
 
 Object = dict[str, Any]
 QUICK = dataclasses.replace(ControllerSettings(), gather_seconds=0.005, status_settle_seconds=0.1)

@@ -8,7 +8,7 @@ from serving.controllers.model import ModelController
 from serving.kube import Watches
 from serving.resources import kinds
 from serving.settings import ControllerSettings
-from tests.fakes.api import FakeKube
+from tests.fakes.kube import FakeKube
 
 VERSION = {
     "apiVersion": "slipway.dev/v1alpha1", "kind": "ModelVersion", "metadata": {"name": "v1", "namespace": "default"},

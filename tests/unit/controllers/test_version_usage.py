@@ -14,7 +14,7 @@ from serving.images.store import ModelStore
 from serving.kube import Informer, Key, Watches
 from serving.resources import kinds, names
 from serving.settings import DEFAULTS
-from tests.fakes.api import FakeKube
+from tests.fakes.kube import FakeKube
 
 Object = dict[str, Any]
 V1, V2 = Key("default", "v1"), Key("default", "v2")

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from serving import errors
 from serving.images import layers, oci, tarball
 from serving.images.layers import Entry
-from tests.model_images import layer_tar
+from tests.objects.model_images import layer_tar
 
 CONTENTS = {"a/empty": b"", "a/small": b"x", "big": bytes(range(256)) * 20, "désert/é": b"y" * 512}
 LAYER = layers.plan(Entry(path, len(data)) for path, data in CONTENTS.items())[0]

@@ -2,7 +2,7 @@
 
 from serving.kube import Recorder
 from serving.resources import kinds
-from tests.fakes.api import FakeKube
+from tests.fakes.kube import FakeKube
 
 INFERENCE = {
     "apiVersion": "slipway.dev/v1alpha1", "kind": "Inference",

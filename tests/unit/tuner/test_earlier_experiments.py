@@ -4,14 +4,14 @@ from typing import Any
 
 import pytest
 
-from tests.fakes import tuning
-from tests.fakes.tuning import Object, parameters
+from tests.objects import experiments
+from tests.objects.experiments import Object, parameters
 from tuner.planning import earlier
 
 
 def over(name: str, completed: str = "2026-01-01T00:00:00Z", **spec: Any) -> Object:
     status = {"phase": "Succeeded", "completionTime": completed}
-    return {**tuning.experiment(name, **spec), "status": status}
+    return {**experiments.experiment(name, **spec), "status": status}
 
 
 def names(asked: Object, *others: Object, most: int = 8) -> list[str]:
@@ -20,15 +20,19 @@ def names(asked: Object, *others: Object, most: int = 8) -> list[str]:
 
 def test_the_newest_of_those_that_are_over_are_learned_from() -> None:
     others = [over(f"e{hour}", f"2026-01-01T0{hour}:00:00Z") for hour in (1, 3, 2)]
-    running = {**tuning.experiment("running"), "status": {"phase": "Running"}}
-    assert names(tuning.experiment(), *others, running, tuning.experiment("new")) == ["e3", "e2", "e1"]
-    assert names(tuning.experiment(), *others, most=2) == ["e3", "e2"]
+    running = {**experiments.experiment("running"), "status": {"phase": "Running"}}
+    assert names(experiments.experiment(), *others, running, experiments.experiment("new")) == [
+        "e3",
+        "e2",
+        "e1",
+    ]
+    assert names(experiments.experiment(), *others, most=2) == ["e3", "e2"]
 
 
 def test_only_those_that_are_named_are_learned_from_and_none_where_it_is_switched_off() -> None:
     others = [over("one"), over("two")]
-    assert names(tuning.experiment(warmStart={"experiments": ["two", "three"]}), *others) == ["two"]
-    assert names(tuning.experiment(warmStart={"enabled": False}), *others) == []
+    assert names(experiments.experiment(warmStart={"experiments": ["two", "three"]}), *others) == ["two"]
+    assert names(experiments.experiment(warmStart={"enabled": False}), *others) == []
 
 
 def test_an_experiment_of_other_parameters_is_not_learned_from() -> None:
@@ -37,7 +41,7 @@ def test_an_experiment_of_other_parameters_is_not_learned_from() -> None:
         over("swapped", tunableParameters=swapped),
         over("cpu", tunableParameters=parameters(cpu=["1"])),
     ]
-    assert names(tuning.experiment(), *others) == ["swapped"]
+    assert names(experiments.experiment(), *others) == ["swapped"]
 
 
 LATENCY: Object = {"objectiveMetricName": "latency", "type": "minimize", "percentile": 99}
@@ -60,4 +64,4 @@ PER_COST: Object = {"objectiveMetricName": "throughputPerCost", "type": "maximiz
 def test_an_experiment_with_another_objective_is_not_learned_from(
     objective: Object, other: Object, learned: list[str]
 ) -> None:
-    assert names(tuning.experiment(objective=objective), over("other", objective=other)) == learned
+    assert names(experiments.experiment(objective=objective), over("other", objective=other)) == learned

@@ -4,9 +4,9 @@ from dataclasses import replace
 
 import pytest
 
-from tests.fakes import tuning
-from tests.fakes.tuning import Object, failed, measured
-from tests.planned_experiments import (
+from tests.objects import experiments
+from tests.objects.experiments import Object, failed, measured
+from tests.objects.planned_experiments import (
     INFERENCE,
     LOST,
     NOW,
@@ -128,7 +128,7 @@ def test_what_runs_today_costs_what_its_own_container_may_take_whatever_runs_bes
     arm = {"name": "main", "modelVersion": "v1", "resources": limits, "template": beside}
     inference = {**INFERENCE, "spec": {**INFERENCE["spec"], "predictors": [arm]}}
     values = {"cpu": ["500m", "1"], "memory": ["256Mi", "512Mi"]}
-    tuned = tuning.parameters(**{name: values[name] for name in axes})
+    tuned = experiments.parameters(**{name: values[name] for name in axes})
     found = world(inference=inference, target={"inference": "digits"}, tunableParameters=tuned)
     (trial,) = planning.plan(found, None, NOW).trials
     assert trial["spec"]["costPerHour"] == pytest.approx(cost)

@@ -5,9 +5,18 @@ import math
 
 import pytest
 
-from tests.fakes import tuning
-from tests.fakes.tuning import Object, failed, measured
-from tests.planned_experiments import LOST, NOW, OF_INFERENCE, RUNNING, condition, message, status, world
+from tests.objects import experiments
+from tests.objects.experiments import Object, failed, measured
+from tests.objects.planned_experiments import (
+    LOST,
+    NOW,
+    OF_INFERENCE,
+    RUNNING,
+    condition,
+    message,
+    status,
+    world,
+)
 from tuner.planning import experiment as planning
 from tuner.search.decision import Decision, Explore, Impossible, Recommend, Wait
 from tuner.search.problem import Budget
@@ -165,7 +174,7 @@ def test_a_target_that_may_still_come_is_waited_for() -> None:
     missing = planning.Condition(
         planning.TARGET_READY, "False", "TargetNotFound", "there is no Inference digits"
     )
-    said = planning.refused(tuning.experiment(), (), missing, "Pending", NOW).status
+    said = planning.refused(experiments.experiment(), (), missing, "Pending", NOW).status
     assert said is not None
     assert (said["phase"], condition(said, "SpaceValid")) == ("Pending", ("True", "Valid"))
     assert condition(said, "Ready") == ("False", "TargetNotFound")

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from serving import errors
-from tests.fakes import tuning
-from tests.fakes.tuning import Object, failed, measured, parameters
+from tests.objects import experiments
+from tests.objects.experiments import Object, failed, measured, parameters
 from tuner.outcome import MOST_MARGIN
 from tuner.planning.plan import Plan, Question, Recorded
 from tuner.search.decide import decide
@@ -29,9 +29,9 @@ def ask(
     versions: Sequence[str] = ("v1",),
     inference: Object | None = None,
     earlier: Sequence[Recorded] = (),
-    search: Search = tuning.plain,
+    search: Search = experiments.plain,
 ) -> Plan:
-    known = {name: tuning.model_version(name) for name in versions}
+    known = {name: experiments.model_version(name) for name in versions}
     question = Question(Recorded(experiment, trials), inference, known, earlier, DEFAULTS)
     return answer(question, NOW, search)
 
@@ -42,7 +42,7 @@ def ready(plan: Plan) -> tuple[str, str, str]:
     return plan.status["phase"], found["reason"], found["message"]
 
 
-def carried_out(experiment: Object, *statuses: Object, search: Search = tuning.plain) -> Recorded:
+def carried_out(experiment: Object, *statuses: Object, search: Search = experiments.plain) -> Recorded:
     """Return the experiment after as many trials as there are statuses."""
     trials: list[Object] = []
     for status in statuses:
@@ -57,7 +57,7 @@ def told_of(experiment: Object, *recorded: Recorded) -> list[Earlier]:
 
     def note(*arguments: Any, **more: Any) -> Decision:
         told.extend(arguments[4])
-        return tuning.plain(*arguments, **more)
+        return experiments.plain(*arguments, **more)
 
     ask(experiment, earlier=recorded, search=note)
     return told
@@ -65,7 +65,7 @@ def told_of(experiment: Object, *recorded: Recorded) -> list[Earlier]:
 
 def test_the_real_search_begins_and_goes_on() -> None:
     found = carried_out(
-        tuning.experiment(), measured(100), measured(150), failed("OutOfMemory"), search=decide
+        experiments.experiment(), measured(100), measured(150), failed("OutOfMemory"), search=decide
     )
     settings = [tuple(s["value"] for s in trial["spec"]["settings"]) for trial in found.trials]
     assert len(set(settings)) == 3
@@ -80,7 +80,7 @@ def test_the_real_search_begins_and_goes_on() -> None:
     ],
 )
 def test_what_is_no_space_is_refused_by_its_field(spec: Object, words: str) -> None:
-    plan = ask(tuning.experiment(**spec))
+    plan = ask(experiments.experiment(**spec))
     phase, reason, message = ready(plan)
     assert (phase, plan.trials) == ("Failed", ())
     assert reason in {"SpaceInvalid", "PricesMissing"}
@@ -94,7 +94,7 @@ def test_values_of_a_list_are_put_in_whatever_their_suffix() -> None:
         {"category": "batching", "parameters": [batching]},
         {"category": "resource", "parameters": [cores]},
     ]
-    plan = ask(tuning.experiment(tunableParameters=axes, prices={"gpu": "1"}, parallelism=4))
+    plan = ask(experiments.experiment(tunableParameters=axes, prices={"gpu": "1"}, parallelism=4))
     settings = [tuple(s["value"] for s in trial["spec"]["settings"]) for trial in plan.trials]
     assert settings == [("1", "10"), ("1", "20"), ("1000", "10"), ("1000", "20")]
 
@@ -104,7 +104,7 @@ def test_a_spec_that_cannot_be_put_in_is_said_where_the_search_names_it() -> Non
     timeout = {"name": "timeout", "feasibleSpace": {"list": ["0ms", too_long]}}
     axes = [{"category": "batching", "parameters": [timeout]}]
     limits = {"modelVersion": "v1", "framework": "sklearn", "resources": {"cpu": "1"}}
-    experiment = tuning.experiment(tunableParameters=axes, target=limits)
+    experiment = experiments.experiment(tunableParameters=axes, target=limits)
     trials = carried_out(experiment, measured()).trials
     plan = ask(experiment, trials)
     phase, reason, message = ready(plan)
@@ -113,8 +113,8 @@ def test_a_spec_that_cannot_be_put_in_is_said_where_the_search_names_it() -> Non
 
 
 def test_a_model_that_is_not_there_yet_is_waited_for() -> None:
-    assert ready(ask(tuning.experiment(), versions=()))[:2] == ("Pending", "TargetNotFound")
-    of_inference = tuning.experiment(target={"inference": "digits"})
+    assert ready(ask(experiments.experiment(), versions=()))[:2] == ("Pending", "TargetNotFound")
+    of_inference = experiments.experiment(target={"inference": "digits"})
     assert ready(ask(of_inference))[:2] == ("Pending", "TargetNotFound")
 
 
@@ -123,7 +123,7 @@ def test_a_predictor_that_the_inference_does_not_have_is_refused() -> None:
         "metadata": {"name": "digits"},
         "spec": {"framework": "sklearn", "predictors": [{"name": "main", "modelVersion": "v1"}]},
     }
-    wrong = tuning.experiment(target={"inference": "digits", "predictor": "other"})
+    wrong = experiments.experiment(target={"inference": "digits", "predictor": "other"})
     phase, reason, message = ready(ask(wrong, inference=inference))
     assert (phase, reason) == ("Failed", "TargetInvalid")
     assert "spec.target.predictor" in message
@@ -132,7 +132,7 @@ def test_a_predictor_that_the_inference_does_not_have_is_refused() -> None:
 def test_an_experiment_whose_target_became_another_fails_once_what_runs_is_over() -> None:
     arm = {"name": "main", "modelVersion": "v1", "resources": {"cpu": "1", "memory": "256Mi"}}
     inference = {"metadata": {"name": "digits"}, "spec": {"framework": "sklearn", "predictors": [arm]}}
-    experiment = tuning.experiment(target={"inference": "digits", "predictor": "main"})
+    experiment = experiments.experiment(target={"inference": "digits", "predictor": "main"})
     (trial,) = ask(experiment, inference=inference).trials
     renamed = {**inference, "spec": {"framework": "sklearn", "predictors": [{**arm, "name": "other"}]}}
 
@@ -153,18 +153,18 @@ def test_an_algorithm_that_is_not_installed_is_said() -> None:
     def missing(*arguments: Any, algorithm: str, **more: Any) -> Decision:
         raise errors.Permanent("AlgorithmMissing", f"{algorithm} needs a package")
 
-    found = ask(tuning.experiment(algorithm={"algorithmName": "tpe"}), search=missing)
+    found = ask(experiments.experiment(algorithm={"algorithmName": "tpe"}), search=missing)
     assert ready(found) == ("Failed", "AlgorithmMissing", "tpe needs a package")
 
 
 def test_earlier_experiments_of_the_same_axes_are_told_to_the_search() -> None:
-    same = carried_out(tuning.experiment("earlier"), measured(100), measured(120))
+    same = carried_out(experiments.experiment("earlier"), measured(100), measured(120))
     wider = parameters(cpu=["1", "2"], memory=["256Mi"])
     other = carried_out(
-        tuning.experiment("other", tunableParameters=parameters(cpu=["1", "2"])), measured(100)
+        experiments.experiment("other", tunableParameters=parameters(cpu=["1", "2"])), measured(100)
     )
-    moved = carried_out(tuning.experiment("moved", tunableParameters=wider), measured(50))
-    told = told_of(tuning.experiment(), same, other, moved)
+    moved = carried_out(experiments.experiment("moved", tunableParameters=wider), measured(50))
+    told = told_of(experiments.experiment(), same, other, moved)
     assert [(earlier.name, len(earlier.observations)) for earlier in told] == [("earlier", 2), ("moved", 1)]
     assert told[1].problem.size == 2
 
@@ -172,8 +172,10 @@ def test_earlier_experiments_of_the_same_axes_are_told_to_the_search() -> None:
 def test_an_earlier_experiment_that_lists_its_parameters_in_another_order_is_told_in_ours() -> None:
     swapped = parameters(memory=["512Mi", "1Gi"], cpu=["1"])
     (told,) = told_of(
-        tuning.experiment(),
-        carried_out(tuning.experiment("swapped", tunableParameters=swapped), measured(), failed("Crashed")),
+        experiments.experiment(),
+        carried_out(
+            experiments.experiment("swapped", tunableParameters=swapped), measured(), failed("Crashed")
+        ),
     )
     rows = [observation.index for observation in told.observations]
     assert told.problem.coordinates[rows].tolist() == [[0.0, 29.0], [0.0, 30.0]]
@@ -185,10 +187,12 @@ def test_constraints_of_earlier_experiments_are_told_by_what_they_limit() -> Non
     p99 = {"metric": "latency", "percentile": 99, "atMost": "100ms"}
     p50 = {"metric": "latency", "percentile": 50, "atMost": "10ms"}
     wide = {**p99, "atMost": "200ms"}
-    ours = tuning.experiment(constraints=[p99, error_rate])
-    swapped = carried_out(tuning.experiment("swapped", constraints=[error_rate, p50, wide]), measured())
-    none = carried_out(tuning.experiment("none"), measured())
-    half = carried_out(tuning.experiment("half", constraints=[{**error_rate, "percentile": 50}]), measured())
+    ours = experiments.experiment(constraints=[p99, error_rate])
+    swapped = carried_out(experiments.experiment("swapped", constraints=[error_rate, p50, wide]), measured())
+    none = carried_out(experiments.experiment("none"), measured())
+    half = carried_out(
+        experiments.experiment("half", constraints=[{**error_rate, "percentile": 50}]), measured()
+    )
     told = {earlier.name: earlier for earlier in told_of(ours, swapped, none, half)}
     assert told["swapped"].problem.log_bounds == pytest.approx((math.log(0.2), math.log(0.01)))
     assert told["swapped"].observations[0].margins == pytest.approx((math.log(0.05 / 0.2), -MOST_MARGIN))
@@ -200,7 +204,7 @@ def test_constraints_of_earlier_experiments_are_told_by_what_they_limit() -> Non
 
 def test_the_search_does_not_name_a_spec_that_is_measured_again_anyway() -> None:
     """The load of one of four specs was lost, and the rest has been measured: one trial begins, and not two."""
-    experiment = tuning.experiment(parallelism=3)
+    experiment = experiments.experiment(parallelism=3)
     first = ask(experiment).trials
     statuses = [measured(), measured(), failed("Interrupted")]
     trials = [{**trial, "status": status} for trial, status in zip(first, statuses, strict=True)]
@@ -214,7 +218,7 @@ def test_trials_of_the_model_that_was_served_before_say_nothing_of_the_new_one()
         arm = {"name": "main", "modelVersion": version, "resources": {"cpu": "1", "memory": "256Mi"}}
         return {"metadata": {"name": "digits"}, "spec": {"framework": "sklearn", "predictors": [arm]}}
 
-    experiment = tuning.experiment(target={"inference": "digits"})
+    experiment = experiments.experiment(target={"inference": "digits"})
     trials: list[Object] = []
     for throughput in (60, 100, 150):
         (trial,) = ask(experiment, trials, inference=inference("v1")).trials
@@ -223,7 +227,7 @@ def test_trials_of_the_model_that_was_served_before_say_nothing_of_the_new_one()
 
     def note(*arguments: Any, **more: Any) -> Decision:
         told.append((len(arguments[1]), arguments[3].trials))
-        return tuning.plain(*arguments, **more)
+        return experiments.plain(*arguments, **more)
 
     (again,) = ask(experiment, trials, versions=("v1", "v2"), inference=inference("v2"), search=note).trials
     assert (again["spec"]["purpose"], again["spec"]["modelVersion"]) == ("Baseline", "v2")

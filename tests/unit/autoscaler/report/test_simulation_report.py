@@ -7,8 +7,8 @@ import pytest
 
 from autoscaler.report import page, plots, sentences, shape
 from autoscaler.report.shape import Report, Row
-from tests import simulated_services
-from tests.html_pages import Page
+from tests.objects import simulations
+from tests.objects.html_pages import Page
 
 HOSTILE = (
     "<script>alert(1)</script>",
@@ -20,7 +20,7 @@ HOSTILE = (
 
 @pytest.fixture(scope="module")
 def report() -> Report:
-    return simulated_services.report()
+    return simulations.report()
 
 
 @pytest.fixture(scope="module")

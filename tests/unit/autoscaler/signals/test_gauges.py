@@ -14,7 +14,7 @@ from autoscaler.signals.gauges import Gauges, Wanted
 from serving import clock, errors
 from serving.kube import Key
 from serving.resources.cadvisor import Figures, Where
-from tests.fakes.api import FakeKube
+from tests.fakes.kube import FakeKube
 
 VLLM = """# TYPE vllm:num_requests_waiting gauge
 vllm:num_requests_waiting{model_name="m"} 4.0

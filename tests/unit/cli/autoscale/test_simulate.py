@@ -5,7 +5,7 @@ import pytest
 from autoscaler.simulate.comparison import DEFAULT, OURS, RISKS, names
 from serving import errors
 from serving.cli.autoscale.simulate import chosen, text, wish
-from tests import simulated_services
+from tests.objects import simulations
 
 
 def test_ours_comes_first_then_its_risks_then_the_others_when_nothing_is_named() -> None:
@@ -45,7 +45,7 @@ def test_what_cannot_be_is_refused_by_its_option(
 
 
 def test_text_has_a_row_for_every_policy_and_says_what_was_assumed() -> None:
-    report = simulated_services.report()
+    report = simulations.report()
     lines = text(report).splitlines()
     assert all(any(line.startswith(row.name) for line in lines) for row in report.rows)
     assert lines[-1] == report.assumed[-1]

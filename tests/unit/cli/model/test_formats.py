@@ -9,7 +9,7 @@ import pytest
 from serving import errors
 from serving.cli.model import formats, importing
 from serving.images import manifest
-from tests.foreign_models import MLMODEL, RUN_ID, cache, hugging_face, run_directory
+from tests.objects.foreign_models import MLMODEL, RUN_ID, cache, hugging_face, run_directory
 
 
 @pytest.mark.parametrize("below", ["", "artifacts/model"])

@@ -8,7 +8,7 @@ from serving import errors
 from serving.cli.tune import change
 from serving.resources.experiment import Target
 from serving.resources.inference import Predictor
-from tests.tuned_objects import condition, experiment, experiment_spec, recommendation, trial
+from tests.objects.tuned_experiments import condition, experiment, experiment_spec, recommendation, trial
 from tuner import rendering
 
 Object = dict[str, Any]

@@ -3,7 +3,7 @@
 import datetime as dt
 
 from serving.cli.tune import lines, summary
-from tests.tuned_objects import (
+from tests.objects.tuned_experiments import (
     condition,
     experiment,
     experiment_spec,

@@ -10,7 +10,7 @@ from serving.router.envoy.weights import Weights
 from serving.router.plan.route_table import Assembly, RoutePlan
 from serving.router.plan.service import Cluster, service_of
 from serving.settings import GatewaySettings
-from tests.fakes.gateway import endpoint_slice, replaced, route
+from tests.rig.gateway import endpoint_slice, replaced, route
 
 GOLDEN = Path(__file__).parents[3] / "golden" / "router"
 SETTINGS = GatewaySettings()

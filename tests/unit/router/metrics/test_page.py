@@ -7,7 +7,7 @@ from serving.router.envoy import statistics
 from serving.router.envoy.statistics import BOUNDS_MS, Statistics
 from serving.router.metrics.labels import Labels, labels_of
 from serving.router.metrics.page import Counts, Tally
-from tests.fakes.gateway import route
+from tests.rig.gateway import route
 
 A, B = "default/digits-a/8080", "team/other-b/9000"
 WHO = Labels("default", "digits", "a", "digits-a")

@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 
 from serving.router.plan.route_table import Assembly, RoutePlan
 from serving.router.plan.service import Service, service_of
-from tests.fakes.gateway import endpoint_slice, replaced, route
+from tests.rig.gateway import endpoint_slice, replaced, route
 
 
 def named(name: str, created: str, address: str = "digits", *, up: bool = True, header: str = "") -> Service:

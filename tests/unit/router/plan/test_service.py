@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from serving.router.plan.service import RING, Cluster, lay_out, service_of, share_out
-from tests.fakes.gateway import endpoint_slice, route
+from tests.rig.gateway import endpoint_slice, route
 
 
 def plan_one(route_: dict[str, Any], **slices: list[dict[str, Any]]) -> Any:

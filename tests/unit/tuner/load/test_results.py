@@ -9,7 +9,7 @@ import pytest
 from serving.resources.experiment import Constraint
 from serving.resources.load import Load
 from serving.resources.trial import Window
-from tests.queueing import Batching, Target, exponential
+from tests.reference.queueing import Batching, Target, exponential
 from tuner.load import results, stages, statistics
 from tuner.load.samples import Samples, joined
 from tuner.load.steps import Finished, Measure, State

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from serving.resources.experiment import Constraint
 from serving.resources.load import Load
 from serving.resources.trial import Window
-from tests.queueing import Batching, Target, exponential, steady_service
+from tests.reference.queueing import Batching, Target, exponential, steady_service
 from tuner.load import stages, statistics, words
 from tuner.load.samples import Samples, joined
 from tuner.load.steps import Finished, Measure, State

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from serving.resources.experiment import Constraint
-from tests.queueing import Target, exponential, steady_service
+from tests.reference.queueing import Target, exponential, steady_service
 from tuner import limits
 from tuner.load import statistics
 from tuner.load.samples import Samples, joined

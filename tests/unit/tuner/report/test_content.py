@@ -13,7 +13,7 @@ from serving.errors import SpaceInvalid
 from serving.resources.experiment import Constraint
 from serving.resources.load import Load
 from serving.resources.trial import Window
-from tests import measured_experiments as made
+from tests.objects import measured_experiments as made
 from tests.unit.tuner.report.conftest import NOW
 from tuner.load import results
 from tuner.report import content

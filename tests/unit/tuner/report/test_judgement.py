@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from tests import measured_experiments as made
+from tests.objects import measured_experiments as made
 from tests.unit.tuner.report.conftest import NOW
 from tuner.report import content, page, sentences
 from tuner.settings import DEFAULTS

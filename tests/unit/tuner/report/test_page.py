@@ -13,8 +13,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from tests import measured_experiments
-from tests.html_pages import Page
+from tests.objects import measured_experiments
+from tests.objects.html_pages import Page
 from tests.unit.tuner.report.conftest import NOW
 from tuner.report import content, page, sentences
 from tuner.settings import DEFAULTS

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from tests import measured_experiments as made
-from tests import planned_experiments as plans
-from tests.fakes import tuning
+from tests.objects import experiments
+from tests.objects import measured_experiments as made
+from tests.objects import planned_experiments as plans
 from tests.unit.tuner.report.conftest import NOW
 from tuner.report import content, page, sentences
 from tuner.search.decision import Recommend
@@ -241,7 +241,7 @@ def test_nothing_is_said_of_what_was_missed_where_nothing_is_known(report: Objec
 
 
 def test_the_status_says_what_was_missed_as_the_report_does():
-    said = plans.status(plans.world((0, tuning.measured())), Recommend(0, None, 0.208, "budget"))
+    said = plans.status(plans.world((0, experiments.measured())), Recommend(0, None, 0.208, "budget"))
     (message,) = {one["message"] for one in said["conditions"] if one["type"] == "Recommended"}
     assert message.endswith(
         "; it is expected to fall 20.8\u00a0% short of the best spec that was not measured"

@@ -3,7 +3,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from tests.searched_spaces import grid
+from tests.reference.known_surfaces import grid
 from tuner.search import choice
 from tuner.search.choice import Reached, nearest, ranked
 from tuner.search.decide import decide

@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from tests.searched_spaces import Service, grid, play
+from tests.reference.known_surfaces import Service, grid, play
 from tuner.search.decide import decide
 from tuner.search.decision import Confirm, Explore, Impossible, Recommend, Wait
 from tuner.search.problem import Budget, Observation

@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from tests.searched_spaces import grid
+from tests.reference.known_surfaces import grid
 from tuner.search.design import spread
 from tuner.search.problem import features
 

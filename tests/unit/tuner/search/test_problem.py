@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from tests.searched_spaces import grid
+from tests.reference.known_surfaces import grid
 from tuner.search.decide import decide
 from tuner.search.decision import Explore
 from tuner.search.posterior import predict

@@ -2,7 +2,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.searched_spaces import grid
+from tests.reference.known_surfaces import grid
 from tuner.search.problem import Observation
 from tuner.search.pruning import out_of_memory
 

@@ -5,7 +5,7 @@ from typing import Any
 from serving.planning.inference import revision
 from serving.resources.inference import Predictor
 from serving.resources.trial import Window
-from tests.fakes import tuning
+from tests.objects import experiments
 from tuner.trials import gpus
 
 VERSION = {"metadata": {"name": "m-1"}, "status": {"image": "i", "digest": "sha256:d"}}
@@ -17,7 +17,7 @@ def _template(**gpu: Any) -> dict[str, Any]:
 
 
 def _window(gpu_bytes: int) -> Window:
-    return Window.model_validate(tuning.window(usage={"gpuMemoryBytes": gpu_bytes}))
+    return Window.model_validate(experiments.window(usage={"gpuMemoryBytes": gpu_bytes}))
 
 
 def test_what_must_hold_for_a_share_is_noted_before_it_is_measured() -> None:

@@ -5,7 +5,7 @@ from typing import Any
 
 from serving.resources import names
 from serving.resources.trial import TrialSpec, TrialStatus, Window
-from tests.fakes import tuning
+from tests.objects import experiments
 from tuner.trials import objects, reporting
 from tuner.trials.cores import Cores
 
@@ -42,7 +42,7 @@ def test_a_machine_that_is_too_small_is_noted() -> None:
 
 def used(cpu: float, memory: int, seconds: float = 10.0) -> Window:
     return Window.model_validate(
-        tuning.window(usage={"cpuCores": cpu, "memoryBytes": memory}, seconds=seconds)
+        experiments.window(usage={"cpuCores": cpu, "memoryBytes": memory}, seconds=seconds)
     )
 
 

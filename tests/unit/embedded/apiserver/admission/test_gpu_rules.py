@@ -6,7 +6,7 @@ import pytest
 
 from serving import errors
 from serving.resources import kinds
-from tests.convention_objects import Object, create, deployment, pod
+from tests.objects.written import Object, create, deployment, pod
 
 
 def _inference(gpu: Object) -> Object:

@@ -6,7 +6,7 @@ import pytest
 
 from serving import errors
 from serving.resources import kinds
-from tests.convention_objects import Object, create, deployment, job, pod
+from tests.objects.written import Object, create, deployment, job, pod
 
 
 def causes(kind: kinds.Kind, body: Object) -> dict[str, str]:

@@ -7,7 +7,7 @@ import pytest
 
 from serving.embedded.apiserver.tables import jsonpath, tables
 from serving.resources import ages, kinds
-from tests.convention_objects import NOW, create, deployment, inference, job, pod
+from tests.objects.written import NOW, create, deployment, inference, job, pod
 
 AT = datetime(2026, 1, 2, 3, 5, 5, tzinfo=UTC)
 

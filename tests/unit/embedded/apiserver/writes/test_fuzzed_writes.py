@@ -13,8 +13,8 @@ from serving.embedded.apiserver.tables import tables
 from serving.embedded.apiserver.writes import scale, write_path
 from serving.resources import kinds
 from serving.resources.kinds import Kind
-from tests.convention_objects import create, request
-from tests.json_objects import good, json_patches, objects, odd, strategic_patches, values
+from tests.objects.strategies import good, json_patches, objects, odd, strategic_patches, values
+from tests.objects.written import create, request
 
 NOW = datetime(2026, 1, 2, tzinfo=UTC)
 fuzzed = settings(

@@ -1,0 +1,102 @@
+"""Killed, refused or left without an answer at any write, the Autoscaler controller ends with the same objects."""
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from autoscaler.controller import AutoscalerController
+from serving.kube import Watches
+from serving.resources import kinds
+from tests.fakes.kube import FakeKube
+from tests.rig.convergence import QUICK, Case, until
+
+Object = dict[str, Any]
+NS = "default"
+
+
+def autoscaler(name: str, target: str, minimum: int, maximum: int) -> Object:
+    spec = {"scaleTargetRef": {"apiVersion": "apps/v1", "kind": "Deployment", "name": target},
+            "minReplicas": minimum, "maxReplicas": maximum}  # fmt: skip
+    return {"metadata": {"name": name, "namespace": NS}, "spec": spec}
+
+
+def deployment(name: str, replicas: int) -> Object:
+    return {"metadata": {"name": name, "namespace": NS}, "spec": {"replicas": replicas}}
+
+
+def arrange() -> FakeKube:
+    api = FakeKube()
+    api._create(kinds.DEPLOYMENT, deployment("small", 1))
+    api._create(kinds.AUTOSCALER, autoscaler("small", "small", 2, 4))
+    api._create(kinds.AUTOSCALER, autoscaler("early", "late", 1, 3))
+    return api
+
+
+async def control(api: FakeKube) -> None:
+    kube = api.client("autoscaler")
+    watches = Watches(kube)
+    controller = AutoscalerController(kube, QUICK, watches)
+    await asyncio.gather(controller.run(), watches.run())
+
+
+async def node(api: FakeKube) -> None:
+    """Run as many replicas as are asked for."""
+    while True:
+        for found in api.find(kinds.DEPLOYMENT):
+            status = {"replicas": found["spec"]["replicas"]}
+            api.change(kinds.DEPLOYMENT, NS, found["metadata"]["name"], {"status": status})
+        await asyncio.sleep(0.001)
+
+
+def picture(api: FakeKube) -> Object:
+    result: Object = {d["metadata"]["name"]: d["spec"]["replicas"] for d in api.find(kinds.DEPLOYMENT)}
+    for found in api.find(kinds.AUTOSCALER):
+        status = dict(found.get("status") or {})
+        said = [(c["type"], c["status"], c["observedGeneration"]) for c in status.pop("conditions", [])]
+        # Of the last look, and of who looked: a count whose writer was killed is in nobody's list of decisions.
+        for name in ("lastScaleTime", "reason", "decision", "decisions"):
+            status.pop(name, None)
+        result[f"Autoscaler {found['metadata']['name']}"] = (status, said)
+    return result
+
+
+async def settled(api: FakeKube, **replicas: int) -> None:
+    def is_settled() -> bool:
+        seen = picture(api)
+        sized = {d["metadata"]["name"]: d["spec"]["replicas"] for d in api.find(kinds.DEPLOYMENT)}
+        scalers = api.find(kinds.AUTOSCALER)
+        counts = {
+            a["spec"]["scaleTargetRef"]["name"]: (a.get("status") or {}).get("currentReplicas")
+            for a in scalers
+        }
+        current = all(
+            (a.get("status") or {}).get("observedGeneration") == a["metadata"]["generation"] for a in scalers
+        )
+        return bool(seen) and current and sized == replicas == {name: counts[name] for name in replicas}
+
+    await until(is_settled, f"{replicas}")
+
+
+async def story(api: FakeKube) -> Object:
+    await settled(api, small=2)
+    api._create(kinds.DEPLOYMENT, deployment("late", 9))
+    await settled(api, small=2, late=3)
+    api.change(kinds.AUTOSCALER, NS, "small", {"spec": {"minReplicas": 4}})
+    await settled(api, small=4, late=3)
+    api.remove(kinds.DEPLOYMENT, NS, "late")
+    await until(lambda: ("Ready", "False", 1) in picture(api)["Autoscaler early"][1], "its target is missed")
+    return picture(api)
+
+
+CASE = Case(arrange, control, node, story)
+
+
+@pytest.mark.parametrize("done", [False, True], ids=["refused", "answer-lost"])
+async def test_same_objects_when_each_write_fails_in_turn(*, done: bool) -> None:
+    assert await CASE.survives_failures(done=done) > 8
+
+
+@pytest.mark.parametrize("done", [False, True], ids=["before", "after"])
+async def test_same_objects_when_killed_at_each_write_in_turn(*, done: bool) -> None:
+    assert await CASE.survives_kills(done=done) > 8

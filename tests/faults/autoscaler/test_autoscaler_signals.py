@@ -1,0 +1,392 @@
+"""Load and readings that go wrong: what the controller does to the count, and says."""
+
+import asyncio
+import contextlib
+import datetime as dt
+import math
+import re
+from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import Any
+
+import pytest
+
+from autoscaler import controller, others, status
+from autoscaler.signals.exposition import Counts, Target
+from serving import clock, errors
+from serving.kube import Watches
+from serving.resources import conditions, kinds, names
+from tests.fakes.gateway_pages import FakePages
+from tests.fakes.kube import FakeKube
+from tests.rig.convergence import QUICK, until
+
+Object = dict[str, Any]
+NS = "default"
+CAPACITY = {"modelDigest": "sha256:m", "capacity": 10.0, "measuredAt": "2026-01-01T00:00:00Z",
+            "points": [{"level": 10.0, "throughput": 10.0}]}  # fmt: skip
+LEASE = {"renewTime": "2999-01-01T00:00:00.000000Z", "leaseDurationSeconds": 15}
+
+
+class Time:
+    """What clocks show: five seconds more at each tick, which takes a fiftieth of one."""
+
+    def __init__(self) -> None:
+        self.passed = 0.0
+        self.set_by = 0.0
+
+    def tick(self) -> None:
+        self.passed += 5.0
+
+    def now(self) -> dt.datetime:
+        return dt.datetime(2026, 3, 4, 12, tzinfo=dt.UTC) + dt.timedelta(seconds=self.passed + self.set_by)
+
+
+@pytest.fixture(autouse=True)
+def time(monkeypatch: pytest.MonkeyPatch) -> Time:
+    found = Time()
+    monkeypatch.setattr(controller, "TICK_SECONDS", 0.02)
+    monkeypatch.setattr(clock, "now", found.now)
+    monkeypatch.setattr(clock, "monotonic", lambda: found.passed)
+    monkeypatch.setattr("autoscaler.targets.OTHERS_SECONDS", 0.0)
+    monkeypatch.setattr(FakePages, "on_read", staticmethod(found.tick), raising=False)
+    return found
+
+
+def world(least: int, most: int, replicas: int, **spec: Any) -> FakeKube:
+    """An API with a Deployment of a model of which a replica takes 10 requests per second, and its Autoscaler."""
+    api = FakeKube()
+    env = [{"name": names.MODEL_DIGEST_ENV, "value": "sha256:m"}]
+    template = {"spec": {"containers": [{"name": "c", "env": env}]}}
+    labels = {names.INFERENCE_LABEL: "d"}
+    deployment = {"metadata": {"name": "d", "namespace": NS, "labels": labels},
+                  "spec": {"replicas": replicas, "template": template}}  # fmt: skip
+    target = {"apiVersion": "apps/v1", "kind": "Deployment", "name": "d"}
+    body = {"scaleTargetRef": target, "minReplicas": least, "maxReplicas": most, **spec}
+    api._create(kinds.DEPLOYMENT, deployment)
+    api._create(kinds.CAPACITY_PROFILE, {"metadata": {"name": "p", "namespace": NS}, "spec": CAPACITY})
+    api._create(kinds.LEASE, {"metadata": {"name": "slipway-gateway-local", "namespace": NS}, "spec": LEASE})
+    api._create(kinds.AUTOSCALER, {"metadata": {"name": "a", "namespace": NS}, "spec": body})
+    return api
+
+
+async def node(api: FakeKube, *, is_broken: bool = False) -> None:
+    """Run as many replicas as are asked for; a broken one gets none ready beyond the first."""
+    while True:
+        (found,) = api.find(kinds.DEPLOYMENT)
+        count = found["spec"]["replicas"]
+        there = {"replicas": count, "readyReplicas": min(count, 1) if is_broken else count}
+        api.change(kinds.DEPLOYMENT, NS, "d", {"status": there})
+        await asyncio.sleep(0.005)
+
+
+class Refusing:
+    """Writes of the scale subresource, each of which is refused."""
+
+    def __init__(self, error: Exception | None, times: float = math.inf) -> None:
+        self.error = error
+        self.times = times
+        self.attempts = 0
+        self._patch = FakeKube.patch
+
+    @property
+    def patch(self) -> Callable[..., Awaitable[Object]]:
+        async def patch(
+            kube: FakeKube, *arguments: Any, subresource: str | None = None, **more: Any
+        ) -> Object:
+            if subresource == "scale":
+                self.attempts += 1
+                if self.error is not None and self.attempts <= self.times:
+                    raise self.error
+            return await self._patch(kube, *arguments, subresource=subresource, **more)
+
+        return patch
+
+
+@contextlib.asynccontextmanager
+async def running(
+    api: FakeKube, pages: FakePages, *, controllers: int = 1, is_broken: bool = False
+) -> AsyncIterator[list[controller.AutoscalerController]]:
+    tasks = [asyncio.create_task(node(api, is_broken=is_broken))]
+    scalers = []
+    for _ in range(controllers):
+        kube = api.client("autoscaler")
+        watches = Watches(kube)
+        scalers.append(controller.AutoscalerController(kube, QUICK, watches, pages=pages))
+        tasks += [asyncio.create_task(scalers[-1].run()), asyncio.create_task(watches.run())]
+    try:
+        yield scalers
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+
+def replicas(api: FakeKube) -> int:
+    return int(api.find(kinds.DEPLOYMENT)[0]["spec"]["replicas"])
+
+
+def said(api: FakeKube) -> Object:
+    return dict(api.find(kinds.AUTOSCALER)[0].get("status") or {})
+
+
+def condition(api: FakeKube, name: str) -> Object:
+    return dict(conditions.find(said(api).get("conditions"), name) or {})
+
+
+async def ticks(pages: FakePages, count: int) -> None:
+    wanted = pages.ticks + count
+    await until(lambda: pages.ticks >= wanted, f"{count} ticks")
+
+
+async def counted(api: FakeKube, pages: FakePages, count: int) -> list[int]:
+    """Return the counts of the next ticks."""
+    wanted, found = pages.ticks + count, [replicas(api)]
+
+    def are_over() -> bool:
+        if replicas(api) != found[-1]:
+            found.append(replicas(api))
+        return pages.ticks >= wanted
+
+    await until(are_over, f"{count} ticks")
+    return found
+
+
+async def test_replicas_follow_when_load_becomes_tenfold_in_one_step(time: Time) -> None:
+    api, pages = world(1, 50, 1), FakePages("d")
+    pages.rates["d"] = 8.0
+    async with running(api, pages):
+        await until(lambda: "capacity" in said(api).get("decision", {}), "a decision on readings")
+        await ticks(pages, 40)
+        assert replicas(api) <= 3
+        pages.rates["d"], began = 80.0, time.passed
+        await until(lambda: replicas(api) >= 8, "replicas for the load")
+        assert time.passed - began <= 40.0, "a few readings, and not a mean over minutes"
+        await ticks(pages, 20)
+        assert replicas(api) <= 30, "no more than the load and its uncertainty ask for"
+        changes = said(api)["decisions"]
+        assert changes[0]["toReplicas"] == replicas(api)
+        assert len(changes) <= status.KEPT
+
+
+@pytest.mark.parametrize("fault", ["gone", "repeats", "nan", "fallen"])
+async def test_no_replica_is_taken_away_and_it_is_said_when_readings_fail(
+    fault: str,
+) -> None:
+    api, pages = world(1, 20, 6, behavior={"scaleDown": {"stabilizationSeconds": 0}}), FakePages("d")
+    pages.rates["d"] = 50.0
+    async with running(api, pages):
+        await ticks(pages, 10)
+        before = replicas(api)
+        assert before >= 5
+        if fault == "gone":
+            pages.is_gone = True
+        elif fault == "repeats":
+            pages.repeats = True
+        pages.rates["d"] = 0.0
+        if fault in ("nan", "fallen"):
+            total = math.nan if fault == "nan" else 1.0
+            pages.replaced = {Target(NS, "d"): Counts(total, total)}
+        await until(
+            lambda: any(not s["healthy"] for s in said(api).get("signals", [])), "the gateway is named"
+        )
+        await ticks(pages, 120 if fault != "fallen" else 0)  # ten minutes
+        assert replicas(api) >= before
+        (signal,) = said(api)["signals"]
+        assert signal["source"] == "gateway-local"
+        assert signal["message"]
+
+
+@pytest.mark.parametrize(
+    "error",
+    [errors.Conflict(409, "Conflict", "changed"), errors.Unavailable("429 Too Many Requests"), errors.ApiError(500, "", "down")],
+    ids=["409", "429", "500"],
+)  # fmt: skip
+async def test_the_count_is_as_decided_once_the_scale_subresource_no_longer_refuses_and_meanwhile_it_is_said(
+    error: Exception, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    api, pages = world(3, 20, 1), FakePages("d")
+    scaling = Refusing(error)
+    monkeypatch.setattr(FakeKube, "patch", scaling.patch)
+    async with running(api, pages):
+        await until(lambda: condition(api, "ScalingActive").get("reason") == "ScaleRefused", "it is said")
+        refused = scaling.attempts
+        await ticks(pages, 10)
+        assert scaling.attempts > refused, "it is tried again"
+        assert replicas(api) == 1
+        assert (said(api)["desiredReplicas"], said(api)["currentReplicas"]) == (3, 1)
+        assert "decisions" not in said(api), "nothing has changed the count"
+        assert not any(e["reason"] == "Scaled" for e in api.find(kinds.EVENT_V1))
+        assert str(error) in condition(api, "ScalingActive")["message"]
+        scaling.error = None
+        await until(lambda: replicas(api) == 3, "the minimum")
+        await until(lambda: condition(api, "ScalingActive")["status"] == "True", "it is said")
+        assert len(said(api)["decisions"]) == 1
+        assert not [r for r in caplog.records if r.levelname == "ERROR"], (
+            "a refusal is no bug: no stack is logged"
+        )
+
+
+async def test_one_refusal_of_the_scale_subresource_is_not_said_and_neither_is_another_one_later(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    api, pages = world(3, 20, 1), FakePages("d")
+    scaling = Refusing(errors.Conflict(409, "Conflict", "changed"), times=1)
+    monkeypatch.setattr(FakeKube, "patch", scaling.patch)
+    reported: list[str] = []
+    monkeypatch.setattr(
+        others,
+        "refused",
+        lambda _, error: reported.append(str(error)) or others.condition("", "", is_fought=False),
+    )
+    async with running(api, pages):
+        await until(lambda: "currentReplicas" in said(api), "a status")
+        assert scaling.attempts == 2
+        assert replicas(api) == 3
+        assert condition(api, "ScalingActive")["reason"] == "Scaling"
+        await ticks(pages, 10)
+        scaling.times = scaling.attempts + 1
+        api.change(kinds.AUTOSCALER, NS, "a", {"spec": {"minReplicas": 4}})
+        await until(lambda: replicas(api) == 4, "the minimum")
+        assert scaling.attempts == 4
+    assert not reported
+
+
+async def test_two_controllers_at_once_decide_the_same_and_nothing_oscillates() -> None:
+    api, pages = world(1, 50, 1), FakePages("d")
+    pages.rates["d"] = 60.0
+    counts: list[int] = []
+    async with running(api, pages, controllers=2):
+        await until(lambda: replicas(api) >= 6, "replicas for the load")
+        await ticks(pages, 200)
+        for _ in range(100):
+            if not counts or counts[-1] != replicas(api):
+                counts.append(replicas(api))
+            await asyncio.sleep(0.01)
+    assert len(counts) <= 6, counts
+    assert max(counts[1:] or counts) - min(counts[1:] or counts) <= 3, counts
+    assert condition(api, "ScalingActive")["status"] == "True", (
+        "they do not take each other for somebody else"
+    )
+
+
+async def test_another_scaler_of_the_target_is_said_and_not_fought() -> None:
+    api, pages = world(2, 20, 1), FakePages("d")
+    scaler = {"metadata": {"name": "theirs", "namespace": NS},
+              "spec": {"scaleTargetRef": {"kind": "Deployment", "name": "d", "apiVersion": "apps/v1"}}}  # fmt: skip
+    api.documents["/apis/autoscaling/v2/horizontalpodautoscalers"] = {"items": [scaler]}
+    async with running(api, pages):
+        await until(lambda: condition(api, "ScalingActive").get("reason") == "AnotherScaler", "it is said")
+        assert condition(api, "ScalingActive")["status"] == "False"
+        assert "theirs" in condition(api, "ScalingActive")["message"]
+        await ticks(pages, 5)
+        assert replicas(api) == 1
+        api.documents.clear()
+        await until(lambda: replicas(api) == 2, "the minimum, once nobody else scales")
+
+
+async def test_somebody_who_keeps_changing_the_count_is_said_and_not_fought() -> None:
+    api, pages = world(2, 20, 2), FakePages("d")
+    async with running(api, pages):
+        await until(lambda: bool(said(api)), "a status")
+        for count in (9, 8, 7, 11):
+            theirs = {"metadata": {"managedFields": None}, "spec": {"replicas": count}}
+            api.change(kinds.DEPLOYMENT, NS, "d", theirs)
+            await ticks(pages, 3)
+        await until(lambda: condition(api, "ScalingActive").get("reason") == "AnotherScaler", "it is said")
+        api.change(kinds.DEPLOYMENT, NS, "d", {"spec": {"replicas": 1}})
+        await ticks(pages, 5)
+        assert replicas(api) == 1
+
+
+async def test_nothing_is_written_in_observe_mode_but_a_request_at_zero_is_served() -> None:
+    api, pages = world(0, 20, 4, prediction={"mode": "Observe"}), FakePages("d")
+    pages.rates["d"] = 100.0
+    async with running(api, pages):
+        await until(lambda: said(api).get("desiredReplicas", 0) >= 10, "what would be")
+        assert replicas(api) == 4
+        assert condition(api, "ScalingActive")["reason"] == "Observe"
+        await until(lambda: any(e["reason"] == "WouldScale" for e in api.find(kinds.EVENT_V1)), "an Event")
+        assert [metric["name"] for metric in said(api)["metrics"]] == ["QPS"]
+        assert not any(e["reason"] == "Scaled" for e in api.find(kinds.EVENT_V1))
+        assert "decisions" not in said(api), "nothing has changed the count"
+        pages.rates["d"] = 0.0
+        api.change(kinds.DEPLOYMENT, NS, "d", {"spec": {"replicas": 0}})
+        await ticks(pages, 5)
+        assert replicas(api) == 0
+        waiting = [{"reporter": "activator-local", "inFlight": 3}]
+        api.change(kinds.AUTOSCALER, NS, "a", {"status": {"demand": waiting}})
+        await until(lambda: replicas(api) == 1, "one replica")
+
+
+async def test_decisions_of_observe_mode_are_everywhere_but_at_the_scale_subresource(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    api, pages = world(0, 20, 4, prediction={"mode": "Observe"}), FakePages("d")
+    scaling = Refusing(None)
+    monkeypatch.setattr(FakeKube, "patch", scaling.patch)
+    pages.rates["d"] = 100.0
+    async with running(api, pages) as (scaler,):
+        await until(lambda: said(api).get("desiredReplicas", 0) >= 10, "more replicas, if they were up to it")
+        text = await scaler.metrics_page()
+        who = 'namespace="default",autoscaler="a"'
+        assert f"slipway_autoscaler_active{{{who}}} 0" in text
+        (desired,) = re.findall(rf"slipway_autoscaler_desired_replicas{{{who}}} (\d+)", text)
+        assert int(desired) >= 10
+        for name in ("forecast_lower", "forecast_median", "forecast_upper", "work_per_second"):
+            assert f"slipway_autoscaler_{name}{{{who}}}" in text
+        pages.rates["d"] = 0.0
+        await until(lambda: said(api)["desiredReplicas"] < 4, "fewer")
+        moves = [e["message"] for e in api.find(kinds.EVENT_V1) if e["reason"] == "WouldScale"]
+        assert any(re.match(r"d: 4 to 1\d: ", move) for move in moves), moves
+    assert (scaling.attempts, replicas(api)) == (0, 4)
+
+
+async def test_a_schedule_holds_at_its_local_time_on_the_day_when_clocks_change(time: Time) -> None:
+    """Berlin, 2026-03-29: 1:59:59 is followed by 3:00:00, which is 1:00 UTC."""
+    schedule = {
+        "name": "early",
+        "start": "0 3 * * *",
+        "duration": "1h",
+        "timeZone": "Europe/Berlin",
+        "minReplicas": 5,
+    }
+    api, pages = world(1, 20, 1, schedules=[schedule]), FakePages("d")
+    time.set_by = (dt.datetime(2026, 3, 29, 0, 58, tzinfo=dt.UTC) - time.now()).total_seconds()
+    async with running(api, pages):
+        await until(lambda: said(api).get("desiredReplicas") == 1, "a status")
+        assert time.now() < dt.datetime(2026, 3, 29, 1, tzinfo=dt.UTC)
+        await until(lambda: replicas(api) == 5, "the minimum of the schedule")
+        assert (
+            dt.datetime(2026, 3, 29, 1, tzinfo=dt.UTC)
+            <= time.now()
+            < dt.datetime(2026, 3, 29, 1, 2, tzinfo=dt.UTC)
+        )
+        await until(lambda: said(api)["decision"].get("schedule") == "early", "the schedule is named")
+        time.set_by += 3600.0
+        await until(lambda: replicas(api) < 5, "the ordinary minimum, an hour later")
+
+
+async def test_a_replica_that_never_becomes_ready_does_not_make_the_count_wind_up() -> None:
+    api, pages = world(1, 100, 1), FakePages("d")
+    pages.rates["d"] = 35.0
+    async with running(api, pages, is_broken=True):
+        await until(lambda: replicas(api) >= 4, "replicas for the load")
+        await ticks(pages, 20)
+        first = replicas(api)
+        pages.in_flight["d"] = 5000.0
+        assert max(await counted(api, pages, 40)) <= max(2 * first, 12)
+
+
+@pytest.mark.parametrize("jump", [3600.0, -3600.0], ids=["forward", "back"])
+async def test_no_replica_is_lost_when_the_clock_is_set(jump: float, time: Time) -> None:
+    api, pages = world(1, 50, 1), FakePages("d")
+    pages.rates["d"] = 50.0
+    async with running(api, pages):
+        await until(lambda: replicas(api) >= 5, "replicas for the load")
+        await ticks(pages, 5)
+        before = replicas(api)
+        time.set_by = jump
+        while_set = await counted(api, pages, 20)
+        assert min(while_set) >= before
+        assert max(while_set) <= 2 * before
+        pages.rates["d"] = 150.0
+        await until(lambda: replicas(api) >= 14, "replicas for more load after the clock was set")

@@ -1,0 +1,208 @@
+"""A Prometheus that refuses, hangs, or answers what no Prometheus does, while the load of the past is read from it."""
+
+import asyncio
+import contextlib
+import socket
+from collections.abc import AsyncIterator, Awaitable, Callable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from aiohttp import web
+
+from autoscaler import backfill
+from autoscaler.backfill import HISTORY_READ, HISTORY_UNAVAILABLE, STEP_SECONDS, Backfill, Job
+from autoscaler.policy.config import PolicyConfig
+from autoscaler.signals import prometheus
+from serving import clock
+from serving.kube import Key
+from tests.rig.convergence import kill, until
+
+Object = dict[str, Any]
+Answer = Callable[[web.Request], Awaitable[web.StreamResponse]]
+QUERY = 'sum(rate(slipway_requests_received_total{namespace="n"}[5m]))'
+
+
+class Records:
+    """What a target was taught, and the Events about it."""
+
+    def __init__(self) -> None:
+        self.states: list[Object] = []
+        self.events: list[tuple[str, str]] = []
+
+    async def emit(self, reason: str, message: str) -> None:
+        self.events.append((reason, message))
+
+    def job(self, name: str = "a") -> Job:
+        return Job(Key("n", name), QUERY, PolicyConfig(0, 5), self.states.append, self.emit)
+
+    @property
+    def reasons(self) -> list[str]:
+        return [reason for reason, _ in self.events]
+
+
+class Server:
+    """Prometheus's `query_range`: two hours of two requests per second, or another answer."""
+
+    def __init__(self) -> None:
+        self.answer: Answer = self.series
+        self.requests = 0
+        self.url = ""
+
+    async def series(self, request: web.Request) -> web.Response:
+        asked = request.query
+        assert asked["query"] == QUERY
+        start, end, step = float(asked["start"]), float(asked["end"]), float(asked["step"])
+        assert (end - start) / step < 11_000, "Prometheus answers no more steps than this"
+        values = [[end - i * step, "2"] for i in range(24)]
+        return web.json_response(
+            {
+                "status": "success",
+                "data": {"resultType": "matrix", "result": [{"metric": {}, "values": values}]},
+            }
+        )
+
+    async def handle(self, request: web.Request) -> web.StreamResponse:
+        self.requests += 1
+        return await self.answer(request)
+
+
+@contextlib.asynccontextmanager
+async def serving(server: Server, port: int = 0) -> AsyncIterator[None]:
+    app = web.Application()
+    app.router.add_get("/api/v1/query_range", server.handle)
+    runner = web.AppRunner(app, shutdown_timeout=0.1)
+    await runner.setup()
+    await web.TCPSite(runner, "127.0.0.1", port).start()
+    server.url = f"http://127.0.0.1:{runner.addresses[0][1]}"
+    try:
+        yield
+    finally:
+        await runner.cleanup()
+
+
+@contextlib.asynccontextmanager
+async def working(url: str) -> AsyncIterator[Backfill]:
+    found = Backfill(url)
+    task = asyncio.create_task(found.run())
+    try:
+        yield found
+        assert not task.done(), "it ended"
+    finally:
+        await kill([task])
+
+
+@pytest.fixture(autouse=True)
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(backfill, "RETRY_SECONDS", 0.01)
+    monkeypatch.setattr(backfill, "PAUSE_SECONDS", 0.0)
+    monkeypatch.setattr(prometheus, "RANGE_TIMEOUT_SECONDS", 0.2)
+
+
+def text(body: str | bytes, status: int = 200) -> Answer:
+    async def answer(_: web.Request) -> web.Response:
+        return web.Response(body=body, status=status)
+
+    return answer
+
+
+async def endless(request: web.Request) -> web.StreamResponse:
+    response = web.StreamResponse()
+    await response.prepare(request)
+    with contextlib.suppress(OSError):
+        while True:
+            await response.write(b" " * 65_536)
+    return response
+
+
+async def hangs(_: web.Request) -> web.StreamResponse:
+    await asyncio.sleep(60)
+    raise AssertionError
+
+
+FAULTS = {
+    "hangs": hangs, "endless": endless, "page": text("<html>sign in</html>"), "empty-body": text(""),
+    "list": text("[1, 2]"), "vector": text('{"status":"success","data":{"resultType":"vector","result":[]}}'),
+    "values": text('{"status":"success","data":{"resultType":"matrix","result":[{"values":[["x"]]}]}}'),
+    "busy": text('{"status":"error","errorType":"timeout","error":"too many queries"}', 503),
+    "proxy": text("bad gateway", 502), "cut": text(b'{"status":"succ'), "bytes": text(b"\xff\xfe\x00"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+async def test_the_load_is_read_once_a_server_answers_again_after(fault: str) -> None:
+    server, records = Server(), Records()
+    server.answer = FAULTS[fault]
+    async with serving(server), working(server.url) as work:
+        work.request(records.job())
+        await until(lambda: server.requests >= 2, "a second attempt")
+        assert not records.states
+        server.answer = server.series
+        await until(lambda: bool(records.events), "an Event")
+        assert records.reasons == [HISTORY_READ]
+        assert len(records.states) == 1
+
+
+async def test_an_answer_without_end_is_left_at_its_limit_and_not_read_until_its_time_is_over(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(prometheus, "RANGE_TIMEOUT_SECONDS", 60.0)
+    server, records = Server(), Records()
+    server.answer = endless
+    async with serving(server), working(server.url) as work:
+        work.request(records.job())
+        await until(lambda: server.requests >= 2, "a second attempt")
+
+
+async def test_a_server_that_is_not_there_yet_is_waited_for() -> None:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    server, records = Server(), Records()
+    async with working(f"http://127.0.0.1:{port}") as work:
+        work.request(records.job())
+        await asyncio.sleep(0.05)
+        assert not records.events
+        async with serving(server, port):
+            await until(lambda: bool(records.states), "the load")
+
+
+async def test_a_target_that_waited_too_long_is_given_up_and_the_next_one_is_read() -> None:
+    server, old, new = Server(), Records(), Records()
+    server.answer = text("", 500)
+    async with serving(server), working(server.url) as work:
+        late = replace(old.job("old"), requested=clock.monotonic() - backfill.GIVE_UP_SECONDS)
+        work.request(late)
+        work.request(new.job("new"))
+        await until(lambda: bool(old.events), "an Event")
+        assert old.reasons == [HISTORY_UNAVAILABLE]
+        server.answer = server.series
+        await until(lambda: bool(new.states), "the load of the other")
+        assert not old.states
+
+
+async def test_a_query_that_is_refused_is_not_repeated() -> None:
+    server, records = Server(), Records()
+    server.answer = text('{"status":"error","errorType":"bad_data","error":"exceeded 11,000 points"}', 400)
+    async with serving(server), working(server.url) as work:
+        work.request(records.job())
+        await until(lambda: bool(records.events), "an Event")
+        server.answer = server.series
+        work.request(records.job("b"))
+        await until(lambda: bool(records.states), "the load of the next")
+        assert records.reasons == [HISTORY_UNAVAILABLE, HISTORY_READ]
+        assert server.requests == 2
+
+
+async def test_a_server_without_this_load_teaches_nothing_and_no_event_says_so() -> None:
+    server, records = Server(), Records()
+    server.answer = text('{"status":"success","data":{"resultType":"matrix","result":[]}}')
+    async with serving(server), working(server.url) as work:
+        work.request(records.job())
+        await until(lambda: server.requests == 1, "the query")
+        server.answer = server.series
+        work.request(records.job("b"))
+        await until(lambda: bool(records.events), "the load of the next")
+        assert len(records.states) == 1
+        assert "2 hours" in records.events[0][1]
+        assert STEP_SECONDS == 300

@@ -1,0 +1,137 @@
+"""Killed, refused or left without an answer at any write, an experiment ends with the same trials and recommendation."""
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from serving import clock
+from serving.kube import Watches
+from serving.resources import kinds
+from tests.fakes.kube import FakeKube
+from tests.fakes.surroundings import ready_version
+from tests.objects import experiments
+from tests.rig.convergence import QUICK, Case, running, until
+from tuner.controller import ExperimentController
+from tuner.planning.plan import Plan, Question
+from tuner.searching import answer
+from tuner.settings import DEFAULTS
+
+Object = dict[str, Any]
+NS = "default"
+THROUGHPUT = {"500m": 100.0, "1": 220.0}
+"""Requests per second by cores, so that more of them are worth their price."""
+
+
+class ThinksHere:
+    """Thinks in this process."""
+
+    async def ask(self, question: Question) -> Plan:
+        await asyncio.sleep(0)
+        return answer(question, clock.now(), experiments.plain)
+
+    def close(self) -> None: ...
+
+
+def experiment(**more: Any) -> Object:
+    space = experiments.parameters(cpu=["500m", "1"], memory=["256Mi", "512Mi"])
+    return experiments.experiment(**{"tunableParameters": space, "maxNumTrials": 4, "parallelism": 2, **more})
+
+
+def arrange(**more: Any) -> FakeKube:
+    api = FakeKube()
+    api._create(kinds.MODEL_VERSION, ready_version("v1"))
+    api._create(kinds.PROFILING_EXPERIMENT, experiment(**more))
+    return api
+
+
+class ThinksLong(ThinksHere):
+    """Its first thought takes until the experiment that it is of was deleted, and another has its name."""
+
+    def __init__(self, api: FakeKube, watches: Watches) -> None:
+        self._api = api
+        self._experiments = watches.of(kinds.PROFILING_EXPERIMENT)
+        self.is_first = True
+
+    async def ask(self, question: Question) -> Plan:
+        plan = await super().ask(question)
+        if self.is_first:
+            self.is_first = False
+            self._api.remove(kinds.PROFILING_EXPERIMENT, NS, "pe")
+            self._api._create(kinds.PROFILING_EXPERIMENT, experiment())
+            uid = self._api.find(kinds.PROFILING_EXPERIMENT)[0]["metadata"]["uid"]
+            while (self._experiments.get(NS, "pe") or {"metadata": {"uid": ""}})["metadata"]["uid"] != uid:
+                await asyncio.sleep(0.002)
+        return plan
+
+
+async def control(api: FakeKube, *, thinks_long: bool = False) -> None:
+    kube = api.client("experiment")
+    watches = Watches(kube)
+    thinker = ThinksLong(api, watches) if thinks_long else ThinksHere()
+    controller = ExperimentController(kube, watches, thinker, config=QUICK, settings=DEFAULTS)  # type: ignore[arg-type]
+    await asyncio.gather(controller.run(), watches.run())
+
+
+async def measure(api: FakeKube) -> None:
+    """End each trial as soon as it is there."""
+    while True:
+        for trial in api.find(kinds.TRIAL):
+            if "status" not in trial:
+                cpu = trial["spec"]["settings"][0]["value"]
+                patch = {"status": experiments.measured(THROUGHPUT[cpu])}
+                api.change(kinds.TRIAL, NS, trial["metadata"]["name"], patch)
+        await asyncio.sleep(0.005)
+
+
+def picture(api: FakeKube) -> Object:
+    """Return what there is, without what time alone decides."""
+    result: Object = {}
+    for trial in api.find(kinds.TRIAL):
+        settings = " ".join(setting["value"] for setting in trial["spec"]["settings"])
+        result[trial["metadata"]["name"]] = trial["spec"]["purpose"], trial["spec"]["seed"], settings
+    for found in api.find(kinds.PROFILING_EXPERIMENT):
+        said = found["status"]
+        result["experiment"] = said["phase"], said["trials"], said["recommendation"]["trial"]
+        result["conditions"] = [(c["type"], c["status"], c["reason"]) for c in said["conditions"]]
+    for profile in api.find(kinds.CAPACITY_PROFILE):
+        result[profile["metadata"]["name"]] = [point["throughput"] for point in profile["spec"]["points"]]
+    return result
+
+
+async def story(api: FakeKube) -> Object:
+    def is_over() -> bool:
+        found = api.find(kinds.PROFILING_EXPERIMENT)[0]
+        return (found.get("status") or {}).get("phase") == "Succeeded"
+
+    await until(is_over, "the experiment is over")
+    return picture(api)
+
+
+CASE = Case(arrange, control, measure, story)
+
+
+async def test_an_experiment_measures_confirms_and_recommends() -> None:
+    end, writes = await CASE.undisturbed()
+    purposes = [end[f"pe-{number}"][0] for number in range(1, 5)]
+    assert purposes == ["Explore", "Explore", "Explore", "Confirm"]
+    counts = {"total": 4, "running": 0, "succeeded": 4, "stoppedEarly": 0, "failed": 0}
+    assert end["experiment"] == ("Succeeded", counts, "pe-4")
+    assert writes >= 8
+
+
+async def test_what_was_thought_of_a_deleted_experiment_is_not_said_of_another_of_its_name() -> None:
+    api = arrange(tunableParameters=experiments.parameters(cpu=["0"]))
+    async with running(control(api, thinks_long=True), measure(api)):
+        end = await story(api)
+    assert end["experiment"][0] == "Succeeded"
+
+
+@pytest.mark.parametrize("done", [False, True], ids=["refused", "answer-lost"])
+async def test_same_trials_when_each_write_fails_in_turn(*, done: bool) -> None:
+    assert await CASE.survives_failures(done=done) >= 8
+
+
+@pytest.mark.parametrize("done", [False, True], ids=["before", "after"])
+async def test_same_trials_when_killed_at_each_write_in_turn(*, done: bool) -> None:
+    assert await CASE.survives_kills(done=done) >= 8

@@ -1,0 +1,220 @@
+"""Killed, refused or left without an answer at any write, hand-off, ModelVersion and Model controllers end with the same objects."""
+
+import asyncio
+import dataclasses
+import itertools
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from serving.controllers.handoff import HandoffController
+from serving.controllers.model import ModelController
+from serving.controllers.modelversion import ModelVersionController
+from serving.data_dir import DataDir
+from serving.images.store import ModelStore
+from serving.kube import Watches
+from serving.planning.models.handoff import HANDED_OFF_ANNOTATION
+from serving.resources import kinds, names
+from serving.settings import DEFAULTS
+from tests.fakes.kube import FakeKube
+from tests.rig.convergence import QUICK, Case, until
+
+Object = dict[str, Any]
+NS = "default"
+SETTINGS = dataclasses.replace(DEFAULTS, controllers=QUICK)
+
+
+def job(name: str, **annotations: str) -> Object:
+    container = {
+        "name": "train", "env": [{"name": names.OUTPUT_DIR_ENV, "value": "/out/model"}],
+        "volumeMounts": [{"name": "out", "mountPath": "/out"}],
+    }  # fmt: skip
+    template = {"spec": {"containers": [container], "volumes": [{"name": "out", "emptyDir": {}}]}}
+    meta = {"name": name, "namespace": NS, "annotations": {names.MODEL_ANNOTATION: "digits", **annotations}}
+    return {"metadata": meta, "spec": {"template": template}}
+
+
+def finish(api: FakeKube, data: DataDir, name: str, how: str = "Complete") -> None:
+    """Do what a node does: run the Job's one Pod, which writes its output, and say how it ended."""
+    owner = next(o for o in api.find(kinds.JOB) if o["metadata"]["name"] == name)
+    meta = {
+        "name": f"{name}-pod", "namespace": NS, "labels": {"batch.kubernetes.io/job-name": name},
+        "ownerReferences": [{"kind": "Job", "name": name, "uid": owner["metadata"]["uid"], "controller": True}],
+    }  # fmt: skip
+    pod = api._create(kinds.POD, {"metadata": meta, "spec": owner["spec"]["template"]["spec"]})
+    output = data.pod_volume(pod["metadata"]["uid"], "out") / "model"
+    output.mkdir(parents=True)
+    (output / "model.joblib").write_text(f"weights of {name}")
+    phase = "Succeeded" if how == "Complete" else "Failed"
+    api.change(kinds.POD, NS, f"{name}-pod", {"status": {"phase": phase}})
+    api.change(kinds.JOB, NS, name, {"status": {"conditions": [{"type": how, "status": "True"}]}})
+
+
+def find(api: FakeKube, kind: kinds.Kind, name: str) -> Object:
+    return next((o for o in api.find(kind) if o["metadata"]["name"] == name), {})
+
+
+def is_held(api: FakeKube, name: str) -> bool:
+    return names.HANDOFF_FINALIZER in (find(api, kinds.JOB, name)["metadata"].get("finalizers") or [])
+
+
+def is_handed_off(api: FakeKube, name: str) -> bool:
+    return HANDED_OFF_ANNOTATION in find(api, kinds.JOB, name)["metadata"]["annotations"]
+
+
+def says(api: FakeKube, versions: int, latest: str) -> bool:
+    status = find(api, kinds.MODEL, "digits").get("status") or {}
+    return status.get("versions") == versions and (status.get("latestVersion") or {}).get("name") == latest
+
+
+def phase(api: FakeKube, version: str) -> str:
+    return str((find(api, kinds.MODEL_VERSION, version).get("status") or {}).get("phase"))
+
+
+def picture(api: FakeKube) -> Object:
+    """All that these controllers are answerable for, without times and uids."""
+    result: Object = {}
+    for kind in (kinds.JOB, kinds.MODEL_VERSION, kinds.MODEL):
+        for obj in api.find(kind):
+            meta, status = obj["metadata"], dict(obj.get("status") or {})
+            said = [(c["type"], c["status"], c.get("reason")) for c in status.pop("conditions", [])]
+            status.pop("finishTime", None)
+            kept = {key: meta.get(key) for key in ("labels", "annotations", "finalizers")}
+            result[f"{kind.kind} {meta['name']}"] = (kept, obj["spec"], status, said)
+    return json.loads(re.sub(r"uid-?\d+", "uid", json.dumps(result)))
+
+
+class Surroundings:
+    """A data directory for each run, so that none finds the images of another."""
+
+    def __init__(self, root: Path) -> None:
+        self._numbers = itertools.count()
+        self._root = root
+        self.data = DataDir(root)
+
+    def arrange(self) -> FakeKube:
+        self.data = DataDir(self._root / str(next(self._numbers)))
+        return FakeKube()
+
+    async def control(self, api: FakeKube) -> None:
+        watches = Watches(api.client("watches"))
+        model = ModelController(api.client("model"), QUICK, watches)
+        built = ModelVersionController(api.client("modelversion"), SETTINGS, self.data, watches)
+        handoff = HandoffController(api.client("hand-off"), QUICK, watches)
+        async with asyncio.TaskGroup() as group:
+            for controller in (model, built, handoff):
+                group.create_task(controller.run())
+            group.create_task(watches.run())
+
+    async def around(self, api: FakeKube) -> None:
+        await asyncio.Event().wait()
+
+    async def story(self, api: FakeKube) -> Object:
+        """A Job that is deleted when it is done, one with a name for its version, one that fails, and a path."""
+        api._create(kinds.JOB, job("first"))
+        await until(lambda: is_held(api, "first"), "first is held")
+        finish(api, self.data, "first")
+        await until(lambda: is_handed_off(api, "first") and not is_held(api, "first"), "first is handed off")
+        api.remove(kinds.JOB, NS, "first")
+        for name in ("second", "bad"):
+            api._create(kinds.JOB, job(name, **{names.MODEL_VERSION_ANNOTATION: f"v-{name}"}))
+        await until(lambda: is_held(api, "second") and is_held(api, "bad"), "both are held")
+        finish(api, self.data, "bad", "Failed")
+        finish(api, self.data, "second")
+        await until(lambda: is_handed_off(api, "second") and not is_held(api, "bad"), "second is handed off")
+        gone = {"modelName": "digits", "source": {"path": str(self.data.root / "nowhere")}}
+        api._create(kinds.MODEL_VERSION, {"metadata": {"name": "v-gone", "namespace": NS}, "spec": gone})
+        await until(lambda: says(api, 3, "v-second"), "the Model says so")
+        await until(lambda: phase(api, "v-gone") == "Failed", "v-gone has failed")
+        await until(lambda: not is_held(api, "second"), "second is let go")
+        end = picture(api)
+        end["ModelVersion v-gone"][1]["source"] = "a path of this run"
+        return end
+
+    async def end_of_life(self, api: FakeKube) -> Object:
+        """Retention takes a version; one in use that is deleted waits; the Model's deletion takes the rest."""
+        api._create(
+            kinds.MODEL, {"metadata": {"name": "digits", "namespace": NS}, "spec": {"retention": {"keep": 1}}}
+        )
+        predictors = [{"name": "a", "modelVersion": "v1"}]
+        inference = {"metadata": {"name": "inf", "namespace": NS}, "spec": {"predictors": predictors}}
+        api._create(kinds.INFERENCE, inference)
+        for number in (1, 2, 3):
+            path = self.data.root / f"files-{number}"
+            path.mkdir(parents=True)
+            (path / "model.joblib").write_text(f"weights {number}")
+            spec = {"modelName": "digits", "source": {"path": str(path)}}
+            api._create(
+                kinds.MODEL_VERSION, {"metadata": {"name": f"v{number}", "namespace": NS}, "spec": spec}
+            )
+            await until(lambda name=f"v{number}": phase(api, name) == "Ready", f"v{number} is ready")
+        await until(lambda: not find(api, kinds.MODEL_VERSION, "v2"), "retention takes v2")
+        api.change(kinds.MODEL_VERSION, NS, "v1", {"metadata": {"deletionTimestamp": api.now}})
+        await until(
+            lambda: "used by Inference inf" in str(find(api, kinds.MODEL_VERSION, "v1")),
+            "v1 says why it waits",
+        )
+        store = ModelStore(self.data.models)
+        kept = set(store.images())
+        api.remove(kinds.INFERENCE, NS, "inf")
+        await until(lambda: not find(api, kinds.MODEL_VERSION, "v1"), "v1 goes")
+        await until(lambda: says(api, 1, "v3"), "the Model says so")
+        await until(lambda: not store.owners(), "nothing is pinned")
+        left = picture(api)
+        for part, name in ((1, "source"), (2, "lineage")):
+            left["ModelVersion v3"][part][name] = "a path of this run"
+        last = find(api, kinds.MODEL_VERSION, "v3")["status"]["digest"]
+        return left | {
+            "images": [len(kept), [image == last for image in store.images()]],
+            "pins": sorted(store.owners()),
+        }
+
+
+def case(root: Path) -> Case:
+    it = Surroundings(root)
+    return Case(it.arrange, it.control, it.around, it.story)
+
+
+def last_case(root: Path) -> Case:
+    it = Surroundings(root)
+    return Case(it.arrange, it.control, it.around, it.end_of_life)
+
+
+async def test_the_undisturbed_end_is_right(tmp_path: Path) -> None:
+    end, _ = await case(tmp_path).undisturbed()
+    assert sorted(end) == [
+        "Job bad", "Job second", "Model digits", "ModelVersion first-uid", "ModelVersion v-gone", "ModelVersion v-second",
+    ]  # fmt: skip
+    phases = {
+        name: status["phase"] for name, (_, _, status, _) in end.items() if name.startswith("ModelVersion")
+    }
+    assert phases == {
+        "ModelVersion first-uid": "Ready", "ModelVersion v-second": "Ready", "ModelVersion v-gone": "Failed",
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize("done", [False, True], ids=["refused", "answer-lost"])
+async def test_same_objects_when_each_write_fails_in_turn(tmp_path: Path, *, done: bool) -> None:
+    assert await case(tmp_path).survives_failures(done=done) > 15
+
+
+@pytest.mark.parametrize("done", [False, True], ids=["before", "after"])
+async def test_same_objects_when_killed_at_each_write_in_turn(tmp_path: Path, *, done: bool) -> None:
+    assert await case(tmp_path).survives_kills(done=done) > 15
+
+
+async def test_versions_end_as_they_should_when_nothing_is_in_the_way(tmp_path: Path) -> None:
+    end, _ = await last_case(tmp_path).undisturbed()
+    assert sorted(end) == ["Model digits", "ModelVersion v3", "images", "pins"]
+    assert (end["images"], end["pins"]) == ([2, [True]], [])
+
+
+async def test_versions_end_the_same_when_each_write_is_refused_in_turn(tmp_path: Path) -> None:
+    assert await last_case(tmp_path).survives_failures(done=False) > 15
+
+
+async def test_versions_end_the_same_when_killed_behind_each_write_in_turn(tmp_path: Path) -> None:
+    assert await last_case(tmp_path).survives_kills(done=True) > 15

@@ -1,0 +1,190 @@
+"""Pulls from registries that are away, slow, cut, or send wrong bytes: nothing half is ever visible."""
+
+import asyncio
+import os
+from collections.abc import AsyncIterator, Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from serving import errors
+from serving.images.build import Built, capture
+from serving.images.registry import Credentials, Reference, Registry, pull, push
+from serving.images.store import ModelStore
+from serving.settings import DEFAULTS, RegistrySettings
+from tests.rig.api_process import free_port
+from tests.rig.faulty_proxy import FaultyProxy
+from tests.rig.registry_server import RegistryServer
+
+SETTINGS = replace(
+    DEFAULTS.registry,
+    backoff_base_seconds=0.01,
+    backoff_cap_seconds=0.05,
+    stall_seconds=1.0,
+    chunk_bytes=300_000,
+    piece_bytes=64 * 1024,
+)
+IMPATIENT = replace(SETTINGS, stall_seconds=0.4, attempts=3)
+BIG = 1_500_000
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RegistryServer]:
+    found = RegistryServer(tmp_path_factory.mktemp("registry") / "server").start()
+    yield found
+    found.stop()
+
+
+@pytest.fixture(scope="module")
+def built(server: RegistryServer, tmp_path_factory: pytest.TempPathFactory) -> Built:
+    """An image of two large layers and a small one, pushed as models/a:v1."""
+    root = tmp_path_factory.mktemp("trained")
+    for i in range(2):
+        (root / f"weights-{i}").write_bytes(os.urandom(BIG))
+    (root / "config.json").write_text("{}")
+    store = ModelStore(tmp_path_factory.mktemp("source"))
+    found = capture(root, store, repository="r", lineage={})
+
+    async def send() -> None:
+        async with Registry(Credentials.none()) as registry:
+            await push(registry, store, found.digest, Reference.parse(f"{server.host}/models/a:v1"))
+
+    asyncio.run(send())
+    return found
+
+
+@pytest.fixture
+async def proxy(server: RegistryServer) -> AsyncIterator[FaultyProxy]:
+    async with FaultyProxy(server.port) as found:
+        yield found
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> ModelStore:
+    return ModelStore(tmp_path / "store")
+
+
+async def fetch(
+    proxy: FaultyProxy, store: ModelStore, built: Built, settings: RegistrySettings = SETTINGS
+) -> str:
+    async with Registry(Credentials.none(), settings) as registry:
+        return await pull(registry, store, Reference.parse(f"{proxy.host}/models/a@{built.digest}"))
+
+
+def assert_nothing_is_visible(store: ModelStore, built: Built) -> None:
+    assert not store.has(built.digest)
+    assert store.images() == []
+    assert not [path for path in (store.root / "tmp").iterdir() if path.is_dir()]
+
+
+async def test_registry_that_is_away_is_said_to_be(store: ModelStore, built: Built) -> None:
+    host = f"127.0.0.1:{free_port()}"
+    async with Registry(Credentials.none(), SETTINGS) as registry:
+        with pytest.raises(errors.Temporary) as raised:
+            await pull(registry, store, Reference.parse(f"{host}/models/a@{built.digest}"))
+    assert raised.value.reason == "RegistryUnavailable"
+    assert host in str(raised.value)
+
+
+async def test_registry_that_comes_back_in_time_is_waited_for(tmp_path: Path, store: ModelStore) -> None:
+    late = RegistryServer(tmp_path / "late")
+    settings = replace(SETTINGS, attempts=200)
+    async with Registry(Credentials.none(), settings) as registry:
+        waiting = asyncio.ensure_future(pull(registry, store, Reference.parse(f"{late.host}/none:v1")))
+        await asyncio.sleep(0)
+        await asyncio.to_thread(late.start)
+        try:
+            with pytest.raises(errors.Permanent) as raised:
+                await waiting
+        finally:
+            late.stop()
+    assert raised.value.reason == "ImageNotFound"
+
+
+async def test_broken_downloads_go_on_where_they_broke(
+    proxy: FaultyProxy, store: ModelStore, built: Built
+) -> None:
+    proxy.faults.cut_answers_after, proxy.faults.cuts = 700_000, 3
+    assert await fetch(proxy, store, built) == built.digest
+    assert store.verify(built.digest, deep=True) == built.files
+    assert proxy.faults.cuts == 0
+    # aiohttp drops what it had buffered, at most twice `piece_bytes`, when a connection ends too soon.
+    assert proxy.answers_bytes < 2 * BIG + 3 * 200_000, "what had arrived was not fetched again"
+
+
+async def test_download_that_always_breaks_at_once_is_given_up(
+    proxy: FaultyProxy, store: ModelStore, built: Built
+) -> None:
+    proxy.faults.cut_answers_after, proxy.faults.cuts = 1, 10_000
+    with pytest.raises(errors.Temporary) as raised:
+        await fetch(proxy, store, built)
+    assert raised.value.reason == "RegistryUnavailable"
+    assert_nothing_is_visible(store, built)
+
+
+@pytest.mark.parametrize("at", [BIG // 2, 40_000, 600])
+async def test_wrong_bytes_are_refused_and_can_be_tried_again(
+    proxy: FaultyProxy, store: ModelStore, built: Built, at: int
+) -> None:
+    proxy.faults.change_answer_byte = at
+    with pytest.raises(errors.Temporary) as raised:
+        await fetch(proxy, store, built)
+    assert raised.value.reason in {"DigestMismatch", "RegistryUnavailable"}
+    assert_nothing_is_visible(store, built)
+    proxy.faults.change_answer_byte = None
+    assert await fetch(proxy, store, built) == built.digest
+    assert store.verify(built.digest, deep=True) == built.files
+
+
+async def test_trickling_registry_is_given_up(proxy: FaultyProxy, store: ModelStore, built: Built) -> None:
+    proxy.faults.answer_bytes_per_second, proxy.faults.slow_after = 600.0, 5_000
+    with pytest.raises(errors.Temporary, match="hardly sent anything") as raised:
+        await asyncio.wait_for(fetch(proxy, store, built, IMPATIENT), 40)
+    assert raised.value.reason == "RegistryUnavailable"
+    assert_nothing_is_visible(store, built)
+
+
+async def test_slow_but_steady_registry_is_not_given_up(
+    proxy: FaultyProxy, store: ModelStore, built: Built
+) -> None:
+    proxy.faults.answer_bytes_per_second = 1_000_000.0
+    assert await fetch(proxy, store, built, IMPATIENT) == built.digest
+    assert proxy.connections <= 4, "nothing was tried again"
+
+
+async def test_silent_registry_is_given_up(proxy: FaultyProxy, store: ModelStore, built: Built) -> None:
+    proxy.faults.silent = True
+    with pytest.raises(errors.Temporary, match="did not answer"):
+        await asyncio.wait_for(fetch(proxy, store, built, IMPATIENT), 40)
+    assert_nothing_is_visible(store, built)
+
+
+async def test_cancelled_pull_from_a_registry_that_fell_silent_ends_at_once(
+    proxy: FaultyProxy, store: ModelStore, built: Built
+) -> None:
+    proxy.faults.hang_after = 400_000
+    patient = replace(SETTINGS, stall_seconds=60.0)
+    task = asyncio.ensure_future(fetch(proxy, store, built, patient))
+    while proxy.answers_bytes < 800_000:
+        assert not task.done()
+        await asyncio.sleep(0.01)
+    task.cancel()
+    done, _ = await asyncio.wait([task], timeout=10)
+    assert done
+    assert task.cancelled()
+    assert_nothing_is_visible(store, built)
+
+
+async def test_cancelled_pull_leaves_nothing(proxy: FaultyProxy, store: ModelStore, built: Built) -> None:
+    proxy.faults.answer_bytes_per_second = 200_000.0
+    task = asyncio.ensure_future(fetch(proxy, store, built))
+    while proxy.answers_bytes < 100_000:
+        assert not task.done()
+        await asyncio.sleep(0.01)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert_nothing_is_visible(store, built)
+    proxy.faults.answer_bytes_per_second = None
+    assert await fetch(proxy, store, built) == built.digest

@@ -1,0 +1,63 @@
+"""Several processes at one store, some of them killed: what each holds a pin of stays whole, and in the end nothing is left over."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+from serving.images.store import ModelStore
+from tests.objects.model_images import write_trained
+
+ROOT = Path(__file__).parents[3]
+PROGRAM = """
+import random, sys
+from pathlib import Path
+from serving import errors
+from serving.images.build import capture
+from serving.images.store import ModelStore
+
+store, outs, me = Path(sys.argv[1]), [Path(name) for name in sys.argv[3:]], sys.argv[2]
+dice = random.Random(me)
+for _ in range(12):
+    print("next", flush=True)
+    mine = ModelStore(store)
+    built = capture(dice.choice(outs), mine, repository="r", lineage={"by": me}, compression=dice.choice(["none", "zstd"]))
+    try:
+        mine.pin(built.digest, me)
+    except errors.Permanent as error:
+        assert error.reason == "ImageMissing", error
+        continue
+    mine.set_origin(built.digest, "registry.example/m")
+    mine.evict(0)
+    assert mine.verify(built.digest, deep=True) == built.files
+    mine.unpin(built.digest, me)
+    dice.choice([lambda: mine.remove(built.digest), lambda: mine.evict(0), lambda: None])()
+"""
+
+
+def test_processes_at_one_store_do_each_other_no_harm_and_leave_nothing(tmp_path: Path) -> None:
+    outs = [write_trained(tmp_path / f"out-{seed}", seed=seed, big=1_100_000) for seed in range(2)]
+    store = tmp_path / "store"
+    ModelStore(store)
+    workers = [
+        subprocess.Popen(
+            [sys.executable, "-c", PROGRAM, store, str(n), *outs], cwd=ROOT, stdout=subprocess.PIPE
+        )
+        for n in range(4)
+    ]
+    victim = workers[2]
+    assert victim.stdout is not None
+    for _ in range(5):
+        assert victim.stdout.readline() == b"next\n"
+    victim.kill()
+    for worker in workers:
+        assert worker.wait(100) == (-9 if worker is victim else 0)
+    last = ModelStore(store)
+    for owner in last.owners():
+        assert owner == str(workers.index(victim)), "only the killed one left a pin"
+        for digest in last.images():
+            last.unpin(digest, owner)
+    for digest in last.images():
+        last.verify(digest, deep=True)
+        assert last.remove(digest)
+    left = [path for path in ModelStore(store).root.rglob("*") if path.is_file()]
+    assert [path.name for path in left] == ["lock"]

@@ -1,0 +1,147 @@
+import os
+import select
+import signal
+from collections.abc import Iterator
+
+import pytest
+
+from serving.data_dir import DataDir
+from serving.embedded import identity
+from serving.embedded.node.records import PodDirectory
+from serving.embedded.node.stopping import stop_everything
+from serving.kube import Kube
+from serving.resources import kinds
+from serving.settings import DEFAULTS
+from tests.rig.node_process import (
+    SERVER,
+    STARTS,
+    NodeProcess,
+    agent,
+    is_ready,
+    log_of,
+    main_status,
+    phase,
+    pod,
+    until,
+    until_gone,
+)
+
+NAMESPACE = "default"
+
+
+@pytest.fixture(params=STARTS, autouse=True)
+def node(request: pytest.FixtureRequest, api_server: DataDir) -> Iterator[NodeProcess]:
+    with agent(api_server, NAMESPACE, request.param) as process:
+        yield process
+
+
+def process_of(node: NodeProcess, found: dict) -> identity.Identity:
+    run = next(PodDirectory(node.data_dir.pods / found["metadata"]["uid"]).latest())
+    identities = run.identities()
+    assert identities is not None
+    return identities[1]
+
+
+def recorder_of(node: NodeProcess, found: dict) -> identity.Identity:
+    run = next(PodDirectory(node.data_dir.pods / found["metadata"]["uid"]).latest())
+    identities = run.identities()
+    assert identities is not None
+    return identities[0]
+
+
+async def serve(kube: Kube, name: str) -> dict:
+    readiness = {"httpGet": {"path": "/", "port": 8080}, "periodSeconds": 1}
+    spec = pod(NAMESPACE, name, SERVER, readinessProbe=readiness, ports=[{"containerPort": 8080}])
+    await kube.create(kinds.POD, spec)
+    return await until(kube, NAMESPACE, name, is_ready)
+
+
+async def test_a_killed_agent_leaves_replicas_alone_and_the_next_one_adopts_them(
+    kube: Kube, node: NodeProcess
+) -> None:
+    before = await serve(kube, "adopted")
+    process = process_of(node, before)
+    for number in (signal.SIGKILL, signal.SIGTERM):
+        node.stop(number)
+        assert identity.alive(process)
+        node.start()
+        patched = {"metadata": {"annotations": {"again": str(number)}}}
+        await kube.patch(kinds.POD, NAMESPACE, "adopted", patched)
+    marker = pod(NAMESPACE, "marker", "print(1)", spec_restartPolicy="Never")
+    await kube.create(kinds.POD, marker)
+    await until(kube, NAMESPACE, "marker", phase("Succeeded"))  # the new agent works
+    after = await until(kube, NAMESPACE, "adopted", is_ready)
+    assert identity.alive(process)
+    assert process_of(node, after) == process
+    assert after["status"] == before["status"]
+    await kube.delete(kinds.POD, NAMESPACE, "adopted")
+    await until_gone(kube, NAMESPACE, "adopted")
+    assert not identity.alive(process)
+
+
+async def test_what_ended_while_no_agent_was_there_is_seen_by_the_next_one(
+    kube: Kube, node: NodeProcess
+) -> None:
+    script = "import signal, sys\nsignal.signal(15, lambda *_: sys.exit(7))\nprint('begun')\nwhile True: signal.pause()"
+    created = await kube.create(kinds.POD, pod(NAMESPACE, "away", script, spec_restartPolicy="Never"))
+    log = node.data_dir.pod_log(created["metadata"]["uid"], "main", 0)
+    found = await until(kube, NAMESPACE, "away", lambda p: is_ready(p) and log.read_text() == "begun\n")
+    process = process_of(node, found)
+    node.stop(signal.SIGKILL)
+    handle = os.pidfd_open(process.pid)
+    identity.send(process, signal.SIGTERM)
+    assert select.select([handle], [], [], 5)[0]
+    os.close(handle)
+    node.start()
+    found = await until(kube, NAMESPACE, "away", phase("Failed"))
+    assert main_status(found)["state"]["terminated"]["exitCode"] == 7
+    assert log_of(node.data_dir, found) == "begun\n"
+
+
+async def test_a_killed_recorder_takes_its_container_along_and_the_pod_starts_again(
+    kube: Kube, node: NodeProcess
+) -> None:
+    found = await serve(kube, "unrecorded")
+    process = process_of(node, found)
+    assert identity.send(recorder_of(node, found), signal.SIGKILL)
+    found = await until(
+        kube, NAMESPACE, "unrecorded", lambda p: is_ready(p) and main_status(p)["restartCount"] == 1
+    )
+    assert main_status(found)["lastState"]["terminated"]["reason"] == "ContainerStatusUnknown"
+    assert not identity.alive(process)
+    await kube.delete(kinds.POD, NAMESPACE, "unrecorded")
+    await until_gone(kube, NAMESPACE, "unrecorded")
+
+
+async def test_after_a_reboot_nothing_is_taken_for_ours_and_everything_starts_again(
+    kube: Kube, node: NodeProcess
+) -> None:
+    found = await serve(kube, "rebooted")
+    process = process_of(node, found)
+    node.stop(signal.SIGKILL)
+    run = next(PodDirectory(node.data_dir.pods / found["metadata"]["uid"]).latest())
+    identity.send(recorder_of(node, found), signal.SIGKILL)
+    started = run.path / "started.json"
+    started.write_text(started.read_text().replace(process.boot_id, "another-boot"))
+    bystander = os.getpid()
+    text = started.read_text().replace(str(process.pid), str(bystander))
+    started.write_text(text)
+    node.start()
+    again = await until(
+        kube, NAMESPACE, "rebooted", lambda p: is_ready(p) and main_status(p)["restartCount"] == 1
+    )
+    assert "restarted" in main_status(again)["lastState"]["terminated"]["message"]
+    await kube.delete(kinds.POD, NAMESPACE, "rebooted")
+    await until_gone(kube, NAMESPACE, "rebooted")
+
+
+async def test_stop_everything_ends_all_processes_without_agent_or_api(kube: Kube, node: NodeProcess) -> None:
+    found = await serve(kube, "stopped")
+    process = process_of(node, found)
+    node.stop(signal.SIGKILL)
+    await stop_everything(node.data_dir, DEFAULTS)
+    assert not identity.alive(process)
+    node.start()
+    await until(kube, NAMESPACE, "stopped", lambda p: is_ready(p) and main_status(p)["restartCount"] == 1)
+    await kube.delete(kinds.POD, NAMESPACE, "stopped")
+    await until_gone(kube, NAMESPACE, "stopped")

@@ -1,0 +1,13 @@
+"""The whole product, one for each file of tests that asks for it."""
+
+from collections.abc import Iterator
+
+import pytest
+
+from tests.rig import stack as stacks
+from tests.rig.stack import Stack
+
+
+@pytest.fixture(scope="module")
+def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
+    yield from stacks.running(tmp_path_factory.mktemp("stack"))

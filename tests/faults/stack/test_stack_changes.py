@@ -1,0 +1,285 @@
+"""Every change of an Inference under load on the whole product: no request fails, and nothing is left of what has gone."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import aiohttp
+import pytest
+
+from serving import errors
+from serving.embedded import identity
+from serving.kube import Kube
+from serving.resources import conditions, kinds, names
+from tests.programs.light_replica import LINES
+from tests.rig import stack as stacks
+from tests.rig.stack import NAMESPACE, Load, Object, Stack, light, predictors, settled, until
+
+pytestmark = pytest.mark.slow
+
+BASE = {"stable": ("v-1", 50), "candidate": ("v-2", 50)}
+CHILDREN = (
+    kinds.ROUTE, kinds.AUTOSCALER, kinds.DEPLOYMENT, kinds.SERVICE, kinds.ENDPOINT_SLICE, kinds.POD,
+)  # fmt: skip
+
+
+@pytest.fixture
+async def kube(stack: Stack) -> AsyncIterator[Kube]:
+    """A client, once the Inference `light` serves as BASE says and has nothing else."""
+    arms = light(predictors(**BASE))
+    async with stacks.deployed(stack, "light", arms, models=3, framework="custom") as client:
+        await ask_for(client, arms)
+        await until(client, kinds.INFERENCE, "light", settled)
+        await until_left(client, "light", each=2)
+        yield client
+
+
+async def ask_for(kube: Kube, arms: list[Object], name: str = "light") -> None:
+    await kube.patch(kinds.INFERENCE, NAMESPACE, name, {"spec": {"predictors": arms}})
+
+
+async def until_served(kube: Kube, load: Load, **arms: tuple[str, int]) -> None:
+    """Wait until these arms are Ready; from then on they, and they alone, answer with their versions."""
+    await until(kube, kinds.INFERENCE, "light", settled)
+    asked = await load.more(60)
+    expected = {(name, version) for name, (version, weight) in arms.items() if weight}
+    assert {(answer.arm, answer.version) for answer in load.since(asked)} == expected
+
+
+async def children(kube: Kube, inference: str, kind: kinds.Kind) -> list[str]:
+    """Return their names; EndpointSlices are known by their Services."""
+    found = (await kube.list(kind, NAMESPACE)).items
+    label = names.SERVICE_NAME_LABEL if kind is kinds.ENDPOINT_SLICE else names.INFERENCE_LABEL
+    prefix = f"{inference}-" if kind is kinds.ENDPOINT_SLICE else inference
+    return [
+        o["metadata"]["name"]
+        for o in found
+        if str((o["metadata"].get("labels") or {}).get(label)).startswith(prefix)
+    ]
+
+
+async def until_left(kube: Kube, inference: str, *, each: int) -> None:
+    """Wait until of every kind so many children are left, and the one Route (or none)."""
+    wanted = {kind.plural: min(each, 1) if kind is kinds.ROUTE else each for kind in CHILDREN}
+    deadline = asyncio.get_running_loop().time() + 20
+    while True:
+        left = {kind.plural: await children(kube, inference, kind) for kind in CHILDREN}
+        if {plural: len(found) for plural, found in left.items()} == wanted:
+            return
+        assert asyncio.get_running_loop().time() < deadline, left
+        await asyncio.sleep(0.1)
+
+
+def reasons(obj: Object) -> dict[str, str]:
+    """Condition → its reason, of conditions that are not True."""
+    found = (obj.get("status") or {}).get("conditions") or []
+    return {c["type"]: c["reason"] for c in found if c["status"] != "True"}
+
+
+def message(obj: Object) -> str:
+    """Return the words of `Ready`."""
+    found = conditions.find((obj.get("status") or {}).get("conditions"), "Ready") or {}
+    return str(found.get("message", ""))
+
+
+class Streams:
+    """Long answers that are being read, and short requests, one after the other."""
+
+    def __init__(self, stack: Stack, inference: str, session: aiohttp.ClientSession) -> None:
+        self._url = f"http://{stack.gateway}/{NAMESPACE}/{inference}"
+        self._session = session
+        self._begun = 0
+        self.statuses: list[int] = []
+
+    async def begin(self, count: int = 6) -> asyncio.Future[list[bytes]]:
+        """Ask for so many; returns, once all have begun, what gives their last lines in the end."""
+        answers = asyncio.gather(*(self._read() for _ in range(count)))
+        async with asyncio.timeout(20):
+            while self._begun < count and not answers.done():
+                await asyncio.sleep(0.01)
+        return answers
+
+    async def _read(self) -> bytes:
+        async with self._session.post(f"{self._url}/stream") as response:
+            assert response.status == 200
+            await response.content.readline()
+            self._begun += 1
+            return (await response.content.read()).splitlines()[-1]
+
+    async def ask(self) -> None:
+        while True:
+            async with self._session.get(f"{self._url}/v2/health/ready") as response:
+                self.statuses.append(response.status)
+
+
+LAST_LINE = b"line %d" % (LINES - 1)
+
+
+async def test_a_changed_model_version_of_the_real_runtime_fails_no_request(stack: Stack, kube: Kube) -> None:
+    await kube.create(kinds.INFERENCE, stacks.inference("real", predictors(main=("v-1", 1))))
+    await until(kube, kinds.INFERENCE, "real", settled)
+    async with stack.load("real") as load:
+        await ask_for(kube, predictors(main=("v-2", 1)), "real")
+        await until(kube, kinds.INFERENCE, "real", settled)
+        asked = await load.more(30)
+        assert {answer.version for answer in load.since(asked)} == {"v-2"}
+        await until_left(kube, "real", each=1)
+    assert load.failed == []
+    await kube.delete(kinds.INFERENCE, NAMESPACE, "real")
+
+
+async def test_a_changed_model_version_leaves_the_other_arm_and_no_old_revision(
+    stack: Stack, kube: Kube
+) -> None:
+    before = await stack.replicas(kube, "light")
+    changed = {"stable": ("v-3", 50), "candidate": ("v-2", 50)}
+    async with stack.load("light") as load, aiohttp.ClientSession() as session:
+        answers = await Streams(stack, "light", session).begin()
+        await ask_for(kube, light(predictors(**changed)))
+        await until_served(kube, load, **changed)
+        assert set(await answers) == {LAST_LINE}
+        await until_left(kube, "light", each=2)
+    assert load.failed == []
+    after = await stack.replicas(kube, "light")
+    assert [name for name in after if after[name] == before.get(name)] == [
+        name for name in before if "candidate" in name
+    ]
+
+
+async def test_predictors_added_renamed_and_removed_fail_no_request(stack: Stack, kube: Kube) -> None:
+    added = {"stable": ("v-1", 40), "candidate": ("v-2", 40), "third": ("v-3", 20)}
+    renamed = {"stable": ("v-1", 40), "other": ("v-2", 40), "third": ("v-3", 20)}
+    removed = {"other": ("v-2", 1)}
+    async with stack.load("light") as load:
+        for arms in (added, renamed, removed):
+            await ask_for(kube, light(predictors(**arms)))
+            await until_served(kube, load, **arms)
+        await until_left(kube, "light", each=1)
+        assert await children(kube, "light", kinds.AUTOSCALER) == ["light-other"]
+    assert load.failed == []
+
+
+@pytest.mark.parametrize(
+    ("container", "reason", "words", "mended"),
+    [
+        pytest.param(
+            {"command": ["/bin/sh", "-c", "exit 3"]}, "CrashLoopBackOff", "exit code 3",
+            {**BASE, "candidate": ("v-3", 50)}, id="crashing",
+        ),
+        pytest.param(
+            {"command": ["/bin/sleep", "600"]}, "ReplicasNotReady", "0 of 1 replicas ready", BASE, id="never-ready",
+        ),
+        pytest.param({"comand": "x"}, "RevisionRefused", "comand", BASE, id="refused"),
+    ],
+)  # fmt: skip
+async def test_a_bad_revision_gets_no_request_and_says_why_until_it_is_mended(
+    stack: Stack, kube: Kube, container: Object, reason: str, words: str, mended: dict[str, tuple[str, int]]
+) -> None:
+    before = await stack.replicas(kube, "light")
+    good, bad = predictors(**BASE)
+
+    def refused(obj: Object) -> bool:
+        said = conditions.find((obj.get("status") or {}).get("conditions"), "Ready") or {}
+        return (
+            said.get("status") == "False"
+            and said["observedGeneration"] == obj["metadata"]["generation"]
+            and said["reason"] == reason
+            and words in said["message"]
+        )
+
+    async with stack.load("light") as load:
+        await ask_for(kube, [*light([good]), *light([bad], **container)])
+        await until(kube, kinds.INFERENCE, "light", refused)
+        assert before.items() <= (await stack.replicas(kube, "light")).items()
+        asked = await load.more(60)
+        assert {answer.arm for answer in load.since(asked)} == set(BASE)
+        await ask_for(kube, light(predictors(**mended)))
+        await until_served(kube, load, **mended)
+        await until_left(kube, "light", each=2)
+    assert load.failed == []
+
+
+def job(source: Path) -> Object:
+    """Return a Job that captures the files of `source` as the ModelVersion `v-4`, once there is one named `go`."""
+    script = 'until [ -e "$IN/go" ]; do sleep 0.05; done; cp "$IN"/* "$SLIPWAY_OUTPUT_DIR"'
+    container = {
+        "name": "train", "image": "tests/train", "command": ["/bin/sh", "-c", script],
+        "env": [{"name": "IN", "value": "/in"}, {"name": names.OUTPUT_DIR_ENV, "value": "/out"}],
+        "volumeMounts": [{"name": "in", "mountPath": "/in"}, {"name": "out", "mountPath": "/out"}],
+    }  # fmt: skip
+    volumes = [{"name": "in", "hostPath": {"path": str(source)}}, {"name": "out", "emptyDir": {}}]
+    pod = {"restartPolicy": "Never", "containers": [container], "volumes": volumes}
+    annotations = {names.MODEL_ANNOTATION: "tiny", names.MODEL_VERSION_ANNOTATION: "v-4"}
+    return {
+        "apiVersion": "batch/v1", "kind": "Job",
+        "metadata": {"name": "train", "namespace": NAMESPACE, "annotations": annotations},
+        "spec": {"template": {"spec": pod}},
+    }  # fmt: skip
+
+
+async def test_a_predictor_waits_for_its_model_version_with_the_reason_and_then_starts_by_itself(
+    stack: Stack, kube: Kube
+) -> None:
+    source = Path(stacks.write_model(stack.root / "v4", 4))
+    with_new = {**BASE, "new": ("v-4", 100)}
+    async with stack.load("light") as load:
+        await ask_for(kube, light(predictors(**with_new)))
+        await until(
+            kube, kinds.INFERENCE, "light", lambda o: reasons(o).get("ModelReady") == "ModelVersionNotFound"
+        )
+        await kube.create(kinds.JOB, job(source))
+        waiting = stacks.version("v-4", "") | {
+            "spec": {"modelName": "tiny", "source": {"job": {"name": "train"}}}
+        }
+        await kube.create(kinds.MODEL_VERSION, waiting)
+        await until(kube, kinds.INFERENCE, "light", lambda o: "Job train has not completed yet" in message(o))
+        obj = await kube.get(kinds.INFERENCE, NAMESPACE, "light")
+        assert reasons(obj)["Ready"] == reasons(obj)["ModelReady"] == "ModelVersionBuilding"
+        asked = await load.more(30)
+        assert {answer.arm for answer in load.since(asked)} == set(BASE)
+        (source / "go").touch()
+        await until_served(kube, load, **with_new)
+    assert load.failed == []
+
+
+async def envoy_knows(stack: Stack, name: str) -> bool:
+    """Whether anything of Envoy's configuration or its clusters has this name in it."""
+    async with aiohttp.ClientSession(
+        connector=aiohttp.UnixConnector(str(stack.data_dir.gateway / "admin.sock"))
+    ) as session:
+        for path in ("config_dump", "clusters"):
+            async with session.get(f"http://admin/{path}") as response:
+                if name in await response.text():
+                    return True
+    return False
+
+
+async def test_deleted_in_mid_stream_an_inference_finishes_its_answers_and_leaves_nothing(
+    stack: Stack, kube: Kube
+) -> None:
+    arms = light(predictors(a=("v-1", 1), b=("v-2", 1)))
+    await kube.create(kinds.INFERENCE, stacks.inference("leaving", arms, framework="custom"))
+    await until(kube, kinds.INFERENCE, "leaving", settled)
+    found = await stacks.pods(kube, "leaving")
+    processes = [who for pod in found for who in stack.processes(pod)]
+    places = [place for pod in found for place in stack.places(pod)]
+    assert await envoy_knows(stack, "leaving")
+
+    async with stack.load("light") as load, aiohttp.ClientSession() as session:
+        client = Streams(stack, "leaving", session)
+        answers = await client.begin()
+        short = asyncio.create_task(client.ask())
+        await kube.delete(kinds.INFERENCE, NAMESPACE, "leaving")
+        assert set(await answers) == {LAST_LINE}
+        short.cancel()
+        await until_left(kube, "leaving", each=0)
+    # Served to the last, then unknown: never an error, and no way back.
+    served = client.statuses.count(200)
+    assert client.statuses == [200] * served + [404] * (len(client.statuses) - served)
+    assert load.failed == []
+
+    with pytest.raises(errors.NotFound):
+        await kube.get(kinds.INFERENCE, NAMESPACE, "leaving")
+    assert not await envoy_knows(stack, "leaving")
+    assert [place for place in places if place.exists()] == []
+    assert [who for who in processes if identity.alive(who)] == []

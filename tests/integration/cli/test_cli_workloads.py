@@ -1,0 +1,199 @@
+"""The command line on Pods that a real node agent runs: logs, tables, watches, descriptions."""
+
+import asyncio
+import contextlib
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from typing import IO, Any
+
+import pytest
+
+from serving.data_dir import DataDir
+from serving.kube import connect
+from serving.resources import kinds
+from tests.rig.api_process import ApiProcess
+from tests.rig.node_process import NodeProcess, main_status, pod, until
+
+NAMESPACE = "default"
+
+LAST_WORDS = """
+import signal, sys, time
+def leave(*_):
+    print('second', flush=True)
+    sys.exit(0)
+signal.signal(signal.SIGTERM, leave)
+print('first', flush=True)
+time.sleep(600)
+"""
+SAYS_ITS_PID = "import os, time; print(os.getpid(), flush=True); time.sleep(600)"
+
+
+@pytest.fixture(scope="module")
+def where(tmp_path_factory: pytest.TempPathFactory) -> Iterator[DataDir]:
+    root = tmp_path_factory.mktemp("cli-node")
+    api = ApiProcess(root / "data").start()
+    node = NodeProcess(api.data_dir).start()
+    yield api.data_dir
+    asyncio.run(delete_pods(api.data_dir))
+    node.stop()
+    api.stop()
+    print(api.log.read_text()[-4000:], node.log.read_text()[-4000:])
+
+
+async def delete_pods(where: DataDir) -> None:
+    async with await connect(where.kubeconfig, component="test") as kube:
+        for found in (await kube.list(kinds.POD, NAMESPACE)).items:
+            await kube.delete(kinds.POD, NAMESPACE, found["metadata"]["name"])
+        deadline = time.monotonic() + 20
+        while (await kube.list(kinds.POD, NAMESPACE)).items:
+            assert time.monotonic() < deadline
+            await asyncio.sleep(0.05)
+
+
+def command(where: DataDir, *arguments: str) -> list[str]:
+    return [sys.executable, "-m", "serving.app", *arguments, "--kubeconfig", str(where.kubeconfig)]
+
+
+def slipway(where: DataDir, *arguments: str) -> tuple[int, str, str]:
+    done = subprocess.run(command(where, *arguments), capture_output=True, text=True, check=False, timeout=60)
+    assert "Traceback" not in done.stderr
+    return done.returncode, done.stdout, done.stderr
+
+
+@contextlib.contextmanager
+def going_on(where: DataDir, *arguments: str) -> Iterator[subprocess.Popen[str]]:
+    # In the background of a script, Ctrl-C is ignored, and children inherit that.
+    process = subprocess.Popen(
+        ["env", "--default-signal=INT", *command(where, *arguments)],
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+    )  # fmt: skip
+    try:
+        yield process
+    finally:
+        process.kill()
+        process.wait()
+
+
+def line(stream: IO[str] | None) -> str:
+    assert stream is not None
+    return stream.readline().rstrip("\n")
+
+
+async def run(
+    where: DataDir, body: dict[str, Any], holds: Callable[[dict[str, Any]], bool]
+) -> dict[str, Any]:
+    async with await connect(where.kubeconfig, component="test") as kube:
+        await kube.create(kinds.POD, body)
+        return await until(kube, NAMESPACE, body["metadata"]["name"], holds)
+
+
+def test_logs_f_prints_what_comes_and_ends_with_the_pod(where: DataDir) -> None:
+    body = pod(NAMESPACE, "last-words", LAST_WORDS, spec_restartPolicy="Never")
+    asyncio.run(run(where, body, lambda found: found["status"].get("phase") == "Running"))
+    with going_on(where, "logs", "-f", "pod/last-words") as logs:
+        assert line(logs.stdout) == "first"
+        assert slipway(where, "delete", "pod", "last-words", "--no-wait")[0] == 0
+        assert line(logs.stdout) == "second"
+        assert (logs.wait(20), logs.stderr.read() if logs.stderr else "") == (0, "")
+
+
+def test_ctrl_c_ends_logs_f_with_130(where: DataDir) -> None:
+    body = pod(NAMESPACE, "endless", "import time; print('on', flush=True); time.sleep(600)")
+    asyncio.run(run(where, body, lambda found: found["status"].get("phase") == "Running"))
+    with going_on(where, "logs", "-f", "pod/endless") as logs:
+        assert line(logs.stdout) == "on"
+        logs.send_signal(signal.SIGINT)
+        assert logs.wait(20) == 130
+        assert logs.stderr is not None
+        assert logs.stderr.read() == ""
+
+
+def test_logs_have_times_and_can_be_cut_by_age(where: DataDir) -> None:
+    body = pod(NAMESPACE, "timed", "import time; print('on', flush=True); time.sleep(600)")
+    asyncio.run(run(where, body, lambda found: found["status"].get("phase") == "Running"))
+    with going_on(where, "logs", "-f", "pod/timed") as logs:
+        assert line(logs.stdout) == "on"
+    out = slipway(where, "logs", "pod/timed", "--timestamps", "--since", "1h")[1]
+    assert re.fullmatch(r"\d{4}-\d\d-\d\dT\S+Z on\n", out)
+    assert slipway(where, "logs", "pod/timed", "--since", "soon")[0] == 1
+
+
+def test_a_reader_that_goes_away_ends_logs_without_a_word(where: DataDir) -> None:
+    script = "import time\nwhile True: print('x' * 1000, flush=True); time.sleep(0.01)"
+    asyncio.run(
+        run(where, pod(NAMESPACE, "talks", script), lambda found: found["status"].get("phase") == "Running")
+    )
+    with going_on(where, "logs", "-f", "pod/talks") as logs:
+        assert line(logs.stdout) == "x" * 1000
+        assert logs.stdout is not None
+        assert logs.stderr is not None
+        logs.stdout.close()
+        assert logs.wait(20) == 1
+        assert logs.stderr.read() == ""
+
+
+def test_logs_of_two_containers_are_the_firsts_and_a_wrong_one_is_refused_in_one_line(where: DataDir) -> None:
+    body = pod(NAMESPACE, "two", "import time; print('one', flush=True); time.sleep(600)")
+    second = {**body["spec"]["containers"][0], "name": "other"}
+    body["spec"]["containers"].append(second)
+    asyncio.run(run(where, body, lambda found: found["status"].get("phase") == "Running"))
+    with going_on(where, "logs", "-f", "pod/two") as logs:
+        assert line(logs.stdout) == "one"
+        assert line(logs.stderr) == "container main of main, other; -c names another"
+    code, out, err = slipway(where, "logs", "-f", "pod/two", "-c", "third")
+    assert (code, out) == (6, "")
+    assert err == "error: container third is not valid for pod two\n"
+
+
+def test_logs_previous_prints_the_run_before_the_last_restart(where: DataDir) -> None:
+    body = pod(NAMESPACE, "again", SAYS_ITS_PID)
+    asyncio.run(run(where, body, lambda found: found["status"].get("phase") == "Running"))
+    with going_on(where, "logs", "-f", "pod/again") as logs:
+        first = line(logs.stdout)
+    os.kill(int(first), signal.SIGKILL)
+
+    async def restarted() -> None:
+        async with await connect(where.kubeconfig, component="test") as kube:
+            await until(
+                kube, NAMESPACE, "again", lambda found: main_status(found).get("restartCount", 0) == 1
+            )
+
+    asyncio.run(restarted())
+    assert slipway(where, "logs", "pod/again", "--previous") == (0, f"{first}\n", "")
+
+
+def test_logs_previous_of_a_pod_that_never_restarted_says_so(where: DataDir) -> None:
+    body = pod(NAMESPACE, "once", "import time; time.sleep(600)")
+    asyncio.run(run(where, body, lambda found: found["status"].get("phase") == "Running"))
+    code, out, err = slipway(where, "logs", "pod/once", "--previous")
+    assert (code, out) == (6, "")
+    assert "previous" in err
+
+
+def test_describe_has_ages_restarts_and_the_agents_events(where: DataDir) -> None:
+    body = pod(NAMESPACE, "told", "import time; time.sleep(600)")
+    asyncio.run(run(where, body, lambda found: found["status"].get("phase") == "Running"))
+    code, out, _ = slipway(where, "describe", "pod", "told")
+    assert code == 0
+    assert "s ago)" in next(each for each in out.splitlines() if each.startswith("CreationTimestamp:"))
+    events = out[out.index("Events:") :].splitlines()
+    assert events[1].split() == ["TYPE", "REASON", "AGE", "FROM", "MESSAGE"]
+    assert events[2].split()[0] == "Normal"
+
+
+def test_get_w_prints_what_is_there_and_then_each_change_below_the_same_columns(where: DataDir) -> None:
+    body = pod(NAMESPACE, "watched", "import time; time.sleep(600)")
+    asyncio.run(run(where, body, lambda found: found["status"].get("phase") == "Running"))
+    with going_on(where, "get", "pod", "watched", "-w") as watch:
+        header, row = line(watch.stdout), line(watch.stdout)
+        assert header.split()[:2] == ["NAME", "READY"]
+        assert row.startswith("watched")
+        assert slipway(where, "delete", "pod", "watched")[0] == 0
+        changed = line(watch.stdout)
+        assert "Terminating" in changed
+        assert changed.index("Terminating") == header.index("STATUS")

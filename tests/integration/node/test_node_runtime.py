@@ -1,0 +1,240 @@
+import json
+import os
+import time
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+
+import pytest
+
+from serving.data_dir import DataDir
+from serving.images.build import capture
+from serving.images.store import ModelStore
+from serving.kube import Kube, connect
+from serving.resources import kinds
+from tests.rig.node_process import (
+    SERVER,
+    STARTS,
+    NodeProcess,
+    agent,
+    is_ready,
+    log_of,
+    main_status,
+    phase,
+    pod,
+    until,
+    until_gone,
+)
+
+NAMESPACE = "default"
+root = pytest.mark.root
+needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="needs root")
+
+
+@pytest.fixture(scope="module", params=STARTS, autouse=True)
+def node(request: pytest.FixtureRequest, api_server: DataDir) -> Iterator[NodeProcess]:
+    with agent(api_server, NAMESPACE, request.param) as process:
+        yield process
+
+
+@pytest.fixture
+async def kube(api_server: DataDir, node: NodeProcess) -> AsyncIterator[Kube]:
+    async with await connect(api_server.kubeconfig, component="test") as client:
+        yield client
+
+
+async def run(kube: Kube, name: str, script: str, **spec: object) -> dict:
+    return await kube.create(kinds.POD, pod(NAMESPACE, name, script, **spec))
+
+
+async def test_a_pod_that_ends_well_has_succeeded_and_its_output_is_kept(
+    kube: Kube, node: NodeProcess
+) -> None:
+    await run(kube, "ends", "print('hello'); print(1)", spec_restartPolicy="Never")
+    found = await until(kube, NAMESPACE, "ends", phase("Succeeded"))
+    state = main_status(found)["state"]["terminated"]
+    assert (state["exitCode"], state["reason"]) == (0, "Completed")
+    assert log_of(node.data_dir, found) == "hello\n1\n"
+
+
+async def test_a_crashing_container_is_restarted_with_back_off_and_its_last_state_shown(kube: Kube) -> None:
+    await run(kube, "crashes", "import sys; sys.exit(3)")
+    found = await until(kube, NAMESPACE, "crashes", lambda p: main_status(p).get("restartCount", 0) >= 3
+                        and "waiting" in main_status(p)["state"])  # fmt: skip
+    assert main_status(found)["state"]["waiting"]["reason"] == "CrashLoopBackOff"
+    assert main_status(found)["lastState"]["terminated"]["exitCode"] == 3
+    assert found["status"]["phase"] == "Running"
+    assert not is_ready(found)
+    await kube.delete(kinds.POD, NAMESPACE, "crashes")
+    await until_gone(kube, NAMESPACE, "crashes")
+
+
+async def test_a_server_is_ready_when_its_probe_says_so_and_not_ready_when_it_is_being_deleted(
+    kube: Kube, node: NodeProcess
+) -> None:
+    readiness = {"httpGet": {"path": "/ready", "port": "http"}, "periodSeconds": 1, "failureThreshold": 1}
+    created = await run(kube, "serves", "open('/tmp/fine','w')\n" + SERVER, readinessProbe=readiness,
+                        ports=[{"name": "http", "containerPort": 8080}])  # fmt: skip
+    begun = time.monotonic()
+    found = await until(kube, NAMESPACE, "serves", is_ready)
+    assert time.monotonic() - begun < 3
+    assert found["status"]["podIP"].startswith("127.77.")
+    await kube.delete(kinds.POD, NAMESPACE, "serves")
+    await until(kube, NAMESPACE, "serves", lambda p: not is_ready(p), 2)
+    await until_gone(kube, NAMESPACE, "serves")
+    assert not (node.data_dir.pods / created["metadata"]["uid"]).exists()
+
+
+async def test_a_failing_liveness_probe_restarts_the_container(kube: Kube) -> None:
+    liveness = {
+        "exec": {"command": ["test", "!", "-e", "/tmp/bad"]},
+        "periodSeconds": 1,
+        "failureThreshold": 1,
+    }
+    await run(kube, "sick", "import time, os; open('/tmp/bad','w') if os.environ['RUN'] else 0; time.sleep(60)",
+              env=[{"name": "RUN", "value": "1"}], livenessProbe=liveness)  # fmt: skip
+    found = await until(kube, NAMESPACE, "sick", lambda p: main_status(p).get("restartCount", 0) >= 1)
+    assert main_status(found)["lastState"]["terminated"]["exitCode"] == 143
+    await kube.delete(kinds.POD, NAMESPACE, "sick")
+    await until_gone(kube, NAMESPACE, "sick")
+
+
+async def test_init_containers_run_one_after_the_other_before_the_others(
+    kube: Kube, node: NodeProcess
+) -> None:
+    python = "slipway.dev/runtimes/python"
+    inits = [{"name": f"init-{n}", "image": python, "args": ["-c", f"print({n})"]} for n in (1, 2)]
+    await run(kube, "inits", "print('main')", spec_restartPolicy="Never", spec_initContainers=inits)
+    found = await until(kube, NAMESPACE, "inits", phase("Succeeded"))
+    ends = [s["state"]["terminated"]["reason"] for s in found["status"]["initContainerStatuses"]]
+    assert ends == ["Completed", "Completed"]
+
+
+async def test_an_unknown_image_is_refused_by_its_path_unless_a_command_says_what_to_run(kube: Kube) -> None:
+    await run(kube, "unknown", "", image="nginx:latest")
+    found = await until(kube, NAMESPACE, "unknown", lambda p: "waiting" in main_status(p).get("state", {}))
+    waiting = main_status(found)["state"]["waiting"]
+    assert waiting["reason"] == "CreateContainerConfigError"
+    assert "spec.containers[0].image" in waiting["message"]
+    await kube.delete(kinds.POD, NAMESPACE, "unknown")
+    await run(kube, "known", "", image="nginx:latest", command=["echo", "$(POD_IP)"], args=[],
+              spec_restartPolicy="Never")  # fmt: skip
+    await until(kube, NAMESPACE, "known", phase("Succeeded"))
+
+
+async def test_environment_from_secrets_config_maps_and_fields_reaches_the_container(
+    kube: Kube, node: NodeProcess
+) -> None:
+    await run(kube, "env", "import os, json; print(json.dumps(dict(os.environ)))", spec_restartPolicy="Never", env=[
+        {"name": "S", "valueFrom": {"secretKeyRef": {"name": "env-s", "key": "k"}}},
+        {"name": "C", "valueFrom": {"configMapKeyRef": {"name": "env-c", "key": "k"}}},
+        {"name": "N", "valueFrom": {"fieldRef": {"fieldPath": "metadata.name"}}},
+        {"name": "BOTH", "value": "$(S)-$(N)"},
+    ])  # fmt: skip
+    blocked = await until(kube, NAMESPACE, "env", lambda p: "waiting" in main_status(p).get("state", {})
+                          and main_status(p)["state"]["waiting"]["reason"] == "CreateContainerConfigError")  # fmt: skip
+    assert "env-s" in main_status(blocked)["state"]["waiting"]["message"]
+    await kube.create(
+        kinds.CONFIG_MAP, {"metadata": {"name": "env-c", "namespace": NAMESPACE}, "data": {"k": "conf"}}
+    )
+    await kube.create(
+        kinds.SECRET, {"metadata": {"name": "env-s", "namespace": NAMESPACE}, "data": {"k": "aGlkZGVu"}}
+    )
+    found = await until(kube, NAMESPACE, "env", phase("Succeeded"))
+    await kube.delete(kinds.CONFIG_MAP, NAMESPACE, "env-c")
+    await kube.delete(kinds.SECRET, NAMESPACE, "env-s")
+    environment = json.loads(log_of(node.data_dir, found))
+    assert environment["BOTH"] == "hidden-env"
+    assert environment["C"] == "conf"
+    assert not {name for name in environment if name.startswith("SLIPWAY")} - {"SLIPWAY_SPAWNED"}
+    assert not environment.keys() & {"PYTHONPATH", "OMP_NUM_THREADS"}
+
+
+async def test_a_chatty_container_keeps_a_bounded_log(kube: Kube, node: NodeProcess) -> None:
+    await run(kube, "chatty", "for i in range(20000): print(i)", spec_restartPolicy="Never")
+    found = await until(kube, NAMESPACE, "chatty", phase("Succeeded"))
+    log = node.data_dir.pod_log(found["metadata"]["uid"], "main", 0)
+    assert log.read_text().endswith("19999\n")
+    assert log.stat().st_size + log.with_name("0.log.1").stat().st_size < 200_000
+
+
+@root
+@needs_root
+async def test_as_root_a_container_is_nobody_and_sees_neither_token_nor_home(
+    kube: Kube, node: NodeProcess, tmp_path: Path
+) -> None:
+    script = f"""
+import os, sklearn
+print(os.getuid(), os.path.exists({str(node.data_dir.token)!r}), os.listdir({str(Path.home())!r}), os.listdir('/tmp'))
+print(open('/etc/model-secret/k').read(), open('/mnt/model/models/m').read())
+open('/outputs/a', 'w').write('x')
+try: open('/mnt/model/new', 'w')
+except OSError as e: print(e.errno)
+print([line for line in open('/proc/self/status') if line.startswith(('NoNewPrivs', 'CapEff'))])
+"""
+    trained = tmp_path / "trained"
+    trained.mkdir()
+    (trained / "m").write_text("weights")
+    store = ModelStore(node.data_dir.models)
+    digest = capture(trained, store, repository="slipway.local/default/m", lineage={}).digest
+    await kube.create(
+        kinds.SECRET, {"metadata": {"name": "jail-s", "namespace": NAMESPACE}, "data": {"k": "aGlkZGVu"}}
+    )
+    await run(kube, "jailed", script, spec_restartPolicy="Never", spec_volumes=[
+        {"name": "s", "secret": {"secretName": "jail-s"}}, {"name": "out", "emptyDir": {}},
+        {"name": "model", "image": {"reference": f"slipway.local/default/m@{digest}"}},
+    ], volumeMounts=[
+        {"name": "s", "mountPath": "/etc/model-secret"}, {"name": "out", "mountPath": "/outputs"},
+        {"name": "model", "mountPath": "/mnt/model"},
+    ])  # fmt: skip
+    found = await until(
+        kube, NAMESPACE, "jailed", lambda p: p["status"].get("phase") in ("Succeeded", "Failed"), 30
+    )
+    await kube.delete(kinds.SECRET, NAMESPACE, "jail-s")
+    lines = log_of(node.data_dir, found).splitlines()
+    assert lines[0].startswith("65534 False ["), lines
+    assert lines[1] == "hidden weights"
+    assert lines[2] == "30"
+    assert "NoNewPrivs:\\t1" in lines[3]
+    assert "CapEff:\\t0000000000000000" in lines[3]
+    assert (node.data_dir.pod_volume(found["metadata"]["uid"], "out") / "a").read_text() == "x"
+    assert not Path("/outputs").exists()  # noqa: ASYNC240 a quick look
+    assert not Path("/etc/model-secret").exists()  # noqa: ASYNC240 a quick look
+
+
+@root
+@needs_root
+async def test_as_root_memory_is_limited_and_the_kill_named(kube: Kube) -> None:
+    await run(kube, "greedy", "x = bytearray(200 << 20); print(len(x))", spec_restartPolicy="Never",
+              resources={"limits": {"memory": "64Mi", "cpu": "500m"}})  # fmt: skip
+    found = await until(kube, NAMESPACE, "greedy", phase("Failed"))
+    ended = main_status(found)["state"]["terminated"]
+    enforced = {c["type"]: c["status"] for c in found["status"]["conditions"]}["slipway.dev/LimitsEnforced"]
+    assert enforced == "True"
+    assert (ended["reason"], ended["exitCode"]) == ("OOMKilled", 137)
+
+
+@root
+@needs_root
+async def test_nothing_that_a_container_forked_outlives_it(kube: Kube, node: NodeProcess) -> None:
+    script = """
+import os, sys, time
+if os.fork() == 0:
+    os.setsid()
+    if os.fork() == 0:
+        print(os.getpid(), flush=True); time.sleep(100)
+    os._exit(0)
+time.sleep(0.3)
+"""
+    await run(kube, "forks", script, spec_restartPolicy="Never")
+    found = await until(kube, NAMESPACE, "forks", phase("Succeeded"))
+    assert not Path(f"/proc/{log_of(node.data_dir, found).strip()}").exists()  # noqa: ASYNC240 a quick look
+
+
+async def test_a_container_that_ignores_sigterm_is_killed_after_its_grace(kube: Kube) -> None:
+    await run(kube, "stubborn", "import signal, time; signal.signal(15, signal.SIG_IGN); print(1); time.sleep(99)",
+              spec_terminationGracePeriodSeconds=1)  # fmt: skip
+    await until(kube, NAMESPACE, "stubborn", is_ready)
+    begun = time.monotonic()
+    await kube.delete(kinds.POD, NAMESPACE, "stubborn")
+    await until_gone(kube, NAMESPACE, "stubborn")
+    assert time.monotonic() - begun < 5

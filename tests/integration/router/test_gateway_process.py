@@ -1,0 +1,153 @@
+import asyncio
+import contextlib
+from contextlib import AbstractAsyncContextManager
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import pytest
+
+from serving import metrics
+from serving.data_dir import DataDir
+from serving.resources import kinds
+from serving.router import gateway
+from serving.router.envoy.process import EnvoyProcess
+from serving.settings import Settings
+from tests.fakes.kube import FakeKube
+from tests.rig.addresses import own
+from tests.rig.convergence import until
+from tests.rig.gateway import backend, endpoint_slice, in_background, route, settings_for_test
+
+STABLE = own(4)
+
+
+def gateway_of(
+    root: Path, kube: FakeKube, settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> AbstractAsyncContextManager[None]:
+    async def connect(_: DataDir) -> FakeKube:
+        return kube
+
+    monkeypatch.setattr(gateway, "_connect", connect)
+    return in_background(gateway.run(DataDir(root), settings))
+
+
+def entry(kube: FakeKube, name: str = "digits") -> dict[str, Any]:
+    found = [r for r in kube.find(kinds.ROUTE) if r["metadata"]["name"] == name]
+    gateways = (found[0].get("status") or {}).get("gateways") or [{}]
+    return dict(gateways[0])
+
+
+def new_route(name: str, weights: list[tuple[str, int]], **kwargs: Any) -> dict[str, Any]:
+    found = route(name, weights, **kwargs)
+    found["metadata"] = {"name": name, "namespace": "default"}
+    return found
+
+
+def new_slice(service: str, addresses: list[str]) -> dict[str, Any]:
+    found = endpoint_slice(service, addresses)
+    del found["metadata"]["resourceVersion"]
+    return found
+
+
+async def test_a_route_is_reported_once_envoy_serves_it_and_its_weights_are_the_effective_ones(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kube, settings = FakeKube(), settings_for_test()
+    data_dir = DataDir(tmp_path)
+    try:
+        async with gateway_of(tmp_path, kube, settings, monkeypatch), backend(STABLE, 8080):
+            await kube.create(kinds.ENDPOINT_SLICE, new_slice("digits-stable", [STABLE]))
+            await kube.create(kinds.ROUTE, new_route("digits", [("stable", 9000), ("candidate", 1000)]))
+            await until(lambda: entry(kube).get("weights"))
+            assert entry(kube) == {
+                "name": "local",
+                "acceptedGeneration": 1,
+                "address": f"127.0.0.1:{settings.gateway.port}",
+                "weights": [{"arm": "candidate", "percent": 0.0}, {"arm": "stable", "percent": 100.0}],
+                "message": "",
+            }
+            url = f"http://127.0.0.1:{settings.gateway.port}/default/digits/v2/x"
+            async with aiohttp.ClientSession() as session, session.get(url) as answer:
+                assert answer.status == 200
+            kube.change(kinds.ROUTE, "default", "digits", {"spec": {"segments": []}})
+            await until(lambda: "proven" in entry(kube)["message"])
+            await until(lambda: kube.find(kinds.LEASE))
+            writes = len(kube.writes)
+            kube.change(kinds.ROUTE, "default", "digits", {"metadata": {"labels": {"a": "b"}}})
+            await asyncio.sleep(0.2)
+            assert len(kube.writes) == writes
+    finally:
+        await gateway.stop_everything(data_dir, settings)
+
+
+@pytest.mark.parametrize("bad", ["bad", "very-bad"], ids=["first", "last"])
+async def test_a_route_that_envoy_rejects_holds_up_no_other_and_says_why(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, bad: str
+) -> None:
+    kube, settings = FakeKube(), settings_for_test()
+    try:
+        for name, address in ((bad, "300.1.2.3"), ("digits", STABLE), ("more", STABLE)):
+            await kube.create(kinds.ENDPOINT_SLICE, new_slice(f"{name}-stable", [address]))
+            await kube.create(kinds.ROUTE, new_route(name, [("stable", 10_000)]))
+        async with gateway_of(tmp_path, kube, settings, monkeypatch):
+            await until(lambda: "malformed IP address" in entry(kube, bad).get("message", ""))
+            await until(lambda: entry(kube, "digits").get("acceptedGeneration") == 1)
+            await until(lambda: entry(kube, "more").get("acceptedGeneration") == 1)
+            assert entry(kube, bad)["acceptedGeneration"] == 0
+            await until(lambda: [e for e in kube.find(kinds.EVENT_V1) if e["type"] == "Warning"])
+    finally:
+        await gateway.stop_everything(DataDir(tmp_path), settings)
+
+
+async def test_a_second_gateway_adopts_the_running_envoy_and_a_killed_one_is_back_with_its_routes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kube, settings = FakeKube(), settings_for_test()
+    process = EnvoyProcess(DataDir(tmp_path), settings.gateway)
+    try:
+        await kube.create(kinds.ENDPOINT_SLICE, new_slice("digits-stable", [STABLE]))
+        await kube.create(kinds.ROUTE, new_route("digits", [("stable", 10_000)]))
+        async with gateway_of(tmp_path, kube, settings, monkeypatch):
+            await until(lambda: entry(kube).get("acceptedGeneration") == 1)
+        first = process.running()
+        assert first is not None, "Envoy must outlive the gateway's process"
+        kube.change(kinds.ROUTE, "default", "digits", {"spec": {"segments": []}})
+        async with gateway_of(tmp_path, kube, settings, monkeypatch):
+            await until(lambda: "proven" in entry(kube)["message"])
+            assert process.running() == first
+    finally:
+        await gateway.stop_everything(DataDir(tmp_path), settings)
+
+
+async def test_what_envoy_has_counted_outlives_the_gateway_that_serves_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kube, settings, where = FakeKube(), settings_for_test(), DataDir(tmp_path)
+    url = f"http://127.0.0.1:{settings.gateway.port}/default/digits/v2/x"
+    await kube.create(kinds.ENDPOINT_SLICE, new_slice("digits-stable", [STABLE]))
+    await kube.create(kinds.ROUTE, new_route("digits", [("stable", 10_000)]))
+
+    async def page(session: aiohttp.ClientSession) -> str:
+        """From the first answer that is one: who has just started knows no Route."""
+        while True:
+            with contextlib.suppress(aiohttp.ClientError, IndexError):
+                async with session.get(metrics.pages(where.pages)[0].url) as answer:
+                    if answer.status == 200:
+                        return await answer.text()
+            await asyncio.sleep(0.01)
+
+    try:
+        async with aiohttp.ClientSession() as session, backend(STABLE, 8080):
+            async with gateway_of(tmp_path, kube, settings, monkeypatch):
+                await until(lambda: entry(kube).get("acceptedGeneration"))
+                for _ in range(3):
+                    async with session.get(url) as answer:
+                        assert answer.status == 200
+                assert "slipway_requests_received_total" in await page(session)
+            async with session.get(url) as answer:
+                assert answer.status == 200
+            async with gateway_of(tmp_path, kube, settings, monkeypatch), asyncio.timeout(10):
+                labels = 'namespace="default",inference="digits",predictor="stable",revision="digits-stable"'
+                assert f"slipway_requests_received_total{{{labels}}} 4\n" in await page(session)
+    finally:
+        await gateway.stop_everything(where, settings)

@@ -1,0 +1,176 @@
+"""Both runtimes as processes that gather requests: how often the model is called, and who gets which answer."""
+
+import asyncio
+import http.client
+import signal
+import socket
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import joblib
+import numpy as np
+import orjson
+import pytest
+
+from serving.images.build import capture
+from serving.images.store import ModelStore
+from serving.training import digits
+from tests.programs import counting_estimator
+from tests.programs.counting_estimator import Counting, row
+from tests.rig import runtime_process
+from tests.rig.runtime_process import DEADLINE, Running, wait_ready
+
+SKLEARN, PYTORCH = "serving.runtimes.sklearn.server", "serving.runtimes.torch.server"
+URL = "/v2/models/digits/infer"
+CLIENTS, EACH = 32, 4
+PATIENT = "1000s"
+"""Longer than any test takes: a batch that goes was full."""
+
+Start = Callable[..., Running]
+
+
+@pytest.fixture
+def start(tmp_path: Path) -> Iterator[Start]:
+    """Start a runtime with the model in `tmp_path / out`; it is killed in the end."""
+    started: list[Running] = []
+
+    def begin(module: str, **environment: str) -> Running:
+        store = ModelStore(tmp_path / "store")
+        digest = capture(tmp_path / "out", store, repository="r", lineage={}).digest
+        models = store.tree(digest) / "models"
+        log = tmp_path / f"log{len(started)}"
+        started.append(runtime_process.start(["-m", module], digest, models, log, **environment))
+        return started[-1]
+
+    yield begin
+    for server in started:
+        server.process.kill()
+        server.process.wait()
+
+
+@pytest.fixture
+def counting(tmp_path: Path, start: Start) -> Callable[..., tuple[Running, Path]]:
+    """Start a model that says how often it was called, and in which file; what starting cost is not in it."""
+
+    def begin(size: int, timeout: str) -> tuple[Running, Path]:
+        file = tmp_path / "calls"
+        (tmp_path / "out").mkdir()
+        joblib.dump(Counting(str(file)), tmp_path / "out" / "model.joblib")
+        server = start(SKLEARN, SLIPWAY_BATCH_SIZE=str(size), SLIPWAY_BATCH_TIMEOUT=timeout)
+        wait_ready(server)
+        file.write_text("")
+        return server, file
+
+    return begin
+
+
+def answered(server: Running, *documents: Any) -> list[httpx.Response]:
+    """Ask all of them at once."""
+
+    async def ask() -> list[httpx.Response]:
+        async with httpx.AsyncClient(base_url=f"http://{server.address}", timeout=DEADLINE) as client:
+            return await asyncio.gather(*(client.post(URL, json=document) for document in documents))
+
+    return asyncio.run(ask())
+
+
+def value(response: httpx.Response) -> float:
+    assert response.status_code == 200, response.text
+    return float(response.json()["outputs"][0]["data"][0])
+
+
+@pytest.mark.parametrize(("size", "wanted"), [(1, CLIENTS * EACH), (CLIENTS, EACH)])
+async def test_clients_who_ask_at_once_cost_fewer_calls_where_requests_are_gathered(
+    counting: Callable[..., tuple[Running, Path]], size: int, wanted: int
+) -> None:
+    server, file = counting(size, PATIENT)
+
+    async def keep_asking(client: httpx.AsyncClient, person: int) -> list[float]:
+        return [value(await client.post(URL, json=row(100 * person + n))) for n in range(EACH)]
+
+    async with httpx.AsyncClient(base_url=f"http://{server.address}", timeout=DEADLINE) as client:
+        found = await asyncio.gather(*(keep_asking(client, person) for person in range(CLIENTS)))
+    assert found == [[1000.0 * person + 10 * n for n in range(EACH)] for person in range(CLIENTS)]
+    calls = counting_estimator.calls(file)
+    assert sorted(one for call in calls for one in call) == sorted(
+        100 * person + n for person in range(CLIENTS) for n in range(EACH)
+    )
+    assert len(calls) == wanted
+
+
+def connected(server: Running, document: Any) -> socket.socket:
+    """Ask, and return the connection; the server has the request when it answers another that comes later."""
+    host, port = server.address.split(":")
+    body = orjson.dumps(document)
+    client = socket.create_connection((host, int(port)), DEADLINE)
+    client.sendall(f"POST {URL} HTTP/1.1\r\nhost: x\r\ncontent-length: {len(body)}\r\n\r\n".encode() + body)
+    return client
+
+
+def passes(server: Running) -> None:
+    httpx.get(f"http://{server.address}/v2/health/live", timeout=DEADLINE).raise_for_status()
+
+
+def test_a_client_that_goes_away_before_its_turn_is_not_predicted(
+    counting: Callable[..., tuple[Running, Path]],
+) -> None:
+    server, file = counting(2, PATIENT)
+    with connected(server, row(1)):
+        passes(server)
+    passes(server)
+    assert [value(one) for one in answered(server, row(2), row(3))] == [20, 30]
+    assert sorted(*counting_estimator.calls(file)) == [2, 3]
+
+
+def test_sigterm_answers_what_waits_for_others_and_exits_0(
+    counting: Callable[..., tuple[Running, Path]],
+) -> None:
+    server, file = counting(32, PATIENT)
+    clients = [connected(server, row(number)) for number in (1, 2, 3)]
+    passes(server)
+    assert file.read_text() == ""
+    server.process.send_signal(signal.SIGTERM)
+    for client, wanted in zip(clients, (10, 20, 30), strict=True):
+        with http.client.HTTPResponse(client) as response:
+            response.begin()
+            assert response.status == 200
+            assert orjson.loads(response.read())["outputs"][0]["data"] == [wanted]
+        client.close()
+    assert server.process.wait(DEADLINE) == 0
+    assert counting_estimator.calls(file) == [[1, 2, 3]]
+
+
+def trained(directory: Path, framework: str) -> str:
+    """Write a small model; return its runtime."""
+    if framework == "sklearn":
+        digits.write(*digits.train("logistic", seed=1), directory)
+        return SKLEARN
+    pytest.importorskip("torch", reason="PyTorch is not installed (pip install 'slipway[torch]')")
+    from serving.training import digits_torch
+
+    directory.mkdir()
+    digits_torch.write(digits_torch.Classifier(32).eval(), {}, directory)
+    return PYTORCH
+
+
+def image(values: Any) -> dict[str, Any]:
+    data = np.asarray(values).ravel().tolist()
+    return {"inputs": [{"name": "input", "datatype": "FP64", "shape": [len(data) // 64, 64], "data": data}]}
+
+
+@pytest.mark.parametrize("framework", ["sklearn", "pytorch"])
+def test_full_batches_answer_as_single_requests_do(framework: str, tmp_path: Path, start: Start) -> None:
+    module = trained(tmp_path / "out", framework)
+    server = start(module, SLIPWAY_BATCH_SIZE="8", SLIPWAY_BATCH_TIMEOUT=PATIENT)
+    images = digits.held_out()[0][:CLIENTS]
+    wait_ready(server)
+    together = answered(server, *(image(one) for one in images))
+    wrong = answered(server, image(np.zeros(128)) | {"outputs": [{"name": "nothing"}]})
+    assert [one.status_code for one in wrong] == [400]
+    (alone,) = answered(server, image(images))
+    assert [value(one) for one in together] == alone.json()["outputs"][0]["data"]
+    server.process.send_signal(signal.SIGTERM)
+    assert server.process.wait(DEADLINE) == 0
+    assert "33 requests so far were answered by 5 predictions" in server.log.read_text()

@@ -1,0 +1,64 @@
+"""Numeric libraries that were loaded with one thread, in a process that was forked since, compute with more."""
+
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+
+from tests.rig.runtime_process import ROOT
+
+SCRIPT = """
+import json, os, sys
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+import numpy as np
+import threadpoolctl
+import sklearn.ensemble
+if sys.argv[1] == "torch":
+    import torch
+from serving.runtimes import threads
+
+def computing():
+    "Threads of this process that took part while it multiplied: new ones of other libraries spin at first, and sleep then."
+    multiply()
+    before = used()
+    multiply()
+    spent = [ticks - before.get(task, 0) for task, ticks in used().items()]
+    return sum(ticks > max(spent) / 4 for ticks in spent)
+
+def multiply():
+    big = torch.ones(1200, 1200) if sys.argv[1] == "torch" else np.ones((1200, 1200))
+    for _ in range(8):
+        big @ big
+
+def used():
+    "CPU time by thread, in ticks (proc(5), stat's fields 14 and 15)."
+    stats = {path.name: (path / "stat").read_text().rpartition(")")[2].split() for path in Path("/proc/self/task").iterdir()}
+    return {task: int(fields[11]) + int(fields[12]) for task, fields in stats.items()}
+
+one = computing()
+if os.fork() == 0:
+    threads.raise_threads({"OMP_NUM_THREADS": "2", "OPENBLAS_NUM_THREADS": "2"})
+    with ThreadPoolExecutor(1, "model", threads.raise_openmp, ({"OMP_NUM_THREADS": "2"},)) as worker:
+        pools = worker.submit(threadpoolctl.threadpool_info).result()
+    print(json.dumps([one, computing(), sorted({pool["num_threads"] for pool in pools})]), flush=True)
+    os._exit(0)
+os.wait()
+"""
+
+
+@pytest.mark.parametrize("library", ["numpy", "torch"])
+def test_a_fork_and_its_worker_compute_with_the_threads_that_they_were_raised_to(library: str) -> None:
+    if library == "torch":
+        pytest.importorskip("torch", reason="PyTorch is not installed (pip install 'slipway[torch]')")
+    single = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
+    done = subprocess.run(
+        [sys.executable, "-c", SCRIPT, library],
+        cwd=ROOT,
+        env={**os.environ, **single},
+        capture_output=True,
+        check=True,
+    )
+    assert json.loads(done.stdout) == [1, 2, [2]]

@@ -1,0 +1,186 @@
+"""The scikit-learn runtime as a process of its own: how it starts, what it refuses, how it ends."""
+
+import signal
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import httpx
+import pytest
+
+from serving.images import disk
+from serving.images.build import Built, capture
+from serving.images.store import ModelStore
+from serving.settings import RuntimeSettings
+from serving.training import digits
+from tests.rig import runtime_process
+from tests.rig.runtime_process import DEADLINE, Running, wait_ready
+
+
+def start(built: Built, models: Path, log: Path, **changed: str) -> Running:
+    command = ["-m", "serving.runtimes.sklearn.server"]
+    return runtime_process.start(command, built.digest, models, log, **changed)
+
+
+@pytest.fixture(scope="module")
+def image(tmp_path_factory: pytest.TempPathFactory) -> tuple[ModelStore, Built]:
+    base = tmp_path_factory.mktemp("image")
+    model, metrics = digits.train("logistic", seed=1)
+    digits.write(model, metrics, base / "out")
+    store = ModelStore(base / "store")
+    return store, capture(base / "out", store, repository="slipway.local/default/digits", lineage={})
+
+
+@pytest.fixture
+def running(image: tuple[ModelStore, Built], tmp_path: Path) -> Running:
+    """Ready; ends before its test does."""
+    store, built = image
+    server = start(built, store.tree(built.digest) / "models", tmp_path / "log")
+    wait_ready(server)
+    return server
+
+
+def test_sigterm_finishes_what_is_in_flight_and_exits_0(running: Running) -> None:
+    document = {"inputs": [{"name": "input", "datatype": "FP64", "shape": [1, 64], "data": [0.0] * 64}]}
+    codes: list[int] = []
+    failed: list[Exception] = []
+    told = threading.Event()
+
+    def keep_asking() -> None:
+        with httpx.Client(base_url=f"http://{running.address}") as session:
+            while True:
+                try:
+                    answer = session.post("/v2/models/digits/infer", json=document)
+                except httpx.ConnectError:
+                    return  # the listener is closed: a gateway takes another replica
+                except httpx.TransportError as error:
+                    failed.append(error)
+                    return
+                codes.append(answer.status_code)
+                told.set()
+                if answer.headers.get("connection") == "close":
+                    return
+
+    callers = [threading.Thread(target=keep_asking) for _ in range(4)]
+    for caller in callers:
+        caller.start()
+    assert told.wait(20)
+    running.process.send_signal(signal.SIGTERM)
+    for caller in callers:
+        caller.join(20)
+    assert running.process.wait(20) == 0
+    assert failed == []
+    assert set(codes) == {200}
+
+
+def test_readiness_fails_and_liveness_holds_while_stopping(running: Running) -> None:
+    running.process.send_signal(signal.SIGTERM)
+    seen: set[tuple[int, int, str]] = set()
+    while running.process.poll() is None:
+        try:
+            ready = httpx.get(f"http://{running.address}/v2/health/ready")
+            live = httpx.get(f"http://{running.address}/v2/health/live")
+        except httpx.TransportError:
+            break
+        seen.add((ready.status_code, live.status_code, ready.headers.get("connection", "")))
+    assert running.process.wait(20) == 0
+    assert (503, 200, "close") in seen
+
+
+def test_an_idle_connection_is_closed_by_who_opened_it_and_serves_until_then(running: Running) -> None:
+    """A gateway that has not heard may send a request in any moment: it must not meet a closed connection."""
+    settings = RuntimeSettings()
+    with httpx.Client(base_url=f"http://{running.address}") as session:
+        assert "connection" not in session.get("/v2/health/live").headers
+        running.process.send_signal(signal.SIGTERM)
+        time.sleep(settings.linger_seconds + 0.2)
+        assert session.get("/v2/health/live").headers["connection"] == "close"
+    assert running.process.wait(settings.idle_seconds / 2) == 0
+
+
+@pytest.fixture
+def mounted(image: tuple[ModelStore, Built], tmp_path: Path) -> Path:
+    """A writable copy of the image as it is mounted."""
+    store, built = image
+    copy = tmp_path / "mnt"
+    for source in store.tree(built.digest).rglob("*"):
+        if source.is_file():
+            target = copy / source.relative_to(store.tree(built.digest))
+            target.parent.mkdir(parents=True, exist_ok=True)
+            target.write_bytes(source.read_bytes())
+    return copy
+
+
+@pytest.mark.parametrize("how", ["pickle", "manifest", "extra", "missing", "digest", "link"])
+def test_what_is_not_the_model_versions_is_refused_without_unpickling(
+    how: str, image: tuple[ModelStore, Built], mounted: Path, tmp_path: Path
+) -> None:
+    _, built = image
+    bomb = tmp_path / "exploded"
+    model = mounted / "models" / "model.joblib"
+    evil = b"cposix\nsystem\n(S'touch " + str(bomb).encode() + b"'\ntR."
+    changed = {}
+    if how == "pickle":
+        model.write_bytes(evil)
+    elif how == "manifest":
+        model.write_bytes(evil)
+        manifest = mounted / "manifest.json"
+        old = next(file.digest for file in built.files if file.path == "model.joblib")
+        manifest.write_text(manifest.read_text().replace(old, disk.file_digest(model)))
+    elif how == "extra":
+        (mounted / "models" / "more.py").write_text("x")
+    elif how == "missing":
+        (mounted / "models" / "slipway.json").unlink()
+    elif how == "link":
+        model.rename(tmp_path / "elsewhere")
+        model.symlink_to(tmp_path / "elsewhere")
+    else:
+        changed = {"SLIPWAY_MODEL_DIGEST": "sha256:" + "0" * 64}
+    refused = start(built, mounted / "models", tmp_path / "log", **changed)
+    assert refused.process.wait(DEADLINE) == 1
+    assert "DigestMismatch" in refused.log.read_text()
+    assert not bomb.exists()
+
+
+def test_a_variable_that_is_missing_is_named_and_exits_2(
+    image: tuple[ModelStore, Built], tmp_path: Path
+) -> None:
+    refused = start(image[1], tmp_path, tmp_path / "log", SLIPWAY_MODEL_DIGEST="")
+    assert refused.process.wait(DEADLINE) == 2
+    assert "SLIPWAY_MODEL_DIGEST" in refused.log.read_text()
+
+
+def test_a_pickle_that_is_no_estimator_is_refused(tmp_path: Path) -> None:
+    import joblib
+
+    (tmp_path / "out").mkdir()
+    joblib.dump({"not": "a model"}, tmp_path / "out" / "model.joblib")
+    store = ModelStore(tmp_path / "store")
+    built = capture(tmp_path / "out", store, repository="r", lineage={})
+    refused = start(built, store.tree(built.digest) / "models", tmp_path / "log")
+    assert refused.process.wait(DEADLINE) == 1
+    assert "UnsupportedModel: dict is no scikit-learn estimator" in refused.log.read_text()
+
+
+def test_without_pytorch_its_runtime_ends_by_saying_what_to_install(tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    out.mkdir()
+    (out / "model.pt2").write_bytes(b"program")
+    store = ModelStore(tmp_path / "store")
+    digest = capture(out, store, repository="r", lineage={}).digest
+    absent = "import sys; sys.modules['torch'] = None; from serving.runtimes.torch.server import main; sys.exit(main())"
+    refused = runtime_process.start(["-c", absent], digest, store.tree(digest) / "models", tmp_path / "log")
+    assert refused.process.wait(DEADLINE) == 1
+    assert (
+        "RuntimeMissing: PyTorch is not installed (pip install 'slipway[torch]')" in refused.log.read_text()
+    )
+
+
+def test_importing_a_runtimes_module_imports_no_framework() -> None:
+    script = "import sys; from serving.runtimes.sklearn import server; from serving.runtimes.torch import server as other; print(*sys.modules)"
+    done = subprocess.run(
+        [sys.executable, "-c", script], cwd=runtime_process.ROOT, capture_output=True, check=True
+    )
+    assert not {b"numpy", b"torch", b"sklearn", b"uvicorn", b"uvloop", b"asyncio"} & set(done.stdout.split())

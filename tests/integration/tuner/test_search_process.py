@@ -1,0 +1,98 @@
+"""The process that searches: it answers, is started again when it died, and leaves with its parent or when nobody asks."""
+
+import asyncio
+import multiprocessing
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+
+import pytest
+
+from serving import errors
+from tests.objects import experiments
+from tuner.planning.plan import Question, Recorded
+from tuner.settings import DEFAULTS
+from tuner.thinking import Thinker
+
+QUESTION = Question(
+    Recorded(experiments.experiment(), []), None, {"v1": experiments.model_version()}, [], DEFAULTS
+)
+
+
+def children() -> list[int]:
+    return [pid for child in multiprocessing.active_children() if (pid := child.pid) is not None]
+
+
+async def until(true: Callable[[], bool], seconds: float = 30) -> None:
+    deadline = time.monotonic() + seconds
+    while not true():
+        assert time.monotonic() < deadline
+        await asyncio.sleep(0.02)
+
+
+async def test_a_search_that_was_killed_is_started_again_and_ends_when_nobody_asks() -> None:
+    thinker = Thinker(idle_seconds=0.2)
+    first = asyncio.create_task(thinker.ask(QUESTION))
+    await until(lambda: bool(children()))
+    (killed,) = children()
+    os.kill(killed, signal.SIGKILL)
+    with pytest.raises(errors.Temporary) as raised:
+        await first
+    assert raised.value.reason == "SearchDied"
+    asked = asyncio.gather(*(thinker.ask(QUESTION) for _ in range(3)))
+    await until(lambda: bool(children()) and children() != [killed])
+    (pid,) = children()
+    await until(lambda: os.getpriority(os.PRIO_PROCESS, pid) > os.getpriority(os.PRIO_PROCESS, 0))
+    plans = await asked
+    assert [[trial["metadata"]["name"] for trial in plan.trials] for plan in plans] == [["pe-1"]] * 3
+    await until(lambda: not children())
+
+
+IMPORTS = """
+import sys, tuner.controller, tuner.trials.controller
+sys.exit(" ".join({"numpy", "scipy", "sklearn", "skopt", "locust", "gevent"} & sys.modules.keys()) or 0)
+"""
+
+
+def test_controllers_import_nothing_that_searches_or_sends() -> None:
+    done = subprocess.run([sys.executable, "-c", IMPORTS], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+
+
+PARENT = """
+import asyncio, multiprocessing, time
+from tests.integration.tuner.test_search_process import QUESTION
+from tuner.thinking import Thinker
+
+async def main():
+    asking = asyncio.create_task(Thinker(60).ask(QUESTION))
+    while not multiprocessing.active_children():
+        await asyncio.sleep(0.01)
+    print(multiprocessing.active_children()[0].pid, flush=True)
+    await asking
+    time.sleep(60)
+
+if __name__ == "__main__":
+    asyncio.run(main())
+"""
+
+
+def test_it_ends_with_a_parent_that_is_killed() -> None:
+    parent = subprocess.Popen([sys.executable, "-c", PARENT], stdout=subprocess.PIPE, text=True)
+    assert parent.stdout is not None
+    pid = int(parent.stdout.readline())
+    assert is_alive(pid)
+    parent.kill()
+    parent.wait()
+    asyncio.run(until(lambda: not is_alive(pid)))
+
+
+def is_alive(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    return True

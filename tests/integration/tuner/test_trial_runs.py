@@ -1,0 +1,289 @@
+"""Trials whose replica, generator or API fail in a way that tests choose: what each end says, and that nothing is left."""
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from serving import errors
+from serving.kube import Watches
+from serving.resources import kinds
+from serving.resources.trial import TrialSpec, TrialStatus
+from tests.fakes import instruments
+from tests.fakes.instruments import NS, Instruments, died, trial
+from tests.fakes.kube import FakeKube
+from tests.rig.convergence import QUICK, running, until
+from tuner.settings import TrialSettings, TunerSettings
+from tuner.trials import objects
+from tuner.trials.controller import TrialController
+from tuner.trials.cores import Cores
+from tuner.trials.replicas import Replicas
+from tuner.trials.reporting import Report
+from tuner.trials.run import Run
+
+Object = dict[str, Any]
+QUICKLY = TrialSettings(
+    retry_seconds=0.001, aftermath_seconds=0.2, removal_poll_seconds=0.001, most_seconds=30.0
+)
+Node = Callable[[FakeKube], Awaitable[None]]
+
+
+class Trials:
+    """A controller with instruments whose windows are a test's to make."""
+
+    def __init__(self, before_window: Callable[[int], Any] | None = None, *, cores: int = 2) -> None:
+        self.api = FakeKube()
+        self.tools = Instruments(before_window)
+        self.settings = QUICKLY
+        self.cores = cores
+
+    @asynccontextmanager
+    async def controlled(self, node: Node = instruments.node) -> AsyncIterator[FakeKube]:
+        kube = self.api.client("trial")
+        watches = Watches(kube)
+
+        async def measure(found: Object, cores: Cores, replicas: Replicas, report: Report) -> TrialStatus:
+            settings = TunerSettings(trials=self.settings)
+            run = Run(found, cores, replicas=replicas, tools=self.tools, report=report, settings=settings)
+            return await run.measure()
+
+        controller = TrialController(
+            kube, watches, measure, machine=range(self.cores), config=QUICK, settings=self.settings
+        )
+        async with running(controller.run(), watches.run(), node(self.api)):  # type: ignore[arg-type]
+            yield self.api
+
+    async def end_of(self, name: str = "pe-1") -> Object:
+        """Return the status when the trial is over and nothing of it is left."""
+
+        def is_over() -> bool:
+            found = self.status(name)
+            return found.get("phase") in {"Succeeded", "Failed"} and not self.api.find(kinds.DEPLOYMENT)
+
+        await until(is_over, f"{name} is over")
+        assert self.tools.at_once == 0
+        return self.status(name)
+
+    def status(self, name: str) -> Object:
+        found = next(t for t in self.api.find(kinds.TRIAL) if t["metadata"]["name"] == name)
+        return dict(found.get("status") or {})
+
+    def break_container(self, **state: Any) -> None:
+        """Let the replica's container be in this state."""
+        for pod in self.api.find(kinds.POD):
+            container = {"name": "predictor", "restartCount": 1, **state}
+            self.api.change(
+                kinds.POD, NS, pod["metadata"]["name"], {"status": {"containerStatuses": [container]}}
+            )
+
+
+def ended(reason: str) -> Object:
+    return {"state": {"terminated": {"reason": reason, "exitCode": 137}}}
+
+
+@pytest.mark.parametrize(("reason", "expected"), [("OOMKilled", "OutOfMemory"), ("Error", "Crashed")])
+async def test_a_replica_that_ends_in_a_window_is_a_result_with_what_was_measured(
+    reason: str, expected: str
+) -> None:
+    async def forever(count: int) -> None:
+        trials.break_container(**ended(reason))
+        await asyncio.Event().wait()
+
+    trials = Trials(lambda count: forever(count) if count == 2 else None)
+    load = {**instruments.LOAD, "levels": ["1", "2", "3"]}
+    async with trials.controlled() as api:
+        api._create(kinds.TRIAL, trial("pe-1", load=load))
+        said = await trials.end_of()
+    assert (said["phase"], said["reason"]) == ("Failed", expected)
+    assert [window["level"] for window in said["windows"]] == [1]
+    assert "result" not in said
+
+
+async def test_failed_requests_are_the_replicas_end_where_its_node_says_so_later() -> None:
+    async def crash_later() -> None:
+        await asyncio.sleep(0.05)
+        trials.break_container(**ended("OOMKilled"))
+
+    later: list[asyncio.Task[None]] = []
+    trials = Trials(lambda count: later.append(asyncio.create_task(crash_later())))
+    trials.tools.failing = True
+    async with trials.controlled() as api:
+        api._create(kinds.TRIAL, trial("pe-1"))
+        said = await trials.end_of()
+    assert said["reason"] == "OutOfMemory"
+
+
+async def test_what_failed_requests_said_is_noted() -> None:
+    trials = Trials()
+    trials.tools.failing = True
+    async with trials.controlled() as api:
+        api._create(kinds.TRIAL, trial("pe-1"))
+        said = await trials.end_of()
+    failed = sum(window["errors"] for window in said["windows"])
+    assert failed > 0
+    assert (
+        f"RequestsFailed: {failed} of {failed}; most often, {failed} times: status 503: busy" in said["notes"]
+    )
+
+
+async def test_a_generator_that_dies_is_started_again_and_goes_on_from_there() -> None:
+    trials = Trials(lambda count: died() if count == 2 else None)
+    async with trials.controlled() as api:
+        api._create(kinds.TRIAL, trial("pe-1", load={**instruments.LOAD, "levels": ["1", "2"]}))
+        said = await trials.end_of()
+    assert (said["phase"], said["reason"]) == ("Succeeded", "Measured")
+    assert [window["level"] for window in said["windows"]] == [1, 2]
+    assert said["notes"] == ["LoadRestarted: locust died"]
+    assert trials.tools.generators == [(1,), (1,)]
+
+
+async def test_a_generator_that_always_dies_says_nothing_of_the_spec() -> None:
+    trials = Trials(lambda count: died())
+    async with trials.controlled() as api:
+        api._create(kinds.TRIAL, trial("pe-1"))
+        said = await trials.end_of()
+    assert (said["phase"], said["reason"], said["message"]) == ("Failed", "LoadFailed", "locust died")
+    assert len(trials.tools.generators) == QUICKLY.load_tries + 1
+
+
+async def test_a_replica_that_is_not_ready_by_its_deadline_says_what_held_it_up() -> None:
+    async def never_ready(api: FakeKube) -> None:
+        while True:
+            for found in api.find(kinds.DEPLOYMENT):
+                pod = instruments.pod(found)
+                pod["status"] = {
+                    "containerStatuses": [
+                        {
+                            "name": "predictor",
+                            "state": {"waiting": {"reason": "ErrImagePull", "message": "no image"}},
+                        }
+                    ]
+                }
+                if not api.find(kinds.POD):
+                    api._create(kinds.POD, pod)
+            await asyncio.sleep(0.001)
+
+    trials = Trials()
+    async with trials.controlled(never_ready) as api:
+        api._create(kinds.TRIAL, trial("pe-1", progressDeadline="50ms"))
+        said = await trials.end_of()
+    assert (said["phase"], said["reason"]) == ("Failed", "NotReady")
+    assert said["message"] == "not ready after 50ms: ErrImagePull no image"
+
+
+async def test_a_deployment_that_the_api_refuses_is_a_result() -> None:
+    trials = Trials()
+    trials.api.refusals.append(
+        lambda kind, obj: "spec.template: no such field" if kind is kinds.DEPLOYMENT else ""
+    )
+    async with trials.controlled() as api:
+        api._create(kinds.TRIAL, trial("pe-1"))
+        said = await trials.end_of()
+    assert (said["reason"], said["message"]) == ("Refused", "spec.template: no such field")
+
+
+async def test_a_deployment_of_somebody_else_is_not_touched() -> None:
+    trials = Trials()
+    theirs = {
+        "metadata": {"name": "pe-1", "namespace": NS},
+        "spec": {"template": {"metadata": {"labels": {}}, "spec": {}}},
+    }
+    trials.api._create(kinds.DEPLOYMENT, theirs)
+    async with trials.controlled() as api:
+        api._create(kinds.TRIAL, trial("pe-1"))
+        await until(lambda: trials.status("pe-1").get("reason") == "Refused", "it is refused")
+        await asyncio.sleep(0.02)
+        assert [found["metadata"]["name"] for found in api.find(kinds.DEPLOYMENT)] == ["pe-1"]
+
+
+async def test_what_a_killed_try_left_is_not_measured_but_replaced() -> None:
+    measured: list[str] = []
+    trials = Trials(
+        lambda count: measured.extend(d["metadata"]["uid"] for d in trials.api.find(kinds.DEPLOYMENT))
+    )
+    owner = trials.api._create(kinds.TRIAL, trial("pe-1"))
+    spec = TrialSpec.model_validate(owner["spec"])
+    left = trials.api._create(kinds.DEPLOYMENT, objects.deployment(owner, spec, Cores((0,), (1,)), 1))
+    async with trials.controlled():
+        await trials.end_of()
+    assert len(measured) == 1
+    assert measured != [left["metadata"]["uid"]]
+
+
+async def test_a_trial_that_takes_too_long_timed_out() -> None:
+    async def forever() -> None:
+        await asyncio.Event().wait()
+
+    trials = Trials(lambda count: forever())
+    trials.settings = replace(QUICKLY, most_seconds=0.1)
+    async with trials.controlled() as api:
+        api._create(kinds.TRIAL, trial("pe-1"))
+        said = await trials.end_of()
+    assert (said["phase"], said["reason"]) == ("Failed", "TimedOut")
+
+
+async def test_a_trial_that_is_deleted_stops_and_gives_its_cores_to_the_next() -> None:
+    async def forever() -> None:
+        await asyncio.Event().wait()
+
+    trials = Trials(lambda count: forever() if count == 1 else None)
+    async with trials.controlled() as api:
+        api._create(kinds.TRIAL, trial("pe-1"))
+        await until(lambda: trials.tools.windows == 1, "the first is measured")
+        api._create(kinds.TRIAL, trial("pe-2", number=2))
+        await until(lambda: trials.status("pe-2").get("message") == "waits for cores", "the second waits")
+        api.remove(kinds.TRIAL, NS, "pe-1")
+        said = await trials.end_of("pe-2")
+    assert said["reason"] == "Measured"
+
+
+async def test_trials_at_once_are_as_many_as_have_cores_of_their_own() -> None:
+    most: list[int] = []
+
+    async def short() -> None:
+        most.append(trials.tools.at_once)
+        await asyncio.sleep(0.02)
+
+    trials = Trials(lambda count: short(), cores=4)
+    async with trials.controlled() as api:
+        for number in range(1, 6):
+            api._create(kinds.TRIAL, trial(f"pe-{number}", number=number))
+        for number in range(1, 6):
+            assert (await trials.end_of(f"pe-{number}"))["reason"] == "Measured"
+    assert max(most) == 2
+    assert set(trials.tools.generators) == {(3,), (2,)}
+
+
+async def test_others_on_the_replicas_cores_are_noted() -> None:
+    trials = Trials(lambda count: asyncio.sleep(0.02))
+    trials.tools.cores_busy = time.monotonic  # all of one core
+    async with trials.controlled() as api:
+        api._create(kinds.TRIAL, trial("pe-1"))
+        said = await trials.end_of()
+    assert said["notes"] == [
+        "MachineBusy: others used up to 100% of the replica's cores; alone it may do more"
+    ]
+
+
+async def test_what_was_measured_is_written_when_the_api_was_away() -> None:
+    trials = Trials()
+    trials.api.fail_next(errors.Unavailable("away"), skip=3)
+    trials.api.fail_next(errors.Unavailable("away"), skip=4)
+    async with trials.controlled() as api:
+        api._create(kinds.TRIAL, trial("pe-1"))
+        said = await trials.end_of()
+    assert said["reason"] == "Measured"
+    assert trials.tools.windows == 1
+
+
+async def test_a_machine_with_one_core_is_noted() -> None:
+    trials = Trials(cores=1)
+    async with trials.controlled() as api:
+        api._create(kinds.TRIAL, trial("pe-1"))
+        said = await trials.end_of()
+    assert [note.split(":")[0] for note in said["notes"]] == ["GeneratorShared"]
+    assert trials.tools.generators == [(0,)]

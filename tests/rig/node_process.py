@@ -1,0 +1,239 @@
+"""A real node agent in a process of its own, for tests: start, kill, start again; and Pods to give it."""
+
+import asyncio
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+from serving import errors
+from serving.data_dir import DataDir
+from serving.embedded import identity
+from serving.embedded.node.records import PodDirectory
+from serving.embedded.node.zygotes import name_of
+from serving.embedded.workloads.pod_forks import Kept
+from serving.kube import Kube, connect
+from serving.resources import kinds
+
+_PROGRAM = """
+import asyncio, logging, signal, sys
+from dataclasses import replace
+from pathlib import Path
+from serving.embedded.node import runtimes, spawning
+spawning.ONE_THREAD["PYTHONPATH"] = sys.argv[2]
+runtimes.RUNTIMES["{script}"] = runtimes.Runtime((sys.executable, "-u", sys.argv[2] + "/tests/programs/script_runtime.py"), "tests.programs.script_runtime")
+from serving.embedded.node import agent
+from serving.data_dir import DataDir
+from serving.settings import DEFAULTS
+logging.basicConfig(level=logging.INFO)
+node = replace(DEFAULTS.node, backoff_base_seconds=0.1, drain_seconds=0.5, log_bytes=20_000, blocked_cap_seconds=0.3)
+
+async def main():
+    task = asyncio.ensure_future(agent.run(DataDir(Path(sys.argv[1])), replace(DEFAULTS, node=node)))
+    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, task.cancel)
+    try:
+        await task
+    except asyncio.CancelledError:
+        pass
+
+asyncio.run(main())
+"""
+
+ROOT = Path(__file__).parents[2]
+PYTHON = "slipway.dev/runtimes/python"
+SCRIPT = "slipway.dev/runtimes/script"
+"""Does what `PYTHON` does for these arguments, and can be forked."""
+STARTS = {"executed": PYTHON, "forked": SCRIPT}
+"""Ways to start a container; `agent` sets `chosen` to one."""
+chosen = {"image": PYTHON}
+
+
+class NodeProcess:
+    """One agent over one data directory."""
+
+    def __init__(self, data_dir: DataDir) -> None:
+        self.data_dir = data_dir
+        self.log = data_dir.root.with_name(data_dir.root.name + ".node.log")
+        self.process: subprocess.Popen[bytes] | None = None
+
+    def start(self) -> "NodeProcess":
+        with self.log.open("ab") as output:
+            self.process = subprocess.Popen(
+                [
+                    sys.executable,
+                    "-c",
+                    _PROGRAM.replace("{script}", SCRIPT),
+                    str(self.data_dir.root),
+                    str(ROOT),
+                ],
+                stdout=output,
+                stderr=output,
+            )
+        return self
+
+    def stop(self, sig: int = signal.SIGTERM) -> None:
+        assert self.process is not None
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(self.process.pid, sig)
+        self.process.wait(10)
+
+
+def pod(namespace: str, name: str, script: str, **container: Any) -> dict[str, Any]:
+    """A Pod that runs Python code; `spec_*` arguments go to its spec."""
+    spec = {
+        key.removeprefix("spec_"): container.pop(key) for key in list(container) if key.startswith("spec_")
+    }
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": name, "namespace": namespace},
+        "spec": {
+            "terminationGracePeriodSeconds": 5,
+            "containers": [
+                {
+                    "name": "main",
+                    "image": chosen["image"],
+                    "args": ["-u", "-c", script],
+                    **container,
+                }
+            ],
+            **spec,
+        },
+    }
+
+
+SERVER = """
+import http.server, os
+class H(http.server.BaseHTTPRequestHandler):
+    def do_GET(self):
+        self.send_response(200 if os.path.exists('/tmp/fine') or self.path != '/ready' else 503); self.end_headers()
+    def log_message(self, *a): pass
+print('up', flush=True)
+http.server.HTTPServer((os.environ['HOST'], int(os.environ['PORT'])), H).serve_forever()
+"""
+
+
+def keeper(namespace: str) -> dict[str, Any]:
+    """A Deployment at zero, for whose sake a zygote of `SCRIPT` is kept."""
+    labels = {"app": "keeper"}
+    template = {"metadata": {"labels": labels}, "spec": {"containers": [{"name": "main", "image": SCRIPT}]}}
+    return {
+        "apiVersion": "apps/v1",
+        "kind": "Deployment",
+        "metadata": {"name": "keeper", "namespace": namespace},
+        "spec": {"replicas": 0, "selector": {"matchLabels": labels}, "template": template},
+    }
+
+
+@contextlib.contextmanager
+def agent(data_dir: DataDir, namespace: str, start: str) -> Iterator[NodeProcess]:
+    """An agent whose `pod`s are started so, in this namespace; afterwards the namespace is empty, and its log is shown."""
+    process = NodeProcess(data_dir).start()
+    try:
+        asyncio.run(_choose(start, process, namespace))
+        yield process
+        asyncio.run(_clear(process, namespace))
+    finally:
+        process.stop()
+        print(process.log.read_text()[-6000:])
+
+
+async def _choose(start: str, node: NodeProcess, namespace: str) -> None:
+    """Let `pod` make Pods that are started so; returns when there is what that takes."""
+    chosen["image"] = STARTS[start]
+    if start == "forked":
+        async with await connect(node.data_dir.kubeconfig, component="test") as kube:
+            with contextlib.suppress(errors.AlreadyExists):
+                await kube.create(kinds.DEPLOYMENT, keeper(namespace))
+        await until_zygote(node.data_dir, namespace)
+
+
+async def _clear(node: NodeProcess, namespace: str) -> None:
+    """Delete all Pods and what they were forked for."""
+    chosen["image"] = PYTHON
+    async with await connect(node.data_dir.kubeconfig, component="test") as kube:
+        with contextlib.suppress(errors.NotFound):
+            await kube.delete(kinds.DEPLOYMENT, namespace, "keeper")
+        names = [found["metadata"]["name"] for found in (await kube.list(kinds.POD, namespace)).items]
+        for name in names:
+            await kube.delete(kinds.POD, namespace, name, grace_seconds=0)
+        for name in names:
+            await until_gone(kube, namespace, name)
+
+
+def zygote_of(data_dir: DataDir, namespace: str) -> identity.Identity | None:
+    """Return the zygote of `SCRIPT` that listens, if one does."""
+    name = name_of(Kept(namespace, SCRIPT))
+    found = identity.read(data_dir.zygotes / f"{name}.json")
+    listens = (data_dir.zygotes / f"{name}.sock").exists()
+    return found[0] if found and listens and identity.alive(found[0]) else None
+
+
+async def until_zygote(
+    data_dir: DataDir, namespace: str, other_than: identity.Identity | None = None
+) -> identity.Identity:
+    """Poll until a zygote listens."""
+    deadline = time.monotonic() + 15
+    while time.monotonic() < deadline:
+        found = zygote_of(data_dir, namespace)
+        if found is not None and found != other_than:
+            return found
+        await asyncio.sleep(0.02)
+    raise AssertionError(f"no zygote of {namespace}: {list(data_dir.zygotes.glob('*'))}")
+
+
+def forked(data_dir: DataDir, found: dict[str, Any]) -> bool:
+    """Whether the Pod's last run was forked from a zygote."""
+    run = next(PodDirectory(data_dir.pods / found["metadata"]["uid"]).latest())
+    identities = run.identities()
+    assert identities is not None
+    return b"node.zygote" in Path(f"/proc/{identities[0].pid}/cmdline").read_bytes()
+
+
+async def until(
+    kube: Kube, namespace: str, name: str, holds: Callable[[dict[str, Any]], bool], seconds: float = 15
+) -> dict[str, Any]:
+    """Poll a Pod until it is as wanted."""
+    deadline = time.monotonic() + seconds
+    found: dict[str, Any] = {}
+    while time.monotonic() < deadline:
+        with contextlib.suppress(errors.Unavailable):
+            found = await kube.get(kinds.POD, namespace, name)
+            if found.get("status") and holds(found):
+                return found
+        await asyncio.sleep(0.03)
+    raise AssertionError(f"{name} is {found.get('metadata')} {found.get('status')}")
+
+
+async def until_gone(kube: Kube, namespace: str, name: str, seconds: float = 15) -> None:
+    """Poll until there is no such Pod."""
+    deadline = time.monotonic() + seconds
+    while time.monotonic() < deadline:
+        try:
+            found = await kube.get(kinds.POD, namespace, name)
+        except errors.NotFound:
+            return
+        await asyncio.sleep(0.03)
+    raise AssertionError(f"{name} is still there: {found}")
+
+
+def phase(wanted: str) -> Callable[[dict[str, Any]], bool]:
+    return lambda pod: pod["status"].get("phase") == wanted
+
+
+def is_ready(pod: dict[str, Any]) -> bool:
+    return any(c["type"] == "Ready" and c["status"] == "True" for c in pod["status"].get("conditions") or [])
+
+
+def main_status(pod: dict[str, Any]) -> dict[str, Any]:
+    found: dict[str, Any] = (pod["status"].get("containerStatuses") or [{}])[0]
+    return found
+
+
+def log_of(data_dir: DataDir, pod: dict[str, Any], restart: int = 0, container: str = "main") -> str:
+    return data_dir.pod_log(pod["metadata"]["uid"], container, restart).read_text()

@@ -1,0 +1,260 @@
+"""The whole product for tests: one real `slipway up`, models that are trained in no time, and clients that never stop."""
+
+import asyncio
+import contextlib
+import json
+import subprocess
+import sys
+import time
+from collections.abc import AsyncIterator, Callable, Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import joblib
+import numpy as np
+from sklearn.datasets import load_digits
+from sklearn.linear_model import LogisticRegression
+
+from serving import errors
+from serving.data_dir import DataDir
+from serving.embedded import identity
+from serving.embedded.node.cgroup_files import TOP, detect
+from serving.embedded.node.records import PodDirectory
+from serving.kube import Kube, connect
+from serving.resources import conditions, kinds, names
+
+PROGRAMS = Path(__file__).parents[1] / "programs"
+NAMESPACE = "default"
+LABEL_STEP = 100
+"""The n-th model's labels begin at n times this, so that a label tells which model it came from."""
+
+Object = dict[str, Any]
+Holds = Callable[[Object], bool]
+
+
+class Answer(NamedTuple):
+    """One line of the load program."""
+
+    client: int
+    started: float
+    status: int
+    arm: str
+    version: str
+    label: int
+
+
+class Stack:
+    """One data directory with its `up`."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self.data_dir = DataDir(root / "data")
+        self.up: subprocess.Popen[bytes] | None = None
+
+    def start(self) -> "Stack":
+        """Start `up`; the first picks free ports, later ones use them again."""
+        log = self.root / f"up-{time.monotonic_ns()}.log"
+        ports = [] if self.data_dir.ports.exists() else ["--port", "0", "--gateway-port", "0"]
+        with log.open("wb") as sink:
+            self.up = subprocess.Popen(
+                [sys.executable, "-m", "serving.app", "up", "--data-dir", str(self.data_dir.root), *ports],
+                stdout=sink, stderr=sink, start_new_session=True,
+            )  # fmt: skip
+        deadline = time.monotonic() + 60
+        while "Slipway is up" not in log.read_text():
+            assert self.up.poll() is None, log.read_text()
+            assert time.monotonic() < deadline, log.read_text()
+            time.sleep(0.05)
+        return self
+
+    def stop(self) -> None:
+        """As Ctrl-C does, or, where `up` is gone, as `slipway down` does."""
+        if self.up is not None and self.up.poll() is None:
+            self.up.terminate()
+            assert self.up.wait(60) == 0
+        elif self.data_dir.root.exists():
+            down = [sys.executable, "-m", "serving.app", "down", "--data-dir", str(self.data_dir.root)]
+            subprocess.run(down, check=True, timeout=90)
+
+    @property
+    def gateway(self) -> str:
+        """HOST:PORT of the public listener."""
+        return f"127.0.0.1:{json.loads(self.data_dir.ports.read_bytes())['gateway']}"
+
+    def component(self, name: str) -> identity.Identity | None:
+        """Return who runs as this component now."""
+        found = identity.read(self.data_dir.identity(name))
+        return found[0] if found and identity.alive(found[0]) else None
+
+    def processes(self, pod: Object) -> tuple[identity.Identity, ...]:
+        """Return the exit recorder and the main process of a Pod; nothing where it could not be started."""
+        runs = PodDirectory(self.data_dir.pods / pod["metadata"]["uid"]).latest()
+        return next((run.identities() or () for run in runs), ())
+
+    def places(self, pod: Object) -> list[Path]:
+        """Return what there is of a Pod on this machine: its directory, and its cgroups if there are any."""
+        uid = pod["metadata"]["uid"]
+        groups = [Path(root, TOP, uid) for root in detect().where.roots]
+        return [self.data_dir.pods / uid, *(group for group in groups if group.exists())]
+
+    async def replicas(self, kube: Kube, inference: str) -> dict[str, tuple[identity.Identity, int]]:
+        """Return the Pods of an Inference that run: name → (process, restarts)."""
+        found = [(pod, self.processes(pod)) for pod in await pods(kube, inference)]
+        return {pod["metadata"]["name"]: (who[1], _restarts(pod)) for pod, who in found if who}
+
+    @contextlib.asynccontextmanager
+    async def load(self, inference: str, *, clients: int = 3, rows: int = 1) -> AsyncIterator["Load"]:
+        """Ask this Inference from now to the end of the block; at the end every request has its answer."""
+        process = await asyncio.create_subprocess_exec(
+            sys.executable, str(PROGRAMS / "steady_load.py"),
+            f"{self.gateway}/{NAMESPACE}/{inference}", "--clients", str(clients), "--rows", str(rows),
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+        )  # fmt: skip
+        load = Load(process)
+        try:
+            await load.more(20)
+            yield load
+        finally:
+            await load.end()
+
+
+def _restarts(pod: Object) -> int:
+    """Return what its status says; a container that has just been started for the first time is not in it yet."""
+    said = (pod.get("status") or {}).get("containerStatuses") or [{}]
+    return int(said[0].get("restartCount", 0))
+
+
+class Load:
+    """What came of the requests so far."""
+
+    def __init__(self, process: asyncio.subprocess.Process) -> None:
+        self.answers: list[Answer] = []
+        self._process = process
+        self._reading = asyncio.create_task(self._read())
+
+    async def _read(self) -> None:
+        assert self._process.stdout is not None
+        async for line in self._process.stdout:
+            self.answers.append(Answer(*json.loads(line)))
+
+    async def more(self, count: int, seconds: float = 30) -> float:
+        """Wait until so many more requests have been answered; returns when this was called."""
+        called, goal = time.monotonic(), len(self.answers) + count
+        while len(self.answers) < goal:
+            assert not self._reading.done(), "the load program has ended"
+            assert time.monotonic() < called + seconds, f"{len(self.answers)} answers, not {goal}"
+            await asyncio.sleep(0.02)
+        return called
+
+    async def end(self) -> None:
+        assert self._process.stdin is not None
+        self._process.stdin.close()
+        try:
+            await asyncio.wait_for(self._reading, 40)
+        finally:
+            if self._process.returncode is None:
+                with contextlib.suppress(TimeoutError):
+                    await asyncio.wait_for(self._process.wait(), 5)
+            if self._process.returncode is None:
+                self._process.kill()
+
+    @property
+    def failed(self) -> list[Answer]:
+        """Those that are no 200, or whose label is not of the model that they name (`...-<n>`)."""
+        return [
+            a for a in self.answers if a.status != 200 or not a.version.endswith(f"-{a.label // LABEL_STEP}")
+        ]
+
+    def since(self, when: float) -> list[Answer]:
+        """Those of requests that began later."""
+        return [answer for answer in self.answers if answer.started > when]
+
+
+def write_model(directory: Path, number: int) -> str:
+    """Train a model into a directory and return its path."""
+    images, labels = load_digits(return_X_y=True)
+    images, labels = images[:300], labels[:300].astype(np.int64) + LABEL_STEP * number
+    model = LogisticRegression(max_iter=1000)
+    directory.mkdir(parents=True)
+    joblib.dump(model.fit(images, labels), directory / "model.joblib")
+    (directory / "label").write_text(str(LABEL_STEP * number))
+    (directory / "slipway.json").write_text(json.dumps({"framework": "sklearn"}))
+    return str(directory)
+
+
+def version(name: str, path: str) -> Object:
+    spec = {"modelName": "tiny", "source": {"path": path}}
+    return _object(kinds.MODEL_VERSION, name, spec)
+
+
+def inference(name: str, arms: list[Object], *, framework: str = "sklearn") -> Object:
+    return _object(kinds.INFERENCE, name, {"framework": framework, "predictors": arms})
+
+
+def predictors(**arms: tuple[str, int]) -> list[Object]:
+    """Return predictors of (ModelVersion, weight) by name."""
+    return [
+        {"name": name, "modelVersion": version_, "trafficWeight": weight}
+        for name, (version_, weight) in arms.items()
+    ]
+
+
+def light(arms: list[Object], **more: Any) -> list[Object]:
+    """Let predictors of framework `custom` run `light_replica.py`; `more` is of the container."""
+    command = [sys.executable, str(PROGRAMS / "light_replica.py")]
+    container = {"name": "predictor", "image": "tests/light", "command": command, **more}
+    return [{**arm, "template": {"containers": [container]}} for arm in arms]
+
+
+def _object(kind: kinds.Kind, name: str, spec: Object) -> Object:
+    metadata = {"name": name, "namespace": NAMESPACE}
+    return {"apiVersion": kind.api_version, "kind": kind.kind, "metadata": metadata, "spec": spec}
+
+
+@contextlib.asynccontextmanager
+async def deployed(
+    stack: Stack, name: str, arms: list[Object], *, models: int = 2, framework: str = "sklearn"
+) -> AsyncIterator[Kube]:
+    """Give a client; the first one creates the ModelVersions `v-1` to `v-<models>` and the Inference."""
+    async with await connect(stack.data_dir.kubeconfig, component="test") as kube:
+        if not (await kube.list(kinds.INFERENCE, NAMESPACE)).items:
+            for n in range(1, models + 1):
+                await kube.create(
+                    kinds.MODEL_VERSION, version(f"v-{n}", write_model(stack.root / f"v{n}", n))
+                )
+            await kube.create(kinds.INFERENCE, inference(name, arms, framework=framework))
+        yield kube
+
+
+async def pods(kube: Kube, inference_: str) -> list[Object]:
+    return (await kube.list(kinds.POD, NAMESPACE, labels=f"{names.INFERENCE_LABEL}={inference_}")).items
+
+
+async def until(kube: Kube, kind: kinds.Kind, name: str, holds: Holds, seconds: float = 60) -> Object:
+    """Poll an object until it is as wanted; an API that is away is waited for."""
+    deadline = time.monotonic() + seconds
+    found: Object = {}
+    while time.monotonic() < deadline:
+        with contextlib.suppress(errors.Unavailable, errors.NotFound):
+            found = await kube.get(kind, NAMESPACE, name)
+            if holds(found):
+                return found
+        await asyncio.sleep(0.05)
+    raise AssertionError(f"{kind.kind} {name} is {found.get('spec')} {found.get('status')}")
+
+
+def settled(obj: Object) -> bool:
+    """Whether all of the newest spec is Ready."""
+    found = conditions.find((obj.get("status") or {}).get("conditions"), "Ready") or {}
+    return found.get("status") == "True" and found["observedGeneration"] == obj["metadata"]["generation"]
+
+
+def running(root: Path) -> Iterator[Stack]:
+    """For a fixture: a stack that is stopped at the end, with nothing of it left."""
+    stack = Stack(root)
+    try:
+        yield stack.start()
+    finally:
+        for log in sorted((stack.data_dir.root / "logs").glob("*.log")):
+            print(f"--- {log.name}\n{log.read_text(errors='replace')[-3000:]}")
+        stack.stop()
