@@ -15,8 +15,9 @@ from multiprocessing.process import BaseProcess
 
 from autoscaler.forecast.fit import LEAST, Fit, fit
 from autoscaler.scaled import Scaled
-from serving import background_process, errors
+from serving import errors
 from serving.kube import Key
+from serving.system import background_process
 
 log = logging.getLogger(__name__)
 

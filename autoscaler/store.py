@@ -8,6 +8,7 @@ from typing import Any
 import orjson
 
 from serving.kube import Key
+from serving.system import atomic_file
 
 log = logging.getLogger(__name__)
 
@@ -42,9 +43,7 @@ class Store:
         path = self._path(key)
         try:
             self._folder.mkdir(parents=True, exist_ok=True)
-            beside = path.with_suffix(".new")
-            beside.write_bytes(orjson.dumps(state))
-            beside.replace(path)
+            atomic_file.replace(path, orjson.dumps(state))
         except OSError as error:
             log.warning("%s cannot be written: %s", path, error)
 

@@ -28,9 +28,9 @@ from rig.objects import manifest
 from serving import clock, errors
 from serving.cli.demo.stack import Stack
 from serving.data_dir import DataDir
-from serving.embedded import identity
 from serving.kube import Kube, connect
 from serving.resources import conditions, kinds
+from serving.system import processes
 
 BURST = 1_000
 NAME = "burst"
@@ -95,8 +95,8 @@ async def kill(stack: Stack) -> None:
     """SIGKILL what a wake needs, while it is under way; `up` starts it again."""
     await asyncio.sleep(KILL_AFTER_SECONDS)
     for name in KILLED:
-        if found := identity.read(stack.where.identity(name)):
-            identity.send(found[0], signal.SIGKILL)
+        if found := processes.read_identity(stack.where.identity(name)):
+            processes.send_signal(found[0], signal.SIGKILL)
 
 
 async def burst(session: aiohttp.ClientSession, url: str, model: Trained, into: Bursts) -> None:

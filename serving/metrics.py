@@ -12,6 +12,7 @@ from prometheus_client import CollectorRegistry, start_http_server
 from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4
 
 from serving import errors
+from serving.system import atomic_file
 
 HOST = "127.0.0.1"
 PATH = "/metrics"
@@ -111,6 +112,4 @@ def _may_be_another(error: OSError, asked_for: int) -> bool:
 
 def _write_down(note: Path, port: int) -> None:
     note.parent.mkdir(parents=True, exist_ok=True)
-    beside = note.with_suffix(".new")
-    beside.write_bytes(orjson.dumps({"port": port}))
-    beside.replace(note)  # others read it at any time
+    atomic_file.replace(note, orjson.dumps({"port": port}))

@@ -9,7 +9,8 @@ import multiprocessing
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 
-from serving import background_process, clock, errors
+from serving import clock, errors
+from serving.system import background_process
 from tuner.planning.plan import Plan, Question
 
 

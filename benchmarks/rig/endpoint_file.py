@@ -16,9 +16,9 @@ from serving import clock
 from serving.protobuf import field
 from serving.router.envoy import clusters, wire
 from serving.router.envoy.binary import find_envoy
-from serving.router.envoy.process import write_atomically
 from serving.router.plan.service import Cluster, Endpoint
 from serving.settings import DEFAULTS
+from serving.system import atomic_file
 
 POLL_SECONDS = 0.002
 START_SECONDS = 30.0
@@ -44,7 +44,7 @@ class _File:
     def write(self, encoded: Sequence[bytes]) -> None:
         self._version += 1
         head = field(1, str(self._version).encode())
-        write_atomically(self._path, head + b"".join(field(2, cluster) for cluster in encoded))
+        atomic_file.replace(self._path, head + b"".join(field(2, cluster) for cluster in encoded))
 
     async def accepted(self) -> None:
         self._session = self._session or aiohttp.ClientSession(connector=aiohttp.UnixConnector(self._admin))

@@ -13,7 +13,7 @@ from rig.proxies import free_port
 from serving.data_dir import DataDir
 from serving.router.envoy.admin import Admin
 from serving.router.envoy.bootstrap import bootstrap
-from serving.router.envoy.process import EnvoyProcess, Identity
+from serving.router.envoy.process import EnvoyProcess, RunningEnvoy
 from serving.router.envoy.render import Renderer
 from serving.router.gateway import stop_everything
 from serving.router.plan.route_table import Assembly, RoutePlan
@@ -50,7 +50,7 @@ class World:
     def port(self) -> int:
         return self.settings.gateway.port
 
-    async def start(self, change: Callable[[Json], None] = lambda _: None) -> Identity:
+    async def start(self, change: Callable[[Json], None] = lambda _: None) -> RunningEnvoy:
         self.delivery.aim(self.renderer.render(RoutePlan()))
         config = bootstrap(self.settings.gateway, port=self.port, sockets=self.delivery.sockets())
         change(config)
@@ -69,7 +69,7 @@ class World:
 
 
 @contextlib.asynccontextmanager
-async def world(change: Callable[[Json], None] = lambda _: None) -> AsyncIterator[tuple[World, Identity]]:
+async def world(change: Callable[[Json], None] = lambda _: None) -> AsyncIterator[tuple[World, RunningEnvoy]]:
     """Args: change: what is different in this bootstrap."""
     with tempfile.TemporaryDirectory(prefix="slipway-bench-") as root:
         found = World(Path(root))

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, TypeVar
 from serving import errors
 from serving.cli.exits import Exit
 from serving.data_dir import DataDir
-from serving.embedded import identity
+from serving.system import processes
 
 if TYPE_CHECKING:
     from serving.kube import Kube
@@ -52,8 +52,8 @@ def _existing(path: Path, source: str) -> Path:
 
 def _runs(data_dir: DataDir) -> bool:
     for component in ("up", "api"):
-        found = identity.read(data_dir.identity(component))
-        if found is not None and identity.alive(found[0]):
+        found = processes.read_identity(data_dir.identity(component))
+        if found is not None and processes.is_alive(found[0]):
             return True
     return False
 

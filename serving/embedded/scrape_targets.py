@@ -12,6 +12,7 @@ import orjson
 
 from serving import metrics
 from serving.data_dir import DataDir
+from serving.system import atomic_file
 
 log = logging.getLogger(__name__)
 
@@ -51,10 +52,8 @@ class ScrapeTargets:
         new = document(metrics.pages(self._data_dir.pages))
         if new == self._written and self._path.exists():
             return
-        beside = self._path.with_suffix(".new")
         try:
-            beside.write_bytes(new)
-            beside.replace(self._path)
+            atomic_file.replace(self._path, new)
         except OSError as error:
             if not self._has_failed:
                 log.warning("%s cannot be written: %s", self._path, error)

@@ -7,7 +7,6 @@ nothing that `supervision` can decide.
 
 import asyncio
 import contextlib
-import fcntl
 import logging
 import os
 import signal
@@ -19,9 +18,10 @@ from pathlib import Path
 
 from serving import clock, errors
 from serving.data_dir import DataDir
-from serving.embedded import identity, supervision
-from serving.embedded.identity import Identity
+from serving.embedded import supervision
 from serving.settings import SupervisorSettings
+from serving.system import locks, processes
+from serving.system.processes import ProcessIdentity
 
 log = logging.getLogger(__name__)
 
@@ -38,26 +38,26 @@ def owned(data_dir: DataDir) -> Iterator[None]:
     """
     try:
         data_dir.root.mkdir(parents=True, exist_ok=True, mode=0o711)
-        lock = data_dir.lock.open("a+b")
+        lock = locks.try_lock(data_dir.lock)
     except OSError as error:
         raise errors.UserError(
             f"cannot use {data_dir.root}: {error.strerror}; choose another with --data-dir"
         ) from error
-    with lock:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            found = identity.read(data_dir.identity("up"))
-            holder = f" (pid {found[0].pid})" if found else ""
-            raise errors.UserError(
-                f"slipway up already runs on {data_dir.root}{holder}; "
-                f"stop it with `slipway down --data-dir {data_dir.root}`, or choose another --data-dir"
-            ) from None
-        identity.write(data_dir.identity("up"), identity.own())
+    if lock is None:
+        found = processes.read_identity(data_dir.identity("up"))
+        holder = f" (pid {found[0].pid})" if found else ""
+        raise errors.UserError(
+            f"slipway up already runs on {data_dir.root}{holder}; "
+            f"stop it with `slipway down --data-dir {data_dir.root}`, or choose another --data-dir"
+        )
+    try:
+        processes.write_identity(data_dir.identity("up"), processes.own_identity())
         try:
             yield
         finally:
             data_dir.identity("up").unlink(missing_ok=True)
+    finally:
+        os.close(lock)
 
 
 @dataclass
@@ -65,7 +65,7 @@ class _Child:
     """One component as it runs now."""
 
     name: str
-    who: Identity | None = None
+    who: ProcessIdentity | None = None
     process: subprocess.Popen[bytes] | None = None
     history: supervision.History = field(default_factory=supervision.History)
     due: float = 0.0
@@ -92,8 +92,8 @@ class Supervisor:
         """Take over what an earlier `up` left running; returns the components' names."""
         adopted = []
         for child in self._children.values():
-            found = identity.read(self._data_dir.identity(child.name))
-            if found is not None and identity.alive(found[0]):
+            found = processes.read_identity(self._data_dir.identity(child.name))
+            if found is not None and processes.is_alive(found[0]):
                 child.who = found[0]
                 child.history = supervision.started(child.history, clock.monotonic())
                 adopted.append(child.name)
@@ -118,7 +118,7 @@ class Supervisor:
         if child.process is not None:
             return child.process.poll() is not None
         assert child.who is not None
-        return not identity.alive(child.who)
+        return not processes.is_alive(child.who)
 
     def _after(self, child: _Child) -> None:
         code = child.process.returncode if child.process is not None else None
@@ -134,8 +134,8 @@ class Supervisor:
                 child.due = now + delay
 
     def _start(self, child: _Child) -> None:
-        found = identity.read(self._data_dir.identity(child.name))
-        if found is not None and identity.alive(found[0]):
+        found = processes.read_identity(self._data_dir.identity(child.name))
+        if found is not None and processes.is_alive(found[0]):
             child.who = found[0]
         else:
             with self._log_file(child.name).open("ab") as sink:
@@ -144,7 +144,7 @@ class Supervisor:
                     stdin=subprocess.DEVNULL, stdout=sink, stderr=sink,
                     start_new_session=True, cwd="/", env=self._environment,
                 )  # fmt: skip
-            child.who = identity.of(child.process.pid) or Identity("", child.process.pid, 0)
+            child.who = processes.identity_of(child.process.pid) or ProcessIdentity("", child.process.pid, 0)
         child.history = supervision.started(child.history, clock.monotonic())
 
     def _log_file(self, name: str) -> Path:
@@ -169,11 +169,11 @@ class Supervisor:
         if child.who is None or self._ended(child):
             return
         deadline = clock.monotonic() + self._settings.stop_seconds
-        identity.send(child.who, signal.SIGTERM)
+        processes.send_signal(child.who, signal.SIGTERM)
         while not self._ended(child):
             if clock.monotonic() > deadline:
                 log.warning("%s did not stop in %.0f s: killed", child.name, self._settings.stop_seconds)
-                identity.send(child.who, signal.SIGKILL)
+                processes.send_signal(child.who, signal.SIGKILL)
                 deadline = clock.monotonic() + self._settings.stop_seconds
             await asyncio.sleep(self._settings.poll_seconds)
         self._data_dir.identity(child.name).unlink(missing_ok=True)
@@ -183,4 +183,4 @@ class Supervisor:
         """SIGKILL every component, now."""
         for child in self._children.values():
             if child.who is not None:
-                identity.send(child.who, signal.SIGKILL)
+                processes.send_signal(child.who, signal.SIGKILL)

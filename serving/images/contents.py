@@ -13,7 +13,6 @@ need the lock.
 """
 
 import contextlib
-import fcntl
 import os
 import secrets
 import tempfile
@@ -27,6 +26,7 @@ from serving.images.catalog import Catalog
 from serving.images.image import hexadecimal
 from serving.images.records import Records
 from serving.images.staging import Staging
+from serving.system import atomic_file, locks
 
 
 class Contents:
@@ -92,7 +92,7 @@ class Contents:
             path.chmod(0o444)
             if blob in changed or not self.blob(blob).exists():
                 path.rename(self.blob(blob))
-        disk.sync_directory(self.blobs)
+        atomic_file.sync_directory(self.blobs)
         for document, subject in staging.documents.items():
             if subject == digest:
                 self.records.refer(digest, document)
@@ -110,7 +110,7 @@ class Contents:
         disk.replace(self.seal(digest), seal.encode(digest, staging.tree, digests), self._tmp)
         _move_directory(staging.tree, tree)
         tree.chmod(0o555)
-        disk.sync_directory(self._trees)
+        atomic_file.sync_directory(self._trees)
 
     def take_out(self, digest: str) -> Path:
         """Move a tree out, and remove what only it needed; returns what is left to be deleted. Needs the lock.
@@ -120,7 +120,7 @@ class Contents:
         trash = self._tmp / f"removed-{secrets.token_hex(8)}"
         if self.tree(digest).is_dir():
             _move_directory(self.tree(digest), trash)
-            disk.sync_directory(self._trees)
+            atomic_file.sync_directory(self._trees)
         self.collect()
         return trash
 
@@ -159,11 +159,8 @@ class Contents:
             except FileNotFoundError:  # its writer is done with it; writers do so without the lock
                 continue
             try:
-                fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                continue
-            else:
-                disk.remove_tree(path)
+                if locks.try_lock_descriptor(fd):
+                    disk.remove_tree(path)
             finally:
                 os.close(fd)
 
@@ -173,7 +170,7 @@ class Contents:
         with self.locked():
             path = Path(tempfile.mkdtemp(dir=self._tmp))
             fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-            fcntl.flock(fd, fcntl.LOCK_EX)
+            locks.lock_descriptor(fd)
         try:
             yield path
         finally:
@@ -185,7 +182,7 @@ class Contents:
         """Hold the store's lock, against other threads too. Not reentrant."""
         fd = os.open(self.root / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
-            fcntl.flock(fd, fcntl.LOCK_EX)
+            locks.lock_descriptor(fd)
             yield
         finally:
             os.close(fd)

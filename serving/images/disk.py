@@ -6,7 +6,6 @@ import hashlib
 import mmap
 import os
 import shutil
-import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -14,6 +13,7 @@ from typing import BinaryIO
 
 from serving import errors
 from serving.images.source import Seen
+from serving.system import atomic_file
 
 _FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 
@@ -111,28 +111,9 @@ def write_synced(path: Path, data: bytes) -> None:
 
 
 def replace(path: Path, data: bytes, tmp: Path) -> None:
-    """Put new contents at a path, or leave the old ones: nobody sees anything between. `tmp` is on the same disk."""
-    fd, name = tempfile.mkstemp(dir=tmp)
-    try:
-        with os.fdopen(fd, "wb") as file:
-            file.write(data)
-            file.flush()
-            os.fchmod(file.fileno(), 0o444)
-            os.fsync(file.fileno())
-        Path(name).replace(path)
-    except OSError:
-        Path(name).unlink(missing_ok=True)
-        raise
-    sync_directory(path.parent)
-
-
-def sync_directory(path: Path) -> None:
-    """Make renames in a directory survive a power cut."""
-    fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        os.fsync(fd)
-    finally:
-        os.close(fd)
+    """Replace a read-only file atomically; the new one survives a power cut. `tmp` is on the same file system."""
+    atomic_file.replace(path, data, mode=0o444, synced=True, tmp=tmp)
+    atomic_file.sync_directory(path.parent)
 
 
 def freeze(tree: Path) -> None:
@@ -140,7 +121,7 @@ def freeze(tree: Path) -> None:
     for directory, _, names in os.walk(tree, topdown=False):
         for name in names:
             Path(directory, name).chmod(0o444)
-        sync_directory(Path(directory))
+        atomic_file.sync_directory(Path(directory))
         Path(directory).chmod(0o555)
 
 

@@ -15,6 +15,7 @@ from urllib.parse import quote, unquote
 from serving import errors
 from serving.images import disk
 from serving.images.image import hexadecimal
+from serving.system import atomic_file
 
 _MAX_NAME = 255
 
@@ -41,7 +42,7 @@ class Records:
         path = self.of(digest) / "pins" / _encoded(owner)
         if path.exists():
             path.unlink()
-            disk.sync_directory(path.parent)
+            atomic_file.sync_directory(path.parent)
             self.used(digest)
 
     def pins(self, digest: str) -> set[str]:
@@ -91,7 +92,7 @@ class Records:
         directory.mkdir(parents=True, exist_ok=True)
         os.close(os.open(directory / name, os.O_CREAT | os.O_WRONLY | os.O_CLOEXEC, 0o444))
         for made in (directory, directory.parent, self.root) if synced else ():
-            disk.sync_directory(made)
+            atomic_file.sync_directory(made)
 
 
 def _names(directory: Path) -> list[str]:

@@ -16,7 +16,7 @@ from serving.kube import Informer, Key, Kube, Recorder, connect
 from serving.resources import kinds, names
 from serving.router.envoy.admin import Admin
 from serving.router.envoy.bootstrap import bootstrap
-from serving.router.envoy.process import EnvoyProcess, Identity, digest, terminate
+from serving.router.envoy.process import EnvoyProcess, digest
 from serving.router.envoy.render import Renderer
 from serving.router.metrics.collector import Signals
 from serving.router.metrics.labels import labels_of
@@ -26,6 +26,8 @@ from serving.router.route_status import Reporter
 from serving.router.xds.grpc_stream import listening
 from serving.router.xds.server import Delivery, Rejected
 from serving.settings import Settings
+from serving.system import processes
+from serving.system.processes import ProcessIdentity
 
 log = logging.getLogger(__name__)
 
@@ -82,8 +84,8 @@ async def stop_everything(data_dir: DataDir, settings: Settings) -> None:
         except errors.Unavailable as error:
             log.warning("Envoy cannot be drained: %s", error)
     for number in (signal.SIGTERM, signal.SIGKILL):
-        terminate(running, number)
-        await _until_gone(running, FORCED_SECONDS)
+        processes.send_signal(running.process, number)
+        await _until_gone(running.process, FORCED_SECONDS)
 
 
 async def _until_idle(admin: Admin, seconds: float) -> None:
@@ -95,9 +97,9 @@ async def _until_idle(admin: Admin, seconds: float) -> None:
         await asyncio.sleep(0.05)
 
 
-async def _until_gone(identity: Identity, seconds: float) -> None:
+async def _until_gone(identity: ProcessIdentity, seconds: float) -> None:
     deadline = clock.monotonic() + seconds
-    while identity.alive():
+    while processes.is_alive(identity):
         if clock.monotonic() > deadline:
             return
         await asyncio.sleep(0.01)

@@ -7,7 +7,7 @@ import time
 from pathlib import Path
 
 from serving.data_dir import DataDir
-from serving.embedded import identity
+from serving.system import processes
 
 
 def wait_for(text: str, file: Path, up: subprocess.Popen[bytes]) -> None:
@@ -27,9 +27,9 @@ def test_up_shows_what_its_user_needs_and_logs_the_rest(tmp_path: Path) -> None:
             stdout=sink, stderr=subprocess.STDOUT, start_new_session=True,
         )  # fmt: skip
     wait_for("logs ", said, up)
-    node = identity.read(where.identity("node"))
+    node = processes.read_identity(where.identity("node"))
     assert node is not None
-    assert identity.send(node[0], signal.SIGKILL)
+    assert processes.send_signal(node[0], signal.SIGKILL)
     wait_for("node ended", said, up)
     up.send_signal(signal.SIGINT)
     assert up.wait(60) == 0

@@ -13,12 +13,12 @@ from typing import Any
 
 from serving import errors
 from serving.data_dir import DataDir
-from serving.embedded import identity
 from serving.embedded.node.records import PodDirectory
 from serving.embedded.node.zygotes import name_of
 from serving.embedded.workloads.pod_forks import Kept
 from serving.kube import Kube, connect
 from serving.resources import kinds
+from serving.system import processes
 
 _PROGRAM = """
 import asyncio, logging, signal, sys
@@ -166,17 +166,17 @@ async def _clear(node: NodeProcess, namespace: str) -> None:
             await until_gone(kube, namespace, name)
 
 
-def zygote_of(data_dir: DataDir, namespace: str) -> identity.Identity | None:
+def zygote_of(data_dir: DataDir, namespace: str) -> processes.ProcessIdentity | None:
     """Return the zygote of `SCRIPT` that listens, if one does."""
     name = name_of(Kept(namespace, SCRIPT))
-    found = identity.read(data_dir.zygotes / f"{name}.json")
+    found = processes.read_identity(data_dir.zygotes / f"{name}.json")
     listens = (data_dir.zygotes / f"{name}.sock").exists()
-    return found[0] if found and listens and identity.alive(found[0]) else None
+    return found[0] if found and listens and processes.is_alive(found[0]) else None
 
 
 async def until_zygote(
-    data_dir: DataDir, namespace: str, other_than: identity.Identity | None = None
-) -> identity.Identity:
+    data_dir: DataDir, namespace: str, other_than: processes.ProcessIdentity | None = None
+) -> processes.ProcessIdentity:
     """Poll until a zygote listens."""
     deadline = time.monotonic() + 15
     while time.monotonic() < deadline:

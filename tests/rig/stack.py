@@ -17,11 +17,11 @@ from sklearn.linear_model import LogisticRegression
 
 from serving import errors
 from serving.data_dir import DataDir
-from serving.embedded import identity
 from serving.embedded.node.cgroup_files import TOP, detect
 from serving.embedded.node.records import PodDirectory
 from serving.kube import Kube, connect
 from serving.resources import conditions, kinds, names
+from serving.system import processes
 
 PROGRAMS = Path(__file__).parents[1] / "programs"
 NAMESPACE = "default"
@@ -81,12 +81,12 @@ class Stack:
         """HOST:PORT of the public listener."""
         return f"127.0.0.1:{json.loads(self.data_dir.ports.read_bytes())['gateway']}"
 
-    def component(self, name: str) -> identity.Identity | None:
+    def component(self, name: str) -> processes.ProcessIdentity | None:
         """Return who runs as this component now."""
-        found = identity.read(self.data_dir.identity(name))
-        return found[0] if found and identity.alive(found[0]) else None
+        found = processes.read_identity(self.data_dir.identity(name))
+        return found[0] if found and processes.is_alive(found[0]) else None
 
-    def processes(self, pod: Object) -> tuple[identity.Identity, ...]:
+    def processes(self, pod: Object) -> tuple[processes.ProcessIdentity, ...]:
         """Return the exit recorder and the main process of a Pod; nothing where it could not be started."""
         runs = PodDirectory(self.data_dir.pods / pod["metadata"]["uid"]).latest()
         return next((run.identities() or () for run in runs), ())
@@ -97,7 +97,7 @@ class Stack:
         groups = [Path(root, TOP, uid) for root in detect().where.roots]
         return [self.data_dir.pods / uid, *(group for group in groups if group.exists())]
 
-    async def replicas(self, kube: Kube, inference: str) -> dict[str, tuple[identity.Identity, int]]:
+    async def replicas(self, kube: Kube, inference: str) -> dict[str, tuple[processes.ProcessIdentity, int]]:
         """Return the Pods of an Inference that run: name → (process, restarts)."""
         found = [(pod, self.processes(pod)) for pod in await pods(kube, inference)]
         return {pod["metadata"]["name"]: (who[1], _restarts(pod)) for pod, who in found if who}

@@ -61,7 +61,7 @@ def test_a_list_that_cannot_be_written_is_said_once_and_written_when_it_can(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     where = DataDir(tmp_path)
-    obstacle = where.prometheus_targets.with_suffix(".new")
+    obstacle = where.prometheus_targets
     obstacle.mkdir()
     targets = ScrapeTargets(where)
     targets.write()

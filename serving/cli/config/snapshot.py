@@ -9,14 +9,13 @@ from typing import Any
 import orjson
 
 from serving.cli.config.schema import Configuration, section_of
+from serving.system import atomic_file
 
 
 def write(file: Path, configuration: Configuration) -> None:
     """Replace the snapshot."""
     file.parent.mkdir(parents=True, exist_ok=True)
-    draft = file.with_suffix(".new")
-    draft.write_bytes(orjson.dumps(asdict(configuration)))
-    draft.replace(file)
+    atomic_file.replace(file, orjson.dumps(asdict(configuration)))
 
 
 def read(file: Path) -> Configuration:

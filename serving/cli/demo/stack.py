@@ -8,7 +8,8 @@ from pathlib import Path
 
 from serving import clock, errors
 from serving.data_dir import DataDir
-from serving.embedded import identity, supervisor
+from serving.embedded import supervisor
+from serving.system import processes
 
 READY_SECONDS = 60.0
 STOP_SECONDS = 90.0
@@ -66,8 +67,8 @@ class Stack:
         await asyncio.to_thread(shutil.rmtree, self.where.root, True)
 
     def _left(self) -> bool:
-        found = (identity.read(self.where.identity(name)) for name in supervisor.COMPONENTS)
-        return any(each is not None and identity.alive(each[0]) for each in found)
+        found = (processes.read_identity(self.where.identity(name)) for name in supervisor.COMPONENTS)
+        return any(each is not None and processes.is_alive(each[0]) for each in found)
 
 
 def _slipway(command: str, where: DataDir) -> list[str]:

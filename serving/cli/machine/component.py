@@ -7,7 +7,6 @@ last line says why), anything else a defect or a kill, after which it is started
 import argparse
 import asyncio
 import contextlib
-import fcntl
 import gc
 import importlib
 import logging
@@ -24,9 +23,9 @@ from serving.cli.config import snapshot
 from serving.cli.config.schema import Configuration
 from serving.cli.machine import logfile
 from serving.data_dir import DataDir
-from serving.embedded import identity
 from serving.embedded.supervision import GIVES_UP
 from serving.settings import Settings
+from serving.system import locks, processes
 
 log = logging.getLogger(__name__)
 
@@ -62,14 +61,11 @@ def main(arguments: Sequence[str]) -> int:
     logfile.of_component(options.name)
     gc.set_threshold(*COLLECT_AFTER)
     data_dir.run.mkdir(parents=True, exist_ok=True)
-    lock = (data_dir.run / f"{options.name}.lock").open("a")
-    try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
+    if locks.try_lock(data_dir.run / f"{options.name}.lock") is None:
         log.info("another process runs %s of %s", options.name, data_dir.root)
         return ALREADY_RUNS
-    me = identity.own()
-    identity.write(
+    me = processes.own_identity()
+    processes.write_identity(
         data_dir.identity(options.name),
         me,
         apiPort=configuration.api.port,

@@ -1,15 +1,14 @@
 """Which ports `up` uses: those given, else those of what already runs, else last time's, else the defaults."""
 
 import contextlib
-import socket
 from typing import NamedTuple
 
 import orjson
 
 from serving import errors
 from serving.data_dir import DataDir
-from serving.embedded import identity
 from serving.settings import Settings
+from serving.system import atomic_file, processes, sockets
 
 
 class Ports(NamedTuple):
@@ -40,7 +39,7 @@ def choose(data_dir: DataDir, settings: Settings, api: int | None, gateway: int 
         # A component that reads it before the API has written its own would look for the API at the old port for ever.
         data_dir.kubeconfig.unlink(missing_ok=True)
     data_dir.ports.parent.mkdir(parents=True, exist_ok=True)
-    data_dir.ports.write_bytes(orjson.dumps(ports._asdict()))
+    atomic_file.replace(data_dir.ports, orjson.dumps(ports._asdict()))
     return ports
 
 
@@ -53,8 +52,8 @@ def _remembered(data_dir: DataDir) -> Ports | None:
 def _one(
     data_dir: DataDir, component: str, option: str, *, given: int | None, otherwise: int, host: str
 ) -> int:
-    found = identity.read(data_dir.identity(component))
-    if found is not None and identity.alive(found[0]):
+    found = processes.read_identity(data_dir.identity(component))
+    if found is not None and processes.is_alive(found[0]):
         runs = int(found[1][f"{component}Port"])
         if given not in (None, 0, runs):
             raise errors.UserError(
@@ -63,20 +62,15 @@ def _one(
             )
         return runs
     port = otherwise if given is None else given
-    with socket.socket() as probe:
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            probe.bind((host, port))
-        except PermissionError as error:
-            raise errors.UserError(
-                f"this user cannot use port {port}; choose one above 1023 with {option}"
-            ) from error
-        except OSError as error:
-            if component == "gateway" and given in (None, otherwise):
-                return (
-                    port  # our own Envoy may have outlived its gateway; the gateway tells it from a stranger
-                )
-            raise errors.UserError(
-                f"port {port} on {host} is in use; choose another with {option} (0 picks a free one)"
-            ) from error
-        return int(probe.getsockname()[1])
+    try:
+        return sockets.try_port(host, port)
+    except PermissionError as error:
+        raise errors.UserError(
+            f"this user cannot use port {port}; choose one above 1023 with {option}"
+        ) from error
+    except OSError as error:
+        if component == "gateway" and given in (None, otherwise):
+            return port  # our own Envoy may have outlived its gateway; the gateway tells it from a stranger
+        raise errors.UserError(
+            f"port {port} on {host} is in use; choose another with {option} (0 picks a free one)"
+        ) from error

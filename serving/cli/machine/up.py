@@ -20,9 +20,10 @@ from serving.cli.exits import Exit
 from serving.cli.machine import logfile, ports
 from serving.cli.session import answers
 from serving.data_dir import DataDir
-from serving.embedded import identity, supervisor
+from serving.embedded import supervisor
 from serving.embedded.scrape_targets import ScrapeTargets
 from serving.settings import DEFAULTS, Settings, SupervisorSettings
+from serving.system import processes
 
 Cleanup = Callable[[DataDir, Settings], Awaitable[None]]
 
@@ -64,8 +65,8 @@ def down(data_dir: Path | None) -> None:
     where = DataDir.named(data_dir)
     if not where.root.is_dir():
         raise errors.UserError(f"there is nothing in {where.root}; name the directory with --data-dir")
-    found = identity.read(where.identity("up"))
-    if found is not None and identity.send(found[0], signal.SIGTERM):
+    found = processes.read_identity(where.identity("up"))
+    if found is not None and processes.send_signal(found[0], signal.SIGTERM):
         print(f"Stopping slipway (pid {found[0].pid}) ...", flush=True)
         asyncio.run(_gone(found[0], _left(where).supervisor))
     else:
@@ -85,9 +86,9 @@ def _left(where: DataDir) -> Settings:
     return DEFAULTS
 
 
-async def _gone(who: identity.Identity, settings: SupervisorSettings) -> None:
+async def _gone(who: processes.ProcessIdentity, settings: SupervisorSettings) -> None:
     deadline = clock.monotonic() + 3 * settings.stop_seconds
-    while identity.alive(who):
+    while processes.is_alive(who):
         if clock.monotonic() > deadline:
             raise errors.UserError(f"pid {who.pid} does not stop; a second `slipway down` forces it")
         await asyncio.sleep(settings.poll_seconds)

@@ -1,10 +1,10 @@
 """Files that commands write: the whole or nothing, in the form that their name says."""
 
-import os
 from collections.abc import Mapping
 from pathlib import Path
 
 from serving import errors
+from serving.system import atomic_file
 
 _BY_SUFFIX: Mapping[str, str] = {".html": "html", ".htm": "html", ".json": "json", ".txt": "text"}
 
@@ -35,11 +35,8 @@ def write(out: Path, text: str) -> None:
     Raises:
         errors.UserError: it cannot be written.
     """
-    partial = out.with_name(f".{out.name}.{os.getpid()}")
     try:
-        partial.write_text(text, encoding="utf-8")
-        partial.replace(out)
+        atomic_file.replace(out, text.encode())
     except OSError as error:
-        partial.unlink(missing_ok=True)
         raise errors.UserError(f"cannot write {out}: {error.strerror or error}") from error
     print(f"wrote {out}")

@@ -1,7 +1,6 @@
 """Who may ask: whoever has the token, which only the owner of the data directory can read."""
 
 import base64
-import os
 import secrets
 from pathlib import Path
 
@@ -11,25 +10,10 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from serving import errors
 from serving.data_dir import DataDir
 from serving.embedded.apiserver.status_errors import to_status
+from serving.system import atomic_file
 
 OPEN_PATHS = frozenset({"/healthz", "/livez", "/readyz"})
 """Answered without a token; they say nothing but ok."""
-
-
-def write_private(path: Path, content: bytes) -> None:
-    """Replace the file at once, readable by its owner alone at every moment."""
-    temporary = path.with_name(f".{path.name}.{os.getpid()}")
-    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, 0o600)
-    try:
-        os.fchmod(descriptor, 0o600)
-        with os.fdopen(descriptor, "wb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-        temporary.replace(path)
-    except OSError:
-        temporary.unlink(missing_ok=True)
-        raise
 
 
 def token(path: Path) -> str:
@@ -41,7 +25,7 @@ def token(path: Path) -> str:
     except FileNotFoundError:
         pass
     made = secrets.token_urlsafe(32)
-    write_private(path, made.encode())
+    atomic_file.replace(path, made.encode(), mode=0o600, synced=True)
     return made
 
 
@@ -58,7 +42,8 @@ def write_kubeconfig(data_dir: DataDir, *, host: str, port: int, ca: bytes, secr
         "users": [{"name": "slipway", "user": {"token": secret}}],
         "contexts": [{"name": "slipway", "context": {"cluster": "slipway", "user": "slipway", "namespace": "default"}}],
     }  # fmt: skip
-    write_private(data_dir.kubeconfig, orjson.dumps(config, option=orjson.OPT_INDENT_2))
+    content = orjson.dumps(config, option=orjson.OPT_INDENT_2)
+    atomic_file.replace(data_dir.kubeconfig, content, mode=0o600, synced=True)
 
 
 class Gate:

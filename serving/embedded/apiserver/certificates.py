@@ -15,8 +15,8 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
-from serving.embedded.apiserver.access import write_private
 from serving.settings import ApiSettings
+from serving.system import atomic_file
 
 CA_DAYS = 3650
 """The CA outlives many server certificates; clients trust it through the kubeconfig."""
@@ -52,12 +52,16 @@ def ensure(directory: Path, host: str, settings: ApiSettings, now: dt.datetime) 
         return False
     if authority is None:
         authority = _make_ca(now)
-        write_private(found.ca_key, _key_pem(authority[1]))
-        write_private(found.ca, authority[0].public_bytes(serialization.Encoding.PEM))
+        _write(found.ca_key, _key_pem(authority[1]))
+        _write(found.ca, authority[0].public_bytes(serialization.Encoding.PEM))
     server, key = _make_server(*authority, _names(host), now, settings.certificate_days)
-    write_private(found.key, _key_pem(key))
-    write_private(found.certificate, server.public_bytes(serialization.Encoding.PEM))
+    _write(found.key, _key_pem(key))
+    _write(found.certificate, server.public_bytes(serialization.Encoding.PEM))
     return True
+
+
+def _write(path: Path, content: bytes) -> None:
+    atomic_file.replace(path, content, mode=0o600, synced=True)
 
 
 def _usable_ca(found: Files, settings: ApiSettings, now: dt.datetime) -> Pair | None:

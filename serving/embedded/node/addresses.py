@@ -2,8 +2,9 @@
 
 import errno
 import random
-import socket
 from collections.abc import Iterable
+
+from serving.system import sockets
 
 TRIES = 20
 """Addresses tried for one whose ports are free; where all fail, the process says so itself."""
@@ -43,10 +44,8 @@ class Addresses:
 
 
 def _free(address: str, port: int) -> bool:
-    with socket.socket() as probe:
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            probe.bind((address, port))
-        except OSError as error:
-            return error.errno != errno.EADDRINUSE
+    try:
+        sockets.try_port(address, port)
+    except OSError as error:
+        return error.errno != errno.EADDRINUSE
     return True

@@ -17,7 +17,6 @@ when the run's start is recorded: so the agent hears of it.
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import json
 import os
 import select
@@ -26,6 +25,7 @@ import sys
 import time
 
 from serving.embedded.node import sandbox
+from serving.system import atomic_file, locks, procfs
 
 TYPE_CHECKING = False  # as type checkers read it; the module costs half a megabyte beside every replica
 if TYPE_CHECKING:
@@ -41,32 +41,9 @@ START_ERROR = 128
 """Exit code where the command could not be started, as containerd's StartError."""
 
 
-def start_time(pid: int) -> int:
-    """Return the process's start in clock ticks since boot; 0 where it is gone (proc(5), field 22)."""
-    try:
-        with open(f"/proc/{pid}/stat", "rb") as file:  # noqa: PTH123 pathlib costs memory beside every replica
-            return int(file.read().rpartition(b")")[2].split()[19])
-    except (FileNotFoundError, ProcessLookupError):
-        return 0
-
-
-def boot_id() -> str:
-    """Return the identity of this boot of the machine."""
-    with open("/proc/sys/kernel/random/boot_id") as file:  # noqa: PTH123 as above
-        return file.read().strip()
-
-
-def write_record(directory: str, name: str, content: dict[str, Any], *, durable: bool = False) -> None:
-    """Write a JSON file: whole, or not at all; a `durable` one outlives the machine's power, as it is there."""
-    temporary = f"{directory}/.{name}.{os.getpid()}"
-    fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-    try:
-        os.write(fd, json.dumps(content).encode())
-        if durable:
-            os.fsync(fd)
-    finally:
-        os.close(fd)
-    os.rename(temporary, f"{directory}/{name}")  # noqa: PTH104 as above
+def write_record(directory: str, name: str, content: dict[str, Any], *, synced: bool = False) -> None:
+    """Write a JSON file atomically; `synced` as for `atomic_file.replace`."""
+    atomic_file.replace(f"{directory}/{name}", json.dumps(content).encode(), mode=0o600, synced=synced)
 
 
 def _ended(directory: str, content: dict[str, Any]) -> None:
@@ -79,7 +56,7 @@ def _ended(directory: str, content: dict[str, Any]) -> None:
             fd = os.open(f"{directory}/{name}", os.O_RDONLY)
             os.fsync(fd)
             os.close(fd)
-    write_record(directory, "exit.json", content, durable=True)
+    write_record(directory, "exit.json", content, synced=True)
 
 
 class Log:
@@ -193,10 +170,9 @@ class Cell:
 def descendants(root: int) -> list[int]:
     """Return the processes below `root`, by /proc."""
     parents: dict[int, int] = {}
-    for name in os.listdir("/proc"):  # noqa: PTH208 as above
-        if name.isdigit():
-            with contextlib.suppress(OSError), open(f"/proc/{name}/stat", "rb") as file:  # noqa: PTH123 as above
-                parents[int(name)] = int(file.read().rpartition(b")")[2].split()[1])
+    for pid in procfs.processes():
+        if stat := procfs.stat(pid):
+            parents[pid] = int(stat[procfs.PARENT])
     found, frontier = [], [root]
     while frontier:
         parent = frontier.pop()
@@ -275,8 +251,8 @@ def _record(spec: dict[str, Any], cell: Cell, agent: int) -> None:
     log = Log(spec["log"], spec["log_bytes"])
     before = oom_kills(spec["oom"])
     write_record(directory, "started.json", {
-        "boot_id": boot_id(), "recorder": [os.getpid(), start_time(os.getpid())],
-        "process": [cell.pid, start_time(cell.pid)],
+        "boot_id": procfs.boot_id(), "recorder": [os.getpid(), procfs.start_time(os.getpid())],
+        "process": [cell.pid, procfs.start_time(cell.pid)],
     })  # fmt: skip
     os.close(agent)
     if spec["stamp"]:
@@ -329,10 +305,7 @@ def record(spec: dict[str, Any], cell: Cell, agent: int) -> None:
         cell: the process that becomes the container.
         agent: the descriptor that is closed when the start is recorded, or before.
     """
-    lock = os.open(f"{spec['directory']}/lock", os.O_RDWR | os.O_CREAT, 0o600)
-    try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
+    if locks.try_lock(f"{spec['directory']}/lock") is None:
         return
     try:
         with open(f"{spec['directory']}/launch.json") as file:  # noqa: PTH123 as above

@@ -7,7 +7,6 @@ containers/<container>/<index>/  one run: see `recorder.py` for its files
 """
 
 import contextlib
-import fcntl
 import os
 import secrets
 import shutil
@@ -19,8 +18,9 @@ from typing import Any
 
 import orjson
 
-from serving.embedded.identity import Identity
 from serving.embedded.workloads.pod_life import Exit, Run, exited, lost
+from serving.system import atomic_file, locks
+from serving.system.processes import ProcessIdentity
 
 
 def read_json(path: Path) -> dict[str, Any] | None:
@@ -38,10 +38,7 @@ def write_json(path: Path, content: dict[str, Any]) -> None:
     It outlives every process. That it outlives the machine's power too is seen to when the run ends (`recorder.py`): before
     that it speaks of processes, which do not.
     """
-    fresh = path.with_name(f".{path.name}.{os.getpid()}")
-    with open(os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as file:  # noqa: PTH123 a mode
-        file.write(orjson.dumps(content))
-    fresh.replace(path)
+    atomic_file.replace(path, orjson.dumps(content), mode=0o600)
 
 
 def _mtime(path: Path) -> datetime:
@@ -79,13 +76,13 @@ class RunDirectory:
     def launch(self) -> dict[str, Any]:
         return read_json(self.path / "launch.json") or {}
 
-    def identities(self) -> tuple[Identity, Identity] | None:
+    def identities(self) -> tuple[ProcessIdentity, ProcessIdentity] | None:
         """Return (recorder, process); None until both run."""
         found = read_json(self.path / "started.json")
         if found is None:
             return None
         boot = found["boot_id"]
-        return Identity(boot, *found["recorder"]), Identity(boot, *found["process"])
+        return ProcessIdentity(boot, *found["recorder"]), ProcessIdentity(boot, *found["process"])
 
     def read(self) -> Run:
         """Return what is known of the run."""
@@ -118,15 +115,12 @@ class RunDirectory:
         """Whether no recorder holds the run, and (this having been asked) none ever will."""
         if not self.path.is_dir():
             return True
-        handle = os.open(self.path / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-        try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            if not (self.path / "started.json").exists():
-                (self.path / "launch.json").unlink(missing_ok=True)
-        except BlockingIOError:
+        lock = locks.try_lock(self.path / "lock")
+        if lock is None:
             return False
-        finally:
-            os.close(handle)
+        if not (self.path / "started.json").exists():
+            (self.path / "launch.json").unlink(missing_ok=True)
+        os.close(lock)
         return True
 
 

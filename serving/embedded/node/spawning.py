@@ -11,8 +11,8 @@ from pathlib import Path
 
 import serving
 from serving import clock
-from serving.embedded import identity
 from serving.embedded.workloads.pod_env import BASE
+from serving.system import processes
 
 _ROOT = str(Path(next(iter(serving.__path__))).parent)
 _BOOT = "import sys; sys.path.append(sys.argv[1]); from serving.embedded.node import recorder; recorder.{}()"
@@ -59,8 +59,8 @@ def spawn_zygote(directory: Path, name: str, module: str, places: Sequence[str])
         os.close(devnull)
     handle = os.pidfd_open(pid)
     deadline = clock.monotonic() + RECORD_SECONDS
-    while clock.monotonic() < deadline and identity.of(pid) is not None:
-        found = identity.read(directory / f"{name}.json")
+    while clock.monotonic() < deadline and processes.identity_of(pid) is not None:
+        found = processes.read_identity(directory / f"{name}.json")
         if found is not None and found[0].pid == pid:
             break
         time.sleep(POLL_SECONDS)

@@ -1,19 +1,17 @@
 """Follows runs to their end, and ends them: by their records alone, so that it works without the API."""
 
 import asyncio
-import contextlib
 import logging
-import os
 import signal
 from collections.abc import Sequence
 
 from serving.data_dir import DataDir
-from serving.embedded import identity
 from serving.embedded.node import mps, zygotes
 from serving.embedded.node.cgroup_files import Cgroups, detect
 from serving.embedded.node.records import PodDirectory, RunDirectory, pods
 from serving.embedded.node.spawning import gone
 from serving.settings import Settings
+from serving.system import processes, procfs
 
 log = logging.getLogger(__name__)
 
@@ -41,15 +39,11 @@ async def ended(run: RunDirectory, recorder_handle: int | None = None) -> bool:
             await asyncio.sleep(POLL_SECONDS)
             continue
         recorder, process = found
-        with contextlib.suppress(ProcessLookupError):
-            handle = os.pidfd_open(recorder.pid)
-            if identity.alive(recorder):
-                await gone(handle)
-            else:
-                os.close(handle)
+        if (pidfd := processes.open_pidfd(recorder)) is not None:
+            await gone(pidfd)
         if run.exit() is None:
-            identity.send(process, signal.SIGKILL)
-            here = recorder.boot_id == identity.own().boot_id
+            processes.send_signal(process, signal.SIGKILL)
+            here = recorder.boot_id == procfs.boot_id()
             run.declare_lost("its exit recorder was killed" if here else "the machine was restarted")
     return True
 
@@ -57,7 +51,7 @@ async def ended(run: RunDirectory, recorder_handle: int | None = None) -> bool:
 def send(run: RunDirectory, number: signal.Signals) -> bool:
     """Signal the run's main process, if it is still that one; False where it is not there."""
     found = run.identities()
-    return found is not None and identity.send(found[1], number)
+    return found is not None and processes.send_signal(found[1], number)
 
 
 async def _terminate(run: RunDirectory) -> None:

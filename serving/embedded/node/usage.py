@@ -11,7 +11,6 @@ from pathlib import Path
 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 
-from serving.embedded import identity
 from serving.embedded.node import machine
 from serving.embedded.node.cgroup_files import TOP
 from serving.embedded.node.gpus import Gpus
@@ -22,6 +21,7 @@ from serving.embedded.workloads.pod_cgroups import Layout
 from serving.embedded.workloads.pod_usage import Places, Process, Resident
 from serving.resources import cadvisor
 from serving.resources.cadvisor import Figures, Where
+from serving.system import processes
 
 TICKS = os.sysconf("SC_CLK_TCK")
 MICROSECONDS = 1e6
@@ -79,18 +79,18 @@ class Usage:
         yield from _machine(self._gpus.name)
 
     def _containers(self) -> Iterator[tuple[Where, Figures]]:
-        processes = _processes()
-        children = pod_usage.tree(processes)
+        running = _processes()
+        children = pod_usage.tree(running)
         gpu_memory, duty = self._gpus.memory(), self._gpus.duty()
         seen: dict[Path, float] = {}
         for pod in pods(self._root):
             info = pod.info
             for run in pod.latest() if "name" in info else ():
                 identities = run.identities()
-                if identities is None or run.exit() is not None or not identity.alive(identities[1]):
+                if identities is None or run.exit() is not None or not processes.is_alive(identities[1]):
                     continue
                 members = pod_usage.below(identities[0].pid, children)
-                ticks = pod_usage.ticks(identities[0].pid, members, processes)
+                ticks = pod_usage.ticks(identities[0].pid, members, running)
                 figures = self._figures(run, identities[1].pid, members, ticks / TICKS)
                 figures = replace(figures, oom_events=figures.oom_events + _killed_before(pod, run))
                 on_gpu = [gpu_memory[pid] for pid in members if pid in gpu_memory]

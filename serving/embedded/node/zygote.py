@@ -14,14 +14,13 @@ handlers), and know nothing of Pods or the API.
 Run as: python -P -m serving.embedded.node.zygote DIRECTORY NAME MODULE [PLACE ...]; a spare has a cgroup in each PLACE.
 In DIRECTORY:
     NAME.lock  held (flock) while it lives: a second one ends at once
-    NAME.json  who it is, as `identity.write` has it
+    NAME.json  who it is, as `processes.write_identity` has it
     NAME.sock  ready when it listens. A connection is one fork: the answer is the recorder's pidfd (SCM_RIGHTS) with
                {"inherited": bytes, the memory that it shares with the zygote, "groups": cgroups it is in}; then it reads a specification, and closes
                the connection when the start is recorded
 """
 
 import ctypes
-import fcntl
 import gc
 import importlib
 import json
@@ -34,8 +33,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from serving.embedded import identity
 from serving.embedded.node import recorder, sandbox
+from serving.system import locks, processes
 
 BACKLOG = 256
 READ_SECONDS = 10.0
@@ -49,12 +48,10 @@ _ARGUMENTS = (48 - 3, 49 - 3)
 def main() -> int:
     """Fork until killed. Returns in the forked processes only, with the container's exit status."""
     directory, name, module = Path(sys.argv[1]), sys.argv[2], sys.argv[3]
-    lock = os.open(directory / f"{name}.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-    try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
+    lock = locks.try_lock(directory / f"{name}.lock")
+    if lock is None:
         return 0
-    identity.write(directory / f"{name}.json", identity.own())
+    processes.write_identity(directory / f"{name}.json", processes.own_identity())
     runtime = import_runtime(module)
     listener = _listen(directory, name)
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # recorders are nobody's to wait for

@@ -7,15 +7,12 @@ Below DIR/zygotes: see `zygote.py`; and NAME.log, what it said.
 """
 
 import asyncio
-import contextlib
 import hashlib
 import logging
-import os
 import signal
 from pathlib import Path
 
 from serving import clock, errors
-from serving.embedded import identity
 from serving.embedded.node.cgroup_files import Cgroups
 from serving.embedded.node.forking import Asked
 from serving.embedded.node.runtimes import RUNTIMES
@@ -23,6 +20,7 @@ from serving.embedded.node.spawning import gone, spawn_zygote
 from serving.embedded.workloads.pod_forks import Kept, Wanted, kept_for
 from serving.kube import Informer
 from serving.kube.client import Object
+from serving.system import processes
 
 log = logging.getLogger(__name__)
 
@@ -84,8 +82,8 @@ class Zygotes:
             log.warning("the zygote of %s in %s: %s", kept.image, kept.namespace, error)
         else:
             return
-        if found := identity.read(self.directory / f"{name_of(kept)}.json"):
-            identity.send(found[0], signal.SIGKILL)
+        if found := processes.read_identity(self.directory / f"{name_of(kept)}.json"):
+            processes.send_signal(found[0], signal.SIGKILL)
 
     async def run(self, deployments: Informer) -> None:
         """Keep what is wanted until cancelled; then they stay, for the next agent to adopt."""
@@ -144,15 +142,8 @@ class Zygotes:
         return "has ended"
 
     def _adopted(self, kept: Kept) -> int | None:
-        found = identity.read(self.directory / f"{name_of(kept)}.json")
-        if found is None:
-            return None
-        with contextlib.suppress(ProcessLookupError):
-            handle = os.pidfd_open(found[0].pid)
-            if identity.alive(found[0]):
-                return handle
-            os.close(handle)
-        return None
+        found = processes.read_identity(self.directory / f"{name_of(kept)}.json")
+        return None if found is None else processes.open_pidfd(found[0])
 
     def _start(self, kept: Kept) -> int:
         module = RUNTIMES[kept.image].module
@@ -162,8 +153,8 @@ class Zygotes:
 
 def end(directory: Path, name: str) -> None:
     """End one zygote and forget it; what was forked from it goes on."""
-    if found := identity.read(directory / f"{name}.json"):
-        identity.send(found[0], signal.SIGKILL)
+    if found := processes.read_identity(directory / f"{name}.json"):
+        processes.send_signal(found[0], signal.SIGKILL)
     for suffix in ("json", "sock", "lock", "log"):
         (directory / f"{name}.{suffix}").unlink(missing_ok=True)
 

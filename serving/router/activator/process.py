@@ -23,10 +23,10 @@ from serving.router.activator.demand import Demand, Waiting
 from serving.router.activator.forwarding import STOPPING, Backend, Listener, Watcher
 from serving.router.activator.metrics import ActivatorMetrics
 from serving.router.activator.request_queue import Total
-from serving.router.envoy.process import SOCKET_PATH_BYTES
 from serving.router.metrics.labels import Labels, labels_of
 from serving.router.plan.service import Cluster, Endpoint, cluster_of, replicas_of
 from serving.settings import Settings
+from serving.system.sockets import SOCKET_PATH_BYTES
 
 log = logging.getLogger(__name__)
 

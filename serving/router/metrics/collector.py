@@ -13,10 +13,11 @@ from serving import clock, errors
 from serving.kube import Key
 from serving.router.envoy import statistics
 from serving.router.envoy.admin import Admin
-from serving.router.envoy.process import EnvoyProcess, Identity
+from serving.router.envoy.process import EnvoyProcess, RunningEnvoy
 from serving.router.metrics.labels import Labels
 from serving.router.metrics.page import Tally
 from serving.router.route_status import NAME
+from serving.system import processes
 
 log = logging.getLogger(__name__)
 
@@ -42,7 +43,7 @@ class Signals:
         self._process = process
         self._labels: dict[Key, dict[str, Labels]] = {}
         """Of each Route, its clusters'."""
-        self._envoy: Identity | None = None
+        self._envoy: RunningEnvoy | None = None
         self._tally = Tally(0.0)
         self._fresh_until = self._durations_until = 0.0
         self._reading: asyncio.Task[str] | None = None
@@ -94,10 +95,10 @@ class Signals:
             text = await self._admin.statistics(durations=durations)
             pause = min(PAUSE_SHARE * (clock.monotonic() - began), LONGEST_PAUSE_SECONDS)
             found = statistics.read(text)
-            if not envoy.alive():
+            if not processes.is_alive(envoy.process):
                 return "Envoy has gone while it was read"
             if envoy != self._envoy:
-                self._envoy, self._tally = envoy, Tally(envoy.started())
+                self._envoy, self._tally = envoy, Tally(envoy.process.started_at())
             self._tally.put(found, now, durations=durations)
         except (errors.Unavailable, ValueError) as error:
             return str(error)

@@ -21,6 +21,7 @@ from serving import errors
 from serving.images.manifest import Input
 from serving.runtimes import tensors
 from serving.runtimes.loading import Verified
+from serving.system import atomic_file
 
 PROGRAM = "model.pt2"
 WEIGHTS = "weights.pt"
@@ -39,7 +40,8 @@ class Program:
 def save(program: torch.export.ExportedProgram, directory: Path) -> None:
     """Write both files, each by one rename, the program last; `program` has no weights afterwards."""
     state = dict(program.state_dict)
-    _write(directory / WEIGHTS, lambda path: torch.save(state, path))
+    with atomic_file.replacing(directory / WEIGHTS) as path, Path(path).open("wb") as file:
+        torch.save(state, file)
     for name, tensor in state.items():
         # One element in the place of all: the graph keeps its shapes, and the archive four bytes.
         hole = torch.zeros(1, dtype=tensor.dtype).expand(tensor.shape)
@@ -47,13 +49,8 @@ def save(program: torch.export.ExportedProgram, directory: Path) -> None:
         program.state_dict[name] = torch.nn.Parameter(hole, requires_grad=False) if is_parameter else hole
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "No complete tensor found", UserWarning)
-        _write(directory / PROGRAM, lambda path: torch.export.save(program, path))
-
-
-def _write(path: Path, write: Callable[[Path], None]) -> None:
-    partial = path.with_name(f".partial.{path.name}")
-    write(partial)
-    partial.replace(path)
+        with atomic_file.replacing(directory / PROGRAM) as path, Path(path).open("wb") as file:
+            torch.export.save(program, file)
 
 
 def load(files: Verified, device: str = CPU) -> Program:

@@ -6,13 +6,13 @@ from collections.abc import Iterator
 import pytest
 
 from serving.data_dir import DataDir
-from serving.embedded import identity
 from serving.embedded.node.records import PodDirectory
 from serving.embedded.node.stopping import stop_everything
 from serving.kube import Kube
 from serving.resources import kinds
 from serving.settings import DEFAULTS
 from tests.rig.node_process import (
+from serving.system import processes
     SERVER,
     STARTS,
     NodeProcess,
@@ -35,14 +35,14 @@ def node(request: pytest.FixtureRequest, api_server: DataDir) -> Iterator[NodePr
         yield process
 
 
-def process_of(node: NodeProcess, found: dict) -> identity.Identity:
+def process_of(node: NodeProcess, found: dict) -> processes.ProcessIdentity:
     run = next(PodDirectory(node.data_dir.pods / found["metadata"]["uid"]).latest())
     identities = run.identities()
     assert identities is not None
     return identities[1]
 
 
-def recorder_of(node: NodeProcess, found: dict) -> identity.Identity:
+def recorder_of(node: NodeProcess, found: dict) -> processes.ProcessIdentity:
     run = next(PodDirectory(node.data_dir.pods / found["metadata"]["uid"]).latest())
     identities = run.identities()
     assert identities is not None
@@ -63,7 +63,7 @@ async def test_a_killed_agent_leaves_replicas_alone_and_the_next_one_adopts_them
     process = process_of(node, before)
     for number in (signal.SIGKILL, signal.SIGTERM):
         node.stop(number)
-        assert identity.alive(process)
+        assert processes.is_alive(process)
         node.start()
         patched = {"metadata": {"annotations": {"again": str(number)}}}
         await kube.patch(kinds.POD, NAMESPACE, "adopted", patched)
@@ -71,12 +71,12 @@ async def test_a_killed_agent_leaves_replicas_alone_and_the_next_one_adopts_them
     await kube.create(kinds.POD, marker)
     await until(kube, NAMESPACE, "marker", phase("Succeeded"))  # the new agent works
     after = await until(kube, NAMESPACE, "adopted", is_ready)
-    assert identity.alive(process)
+    assert processes.is_alive(process)
     assert process_of(node, after) == process
     assert after["status"] == before["status"]
     await kube.delete(kinds.POD, NAMESPACE, "adopted")
     await until_gone(kube, NAMESPACE, "adopted")
-    assert not identity.alive(process)
+    assert not processes.is_alive(process)
 
 
 async def test_what_ended_while_no_agent_was_there_is_seen_by_the_next_one(
@@ -89,7 +89,7 @@ async def test_what_ended_while_no_agent_was_there_is_seen_by_the_next_one(
     process = process_of(node, found)
     node.stop(signal.SIGKILL)
     handle = os.pidfd_open(process.pid)
-    identity.send(process, signal.SIGTERM)
+    processes.send_signal(process, signal.SIGTERM)
     assert select.select([handle], [], [], 5)[0]
     os.close(handle)
     node.start()
@@ -103,12 +103,12 @@ async def test_a_killed_recorder_takes_its_container_along_and_the_pod_starts_ag
 ) -> None:
     found = await serve(kube, "unrecorded")
     process = process_of(node, found)
-    assert identity.send(recorder_of(node, found), signal.SIGKILL)
+    assert processes.send_signal(recorder_of(node, found), signal.SIGKILL)
     found = await until(
         kube, NAMESPACE, "unrecorded", lambda p: is_ready(p) and main_status(p)["restartCount"] == 1
     )
     assert main_status(found)["lastState"]["terminated"]["reason"] == "ContainerStatusUnknown"
-    assert not identity.alive(process)
+    assert not processes.is_alive(process)
     await kube.delete(kinds.POD, NAMESPACE, "unrecorded")
     await until_gone(kube, NAMESPACE, "unrecorded")
 
@@ -120,7 +120,7 @@ async def test_after_a_reboot_nothing_is_taken_for_ours_and_everything_starts_ag
     process = process_of(node, found)
     node.stop(signal.SIGKILL)
     run = next(PodDirectory(node.data_dir.pods / found["metadata"]["uid"]).latest())
-    identity.send(recorder_of(node, found), signal.SIGKILL)
+    processes.send_signal(recorder_of(node, found), signal.SIGKILL)
     started = run.path / "started.json"
     started.write_text(started.read_text().replace(process.boot_id, "another-boot"))
     bystander = os.getpid()
@@ -140,7 +140,7 @@ async def test_stop_everything_ends_all_processes_without_agent_or_api(kube: Kub
     process = process_of(node, found)
     node.stop(signal.SIGKILL)
     await stop_everything(node.data_dir, DEFAULTS)
-    assert not identity.alive(process)
+    assert not processes.is_alive(process)
     node.start()
     await until(kube, NAMESPACE, "stopped", lambda p: is_ready(p) and main_status(p)["restartCount"] == 1)
     await kube.delete(kinds.POD, NAMESPACE, "stopped")

@@ -15,8 +15,8 @@ from prometheus_client import Metric
 from prometheus_client.parser import text_string_to_metric_families
 
 from serving.data_dir import DataDir
-from serving.embedded import identity
 from serving.embedded.supervisor import COMPONENTS
+from serving.system import processes
 
 PAGES = {"gateway", "activator", "autoscaler", "node"}
 
@@ -49,9 +49,9 @@ class Up:
         return self
 
 
-def running(where: DataDir) -> dict[str, identity.Identity]:
-    found = {name: identity.read(where.identity(name)) for name in COMPONENTS}
-    return {name: entry[0] for name, entry in found.items() if entry and identity.alive(entry[0])}
+def running(where: DataDir) -> dict[str, processes.ProcessIdentity]:
+    found = {name: processes.read_identity(where.identity(name)) for name in COMPONENTS}
+    return {name: entry[0] for name, entry in found.items() if entry and processes.is_alive(entry[0])}
 
 
 def slipway(*arguments: str) -> subprocess.CompletedProcess[str]:
@@ -114,7 +114,7 @@ def test_a_second_up_is_refused_and_a_killed_one_is_taken_over(where: DataDir) -
 def test_a_killed_component_runs_again_soon_and_on_the_same_port(where: DataDir) -> None:
     up = Up(where, "--port", "0", "--gateway-port", "0").ready()
     before = running(where)
-    assert identity.send(before["api"], signal.SIGKILL)
+    assert processes.send_signal(before["api"], signal.SIGKILL)
     until(lambda: running(where).get("api", before["api"]) != before["api"], "the API is started again", 10)
     until(lambda: slipway("get", "ns", "--data-dir", str(where.root)).returncode == 0, "the API answers", 30)
     after = running(where)
@@ -152,9 +152,9 @@ def test_a_port_in_use_is_named_with_its_option(where: DataDir) -> None:
 
 
 def test_a_pid_that_was_used_again_is_never_signalled(where: DataDir) -> None:
-    me = identity.own()
-    stranger = identity.Identity(me.boot_id, os.getpid(), me.start_time - 1)
-    assert not identity.alive(stranger)
-    assert not identity.send(stranger, signal.SIGKILL)
-    other_boot = identity.Identity("another", os.getpid(), me.start_time)
-    assert not identity.send(other_boot, signal.SIGKILL)
+    me = processes.own_identity()
+    stranger = processes.ProcessIdentity(me.boot_id, os.getpid(), me.start_time - 1)
+    assert not processes.is_alive(stranger)
+    assert not processes.send_signal(stranger, signal.SIGKILL)
+    other_boot = processes.ProcessIdentity("another", os.getpid(), me.start_time)
+    assert not processes.send_signal(other_boot, signal.SIGKILL)

@@ -13,9 +13,9 @@ import aiohttp
 import pytest
 
 from serving import clock
-from serving.embedded import identity
 from serving.kube import Kube
 from serving.resources import conditions, kinds
+from serving.system import processes
 from tests.rig import stack as stacks
 from tests.rig.stack import NAMESPACE, Object, Stack, light, predictors, settled, until
 
@@ -101,14 +101,14 @@ async def until_held(kube: Kube) -> None:
     await until(kube, kinds.AUTOSCALER, f"{NAME}-a", is_told)
 
 
-def kill(stack: Stack, name: str) -> identity.Identity:
+def kill(stack: Stack, name: str) -> processes.ProcessIdentity:
     who = stack.component(name)
     assert who is not None
-    assert identity.send(who, signal.SIGKILL)
+    assert processes.send_signal(who, signal.SIGKILL)
     return who
 
 
-async def back(stack: Stack, name: str, before: identity.Identity) -> None:
+async def back(stack: Stack, name: str, before: processes.ProcessIdentity) -> None:
     deadline = clock.monotonic() + 20
     while stack.component(name) in (None, before):
         assert clock.monotonic() < deadline, f"{name} is not started again"
@@ -220,7 +220,7 @@ async def test_a_gateway_that_is_killed_as_it_goes_to_zero_costs_no_request(stac
         who = kill(stack, "gateway")
         asked: list[asyncio.Task[Answer]] = []
         deadline = clock.monotonic() + 20
-        while stack.component("gateway") in (None, who) or any(map(identity.alive, replicas)):
+        while stack.component("gateway") in (None, who) or any(map(processes.is_alive, replicas)):
             assert clock.monotonic() < deadline
             asked += burst(session, stack, 1)
             await asyncio.sleep(0.05)

@@ -8,9 +8,9 @@ import aiohttp
 import pytest
 
 from serving import errors
-from serving.embedded import identity
 from serving.kube import Kube
 from serving.resources import conditions, kinds, names
+from serving.system import processes
 from tests.programs.light_replica import LINES
 from tests.rig import stack as stacks
 from tests.rig.stack import NAMESPACE, Load, Object, Stack, light, predictors, settled, until
@@ -261,7 +261,7 @@ async def test_deleted_in_mid_stream_an_inference_finishes_its_answers_and_leave
     await kube.create(kinds.INFERENCE, stacks.inference("leaving", arms, framework="custom"))
     await until(kube, kinds.INFERENCE, "leaving", settled)
     found = await stacks.pods(kube, "leaving")
-    processes = [who for pod in found for who in stack.processes(pod)]
+    replicas = [who for pod in found for who in stack.processes(pod)]
     places = [place for pod in found for place in stack.places(pod)]
     assert await envoy_knows(stack, "leaving")
 
@@ -282,4 +282,4 @@ async def test_deleted_in_mid_stream_an_inference_finishes_its_answers_and_leave
         await kube.get(kinds.INFERENCE, NAMESPACE, "leaving")
     assert not await envoy_knows(stack, "leaving")
     assert [place for place in places if place.exists()] == []
-    assert [who for who in processes if identity.alive(who)] == []
+    assert [who for who in replicas if processes.is_alive(who)] == []

@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 from serving.cli import traffic
-from serving.embedded import identity
 from serving.embedded.supervisor import COMPONENTS
 from serving.kube import Kube, connect
 from serving.resources import conditions, kinds
+from serving.system import processes
 from tests.rig import stack as stacks
 from tests.rig.stack import NAMESPACE, Load, Object, Stack, until
 
@@ -37,7 +37,7 @@ async def shifts(kube: Kube, load: Load) -> None:
     await traffic.shift(kube, NAMESPACE, "digits", {"stable": 90, "candidate": 10})
 
 
-async def replaced(stack: Stack, kube: Kube, before: dict[str, identity.Identity | None]) -> None:
+async def replaced(stack: Stack, kube: Kube, before: dict[str, processes.ProcessIdentity | None]) -> None:
     """Wait until other processes run as these components, and the API answers."""
 
     def again(_: object) -> bool:
@@ -55,7 +55,7 @@ async def test_a_killed_component_costs_no_request_and_no_replica(
     async with stack.load("digits") as load:
         who = stack.component(name)
         assert who is not None
-        assert identity.send(who, signal.SIGKILL)
+        assert processes.send_signal(who, signal.SIGKILL)
         await load.more(50)
         await replaced(stack, kube, {name: who})
         await shifts(kube, load)
@@ -89,7 +89,7 @@ async def test_all_killed_at_once_cost_no_request_and_the_next_up_takes_over(
         stack.up.wait()
         for who in components.values():
             assert who is not None
-            assert identity.send(who, signal.SIGKILL)
+            assert processes.send_signal(who, signal.SIGKILL)
         await load.more(100)
         stack.start()
         await replaced(stack, kube, components)
@@ -98,7 +98,7 @@ async def test_all_killed_at_once_cost_no_request_and_the_next_up_takes_over(
     assert await stack.replicas(kube, "digits") == replicas
 
 
-def after_reboot(record: Any, stranger: identity.Identity) -> Any:
+def after_reboot(record: Any, stranger: processes.ProcessIdentity) -> Any:
     """Return a record of processes as it may read after a reboot: all of its numbers are a stranger's by now."""
     match record:
         case {"pid": _, "start_time": start, **rest}:
@@ -127,16 +127,16 @@ async def test_after_a_reboot_everything_starts_again_and_no_stranger_is_taken_f
     records = [path for path in records if path != data.ports]
     assert len(records) == len(COMPONENTS) + 2 + len(before)
     pods = await stacks.pods(kube, "digits")
-    envoy = identity.of(json.loads((data.gateway / "envoy.json").read_text())["pid"])
+    envoy = processes.identity_of(json.loads((data.gateway / "envoy.json").read_text())["pid"])
     assert stack.up is not None
     stack.up.kill()
     stack.up.wait()
     for who in [*map(stack.component, COMPONENTS), envoy, *(p for pod in pods for p in stack.processes(pod))]:
         assert who is not None
-        identity.send(who, signal.SIGKILL)
+        processes.send_signal(who, signal.SIGKILL)
     sleeper = await asyncio.create_subprocess_exec("/bin/sleep", "600")
     try:
-        stranger = identity.of(sleeper.pid)
+        stranger = processes.identity_of(sleeper.pid)
         assert stranger is not None
         for path in records:
             path.write_text(json.dumps(after_reboot(json.loads(path.read_text()), stranger)))
@@ -154,7 +154,7 @@ async def test_after_a_reboot_everything_starts_again_and_no_stranger_is_taken_f
                 await load.more(50)
             after = await stack.replicas(again, "digits")
         assert sleeper.returncode is None
-        assert identity.alive(stranger)
+        assert processes.is_alive(stranger)
     finally:
         sleeper.kill()
         await sleeper.wait()

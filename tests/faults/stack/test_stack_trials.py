@@ -11,11 +11,11 @@ from typing import Any
 
 import pytest
 
-from serving.embedded import identity
 from serving.kube import Kube, connect
 from serving.resources import conditions, kinds, names
 from serving.resources.experiment import Prices
 from serving.resources.inference import Predictor
+from serving.system import processes
 from tests.rig import stack as stacks
 from tests.rig.stack import NAMESPACE, Object, Stack, light, until, version, write_model
 from tuner import rendering
@@ -96,7 +96,7 @@ def ready(obj: Object) -> tuple[str, str, str]:
     return found["status"], found["reason"], found["message"]
 
 
-def controllers(stack: Stack) -> identity.Identity:
+def controllers(stack: Stack) -> processes.ProcessIdentity:
     found = stack.component("controllers")
     assert found is not None
     SEEN.add(found.pid)

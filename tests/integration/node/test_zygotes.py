@@ -13,7 +13,6 @@ import httpx
 import pytest
 
 from serving.data_dir import DataDir
-from serving.embedded import identity
 from serving.embedded.node.cgroup_files import detect
 from serving.embedded.node.records import PodDirectory
 from serving.embedded.node.zygotes import name_of
@@ -22,6 +21,7 @@ from serving.embedded.workloads.pod_forks import Kept
 from serving.kube import Kube
 from serving.resources import kinds, names
 from tests.rig.node_process import (
+from serving.system import processes
     PYTHON,
     SCRIPT,
     NodeProcess,
@@ -139,7 +139,7 @@ async def test_killing_a_zygote_touches_no_replica_and_another_takes_its_place(
 ) -> None:
     before = await start(kube, "survives")
     zygote = await until_zygote(node.data_dir, NAMESPACE)
-    assert identity.send(zygote, signal.SIGKILL)
+    assert processes.send_signal(zygote, signal.SIGKILL)
     found = await start(kube, "meanwhile")  # forked or not, it is not kept waiting
     assert is_ready(found)
     await until_zygote(node.data_dir, NAMESPACE, other_than=zygote)
@@ -151,7 +151,7 @@ async def test_killing_a_zygote_touches_no_replica_and_another_takes_its_place(
 
 async def test_a_zygote_that_hangs_is_not_waited_for_and_replaced(kube: Kube, node: NodeProcess) -> None:
     zygote = await until_zygote(node.data_dir, NAMESPACE)
-    identity.send(zygote, signal.SIGSTOP)
+    processes.send_signal(zygote, signal.SIGSTOP)
     await start(kube, "spare")  # may be one that was forked before
     found = await start(kube, "hurried")
     assert not forked(node.data_dir, found)
@@ -164,7 +164,7 @@ async def test_a_zygote_that_hangs_is_not_waited_for_and_replaced(kube: Kube, no
         await asyncio.sleep(0.05)
         events = (await kube.list(kinds.EVENT_V1, NAMESPACE)).items
     await until_zygote(node.data_dir, NAMESPACE, other_than=zygote)
-    assert not identity.alive(zygote)
+    assert not processes.is_alive(zygote)
 
 
 async def test_a_restarted_agent_adopts_the_zygote(kube: Kube, node: NodeProcess) -> None:
@@ -264,7 +264,7 @@ async def test_a_zygote_that_cannot_be_started_is_tried_again_and_takes_nothing_
         await asyncio.sleep(0.02)
     assert forked(node.data_dir, await start(kube, "lucky"))
     obstacle.rmdir()
-    while identity.read(node.data_dir.zygotes / f"{name}.json") is None:
+    while processes.read_identity(node.data_dir.zygotes / f"{name}.json") is None:
         assert time.monotonic() < deadline
         await asyncio.sleep(0.02)
     await kube.delete(kinds.DEPLOYMENT, NAMESPACE, "unlucky")
@@ -276,7 +276,7 @@ async def test_a_zygote_ends_with_the_last_deployment_that_wants_it(kube: Kube, 
     await kube.delete(kinds.DEPLOYMENT, NAMESPACE, "keeper")
     deadline = time.monotonic() + 10
     name = name_of(Kept(NAMESPACE, SCRIPT))
-    while identity.alive(zygote) or list(node.data_dir.zygotes.glob(f"{name}*")):
+    while processes.is_alive(zygote) or list(node.data_dir.zygotes.glob(f"{name}*")):
         assert time.monotonic() < deadline, list(node.data_dir.zygotes.iterdir())
         await asyncio.sleep(0.02)
     assert forked(node.data_dir, found)

@@ -14,10 +14,10 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from serving import clock, errors, metrics
 from serving.kube import Key
-from serving.router.envoy.process import terminate
 from serving.router.metrics import collector
 from serving.router.metrics.collector import Signals
 from serving.router.metrics.labels import labels_of
+from serving.system import processes
 from tests.rig.addresses import own
 from tests.rig.gateway import World, backend, endpoint_slice, route, world
 
@@ -263,7 +263,7 @@ async def test_another_envoy_counts_from_nothing_and_says_since_when(tmp_path: P
         before = await reader.about()
         running = gateway.process.running()
         assert running is not None
-        terminate(running, signal.SIGKILL)
+        processes.send_signal(running.process, signal.SIGKILL)
         while gateway.process.running() is not None:
             await asyncio.sleep(0.01)
         gone = await reader.about()

@@ -1,0 +1,37 @@
+"""File locks (flock) that end with the process that holds them. Imports little, for the reason of `atomic_file`."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+
+TYPE_CHECKING = False  # as type checkers read it; `typing` costs memory in every exit recorder
+if TYPE_CHECKING:
+    Path = str | os.PathLike[str]
+
+
+def try_lock(path: Path) -> int | None:
+    """Lock a file, which is made where it is missing; None where another process holds the lock.
+
+    Returns the descriptor that holds it, until it is closed or the process ends; a program that this process starts
+    does not inherit it, a fork does.
+    """
+    fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    if try_lock_descriptor(fd):
+        return fd
+    os.close(fd)
+    return None
+
+
+def try_lock_descriptor(fd: int) -> bool:
+    """Lock an open file or directory; False where another process holds the lock."""
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
+
+
+def lock_descriptor(fd: int) -> None:
+    """Lock an open file or directory as soon as nobody else holds the lock."""
+    fcntl.flock(fd, fcntl.LOCK_EX)

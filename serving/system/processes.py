@@ -1,0 +1,99 @@
+"""Processes by their identity (boot id, pid, start time), so that a recycled pid is never taken for ours.
+
+A pid alone says nothing after the process has died or the machine was restarted. Nothing here signals a
+process whose identity does not match.
+"""
+
+import os
+import re
+import signal
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import orjson
+
+from serving.system import atomic_file, procfs
+
+_BOOT_TIME = re.compile(r"^btime (\d+)$", re.MULTILINE)
+
+
+@dataclass(frozen=True)
+class ProcessIdentity:
+    """One process; no other has had, or will have, the same identity."""
+
+    boot_id: str
+    pid: int
+    start_time: int
+    """Clock ticks after boot, from proc(5) stat."""
+
+    def started_at(self) -> float:
+        """Return when it was started, in Unix seconds by today's clock: proc(5)."""
+        boot = _BOOT_TIME.search(Path("/proc/stat").read_text())
+        since = self.start_time / os.sysconf("SC_CLK_TCK")
+        return since + (int(boot[1]) if boot is not None else 0)
+
+
+def identity_of(pid: int) -> ProcessIdentity | None:
+    """Return the identity of a running process; None where there is none, or it is a zombie."""
+    fields = procfs.stat(pid)
+    if fields is None or fields[procfs.STATE] in "ZX":
+        return None
+    return ProcessIdentity(procfs.boot_id(), pid, int(fields[procfs.START_TIME]))
+
+
+def own_identity() -> ProcessIdentity:
+    """Return this process's identity."""
+    own = identity_of(os.getpid())
+    assert own is not None
+    return own
+
+
+def is_alive(identity: ProcessIdentity) -> bool:
+    """Whether exactly this process still runs."""
+    return identity_of(identity.pid) == identity
+
+
+def open_pidfd(identity: ProcessIdentity) -> int | None:
+    """Return a pidfd of exactly this process, for the caller to close; None where it is gone.
+
+    The kernel ties it to the process, so that no recycled pid comes between this check and a later use.
+    """
+    try:
+        pidfd = os.pidfd_open(identity.pid)
+    except OSError:
+        return None
+    if is_alive(identity):
+        return pidfd
+    os.close(pidfd)
+    return None
+
+
+def send_signal(identity: ProcessIdentity, number: signal.Signals) -> bool:
+    """Signal exactly this process; False where it is gone."""
+    pidfd = open_pidfd(identity)
+    if pidfd is None:
+        return False
+    try:
+        signal.pidfd_send_signal(pidfd, number)
+    except ProcessLookupError:
+        return False
+    finally:
+        os.close(pidfd)
+    return True
+
+
+def write_identity(path: Path, identity: ProcessIdentity, **more: Any) -> None:
+    """Record an identity, and what else the caller knows of the process, atomically."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    atomic_file.replace(path, orjson.dumps({**asdict(identity), **more}))
+
+
+def read_identity(path: Path) -> tuple[ProcessIdentity, dict[str, Any]] | None:
+    """Return what was recorded; None where nothing usable was."""
+    try:
+        record = orjson.loads(path.read_bytes())
+        identity = ProcessIdentity(record.pop("boot_id"), record.pop("pid"), int(record.pop("start_time")))
+    except (FileNotFoundError, orjson.JSONDecodeError, KeyError, AttributeError, TypeError, ValueError):
+        return None
+    return identity, record

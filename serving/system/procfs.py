@@ -1,0 +1,36 @@
+"""What /proc says of processes. Imports little, for the reason of `atomic_file`."""
+
+from __future__ import annotations
+
+import os
+
+STATE = 0
+PARENT = 1
+START_TIME = 19
+"""Clock ticks from boot to the process's start. Places in what `stat` returns: proc(5) counts from 1, and two more."""
+
+
+def boot_id() -> str:
+    """Return the identity of this boot of the machine."""
+    with open("/proc/sys/kernel/random/boot_id") as file:
+        return file.read().strip()
+
+
+def stat(pid: int) -> list[str] | None:
+    """Return the fields of /proc/PID/stat from the third on (the state); None where there is no such process."""
+    try:
+        with open(f"/proc/{pid}/stat", "rb") as file:
+            return file.read().rpartition(b")")[2].decode().split()
+    except (FileNotFoundError, ProcessLookupError):
+        return None
+
+
+def start_time(pid: int) -> int:
+    """Return the process's start in clock ticks since boot; 0 where it is gone. A zombie has one."""
+    fields = stat(pid)
+    return 0 if fields is None else int(fields[START_TIME])
+
+
+def processes() -> list[int]:
+    """Return the ids of all processes that run now."""
+    return [int(name) for name in os.listdir("/proc") if name.isdigit()]

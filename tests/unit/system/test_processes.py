@@ -1,0 +1,56 @@
+import os
+import signal
+import subprocess
+from dataclasses import replace
+from pathlib import Path
+
+from serving import clock
+from serving.system import processes
+
+
+def test_recycled_pid_is_neither_alive_nor_signalled() -> None:
+    with subprocess.Popen(["sleep", "60"]) as child:
+        identity = processes.identity_of(child.pid)
+        assert identity is not None
+        for stranger in (
+            replace(identity, start_time=identity.start_time - 1),
+            replace(identity, boot_id=""),
+        ):
+            assert not processes.is_alive(stranger)
+            assert processes.open_pidfd(stranger) is None
+            assert not processes.send_signal(stranger, signal.SIGKILL)
+        assert child.poll() is None
+        assert processes.send_signal(identity, signal.SIGKILL)
+    assert not processes.send_signal(identity, signal.SIGKILL)
+
+
+def test_zombie_is_not_alive() -> None:
+    child = subprocess.Popen(["sleep", "60"])
+    identity = processes.identity_of(child.pid)
+    assert identity is not None
+    child.kill()
+    os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)
+    assert not processes.is_alive(identity)
+    child.wait()
+
+
+def test_identity_is_read_as_it_was_written(tmp_path: Path) -> None:
+    path = tmp_path / "run" / "api.json"
+    own = processes.own_identity()
+    processes.write_identity(path, own, port=6443)
+    assert processes.read_identity(path) == (own, {"port": 6443})
+
+
+def test_unusable_record_is_none(tmp_path: Path) -> None:
+    path = tmp_path / "api.json"
+    for content in ("", "{}", "[]", '{"boot_id": "b", "pid": 1, "start_time": null}'):
+        path.write_text(content)
+        assert processes.read_identity(path) is None
+
+
+def test_start_is_in_unix_seconds() -> None:
+    with subprocess.Popen(["sleep", "60"]) as child:
+        identity = processes.identity_of(child.pid)
+        child.kill()
+    assert identity is not None
+    assert abs(identity.started_at() - clock.now().timestamp()) < 5
