@@ -22,6 +22,7 @@ from serving.embedded.node.records import PodDirectory
 from serving.kube import Kube, connect
 from serving.resources import conditions, kinds, names
 from serving.system import processes
+from serving.system.processes import ProcessIdentity
 
 PROGRAMS = Path(__file__).parents[1] / "programs"
 NAMESPACE = "default"
@@ -81,12 +82,12 @@ class Stack:
         """HOST:PORT of the public listener."""
         return f"127.0.0.1:{json.loads(self.data_dir.ports.read_bytes())['gateway']}"
 
-    def component(self, name: str) -> processes.ProcessIdentity | None:
+    def component(self, name: str) -> ProcessIdentity | None:
         """Return who runs as this component now."""
         found = processes.read_identity(self.data_dir.identity(name))
         return found[0] if found and processes.is_alive(found[0]) else None
 
-    def processes(self, pod: Object) -> tuple[processes.ProcessIdentity, ...]:
+    def processes(self, pod: Object) -> tuple[ProcessIdentity, ...]:
         """Return the exit recorder and the main process of a Pod; nothing where it could not be started."""
         runs = PodDirectory(self.data_dir.pods / pod["metadata"]["uid"]).latest()
         return next((run.identities() or () for run in runs), ())
@@ -97,7 +98,7 @@ class Stack:
         groups = [Path(root, TOP, uid) for root in detect().where.roots]
         return [self.data_dir.pods / uid, *(group for group in groups if group.exists())]
 
-    async def replicas(self, kube: Kube, inference: str) -> dict[str, tuple[processes.ProcessIdentity, int]]:
+    async def replicas(self, kube: Kube, inference: str) -> dict[str, tuple[ProcessIdentity, int]]:
         """Return the Pods of an Inference that run: name → (process, restarts)."""
         found = [(pod, self.processes(pod)) for pod in await pods(kube, inference)]
         return {pod["metadata"]["name"]: (who[1], _restarts(pod)) for pod, who in found if who}
