@@ -11,8 +11,8 @@ from serving.embedded.node.stopping import stop_everything
 from serving.kube import Kube
 from serving.resources import kinds
 from serving.settings import DEFAULTS
-from tests.rig.node_process import (
 from serving.system import processes
+from tests.rig.node_process import (
     SERVER,
     STARTS,
     NodeProcess,

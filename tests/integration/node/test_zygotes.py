@@ -20,8 +20,8 @@ from serving.embedded.workloads.pod_cgroups import Limits, settings
 from serving.embedded.workloads.pod_forks import Kept
 from serving.kube import Kube
 from serving.resources import kinds, names
-from tests.rig.node_process import (
 from serving.system import processes
+from tests.rig.node_process import (
     PYTHON,
     SCRIPT,
     NodeProcess,
