@@ -14,11 +14,10 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from autoscaler import backfill, guards, others, page, profiles, targets
+from autoscaler import backfill, guards, metrics_page, other_writers, profiles, targets
 from autoscaler.fitting import Fitting
 from autoscaler.observation import Load, Observation, Percentile
 from autoscaler.policy.config import PolicyConfig, from_spec
-from autoscaler.scaled import Scaled
 from autoscaler.settings import DEFAULTS, AutoscalerSettings
 from autoscaler.signals import demand
 from autoscaler.signals import gauges as gauges_read
@@ -26,6 +25,7 @@ from autoscaler.signals.board import Board, Health
 from autoscaler.signals.exposition import Target
 from autoscaler.signals.pages import Pages
 from autoscaler.store import Store
+from autoscaler.target_state import TargetState
 from autoscaler.targets import Seen
 from autoscaler.writer import Writer
 from serving import clock, errors, metrics
@@ -40,13 +40,12 @@ Object = dict[str, Any]
 log = logging.getLogger(__name__)
 
 TICK_SECONDS = 5.0
-"""Between readings of the gateways' pages: a start takes longer than this nearly always."""
+"""Seconds between readings of the gateways' pages; nearly every start takes longer."""
 QUICK_SECONDS = 1.0
-"""The same while a target may go to zero within seconds: by who says `idleSeconds` of less than `QUICK_BELOW`."""
+"""Seconds between readings while a target with `idleSeconds` of less than `QUICK_BELOW` has replicas."""
 QUICK_BELOW = 10
 HELD_SECONDS = 0.001
-"""For which a request that an activator tells of stands between two readings: what arrived meanwhile is in
-the next one."""
+"""Length of the reading that a held request makes between two readings; arrivals are in the next one."""
 _TARGET = "target"
 _REVISION = "revision"
 
@@ -55,9 +54,15 @@ class AutoscalerController:
     """Watches Autoscalers, the Deployments that they name, their Pods, and the gateways' Leases."""
 
     def __init__(
-        self, kube: Kube, settings: ControllerSettings, watches: Watches, *,
-        pages: Pages | None = None, store: Store | None = None, scaling: AutoscalerSettings = DEFAULTS,
-    ) -> None:  # fmt: skip
+        self,
+        kube: Kube,
+        settings: ControllerSettings,
+        watches: Watches,
+        *,
+        pages: Pages | None = None,
+        store: Store | None = None,
+        scaling: AutoscalerSettings = DEFAULTS,
+    ) -> None:
         self._kube = kube
         self._recorder = Recorder(kube, kube.field_manager)
         self._pages, self._store, self._settings = pages, store, scaling
@@ -78,8 +83,8 @@ class AutoscalerController:
         self._writer = Writer(kube, self._recorder, self._targets)
         self._gauges = gauges_read.Gauges(kube, settings.prometheus)
         self._backfill = backfill.Backfill(settings.prometheus) if settings.prometheus else None
-        self._scaled: dict[Key, Scaled] = {}
-        self._ticks = page.Ticks()
+        self._states: dict[Key, TargetState] = {}
+        self._ticks = metrics_page.Ticks()
 
     async def run(self) -> None:
         """Reconcile until cancelled."""
@@ -91,7 +96,7 @@ class AutoscalerController:
                 for informer in informers:
                     await informer.synced.wait()
                 group.create_task(self._keep())
-                group.create_task(Fitting(self._scaled).run())
+                group.create_task(Fitting(self._states).run())
                 if self._backfill is not None:
                     group.create_task(self._backfill.run())
                 if self._pages is not None:
@@ -103,11 +108,11 @@ class AutoscalerController:
                 await self._pages.close()
 
     async def metrics_page(self) -> str:
-        """Return what Prometheus is told."""
-        return page.text(self._scaled, self._ticks)
+        """Return the metrics page."""
+        return metrics_page.text(self._states, self._ticks)
 
     def _may_wake(self) -> bool:
-        return any(found["spec"].get("minReplicas") == 0 for found in self._autoscalers)
+        return any(autoscaler["spec"].get("minReplicas") == 0 for autoscaler in self._autoscalers)
 
     async def _tick_for_ever(self, pages: Pages) -> None:
         loop = asyncio.get_running_loop()
@@ -115,56 +120,56 @@ class AutoscalerController:
             began = loop.time()
             try:
                 await self._tick(pages)
-            except Exception:  # a page that nobody foresaw must not stop all of them
-                log.exception("a tick")
+            except Exception:  # a malformed page must not stop the ticks of all targets
+                log.exception("a tick failed")
             took = loop.time() - began
             self._ticks.took(took)
             await asyncio.sleep(max(self._pause() - took, took))
 
     async def _read_gauges(self) -> None:
-        wanted: dict[Key, gauges_read.Wanted] = {}
-        for key, scaled in self._scaled.items():
-            asked = [metric for metric in scaled.config.metrics if metric.type in gauges_read.TYPES]
-            if asked:
-                wanted[key] = gauges_read.Wanted(asked, scaled.pods)
-        await self._gauges.read(wanted)
+        queries: dict[Key, gauges_read.Wanted] = {}
+        for key, state in self._states.items():
+            gauges = [metric for metric in state.config.metrics if metric.type in gauges_read.TYPES]
+            if gauges:
+                queries[key] = gauges_read.Wanted(gauges, state.pods)
+        await self._gauges.read(queries)
 
     async def _tick(self, pages: Pages) -> None:
-        wanted = {_signals_of(found) for found in self._autoscalers}
-        timed = {_signals_of(found) for found in self._autoscalers if _has_latency(found)}
+        known = {_signals_of(autoscaler) for autoscaler in self._autoscalers}
+        timed = {_signals_of(autoscaler) for autoscaler in self._autoscalers if _has_latency(autoscaler)}
         read, _ = await asyncio.gather(pages.read(timed), self._read_gauges())
         live = leases.live(self._leases, clock.now())
         now = clock.monotonic()
-        self._board.tick(read.readings, live, wanted, read.held, now)
-        self._board.forget(wanted)
+        self._board.tick(read.readings, live, known, read.held, now)
+        self._board.forget(known)
         for autoscaler in self._autoscalers:
             key = Key.of(autoscaler)
-            scaled = self._scaled.get(key)
-            if scaled is None or self._is_due(scaled, _signals_of(autoscaler), now):
+            state = self._states.get(key)
+            if state is None or self._is_due(state, _signals_of(autoscaler), now):
                 self._loop.add(key)
 
-    def _is_due(self, scaled: Scaled, target: Target, now: float) -> bool:
-        decision = scaled.decision
-        if decision is None or self._board.is_busy(target) or scaled.starts.has_news:
+    def _is_due(self, state: TargetState, target: Target, now: float) -> bool:
+        decision = state.decision
+        if decision is None or self._board.is_busy(target) or state.starts.has_news:
             return True
-        config = scaled.config
+        config = state.config
         may_go = decision.replicas > 0 and config.zero.idle is not None and _least(config) == 0
         is_kept = decision.reason == "KeepAlive" and decision.replicas <= 1
         is_steady = (decision.reason in ("Idle", "FixedCount", "MinReplicas") or is_kept) and not may_go
-        return not is_steady or now - scaled.decided >= self._settings.idle_seconds
+        return not is_steady or now - state.decided >= self._settings.idle_seconds
 
     def _pause(self) -> float:
-        for scaled in self._scaled.values():
-            idle = scaled.config.zero.idle
-            if idle is not None and idle < QUICK_BELOW and scaled.decision and scaled.decision.replicas:
+        for state in self._states.values():
+            idle = state.config.zero.idle
+            if idle is not None and idle < QUICK_BELOW and state.decision and state.decision.replicas:
                 return QUICK_SECONDS
         return TICK_SECONDS
 
     async def reconcile(self, key: Key) -> Result | None:
-        """Size one target, and say so."""
+        """Size one target, and report the decision in its status."""
         autoscaler = self._autoscalers.get(*key)
         if autoscaler is None or autoscaler["metadata"].get("deletionTimestamp"):
-            if self._scaled.pop(key, None) is not None and self._store is not None:
+            if self._states.pop(key, None) is not None and self._store is not None:
                 self._store.forget(key)
             return None
         spec = autoscaler["spec"]
@@ -179,28 +184,28 @@ class AutoscalerController:
             message = f"there is no {target.get('kind', 'Deployment')} {target['name']}"
             await self._writer.refuse(autoscaler, "TargetNotFound", message)
             return None
-        scaled = self._remembered(key, autoscaler)
-        scaled.configure(replace(config, capacity=profiles.capacity(self._profiles, seen.object)))
-        self._teach(key, autoscaler, seen, scaled)
-        await self._size(autoscaler, seen, scaled)
+        state = self._remembered(key, autoscaler)
+        state.configure(replace(config, capacity=profiles.capacity(self._profiles, seen.object)))
+        self._teach(key, autoscaler, seen, state)
+        await self._size(autoscaler, seen, state)
         return None if seen.is_ours else Result(targets.LOOK_SECONDS)
 
-    def _teach(self, key: Key, autoscaler: Object, seen: Seen, scaled: Scaled) -> None:
-        """Request the backfill of a target of which nothing is stored."""
-        if self._backfill is None or scaled.is_fixed or scaled.is_taught:
+    def _teach(self, key: Key, autoscaler: Object, seen: Seen, state: TargetState) -> None:
+        """Request the backfill of a target without stored state."""
+        if self._backfill is None or state.is_fixed or state.is_taught:
             return
-        scaled.is_taught = True
+        state.is_taught = True
         query = backfill.query(seen.object)
         if query is not None:
             emit = partial(self._recorder.emit, autoscaler)
-            self._backfill.request(backfill.Job(key, query, scaled.config, scaled.teach, emit))
+            self._backfill.request(backfill.Job(key, query, state.config, state.teach, emit))
 
     async def _seen(self, key: Key, autoscaler: Object) -> Seen:
-        """Return the target as it is.
+        """Return the target and its Pods.
 
         Raises:
-            errors.NotFound: there is none.
-            errors.Permanent: it cannot be scaled.
+            errors.NotFound: the target does not exist.
+            errors.Permanent: the target has no scale subresource.
         """
         ref = autoscaler["spec"]["scaleTargetRef"]
         kind = await self._targets.kind(ref.get("apiVersion", "apps/v1"), ref.get("kind", "Deployment"))
@@ -216,76 +221,80 @@ class AutoscalerController:
         foreign = await self._targets.look(kind, target, self._remembered(key, autoscaler).starts)
         return Seen(kind, deployment, list(foreign.pods.values()), is_ours=False)
 
-    def _remembered(self, key: Key, autoscaler: Object) -> Scaled:
-        scaled = self._scaled.get(key)
-        if scaled is None:
+    def _remembered(self, key: Key, autoscaler: Object) -> TargetState:
+        state = self._states.get(key)
+        if state is None:
             saved = self._store.read(key) if self._store is not None else None
             changes = list((autoscaler.get("status") or {}).get("decisions") or [])
-            scaled = self._scaled[key] = Scaled(
+            state = self._states[key] = TargetState(
                 PolicyConfig(), saved, changes=changes, is_taught=saved is not None
             )
-        return scaled
+        return state
 
-    async def _size(self, autoscaler: Object, seen: Seen, scaled: Scaled) -> None:
+    async def _size(self, autoscaler: Object, seen: Seen, state: TargetState) -> None:
         now, moment = clock.now().timestamp(), clock.monotonic()
-        key, desired = Key.of(autoscaler), _desired(scaled, seen.object, self._kube.field_manager)
+        key, desired = Key.of(autoscaler), _desired(state, seen.object, self._kube.field_manager)
         counts = seen.object.get("status") or {}
-        scaled.pods = seen.pods
-        observed = scaled.starts.take(desired, counts.get("readyReplicas", 0), seen.pods)
+        state.pods = seen.pods
+        observed = state.starts.take(desired, counts.get("readyReplicas", 0), seen.pods)
         gauges, sources = self._gauges.of(key)
         observation = Observation(
-            now, observed, self._load(autoscaler, now) if self._is_counted(autoscaler, seen) else None, gauges,
-            self._percentiles(autoscaler, scaled, moment), self._gauges.engine_load(key),
-        )  # fmt: skip
+            now,
+            observed,
+            self._load(autoscaler, now) if self._is_counted(autoscaler, seen) else None,
+            gauges,
+            self._percentiles(autoscaler, state, moment),
+            self._gauges.engine_load(key),
+        )
         signals = [*(self._board.health(moment) if seen.is_ours else ()), *sources]
-        decision = scaled.decide(observation)
+        decision = state.decide(observation)
         if not self._is_known(seen, signals, moment):
             decision = guards.without_readings(decision, desired, signals)
-        decision = guards.after_a_raise(decision, desired, scaled.raised, moment)
-        scaled.decision, scaled.decided = decision, moment
+        decision = guards.after_a_raise(decision, desired, state.raised, moment)
+        state.decision, state.decided = decision, moment
         self._ticks.decided(decision.reason)
-        active = await self._active(key, seen, scaled, moment)
-        scaled.is_active = active.status == "True"
+        active = await self._active(key, seen, state, moment)
+        state.is_active = active.status == "True"
         if decision.replicas != desired:
             try:
                 held = demand.held(autoscaler, frozenset())
-                await self._writer.act(autoscaler, seen, scaled, desired, active, held=held)
+                await self._writer.act(autoscaler, seen, state, desired, active, held=held)
             except (errors.ApiError, errors.Unavailable) as error:
-                scaled.refused = min(scaled.refused, moment)
-                if moment - scaled.refused >= others.REFUSED_SECONDS:
-                    active = others.refused(decision.replicas, error)
-                    await self._writer.report(autoscaler, seen, scaled, active, signals, moment=moment)
+                state.refused = min(state.refused, moment)
+                if moment - state.refused >= other_writers.REFUSED_SECONDS:
+                    active = other_writers.refused(decision.replicas, error)
+                    await self._writer.report(autoscaler, seen, state, active, signals, moment=moment)
                 raise
-        scaled.refused = math.inf
+        state.refused = math.inf
         if decision.replicas == desired and not counts:
-            return  # nobody has counted its replicas yet; when somebody does, this is woken
-        await self._writer.report(autoscaler, seen, scaled, active, signals, moment=moment)
+            return  # replicas are not counted yet; the count of a watch event starts this again
+        await self._writer.report(autoscaler, seen, state, active, signals, moment=moment)
 
-    def _percentiles(self, autoscaler: Object, scaled: Scaled, moment: float) -> dict[str, Percentile]:
+    def _percentiles(self, autoscaler: Object, state: TargetState, moment: float) -> dict[str, Percentile]:
         target = _signals_of(autoscaler)
-        found = {
+        percentiles = {
             metric.name: self._board.percentile(target, metric.percentile, moment)
-            for metric in scaled.config.metrics
+            for metric in state.config.metrics
             if metric.type == "Latency"
         }
-        return {name: percentile for name, percentile in found.items() if percentile is not None}
+        return {name: percentile for name, percentile in percentiles.items() if percentile is not None}
 
     def _is_counted(self, autoscaler: Object, seen: Seen) -> bool:
-        """Whether gateways count its requests: of a target that none knows, no requests is not what they say."""
+        """Whether gateways count the target's requests, so that no requests means idle."""
         return seen.is_ours or bool(demand.held(autoscaler, frozenset()))
 
     def _is_known(self, seen: Seen, signals: Sequence[Health], moment: float) -> bool:
-        """Whether all that a decision is made of has been read."""
+        """Whether every input of a decision has been read."""
         if not seen.is_ours:
-            return bool(signals) and all(found.healthy for found in signals)
+            return bool(signals) and all(source.healthy for source in signals)
         is_read = self._board.is_whole and self._board.age(moment) <= self._settings.stale_seconds
-        return is_read and all(found.healthy for found in signals)
+        return is_read and all(source.healthy for source in signals)
 
-    async def _active(self, key: Key, seen: Seen, scaled: Scaled, moment: float) -> Condition:
-        """Return whether the count is written here."""
+    async def _active(self, key: Key, seen: Seen, state: TargetState, moment: float) -> Condition:
+        """Return the condition `ScalingActive`: whether this controller writes the count."""
         scaler = await self._targets.other_scaler(Key(key.namespace, seen.name), seen.kind)
-        return others.condition(
-            scaled.config.prediction, scaler, is_fought=others.is_fought(scaled.theirs, moment)
+        return other_writers.condition(
+            state.config.prediction, scaler, is_fought=other_writers.is_fought(state.theirs, moment)
         )
 
     def _load(self, autoscaler: Object, now: float) -> Load | None:
@@ -298,29 +307,27 @@ class AutoscalerController:
         return Load(now - HELD_SECONDS, now, arrivals=0, work=0, finished=0, in_flight=0, held=held)
 
     async def _keep(self) -> None:
-        """Write what was learned, one target after the other: a thousand at once would hold the ticks up for
-        seconds.
-        """
+        """Store learned states one after the other, as a thousand at once would block the ticks for seconds."""
         while True:
-            keys = list(self._scaled)
+            keys = list(self._states)
             if not keys:
                 await asyncio.sleep(self._settings.save_seconds)
             for key in keys:
                 await asyncio.sleep(self._settings.save_seconds / len(keys))
-                if (scaled := self._scaled.get(key)) is not None:
-                    self._keep_one(key, scaled)
+                if (state := self._states.get(key)) is not None:
+                    self._keep_one(key, state)
 
     def _keep_all(self) -> None:
-        for key, scaled in self._scaled.items():
-            self._keep_one(key, scaled)
+        for key, state in self._states.items():
+            self._keep_one(key, state)
 
-    def _keep_one(self, key: Key, scaled: Scaled) -> None:
-        state = scaled.state()
-        if self._store is not None and state is not None:
-            self._store.write(key, state)
+    def _keep_one(self, key: Key, state: TargetState) -> None:
+        learned = state.state()
+        if self._store is not None and learned is not None:
+            self._store.write(key, learned)
 
     def _autoscaler_changed(self, before: Object | None, after: Object | None) -> None:
-        """Only what others say of it is news: its status is what was written here."""
+        """Reconcile after a change of the spec or of the demand; the rest of the status is this controller's own."""
         if before is not None and after is not None:
             same = before["metadata"].get("generation") == after["metadata"].get("generation")
             waits = [(obj.get("status") or {}).get("demand") for obj in (before, after)]
@@ -337,9 +344,9 @@ class AutoscalerController:
         now = clock.now().timestamp()
         for revision in _revision(after or before or {}):
             for autoscaler in self._autoscalers.by_index(_TARGET, revision):
-                scaled = self._scaled.get(Key.of(autoscaler))
-                if scaled is not None:
-                    scaled.starts.seen(before, after, now)
+                state = self._states.get(Key.of(autoscaler))
+                if state is not None:
+                    state.starts.seen(before, after, now)
 
 
 def _target(autoscaler: Object) -> Iterable[str]:
@@ -359,21 +366,21 @@ def _signals_of(autoscaler: Object) -> Target:
     return Target(autoscaler["metadata"]["namespace"], autoscaler["spec"]["scaleTargetRef"]["name"])
 
 
-def _desired(scaled: Scaled, deployment: Object, manager: str) -> int:
+def _desired(state: TargetState, deployment: Object, manager: str) -> int:
     """Return the count that is asked for: as it was written a moment ago, where the watch has not shown that yet."""
     count = int((deployment.get("spec") or {}).get("replicas", 1))
-    if scaled.wrote is not None:
-        written, version = scaled.wrote
+    if state.wrote is not None:
+        written, version = state.wrote
         if int(deployment["metadata"]["resourceVersion"]) < version:
             return written
-        scaled.wrote = None
-    mine = (scaled.known, scaled.intended)  # what was intended may have been done though nobody answered
-    if scaled.known is not None and count not in mine:
-        if not others.wrote(deployment, manager):
-            others.count(scaled.theirs, clock.monotonic())
-        if count > scaled.known:
-            scaled.raised = scaled.raised.again(count, clock.monotonic())
-    scaled.known, scaled.intended = count, None
+        state.wrote = None
+    mine = (state.known, state.intended)  # what was intended may have been done though nobody answered
+    if state.known is not None and count not in mine:
+        if not other_writers.wrote(deployment, manager):
+            other_writers.count(state.theirs, clock.monotonic())
+        if count > state.known:
+            state.raised = state.raised.again(count, clock.monotonic())
+    state.known, state.intended = count, None
     return count
 
 

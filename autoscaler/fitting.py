@@ -14,7 +14,7 @@ from multiprocessing.connection import Connection
 from multiprocessing.process import BaseProcess
 
 from autoscaler.forecast.fit import LEAST, Fit, fit
-from autoscaler.scaled import Scaled
+from autoscaler.target_state import TargetState
 from serving import errors
 from serving.kube import Key
 from serving.system import background_process
@@ -37,11 +37,15 @@ class Fitting:
     """Fits the regressions of every target that has enough history."""
 
     def __init__(
-        self, scaled: Mapping[Key, Scaled], *, first: float = FIRST_SECONDS, every: float = REFIT_SECONDS,
+        self,
+        state: Mapping[Key, TargetState],
+        *,
+        first: float = FIRST_SECONDS,
+        every: float = REFIT_SECONDS,
         timeout: float = TIMEOUT_SECONDS,
-    ) -> None:  # fmt: skip
-        """Args: scaled: the targets, read at each round; first, every, timeout: seconds."""
-        self._scaled = scaled
+    ) -> None:
+        """Args: state: the targets, read at each round; first, every, timeout: seconds."""
+        self._states = state
         self._first, self._every = first, every
         self._worker = Worker(timeout)
 
@@ -58,18 +62,18 @@ class Fitting:
             await asyncio.sleep(max(self._every - (loop.time() - began), 0.0))
 
     async def _round(self) -> None:
-        due = [key for key, scaled in self._scaled.items() if _is_due(scaled)]
+        due = [key for key, state in self._states.items() if _is_due(state)]
         for key in due:
-            scaled = self._scaled.get(key)
-            if scaled is None or scaled.sizer is None:
+            state = self._states.get(key)
+            if state is None or state.sizer is None:
                 continue
             try:
-                fitted = await self._worker.fit(scaled.sizer.history.levels)
+                fitted = await self._worker.fit(state.sizer.history.levels)
             except errors.Unavailable as error:
                 log.warning("the forecast of %s keeps its previous fit: %s", key, error)
                 continue
-            if scaled.sizer is not None:  # a changed spec may have removed it; the load is the same
-                scaled.sizer.take_fit(fitted)
+            if state.sizer is not None:  # a changed spec may have removed it; the load is the same
+                state.sizer.take_fit(fitted)
             await asyncio.sleep(min(PAUSE_SECONDS, self._every / len(due)))
 
 
@@ -140,6 +144,6 @@ def _serve(connection: Connection) -> None:
             connection.send(fit(levels))
 
 
-def _is_due(scaled: Scaled) -> bool:
-    is_forecast = not scaled.is_fixed and scaled.config.prediction != "Disabled"
-    return is_forecast and scaled.sizer is not None and len(scaled.sizer.history) >= LEAST
+def _is_due(state: TargetState) -> bool:
+    is_forecast = not state.is_fixed and state.config.prediction != "Disabled"
+    return is_forecast and state.sizer is not None and len(state.sizer.history) >= LEAST

@@ -5,7 +5,7 @@ Pure.
 from collections.abc import Sequence
 from dataclasses import replace
 
-from autoscaler import others
+from autoscaler import other_writers
 from autoscaler.decision import Decision
 from autoscaler.signals.board import Health
 
@@ -22,7 +22,7 @@ def without_readings(decision: Decision, desired: int, signals: Sequence[Health]
     return replace(decision, replicas=desired, reason="MetricsMissing", message=message)
 
 
-def after_a_raise(decision: Decision, desired: int, raised: others.Raised, moment: float) -> Decision:
+def after_a_raise(decision: Decision, desired: int, raised: other_writers.Raised, moment: float) -> Decision:
     """Return a decision that keeps a count which another writer raised, for as long as `raised` lasts."""
     is_over = moment > raised.until or raised.replicas != desired
     if is_over or decision.replicas >= desired or decision.reason in _WITHOUT_LOAD or not decision.replicas:

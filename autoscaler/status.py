@@ -182,6 +182,9 @@ def _states(status: Mapping[str, Any]) -> list[tuple[str, str, str]]:
 def change(before: int, decision: Decision, now: str) -> Object:
     """Return an entry of `status.decisions`."""
     return {
-        "time": now, "fromReplicas": before, "toReplicas": decision.replicas, "reason": decision.reason,
+        "time": now,
+        "fromReplicas": before,
+        "toReplicas": decision.replicas,
+        "reason": decision.reason,
         "message": decision.message,
-    }  # fmt: skip
+    }

@@ -4,10 +4,10 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from autoscaler import others, status
+from autoscaler import other_writers, status
 from autoscaler.decision import Decision
-from autoscaler.scaled import Scaled
 from autoscaler.signals.board import Health
+from autoscaler.target_state import TargetState
 from autoscaler.targets import Seen, Targets
 from serving import clock, errors
 from serving.kube import Key, Kube, Recorder
@@ -27,7 +27,14 @@ class Writer:
         self._kube, self._recorder, self._targets = kube, recorder, targets
 
     async def act(
-        self, autoscaler: Object, seen: Seen, scaled: Scaled, desired: int, active: Condition, *, held: int
+        self,
+        autoscaler: Object,
+        seen: Seen,
+        state: TargetState,
+        desired: int,
+        active: Condition,
+        *,
+        held: int,
     ) -> None:
         """Write the count instead of `desired`, or emit an Event of it, as the condition `active` says.
 
@@ -37,24 +44,24 @@ class Writer:
             errors.ApiError: the scale subresource refuses the count.
             errors.Unavailable: the scale subresource cannot answer now.
         """
-        decision = scaled.decision
+        decision = state.decision
         assert decision is not None
         if active.status == "True":
-            await self._scale(autoscaler, seen, scaled, desired)
+            await self._scale(autoscaler, seen, state, desired)
             return
-        if active.reason == others.OBSERVE and desired == 0 and held:
-            scaled.decision = replace(decision, replicas=1, reason="Woken")
-            await self._scale(autoscaler, seen, scaled, desired)
+        if active.reason == other_writers.OBSERVE and desired == 0 and held:
+            state.decision = replace(decision, replicas=1, reason="Woken")
+            await self._scale(autoscaler, seen, state, desired)
             return
-        if active.reason == others.OBSERVE and decision.replicas != scaled.would:
-            scaled.would = decision.replicas
+        if active.reason == other_writers.OBSERVE and decision.replicas != state.would:
+            state.would = decision.replicas
             await self._recorder.emit(autoscaler, "WouldScale", _event(seen.name, desired, decision))
 
-    async def _scale(self, autoscaler: Object, seen: Seen, scaled: Scaled, before: int) -> None:
-        namespace, decision = autoscaler["metadata"]["namespace"], scaled.decision
+    async def _scale(self, autoscaler: Object, seen: Seen, state: TargetState, before: int) -> None:
+        namespace, decision = autoscaler["metadata"]["namespace"], state.decision
         assert decision is not None
         patch = {"spec": {"replicas": decision.replicas}}
-        scaled.intended = decision.replicas
+        state.intended = decision.replicas
         try:
             answer = await self._kube.patch(seen.kind, namespace, seen.name, patch, subresource="scale")
         except errors.NotFound:
@@ -63,28 +70,34 @@ class Writer:
             if isinstance(error, errors.Conflict | errors.Forbidden | errors.Invalid):
                 raise
             raise errors.Unavailable(str(error)) from error  # a status of 500 is tried again later
-        scaled.wrote = decision.replicas, int(answer["metadata"]["resourceVersion"])
-        scaled.known = decision.replicas
-        scaled.changes.insert(0, status.change(before, decision, _time()))
-        del scaled.changes[status.KEPT :]
+        state.wrote = decision.replicas, int(answer["metadata"]["resourceVersion"])
+        state.known = decision.replicas
+        state.changes.insert(0, status.change(before, decision, _time()))
+        del state.changes[status.KEPT :]
         self._targets.again(seen.kind, Key(namespace, seen.name))
         await self._recorder.emit(autoscaler, "Scaled", _event(seen.name, before, decision))
 
     async def report(
-        self, autoscaler: Object, seen: Seen, scaled: Scaled, active: Condition,
-        signals: Sequence[Health], *, moment: float,
-    ) -> None:  # fmt: skip
+        self,
+        autoscaler: Object,
+        seen: Seen,
+        state: TargetState,
+        active: Condition,
+        signals: Sequence[Health],
+        *,
+        moment: float,
+    ) -> None:
         """Write the status where it has news; figures alone wait for `SAY_SECONDS`, by a `moment` in
         monotonic seconds.
         """
-        content = _content(seen, scaled, active, signals, clock.now().timestamp())
+        content = _content(seen, state, active, signals, clock.now().timestamp())
         old = autoscaler.get("status") or {}
         new = status.build(content, old, autoscaler["metadata"].get("generation", 1), _time())
         may_wait = not status.is_urgent(old, new)
-        if may_wait and (not status.is_news(old, new) or moment - scaled.said < SAY_SECONDS):
+        if may_wait and (not status.is_news(old, new) or moment - state.reported < SAY_SECONDS):
             return
         await self._kube.apply_status(kinds.AUTOSCALER, autoscaler, new)
-        scaled.said = moment
+        state.reported = moment
 
     async def refuse(self, autoscaler: Object, reason: str, message: str) -> None:
         """Write a status that gives the reason why nothing is sized."""
@@ -99,17 +112,23 @@ class Writer:
 
 
 def _content(
-    seen: Seen, scaled: Scaled, active: Condition, signals: Sequence[Health], now: float
+    seen: Seen, state: TargetState, active: Condition, signals: Sequence[Health], now: float
 ) -> status.Content:
     """Return the content of the status after the last decision."""
-    decision, counts = scaled.decision, seen.object.get("status") or {}
+    decision, counts = state.decision, seen.object.get("status") or {}
     assert decision is not None
     ready = Condition("Ready", "True", decision.reason, decision.message)
     return status.Content(
-        decision, counts.get("replicas", 0), counts.get("readyReplicas", 0), [ready, active], signals,
-        scaled.learned(now), scaled.schedule(now), scaled.changes,
-        status.metrics(scaled.config.metrics, decision.demands),
-    )  # fmt: skip
+        decision,
+        counts.get("replicas", 0),
+        counts.get("readyReplicas", 0),
+        [ready, active],
+        signals,
+        state.learned(now),
+        state.schedule(now),
+        state.changes,
+        status.metrics(state.config.metrics, decision.demands),
+    )
 
 
 def _event(name: str, before: int, decision: Decision) -> str:

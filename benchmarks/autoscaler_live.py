@@ -41,8 +41,8 @@ from rig.live_scaling import Machine, Played, World, world  # noqa: E402
 from autoscaler.observation import Capacity  # noqa: E402
 from autoscaler.policy.config import PolicyConfig  # noqa: E402
 from autoscaler.simulate.baselines.knative import Kpa  # noqa: E402
-from autoscaler.simulate.terms import Terms  # noqa: E402
-from autoscaler.simulate.workload import SHORTEST_WAIT  # noqa: E402
+from autoscaler.simulate.policy_inputs import PolicyInputs  # noqa: E402
+from autoscaler.simulate.workloads.workload import SHORTEST_WAIT  # noqa: E402
 
 MACHINE = Machine(slots=2, service=0.2, load=3.0)
 MOST = 10
@@ -125,7 +125,7 @@ async def play(place: World, name: str, folder: Path, shape: Shape, moments: lis
         await place.until_ready(name, FIXED if name == "fixed" else 1)
         print(f"{name}: {len(moments)} requests in {shape.seconds} s", file=sys.stderr, flush=True)
         if name == "kpa":
-            terms = Terms(Capacity(MACHINE.rate, MACHINE.slots), MACHINE.service, 0, MOST)
+            terms = PolicyInputs(Capacity(MACHINE.rate, MACHINE.slots), MACHINE.service, 0, MOST)
             async with place.driven(name, Kpa(terms)):
                 played = await place.play(name, moments, shape.seconds, lives)
         else:

@@ -26,8 +26,8 @@ from autoscaler.forecast.history import MOST  # noqa: E402
 from autoscaler.forecast.profile import BIN  # noqa: E402
 from autoscaler.observation import Capacity, Observation, Replicas  # noqa: E402
 from autoscaler.policy.config import PolicyConfig  # noqa: E402
-from autoscaler.scaled import Scaled  # noqa: E402
 from autoscaler.signals.board import Board, Reading  # noqa: E402
+from autoscaler.target_state import TargetState  # noqa: E402
 from autoscaler.signals.exposition import Parser, Target  # noqa: E402
 from serving.router.envoy.statistics import BOUNDS_MS  # noqa: E402
 from serving.router.metrics.page import ANSWERED, DURATION, GATEWAY, IN_FLIGHT, READ_AT, RECEIVED, STARTED_AT  # noqa: E402
@@ -74,12 +74,12 @@ class Page:
         return "\n".join(lines)
 
 
-def seasoned(seed: int) -> Scaled:
+def seasoned(seed: int) -> TargetState:
     """Return a service with two weeks of load and a regression."""
-    scaled = Scaled(PolicyConfig(min_replicas=0, max_replicas=50, capacity=Capacity(RATE, 1.0)))
-    scaled.decide(Observation(START - 60, Replicas(1, 1), None))
+    state = TargetState(PolicyConfig(min_replicas=0, max_replicas=50, capacity=Capacity(RATE, 1.0)))
+    state.decide(Observation(START - 60, Replicas(1, 1), None))
     noise = random.Random(seed)
-    sizer = scaled.sizer
+    sizer = state.sizer
     assert sizer is not None
     first = math.floor(START / BIN) - MOST
     for i in range(MOST):
@@ -87,7 +87,7 @@ def seasoned(seed: int) -> Scaled:
         sizer.history.add(first + i, 3 + day + noise.gauss(0, 0.1))
     lags = RECENT + SEASONAL
     sizer.take_fit(Fit(0.01, lags, (0.9, *[0.1 / (len(lags) - 1)] * (len(lags) - 1)), 0.9, 0.9))
-    return scaled
+    return state
 
 
 def measure(count: int) -> tuple[list[float], list[float], float]:

@@ -35,8 +35,8 @@ from rig.harness import Bar, report  # noqa: E402
 from autoscaler.forecast.fit import fit  # noqa: E402
 from autoscaler.forecast.forecaster import Forecaster  # noqa: E402
 from autoscaler.forecast.horizon import Horizon  # noqa: E402
-from autoscaler.simulate import scenarios  # noqa: E402
-from autoscaler.simulate.scenarios import Recipe  # noqa: E402
+from autoscaler.simulate.workloads import scenarios  # noqa: E402
+from autoscaler.simulate.workloads.scenarios import Recipe  # noqa: E402
 
 AHEAD = (30.0, 120.0)
 STEP = 5

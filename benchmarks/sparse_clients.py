@@ -21,8 +21,8 @@ sys.path.insert(0, str(ROOT))  # before this file's own directory, in which `aut
 from rig import scaling  # noqa: E402
 from rig.harness import Bar, report  # noqa: E402
 
-from autoscaler.simulate import scenarios  # noqa: E402
-from autoscaler.simulate.load import Floats, Requests  # noqa: E402
+from autoscaler.simulate.workloads import scenarios  # noqa: E402
+from autoscaler.simulate.workloads.load import Floats, Requests  # noqa: E402
 
 STARTUP = 66.0
 """Seconds: the 90 % quantile of starts of a minute, give or take a tenth."""

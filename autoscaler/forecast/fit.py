@@ -212,9 +212,14 @@ def strength(levels: Any, period: int) -> float:
     jump = max(period // 20, 1)
     # The seasonal part is nearly the mean of all cycles: a part that changes with each cycle fits any noise.
     parts = STL(
-        levels, period=period, seasonal=35, seasonal_deg=0,
-        seasonal_jump=jump, trend_jump=jump, low_pass_jump=jump,
-    ).fit(inner_iter=2)  # fmt: skip
+        levels,
+        period=period,
+        seasonal=35,
+        seasonal_deg=0,
+        seasonal_jump=jump,
+        trend_jump=jump,
+        low_pass_jump=jump,
+    ).fit(inner_iter=2)
     around = float(np.var(parts.seasonal + parts.resid))
     if around <= 0:
         return 0.0

@@ -123,8 +123,9 @@ class LatencyTarget:
             else:
                 before = self._slower
                 self._slower = (
-                    before[0] + SMOOTH * (load - before[0]), before[1] + SMOOTH * (seconds - before[1]),
-                )  # fmt: skip
+                    before[0] + SMOOTH * (load - before[0]),
+                    before[1] + SMOOTH * (seconds - before[1]),
+                )
         self._futile = self._unloaded > self.target
         if not self._futile and load < self._broke:
             self._broke = load if math.isinf(self._broke) else self._broke + BREAK_GAIN * (load - self._broke)

@@ -161,11 +161,18 @@ class Sizer:
         if schedule and reason in ("MinReplicas", "MaxReplicas"):
             message += f" by the schedule {schedule}"
         return Decision(
-            replicas=count, reason=reason, message=message, needed=need.replicas, metric=metric,
-            rate=self.forecaster.last, capacity=0.0 if capacity is _NOT_ASKED else capacity.rate,
-            backlog=need.backlog, startup=startup, demands=need.demands,
+            replicas=count,
+            reason=reason,
+            message=message,
+            needed=need.replicas,
+            metric=metric,
+            rate=self.forecaster.last,
+            capacity=0.0 if capacity is _NOT_ASKED else capacity.rate,
+            backlog=need.backlog,
+            startup=startup,
+            demands=need.demands,
             forecast=need.band if self.config.prediction != "Disabled" else None,
-        )  # fmt: skip
+        )
 
     def _compose(self, observation: Observation, need: _Need) -> str:
         """Raise the need to what the metrics with a target ask for, and return the metric that decides."""
@@ -346,9 +353,14 @@ class Sizer:
             count = max(self._held.since(observation.now, max(HOLD_SECONDS, startup)), decisive.needed or 0)
             count = min(max(count, least), most)
             return Decision(
-                count, "Metric", f"{decisive.metric}: {decisive.message}", needed=decisive.needed or 0,
-                metric=decisive.metric, startup=startup, demands=tuple(asked),
-            )  # fmt: skip
+                count,
+                "Metric",
+                f"{decisive.metric}: {decisive.message}",
+                needed=decisive.needed or 0,
+                metric=decisive.metric,
+                startup=startup,
+                demands=tuple(asked),
+            )
         if desired == 0 and held:
             count, reason, message = 1, "Woken", "a request waits for a replica"
         elif self._load is None or self.capacity.value is None:

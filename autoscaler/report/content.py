@@ -9,14 +9,21 @@ from autoscaler.simulate import comparison
 from autoscaler.simulate.comparison import OURS, Outcome
 from autoscaler.simulate.oracle import Oracle
 from autoscaler.simulate.scores import Scores, knowing
-from autoscaler.simulate.service import Service as Simulated
-from autoscaler.simulate.workload import Workload
+from autoscaler.simulate.workloads.service import Service as Simulated
+from autoscaler.simulate.workloads.workload import Workload
 
 
 def of(
-    simulated: Simulated, outcomes: Sequence[Outcome], *, known: Oracle, startup: str, limit: int, seed: int,
-    now: dt.datetime, version: str,
-) -> Report:  # fmt: skip
+    simulated: Simulated,
+    outcomes: Sequence[Outcome],
+    *,
+    known: Oracle,
+    startup: str,
+    limit: int,
+    seed: int,
+    now: dt.datetime,
+    version: str,
+) -> Report:
     """Return the report.
 
     Args:
@@ -55,19 +62,37 @@ def of(
 def _service(workload: Workload, unit: str, startup: str, limit: int, seed: int) -> Service:
     replica = workload.replica
     return Service(
-        start=workload.start, seconds=workload.seconds, lead=workload.lead,
-        history_seconds=workload.history.step * len(workload.history.arrivals), unit=unit,
-        replica_rate=replica.rate, concurrency=replica.concurrency, service_seconds=replica.service_seconds,
-        wait=workload.wait, min_replicas=workload.min_replicas, max_replicas=limit, startup=startup, seed=seed,
-    )  # fmt: skip
+        start=workload.start,
+        seconds=workload.seconds,
+        lead=workload.lead,
+        history_seconds=workload.history.step * len(workload.history.arrivals),
+        unit=unit,
+        replica_rate=replica.rate,
+        concurrency=replica.concurrency,
+        service_seconds=replica.service_seconds,
+        wait=workload.wait,
+        min_replicas=workload.min_replicas,
+        max_replicas=limit,
+        startup=startup,
+        seed=seed,
+    )
 
 
 def _row(name: str, risk: float | None, scored: Scores, *, ours: bool) -> Row:
     return Row(
-        name=name, risk=risk, ours=ours, violations=scored.violations, windows=scored.windows, p99=scored.p99,
-        replica_hours=scored.replica_hours, over_oracle=scored.over_oracle, cold=scored.cold,
-        actions=scored.actions, flips=scored.flips, front=False,
-    )  # fmt: skip
+        name=name,
+        risk=risk,
+        ours=ours,
+        violations=scored.violations,
+        windows=scored.windows,
+        p99=scored.p99,
+        replica_hours=scored.replica_hours,
+        over_oracle=scored.over_oracle,
+        cold=scored.cold,
+        actions=scored.actions,
+        flips=scored.flips,
+        front=False,
+    )
 
 
 def _fronted(rows: Sequence[Row]) -> tuple[Row, ...]:

@@ -36,12 +36,20 @@ def _facts(report: Report) -> list[tuple[str, str, str]]:
     """Return the numbers that stand out: name, value, and what is to be known of it."""
     row = report.row(report.main)
     return [
-        ("requests that waited too long", sentences.percent(row.violations), f"longer than {figures.duration(report.service.wait)}"),
-        ("replica-hours", figures.number(row.replica_hours), f"{figures.number(row.over_oracle)} \u00d7 perfect knowledge"),
+        (
+            "requests that waited too long",
+            sentences.percent(row.violations),
+            f"longer than {figures.duration(report.service.wait)}",
+        ),
+        (
+            "replica-hours",
+            figures.number(row.replica_hours),
+            f"{figures.number(row.over_oracle)} \u00d7 perfect knowledge",
+        ),
         ("99 % waited at most", figures.duration(row.p99), ""),
         ("changes an hour", figures.number(row.actions), f"{figures.number(row.flips)} turns within 10 min"),
         ("found no replica", sentences.percent(row.cold), ""),
-    ]  # fmt: skip
+    ]
 
 
 def _reasons(report: Report) -> list[tuple[str, str, str]]:

@@ -40,8 +40,11 @@ def load(report: Report) -> Plot:
     uppers = [column.upper for column in columns if column.upper is not None]
     x = _time(report)
     y = Scale.around(
-        [0.0, *(moment.rate for moment in report.moments), *uppers], svg.HEIGHT - svg.BOTTOM, svg.TOP, zero=True
-    )  # fmt: skip
+        [0.0, *(moment.rate for moment in report.moments), *uppers],
+        svg.HEIGHT - svg.BOTTOM,
+        svg.TOP,
+        zero=True,
+    )
     label = f"{report.service.unit} per second"
     parts = [_frame(report, x, y, label, svg.HEIGHT)]
     parts += [svg.area(points, "range") for points in _bands(report, x, y)]
@@ -68,8 +71,11 @@ def replicas(report: Report, track: Track) -> Plot:
     x = _time(report)
     most = max(max(c.wanted, c.ready) for c in track.columns)
     y = Scale.around(
-        [0.0, float(most), *(float(m.needed) for m in report.moments)], svg.HEIGHT - svg.BOTTOM, svg.TOP, zero=True
-    )  # fmt: skip
+        [0.0, float(most), *(float(m.needed) for m in report.moments)],
+        svg.HEIGHT - svg.BOTTOM,
+        svg.TOP,
+        zero=True,
+    )
     bottom = y.at(0.0)
     needed = stairs([(x.at(m.time), y.at(m.needed)) for m in report.moments])
     wanted = stairs(
@@ -92,8 +98,13 @@ def replicas(report: Report, track: Track) -> Plot:
         title,
         (svg.picture(title, *parts, width=WIDTH), _late(report, track, x)),
         Table(("UTC", "needed", "wanted", "ready", "waited too long", "reason"), tuple(_rows(report, track))),
-        (("need", "needed, by perfect knowledge"), ("want", "wanted"), ("have", "ready"), ("late", "requests that waited too long")),
-    )  # fmt: skip
+        (
+            ("need", "needed, by perfect knowledge"),
+            ("want", "wanted"),
+            ("have", "ready"),
+            ("late", "requests that waited too long"),
+        ),
+    )
 
 
 def front(report: Report) -> Plot:
@@ -119,21 +130,32 @@ def front(report: Report) -> Plot:
 
 
 COLUMNS = (
-    "policy", "waited too long", "minutes violated", "99 % waited at most", "replica-hours", "over perfect",
-    "found no replica", "changes an hour", "turns an hour",
-)  # fmt: skip
+    "policy",
+    "waited too long",
+    "minutes violated",
+    "99 % waited at most",
+    "replica-hours",
+    "over perfect",
+    "found no replica",
+    "changes an hour",
+    "turns an hour",
+)
 """Of the table of policies."""
 
 
 def cells(row: Row) -> list[tuple[str, float | str]]:
     """Return the cells of a policy, each with what it is sorted by."""
     return [
-        (row.name, row.name), (sentences.percent(row.violations), row.violations),
-        (sentences.percent(row.windows), row.windows), (figures.duration(row.p99), row.p99),
-        (figures.number(row.replica_hours), row.replica_hours), (f"{row.over_oracle:.3f}", row.over_oracle),
-        (sentences.percent(row.cold), row.cold), (figures.number(row.actions), row.actions),
+        (row.name, row.name),
+        (sentences.percent(row.violations), row.violations),
+        (sentences.percent(row.windows), row.windows),
+        (figures.duration(row.p99), row.p99),
+        (figures.number(row.replica_hours), row.replica_hours),
+        (f"{row.over_oracle:.3f}", row.over_oracle),
+        (sentences.percent(row.cold), row.cold),
+        (figures.number(row.actions), row.actions),
         (figures.number(row.flips), row.flips),
-    ]  # fmt: skip
+    ]
 
 
 def changes(report: Report) -> list[list[tuple[str, float | str]]]:
@@ -142,11 +164,13 @@ def changes(report: Report) -> list[list[tuple[str, float | str]]]:
         [
             (report.when(change.time), change.time),
             (f"{change.before} \u2192 {change.after}", change.after - change.before),
-            (str(change.ready), change.ready), (figures.number(change.rate), change.rate),
-            (change.reason, change.reason), (change.message, change.message),
+            (str(change.ready), change.ready),
+            (figures.number(change.rate), change.rate),
+            (change.reason, change.reason),
+            (change.message, change.message),
         ]
         for change in report.changes[:_CHANGES]
-    ]  # fmt: skip
+    ]
 
 
 def tip(report: Report, index: int, column: Column) -> str:
@@ -242,9 +266,13 @@ def _rows(report: Report, track: Track) -> Iterator[tuple[str, ...]]:
     for i in _some(report):
         moment, column = report.moments[i], track.columns[i]
         yield (
-            report.when(moment.time), str(moment.needed), str(column.wanted), str(column.ready),
-            figures.number(column.late), column.reason,
-        )  # fmt: skip
+            report.when(moment.time),
+            str(moment.needed),
+            str(column.wanted),
+            str(column.ready),
+            figures.number(column.late),
+            column.reason,
+        )
 
 
 def _band(column: Column) -> tuple[str, str, str]:

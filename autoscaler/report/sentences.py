@@ -27,9 +27,10 @@ def percent(value: float) -> str:
 def _headline(report: Report) -> str:
     row = report.row(report.main)
     late = (
-        "No request waited too long" if row.violations == 0
+        "No request waited too long"
+        if row.violations == 0
         else f"{percent(row.violations)} of requests waited longer than {figures.duration(report.service.wait)}"
-    )  # fmt: skip
+    )
     return (
         f"{late}, for {figures.number(row.replica_hours)} replica-hours: "
         f"{figures.times(row.over_oracle)} what perfect knowledge of the load needs."
@@ -88,12 +89,14 @@ def _service(report: Report) -> list[str]:
     service = report.service
     known = (
         f"Policies know the {figures.duration(service.history_seconds)} before."
-        if service.history_seconds else "Policies know nothing of the time before."
-    )  # fmt: skip
+        if service.history_seconds
+        else "Policies know nothing of the time before."
+    )
     starts = (
-        "as long as on a production fleet" if not service.startup.replace(".", "").isdigit()
+        "as long as on a production fleet"
+        if not service.startup.replace(".", "").isdigit()
         else f"about {figures.duration(float(service.startup))}"
-    )  # fmt: skip
+    )
     span = (
         f"{figures.duration(service.seconds)} from {report.when(service.start)} UTC on, the first "
         f"{figures.duration(service.lead)} not scored. {known}"

@@ -142,20 +142,20 @@ def rise(before: Reading, reading: Reading, wanted: AbstractSet[Target]) -> dict
     """Return what was counted between two readings of one gateway, of what has had any; gauges are the later ones."""
     is_new = reading.started > before.started + RESTARTED
     old = {} if is_new else before.counts
-    found = {}
+    counts_by_target = {}
     for target, counts in reading.counts.items():
         earlier = old.get(target, _NOTHING)
         if (counts == earlier and not counts.in_flight) or target not in wanted:
             continue
         parts = (max(now - then, 0.0) for now, then in zip(counts, earlier, strict=True))
-        found[target] = Counts(*parts)._replace(in_flight=counts.in_flight)
-    return found
+        counts_by_target[target] = Counts(*parts)._replace(in_flight=counts.in_flight)
+    return counts_by_target
 
 
 def span(before: Reading, reading: Reading, elapsed: float) -> float:
     """Return the seconds between two readings: by the gateway's clock, or by ours where that one was set."""
-    said = reading.read_at - before.read_at
-    return said if abs(said - elapsed) <= SLACK + UNLIKE * elapsed else max(elapsed, 0.1)
+    reported = reading.read_at - before.read_at
+    return reported if abs(reported - elapsed) <= SLACK + UNLIKE * elapsed else max(elapsed, 0.1)
 
 
 def _news(
@@ -207,9 +207,13 @@ class Board:
         """Whether every gateway that is alive gave a plausible reading at the last tick."""
 
     def tick(
-        self, readings: Iterable[Reading], live: AbstractSet[str], wanted: AbstractSet[Target], held: Mapping[Target, float],
+        self,
+        readings: Iterable[Reading],
+        live: AbstractSet[str],
+        wanted: AbstractSet[Target],
+        held: Mapping[Target, float],
         now: float,
-    ) -> None:  # fmt: skip
+    ) -> None:
         """Take what was read.
 
         Args:
@@ -219,25 +223,25 @@ class Board:
             held: requests that activators hold, by target.
             now: seconds on a clock that nobody sets.
         """
-        found = {reading.gateway: reading for reading in readings}
+        by_gateway = {reading.gateway: reading for reading in readings}
         rises: list[tuple[float, float, dict[Target, Counts]]] = []
-        for name in self._gateways.keys() - found.keys() - live:
+        for name in self._gateways.keys() - by_gateway.keys() - live:
             del self._gateways[name]
         in_flight: dict[Target, float] = {}
         silent: list[_Gateway] = []
-        for name in sorted(found.keys() | live):
+        for name in sorted(by_gateway.keys() | live):
             gateway = self._gateways.get(name)
             if gateway is None:
                 gateway = self._gateways[name] = _Gateway(heard=now)
             before = gateway.before
-            news = _news(gateway, found.get(name), now, wanted)
+            news = _news(gateway, by_gateway.get(name), now, wanted)
             if news is None:
                 silent.append(gateway)
                 continue
             seconds, rates = news
             if seconds > 0 and before is not None:
-                self._time(before, found[name], now)
-                rises.append((seconds, found[name].read_at, rates))
+                self._time(before, by_gateway[name], now)
+                rises.append((seconds, by_gateway[name].read_at, rates))
             for target, counts in rates.items():
                 if counts.in_flight:
                     in_flight[target] = in_flight.get(target, 0.0) + counts.in_flight
@@ -301,11 +305,17 @@ class Board:
         sums = self._sums.pop(target, None) or _Sums(since=self._covered)
         held = self._held.get(target, 0.0)
         return Load(
-            start=self._end - seconds, end=self._end, arrivals=sums.arrivals, work=sums.arrivals,
-            finished=sums.finished, in_flight=max(self._in_flight.get(target, 0.0) - held, 0.0), held=held,
-            latency=sums.seconds / sums.timed if sums.timed > 0 else None, errors=sums.errors,
+            start=self._end - seconds,
+            end=self._end,
+            arrivals=sums.arrivals,
+            work=sums.arrivals,
+            finished=sums.finished,
+            in_flight=max(self._in_flight.get(target, 0.0) - held, 0.0),
+            held=held,
+            latency=sums.seconds / sums.timed if sums.timed > 0 else None,
+            errors=sums.errors,
             idle=max(sums.since - taken, 0.0),
-        )  # fmt: skip
+        )
 
     def is_busy(self, target: Target) -> bool:
         """Whether there was any request since its load was taken last, or is one now."""
@@ -325,10 +335,10 @@ class Board:
 
     def health(self, now: float) -> list[Health]:
         """Return what is to be said of each gateway; a moment of silence is not news."""
-        found = []
+        health = []
         for name, gateway in sorted(self._gateways.items()):
             doubt = gateway.doubt
             is_said = doubt is not None and (doubt.at_once or now - gateway.heard > QUIET_SECONDS)
             words = doubt.words if doubt is not None and is_said else ""
-            found.append(Health(f"gateway-{name}", not is_said, words))
-        return found
+            health.append(Health(f"gateway-{name}", not is_said, words))
+        return health

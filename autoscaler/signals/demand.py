@@ -1,6 +1,4 @@
-"""Requests that wait at zero, as activators say in an Autoscaler's status: known at once, and not at the next
-tick. Pure.
-"""
+"""Held requests, as activators report them in `Autoscaler.status.demand`, between two readings. Pure."""
 
 import datetime as dt
 from collections.abc import Iterable, Mapping
@@ -9,20 +7,20 @@ from typing import Any
 from serving.resources import leases, names
 
 
-def dead(found: Iterable[Mapping[str, Any]], now: dt.datetime) -> frozenset[str]:
-    """Return the names of gateways whose Lease has run out; one without a Lease is not known to be dead."""
+def dead(gateway_leases: Iterable[Mapping[str, Any]], now: dt.datetime) -> frozenset[str]:
+    """Return the names of gateways whose Lease has expired; a gateway without a Lease is not dead."""
     return frozenset(
         lease["metadata"]["name"].removeprefix(leases.LEASE_PREFIX)
-        for lease in found
+        for lease in gateway_leases
         if lease["metadata"]["name"].startswith(leases.LEASE_PREFIX) and leases.expiry(lease) <= now
     )
 
 
 def held(autoscaler: Mapping[str, Any], without: frozenset[str]) -> int:
-    """Return how many requests wait for the target; those of activators beside these gateways are lost."""
+    """Return the number of held requests; those of activators beside the gateways `without` are lost."""
     prefix = names.ACTIVATOR_REPORTER
     return sum(
-        int(said.get("inFlight", 0))
-        for said in (autoscaler.get("status") or {}).get("demand") or []
-        if said["reporter"].startswith(prefix) and said["reporter"].removeprefix(prefix) not in without
+        int(entry.get("inFlight", 0))
+        for entry in (autoscaler.get("status") or {}).get("demand") or []
+        if entry["reporter"].startswith(prefix) and entry["reporter"].removeprefix(prefix) not in without
     )

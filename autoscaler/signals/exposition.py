@@ -102,7 +102,7 @@ class Parser:
         Raises:
             ValueError: a sample has no number.
         """
-        found: dict[Target, list[float]] = {}
+        counts_by_target: dict[Target, list[float]] = {}
         held: dict[Target, float] = {}
         alone: dict[str, tuple[str, float]] = {}
         buckets: dict[Target, dict[float, float]] = {}
@@ -118,9 +118,9 @@ class Parser:
                 sample = self._learn(head)
             target, place, is_error = sample
             if place >= 0:
-                counts = found.get(target)
+                counts = counts_by_target.get(target)
                 if counts is None:
-                    counts = found[target] = [0.0] * _WIDTH
+                    counts = counts_by_target[target] = [0.0] * _WIDTH
                 counts[place] += float(value)
                 if is_error:
                     counts[_PLACES["errors"]] += float(value)
@@ -130,10 +130,14 @@ class Parser:
                 alone[field] = (_labels(head).get(field, ""), float(value))
         nothing = ("", 0.0)
         return Page(
-            alone.get("gateway", nothing)[0], alone.get("activator", nothing)[0],
-            alone.get("read_at", nothing)[1], alone.get("started", nothing)[1],
-            {target: Counts(*values) for target, values in found.items()}, held, buckets,
-        )  # fmt: skip
+            alone.get("gateway", nothing)[0],
+            alone.get("activator", nothing)[0],
+            alone.get("read_at", nothing)[1],
+            alone.get("started", nothing)[1],
+            {target: Counts(*values) for target, values in counts_by_target.items()},
+            held,
+            buckets,
+        )
 
     def _bucket(
         self, line: str, timed: AbstractSet[Target], buckets: dict[Target, dict[float, float]]
@@ -143,25 +147,25 @@ class Parser:
         if target is None:
             if len(self._series) >= _REMEMBERED:
                 self._series.clear()
-            said = _labels(series.partition("{")[2])
-            target = self._series[series] = Target(said.get("namespace", ""), said.get("revision", ""))
+            labels = _labels(series.partition("{")[2])
+            target = self._series[series] = Target(labels.get("namespace", ""), labels.get("revision", ""))
         if target in timed:
             bound, _, value = rest.partition('"} ')
-            found = buckets.setdefault(target, {})
-            found[float(bound)] = found.get(float(bound), 0.0) + float(value)
+            bounds = buckets.setdefault(target, {})
+            bounds[float(bound)] = bounds.get(float(bound), 0.0) + float(value)
 
     def _learn(self, head: str) -> _Sample:
         if len(self._known) >= _REMEMBERED:
             self._known.clear()
             self._targets.clear()
-        name, _, labels = head.partition("{")
+        name, _, label_text = head.partition("{")
         field = _COUNTED.get(name)
         sample = _OTHER
         if field is not None:
-            said = _labels(labels)
-            target = Target(said.get("namespace", ""), said.get("revision", ""))
+            labels = _labels(label_text)
+            target = Target(labels.get("namespace", ""), labels.get("revision", ""))
             target = self._targets.setdefault(target, target)
-            code = said.get("code_class", "")
+            code = labels.get("code_class", "")
             sample = _Sample(target, -1 if field == "held" else _PLACES[field], code == "5xx")
         self._known[head] = sample
         return sample
@@ -173,5 +177,5 @@ def _labels(text: str) -> dict[str, str]:
     }
 
 
-def _plain(found: re.Match[str]) -> str:
-    return "\n" if found[1] == "n" else found[1]
+def _plain(match: re.Match[str]) -> str:
+    return "\n" if match[1] == "n" else match[1]

@@ -117,27 +117,30 @@ class Gauges:
         known.health = [Health(source, not words, words) for source, words in sorted(wrong.items())]
 
     async def _value(
-        self, metric: Metric, pods: Sequence[Object], before: Mapping[str, usage.Reading],
+        self,
+        metric: Metric,
+        pods: Sequence[Object],
+        before: Mapping[str, usage.Reading],
         tokens: tuple[float | None, EngineLoad | None],
-    ) -> float:  # fmt: skip
+    ) -> float:
         if metric.type == "PromQL":
             server = metric.server or self._server
             if not server or self._session is None:
                 raise errors.Unavailable("no serverAddress, and none is configured")
             return await prometheus.instant(self._session, server, metric.query)
         if metric.type == "Utilization":
-            found = usage.share(metric.resource, pods, before, self._nodes)
-            if found is None:
+            share = usage.share(metric.resource, pods, before, self._nodes)
+            if share is None:
                 raise errors.Unavailable(f"no node tells the {metric.resource} of a replica with a limit")
-            return found
-        waiting, told = tokens
+            return share
+        waiting, engine = tokens
         if metric.type == "TokenQueueDepth":
             if waiting is None:
                 raise errors.Unavailable("no replica's page tells of requests or tokens that wait")
             return waiting
-        if told is None:
+        if engine is None:
             raise errors.Unavailable("no replica's page tells of tokens, or only since now")
-        return told.tokens
+        return engine.tokens
 
     async def _tokens(self, known: _Known, pods: Sequence[Object]) -> tuple[float | None, EngineLoad | None]:
         """Return the tokens that wait, and what replicas have done, as far as their pages tell."""
@@ -150,9 +153,10 @@ class Gauges:
         }
         queued = [engines.waiting_tokens(page, PROMPT_LENGTH) for page in read.values()]
         waiting = [tokens for tokens in queued if tokens is not None]
-        before, known.tokens = known.tokens, {
-            uid: (page.tokens, now) for uid, page in read.items() if page.tokens is not None
-        }  # fmt: skip
+        before, known.tokens = (
+            known.tokens,
+            {uid: (page.tokens, now) for uid, page in read.items() if page.tokens is not None},
+        )
         rates = [
             max(total - before[uid][0], 0.0) / (now - before[uid][1])
             for uid, (total, _) in known.tokens.items()
@@ -168,14 +172,14 @@ class Gauges:
 
     async def _page(self, pod: Object) -> engines.EngineReading | None:
         address = (pod.get("status") or {}).get("podIP")
-        said = pod["metadata"].get("annotations") or {}
+        annotations = pod["metadata"].get("annotations") or {}
         ports = [
             p["containerPort"] for c in pod["spec"].get("containers") or () for p in c.get("ports") or ()
         ]
-        port = said.get(_METRICS_PORT) or (ports[0] if ports else None)
+        port = annotations.get(_METRICS_PORT) or (ports[0] if ports else None)
         if not address or not port or self._session is None:
             return None
-        url = f"http://{address}:{port}{said.get(_METRICS_PATH, '/metrics')}"
+        url = f"http://{address}:{port}{annotations.get(_METRICS_PATH, '/metrics')}"
         try:
             timeout = aiohttp.ClientTimeout(total=TIMEOUT_SECONDS)
             async with self._session.get(url, timeout=timeout) as response:
@@ -190,17 +194,20 @@ class Gauges:
             if any(metric.type == "Utilization" for metric in what.metrics)
             for pod in what.pods
         } - {""}
-        found: dict[str, usage.Reading] = {}
+        readings: dict[str, usage.Reading] = {}
         for node in sorted(nodes):
             try:
                 text = (await self._kube.raw(f"/api/v1/nodes/{node}/proxy/{cadvisor.PATH}")).decode()
-                found[node] = usage.Reading(clock.monotonic(), cadvisor.containers(text))
+                readings[node] = usage.Reading(clock.monotonic(), cadvisor.containers(text))
             except (errors.ApiError, errors.Unavailable, ValueError):
                 continue  # its replicas' shares are not known, which is said
-        return found
+        return readings
 
 
 _SOURCES = {
-    "PromQL": "prometheus", "Utilization": "resources", "TokenQueueDepth": "replicas", "TokensPerSecond": "replicas",
-}  # fmt: skip
+    "PromQL": "prometheus",
+    "Utilization": "resources",
+    "TokenQueueDepth": "replicas",
+    "TokensPerSecond": "replicas",
+}
 """Of each type of metric, the name in `status.signals`."""

@@ -47,9 +47,10 @@ class Pages:
         """Return what every page says that answers; of the targets `timed` with histograms of durations."""
         if self._session is None:
             self._session = aiohttp.ClientSession(
-                timeout=aiohttp.ClientTimeout(total=TIMEOUT_SECONDS), cookie_jar=aiohttp.DummyCookieJar(),
+                timeout=aiohttp.ClientTimeout(total=TIMEOUT_SECONDS),
+                cookie_jar=aiohttp.DummyCookieJar(),
                 auto_decompress=False,
-            )  # fmt: skip
+            )
         notes = [page for page in metrics.pages(self._folder) if page.component.startswith(COMPONENTS)]
         pages = await asyncio.gather(*(self._page(self._session, note, timed) for note in notes))
         readings: dict[str, Reading] = {}

@@ -53,8 +53,11 @@ async def over_time(session: aiohttp.ClientSession, server: str, query: RangeQue
         errors.Permanent: the query is refused.
     """
     parameters = {
-        "query": query.query, "start": f"{query.start:.3f}", "end": f"{query.end:.3f}", "step": f"{query.step:g}",
-    }  # fmt: skip
+        "query": query.query,
+        "start": f"{query.start:.3f}",
+        "end": f"{query.end:.3f}",
+        "step": f"{query.step:g}",
+    }
     answer = await _get(session, server, "query_range", parameters, RANGE_TIMEOUT_SECONDS)
     return values(answer, query.start, query.end)
 
@@ -129,12 +132,12 @@ def value(answer: Any) -> float:
             raise errors.Unavailable(f"the query was refused: {answer.get('error', '')}")
         data = answer["data"]
         samples = [data["result"]] if data["resultType"] == "scalar" else [s["value"] for s in data["result"]]
-        found = [float(sample[1]) for sample in samples]
+        values = [float(sample[1]) for sample in samples]
     except (KeyError, TypeError, ValueError, IndexError) as error:
         raise errors.Unavailable(f"the answer is not one of Prometheus: {error!r}") from error
-    if not found:
+    if not values:
         raise errors.Unavailable("the query has no result")
-    total = sum(found)
+    total = sum(values)
     if not math.isfinite(total) or total < 0:
         raise errors.Unavailable(f"the query's value is {total}")
     return total

@@ -40,9 +40,9 @@ def share(
             continue
         for container in pod["spec"].get("containers") or ():
             where = Where(pod["metadata"]["namespace"], pod["metadata"]["name"], container["name"])
-            found = _share(resource, container, where, before.get(node), after[node])
-            if found is not None:
-                shares.append(found)
+            share = _share(resource, container, where, before.get(node), after[node])
+            if share is not None:
+                shares.append(share)
     return sum(shares) / len(shares) if shares else None
 
 

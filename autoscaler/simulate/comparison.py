@@ -11,14 +11,14 @@ from autoscaler.decision import Decision
 from autoscaler.observation import Observation
 from autoscaler.simulate import ours
 from autoscaler.simulate.baselines import BASELINES
-from autoscaler.simulate.load import Floats
 from autoscaler.simulate.oracle import Oracle, ordered_ahead
 from autoscaler.simulate.policy import Policy
+from autoscaler.simulate.policy_inputs import PolicyInputs
 from autoscaler.simulate.run import Run, run
 from autoscaler.simulate.scores import Scores, scores
 from autoscaler.simulate.startup import Startup, around, fleet
-from autoscaler.simulate.terms import Terms
-from autoscaler.simulate.workload import HEADROOM, Workload
+from autoscaler.simulate.workloads.load import Floats
+from autoscaler.simulate.workloads.workload import HEADROOM, Workload
 
 OURS = "slipway"
 FLEET = "fleet"
@@ -60,7 +60,7 @@ class Contender:
     def name(self) -> str:
         return self.policy if self.risk is None else f"{self.policy} risk={self.risk:g}"
 
-    def build(self) -> Callable[[Terms], Policy]:
+    def build(self) -> Callable[[PolicyInputs], Policy]:
         """Return the builder of the policy."""
         return ours.at(self.risk) if self.policy == OURS else BASELINES[self.policy]
 
@@ -135,11 +135,11 @@ def yardstick(workload: Workload, startup: Startup, max_replicas: int | None) ->
 
 def play(
     workload: Workload, startup: Startup, contender: Contender, *, known: Oracle, limit: int, seed: int
-) -> Outcome:  # fmt: skip
+) -> Outcome:
     """Run one contender; with the same seed all get the same starts and readings."""
     noted: list[_Noted] = []
 
-    def build(terms: Terms) -> Policy:
+    def build(terms: PolicyInputs) -> Policy:
         noted.append(_Noted(contender.build()(terms)))
         return noted[0]
 
@@ -211,11 +211,16 @@ def _columns(workload: Workload, played: Run, seen: list[tuple[float, int, Decis
         band = shown[2].forecast
         columns.append(
             Column(
-                wanted=wanted, ready=ready, late=float(late[index]),
-                lower=band.lower if band else None, median=band.median if band else None,
-                upper=band.upper if band else None, reason=shown[2].reason, message=shown[2].message,
+                wanted=wanted,
+                ready=ready,
+                late=float(late[index]),
+                lower=band.lower if band else None,
+                median=band.median if band else None,
+                upper=band.upper if band else None,
+                reason=shown[2].reason,
+                message=shown[2].message,
             )
-        )  # fmt: skip
+        )
     return tuple(columns)
 
 

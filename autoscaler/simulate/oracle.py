@@ -20,8 +20,8 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.ndimage import maximum_filter1d, uniform_filter1d
 
-from autoscaler.simulate.load import Floats, Flow, Replica, Requests
 from autoscaler.simulate.plant import QueuePlant
+from autoscaler.simulate.workloads.load import Floats, Flow, Replica, Requests
 
 SPANS = (15, 60)
 """Seconds over which a base is smoothed: between a burst and the time that starts take."""

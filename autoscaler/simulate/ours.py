@@ -10,7 +10,7 @@ from autoscaler.policy.config import PolicyConfig
 from autoscaler.policy.sizer import Sizer
 from autoscaler.settings import DEFAULTS
 from autoscaler.simulate.policy import Policy
-from autoscaler.simulate.terms import History, Terms
+from autoscaler.simulate.policy_inputs import History, PolicyInputs
 
 REFIT = 1800.0
 """Seconds between fits, as in the controller."""
@@ -50,10 +50,10 @@ class Fitted:
         self._sizer.take_fit(fit(self._sizer.history.levels))
 
 
-def at(risk: float | None) -> Callable[[Terms], Policy]:
+def at(risk: float | None) -> Callable[[PolicyInputs], Policy]:
     """Return a builder of the policy at a risk in percent; None: the default."""
 
-    def build(terms: Terms) -> Policy:
+    def build(terms: PolicyInputs) -> Policy:
         config = PolicyConfig(
             min_replicas=terms.min_replicas,
             max_replicas=terms.max_replicas,

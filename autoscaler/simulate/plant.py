@@ -13,7 +13,7 @@ from typing import NamedTuple, Protocol
 
 import numpy as np
 
-from autoscaler.simulate.load import TIMEOUT, Floats, Flow, Replica, Requests
+from autoscaler.simulate.workloads.load import TIMEOUT, Floats, Flow, Replica, Requests
 
 
 class Counts(NamedTuple):
@@ -115,10 +115,18 @@ class FluidPlant:
         dropped = self._dropped / self._work_per_request
         waited = self._waiting_seconds / self._work_per_request + finished * replica.service_seconds
         return Counts(
-            time=now, arrivals=arrivals, work=entered, finished=max(finished - dropped, 0.0), waited=waited,
-            dropped=dropped, capacity=self._capacity, done=gone - self._dropped, busy=busy,
-            waiting=arrivals - finished, ready=self._last_ready,
-        )  # fmt: skip
+            time=now,
+            arrivals=arrivals,
+            work=entered,
+            finished=max(finished - dropped, 0.0),
+            waited=waited,
+            dropped=dropped,
+            capacity=self._capacity,
+            done=gone - self._dropped,
+            busy=busy,
+            waiting=arrivals - finished,
+            ready=self._last_ready,
+        )
 
     def waits(self) -> Waits:
         """Return the waits: of each second's requests, that of the middle one."""
@@ -216,10 +224,18 @@ class QueuePlant:
     def counts(self) -> Counts:
         """Return what has been counted until now."""
         return Counts(
-            time=self._now, arrivals=self._arrived, work=float(self._entered[self._arrived]),
-            finished=self._finished, waited=self._waited, dropped=self._dropped, capacity=self._capacity,
-            done=self._done, busy=len(self._ends), waiting=self._waiting, ready=self._ready,
-        )  # fmt: skip
+            time=self._now,
+            arrivals=self._arrived,
+            work=float(self._entered[self._arrived]),
+            finished=self._finished,
+            waited=self._waited,
+            dropped=self._dropped,
+            capacity=self._capacity,
+            done=self._done,
+            busy=len(self._ends),
+            waiting=self._waiting,
+            ready=self._ready,
+        )
 
     def waits(self) -> Waits:
         """Return the wait of each request so far."""

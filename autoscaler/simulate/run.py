@@ -10,11 +10,11 @@ from autoscaler.decision import Decision
 from autoscaler.observation import Load, Observation, Replicas
 from autoscaler.simulate.plant import Counts, Plant, Waits
 from autoscaler.simulate.policy import UTILISATION, WAITING, Policy
+from autoscaler.simulate.policy_inputs import PolicyInputs
 from autoscaler.simulate.pool import Pool
 from autoscaler.simulate.signals import Readings, Signals, readings
 from autoscaler.simulate.startup import Startup
-from autoscaler.simulate.terms import Terms
-from autoscaler.simulate.workload import Workload
+from autoscaler.simulate.workloads.workload import Workload
 
 TIMELINE_POINTS = 2_000
 """Decisions that a timeline keeps at most: what a page can show."""
@@ -56,9 +56,15 @@ class Run:
 
 
 def run(
-    workload: Workload, startup: Startup, build: Callable[[Terms], Policy], *, limit: int, seed: int,
-    signals: Signals | None = None, timeline: bool = False,
-) -> Run:  # fmt: skip
+    workload: Workload,
+    startup: Startup,
+    build: Callable[[PolicyInputs], Policy],
+    *,
+    limit: int,
+    seed: int,
+    signals: Signals | None = None,
+    timeline: bool = False,
+) -> Run:
     """Run a new policy over the workload; the same seed gives every policy the same starts and readings.
 
     Args:
@@ -206,9 +212,7 @@ class _Loop:
         passed = moment - self._points[-1].time if self._points else 0.0
         rate = (counts.work - self._work_at_point) / passed if passed else 0.0
         self._work_at_point = counts.work
-        self._points.append(
-            Point(moment, rate, self.pool.ready, self.pool.alive, counts.waiting, decision)
-        )  # fmt: skip
+        self._points.append(Point(moment, rate, self.pool.ready, self.pool.alive, counts.waiting, decision))
 
 
 def _shifted(pool: Pool, start: float) -> Replicas:

@@ -6,10 +6,10 @@ from itertools import pairwise
 import numpy as np
 from numpy.typing import NDArray
 
-from autoscaler.simulate.load import Floats
 from autoscaler.simulate.oracle import Oracle
 from autoscaler.simulate.run import Run
-from autoscaler.simulate.workload import Workload
+from autoscaler.simulate.workloads.load import Floats
+from autoscaler.simulate.workloads.workload import Workload
 
 WINDOW = 60
 """Seconds of a window that is violated or not."""
@@ -100,12 +100,22 @@ def knowing(workload: Workload, oracle: Oracle) -> dict[str, Scores]:
 def _fixed(workload: Workload, oracle: Oracle, seconds: float) -> Scores:
     flow = workload.load.per_second(workload.seconds)
     return Scores(
-        violations=0, windows=0, p50=0, p99=0, p999=0, replica_hours=seconds / 3600,
+        violations=0,
+        windows=0,
+        p50=0,
+        p99=0,
+        p999=0,
+        replica_hours=seconds / 3600,
         over_oracle=seconds / max(float(oracle.alive[workload.lead :].sum()), 1e-9),
         over_least=seconds / max(float(oracle.least[workload.lead :].sum()), 1e-9),
-        over_work=seconds / max(workload.pure_work(), 1e-9), cold=0, cold_seconds=0, actions=0, flips=0,
-        overshoot=1, requests=float(flow.arrivals[workload.lead :].sum()),
-    )  # fmt: skip
+        over_work=seconds / max(workload.pure_work(), 1e-9),
+        cold=0,
+        cold_seconds=0,
+        actions=0,
+        flips=0,
+        overshoot=1,
+        requests=float(flow.arrivals[workload.lead :].sum()),
+    )
 
 
 def _quantiles(values: Floats, weights: Floats, shares: tuple[float, ...]) -> list[float]:

@@ -5,9 +5,9 @@ from pathlib import Path
 
 import numpy as np
 
-from autoscaler.simulate import arrivals
-from autoscaler.simulate.load import Floats
-from autoscaler.simulate.traces import BinTrace, ClientTrace, Trace
+from autoscaler.simulate.workloads import arrivals
+from autoscaler.simulate.workloads.load import Floats
+from autoscaler.simulate.workloads.traces import BinTrace, ClientTrace, Trace
 from rig import scaling
 
 HOUR = 3600.0

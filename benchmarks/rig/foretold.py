@@ -8,13 +8,13 @@ import numpy as np
 from autoscaler.policy.config import PolicyConfig
 from autoscaler.policy.sizer import Sizer
 from autoscaler.settings import DEFAULTS
-from autoscaler.simulate.load import Replica, Requests
 from autoscaler.simulate.policy import Policy
+from autoscaler.simulate.policy_inputs import PolicyInputs
 from autoscaler.simulate.run import Run, run
 from autoscaler.simulate.signals import Signals
 from autoscaler.simulate.startup import Startup
-from autoscaler.simulate.terms import Terms
-from autoscaler.simulate.workload import Workload
+from autoscaler.simulate.workloads.load import Replica, Requests
+from autoscaler.simulate.workloads.workload import Workload
 from rig.live_scaling import Machine, Played
 from serving import clock
 
@@ -139,10 +139,10 @@ def _startup(starts: Sequence[float]) -> Startup:
     return Startup("measured", float(np.median(measured)), lambda draws: float(draws.choice(measured)), 0.0)
 
 
-def _builder(config: PolicyConfig, proof: float) -> Callable[[Terms], Policy]:
+def _builder(config: PolicyConfig, proof: float) -> Callable[[PolicyInputs], Policy]:
     """Return what builds the policy as it was when the run began: it had seen the start that proved the revision."""
 
-    def build(terms: Terms) -> Policy:  # noqa: ARG001 the capacity is to be learned, as it was
+    def build(terms: PolicyInputs) -> Policy:  # noqa: ARG001 the capacity is to be learned, as it was
         sizer = Sizer(config)
         sizer.startup.learn([proof], ())
         return sizer

@@ -9,15 +9,15 @@ from pathlib import Path
 
 from autoscaler.decision import Decision
 from autoscaler.observation import Observation
-from autoscaler.simulate import scenarios, traces
 from autoscaler.simulate.oracle import oracle
 from autoscaler.simulate.policy import Policy
+from autoscaler.simulate.policy_inputs import PolicyInputs
 from autoscaler.simulate.run import Run, run
-from autoscaler.simulate.scenarios import Recipe
 from autoscaler.simulate.scores import Scores, knowing, scores
 from autoscaler.simulate.startup import Startup, around, fleet
-from autoscaler.simulate.terms import Terms
-from autoscaler.simulate.workload import Workload
+from autoscaler.simulate.workloads import scenarios, traces
+from autoscaler.simulate.workloads.scenarios import Recipe
+from autoscaler.simulate.workloads.workload import Workload
 from rig import scaling_policies
 
 FLEET = "fleet"
@@ -140,11 +140,11 @@ def law(name: str) -> Startup:
 
 
 def _timed(
-    workload: Workload, startup: Startup, build: Callable[[Terms], Policy], seed: int, limit: int
+    workload: Workload, startup: Startup, build: Callable[[PolicyInputs], Policy], seed: int, limit: int
 ) -> tuple[Run, Timed]:
     timed: list[Timed] = []
 
-    def wrapped(terms: Terms) -> Policy:
+    def wrapped(terms: PolicyInputs) -> Policy:
         timed.append(Timed(build(terms)))
         return timed[0]
 

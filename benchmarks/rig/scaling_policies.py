@@ -6,7 +6,7 @@ from functools import cache
 from autoscaler.simulate import ours
 from autoscaler.simulate.baselines import BASELINES
 from autoscaler.simulate.policy import Policy
-from autoscaler.simulate.terms import Terms
+from autoscaler.simulate.policy_inputs import PolicyInputs
 
 OURS = "slipway"
 RISKS = (0.05, 0.2, 1.0, 2.5, 10.0)
@@ -17,7 +17,7 @@ KPA_RETENTION = "kpa tuned"
 
 
 @cache
-def registry() -> Mapping[str, Callable[[Terms], Policy]]:
+def registry() -> Mapping[str, Callable[[PolicyInputs], Policy]]:
     """Return a builder for each policy."""
     swept = {f"{OURS} risk={risk:g}": ours.at(risk) for risk in RISKS}
     return {OURS: ours.at(None), **swept, **BASELINES}

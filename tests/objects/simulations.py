@@ -7,8 +7,8 @@ from autoscaler.report import content
 from autoscaler.report.shape import Report
 from autoscaler.simulate import comparison
 from autoscaler.simulate.comparison import Contender
-from autoscaler.simulate.service import Wish, service
-from autoscaler.simulate.traces import BinTrace, parse
+from autoscaler.simulate.workloads.service import Wish, service
+from autoscaler.simulate.workloads.traces import BinTrace, parse
 
 NOW = dt.datetime(2026, 11, 22, 5, 0, tzinfo=dt.UTC)
 CONTENDERS = (Contender("slipway"), Contender("slipway", 5.0), Contender("hpa"), Contender("static"))

@@ -19,9 +19,9 @@ from autoscaler.simulate.baselines.seasonal_naive import SeasonalNaive
 from autoscaler.simulate.baselines.static import Static
 from autoscaler.simulate.baselines.wva import Wva
 from autoscaler.simulate.policy import Policy
-from autoscaler.simulate.terms import Terms
+from autoscaler.simulate.policy_inputs import PolicyInputs
 
-BASELINES: Mapping[str, Callable[[Terms], Policy]] = {
+BASELINES: Mapping[str, Callable[[PolicyInputs], Policy]] = {
     "static": Static,
     "hpa": Hpa,
     "kpa": Kpa,

@@ -11,10 +11,10 @@ import math
 
 from autoscaler.decision import Decision
 from autoscaler.observation import Observation
-from autoscaler.simulate.baselines.common import TARGET, Startups, asked, quantile
 from autoscaler.simulate.baselines.hpa import SYNC, Hpa
+from autoscaler.simulate.baselines.measures import TARGET, Startups, asked, quantile
 from autoscaler.simulate.baselines.minutes import DAY_MINUTES, MINUTE, Minutes
-from autoscaler.simulate.terms import Terms
+from autoscaler.simulate.policy_inputs import PolicyInputs
 
 DAYS = 7
 """Days of history that it asks for, and that it uses."""
@@ -33,7 +33,7 @@ class Ahpa:
 
     interval = SYNC
 
-    def __init__(self, terms: Terms) -> None:
+    def __init__(self, terms: PolicyInputs) -> None:
         self._terms = terms
         self._reactive = Hpa(terms)
         self._startups = Startups(FORWARD)

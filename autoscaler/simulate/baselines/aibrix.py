@@ -10,8 +10,8 @@ import math
 
 from autoscaler.decision import Decision
 from autoscaler.observation import Observation
-from autoscaler.simulate.baselines.common import TARGET, Highest, Window, asked, present
-from autoscaler.simulate.terms import Terms
+from autoscaler.simulate.baselines.measures import TARGET, Highest, Window, asked, present
+from autoscaler.simulate.policy_inputs import PolicyInputs
 
 RESYNC = 10.0
 """Seconds between reconciliations."""
@@ -40,7 +40,7 @@ class Apa:
 
     interval = RESYNC
 
-    def __init__(self, terms: Terms) -> None:
+    def __init__(self, terms: PolicyInputs) -> None:
         self._terms = terms
         self._target = max(TARGET * terms.capacity.concurrency, 0.01)
         self._usage = Window(WINDOW)

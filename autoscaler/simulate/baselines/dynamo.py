@@ -15,8 +15,8 @@ from itertools import pairwise
 
 from autoscaler.decision import Decision
 from autoscaler.observation import Load, Observation
-from autoscaler.simulate.baselines.common import asked
-from autoscaler.simulate.terms import Terms
+from autoscaler.simulate.baselines.measures import asked
+from autoscaler.simulate.policy_inputs import PolicyInputs
 
 THROUGHPUT_INTERVAL = 180.0
 """Seconds between adjustments of the floor: throughput_adjustment_interval_seconds."""
@@ -50,7 +50,7 @@ class Dynamo:
 
     interval = LOAD_INTERVAL
 
-    def __init__(self, terms: Terms) -> None:
+    def __init__(self, terms: PolicyInputs) -> None:
         self._terms = terms
         history = terms.history
         together = max(round(THROUGHPUT_INTERVAL / history.step), 1)

@@ -8,8 +8,8 @@ import math
 
 from autoscaler.decision import Decision
 from autoscaler.observation import Observation
-from autoscaler.simulate.baselines.common import TARGET, Highest, asked, utilisation
-from autoscaler.simulate.terms import Terms
+from autoscaler.simulate.baselines.measures import TARGET, Highest, asked, utilisation
+from autoscaler.simulate.policy_inputs import PolicyInputs
 
 SYNC = 15.0
 """Seconds between reconciliations: the controller manager's default."""
@@ -72,7 +72,7 @@ class Hpa:
 
     interval = SYNC
 
-    def __init__(self, terms: Terms, target: float = TARGET) -> None:
+    def __init__(self, terms: PolicyInputs, target: float = TARGET) -> None:
         self._terms = terms
         self._target = target
         self._behaviour = Behaviour()

@@ -7,9 +7,9 @@ many per replica as the other baselines aim at.
 
 from autoscaler.decision import Decision
 from autoscaler.observation import Observation
-from autoscaler.simulate.baselines.common import TARGET, asked, present
 from autoscaler.simulate.baselines.hpa import SYNC, Behaviour, of_total
-from autoscaler.simulate.terms import Terms
+from autoscaler.simulate.baselines.measures import TARGET, asked, present
+from autoscaler.simulate.policy_inputs import PolicyInputs
 
 POLLING = 30.0
 """Seconds between looks at the trigger, which only decide between zero and the rest."""
@@ -22,7 +22,7 @@ class Keda:
 
     interval = SYNC
 
-    def __init__(self, terms: Terms) -> None:
+    def __init__(self, terms: PolicyInputs) -> None:
         self._terms = terms
         self._target = max(TARGET * terms.capacity.concurrency, 0.01)
         self._behaviour = Behaviour()

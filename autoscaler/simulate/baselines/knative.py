@@ -10,8 +10,8 @@ from dataclasses import dataclass
 
 from autoscaler.decision import Decision
 from autoscaler.observation import Load, Observation
-from autoscaler.simulate.baselines.common import TARGET, Window, asked, present
-from autoscaler.simulate.terms import Terms
+from autoscaler.simulate.baselines.measures import TARGET, Window, asked, present
+from autoscaler.simulate.policy_inputs import PolicyInputs
 
 TARGET_MIN = 0.01
 """Requests in flight per replica, at least."""
@@ -50,7 +50,7 @@ KPA_TUNED = KpaConfig(stable_window=300.0, retention=900.0)
 class Kpa:
     """A reading stands for the time since the last; a window without readings leaves all as it is."""
 
-    def __init__(self, terms: Terms, config: KpaConfig | None = None) -> None:
+    def __init__(self, terms: PolicyInputs, config: KpaConfig | None = None) -> None:
         self._terms = terms
         self._config = config or KpaConfig()
         self.interval = self._config.tick

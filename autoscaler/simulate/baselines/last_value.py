@@ -4,9 +4,9 @@ import math
 
 from autoscaler.decision import Decision
 from autoscaler.observation import Load, Observation
-from autoscaler.simulate.baselines.common import Startups, asked, rate
+from autoscaler.simulate.baselines.measures import Startups, asked, rate
 from autoscaler.simulate.baselines.sizing import TICK, Sizing
-from autoscaler.simulate.terms import Terms
+from autoscaler.simulate.policy_inputs import PolicyInputs
 
 FAST = 30.0
 """Seconds: time constant of the mean that counts as the last value."""
@@ -55,7 +55,7 @@ class LastValue:
 
     interval = TICK
 
-    def __init__(self, terms: Terms) -> None:
+    def __init__(self, terms: PolicyInputs) -> None:
         self._terms = terms
         self._level = Level()
         self._sizing = Sizing(terms)

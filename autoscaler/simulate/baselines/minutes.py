@@ -3,7 +3,7 @@
 import math
 
 from autoscaler.observation import Load
-from autoscaler.simulate.terms import History
+from autoscaler.simulate.policy_inputs import History
 
 MINUTE = 60.0
 DAY_MINUTES = 1440

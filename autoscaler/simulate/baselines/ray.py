@@ -9,8 +9,8 @@ import math
 
 from autoscaler.decision import Decision
 from autoscaler.observation import Observation
-from autoscaler.simulate.baselines.common import TARGET, Window, asked, present
-from autoscaler.simulate.terms import Terms
+from autoscaler.simulate.baselines.measures import TARGET, Window, asked, present
+from autoscaler.simulate.policy_inputs import PolicyInputs
 
 TICK = 5.0
 """Seconds: its loop runs each 0.1 s, but nothing is new more often than readings come."""
@@ -27,7 +27,7 @@ class RayServe:
 
     interval = TICK
 
-    def __init__(self, terms: Terms) -> None:
+    def __init__(self, terms: PolicyInputs) -> None:
         self._terms = terms
         self._target = max(TARGET * terms.capacity.concurrency, 0.01)
         self._ongoing = Window(LOOK_BACK)

@@ -2,11 +2,11 @@
 
 from autoscaler.decision import Decision
 from autoscaler.observation import Observation
-from autoscaler.simulate.baselines.common import Startups, asked
 from autoscaler.simulate.baselines.last_value import DELAY, Level
+from autoscaler.simulate.baselines.measures import Startups, asked
 from autoscaler.simulate.baselines.minutes import DAY_MINUTES, MINUTE, Minutes
 from autoscaler.simulate.baselines.sizing import TICK, Sizing
-from autoscaler.simulate.terms import Terms
+from autoscaler.simulate.policy_inputs import PolicyInputs
 
 DAYS = 2
 """Days that are kept: the day before, and the one that fills."""
@@ -17,7 +17,7 @@ class SeasonalNaive:
 
     interval = TICK
 
-    def __init__(self, terms: Terms) -> None:
+    def __init__(self, terms: PolicyInputs) -> None:
         self._terms = terms
         self._minutes = Minutes(terms.history, DAYS)
         self._level = Level()

@@ -3,8 +3,8 @@
 import math
 
 from autoscaler.observation import Load, Observation
-from autoscaler.simulate.baselines.common import Highest, present
-from autoscaler.simulate.terms import Terms
+from autoscaler.simulate.baselines.measures import Highest, present
+from autoscaler.simulate.policy_inputs import PolicyInputs
 
 UTILISATION = 0.85
 """Share of capacity that the forecast rate may take."""
@@ -23,7 +23,7 @@ TICK = 5.0
 class Sizing:
     """The need follows the rate; a backlog adds as much again at most, so that it does not wind up."""
 
-    def __init__(self, terms: Terms) -> None:
+    def __init__(self, terms: PolicyInputs) -> None:
         self._terms = terms
         self._highest = Highest(DOWN_WINDOW)
         self._busy_at = float("-inf")

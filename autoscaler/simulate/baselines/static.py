@@ -4,8 +4,8 @@ import math
 
 from autoscaler.decision import Decision
 from autoscaler.observation import Observation
-from autoscaler.simulate.baselines.common import TARGET, asked
-from autoscaler.simulate.terms import Terms
+from autoscaler.simulate.baselines.measures import TARGET, asked
+from autoscaler.simulate.policy_inputs import PolicyInputs
 
 
 class Static:
@@ -14,7 +14,7 @@ class Static:
     interval = 300.0
     """Seconds; nothing changes, so seldom is enough."""
 
-    def __init__(self, terms: Terms) -> None:
+    def __init__(self, terms: PolicyInputs) -> None:
         self._terms = terms
         self._replicas = terms.max_replicas
         if len(terms.history.work):

@@ -9,8 +9,8 @@ delays: that is in its favour.
 
 from autoscaler.decision import Decision
 from autoscaler.observation import Load, Observation
-from autoscaler.simulate.baselines.common import Highest, asked, present
-from autoscaler.simulate.terms import Terms
+from autoscaler.simulate.baselines.measures import Highest, asked, present
+from autoscaler.simulate.policy_inputs import PolicyInputs
 
 POLLING = 5.0
 """Seconds between looks at what waits at zero; it looks every 100 ms, and readings come each 5 s."""
@@ -47,7 +47,7 @@ class Wva:
 
     interval = POLLING
 
-    def __init__(self, terms: Terms) -> None:
+    def __init__(self, terms: PolicyInputs) -> None:
         self._terms = terms
         self._cache, self._queue = Highest(PEAK), Highest(PEAK)
         self._peaks = (0.0, 0.0)

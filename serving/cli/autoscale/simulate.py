@@ -16,9 +16,9 @@ from autoscaler.report import content, page, plots, sentences, shape
 from autoscaler.simulate import comparison
 from autoscaler.simulate.comparison import OURS, Contender, Outcome
 from autoscaler.simulate.oracle import Oracle
-from autoscaler.simulate.service import Service, Wish, service
 from autoscaler.simulate.startup import Startup
-from autoscaler.simulate.traces import Unreadable
+from autoscaler.simulate.workloads.service import Service, Wish, service
+from autoscaler.simulate.workloads.traces import Unreadable
 from serving import clock, errors
 from serving.cli.autoscale import sources
 from serving.cli.autoscale.sources import Source

@@ -16,8 +16,8 @@ from typing import Any
 import numpy as np
 import orjson
 
-from autoscaler.simulate import traces
-from autoscaler.simulate.traces import BinTrace, Trace
+from autoscaler.simulate.workloads import traces
+from autoscaler.simulate.workloads.traces import BinTrace, Trace
 from serving import clock, errors
 
 TIMEOUT = 30.0

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from autoscaler import controller, others, status
+from autoscaler import controller, other_writers, status
 from autoscaler.signals.exposition import Counts, Target
 from serving import clock, errors
 from serving.kube import Watches
@@ -233,9 +233,9 @@ async def test_one_refusal_of_the_scale_subresource_is_not_said_and_neither_is_a
     monkeypatch.setattr(FakeKube, "patch", scaling.patch)
     reported: list[str] = []
     monkeypatch.setattr(
-        others,
+        other_writers,
         "refused",
-        lambda _, error: reported.append(str(error)) or others.condition("", "", is_fought=False),
+        lambda _, error: reported.append(str(error)) or other_writers.condition("", "", is_fought=False),
     )
     async with running(api, pages):
         await until(lambda: "currentReplicas" in said(api), "a status")

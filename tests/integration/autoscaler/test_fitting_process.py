@@ -18,7 +18,7 @@ from autoscaler.forecast.fit import fit
 from autoscaler.forecast.history import History
 from autoscaler.observation import Capacity, Load, Observation, Replicas
 from autoscaler.policy.config import PolicyConfig
-from autoscaler.scaled import Scaled
+from autoscaler.target_state import TargetState
 from serving import errors
 from serving.kube import Key
 
@@ -29,8 +29,8 @@ def levels(seed: int = 1, count: int = 100) -> "array[float]":
     return array("f", np.cumsum(np.random.default_rng(seed).normal(0, 0.1, count)))
 
 
-def scaled(seed: int = 1, count: int = 100, **config: object) -> Scaled:
-    found = Scaled(PolicyConfig(max_replicas=5, capacity=Capacity(1.0, 1.0), **config))
+def state(seed: int = 1, count: int = 100, **config: object) -> TargetState:
+    found = TargetState(PolicyConfig(max_replicas=5, capacity=Capacity(1.0, 1.0), **config))
     found.decide(Observation(NOW, Replicas(1, 1, ()), Load(NOW - 5, NOW, 50, 50, 50, 0, 0), {}))
     assert found.sizer is not None
     history = History()
@@ -77,11 +77,11 @@ async def test_a_worker_is_started_again_when_it_was_killed_or_hangs() -> None:
 
 async def test_targets_with_enough_history_are_fitted_and_the_process_ends_with_the_round() -> None:
     targets = {
-        Key("a", "long"): scaled(),
-        Key("a", "short"): scaled(count=20),
-        Key("a", "fixed"): scaled(min_replicas=5),
-        Key("a", "disabled"): scaled(prediction="Disabled"),
-        Key("a", "other"): scaled(seed=2),
+        Key("a", "long"): state(),
+        Key("a", "short"): state(count=20),
+        Key("a", "fixed"): state(min_replicas=5),
+        Key("a", "disabled"): state(prediction="Disabled"),
+        Key("a", "other"): state(seed=2),
     }
     running = asyncio.create_task(Fitting(targets, first=0.0, every=0.4).run())
 
@@ -106,7 +106,7 @@ async def test_targets_with_enough_history_are_fitted_and_the_process_ends_with_
 async def test_others_are_fitted_when_the_process_dies_with_each_of_one_target(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    targets = {Key("a", "bad"): scaled(), Key("a", "good"): scaled(seed=2)}
+    targets = {Key("a", "bad"): state(), Key("a", "good"): state(seed=2)}
     bad = targets[Key("a", "bad")].sizer
     assert bad is not None
     running = asyncio.create_task(Fitting(targets, first=0.0, every=60.0).run())

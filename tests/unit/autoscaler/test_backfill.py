@@ -8,7 +8,7 @@ from autoscaler.observation import Capacity, Load, Observation, Replicas
 from autoscaler.policy.config import PolicyConfig
 from autoscaler.policy.idle import FIRST, STEP
 from autoscaler.policy.sizer import Sizer
-from autoscaler.scaled import Scaled
+from autoscaler.target_state import TargetState
 from serving.resources import names
 
 CONFIG = PolicyConfig(0, 50, capacity=Capacity(1.0, 1.0))
@@ -28,7 +28,7 @@ def reading(end: float, rate: float) -> Load:
 
 
 def test_a_daily_peak_is_expected_on_the_first_day_by_who_has_learned_the_past() -> None:
-    known, new = Scaled(CONFIG), Scaled(CONFIG)
+    known, new = TargetState(CONFIG), TargetState(CONFIG)
     known.teach(warmed(CONFIG, week()))
     needed = {"known": 0, "new": 0}
     for second in range(5, 8 * 3600, 5):
@@ -69,7 +69,7 @@ def test_a_busy_load_of_the_past_has_no_silence_in_it() -> None:
 
 
 def test_starts_and_capacity_that_were_learned_here_stay() -> None:
-    scaled = Scaled(PolicyConfig(1, 9))
+    scaled = TargetState(PolicyConfig(1, 9))
     for now in range(0, 600, 5):
         load = Load(END + now, END + now + 5, 500, 500, 500, 10, 0, 0.1)
         scaled.decide(Observation(END + now + 5, Replicas(5, 5, started=(42.0,)), load))
@@ -85,7 +85,7 @@ def test_starts_and_capacity_that_were_learned_here_stay() -> None:
 
 def test_what_was_stored_is_not_replaced() -> None:
     stored = warmed(CONFIG, {END: 7.0})
-    scaled = Scaled(CONFIG, stored)
+    scaled = TargetState(CONFIG, stored)
     scaled.teach(warmed(CONFIG, week()))
     assert scaled.saved == stored
 

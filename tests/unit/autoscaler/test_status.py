@@ -3,14 +3,14 @@
 from autoscaler import status
 from autoscaler.observation import Capacity, Load, Observation, Replicas
 from autoscaler.policy.config import Metric, PolicyConfig, Zero
-from autoscaler.scaled import Scaled
+from autoscaler.target_state import TargetState
 from serving.resources.autoscaler import AutoscalerStatus
 
 START = 1_700_006_400.0
 
 
-def scaled(config: PolicyConfig, readings: int = 20) -> Scaled:
-    found = Scaled(config)
+def scaled(config: PolicyConfig, readings: int = 20) -> TargetState:
+    found = TargetState(config)
     for step in range(readings):
         now = START + 5 * step
         started = (42.0,) if step == 3 else ()
@@ -20,7 +20,7 @@ def scaled(config: PolicyConfig, readings: int = 20) -> Scaled:
 
 
 def test_start_up_keep_alive_and_capacity_are_said_once_they_are_known() -> None:
-    fresh = Scaled(PolicyConfig(0, 9))
+    fresh = TargetState(PolicyConfig(0, 9))
     assert fresh.learned(START) is None
     learned = scaled(PolicyConfig(0, 9, capacity=Capacity(10.0, 2.0))).learned(START + 100)
     assert learned is not None
@@ -31,7 +31,7 @@ def test_start_up_keep_alive_and_capacity_are_said_once_they_are_known() -> None
 
 
 def test_a_measured_capacity_that_was_corrected_is_not_said_to_be_measured() -> None:
-    found = Scaled(PolicyConfig(1, 9, capacity=Capacity(10.0, 2.0)))
+    found = TargetState(PolicyConfig(1, 9, capacity=Capacity(10.0, 2.0)))
     for step in range(60):
         now = START + 5 * step
         load = Load(now - 5, now, 50.0, 50.0, 25.0, 60.0, 0.0, 9.0)  # saturated at half of it

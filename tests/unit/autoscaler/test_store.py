@@ -6,16 +6,16 @@ import pytest
 
 from autoscaler.observation import Load, Observation, Replicas
 from autoscaler.policy.config import PolicyConfig
-from autoscaler.scaled import Scaled
 from autoscaler.store import MOST_BYTES, Store
+from autoscaler.target_state import TargetState
 from serving.kube import Key
 
 KEY = Key("default", "digits.a")
 CONFIG = PolicyConfig(1, 9)
 
 
-def learned() -> Scaled:
-    scaled = Scaled(CONFIG)
+def learned() -> TargetState:
+    scaled = TargetState(CONFIG)
     for now in range(0, 600, 5):
         load = Load(now, now + 5, 500, 500, 500, 10, 0, 0.1)
         scaled.decide(Observation(now + 5, Replicas(5, 5, started=(42.0,)), load))
@@ -27,7 +27,7 @@ def test_a_restart_goes_on_with_what_was_learned(tmp_path: Path) -> None:
     state = before.state()
     assert state is not None
     store.write(KEY, state)
-    after = Scaled(CONFIG, store.read(KEY))
+    after = TargetState(CONFIG, store.read(KEY))
     decision = after.decide(Observation(700, Replicas(5, 5), Load(695, 700, 500, 500, 500, 10, 0, 0.1)))
     assert decision.startup == 42.0
     assert decision.capacity > 0
@@ -39,7 +39,7 @@ def test_a_broken_file_is_left_out_and_said(
     tmp_path: Path, text: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     (tmp_path / "default.digits.a.json").write_text(text)
-    scaled = Scaled(CONFIG, Store(tmp_path).read(KEY))
+    scaled = TargetState(CONFIG, Store(tmp_path).read(KEY))
     scaled.decide(Observation(5, Replicas(1, 1), Load(0, 5, 500, 500, 500, 10, 0, 0.1)))
     assert caplog.records
 

@@ -14,7 +14,7 @@ from autoscaler.decision import Decision
 from autoscaler.observation import Capacity, EngineLoad, Load, Observation, Percentile, Replicas
 from autoscaler.policy.config import Metric, Pace, PolicyConfig, Zero
 from autoscaler.policy.sizer import LEAST_DRAIN, MOST_DRAIN, TOLERANCE, Sizer
-from autoscaler.scaled import Scaled
+from autoscaler.target_state import TargetState
 from tests.unit.autoscaler.policy.test_sizer import RATE, START, World, counts
 
 ABSURD = (math.nan, math.inf, -math.inf, -1.0, -1e300, 1e300)
@@ -32,7 +32,7 @@ class Target:
     """A target whose replicas are ready at once, sized by what the controller keeps of it."""
 
     def __init__(self, config: PolicyConfig, replicas: int) -> None:
-        self.scaled = Scaled(config)
+        self.scaled = TargetState(config)
         self.now, self.replicas = START, replicas
 
     def decide(self, load: Load | None, started: tuple[float, ...] = (), **more: Any) -> Decision:

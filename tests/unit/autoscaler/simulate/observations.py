@@ -5,7 +5,7 @@ import numpy as np
 from autoscaler.decision import Decision
 from autoscaler.observation import Capacity, Load, Observation, Replicas
 from autoscaler.simulate.policy import UTILISATION, Policy
-from autoscaler.simulate.terms import History, Terms
+from autoscaler.simulate.policy_inputs import History, PolicyInputs
 
 START = 1_700_000_100.0
 """Unix seconds: the start of a minute, and of five."""
@@ -17,9 +17,9 @@ def terms(
     rate: float = 10.0,
     concurrency: float = 10.0,
     history: History | None = None,
-) -> Terms:
+) -> PolicyInputs:
     """Return terms of replicas whose requests take a second."""
-    return Terms(Capacity(rate, concurrency), concurrency / rate, least, most, history or History())
+    return PolicyInputs(Capacity(rate, concurrency), concurrency / rate, least, most, history or History())
 
 
 def history(work: list[float], end: float = START, step: float = 60.0) -> History:

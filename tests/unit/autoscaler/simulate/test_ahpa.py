@@ -5,7 +5,7 @@ import pytest
 from autoscaler.observation import Load
 from autoscaler.simulate.baselines.ahpa import Ahpa
 from autoscaler.simulate.baselines.minutes import Minutes
-from autoscaler.simulate.terms import History
+from autoscaler.simulate.policy_inputs import History
 from tests.unit.autoscaler.simulate.observations import START, Service, history, terms
 
 DAY = 1440

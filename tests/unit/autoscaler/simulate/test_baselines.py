@@ -4,7 +4,7 @@ import pytest
 
 from autoscaler.observation import Replicas
 from autoscaler.simulate.baselines import BASELINES
-from autoscaler.simulate.baselines.common import Highest, Startups, Window, quantile
+from autoscaler.simulate.baselines.measures import Highest, Startups, Window, quantile
 from autoscaler.simulate.baselines.static import Static
 from tests.unit.autoscaler.simulate.observations import Service, history, terms
 

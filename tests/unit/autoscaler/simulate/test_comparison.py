@@ -6,7 +6,7 @@ import pytest
 
 from autoscaler.simulate import comparison
 from autoscaler.simulate.comparison import Contender
-from autoscaler.simulate.service import Wish, service
+from autoscaler.simulate.workloads.service import Wish, service
 from tests.objects import simulations
 
 

@@ -3,9 +3,9 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from autoscaler.simulate.load import Floats, Flow, Replica, Requests
 from autoscaler.simulate.oracle import of_flow, of_requests, oracle, ordered_ahead
 from autoscaler.simulate.plant import FluidPlant, Plant, QueuePlant
+from autoscaler.simulate.workloads.load import Floats, Flow, Replica, Requests
 
 
 def longest(plant: Plant, need: Floats) -> float:

@@ -3,8 +3,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from autoscaler.simulate.load import TIMEOUT, Flow, Replica, Requests
 from autoscaler.simulate.plant import FluidPlant, Plant, QueuePlant
+from autoscaler.simulate.workloads.load import TIMEOUT, Flow, Replica, Requests
 
 
 def flow(*counts: float) -> Flow:

@@ -6,13 +6,13 @@ import pytest
 
 from autoscaler.decision import Decision
 from autoscaler.observation import Observation
-from autoscaler.simulate.load import Flow, Replica, Requests
 from autoscaler.simulate.policy import UTILISATION, WAITING
 from autoscaler.simulate.run import Run, run
 from autoscaler.simulate.scores import knowing, scores
 from autoscaler.simulate.signals import Signals
 from autoscaler.simulate.startup import Startup, around
-from autoscaler.simulate.workload import Workload
+from autoscaler.simulate.workloads.load import Flow, Replica, Requests
+from autoscaler.simulate.workloads.workload import Workload
 
 PROMPT = Signals(shortest=0, longest=0, missing=0)
 EXACT = around(30, jitter=0, failure_share=0)

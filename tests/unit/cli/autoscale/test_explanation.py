@@ -9,7 +9,7 @@ import pytest
 from autoscaler import status
 from autoscaler.observation import Capacity, Load, Observation, Replicas
 from autoscaler.policy.config import PolicyConfig
-from autoscaler.scaled import Scaled
+from autoscaler.target_state import TargetState
 from serving import errors
 from serving.cli.autoscale import explanation, lookup, summary
 from serving.pages import figures
@@ -92,7 +92,7 @@ def test_explanation_has_what_the_status_has(sentence: str) -> None:
 def test_explanation_has_what_the_policy_has_learned_and_the_interval_of_its_forecast(
     capacity: Capacity | None, source: str
 ) -> None:
-    scaled = Scaled(PolicyConfig(0, 9, capacity=capacity))
+    scaled = TargetState(PolicyConfig(0, 9, capacity=capacity))
     for step in range(60):
         now = NOW.timestamp() + 5 * step
         load = Load(now - 5, now, 50.0, 50.0, 50.0, 3.0, 0.0, 0.1)

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from autoscaler.simulate.traces import BinTrace, parse
+from autoscaler.simulate.workloads.traces import BinTrace, parse
 from serving import errors
 from serving.cli.autoscale.record import HEADER, MEMBER_SECONDS, Counter, Predictor, Trace, counts
 from serving.cli.autoscale.sources import text

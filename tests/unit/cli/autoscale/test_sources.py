@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from autoscaler.simulate.traces import BinTrace
+from autoscaler.simulate.workloads.traces import BinTrace
 from serving import errors
 from serving.cli.autoscale import sources
 from serving.cli.autoscale.sources import MOST_POINTS, Source

@@ -1,8 +1,8 @@
 import numpy as np
 import pytest
 
-from autoscaler.simulate import arrivals
-from autoscaler.simulate.traces import BinTrace, ClientTrace, Law
+from autoscaler.simulate.workloads import arrivals
+from autoscaler.simulate.workloads.traces import BinTrace, ClientTrace, Law
 
 
 def draws() -> np.random.Generator:

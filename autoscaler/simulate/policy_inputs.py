@@ -28,7 +28,7 @@ class History:
 
 
 @dataclass(frozen=True, slots=True)
-class Terms:
+class PolicyInputs:
     """The same for every policy of a run. How long a start takes is not among them: it is to be learned."""
 
     capacity: Capacity

@@ -10,8 +10,8 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from autoscaler.simulate.load import TIMEOUT, Floats, Replica, Requests
 from autoscaler.simulate.plant import Counts, Waits
+from autoscaler.simulate.workloads.load import TIMEOUT, Floats, Replica, Requests
 from serving.settings import ActivatorSettings
 
 PERMITS = ActivatorSettings().permits
@@ -100,11 +100,18 @@ class RoutedPlant:
         """Return what has been counted until now."""
         busy = len(self._ends)
         return Counts(
-            time=self._now, arrivals=self._arrived, work=float(self._entered[self._arrived]),
-            finished=self._finished, waited=self._waited, dropped=self._dropped, capacity=self._capacity,
-            done=self._done, busy=busy, ready=len(self._lines),
+            time=self._now,
+            arrivals=self._arrived,
+            work=float(self._entered[self._arrived]),
+            finished=self._finished,
+            waited=self._waited,
+            dropped=self._dropped,
+            capacity=self._capacity,
+            done=self._done,
+            busy=busy,
+            ready=len(self._lines),
             waiting=self._arrived - self._finished - self._dropped - busy,
-        )  # fmt: skip
+        )
 
     def waits(self) -> Waits:
         """Return the wait of each request so far."""

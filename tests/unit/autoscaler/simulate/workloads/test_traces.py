@@ -1,7 +1,14 @@
 import numpy as np
 import pytest
 
-from autoscaler.simulate.traces import FIRST_DAY, BinTrace, ClientTrace, RequestTrace, Unreadable, parse
+from autoscaler.simulate.workloads.traces import (
+    FIRST_DAY,
+    BinTrace,
+    ClientTrace,
+    RequestTrace,
+    Unreadable,
+    parse,
+)
 
 
 def lines(*rows: str) -> str:

@@ -7,28 +7,45 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 
 from autoscaler.decision import Decision
-from autoscaler.scaled import Scaled
+from autoscaler.target_state import TargetState
 from serving.kube import Key
 
 _GAUGES: tuple[tuple[str, str, Callable[[Decision], float | None]], ...] = (
     ("slipway_autoscaler_desired_replicas", "Replicas that were decided on.", lambda d: d.replicas),
-    ("slipway_autoscaler_needed_replicas", "Replicas that the load asks for, before every limit.",
-     lambda d: d.needed),
+    (
+        "slipway_autoscaler_needed_replicas",
+        "Replicas that the load asks for, before every limit.",
+        lambda d: d.needed,
+    ),
     ("slipway_autoscaler_work_per_second", "Arriving work, now.", lambda d: d.rate),
-    ("slipway_autoscaler_capacity_per_second", "Work that one replica can take; 0: not known.",
-     lambda d: d.capacity),
+    (
+        "slipway_autoscaler_capacity_per_second",
+        "Work that one replica can take; 0: not known.",
+        lambda d: d.capacity,
+    ),
     ("slipway_autoscaler_backlog_requests", "Requests beyond what replicas work on.", lambda d: d.backlog),
     ("slipway_autoscaler_startup_seconds", "What a start is expected to take.", lambda d: d.startup),
-    ("slipway_autoscaler_forecast_horizon_seconds", "From the last decision to the time that is forecast.",
-     lambda d: d.forecast.horizon if d.forecast is not None else None),
-    ("slipway_autoscaler_forecast_lower", "Work per second at the horizon: the 10 % quantile.",
-     lambda d: d.forecast.lower if d.forecast is not None else None),
-    ("slipway_autoscaler_forecast_upper",
-     "Work per second at the horizon: the quantile that replicas are sized on.",
-     lambda d: d.forecast.upper if d.forecast is not None else None),
-    ("slipway_autoscaler_forecast_median", "Work per second at the horizon: as likely more as less.",
-     lambda d: d.forecast.median if d.forecast is not None else None),
-)  # fmt: skip
+    (
+        "slipway_autoscaler_forecast_horizon_seconds",
+        "From the last decision to the time that is forecast.",
+        lambda d: d.forecast.horizon if d.forecast is not None else None,
+    ),
+    (
+        "slipway_autoscaler_forecast_lower",
+        "Work per second at the horizon: the 10 % quantile.",
+        lambda d: d.forecast.lower if d.forecast is not None else None,
+    ),
+    (
+        "slipway_autoscaler_forecast_upper",
+        "Work per second at the horizon: the quantile that replicas are sized on.",
+        lambda d: d.forecast.upper if d.forecast is not None else None,
+    ),
+    (
+        "slipway_autoscaler_forecast_median",
+        "Work per second at the horizon: as likely more as less.",
+        lambda d: d.forecast.median if d.forecast is not None else None,
+    ),
+)
 
 
 @dataclass
@@ -51,39 +68,55 @@ class Ticks:
         self.reasons[reason] += 1
 
 
-def text(scaled: Mapping[Key, Scaled], ticks: Ticks) -> str:
+def text(state: Mapping[Key, TargetState], ticks: Ticks) -> str:
     """Return the page in the Prometheus text format."""
-    decisions = sorted(
-        (key, target.decision) for key, target in scaled.items() if target.decision is not None
-    )
+    decisions = sorted((key, target.decision) for key, target in state.items() if target.decision is not None)
     parts = [
         _family(name, "gauge", description, ((_labels(key), value(decision)) for key, decision in decisions))
         for name, description, value in _GAUGES
     ]
-    active = ((_labels(key), float(scaled[key].is_active)) for key, _ in decisions)
+    active = ((_labels(key), float(state[key].is_active)) for key, _ in decisions)
     rules = ((_labels(key, rule=d.reason, metric=d.metric), 1.0) for key, d in decisions)
     demands = [(_labels(key, metric=demand.metric), demand) for key, d in decisions for demand in d.demands]
     parts += [
-        _family("slipway_autoscaler_active", "gauge",
-                "Whether decisions are carried out (1), or only reported (0).", active),
-        _family("slipway_autoscaler_decision_info", "gauge",
-                "The rule that bound in the last decision, and the metric that decided.", rules),
-        _family("slipway_autoscaler_metric_value", "gauge", "Of each metric, all replicas together.",
-                ((labels, demand.value) for labels, demand in demands)),
-        _family("slipway_autoscaler_metric_needed_replicas", "gauge", "Replicas that each metric asks for.",
-                ((labels, demand.needed) for labels, demand in demands)),
-    ]  # fmt: skip
+        _family(
+            "slipway_autoscaler_active",
+            "gauge",
+            "Whether decisions are carried out (1), or only reported (0).",
+            active,
+        ),
+        _family(
+            "slipway_autoscaler_decision_info",
+            "gauge",
+            "The rule that bound in the last decision, and the metric that decided.",
+            rules,
+        ),
+        _family(
+            "slipway_autoscaler_metric_value",
+            "gauge",
+            "Of each metric, all replicas together.",
+            ((labels, demand.value) for labels, demand in demands),
+        ),
+        _family(
+            "slipway_autoscaler_metric_needed_replicas",
+            "gauge",
+            "Replicas that each metric asks for.",
+            ((labels, demand.needed) for labels, demand in demands),
+        ),
+    ]
     reasons = ((f'{{reason="{reason}"}}', float(count)) for reason, count in sorted(ticks.reasons.items()))
     parts += [
         _family(
             "slipway_autoscaler_decisions_total", "counter", "Decisions, by the rule that bound.", reasons
         ),
         _family(
-            "slipway_autoscaler_tick_seconds", "summary", "Of reading all signals once.",
+            "slipway_autoscaler_tick_seconds",
+            "summary",
+            "Of reading all signals once.",
             (("_sum", ticks.seconds), ("_count", float(ticks.count))),
         ),
         _family("slipway_autoscaler_last_tick_seconds", "gauge", "Of the last one.", (("", ticks.last),)),
-    ]  # fmt: skip
+    ]
     return "".join(parts)
 
 

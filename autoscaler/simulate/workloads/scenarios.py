@@ -13,12 +13,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from autoscaler.simulate import arrivals, synthetic
-from autoscaler.simulate.load import Floats, Flow, Replica, Requests
-from autoscaler.simulate.synthetic import DAY, HOUR, Synthetic
-from autoscaler.simulate.terms import History
-from autoscaler.simulate.traces import BinTrace, ClientTrace, Law, RequestTrace, Trace, mean_rates
-from autoscaler.simulate.workload import SHORTEST_WAIT, Workload, history_of
+from autoscaler.simulate.policy_inputs import History
+from autoscaler.simulate.workloads import arrivals, synthetic
+from autoscaler.simulate.workloads.load import Floats, Flow, Replica, Requests
+from autoscaler.simulate.workloads.synthetic import DAY, HOUR, Synthetic
+from autoscaler.simulate.workloads.traces import BinTrace, ClientTrace, Law, RequestTrace, Trace, mean_rates
+from autoscaler.simulate.workloads.workload import SHORTEST_WAIT, Workload, history_of
 
 MEAN_NEED = 15.0
 """Replicas: the middle of the protocol's 10 to 20."""
@@ -205,11 +205,16 @@ def _of_bins(recipe: Recipe, trace: BinTrace, draws: np.random.Generator) -> Wor
         at = arrivals.within(per_second, draws)
         load = Requests(at, np.ones(len(at)), service_times(len(at), replica.service_seconds, draws))
     return Workload(
-        name=recipe.name, start=trace.start + cut.start, seconds=cut.seconds, load=load, replica=replica,
-        wait=max(replica.service_seconds, SHORTEST_WAIT), tags=recipe.tags,
+        name=recipe.name,
+        start=trace.start + cut.start,
+        seconds=cut.seconds,
+        load=load,
+        replica=replica,
+        wait=max(replica.service_seconds, SHORTEST_WAIT),
+        tags=recipe.tags,
         history=History(trace.start + cut.start, 60.0, counts, counts),
         outages=recipe.extra.outages if recipe.extra else (),
-    )  # fmt: skip
+    )
 
 
 def _of_requests(recipe: Recipe, trace: RequestTrace, draws: np.random.Generator) -> Workload:
@@ -218,20 +223,26 @@ def _of_requests(recipe: Recipe, trace: RequestTrace, draws: np.random.Generator
     scored = arrivals.cut(trace, cut.start, cut.seconds)
     diffusion = scored.execution is not None
     work = work_of(scored)
-    replica = Replica(1.0, 1, float(work.mean())) if diffusion else replica_of(
-        float(work.sum()) / cut.seconds / MEAN_NEED, float(work.mean())
-    )  # fmt: skip
+    replica = (
+        Replica(1.0, 1, float(work.mean()))
+        if diffusion
+        else replica_of(float(work.sum()) / cut.seconds / MEAN_NEED, float(work.mean()))
+    )
     service = work * replica.concurrency / replica.rate
     if scored.inputs is None and scored.outputs is None and not diffusion:
         service = service_times(len(work), replica.service_seconds, draws)
     before = Requests(known.times, work_of(known), np.empty(0)).per_second(int(cut.start - cut.history))
     return Workload(
-        name=recipe.name, start=trace.start + cut.start, seconds=cut.seconds,
-        load=Requests(scored.times, work, service), replica=replica,
+        name=recipe.name,
+        start=trace.start + cut.start,
+        seconds=cut.seconds,
+        load=Requests(scored.times, work, service),
+        replica=replica,
         wait=DIFFUSION_WAIT if diffusion else max(replica.service_seconds, SHORTEST_WAIT),
-        min_replicas=0 if diffusion else 1, history=history_of(before, trace.start + cut.start),
+        min_replicas=0 if diffusion else 1,
+        history=history_of(before, trace.start + cut.start),
         tags=recipe.tags,
-    )  # fmt: skip
+    )
 
 
 def _of_client(recipe: Recipe, laws: Sequence[Law], draws: np.random.Generator) -> Workload:
@@ -241,11 +252,16 @@ def _of_client(recipe: Recipe, laws: Sequence[Law], draws: np.random.Generator) 
     ones = np.ones(len(before))
     known = Requests(before, ones, ones).per_second(int(cut.start - cut.history))
     return Workload(
-        name=recipe.name, start=recipe.start + cut.start, seconds=cut.seconds, replica=replica,
+        name=recipe.name,
+        start=recipe.start + cut.start,
+        seconds=cut.seconds,
+        replica=replica,
         load=Requests(times, np.ones(len(times)), service_times(len(times), replica.service_seconds, draws)),
-        wait=SHORTEST_WAIT, min_replicas=0, history=history_of(known, recipe.start + cut.start),
+        wait=SHORTEST_WAIT,
+        min_replicas=0,
+        history=history_of(known, recipe.start + cut.start),
         tags=recipe.tags,
-    )  # fmt: skip
+    )
 
 
 def replica_of(rate: float, work: float) -> Replica:

@@ -4,8 +4,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from autoscaler.simulate.load import Floats
-from autoscaler.simulate.traces import BinTrace, ClientTrace, Law, RequestTrace
+from autoscaler.simulate.workloads.load import Floats
+from autoscaler.simulate.workloads.traces import BinTrace, ClientTrace, Law, RequestTrace
 
 SAME = 0.02
 """Relative difference of mean rates up to which clients are those of a trace of rates: rounding of published
@@ -101,9 +101,13 @@ def cut(trace: RequestTrace, start: float, seconds: float) -> RequestTrace:
         return None if values is None else values[some]
 
     return RequestTrace(
-        trace.name, trace.start + start, trace.times[some] - start,
-        part(trace.inputs), part(trace.outputs), part(trace.execution),
-    )  # fmt: skip
+        trace.name,
+        trace.start + start,
+        trace.times[some] - start,
+        part(trace.inputs),
+        part(trace.outputs),
+        part(trace.execution),
+    )
 
 
 def _interpolated(trace: BinTrace, moments: Floats) -> Floats:

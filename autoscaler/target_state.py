@@ -7,7 +7,7 @@ from typing import Any
 
 from autoscaler.decision import Decision
 from autoscaler.observation import Capacity, Observation
-from autoscaler.others import Raised
+from autoscaler.other_writers import Raised
 from autoscaler.policy import schedules
 from autoscaler.policy.config import PolicyConfig
 from autoscaler.policy.sizer import Sizer
@@ -26,43 +26,43 @@ REFRESH_SECONDS = 60.0
 
 
 @dataclass(slots=True)
-class Scaled:
-    """One Autoscaler."""
+class TargetState:
+    """The decisions, writes and learned figures of one Autoscaler. Times are seconds on the monotonic clock."""
 
     config: PolicyConfig
     saved: Object | None = None
-    """What was kept of an earlier run of the controller, until a policy is made of it."""
+    """The stored state of an earlier run of the controller, until the policy takes it."""
     sizer: Sizer | None = None
-    """None as long as there is nothing to size: the count is fixed, and nobody has asked."""
+    """None while there is nothing to size: the count is fixed, and no load was observed."""
     starts: Starts = field(default_factory=Starts)
     decision: Decision | None = None
     is_taught: bool = False
-    """Whether the load of the past was stored, or its backfill was requested."""
+    """Whether past load was stored, or its backfill was requested."""
     is_active: bool = True
-    """Whether the count is written, and not only what it would be."""
+    """Whether decisions are written, and not only reported."""
     decided: float = -math.inf
-    """Seconds on a clock that nobody sets, as all times here."""
-    said: float = -math.inf
-    """When the status was written last."""
+    """Time of the last decision."""
+    reported: float = -math.inf
+    """Time of the last status write."""
     changes: list[Object] = field(default_factory=list)
-    """As `status.decisions`."""
+    """The entries of `status.decisions`."""
     wrote: tuple[int, int] | None = None
-    """The count that was written last, and the resourceVersion which that gave, until a watch has shown it."""
+    """The last written count and its resourceVersion, until the watch has shown it."""
     theirs: list[float] = field(default_factory=list)
-    """When the count was another one though nobody here had written it."""
+    """Times at which another writer had changed the count."""
     known: int | None = None
-    """The count as it was written or seen last."""
+    """The count that was last written or observed."""
     raised: Raised = field(default_factory=Raised)
     pods: list[Object] = field(default_factory=list)
-    """Its replicas' Pods, as of the last decision."""
+    """The Pods of the target, as of the last decision."""
     would: int | None = None
-    """What was said last that the count would be, where it is not written."""
+    """The count of the last Event of a decision that is only reported."""
     refused: float = math.inf
-    """Since when the scale subresource refuses the count."""
+    """Time since which the scale subresource refuses the count."""
     intended: int | None = None
-    """The count of a write that was begun since."""
+    """The count of a write whose answer was not received yet."""
     keep: float = 0.0
-    """Seconds of idleness after which the last replicas go, as of `keep_at` (Unix seconds)."""
+    """Seconds of idleness after which the last replicas are removed, as of `keep_at` (Unix seconds)."""
     keep_at: float = -math.inf
 
     @property
@@ -72,7 +72,7 @@ class Scaled:
         return config.min_replicas == config.max_replicas and not config.schedules
 
     def configure(self, config: PolicyConfig) -> None:
-        """Size by this from now on, with all that was learned."""
+        """Size by `config` from now on; what was learned is kept."""
         if config == self.config:
             return
         self.config = config
@@ -81,40 +81,36 @@ class Scaled:
             self.sizer = None
 
     def decide(self, observation: Observation) -> Decision:
-        """Return the count to have now."""
+        """Return the decision for an observation."""
         if self.sizer is None:
             load = observation.load
             is_idle = load is None or (load.arrivals < FEW and not load.held)
             if self.is_fixed and is_idle and self.saved is None:
                 return _fixed(self.config.min_replicas)
-            self.sizer = self._made()
+            self.sizer = self._new_sizer()
         decision = self.sizer.decide(observation)
         if self.is_fixed and decision.needed <= self.config.max_replicas:
             fixed = _fixed(self.config.min_replicas)
             return replace(decision, reason=fixed.reason, message=fixed.message)
         return decision
 
-    def _made(self) -> Sizer:
+    def _new_sizer(self) -> Sizer:
         sizer = Sizer(self.config)
         if self.saved is not None:
             try:
                 sizer.restore(self.saved)
             except (KeyError, TypeError, ValueError, IndexError, AttributeError) as error:
-                log.warning("what was kept cannot be used, and is learned again: %r", error)
+                log.warning("the stored state cannot be used, and is learned again: %r", error)
                 sizer = Sizer(self.config)
             self.saved = None
         return sizer
 
     def state(self) -> Object | None:
-        """Return what to keep; None where nothing was learned since the start."""
+        """Return the state to store; None where nothing was learned since the start."""
         return self.sizer.state() if self.sizer is not None else None
 
     def teach(self, state: Object) -> None:
-        """Take what a policy learned of the load of the past; starts and capacity stay as they were learned here.
-
-        Args:
-            state: of a policy of the same target.
-        """
+        """Take the load history of another policy's state; starts and capacity stay as learned here."""
         if self.sizer is None:
             self.saved = self.saved or state
             return
@@ -123,7 +119,7 @@ class Scaled:
         self.sizer.restore(mine | {"forecast": state["forecast"], "idle": idle})
 
     def schedule(self, now: float) -> str:
-        """Return the names of the schedules that hold."""
+        """Return the names of the schedules that are active at `now`."""
         config = self.config
         return schedules.bounds(config.schedules, config.min_replicas, config.max_replicas, now)[2]
 
@@ -132,20 +128,22 @@ class Scaled:
         if self.sizer is None:
             return None
         known: Capacity | None = self.sizer.capacity.value
-        found: Object = {}
+        learned: Object = {}
         if known is not None:
-            found["capacity"] = {
-                "rate": _two(known.rate), "concurrency": _two(known.concurrency), "source": self.sizer.capacity.source,
-            }  # fmt: skip
+            learned["capacity"] = {
+                "rate": _two(known.rate),
+                "concurrency": _two(known.concurrency),
+                "source": self.sizer.capacity.source,
+            }
         if self.sizer.startup.known is not None:
-            found["startupSeconds"] = _two(self.sizer.startup.known)
+            learned["startupSeconds"] = _two(self.sizer.startup.known)
         keep = self._keep_alive(self.sizer, now)
         if keep is not None:
-            found["keepAliveSeconds"] = keep
-        return found or None
+            learned["keepAliveSeconds"] = keep
+        return learned or None
 
     def _keep_alive(self, sizer: Sizer, now: float) -> float | None:
-        """Return the seconds without a request after which the last replicas go; None where they never do."""
+        """Return the idle seconds after which the last replicas are removed; None where they never are."""
         config = self.config
         if schedules.bounds(config.schedules, config.min_replicas, config.max_replicas, now)[0] > 0:
             return None
@@ -158,7 +156,7 @@ class Scaled:
 
 
 def _two(value: float) -> float:
-    """Two digits: what is learned moves a little at every reading."""
+    """Round to two digits, as learned figures change a little at every reading."""
     if not math.isfinite(value) or value <= 0:
         return 0.0
     return round(value, 1 - math.floor(math.log10(value)))

@@ -7,13 +7,31 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from autoscaler.simulate.load import Floats
+from autoscaler.simulate.workloads.load import Floats
 
 SECONDS = (
-    "t_s", "time_s", "t", "time", "timestamp", "ts", "timestamp_s", "datetime", "date", "arrival_time",
-    "arrival_s", "arrival", "arrived_at", "start_time", "start_s", "request_time", "window_start_s",
-    "window_start", "bin_start_s", "second", "seconds",
-)  # fmt: skip
+    "t_s",
+    "time_s",
+    "t",
+    "time",
+    "timestamp",
+    "ts",
+    "timestamp_s",
+    "datetime",
+    "date",
+    "arrival_time",
+    "arrival_s",
+    "arrival",
+    "arrived_at",
+    "start_time",
+    "start_s",
+    "request_time",
+    "window_start_s",
+    "window_start",
+    "bin_start_s",
+    "second",
+    "seconds",
+)
 MILLISECONDS = ("t_ms", "timestamp_ms", "time_ms", "arrival_ms")
 TIMES: Mapping[str, float] = (
     dict.fromkeys(SECONDS, 1.0)
@@ -22,18 +40,35 @@ TIMES: Mapping[str, float] = (
 )
 """Columns that say when, and their unit in seconds where they are numbers."""
 COUNTS = (
-    "requests", "count", "counts", "value", "n", "num_requests", "request_count", "requests_total",
-    "invocations", "arrivals",
-)  # fmt: skip
+    "requests",
+    "count",
+    "counts",
+    "value",
+    "n",
+    "num_requests",
+    "request_count",
+    "requests_total",
+    "invocations",
+    "arrivals",
+)
 RATES = ("rate_rps", "rps", "rate", "qps", "requests_per_second", "request_rate")
 CLIENTS = ("client", "client_id", "tenant", "service", "function")
 INPUTS = (
-    "input_tokens", "prompt_tokens", "context_tokens", "contexttokens", "input_length", "num_input_tokens",
-)  # fmt: skip
+    "input_tokens",
+    "prompt_tokens",
+    "context_tokens",
+    "contexttokens",
+    "input_length",
+    "num_input_tokens",
+)
 OUTPUTS = (
-    "output_tokens", "generated_tokens", "generatedtokens", "completion_tokens", "output_length",
+    "output_tokens",
+    "generated_tokens",
+    "generatedtokens",
+    "completion_tokens",
+    "output_length",
     "num_output_tokens",
-)  # fmt: skip
+)
 EXECUTIONS = ("exec_time_s", "execution_time_s", "gpu_seconds", "service_time_s", "duration_s")
 
 FIRST_DAY = dt.datetime(2024, 1, 1, tzinfo=dt.UTC).timestamp()
@@ -254,10 +289,10 @@ def _bins(table: _Table, column: int, *, counts: bool) -> BinTrace:
 def _step(name: str, times: Floats) -> float:
     """Return the spacing of bins: the most common difference, as bins without requests may not be listed."""
     apart = np.round(np.diff(times), 3)
-    found, often = np.unique(apart[apart > 0], return_counts=True)
-    if not len(found):
+    distances, counts = np.unique(apart[apart > 0], return_counts=True)
+    if not len(distances):
         raise Unreadable(f"{name}: all rows are of the same moment; a trace needs two bins at least")
-    return float(found[often.argmax()])
+    return float(distances[counts.argmax()])
 
 
 def _clients(table: _Table, client: int, rate: int) -> ClientTrace:
@@ -281,7 +316,7 @@ def _clients(table: _Table, client: int, rate: int) -> ClientTrace:
             )
         law = Law(float(times[row]), window, float(rates[row]), families[row], float(shapes[row]))
         laws.setdefault(names[row], []).append(law)
-    clients = {name: tuple(found) for name, found in laws.items()}
+    clients = {name: tuple(law) for name, law in laws.items()}
     return ClientTrace(table.name, start, float(times.max()) + window, clients)
 
 

@@ -7,9 +7,10 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from autoscaler.simulate import arrivals
-from autoscaler.simulate.load import Flow, Replica, Requests
-from autoscaler.simulate.scenarios import (
+from autoscaler.simulate.policy_inputs import History
+from autoscaler.simulate.workloads import arrivals
+from autoscaler.simulate.workloads.load import Flow, Replica, Requests
+from autoscaler.simulate.workloads.scenarios import (
     CLIENT_REPLICA,
     DIFFUSION_WAIT,
     FLUID_RATE,
@@ -18,10 +19,9 @@ from autoscaler.simulate.scenarios import (
     service_times,
     work_of,
 )
-from autoscaler.simulate.synthetic import DAY, HOUR
-from autoscaler.simulate.terms import History
-from autoscaler.simulate.traces import BinTrace, ClientTrace, RequestTrace, Trace, Unreadable
-from autoscaler.simulate.workload import LEAD_SECONDS, SHORTEST_WAIT, Workload, history_of
+from autoscaler.simulate.workloads.synthetic import DAY, HOUR
+from autoscaler.simulate.workloads.traces import BinTrace, ClientTrace, RequestTrace, Trace, Unreadable
+from autoscaler.simulate.workloads.workload import LEAD_SECONDS, SHORTEST_WAIT, Workload, history_of
 from serving.pages import figures
 
 DAYS = 2.0
@@ -152,10 +152,16 @@ def _of_rates(
         load = Requests(at, np.ones(len(at)), service_times(len(at), replica.service_seconds, draws))
     start = trace.start + span.start
     return Workload(
-        name=name, start=start, seconds=span.seconds, load=load, replica=replica,
-        wait=max(replica.service_seconds, SHORTEST_WAIT), min_replicas=wish.min_replicas,
-        history=History(start, 60.0, counts, counts), lead=_lead(span),
-    )  # fmt: skip
+        name=name,
+        start=start,
+        seconds=span.seconds,
+        load=load,
+        replica=replica,
+        wait=max(replica.service_seconds, SHORTEST_WAIT),
+        min_replicas=wish.min_replicas,
+        history=History(start, 60.0, counts, counts),
+        lead=_lead(span),
+    )
 
 
 def _of_requests(
@@ -176,10 +182,16 @@ def _of_requests(
     before = Requests(known.times, work_of(known), np.empty(0)).per_second(int(span.start - span.known))
     start = trace.start + span.start
     return Workload(
-        name=name, start=start, seconds=span.seconds, load=Requests(load.times, work, service),
-        replica=replica, wait=DIFFUSION_WAIT if diffusion else max(replica.service_seconds, SHORTEST_WAIT),
-        min_replicas=wish.min_replicas, history=history_of(before, start), lead=_lead(span),
-    )  # fmt: skip
+        name=name,
+        start=start,
+        seconds=span.seconds,
+        load=Requests(load.times, work, service),
+        replica=replica,
+        wait=DIFFUSION_WAIT if diffusion else max(replica.service_seconds, SHORTEST_WAIT),
+        min_replicas=wish.min_replicas,
+        history=history_of(before, start),
+        lead=_lead(span),
+    )
 
 
 def _chosen(trace: ClientTrace, client: str) -> ClientTrace:

@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 
-from autoscaler.simulate.load import Requests
-from autoscaler.simulate.service import Wish, service
-from autoscaler.simulate.traces import BinTrace, Unreadable, parse
+from autoscaler.simulate.workloads.load import Requests
+from autoscaler.simulate.workloads.service import Wish, service
+from autoscaler.simulate.workloads.traces import BinTrace, Unreadable, parse
 
 DAY = 86_400
 

@@ -5,8 +5,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from autoscaler.simulate.load import Floats
-from autoscaler.simulate.traces import FIRST_DAY, BinTrace, RequestTrace
+from autoscaler.simulate.workloads.load import Floats
+from autoscaler.simulate.workloads.traces import FIRST_DAY, BinTrace, RequestTrace
 
 DAY = 86_400.0
 HOUR = 3_600.0
@@ -33,9 +33,11 @@ class Synthetic:
 def every() -> Mapping[str, Synthetic]:
     """Return all of them by name."""
     lost = Synthetic(
-        _bins("lost", _daily(9 * DAY)), 7 * DAY, (3 * DAY, 4 * DAY),
+        _bins("lost", _daily(9 * DAY)),
+        7 * DAY,
+        (3 * DAY, 4 * DAY),
         tuple((at * HOUR, at * HOUR + OUTAGE) for at in (8, 20, 32.5)),
-    )  # fmt: skip
+    )
     return {
         "step x10": Synthetic(_bins("step", _steps()), DAY),
         "ramp": Synthetic(_bins("ramp", _ramps()), DAY),

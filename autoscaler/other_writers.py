@@ -47,9 +47,9 @@ def count(theirs: list[float], now: float) -> None:
 def wrote(target: Mapping[str, Any], manager: str) -> bool:
     """Whether the count of a target was written under this manager's name, so by a controller as this one."""
     return any(
-        found.get("manager") == manager
-        and "f:replicas" in ((found.get("fieldsV1") or {}).get("f:spec") or {})
-        for found in target["metadata"].get("managedFields") or []
+        entry.get("manager") == manager
+        and "f:replicas" in ((entry.get("fieldsV1") or {}).get("f:spec") or {})
+        for entry in target["metadata"].get("managedFields") or []
     )
 
 

@@ -7,11 +7,11 @@ import numpy as np
 
 from autoscaler.observation import Capacity
 from autoscaler.simulate import oracle
-from autoscaler.simulate.load import Floats, Flow, Replica, Requests
 from autoscaler.simulate.oracle import Oracle, Schedules
 from autoscaler.simulate.plant import FluidPlant, Plant, QueuePlant
-from autoscaler.simulate.routed import RoutedPlant
-from autoscaler.simulate.terms import History, Terms
+from autoscaler.simulate.policy_inputs import History, PolicyInputs
+from autoscaler.simulate.routed_plant import RoutedPlant
+from autoscaler.simulate.workloads.load import Floats, Flow, Replica, Requests
 
 LEAD_SECONDS = 600
 """Seconds at the start of a run that are not scored: what a policy begins with is not its doing."""
@@ -65,14 +65,14 @@ class Workload:
     def schedules(self, *, lean: bool) -> Schedules:
         """Return what perfect knowledge could do; `lean` schedules of many single requests take some seconds."""
         if isinstance(self.load, Flow):
-            found = oracle.of_flow(self.load, self.replica, self.wait, lean=lean)
+            schedules = oracle.of_flow(self.load, self.replica, self.wait, lean=lean)
         else:
-            found = oracle.of_requests(self.load, self.replica, self.wait, self.seconds, lean=lean)
+            schedules = oracle.of_requests(self.load, self.replica, self.wait, self.seconds, lean=lean)
 
         def bounded(some: tuple[Floats, ...]) -> tuple[Floats, ...]:
             return tuple(np.maximum(need, self.min_replicas) for need in some)
 
-        return Schedules(bounded(found.plain), bounded(found.lean))
+        return Schedules(bounded(schedules.plain), bounded(schedules.lean))
 
     def oracle(self, startup: float) -> Oracle:
         """Return what perfect knowledge would order, without lean schedules."""
@@ -82,10 +82,10 @@ class Workload:
         """Return the replicas that there is room for."""
         return HEADROOM * int(max(self.schedules(lean=False).plain[0].max(), 1))
 
-    def terms(self, limit: int) -> Terms:
+    def terms(self, limit: int) -> PolicyInputs:
         """Return what a policy is given."""
         capacity = Capacity(self.replica.rate, float(self.replica.concurrency))
-        return Terms(capacity, self.replica.service_seconds, self.min_replicas, limit, self.history)
+        return PolicyInputs(capacity, self.replica.service_seconds, self.min_replicas, limit, self.history)
 
     def first_replicas(self) -> int:
         """Return the replicas at the start of a run: what its first minutes need, and some more."""

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from autoscaler.decision import Decision
 from autoscaler.observation import Load, Observation, Replicas
 from autoscaler.simulate.policy import UTILISATION
-from autoscaler.simulate.terms import Terms
+from autoscaler.simulate.policy_inputs import PolicyInputs
 
 TARGET = 0.7
 """Share of a replica's capacity that every reactive baseline aims at: Knative's default."""
@@ -97,7 +97,7 @@ def rate(load: Load) -> float:
     return load.work / load.seconds if load.seconds > 0 else 0.0
 
 
-def utilisation(observation: Observation, terms: Terms) -> float | None:
+def utilisation(observation: Observation, terms: PolicyInputs) -> float | None:
     """Return the share of the ready replicas' capacity in use, at most 1; None: not measured."""
     gauge = observation.gauges.get(UTILISATION)
     if gauge is not None:
@@ -110,7 +110,9 @@ def utilisation(observation: Observation, terms: Terms) -> float | None:
     return min(rate(load) / (ready * terms.capacity.rate), 1.0)
 
 
-def asked(terms: Terms, wanted: int, reason: str, *, least: int | None = None, work: float = 0.0) -> Decision:
+def asked(
+    terms: PolicyInputs, wanted: int, reason: str, *, least: int | None = None, work: float = 0.0
+) -> Decision:
     """Return a decision within the bounds.
 
     Args:

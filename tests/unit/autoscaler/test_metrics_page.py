@@ -5,22 +5,22 @@ from typing import Any
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from autoscaler import page
+from autoscaler import metrics_page
 from autoscaler.decision import Band, Decision, Demand
 from autoscaler.observation import EngineLoad, Load, Observation, Percentile, Replicas
 from autoscaler.policy.config import PolicyConfig, from_spec
-from autoscaler.scaled import Scaled
+from autoscaler.target_state import TargetState
 from serving.kube import Key
 
 WHO = {"namespace": "n", "autoscaler": "a"}
 
 
-def samples(**scaled: Scaled) -> dict[str, list[tuple[dict[str, str], float]]]:
+def samples(**scaled: TargetState) -> dict[str, list[tuple[dict[str, str], float]]]:
     """Return the samples of a page, as a Prometheus reads them: labels and value, by name."""
-    ticks = page.Ticks()
+    ticks = metrics_page.Ticks()
     ticks.took(0.5)
     ticks.decided("Load")
-    text = page.text({Key("n", name): one for name, one in scaled.items()}, ticks)
+    text = metrics_page.text({Key("n", name): one for name, one in scaled.items()}, ticks)
     found: dict[str, list[tuple[dict[str, str], float]]] = {}
     for family in text_string_to_metric_families(text):
         assert family.documentation
@@ -29,8 +29,8 @@ def samples(**scaled: Scaled) -> dict[str, list[tuple[dict[str, str], float]]]:
     return found
 
 
-def decided(decision: Decision, *, is_active: bool = True) -> Scaled:
-    return Scaled(PolicyConfig(), decision=decision, is_active=is_active)
+def decided(decision: Decision, *, is_active: bool = True) -> TargetState:
+    return TargetState(PolicyConfig(), decision=decision, is_active=is_active)
 
 
 def test_a_decision_has_its_inputs_its_forecast_and_its_rule_on_the_page() -> None:
@@ -55,7 +55,7 @@ def test_a_decision_has_its_inputs_its_forecast_and_its_rule_on_the_page() -> No
 
 def test_decisions_that_are_only_reported_are_told_from_those_that_are_carried_out() -> None:
     decision = Decision(3, "Load", "m")
-    found = samples(a=decided(decision), b=decided(decision, is_active=False), c=Scaled(PolicyConfig()))
+    found = samples(a=decided(decision), b=decided(decision, is_active=False), c=TargetState(PolicyConfig()))
     active = [(labels["autoscaler"], value) for labels, value in found["slipway_autoscaler_active"]]
     assert active == [("a", 1), ("b", 0)]
     assert "slipway_autoscaler_forecast_upper" not in found, "without a forecast there is none"
@@ -77,7 +77,7 @@ def test_each_metric_of_every_type_has_its_value_and_its_need_on_the_page(
     metric: dict[str, Any], name: str, value: float
 ) -> None:
     config = from_spec({"minReplicas": 1, "maxReplicas": 50, "metrics": [metric]})
-    scaled = Scaled(PolicyConfig())
+    scaled = TargetState(PolicyConfig())
     scaled.configure(config)
     gauge = value / 100 if metric["type"] == "Utilization" else value
     for now in range(0, 300, 5):

@@ -3,9 +3,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from autoscaler.simulate.load import TIMEOUT, Floats, Replica, Requests
 from autoscaler.simulate.plant import Plant, QueuePlant
-from autoscaler.simulate.routed import PERMITS, RoutedPlant
+from autoscaler.simulate.routed_plant import PERMITS, RoutedPlant
+from autoscaler.simulate.workloads.load import TIMEOUT, Floats, Replica, Requests
 
 REPLICA = Replica(rate=2.0, concurrency=2, service_seconds=1.0)
 

@@ -1,9 +1,9 @@
 import numpy as np
 import pytest
 
-from autoscaler.simulate.load import Flow, Requests
-from autoscaler.simulate.scenarios import cuts, recipes, synthetic_recipes
-from autoscaler.simulate.traces import BinTrace, ClientTrace, Law, RequestTrace
+from autoscaler.simulate.workloads.load import Flow, Requests
+from autoscaler.simulate.workloads.scenarios import cuts, recipes, synthetic_recipes
+from autoscaler.simulate.workloads.traces import BinTrace, ClientTrace, Law, RequestTrace
 
 DAY = 86_400
 
