@@ -27,8 +27,8 @@ from autoscaler.forecast.profile import BIN  # noqa: E402
 from autoscaler.observation import Capacity, Observation, Replicas  # noqa: E402
 from autoscaler.policy.config import PolicyConfig  # noqa: E402
 from autoscaler.signals.board import Board, Reading  # noqa: E402
-from autoscaler.target_state import TargetState  # noqa: E402
 from autoscaler.signals.exposition import Parser, Target  # noqa: E402
+from autoscaler.target_state import TargetState  # noqa: E402
 from serving.router.envoy.statistics import BOUNDS_MS  # noqa: E402
 from serving.router.metrics.page import ANSWERED, DURATION, GATEWAY, IN_FLIGHT, READ_AT, RECEIVED, STARTED_AT  # noqa: E402
 
