@@ -20,9 +20,8 @@ from autoscaler.signals import prometheus
 from autoscaler.signals.board import MOST_RATE
 from serving import clock, errors
 from serving.kube import Key
+from serving.objects import Object
 from serving.resources import names
-
-Object = dict[str, Any]
 
 log = logging.getLogger(__name__)
 

@@ -12,7 +12,6 @@ from collections.abc import AsyncIterator, Iterable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from functools import partial
-from typing import Any
 
 from autoscaler import backfill, guards, metrics_page, other_writers, profiles, targets
 from autoscaler.fitting import Fitting
@@ -31,11 +30,10 @@ from autoscaler.writer import Writer
 from serving import clock, errors, metrics
 from serving.data_dir import DataDir
 from serving.kube import Key, Kube, Reconciler, Recorder, Result, Watches, connect_eventually
+from serving.objects import Object
 from serving.resources import kinds, leases, names
 from serving.resources.conditions import Condition
 from serving.settings import ControllerSettings
-
-Object = dict[str, Any]
 
 log = logging.getLogger(__name__)
 

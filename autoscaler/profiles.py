@@ -4,9 +4,8 @@ from collections.abc import Iterable, Mapping
 from typing import Any, Protocol
 
 from autoscaler.observation import Capacity
+from serving.objects import Object
 from serving.resources import names, quantity
-
-Object = dict[str, Any]
 
 DIGEST = "digest"
 """Name of the index of profiles by their models' digest."""

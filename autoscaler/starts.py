@@ -7,8 +7,6 @@ from autoscaler.observation import Replicas
 from serving import clock
 from serving.resources import conditions, names
 
-Object = dict[str, Any]
-
 _KEPT = 64
 """Most starts of one target between two observations: as many as the policy remembers."""
 

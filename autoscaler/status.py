@@ -8,10 +8,9 @@ from typing import Any
 from autoscaler.decision import Decision, Demand
 from autoscaler.policy.config import Metric
 from autoscaler.signals.board import Health
+from serving.objects import Object
 from serving.resources import conditions
 from serving.resources.conditions import Condition
-
-Object = dict[str, Any]
 
 KEPT = 10
 """Most entries of `status.decisions`: the limit of the schema."""

@@ -3,7 +3,6 @@
 import logging
 import math
 from dataclasses import dataclass, field, replace
-from typing import Any
 
 from autoscaler.decision import Decision
 from autoscaler.observation import Capacity, Observation
@@ -12,10 +11,9 @@ from autoscaler.policy import schedules
 from autoscaler.policy.config import PolicyConfig
 from autoscaler.policy.sizer import Sizer
 from autoscaler.starts import Starts
+from serving.objects import Object
 
 log = logging.getLogger(__name__)
-
-Object = dict[str, Any]
 
 
 FEW = 20.0

@@ -1,17 +1,15 @@
 """Targets of any kind, read through their scale subresources, with their Pods."""
 
 from dataclasses import dataclass, field
-from typing import Any
 
 import orjson
 
 from autoscaler.starts import Starts, is_ready
 from serving import clock, errors
 from serving.kube import Key, Kube
+from serving.objects import Object
 from serving.resources import kinds
 from serving.resources.kinds import Kind
-
-Object = dict[str, Any]
 
 LOOK_SECONDS = 15.0
 """Seconds between reads of targets without a watch: kinds other than Deployments, and Deployments outside an

@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
 
 from autoscaler import other_writers, status
 from autoscaler.decision import Decision
@@ -11,10 +10,9 @@ from autoscaler.target_state import TargetState
 from autoscaler.targets import Seen, Targets
 from serving import clock, errors
 from serving.kube import Key, Kube, Recorder
+from serving.objects import Object
 from serving.resources import kinds
 from serving.resources.conditions import Condition
-
-Object = dict[str, Any]
 
 SAY_SECONDS = 30.0
 """Seconds between statuses in which only figures change: people read them, and each is a write."""

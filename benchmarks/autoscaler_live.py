@@ -25,6 +25,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from serving.objects import Object
+
 ROOT = Path(__file__).parents[1]
 sys.path.insert(
     0, str(ROOT)
@@ -59,8 +61,6 @@ VIOLATIONS_OFF = 2.0
 STEP = 10
 """Seconds of a column of the timeline."""
 NAMES = ("slipway", "fixed", "kpa")
-
-Object = dict[str, Any]
 
 
 @dataclass(frozen=True)

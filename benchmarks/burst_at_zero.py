@@ -16,7 +16,6 @@ from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import aiohttp
 import orjson
@@ -29,6 +28,7 @@ from serving import clock, errors
 from serving.cli.demo.stack import Stack
 from serving.data_dir import DataDir
 from serving.kube import Kube, connect
+from serving.objects import Object
 from serving.resources import conditions, kinds
 from serving.system import processes
 
@@ -39,8 +39,6 @@ POLL_SECONDS = 0.05
 KILLED = ("api", "controllers", "node")
 KILL_AFTER_SECONDS = 0.02
 """From the beginning of the burst: the wake has begun, and no replica is up."""
-
-Object = dict[str, Any]
 
 
 @dataclass

@@ -33,6 +33,7 @@ from serving.cli.demo.stack import Stack
 from serving.data_dir import DataDir
 from serving.images.store import ModelStore
 from serving.kube import Kube, connect
+from serving.objects import Object
 from serving.resources import kinds, names
 from serving.resources.names import INFERENCE_LABEL, SERVED_VERSION_HEADER
 
@@ -42,8 +43,6 @@ LINK = 1e9
 SUMS_WITHIN = 0.02
 """Phases add up to the wake's total within this share."""
 DISCARDED = 2
-
-Object = dict[str, Any]
 
 
 @dataclass(frozen=True)

@@ -19,7 +19,8 @@ import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+
+from serving.objects import Object
 
 ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT))  # before this file's own directory, in which tuner.py has the package's name
@@ -42,8 +43,6 @@ from serving.resources.trial import TrialStatus  # noqa: E402
 
 MOST_TRIALS = 20
 SHOWN = 10
-
-Object = dict[str, Any]
 
 
 class Kept:

@@ -5,19 +5,17 @@ It holds no state that a restart would lose: what was measured is in Trials, who
 
 from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager
-from typing import Any
 
 from serving import errors
 from serving.data_dir import DataDir
 from serving.kube import Key, Kube, Reconciler, Recorder, Result, Watches, connect_eventually
+from serving.objects import Object
 from serving.resources import kinds
 from serving.settings import ControllerSettings
 from tuner.planning import earlier
 from tuner.planning.plan import OVER, Plan, Question, Recorded
 from tuner.settings import DEFAULTS, TunerSettings
 from tuner.thinking import Thinker
-
-Object = dict[str, Any]
 
 _OWNER, _TARGET, _NAMESPACE = "owner", "target", "namespace"
 

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from pydantic import ValidationError
 
 from serving.errors import Permanent, Temporary
+from serving.objects import Object
 from serving.planning.gpu import hami, mps
 from serving.planning.inference import revision
 from serving.resources import names
@@ -20,8 +21,6 @@ from serving.resources.experiment import Prices, Setting, Target
 from serving.resources.inference import Framework, InferenceSpec, Predictor, PredictorTemplate, Resources
 from tuner import prices as costing
 from tuner.space import Space, flag
-
-Object = dict[str, Any]
 
 _BATCHING_ENV = frozenset({names.BATCH_SIZE_ENV, names.BATCH_TIMEOUT_ENV})
 _GPU_ENV = frozenset({mps.THREADS, mps.MEMORY, hami.POLICY})

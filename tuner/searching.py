@@ -12,6 +12,7 @@ from typing import Protocol
 import numpy as np
 
 from serving import errors
+from serving.objects import Object
 from serving.resources.conditions import Condition
 from serving.resources.experiment import (
     Constraint,
@@ -22,7 +23,7 @@ from serving.resources.experiment import (
 from serving.resources.trial import TrialSpec, TrialStatus
 from tuner import outcome, prices, rendering
 from tuner.planning import experiment as planning
-from tuner.planning.plan import Object, Plan, Question, Recorded
+from tuner.planning.plan import Plan, Question, Recorded
 from tuner.planning.world import Known, Phase, World
 from tuner.search.decision import Decision
 from tuner.search.problem import Budget, Earlier, Floats, Observation, Problem

@@ -5,15 +5,14 @@ memory is counted with shared pages; on a cluster it is what the cgroup is charg
 """
 
 from dataclasses import fields
-from typing import Any
 
 from serving import errors
 from serving.kube import Kube
+from serving.objects import Object
 from serving.resources import cadvisor
 from serving.resources.cadvisor import Figures
 from serving.resources.trial import Usage
 
-Object = dict[str, Any]
 NODES = "/api/v1/nodes"
 
 

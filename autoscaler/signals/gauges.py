@@ -5,7 +5,6 @@ nodes' counters.
 import asyncio
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 import aiohttp
 
@@ -15,9 +14,8 @@ from autoscaler.signals import engines, prometheus, usage
 from autoscaler.signals.board import Health
 from serving import clock, errors
 from serving.kube import Key, Kube
+from serving.objects import Object
 from serving.resources import cadvisor
-
-Object = dict[str, Any]
 
 PAUSE_SECONDS = 10.0
 """Between readings: kubelets look every 10 to 15 s, and an engine's page has a thousand lines."""

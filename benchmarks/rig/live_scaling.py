@@ -24,6 +24,7 @@ from serving import clock, errors
 from serving.cli.demo.stack import Stack
 from serving.data_dir import DataDir
 from serving.kube import Informer, Kube, connect
+from serving.objects import Object
 from serving.resources import kinds
 from serving.resources.names import INFERENCE_LABEL, STANDBY_LABEL
 
@@ -34,8 +35,6 @@ ZERO_SECONDS = 180.0
 LEAD_SECONDS = 3.0
 """In which the load's process gets ready."""
 ARM = "only"
-
-Object = dict[str, Any]
 
 
 @dataclass(frozen=True)

@@ -5,12 +5,12 @@ import math
 import sys
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from rig.objects import is_ready, manifest, until
 from serving import clock
 from serving.cli.demo.stack import Stack
 from serving.kube import Kube
+from serving.objects import Object
 from serving.resources import kinds
 from serving.resources.experiment import ProfilingExperimentSpec, Setting
 from serving.resources.trial import TrialSpec, TrialStatus
@@ -24,8 +24,6 @@ MODEL, SERVICE, GRID = "digits-forest", "digits", "grid"
 POLL_SECONDS = 0.5
 """Seldom: every look takes time from what is measured."""
 OVER = ("Succeeded", "Failed")
-
-Object = dict[str, Any]
 
 
 @dataclass(frozen=True)

@@ -2,16 +2,14 @@
 
 import asyncio
 from collections.abc import Callable
-from typing import Any
 
 from serving import clock
 from serving.kube import Kube
+from serving.objects import Object
 from serving.resources import conditions, kinds
 
 POLL_SECONDS = 0.05
 READY_SECONDS = 180.0
-
-Object = dict[str, Any]
 
 
 def manifest(kind: kinds.Kind, name: str, spec: Object) -> Object:

@@ -6,14 +6,12 @@ would compute the next ring from the one before. It decides nothing.
 
 from collections.abc import Iterable
 from functools import partial
-from typing import Any
 
 from serving import clock
 from serving.kube import Informer, Key
 from serving.kube.informer import Handler
+from serving.objects import Object
 from serving.resources.kinds import Kind
-
-Object = dict[str, Any]
 
 OWNER = "owner"
 LIFETIME = 10.0

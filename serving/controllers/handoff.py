@@ -1,14 +1,11 @@
 """The hand-off controller: Jobs with the annotation `slipway.dev/model` become ModelVersions."""
 
-from typing import Any
-
 from serving import errors
 from serving.kube import Key, Kube, Reconciler, Recorder, Result, Watches
+from serving.objects import Object
 from serving.planning.models import handoff as planner
 from serving.resources import kinds, names
 from serving.settings import ControllerSettings
-
-Object = dict[str, Any]
 
 _VERSION = "version"
 

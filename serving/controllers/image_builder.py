@@ -19,12 +19,12 @@ from serving.images import manifest
 from serving.images.build import Built, capture
 from serving.images.store import ModelStore
 from serving.kube import Kube
+from serving.objects import Object
 from serving.planning.models import version as planner
 from serving.resources import kinds, names
 from serving.resources.model import ModelSpec
 from serving.settings import Settings
 
-Object = dict[str, Any]
 T = TypeVar("T")
 
 _JOB_LABEL = "batch.kubernetes.io/job-name"

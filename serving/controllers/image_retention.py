@@ -6,18 +6,16 @@ does: then the image may be evicted, if it can be fetched again.
 
 import asyncio
 from collections.abc import Iterable
-from typing import Any
 
 from serving import clock, errors
 from serving.controllers.image_builder import Maker, owner
 from serving.controllers.version_usage import Usage
 from serving.images import warming
 from serving.kube import Informer, Key, Kube, Result
+from serving.objects import Object
 from serving.planning.models import release
 from serving.resources import kinds, names
 from serving.settings import Settings
-
-Object = dict[str, Any]
 
 _DIGEST = "digest"
 

@@ -6,19 +6,17 @@ and a status that was held back is worked out again.
 
 import asyncio
 from collections.abc import Sequence
-from typing import Any
 
 from serving import clock, errors
 from serving.controllers.cache import OWNER, Cache, owner_uids
 from serving.controllers.gateways import Gateways
 from serving.controllers.prober import Prober
 from serving.kube import Key, Kube, Reconciler, Recorder, Result, Watches
+from serving.objects import Object
 from serving.planning.inference import planner, replicas
 from serving.planning.inference.observed import Ensure, Plan, Probe, Remove, SetFinalizers, World
 from serving.resources import kinds, names
 from serving.settings import ControllerSettings
-
-Object = dict[str, Any]
 
 _VERSION = "version"
 _REVISION = "revision"

@@ -6,9 +6,8 @@ from typing import Any, NamedTuple
 
 from serving import errors
 from serving.data_dir import DataDir
+from serving.objects import Object
 from serving.resources import names
-
-Object = dict[str, Any]
 
 
 class Output(NamedTuple):

@@ -4,18 +4,16 @@ A Model that has versions but was never written is created, so that `get models`
 """
 
 from contextlib import suppress
-from typing import Any
 
 from serving import clock, errors
 from serving.controllers.version_usage import Usage
 from serving.kube import Key, Kube, Reconciler, Recorder, Result, Watches
+from serving.objects import Object
 from serving.planning.models import model as planner
 from serving.planning.models import release
 from serving.resources import kinds
 from serving.resources.model import ModelSpec
 from serving.settings import ControllerSettings
-
-Object = dict[str, Any]
 
 _MODEL = "model"
 

@@ -7,7 +7,6 @@ import asyncio
 from collections import deque
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
-from typing import Any
 
 from serving import clock, errors
 from serving.controllers.cache import Cache
@@ -18,12 +17,11 @@ from serving.controllers.version_usage import Usage
 from serving.data_dir import DataDir
 from serving.images.store import ModelStore
 from serving.kube import Key, Kube, Reconciler, Recorder, Result, Watches
+from serving.objects import Object
 from serving.planning.models import version as planner
 from serving.resources import kinds
 from serving.resources.model import Phase
 from serving.settings import Settings
-
-Object = dict[str, Any]
 
 _JOB = "job"
 _MODEL = "model-of-version"

@@ -8,11 +8,10 @@ from functools import partial
 from typing import Any
 
 from serving.kube import Informer, Key, Watches
+from serving.objects import Object
 from serving.planning.models import release
 from serving.resources import kinds, names
 from serving.resources.kinds import Kind
-
-Object = dict[str, Any]
 
 _USED = "used-versions"
 _READ: Mapping[Kind, Callable[[Mapping[str, Any]], frozenset[str]]] = {

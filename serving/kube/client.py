@@ -17,9 +17,8 @@ from kubernetes.aio.client.configuration import Configuration
 from kubernetes.aio.client.rest import RESTClientObject
 
 from serving import errors
+from serving.objects import Object
 from serving.resources.kinds import Kind
-
-Object = dict[str, Any]
 
 log = logging.getLogger(__name__)
 

@@ -7,15 +7,14 @@ the API by a moment; writes are server-side apply or compare-and-swap, so being 
 import asyncio
 import logging
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from serving import errors
 from serving.kube.client import Kube, WatchEvent
+from serving.objects import Object
 from serving.resources.kinds import Kind
 
 log = logging.getLogger(__name__)
-
-Object = dict[str, Any]
 
 
 class Key(NamedTuple):

@@ -6,9 +6,8 @@ import pytest
 
 from serving import errors
 from serving.kube import Kube
+from serving.objects import Object
 from serving.resources import kinds
-
-Object = dict[str, Any]
 
 
 def experiment(namespace: str, **spec: Any) -> Object:

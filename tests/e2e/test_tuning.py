@@ -6,16 +6,15 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 import yaml
 
 from serving.kube import connect
+from serving.objects import Object
 from serving.resources import kinds, names
 from tests.rig.stack import NAMESPACE, Stack, deployed, light, pods, predictors, running, settled, until
 
-Object = dict[str, Any]
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 
 EXPERIMENT: Object = {

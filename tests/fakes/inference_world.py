@@ -9,13 +9,13 @@ import copy
 from collections.abc import Mapping
 from typing import Any
 
+from serving.objects import Object
 from serving.planning.apportionment import RING_UNITS
 from serving.planning.inference import arms, planner
 from serving.planning.inference.observed import Action, Ensure, Plan, Remove, SetFinalizers, World
 from serving.resources import kinds, names
 from tests.fakes.surroundings import inference, ready_version
 
-Object = dict[str, Any]
 NOW = "2026-01-01T00:00:00Z"
 GATEWAY = "gw"
 

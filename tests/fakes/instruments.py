@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from serving import errors
+from serving.objects import Object
 from serving.resources import kinds, quantity
 from serving.resources.cadvisor import Figures
 from serving.resources.trial import TrialSpec
@@ -18,7 +19,6 @@ from tests.fakes.kube import FakeKube
 from tuner.load.plan import LoadPlan, Request
 from tuner.load.samples import Samples
 
-Object = dict[str, Any]
 NS = "default"
 LOAD: Object = {"mode": "closed", "levels": ["1"], "windowSeconds": 1, "warmupSeconds": 0}
 """One window."""

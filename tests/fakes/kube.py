@@ -21,10 +21,10 @@ import orjson
 
 from serving import errors
 from serving.kube.client import JSON_PATCH, Kube, Listing, WatchEvent
+from serving.objects import Object
 from serving.resources import kinds
 from serving.resources.kinds import Kind
 
-Object = dict[str, Any]
 Id = tuple[str, str, str]
 
 

@@ -11,11 +11,11 @@ from typing import Any
 
 from serving import clock
 from serving.controllers.prober import Prober
+from serving.objects import Object
 from serving.planning.inference.observed import Probe
 from serving.resources import kinds, names
 from tests.fakes.kube import FakeKube
 
-Object = dict[str, Any]
 NS = "default"
 
 

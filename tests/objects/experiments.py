@@ -6,13 +6,13 @@ The plain search measures specs in the order of the space, confirms the best onc
 from collections.abc import Sequence
 from typing import Any
 
+from serving.objects import Object
 from serving.resources import kinds
 from tests.fakes.surroundings import ready_version
 from tuner.search.decision import Confirm, Decision, Explore, Impossible, Recommend, Wait
 from tuner.search.problem import Budget, Earlier, Observation, Problem
 from tuner.settings import SearchSettings
 
-Object = dict[str, Any]
 NS = "default"
 REGRET = 0.05
 

@@ -4,11 +4,11 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from serving.objects import Object
 from serving.resources.experiment import ProfilingExperimentSpec, Setting
 from tuner.space import Space
 from tuner.worth import objective
 
-Object = dict[str, Any]
 Settings = Mapping[str, str]
 Service = Callable[[Settings, float], tuple[float, float]]
 """Settings and users → requests per second, and seconds of p99 latency."""

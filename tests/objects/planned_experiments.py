@@ -4,10 +4,11 @@ import datetime as dt
 import math
 from typing import Any
 
+from serving.objects import Object
 from serving.resources.experiment import ProfilingExperimentSpec, ProfilingExperimentStatus
 from serving.resources.trial import TrialSpec, TrialStatus
 from tests.objects import experiments
-from tests.objects.experiments import Object, failed
+from tests.objects.experiments import failed
 from tuner import rendering
 from tuner.planning import experiment as planning
 from tuner.planning.world import Known, World

@@ -5,10 +5,9 @@ from typing import Any
 from hypothesis import strategies as st
 
 from serving.embedded.apiserver.schema import schemas
+from serving.objects import Object
 from serving.resources import kinds
 from serving.resources.kinds import Kind
-
-Object = dict[str, Any]
 
 ODD_TEXT = (
     "",

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-Object = dict[str, Any]
+from serving.objects import Object
 
 SETTINGS = (
     ("resource", "cpu"),

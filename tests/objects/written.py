@@ -4,10 +4,10 @@ from typing import Any
 
 from serving.embedded.apiserver.writes import write_path
 from serving.embedded.apiserver.writes.write_path import Request
+from serving.objects import Object
 from serving.resources.kinds import Kind
 
 NOW = "2026-01-02T03:04:05Z"
-Object = dict[str, Any]
 
 
 def request(manager: str = "tester", **more: Any) -> Request:

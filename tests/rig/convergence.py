@@ -14,10 +14,10 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 from serving import errors
+from serving.objects import Object
 from serving.settings import ControllerSettings
 from tests.fakes.kube import FakeKube
 
-Object = dict[str, Any]
 VERDICT_SECONDS = 20.0
 QUICK = dataclasses.replace(
     ControllerSettings(),

@@ -11,10 +11,10 @@ from serving.controllers.modelversion import ModelVersionController
 from serving.data_dir import DataDir
 from serving.images.store import ModelStore
 from serving.kube import Kube, Watches
+from serving.objects import Object
 from serving.resources import conditions, kinds
 from serving.settings import DEFAULTS
 
-Object = dict[str, Any]
 SETTINGS = dataclasses.replace(
     DEFAULTS,
     controllers=dataclasses.replace(

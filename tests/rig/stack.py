@@ -20,6 +20,7 @@ from serving.data_dir import DataDir
 from serving.embedded.node.cgroup_files import TOP, detect
 from serving.embedded.node.records import PodDirectory
 from serving.kube import Kube, connect
+from serving.objects import Object
 from serving.resources import conditions, kinds, names
 from serving.system import processes
 from serving.system.processes import ProcessIdentity
@@ -29,7 +30,6 @@ NAMESPACE = "default"
 LABEL_STEP = 100
 """The n-th model's labels begin at n times this, so that a label tells which model it came from."""
 
-Object = dict[str, Any]
 Holds = Callable[[Object], bool]
 
 

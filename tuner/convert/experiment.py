@@ -10,12 +10,13 @@ from typing import Any
 from pydantic import ValidationError
 
 from serving.errors import SpaceInvalid, UserError
+from serving.objects import Object
 from serving.resources import kinds
 from serving.resources.base import NAME_PATTERN
 from serving.resources.experiment import ProfilingExperimentSpec
 from tuner.convert import load, pods
 from tuner.convert.parameters import Tunables, tunables
-from tuner.convert.reading import Note, Notes, Object, items, mapping, plain, shown, text, whole
+from tuner.convert.reading import Note, Notes, items, mapping, plain, shown, text, whole
 from tuner.space import Space
 
 API_VERSIONS = frozenset({"morphling.kubedl.io/v1alpha1", "tuning.kubedl.io/v1alpha1"})

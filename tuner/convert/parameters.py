@@ -8,8 +8,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from serving.errors import UserError
+from serving.objects import Object
 from serving.resources import quantity
-from tuner.convert.reading import Notes, Object, items, mapping, shown, text
+from tuner.convert.reading import Notes, items, mapping, shown, text
 
 _CATEGORIES = ("resource", "env", "args")
 _TYPES = ("double", "int", "discrete", "categorical")

@@ -6,8 +6,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from serving.errors import UserError
+from serving.objects import Object
 
-Object = dict[str, Any]
 _SHOWN = 60
 _DEEPEST = 50
 _BITS = 64

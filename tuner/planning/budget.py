@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+from serving.objects import Object
 from serving.resources import duration, quantity
 from serving.resources.experiment import Setting
-from tuner.planning.plan import Object
 from tuner.planning.world import Known, Settings, World
 from tuner.search.problem import Budget
 

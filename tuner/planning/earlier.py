@@ -3,8 +3,9 @@
 from collections.abc import Iterable
 from typing import Any
 
+from serving.objects import Object
 from serving.resources.experiment import Objective
-from tuner.planning.plan import OVER, Object
+from tuner.planning.plan import OVER
 
 
 def candidates(asked: Object, others: Iterable[Object], most: int) -> list[Object]:

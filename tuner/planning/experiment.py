@@ -9,11 +9,12 @@ Level-triggered: the same world and decision give the same plan, whatever was wr
 import datetime as dt
 from collections.abc import Sequence
 
+from serving.objects import Object
 from serving.resources.conditions import Condition, Status
 from serving.resources.experiment import Learned, ProfilingExperimentStatus, Recommendation
 from tuner.planning import best, budget, making, report, words
 from tuner.planning.budget import Wish
-from tuner.planning.plan import OVER, Object, Plan
+from tuner.planning.plan import OVER, Plan
 from tuner.planning.report import Verdict
 from tuner.planning.world import Known, Phase, World
 from tuner.search.decision import Confirm, Decision, Explore, Impossible, Recommend, Wait

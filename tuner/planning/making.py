@@ -1,5 +1,6 @@
 """Trials and CapacityProfiles as objects. Their names follow from the experiment, so that making one twice makes it once."""
 
+from serving.objects import Object
 from serving.planning.inference.revision import NAME_LIMIT, hash8
 from serving.resources import kinds, names
 from serving.resources.capacity_profile import CapacityPoint, CapacityProfileSpec
@@ -8,7 +9,6 @@ from tuner import prices
 from tuner.load import results
 from tuner.planning import best, budget
 from tuner.planning.budget import Wish
-from tuner.planning.plan import Object
 from tuner.planning.world import Known, World
 from tuner.search.decision import Decision
 

@@ -2,12 +2,10 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
+from serving.objects import Object
 from serving.resources.events import EventToEmit
 from tuner.settings import TunerSettings
-
-Object = dict[str, Any]
 
 OVER = ("Succeeded", "Failed")
 """Phases of a Trial, and of an experiment, in which nothing more is coming."""

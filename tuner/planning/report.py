@@ -6,13 +6,14 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from serving import clock
+from serving.objects import Object
 from serving.resources import conditions
 from serving.resources.base import ConditionStatus, in_six_digits
 from serving.resources.conditions import Condition
 from serving.resources.events import EventToEmit
 from serving.resources.experiment import Counts, Learned, ProfilingExperimentStatus, Recommendation
 from serving.resources.trial import TrialStatus
-from tuner.planning.plan import OVER, Object
+from tuner.planning.plan import OVER
 from tuner.planning.world import Phase
 
 _EARLY = ("CannotBeatBest", "BreaksConstraint")

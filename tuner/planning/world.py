@@ -4,10 +4,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
 
+from serving.objects import Object
 from serving.resources.experiment import ProfilingExperimentSpec, ProfilingExperimentStatus, Setting
 from serving.resources.trial import TrialSpec, TrialStatus
 from tuner.outcome import SILENT
-from tuner.planning.plan import OVER, Object
+from tuner.planning.plan import OVER
 from tuner.rendering import Rendering
 from tuner.search.problem import Observation
 from tuner.settings import TunerSettings

@@ -7,12 +7,13 @@ import datetime as dt
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from serving.objects import Object
 from serving.resources import duration
 from serving.resources.load import Load
 from tuner import space
 from tuner.report import cautions, convergence, courses, evidence, expectation, fronts, judgement, whatif
 from tuner.report.asked import Axis, Question
-from tuner.report.evidence import Evidence, Object, Row
+from tuner.report.evidence import Evidence, Row
 from tuner.report.shape import Answer, Choice, Lesson, Report, Spent, TrialRow
 from tuner.settings import TunerSettings
 

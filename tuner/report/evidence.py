@@ -5,11 +5,11 @@ It judges nothing: which spec is recommended stands in the experiment's status.
 
 import math
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 from serving.errors import SpaceInvalid
+from serving.objects import Object
 from serving.resources.experiment import (
     Constraint,
     ProfilingExperimentSpec,
@@ -23,7 +23,6 @@ from tuner.report.shape import Check, Choice, Comparison, Meets
 from tuner.settings import TunerSettings
 from tuner.space import Space
 
-Object = Mapping[str, Any]
 Key = int | tuple[tuple[str, str, str], ...]
 """A spec: its row in the space, or its settings where it lies outside of it."""
 FULL = "Measured"

@@ -10,11 +10,11 @@ import os
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
-from typing import Any
 
 from serving import clock, errors
 from serving.data_dir import DataDir
 from serving.kube import Key, Kube, Reconciler, Recorder, Result, Watches, connect_eventually
+from serving.objects import Object
 from serving.resources import kinds
 from serving.resources.trial import TrialStatus
 from serving.settings import ControllerSettings
@@ -24,7 +24,6 @@ from tuner.trials.cores import Cores
 from tuner.trials.replicas import Replicas
 from tuner.trials.reporting import Report
 
-Object = dict[str, Any]
 Measure = Callable[[Object, Cores, Replicas, Report], Awaitable[TrialStatus]]
 """Measures one trial and reports each step; the replica is left for the caller to remove."""
 

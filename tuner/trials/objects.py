@@ -2,14 +2,12 @@
 
 from collections.abc import Mapping, Sequence
 from decimal import Decimal
-from typing import Any
 
+from serving.objects import Object
 from serving.resources import kinds, names, quantity
 from serving.resources.trial import TrialSpec, Window
 from tuner.trials import gpus
 from tuner.trials.cores import Cores, wanted
-
-Object = dict[str, Any]
 
 _PERIOD = 0.1
 """Seconds over which a limit of cores is kept, by default everywhere: a window that begins and ends within one sees the use of one more."""

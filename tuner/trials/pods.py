@@ -4,10 +4,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from serving.objects import Object
 from serving.resources import conditions, names
 from serving.resources.trial import Reason
-
-Object = dict[str, Any]
 
 _UNSEEN = "ContainerStatusUnknown"
 """An end that nobody saw: the machine was restarted, which says nothing of the container."""

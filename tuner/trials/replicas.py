@@ -1,18 +1,16 @@
 """The replicas that trials measure, through the API: start one, see how it stands, take it away. It measures nothing."""
 
 import asyncio
-from typing import Any
 
 from serving import errors
 from serving.kube import Key, Kube, Watches
+from serving.objects import Object
 from serving.resources import kinds, names
 from serving.resources.trial import TrialSpec
 from tuner.settings import TrialSettings
 from tuner.trials import objects, pods
 from tuner.trials.cores import Cores
 from tuner.trials.pods import Seen
-
-Object = dict[str, Any]
 
 _TRIAL = "trial"
 _REFUSALS = (400, 403, 422)

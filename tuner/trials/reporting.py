@@ -4,11 +4,11 @@ import datetime as dt
 from collections.abc import Awaitable, Callable
 
 from serving import clock
+from serving.objects import Object
 from serving.resources import conditions
 from serving.resources.base import ConditionStatus, in_six_digits
 from serving.resources.conditions import Condition
 from serving.resources.trial import Reason, TrialStatus, Window
-from tuner.trials.pods import Object
 
 Report = Callable[[Object, TrialStatus], Awaitable[None]]
 """Writes a trial's status, however often it has to be tried."""

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar, cast
 
 from serving import clock, errors
+from serving.objects import Object
 from serving.resources import duration
 from serving.resources.cadvisor import Figures
 from serving.resources.trial import Reason, TrialSpec, TrialStatus, Usage, Window
@@ -27,8 +28,6 @@ from tuner.trials.cores import Cores
 from tuner.trials.pods import Seen
 from tuner.trials.replicas import Replicas
 from tuner.trials.reporting import Report
-
-Object = dict[str, Any]
 
 T = TypeVar("T")
 

@@ -3,12 +3,12 @@
 import base64
 import logging
 from contextlib import AbstractAsyncContextManager
-from typing import Any
 
 import aiohttp
 
 from serving import errors
 from serving.kube import Kube
+from serving.objects import Object
 from serving.resources import kinds
 from serving.resources.cadvisor import Figures
 from serving.resources.load import KeyOf
@@ -23,8 +23,6 @@ from tuner.trials.cores import Cores
 from tuner.trials.replicas import Replicas
 from tuner.trials.reporting import Report
 from tuner.trials.run import Run
-
-Object = dict[str, Any]
 
 log = logging.getLogger(__name__)
 

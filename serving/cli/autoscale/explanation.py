@@ -4,15 +4,13 @@ and `now`.
 
 from collections.abc import Iterator, Mapping
 from datetime import datetime
-from typing import Any
 
 from serving.cli.autoscale import summary
 from serving.cli.objects.sections import titled
 from serving.cli.output import tables
+from serving.objects import Object
 from serving.pages import figures
 from serving.resources import ages
-
-Object = Mapping[str, Any]
 
 _SOURCES: Mapping[str, str] = {
     "Profile": "measured, in a CapacityProfile",

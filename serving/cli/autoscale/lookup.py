@@ -1,15 +1,14 @@
 """Which Autoscaler a name means: its own, or INFERENCE/PREDICTOR."""
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from serving import errors
+from serving.objects import Object
 from serving.planning.inference.revision import autoscaler_name
 from serving.resources import kinds
 
 if TYPE_CHECKING:
     from serving.kube import Kube
-
-Object = dict[str, Any]
 
 
 def own_name(name: str) -> str:

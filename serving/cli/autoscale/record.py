@@ -21,6 +21,7 @@ from serving.cli.autoscale.sources import seconds
 from serving.cli.session import with_kube
 from serving.cli.target import Target
 from serving.data_dir import DataDir
+from serving.objects import Object
 from serving.resources import names
 
 if TYPE_CHECKING:
@@ -147,7 +148,7 @@ def record(name: str, meant: Target, out: Path, duration: str, pages: Sequence[s
     with_kube(meant.kubeconfig, work)
 
 
-def _predictor(scaler: lookup.Object, namespace: str) -> Predictor:
+def _predictor(scaler: Object, namespace: str) -> Predictor:
     labels = scaler["metadata"].get("labels") or {}
     inference, predictor = labels.get(names.INFERENCE_LABEL), labels.get(names.PREDICTOR_LABEL)
     if not inference or not predictor:

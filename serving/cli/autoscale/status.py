@@ -9,10 +9,10 @@ from rich.text import Text
 
 from serving import clock, errors
 from serving.cli.autoscale import explanation, lookup, summary
-from serving.cli.autoscale.lookup import Object
 from serving.cli.output.printing import print_objects, print_rows
 from serving.cli.session import with_kube
 from serving.cli.target import Target
+from serving.objects import Object
 
 if TYPE_CHECKING:
     from serving.kube import Kube

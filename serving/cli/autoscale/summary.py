@@ -2,13 +2,12 @@
 lack.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from typing import Any
 
 from serving.cli.output import tables
+from serving.objects import Object
 from serving.pages import figures
-
-Object = Mapping[str, Any]
 
 HEADERS = ("Name", "Target", "Min", "Max", "Desired", "Ready", "Needed", "Rate", "Expected", "Capacity", "Rule", "Reason")  # fmt: skip
 """Rate, expected and capacity are work per second; expected is the forecast that replicas are sized on."""

@@ -10,14 +10,13 @@ import yaml
 
 from serving import clock, errors
 from serving.kube import Kube
+from serving.objects import Object
 from serving.resources import conditions
 from serving.resources.kinds import Kind
 
 NAMESPACE = "default"
 WAIT_SECONDS = 60.0
 POLL_SECONDS = 0.1
-
-Object = dict[str, Any]
 
 
 def sample(file: str) -> list[Object]:

@@ -3,7 +3,6 @@
 import asyncio
 from collections.abc import Callable
 from contextlib import suppress
-from typing import Any
 
 from serving import clock, errors
 from serving.cli.autoscale import lookup, summary
@@ -12,6 +11,7 @@ from serving.cli.demo.console import Story
 from serving.cli.demo.objects import NAMESPACE, POLL_SECONDS, WAIT_SECONDS, sample, until
 from serving.cli.demo.report import failures
 from serving.kube import Kube
+from serving.objects import Object
 from serving.resources import kinds
 
 NAME = "digits-elastic"
@@ -25,8 +25,6 @@ BEHIND = 20
 """Requests that may be without an answer before no more are sent: clients on a slow machine are not to go on after the burst."""
 COLUMNS = (("Seconds", 7), ("Desired", 7), ("Ready", 5), ("Rate", 6), ("Rule", 10), ("Reason", 0))
 """With their widths: rows come one by one."""
-
-Object = dict[str, Any]
 
 
 class Table:

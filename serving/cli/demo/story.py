@@ -5,7 +5,6 @@ It uses what every user has: `slipway up` as a process, the API through its kube
 """
 
 from collections.abc import Sequence
-from typing import Any
 
 import orjson
 
@@ -21,6 +20,7 @@ from serving.cli.objects import lineage
 from serving.cli.output import tables
 from serving.data_dir import DataDir
 from serving.kube import Kube, connect
+from serving.objects import Object
 from serving.resources import kinds, names
 
 NAME = "digits"
@@ -30,8 +30,6 @@ BEFORE_SHIFT = 500
 AFTER_SHIFT = 2000
 """Requests in the measured stretch; at 50/50 they give an interval of +-5.5 points."""
 HEADERS = ("Arm", "Version", "Share", "Expected", "Chance allows", "Requests", "p50 ms", "p99 ms", "Accuracy")
-
-Object = dict[str, Any]
 
 
 async def tell(story: Story, stack: Stack, *, keep: bool) -> None:

@@ -1,7 +1,7 @@
 """`slipway model diff`: what is different between two versions, like `git diff --stat`."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from rich.filesize import decimal
 
@@ -9,11 +9,10 @@ from serving.cli.model.store import ready
 from serving.cli.output import tables
 from serving.cli.session import with_kube
 from serving.cli.target import Target
+from serving.objects import Object
 
 if TYPE_CHECKING:
     from serving.kube import Kube
-
-Object = Mapping[str, Any]
 
 
 def diff(a: str, b: str, meant: Target) -> None:

@@ -1,7 +1,7 @@
 """`slipway model list` and `get`: versions with what people ask first: ready, from where, how large, used by whom."""
 
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
@@ -13,13 +13,13 @@ from serving.cli.output import tables
 from serving.cli.output.printing import print_objects
 from serving.cli.session import with_kube
 from serving.cli.target import Target
+from serving.objects import Object
 from serving.planning.models import release
 from serving.resources import ages, conditions, kinds
 
 if TYPE_CHECKING:
     from serving.kube import Kube
 
-Object = Mapping[str, Any]
 
 _DIGEST_SHOWN = len("sha256:") + 12
 _HEADERS = ("Name", "Model", "Phase", "Source", "Framework", "Size", "Digest", "Used-By", "Reason", "Age")

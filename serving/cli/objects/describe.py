@@ -10,6 +10,7 @@ from serving.cli.output import tables
 from serving.cli.session import with_kube
 from serving.cli.target import Target, named
 from serving.cli.tune import summary
+from serving.objects import Object
 from serving.resources import kinds, names
 from serving.resources.kinds import Kind
 
@@ -35,11 +36,11 @@ def describe(what: list[str], meant: Target) -> None:
     with_kube(meant.kubeconfig, work)
 
 
-async def _text(kube: "Kube", kind: Kind, obj: Mapping[str, Any]) -> str:
+async def _text(kube: "Kube", kind: Kind, obj: Object) -> str:
     return "\n\n".join([section async for section in _sections(kube, kind, obj)])
 
 
-async def _sections(kube: "Kube", kind: Kind, obj: Mapping[str, Any]) -> AsyncIterator[str]:
+async def _sections(kube: "Kube", kind: Kind, obj: Object) -> AsyncIterator[str]:
     now, status = clock.now(), obj.get("status") or {}
     yield sections.head(kind, obj, now)
     if kind is kinds.INFERENCE:
@@ -72,7 +73,7 @@ def _shown(kind: Kind, part: Mapping[str, Any]) -> Any:
     )
 
 
-async def _lineage(kube: "Kube", kind: Kind, obj: Mapping[str, Any]) -> AsyncIterator[str]:
+async def _lineage(kube: "Kube", kind: Kind, obj: Object) -> AsyncIterator[str]:
     meta = obj["metadata"]
     if kind is kinds.INFERENCE:
         own = f"{names.INFERENCE_LABEL}={meta['name']}"

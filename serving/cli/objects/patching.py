@@ -2,14 +2,14 @@
 
 import asyncio
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from serving import errors
+from serving.objects import Object
 
 if TYPE_CHECKING:
     from serving.kube import Kube
 
-Object = dict[str, Any]
 
 JSON_PATCH = "application/json-patch+json"
 RETRY_SECONDS = 0.05

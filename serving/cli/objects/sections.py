@@ -1,6 +1,6 @@
 """What `describe` shows of an object, as text. Pure: takes objects and `now`."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from datetime import datetime
 from typing import Any
 
@@ -8,11 +8,10 @@ import orjson
 import yaml
 
 from serving.cli.output import tables
+from serving.objects import Object
 from serving.resources import ages, names
 from serving.resources.conditions import find
 from serving.resources.kinds import Kind
-
-Object = Mapping[str, Any]
 
 _METADATA = ("name", "namespace", "uid", "creationTimestamp", "generation", "deletionTimestamp", "finalizers")
 _TIMES = ("creationTimestamp", "deletionTimestamp")

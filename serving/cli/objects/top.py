@@ -2,12 +2,13 @@
 
 from collections.abc import Iterable, Mapping
 from decimal import Decimal
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from serving import errors
 from serving.cli.output.printing import print_rows
 from serving.cli.session import with_kube
 from serving.cli.target import Target, named
+from serving.objects import Object
 from serving.resources import kinds, names, quantity
 
 if TYPE_CHECKING:
@@ -20,8 +21,6 @@ HEADERS = [
     "Memory%",
 ]  # fmt: skip
 MIB = 1024 * 1024
-
-Object = Mapping[str, Any]
 
 
 def top(what: list[str], meant: Target, where: str | None, labels: str) -> None:

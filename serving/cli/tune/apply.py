@@ -13,14 +13,13 @@ from serving.cli.session import with_kube
 from serving.cli.target import Target, full_name
 from serving.cli.tune import change
 from serving.cli.tune.change import Tuning
+from serving.objects import Object
 from serving.resources import kinds
 from tuner import rendering
 from tuner.rendering import Source
 
 if TYPE_CHECKING:
     from serving.kube import Kube
-
-Object = dict[str, Any]
 
 
 def apply(name: str, meant: Target, *, dry_run: bool, force: bool) -> None:

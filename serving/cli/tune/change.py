@@ -7,13 +7,12 @@ from typing import Any
 from serving import errors
 from serving.cli.output import tables
 from serving.cli.tune import summary
+from serving.objects import Object
 from serving.resources import kinds
 from serving.resources.experiment import Prices, ProfilingExperimentSpec, Setting
 from serving.resources.inference import Predictor
 from tuner import prices, rendering
 from tuner.rendering import Source
-
-Object = dict[str, Any]
 
 ABSENT = "-"
 ARM = "stable"

@@ -2,12 +2,11 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from serving.cli.tune import summary
+from serving.objects import Object
 from serving.resources import ages
-
-Object = Mapping[str, Any]
 
 _WIDTH = 7
 """Of the column with the time since the experiment began, `59m30s` and two spaces behind it aside."""

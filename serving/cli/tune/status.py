@@ -2,7 +2,7 @@
 
 import asyncio
 import sys
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import typer
 from rich.console import Console
@@ -15,12 +15,12 @@ from serving.cli.output.printing import print_objects
 from serving.cli.session import with_kube
 from serving.cli.target import Target
 from serving.cli.tune import lines, summary
+from serving.objects import Object
 from serving.resources import kinds, names
 
 if TYPE_CHECKING:
     from serving.kube import Kube
 
-Object = dict[str, Any]
 
 POLL_SECONDS = 0.5
 RETRY_SECONDS = 1.0

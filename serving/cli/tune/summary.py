@@ -2,19 +2,17 @@
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
-from typing import Any
 
 from rich.filesize import decimal
 
 from serving.cli.output import tables
+from serving.objects import Object
 from serving.pages import figures
 from serving.resources import ages, conditions
 from serving.resources.experiment import Objective
 from serving.resources.trial import Estimate
 from tuner.report import measure, phrases
 from tuner.report.measure import Measure
-
-Object = Mapping[str, Any]
 
 OVER = ("Succeeded", "Failed")
 """Phases of an experiment, and of a trial, after which nothing comes."""

@@ -9,10 +9,10 @@ from typing import Any
 
 from serving import errors
 from serving.embedded.apiserver import status_errors
+from serving.objects import Object
 from serving.resources import kinds
 from serving.resources.kinds import Kind
 
-Object = dict[str, Any]
 Predicate = Callable[[Object], bool]
 _Requirement = Callable[[Mapping[str, str]], bool]
 

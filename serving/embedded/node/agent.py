@@ -13,7 +13,7 @@ from serving.embedded.node.records import pods
 from serving.embedded.node.stopping import stop_everything
 from serving.embedded.node.workloads import run_workloads
 from serving.kube import Informer, Kube, Watches, connect
-from serving.kube.client import Object
+from serving.objects import Object
 from serving.resources import kinds
 from serving.settings import Settings
 

@@ -9,9 +9,8 @@ from serving.embedded.node.freshest import Freshest
 from serving.embedded.node.owned_pods import FORGET_SECONDS, OwnedPods
 from serving.embedded.workloads import deployment_status, deployments, naming, pods, standby
 from serving.kube import Informer, Key, Kube, Result
+from serving.objects import Object
 from serving.resources import kinds, names
-
-Object = pods.Object
 
 
 class DeploymentController:

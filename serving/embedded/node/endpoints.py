@@ -2,9 +2,9 @@
 
 from serving import clock
 from serving.embedded.workloads import endpoints
-from serving.embedded.workloads.pods import Object
 from serving.embedded.workloads.selection import Selection
 from serving.kube import Informer, Key, Kube, Reconciler, Result
+from serving.objects import Object
 from serving.resources import kinds, names
 from serving.settings import ControllerSettings
 

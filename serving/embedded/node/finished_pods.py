@@ -6,7 +6,7 @@ import logging
 from serving import errors
 from serving.embedded.workloads import finished
 from serving.kube import Informer, Kube
-from serving.kube.client import Object
+from serving.objects import Object
 from serving.resources import kinds
 
 log = logging.getLogger(__name__)

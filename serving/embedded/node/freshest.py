@@ -4,8 +4,8 @@ Deciding on a status that lacks our own last word would say things twice: Events
 Compares resourceVersions as numbers, which the embedded API promises and a cluster does not.
 """
 
-from serving.embedded.workloads.pods import Object
 from serving.kube import Informer, Key
+from serving.objects import Object
 
 
 class Freshest:

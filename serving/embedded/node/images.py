@@ -15,7 +15,7 @@ from serving.embedded.workloads import pod_mounts
 from serving.images.registry import Credentials, Reference, Registry, pull
 from serving.images.store import ModelStore
 from serving.kube import Kube
-from serving.kube.client import Object
+from serving.objects import Object
 from serving.resources import kinds
 from serving.resources.names import LOCAL_REGISTRY
 from serving.settings import RegistrySettings

@@ -9,7 +9,7 @@ import orjson
 
 from serving.embedded.node.context import Node
 from serving.embedded.node.spawning import python
-from serving.kube.client import Object
+from serving.objects import Object
 
 
 @dataclass(frozen=True)

@@ -11,10 +11,9 @@ from serving.embedded.node.freshest import Freshest
 from serving.embedded.node.owned_pods import FORGET_SECONDS, OwnedPods
 from serving.embedded.workloads import job_status, jobs, pods
 from serving.kube import Informer, Key, Kube, Result
+from serving.objects import Object
 from serving.resources import kinds, names
 from serving.settings import NodeSettings
-
-Object = pods.Object
 
 
 class JobController:

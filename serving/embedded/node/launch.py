@@ -22,7 +22,7 @@ from serving.embedded.node.spawning import spawn_recorder
 from serving.embedded.node.zygotes import IMAGES
 from serving.embedded.workloads import pod_cgroups, pod_cores, pod_env, pod_forks, pod_gpus, pod_mounts
 from serving.embedded.workloads.pod_forks import Kept
-from serving.kube.client import Object
+from serving.objects import Object
 from serving.resources import names
 
 log = logging.getLogger(__name__)

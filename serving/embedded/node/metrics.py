@@ -8,7 +8,7 @@ from serving.embedded.node.gpus import Gpus
 from serving.embedded.node.usage import Usage
 from serving.embedded.workloads.pod_cgroups import Layout
 from serving.embedded.workloads.startup import PHASES, Trace
-from serving.kube.client import Object
+from serving.objects import Object
 from serving.resources import names
 
 BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0)

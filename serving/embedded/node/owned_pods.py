@@ -14,9 +14,9 @@ from serving import clock, errors
 from serving.embedded.node.event_queue import EventQueue, Told
 from serving.embedded.workloads import pods
 from serving.kube import Informer, Key, Kube
+from serving.objects import Object
 from serving.resources import kinds
 
-Object = pods.Object
 T = TypeVar("T")
 
 FORGET_SECONDS = 30.0

@@ -15,7 +15,7 @@ from serving.embedded.node.records import RunDirectory
 from serving.embedded.node.runtimes import RUNTIMES
 from serving.embedded.workloads import pod_life, pod_probes, pod_rules, pod_status, startup
 from serving.embedded.workloads.pod_life import Blocked, Container, Run
-from serving.kube.client import Object
+from serving.objects import Object
 from serving.resources import kinds
 
 log = logging.getLogger(__name__)

@@ -15,7 +15,7 @@ from serving.embedded.node.records import PodDirectory, RunDirectory
 from serving.embedded.node.reporting import StatusWriter
 from serving.embedded.workloads import pod_cgroups, pod_life, pod_status, startup
 from serving.embedded.workloads.pod_life import Container
-from serving.kube.client import Object
+from serving.objects import Object
 
 log = logging.getLogger(__name__)
 

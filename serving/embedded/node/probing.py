@@ -9,7 +9,7 @@ from typing import Any
 from serving.embedded.node import inside
 from serving.embedded.node.inside import Target
 from serving.embedded.workloads.pod_probes import port_of
-from serving.kube.client import Object
+from serving.objects import Object
 
 MOST_HEADERS = 64
 """Of a probe's answer that are read."""

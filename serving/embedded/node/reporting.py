@@ -11,7 +11,7 @@ from typing import Any
 
 from serving import errors
 from serving.kube import Kube
-from serving.kube.client import Object
+from serving.objects import Object
 from serving.resources import kinds
 
 log = logging.getLogger(__name__)

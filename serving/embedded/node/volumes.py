@@ -12,7 +12,7 @@ from serving import errors
 from serving.embedded.node.context import Node
 from serving.embedded.node.images import Mounted
 from serving.embedded.workloads.pod_mounts import Mount, keyed_files, kind_of
-from serving.kube.client import Object
+from serving.objects import Object
 from serving.resources import kinds
 
 DEFAULT_MODE = 0o400

@@ -9,10 +9,9 @@ from serving.embedded.node.jobs import JobController
 from serving.embedded.node.owned_pods import OwnedPods
 from serving.embedded.workloads import pods
 from serving.kube import Informer, Key, Kube, Reconciler, Recorder, Watches
+from serving.objects import Object
 from serving.resources import kinds, names
 from serving.settings import Settings
-
-Object = pods.Object
 
 
 async def run_workloads(kube: Kube, settings: Settings, watches: Watches) -> None:

@@ -19,7 +19,7 @@ from serving.embedded.node.runtimes import RUNTIMES
 from serving.embedded.node.spawning import gone, spawn_zygote
 from serving.embedded.workloads.pod_forks import Kept, Wanted, kept_for
 from serving.kube import Informer
-from serving.kube.client import Object
+from serving.objects import Object
 from serving.system import processes
 
 log = logging.getLogger(__name__)

@@ -10,7 +10,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from serving.embedded.workloads.deployments import Wanted
-from serving.embedded.workloads.pods import Object, PodState, moment
+from serving.embedded.workloads.pods import PodState, moment
+from serving.objects import Object
 from serving.resources import conditions
 
 COMPLETE = "NewReplicaSetAvailable"

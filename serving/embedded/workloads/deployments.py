@@ -11,7 +11,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from serving.embedded.workloads import naming
-from serving.embedded.workloads.pods import Object, PodState
+from serving.embedded.workloads.pods import PodState
+from serving.objects import Object
 
 REPLACE_FAILED_AFTER = dt.timedelta(seconds=10)
 """A Pod that the node gave up on keeps its place for so long, lest a refused template turn in a tight loop."""

@@ -11,7 +11,7 @@ from typing import Any
 import orjson
 
 from serving.embedded.workloads import naming, pods
-from serving.embedded.workloads.pods import Object
+from serving.objects import Object
 from serving.resources import conditions, kinds, names
 
 MANAGED_BY_LABEL = "endpointslice.kubernetes.io/managed-by"

@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 
 from serving.embedded.workloads import pods
-from serving.embedded.workloads.pods import Object
+from serving.objects import Object
 
 
 def surplus(found: Iterable[Object], kept: int) -> list[Object]:

@@ -6,7 +6,8 @@ from typing import Any
 
 from serving.embedded.workloads import intervals
 from serving.embedded.workloads.jobs import Progress, Wanted
-from serving.embedded.workloads.pods import Object, PodState
+from serving.embedded.workloads.pods import PodState
+from serving.objects import Object
 from serving.resources import conditions
 
 

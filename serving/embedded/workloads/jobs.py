@@ -12,7 +12,8 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from serving.embedded.workloads import intervals, naming
-from serving.embedded.workloads.pods import Object, PodState, moment
+from serving.embedded.workloads.pods import PodState, moment
+from serving.objects import Object
 from serving.resources import conditions
 
 UNSUPPORTED = ("podFailurePolicy", "successPolicy", "backoffLimitPerIndex", "maxFailedIndexes", "managedBy")

@@ -6,10 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from serving.objects import Object
 from serving.resources import conditions, names
 from serving.resources.kinds import Kind
-
-Object = dict[str, Any]
 
 
 @dataclass(frozen=True)

@@ -1,8 +1,8 @@
 """One share of a GPU, for each mechanism that shares GPUs: what a Pod has to say for it. Pure."""
 
 import json
-from typing import Any
 
+from serving.objects import Object
 from serving.planning.gpu import ack, dra, hami, mig, mps
 from serving.planning.gpu.share import MIB, Rendered, Share, snapped
 from serving.resources import names, quantity
@@ -10,7 +10,6 @@ from serving.resources.inference import Gpu
 
 __all__ = ["Rendered", "Share", "asked", "name_claim", "put", "render"]
 
-Object = dict[str, Any]
 CLAIM = "gpu"
 """The Pod's own name for its claim."""
 

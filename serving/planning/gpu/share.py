@@ -2,9 +2,8 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
 
-Object = dict[str, Any]
+from serving.objects import Object
 
 MIB = 1024**2
 GIB = 1024**3

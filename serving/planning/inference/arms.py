@@ -8,8 +8,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
 from serving import errors
+from serving.objects import Object
 from serving.planning.inference import replicas
-from serving.planning.inference.observed import Object, Problem, World
+from serving.planning.inference.observed import Problem, World
 from serving.planning.inference.revision import Revision, render
 from serving.resources import conditions
 from serving.resources.inference import InferenceSpec, Predictor

@@ -2,10 +2,11 @@
 
 from collections.abc import Mapping, Sequence
 
+from serving.objects import Object
 from serving.planning.apportionment import apportion_at_least_one
 from serving.planning.inference import replicas, traffic
 from serving.planning.inference.arms import Arm, is_accepted
-from serving.planning.inference.observed import Ensure, Object, World
+from serving.planning.inference.observed import Ensure, World
 from serving.planning.inference.revision import Revision, autoscaler_name
 from serving.resources import kinds, names
 from serving.resources.inference import AutoScale, InferenceSpec

@@ -8,10 +8,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from serving.objects import Object
 from serving.resources.events import EventToEmit
 from serving.resources.kinds import Kind
-
-Object = dict[str, Any]
 
 
 @dataclass(frozen=True)

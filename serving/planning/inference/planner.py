@@ -10,6 +10,7 @@ from dataclasses import replace
 
 from pydantic import ValidationError
 
+from serving.objects import Object
 from serving.planning.inference import arms as arms_
 from serving.planning.inference import children
 from serving.planning.inference import status as statuses
@@ -17,7 +18,6 @@ from serving.planning.inference.arms import Arm
 from serving.planning.inference.observed import (
     Action,
     Ensure,
-    Object,
     Plan,
     Probe,
     Problem,

@@ -6,7 +6,8 @@ A Deployment's status says how many replicas are ready and never why one is not:
 from collections.abc import Mapping
 from typing import Any
 
-from serving.planning.inference.observed import Object, Problem, World
+from serving.objects import Object
+from serving.planning.inference.observed import Problem, World
 from serving.resources import conditions
 
 SCALED_TO_ZERO = "ScaledToZero"

@@ -10,11 +10,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from serving.objects import Object
 from serving.planning import gpu
 from serving.resources import names
 from serving.resources.inference import Batching, Predictor, PredictorTemplate
-
-Object = dict[str, Any]
 
 NAME_LIMIT = 63
 """A DNS label: names of Services and values of labels."""

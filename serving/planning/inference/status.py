@@ -7,10 +7,11 @@ reason, and its message names the revision that serves meanwhile. Traffic does n
 from collections.abc import Mapping, Sequence
 from typing import Literal
 
+from serving.objects import Object
 from serving.planning.inference import arms as arms_
 from serving.planning.inference import children, replicas
 from serving.planning.inference.arms import Arm
-from serving.planning.inference.observed import Object, Problem, World
+from serving.planning.inference.observed import Problem, World
 from serving.planning.inference.revision import autoscaler_name
 from serving.resources import conditions
 from serving.resources.conditions import Condition

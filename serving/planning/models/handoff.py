@@ -4,10 +4,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from serving.objects import Object
 from serving.planning.models.version import is_finished
 from serving.resources import conditions, kinds, names
-
-Object = dict[str, Any]
 
 HANDED_OFF_ANNOTATION = "slipway.dev/handed-off"
 """On a Job that has been dealt with: the ModelVersion it became. Deleting that later does not build it again."""

@@ -3,11 +3,10 @@
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from serving.objects import Object
 from serving.planning.models.release import is_ready
 from serving.resources import conditions, kinds
 from serving.resources.conditions import Condition
-
-Object = dict[str, Any]
 
 
 def is_missing(versions: Iterable[Mapping[str, Any]]) -> bool:

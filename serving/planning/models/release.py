@@ -4,10 +4,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from serving.objects import Object
 from serving.resources import conditions, names
 from serving.resources.conditions import Condition
-
-Object = dict[str, Any]
 
 RELEASED = "Released"
 """Condition of a ModelVersion that is being deleted: False with who uses it, as long as somebody does."""

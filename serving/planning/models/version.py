@@ -7,11 +7,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from serving.objects import Object
 from serving.resources import conditions, kinds, names
 from serving.resources.conditions import Condition
 from serving.resources.model import Phase
-
-Object = dict[str, Any]
 
 
 @dataclass(frozen=True)

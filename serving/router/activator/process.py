@@ -17,6 +17,7 @@ import aiohttp
 from serving import clock, errors, metrics
 from serving.data_dir import DataDir
 from serving.kube import Informer, Key, Kube, connect_eventually
+from serving.objects import Object
 from serving.resources import kinds, names
 from serving.router.activator import wake
 from serving.router.activator.demand import Demand, Waiting
@@ -30,7 +31,6 @@ from serving.system.sockets import SOCKET_PATH_BYTES
 
 log = logging.getLogger(__name__)
 
-Object = dict[str, Any]
 _LABEL = f"{names.ON_DEMAND_LABEL}=true"
 _SERVICE = "service"
 

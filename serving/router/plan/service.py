@@ -9,7 +9,8 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import Any
+
+from serving.objects import Object
 
 RING = 10_000
 """Units of the hash ring: serving/planning/inference/traffic.py makes segments that sum to it."""
@@ -22,8 +23,6 @@ _HEADER = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 _SOCKET_BYTES = 6
 """Two of a million clusters have the same with a chance of 1 in 500."""
 _RESERVED = ("x-slipway-", "x-envoy-", "x-gateway-destination-endpoint")
-
-Object = Mapping[str, Any]
 
 
 @dataclass(frozen=True, order=True)

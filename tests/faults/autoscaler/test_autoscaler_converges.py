@@ -1,17 +1,16 @@
 """Killed, refused or left without an answer at any write, the Autoscaler controller ends with the same objects."""
 
 import asyncio
-from typing import Any
 
 import pytest
 
 from autoscaler.controller import AutoscalerController
 from serving.kube import Watches
+from serving.objects import Object
 from serving.resources import kinds
 from tests.fakes.kube import FakeKube
 from tests.rig.convergence import QUICK, Case, until
 
-Object = dict[str, Any]
 NS = "default"
 
 

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from serving import errors
+from serving.objects import Object
 from serving.resources import kinds
 from tests.fakes.gateway_pages import FakePages
 from tests.fakes.kube import FakeKube
@@ -24,7 +25,6 @@ from tests.faults.autoscaler.test_autoscaler_signals import (
 )
 from tests.rig.convergence import until
 
-Object = dict[str, Any]
 __all__ = ["time"]  # a fixture that every test here uses
 
 

@@ -14,12 +14,12 @@ from autoscaler import controller, other_writers, status
 from autoscaler.signals.exposition import Counts, Target
 from serving import clock, errors
 from serving.kube import Watches
+from serving.objects import Object
 from serving.resources import conditions, kinds, names
 from tests.fakes.gateway_pages import FakePages
 from tests.fakes.kube import FakeKube
 from tests.rig.convergence import QUICK, until
 
-Object = dict[str, Any]
 NS = "default"
 CAPACITY = {"modelDigest": "sha256:m", "capacity": 10.0, "measuredAt": "2026-01-01T00:00:00Z",
             "points": [{"level": 10.0, "throughput": 10.0}]}  # fmt: skip

@@ -5,7 +5,6 @@ import contextlib
 import socket
 from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import replace
-from typing import Any
 
 import pytest
 from aiohttp import web
@@ -16,9 +15,9 @@ from autoscaler.policy.config import PolicyConfig
 from autoscaler.signals import prometheus
 from serving import clock
 from serving.kube import Key
+from serving.objects import Object
 from tests.rig.convergence import kill, until
 
-Object = dict[str, Any]
 Answer = Callable[[web.Request], Awaitable[web.StreamResponse]]
 QUERY = 'sum(rate(slipway_requests_received_total{namespace="n"}[5m]))'
 

@@ -1,19 +1,18 @@
 """Killed, refused or left without an answer at any write, the Inference controller ends with the same objects."""
 
 import asyncio
-from typing import Any
 
 import pytest
 
 from serving import errors
 from serving.controllers.inference import InferenceController
 from serving.kube import Watches
+from serving.objects import Object
 from serving.resources import conditions, kinds, names
 from tests.fakes.kube import FakeKube
 from tests.fakes.surroundings import NS, FakeProber, Surroundings, inference, predictor, ready_version
 from tests.rig.convergence import QUICK, Case, kill, running, until
 
-Object = dict[str, Any]
 CHILDREN = (kinds.DEPLOYMENT, kinds.SERVICE, kinds.AUTOSCALER, kinds.ROUTE)
 
 

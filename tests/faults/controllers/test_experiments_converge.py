@@ -7,6 +7,7 @@ import pytest
 
 from serving import clock
 from serving.kube import Watches
+from serving.objects import Object
 from serving.resources import kinds
 from tests.fakes.kube import FakeKube
 from tests.fakes.surroundings import ready_version
@@ -17,7 +18,6 @@ from tuner.planning.plan import Plan, Question
 from tuner.searching import answer
 from tuner.settings import DEFAULTS
 
-Object = dict[str, Any]
 NS = "default"
 THROUGHPUT = {"500m": 100.0, "1": 220.0}
 """Requests per second by cores, so that more of them are worth their price."""

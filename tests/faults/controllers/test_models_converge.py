@@ -6,7 +6,6 @@ import itertools
 import json
 import re
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -16,13 +15,13 @@ from serving.controllers.modelversion import ModelVersionController
 from serving.data_dir import DataDir
 from serving.images.store import ModelStore
 from serving.kube import Watches
+from serving.objects import Object
 from serving.planning.models.handoff import HANDED_OFF_ANNOTATION
 from serving.resources import kinds, names
 from serving.settings import DEFAULTS
 from tests.fakes.kube import FakeKube
 from tests.rig.convergence import QUICK, Case, until
 
-Object = dict[str, Any]
 NS = "default"
 SETTINGS = dataclasses.replace(DEFAULTS, controllers=QUICK)
 

@@ -1,11 +1,11 @@
 """Killed, refused or left without an answer at any write, trials end measured, and nothing of them is left."""
 
 import asyncio
-from typing import Any
 
 import pytest
 
 from serving.kube import Watches
+from serving.objects import Object
 from serving.resources import kinds
 from serving.resources.trial import TrialStatus
 from tests.fakes.instruments import Instruments, node, trial
@@ -18,7 +18,6 @@ from tuner.trials.replicas import Replicas
 from tuner.trials.reporting import Report
 from tuner.trials.run import Run
 
-Object = dict[str, Any]
 SETTINGS = TunerSettings(
     trials=TrialSettings(retry_seconds=0.001, aftermath_seconds=0.01, removal_poll_seconds=0.001)
 )

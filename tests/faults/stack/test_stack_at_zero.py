@@ -14,10 +14,11 @@ import pytest
 
 from serving import clock
 from serving.kube import Kube
+from serving.objects import Object
 from serving.resources import conditions, kinds
 from serving.system import processes
 from tests.rig import stack as stacks
-from tests.rig.stack import NAMESPACE, Object, Stack, light, predictors, settled, until
+from tests.rig.stack import NAMESPACE, Stack, light, predictors, settled, until
 
 pytestmark = pytest.mark.slow
 

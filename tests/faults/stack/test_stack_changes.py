@@ -9,11 +9,12 @@ import pytest
 
 from serving import errors
 from serving.kube import Kube
+from serving.objects import Object
 from serving.resources import conditions, kinds, names
 from serving.system import processes
 from tests.programs.light_replica import LINES
 from tests.rig import stack as stacks
-from tests.rig.stack import NAMESPACE, Load, Object, Stack, light, predictors, settled, until
+from tests.rig.stack import NAMESPACE, Load, Stack, light, predictors, settled, until
 
 pytestmark = pytest.mark.slow
 

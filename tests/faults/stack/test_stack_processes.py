@@ -11,10 +11,11 @@ import pytest
 from serving.cli import traffic
 from serving.embedded.supervisor import COMPONENTS
 from serving.kube import Kube, connect
+from serving.objects import Object
 from serving.resources import conditions, kinds
 from serving.system import processes
 from tests.rig import stack as stacks
-from tests.rig.stack import NAMESPACE, Load, Object, Stack, until
+from tests.rig.stack import NAMESPACE, Load, Stack, until
 
 pytestmark = pytest.mark.slow
 

@@ -12,12 +12,13 @@ from typing import Any
 import pytest
 
 from serving.kube import Kube, connect
+from serving.objects import Object
 from serving.resources import conditions, kinds, names
 from serving.resources.experiment import Prices
 from serving.resources.inference import Predictor
 from serving.system import processes
 from tests.rig import stack as stacks
-from tests.rig.stack import NAMESPACE, Object, Stack, light, until, version, write_model
+from tests.rig.stack import NAMESPACE, Stack, light, until, version, write_model
 from tuner import rendering
 from tuner.rendering import Source
 

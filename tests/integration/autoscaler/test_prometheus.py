@@ -4,7 +4,6 @@ import asyncio
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import aiohttp
 import pytest
@@ -16,13 +15,13 @@ from autoscaler.signals import prometheus
 from autoscaler.store import Store
 from serving import clock, errors
 from serving.kube import Key, Watches
+from serving.objects import Object
 from serving.resources import kinds, names
 from tests.fakes.gateway_pages import FakePages
 from tests.fakes.kube import FakeKube
 from tests.rig.convergence import QUICK, kill, until
 from tests.rig.prometheus_server import prometheus as running
 
-Object = dict[str, Any]
 NS = "default"
 HOURS = 6
 RATE = 2.0

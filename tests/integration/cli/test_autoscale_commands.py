@@ -18,12 +18,12 @@ from serving.cli import main
 from serving.cli.autoscale.sources import text
 from serving.data_dir import DataDir
 from serving.kube import Kube, connect
+from serving.objects import Object
 from serving.resources import kinds, names
 from tests.objects import simulations
 
 Ended = tuple[int, str, str]
 Slipway = Callable[..., Awaitable[Ended]]
-Object = dict[str, Any]
 pytestmark = pytest.mark.timeout(90)
 _NUMBERS = itertools.count()
 

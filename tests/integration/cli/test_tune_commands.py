@@ -16,6 +16,7 @@ from serving.cli import main
 from serving.cli.tune import change
 from serving.data_dir import DataDir
 from serving.kube import Kube, connect
+from serving.objects import Object
 from serving.resources import kinds
 from tests.objects.tuned_experiments import (
     condition,
@@ -29,7 +30,6 @@ from tuner import rendering
 
 Ended = tuple[int, str, str]
 Slipway = Callable[..., Awaitable[Ended]]
-Object = dict[str, Any]
 SPEC = ("500m", "512Mi", "16", "1")
 pytestmark = pytest.mark.timeout(60)
 _NUMBERS = itertools.count()

@@ -16,13 +16,13 @@ from serving.controllers.inference import InferenceController
 from serving.controllers.prober import Prober
 from serving.data_dir import DataDir
 from serving.kube import Informer, Kube, Watches, connect
+from serving.objects import Object
 from serving.planning.inference.observed import Probe
 from serving.resources import conditions, kinds
 from serving.settings import DEFAULTS
 from tests.fakes.surroundings import inference, predictor, ready_version
 from tests.rig.convergence import running, until
 
-Object = dict[str, Any]
 TOLD = (kinds.INFERENCE, kinds.ROUTE, kinds.DEPLOYMENT, kinds.SERVICE, kinds.AUTOSCALER, kinds.EVENT_V1)
 
 

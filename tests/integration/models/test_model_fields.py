@@ -6,10 +6,10 @@ from typing import Any
 import httpx
 import pytest
 
+from serving.objects import Object
 from serving.resources import kinds
 from tests.rig.api_process import ApiProcess
 
-Object = dict[str, Any]
 PEM = "-----BEGIN PUBLIC KEY-----\nMFkwEwYHKoZIzj0CAQ==\n-----END PUBLIC KEY-----\n"
 Post = Callable[[kinds.Kind, Object], httpx.Response]
 

@@ -6,7 +6,6 @@ import json
 import threading
 from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 from cryptography.hazmat.primitives import serialization
@@ -14,11 +13,11 @@ from cryptography.hazmat.primitives.asymmetric import ec
 
 from serving.images.registry import Credentials, Reference, Registry, manifests
 from serving.images.store import ModelStore
+from serving.objects import Object
 from serving.resources import conditions, kinds
 from tests.rig.model_controllers import Life
 from tests.rig.registry_server import PASSWORD, USER, RegistryServer
 
-Object = dict[str, Any]
 Files = Callable[..., str]
 pytestmark = pytest.mark.timeout(60)
 

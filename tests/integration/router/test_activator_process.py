@@ -11,6 +11,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from serving import errors
 from serving.data_dir import DataDir
+from serving.objects import Object
 from serving.resources import kinds, names
 from serving.router.activator.process import Activator, connections
 from serving.router.plan.service import Cluster
@@ -23,7 +24,6 @@ from tests.rig.gateway import backend, endpoint_slice, in_background, route
 PORT = 8080
 REPLICA = own(65)
 LABEL = {names.ON_DEMAND_LABEL: "true"}
-Object = dict[str, Any]
 
 
 class World:

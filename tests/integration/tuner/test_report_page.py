@@ -6,11 +6,11 @@ Chromium runs headless, with a profile of its own that is thrown away; the page 
 import json
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 from threadpoolctl import threadpool_limits
 
+from serving.objects import Object
 from tests.objects import measured_experiments
 from tuner.report import content, page
 from tuner.settings import DEFAULTS
@@ -23,8 +23,6 @@ from selenium.webdriver.remote.webdriver import WebDriver
 from selenium.webdriver.support.ui import Select, WebDriverWait
 
 from tests.rig import browsers
-
-Object = dict[str, Any]
 
 
 @pytest.fixture(scope="module")

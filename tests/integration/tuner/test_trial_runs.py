@@ -11,6 +11,7 @@ import pytest
 
 from serving import errors
 from serving.kube import Watches
+from serving.objects import Object
 from serving.resources import kinds
 from serving.resources.trial import TrialSpec, TrialStatus
 from tests.fakes import instruments
@@ -25,7 +26,6 @@ from tuner.trials.replicas import Replicas
 from tuner.trials.reporting import Report
 from tuner.trials.run import Run
 
-Object = dict[str, Any]
 QUICKLY = TrialSettings(
     retry_seconds=0.001, aftermath_seconds=0.2, removal_poll_seconds=0.001, most_seconds=30.0
 )

@@ -4,20 +4,18 @@ import asyncio
 import contextlib
 import datetime as dt
 from collections.abc import AsyncIterator
-from typing import Any
 
 import pytest
 
 from autoscaler import controller
 from serving import clock
 from serving.kube import Watches
+from serving.objects import Object
 from serving.resources import conditions, kinds, names
 from serving.settings import ControllerSettings
 from tests.fakes.gateway_pages import FakePages
 from tests.fakes.kube import FakeKube
 from tests.rig.convergence import until
-
-Object = dict[str, Any]
 
 
 def ago(seconds: float) -> str:

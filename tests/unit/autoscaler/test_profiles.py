@@ -1,14 +1,11 @@
 """Capacity by a CapacityProfile of the same model and resources."""
 
-from typing import Any
-
 import pytest
 
 from autoscaler import profiles
 from autoscaler.observation import Capacity
+from serving.objects import Object
 from serving.resources import names
-
-Object = dict[str, Any]
 
 
 class Listed:

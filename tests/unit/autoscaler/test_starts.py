@@ -1,11 +1,9 @@
 """Starts of replicas, as their Pods show them."""
 
-from typing import Any
-
 from autoscaler.starts import Starts
 from serving import clock
+from serving.objects import Object
 
-Object = dict[str, Any]
 CREATED = "2026-03-04T12:00:00Z"
 BEGIN = clock.parse(CREATED).timestamp()
 

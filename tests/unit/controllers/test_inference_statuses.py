@@ -4,10 +4,10 @@ import asyncio
 import dataclasses
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from typing import Any
 
 from serving.controllers.inference import InferenceController
 from serving.kube import Watches
+from serving.objects import Object
 from serving.planning.inference.observed import Probe
 from serving.resources import conditions, kinds
 from serving.settings import ControllerSettings
@@ -15,7 +15,6 @@ from tests.fakes.kube import FakeKube
 from tests.fakes.surroundings import NS, FakeProber, Surroundings, inference, predictor, ready_version
 from tests.rig.convergence import running, until
 
-Object = dict[str, Any]
 QUICK = dataclasses.replace(ControllerSettings(), gather_seconds=0.005, status_settle_seconds=0.1)
 PATIENT = dataclasses.replace(QUICK, status_settle_seconds=3600.0)
 

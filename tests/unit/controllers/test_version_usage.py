@@ -1,7 +1,6 @@
 """Who uses a version, and what that means for the release of its image, from caches that are filled by hand."""
 
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -12,11 +11,11 @@ from serving.data_dir import DataDir
 from serving.images.build import capture
 from serving.images.store import ModelStore
 from serving.kube import Informer, Key, Watches
+from serving.objects import Object
 from serving.resources import kinds, names
 from serving.settings import DEFAULTS
 from tests.fakes.kube import FakeKube
 
-Object = dict[str, Any]
 V1, V2 = Key("default", "v1"), Key("default", "v2")
 
 

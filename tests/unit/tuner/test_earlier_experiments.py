@@ -4,8 +4,9 @@ from typing import Any
 
 import pytest
 
+from serving.objects import Object
 from tests.objects import experiments
-from tests.objects.experiments import Object, parameters
+from tests.objects.experiments import parameters
 from tuner.planning import earlier
 
 

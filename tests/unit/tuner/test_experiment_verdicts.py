@@ -5,8 +5,9 @@ import math
 
 import pytest
 
+from serving.objects import Object
 from tests.objects import experiments
-from tests.objects.experiments import Object, failed, measured
+from tests.objects.experiments import failed, measured
 from tests.objects.planned_experiments import (
     LOST,
     NOW,

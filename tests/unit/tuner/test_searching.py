@@ -9,8 +9,9 @@ import numpy as np
 import pytest
 
 from serving import errors
+from serving.objects import Object
 from tests.objects import experiments
-from tests.objects.experiments import Object, failed, measured, parameters
+from tests.objects.experiments import failed, measured, parameters
 from tuner.outcome import MOST_MARGIN
 from tuner.planning.plan import Plan, Question, Recorded
 from tuner.search.decide import decide

@@ -5,14 +5,12 @@ change. `check` yields broken rules of a structurally valid object.
 """
 
 from collections.abc import Callable, Iterator
-from typing import Any
 
 from serving.embedded.apiserver.admission import deployment, job, pod, small_kinds
 from serving.errors import Cause
+from serving.objects import Object
 from serving.resources import kinds
 from serving.resources.kinds import Kind
-
-Object = dict[str, Any]
 
 _DEFAULTS: dict[Kind, Callable[[Object], None]] = {
     kinds.DEPLOYMENT: deployment.defaults,

@@ -1,13 +1,11 @@
 """Deployments: k8s.io/kubernetes/pkg/apis/apps/{v1/defaults,validation/validation}.go."""
 
 from collections.abc import Iterator
-from typing import Any
 
 from serving.embedded.apiserver import selectors, status_errors
 from serving.embedded.apiserver.admission import pod
 from serving.errors import Cause
-
-Object = dict[str, Any]
+from serving.objects import Object
 
 _STRATEGIES = ("Recreate", "RollingUpdate")
 

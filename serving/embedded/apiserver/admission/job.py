@@ -1,13 +1,11 @@
 """Jobs: k8s.io/kubernetes/pkg/apis/batch/{v1/defaults,validation/validation}.go and pkg/registry/batch/job/strategy.go."""
 
 from collections.abc import Iterator
-from typing import Any
 
 from serving.embedded.apiserver import status_errors
 from serving.embedded.apiserver.admission import pod
 from serving.errors import Cause
-
-Object = dict[str, Any]
+from serving.objects import Object
 
 UID_LABEL, NAME_LABEL = "batch.kubernetes.io/controller-uid", "batch.kubernetes.io/job-name"
 _OLD_LABELS = {UID_LABEL: "controller-uid", NAME_LABEL: "job-name"}

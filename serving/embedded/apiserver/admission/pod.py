@@ -13,9 +13,8 @@ from serving.embedded.apiserver.admission import unsupported
 from serving.embedded.apiserver.schema import schemas
 from serving.embedded.apiserver.writes import object_meta
 from serving.errors import Cause
+from serving.objects import Object
 from serving.resources import quantity
-
-Object = dict[str, Any]
 
 PROTOCOLS = ("TCP", "UDP", "SCTP")
 _PROBES = ("livenessProbe", "readinessProbe", "startupProbe")

@@ -4,13 +4,11 @@ import base64
 import ipaddress
 import re
 from collections.abc import Iterator
-from typing import Any
 
 from serving.embedded.apiserver import status_errors
 from serving.embedded.apiserver.admission import pod
 from serving.errors import Cause
-
-Object = dict[str, Any]
+from serving.objects import Object
 
 _DATA_KEY = re.compile(r"[-._a-zA-Z0-9]+")
 _DATA_KEY_RULE = (

@@ -7,8 +7,7 @@ from typing import Any
 from serving.embedded.apiserver import status_errors
 from serving.embedded.workloads import pod_rules
 from serving.errors import Cause
-
-Object = dict[str, Any]
+from serving.objects import Object
 
 _STEP = re.compile(r"\.?([^.\[\]]+)|\[([^\]]+)\]")
 _NOT_YET = {"name": "", "namespace": "", "uid": ""}

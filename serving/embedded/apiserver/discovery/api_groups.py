@@ -1,12 +1,9 @@
 """Discovery: which groups, versions and resources there are, in the legacy form and the aggregated one."""
 
-from typing import Any
-
 from serving.embedded.apiserver.pods import pod_metrics
+from serving.objects import Object
 from serving.resources import kinds
 from serving.resources.kinds import Kind
-
-Object = dict[str, Any]
 
 SERVED: tuple[Kind, ...] = (*kinds.ALL, pod_metrics.KIND)
 

@@ -10,10 +10,9 @@ from functools import cache
 from typing import Any
 
 from serving.embedded.apiserver.schema import schemas
+from serving.objects import Object
 from serving.resources import catalog, kinds
 from serving.resources.kinds import Kind
-
-Object = dict[str, Any]
 
 _PREFIX = "io.k8s.api."
 _LIST_META = {

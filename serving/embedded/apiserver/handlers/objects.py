@@ -16,11 +16,12 @@ from serving.embedded.apiserver.handlers.asgi import Answer, Request
 from serving.embedded.apiserver.handlers.paths import Address
 from serving.embedded.apiserver.pods import logs
 from serving.embedded.apiserver.storage import pages
-from serving.embedded.apiserver.storage.history import Entry, Key, Object
+from serving.embedded.apiserver.storage.history import Entry, Key
 from serving.embedded.apiserver.storage.store import Store
 from serving.embedded.apiserver.storage.watches import Hub, WatchResponse
 from serving.embedded.apiserver.storage.writer import Asking, Registry, Written
 from serving.embedded.apiserver.writes import scale
+from serving.objects import Object
 from serving.resources import kinds
 from serving.settings import ApiSettings
 

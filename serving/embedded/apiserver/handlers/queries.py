@@ -7,7 +7,8 @@ from typing import Literal
 
 from serving import errors
 from serving.embedded.apiserver import selectors
-from serving.embedded.apiserver.storage.history import Matches, Object
+from serving.embedded.apiserver.storage.history import Matches
+from serving.objects import Object
 from serving.resources.kinds import Kind
 
 Form = Literal["Object", "Table", "PartialObjectMetadata", "PartialObjectMetadataList"]

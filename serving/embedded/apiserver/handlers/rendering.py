@@ -7,9 +7,10 @@ from typing import Any
 import orjson
 
 from serving.embedded.apiserver.handlers.queries import Accepted
-from serving.embedded.apiserver.storage.history import Entry, Object
+from serving.embedded.apiserver.storage.history import Entry
 from serving.embedded.apiserver.storage.pages import Page
 from serving.embedded.apiserver.tables import tables
+from serving.objects import Object
 from serving.resources.kinds import Kind
 
 Include = str

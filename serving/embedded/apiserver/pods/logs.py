@@ -16,7 +16,7 @@ from serving import errors
 from serving.data_dir import DataDir
 from serving.embedded.apiserver.handlers import queries
 from serving.embedded.apiserver.pods import log_times
-from serving.embedded.apiserver.storage.history import Object
+from serving.objects import Object
 
 _PIECE = 64 * 1024
 _POLL_SECONDS = 0.1

@@ -6,12 +6,10 @@ https://github.com/kubernetes/metrics/blob/master/pkg/apis/metrics/v1beta1/types
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Any
 
+from serving.objects import Object
 from serving.resources.cadvisor import Figures, Where
 from serving.resources.kinds import Kind
-
-Object = dict[str, Any]
 
 KIND = Kind("metrics.k8s.io", "v1beta1", "PodMetrics", "pods", status=False)
 """None of `kinds.ALL`: nothing of it is stored."""

@@ -9,8 +9,8 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from serving.embedded.apiserver.storage.history import Object
 from serving.embedded.apiserver.writes.deletion import FOREGROUND, ORPHAN
+from serving.objects import Object
 from serving.resources import kinds
 
 Alive = Callable[[str], Object | None]

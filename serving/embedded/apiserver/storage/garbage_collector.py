@@ -6,9 +6,10 @@ from collections.abc import Iterator
 
 from serving import clock, errors
 from serving.embedded.apiserver.storage import garbage
-from serving.embedded.apiserver.storage.history import Change, Entry, Key, Object
+from serving.embedded.apiserver.storage.history import Change, Entry, Key
 from serving.embedded.apiserver.storage.store import Writing, identifier
 from serving.embedded.apiserver.storage.writer import Asking, Registry
+from serving.objects import Object
 from serving.resources import kinds
 from serving.resources.kinds import Kind
 from serving.settings import ApiSettings

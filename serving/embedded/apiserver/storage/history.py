@@ -10,13 +10,13 @@ from bisect import bisect_right
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import orjson
 
 from serving import errors
+from serving.objects import Object
 
-Object = dict[str, Any]
 Matches = Callable[[Object], bool]
 
 

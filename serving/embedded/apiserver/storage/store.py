@@ -13,7 +13,8 @@ from concurrent.futures import ThreadPoolExecutor
 
 from serving import errors
 from serving.embedded.apiserver.storage.database import Database
-from serving.embedded.apiserver.storage.history import Change, Entry, History, Key, Object, versioned
+from serving.embedded.apiserver.storage.history import Change, Entry, History, Key, versioned
+from serving.objects import Object
 from serving.resources.kinds import Kind
 
 log = logging.getLogger(__name__)

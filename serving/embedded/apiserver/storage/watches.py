@@ -14,8 +14,9 @@ from starlette.types import Receive, Scope, Send
 
 from serving import clock, errors
 from serving.embedded.apiserver.status_errors import to_status
-from serving.embedded.apiserver.storage.history import Change, Entry, Event, Key, Matches, Object, event_for
+from serving.embedded.apiserver.storage.history import Change, Entry, Event, Key, Matches, event_for
 from serving.embedded.apiserver.storage.store import Store, identifier
+from serving.objects import Object
 from serving.resources.kinds import Kind
 from serving.settings import ApiSettings
 

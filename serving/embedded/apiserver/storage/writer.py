@@ -9,9 +9,10 @@ from typing import Any
 
 from serving import clock, errors
 from serving.embedded.apiserver import status_errors
-from serving.embedded.apiserver.storage.history import Entry, Key, Object
+from serving.embedded.apiserver.storage.history import Entry, Key
 from serving.embedded.apiserver.storage.store import Store, Writing
 from serving.embedded.apiserver.writes import object_meta, write_path
+from serving.objects import Object
 from serving.resources import kinds
 from serving.resources.kinds import Kind
 

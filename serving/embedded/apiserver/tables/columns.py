@@ -7,10 +7,10 @@ from typing import Any
 
 from serving.embedded.apiserver.tables import pod_columns
 from serving.embedded.apiserver.writes import scale
+from serving.objects import Object
 from serving.resources import ages, kinds
 from serving.resources.kinds import Kind
 
-Object = dict[str, Any]
 NONE = "<none>"
 SHOWN = 3
 """Endpoints and ports listed before `+ N more...`."""

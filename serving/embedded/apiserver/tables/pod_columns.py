@@ -1,11 +1,9 @@
 """A Pod in one word, as kubectl prints it: k8s.io/kubernetes/pkg/printers/internalversion/printers.go, printPod."""
 
 from datetime import datetime
-from typing import Any
 
+from serving.objects import Object
 from serving.resources import ages
-
-Object = dict[str, Any]
 
 
 def ready(obj: Object, _now: datetime) -> str:

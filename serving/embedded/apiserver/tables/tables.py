@@ -5,10 +5,10 @@ from datetime import datetime
 from typing import Any
 
 from serving.embedded.apiserver.tables import columns, jsonpath
+from serving.objects import Object
 from serving.resources import ages, catalog, kinds
 from serving.resources.kinds import Kind
 
-Object = dict[str, Any]
 API_VERSION = "meta.k8s.io/v1"
 
 

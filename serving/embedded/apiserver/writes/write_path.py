@@ -18,10 +18,9 @@ from serving.embedded.apiserver.schema import cel_rules, conforming, pruning, sc
 from serving.embedded.apiserver.writes import deletion, object_meta, patches
 from serving.embedded.apiserver.writes import scale as scales
 from serving.errors import Cause
+from serving.objects import Object
 from serving.resources import kinds
 from serving.resources.kinds import Kind
-
-Object = dict[str, Any]
 
 
 @dataclass(frozen=True)

@@ -12,9 +12,9 @@ from autoscaler.policy.config import PolicyConfig
 from autoscaler.target_state import TargetState
 from serving import errors
 from serving.cli.autoscale import explanation, lookup, summary
+from serving.objects import Object
 from serving.pages import figures
 
-Object = dict[str, Any]
 NOW = dt.datetime(2026, 11, 22, 5, 0, tzinfo=dt.UTC)
 
 

@@ -6,8 +6,8 @@ from typing import Any
 from serving.cli.model import diff, listing
 from serving.cli.model.pull import label
 from serving.cli.output import tables
+from serving.objects import Object
 
-Object = dict[str, Any]
 NOW = dt.datetime(2026, 1, 1, 0, 10, tzinfo=dt.UTC)
 
 

@@ -6,12 +6,12 @@ import pytest
 
 from serving import errors
 from serving.cli.tune import change
+from serving.objects import Object
 from serving.resources.experiment import Target
 from serving.resources.inference import Predictor
 from tests.objects.tuned_experiments import condition, experiment, experiment_spec, recommendation, trial
 from tuner import rendering
 
-Object = dict[str, Any]
 SPEC = ("500m", "512Mi", "16", "1")
 VERSION = {
     "metadata": {"name": "v1"}, "spec": {"modelName": "digits"},

@@ -2,13 +2,12 @@ from typing import Any
 
 import pytest
 
+from serving.objects import Object
 from serving.planning.inference import arms
 from serving.planning.inference.observed import World
 from serving.resources.inference import InferenceSpec
 from tests.fakes.inference_world import GATEWAY, InferenceWorld
 from tests.fakes.surroundings import predictor, ready_version
-
-Object = dict[str, Any]
 
 
 def settled(*predictors: Object) -> InferenceWorld:

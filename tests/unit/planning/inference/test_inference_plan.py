@@ -6,10 +6,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from serving.objects import Object
 from serving.planning.inference import planner
 from serving.planning.inference.observed import Ensure, Remove, SetFinalizers
 from serving.resources import conditions, names
-from tests.fakes.inference_world import NOW, InferenceWorld, Object
+from tests.fakes.inference_world import NOW, InferenceWorld
 from tests.fakes.surroundings import predictor
 
 ARMS = ("a", "b", "c")

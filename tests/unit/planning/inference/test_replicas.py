@@ -1,11 +1,8 @@
-from typing import Any
-
 import pytest
 
+from serving.objects import Object
 from serving.planning.inference import replicas
 from serving.planning.inference.observed import Problem, World
-
-Object = dict[str, Any]
 
 
 def pod(name: str = "p", *, ready: bool = False, last: Object | None = None, **state: Object) -> Object:

@@ -2,10 +2,11 @@
 
 import pytest
 
+from serving.objects import Object
 from serving.planning.inference import planner
 from serving.planning.inference.observed import Ensure
 from serving.resources import conditions, names
-from tests.fakes.inference_world import NOW, InferenceWorld, Object
+from tests.fakes.inference_world import NOW, InferenceWorld
 from tests.fakes.surroundings import predictor
 
 ON_DEMAND = {

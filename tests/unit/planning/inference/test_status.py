@@ -1,16 +1,13 @@
-from typing import Any
-
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from serving.objects import Object
 from serving.planning.inference import planner
 from serving.planning.inference import status as statuses
 from serving.resources import conditions
 from tests.fakes.inference_world import GATEWAY, NOW, InferenceWorld
 from tests.fakes.surroundings import predictor
-
-Object = dict[str, Any]
 
 
 def settled(*predictors: Object) -> InferenceWorld:

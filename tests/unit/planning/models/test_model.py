@@ -1,12 +1,10 @@
-from typing import Any
-
 from hypothesis import given
 from hypothesis import strategies as st
 
+from serving.objects import Object
 from serving.planning.models import model as planner
 from serving.resources import conditions
 
-Object = dict[str, Any]
 NOW = "2026-01-01T00:00:00Z"
 MODEL: Object = {"metadata": {"name": "digits", "namespace": "default", "generation": 3}}
 

@@ -1,14 +1,12 @@
-from typing import Any
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from serving.objects import Object
 from serving.planning.models import release
 from serving.planning.models.release import Await, Release
 from serving.resources import conditions, names
 
-Object = dict[str, Any]
 NOW = "2026-01-01T00:00:00Z"
 
 

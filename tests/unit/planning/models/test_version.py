@@ -4,11 +4,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from serving.objects import Object
 from serving.planning.models import version as planner
 from serving.planning.models.version import Build, Done, Fail, Hold, Retry, Wait
 from serving.resources import conditions, names
 
-Object = dict[str, Any]
 NOW = "2026-01-01T00:00:00Z"
 MODEL: Object = {"metadata": {"name": "digits", "uid": "m1"}, "spec": {}}
 OWNER = {

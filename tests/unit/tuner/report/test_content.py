@@ -4,12 +4,12 @@ import json
 import math
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import jsonschema
 import pytest
 
 from serving.errors import SpaceInvalid
+from serving.objects import Object
 from serving.resources.experiment import Constraint
 from serving.resources.load import Load
 from serving.resources.trial import Window
@@ -20,7 +20,6 @@ from tuner.report import content
 from tuner.report.shape import Report
 from tuner.settings import DEFAULTS
 
-Object = dict[str, Any]
 SCHEMA = Path(__file__).parents[3] / "golden" / "report.schema.json"
 
 

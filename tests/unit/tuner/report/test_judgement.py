@@ -4,12 +4,12 @@ from typing import Any
 
 import pytest
 
+from serving.objects import Object
 from tests.objects import measured_experiments as made
 from tests.unit.tuner.report.conftest import NOW
 from tuner.report import content, page, sentences
 from tuner.settings import DEFAULTS
 
-Object = dict[str, Any]
 GOOD = {"cpu": "1", "memory": "512Mi", "batchSize": "4", "OMP_NUM_THREADS": "1"}
 OTHER = {"cpu": "2", "memory": "1Gi", "batchSize": "4", "OMP_NUM_THREADS": "2"}
 

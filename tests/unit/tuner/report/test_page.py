@@ -13,13 +13,13 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from serving.objects import Object
 from tests.objects import measured_experiments
 from tests.objects.html_pages import Page
 from tests.unit.tuner.report.conftest import NOW
 from tuner.report import content, page, sentences
 from tuner.settings import DEFAULTS
 
-Object = dict[str, Any]
 HOSTILE = (
     "<script>alert(1)</script>", "</script><script>alert(1)</script>", "<img src=x onerror=alert(1)>", '" onload="alert(1)',
     "' onmouseover='alert(1)", "</style><svg onload=alert(1)>", "</title><b>", "<!--", "-->", "]]>", "{{ 7*7 }}", "{% raw %}",

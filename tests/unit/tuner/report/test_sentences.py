@@ -2,10 +2,10 @@
 
 import copy
 import json
-from typing import Any
 
 import pytest
 
+from serving.objects import Object
 from tests.objects import experiments
 from tests.objects import measured_experiments as made
 from tests.objects import planned_experiments as plans
@@ -13,8 +13,6 @@ from tests.unit.tuner.report.conftest import NOW
 from tuner.report import content, page, sentences
 from tuner.search.decision import Recommend
 from tuner.settings import DEFAULTS
-
-Object = dict[str, Any]
 
 
 def told(report: Object) -> dict[str, list[str]]:

@@ -4,9 +4,8 @@ from typing import Any
 
 import pytest
 
+from serving.objects import Object
 from tuner.trials import pods
-
-Object = dict[str, Any]
 
 
 def pod(container: Object | None = None, *, uid: str = "u1", ready: bool = False, **meta: Any) -> Object:

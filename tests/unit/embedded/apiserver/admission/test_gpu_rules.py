@@ -5,8 +5,9 @@ from typing import Any
 import pytest
 
 from serving import errors
+from serving.objects import Object
 from serving.resources import kinds
-from tests.objects.written import Object, create, deployment, pod
+from tests.objects.written import create, deployment, pod
 
 
 def _inference(gpu: Object) -> Object:
