@@ -23,7 +23,7 @@ from rig import cold_models, wrk
 from rig.harness import Bar, Interval, at_most, interval, process_seconds, report
 from rig.proxies import PROXY_CORE, free_port, stop, wait_listening
 
-from serving.embedded.node.runtimes import RUNTIMES
+from serving.embedded.kubelet.runtimes import RUNTIMES
 from serving.images.build import capture
 from serving.images.store import ModelStore
 from serving.resources.names import RUNTIME_IMAGE_PREFIX

@@ -20,7 +20,7 @@ from rig.harness import interval, process_seconds, report
 from rig.proxies import free_port
 
 from serving import clock
-from serving.embedded.node.runtimes import RUNTIMES
+from serving.embedded.kubelet.runtimes import RUNTIMES
 from serving.images.build import capture
 from serving.images.store import ModelStore
 from serving.resources.names import RUNTIME_IMAGE_PREFIX

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import settings
 
 from serving.data_dir import DataDir
-from serving.embedded.node import zygotes
+from serving.embedded.kubelet.zygote import pool
 from serving.kube import Kube, connect
 from tests.rig.api_process import ApiProcess
 
@@ -20,7 +20,7 @@ def api_process(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ApiProcess
     server = ApiProcess(tmp_path_factory.mktemp("api") / "data").start()
     yield server
     server.stop()
-    zygotes.end_all(server.data_dir.zygotes)  # as replicas do, they outlive the agents that tests kill
+    pool.end_all(server.data_dir.zygotes)  # as replicas do, they outlive the agents that tests kill
 
 
 @pytest.fixture(scope="session")

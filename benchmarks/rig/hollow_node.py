@@ -14,10 +14,10 @@ import uvloop
 
 from serving import clock
 from serving.data_dir import DataDir
-from serving.embedded.node.reporting import StatusWriter
-from serving.embedded.node.workloads import run_workloads
-from serving.embedded.workloads import pod_status
-from serving.embedded.workloads.pod_life import Container, Run
+from serving.embedded.kubelet.pod import status
+from serving.embedded.kubelet.pod.lifecycle import Container, Run
+from serving.embedded.kubelet.pod.status_writer import StatusWriter
+from serving.embedded.workloads.run import run_workloads
 from serving.kube import Kube, Recorder, Watches, connect
 from serving.resources import kinds
 from serving.settings import DEFAULTS
@@ -63,7 +63,7 @@ class HollowNode:
     ) -> dict[str, object]:
         meta = pod["metadata"]
         assert isinstance(meta, dict)
-        return pod_status.status(
+        return status.status(
             meta["uid"], "Always", (), containers, ip=self._address, now=clock.now(), old=old,
             terminating=False, backing_off=(), not_enforced="", limited=False,
         )  # fmt: skip

@@ -13,7 +13,7 @@ import sys
 import time
 from pathlib import Path
 
-from serving.embedded.node.zygote import import_runtime
+from serving.embedded.kubelet.zygote.process import import_runtime
 from serving.runtimes.threads import VARIABLES
 
 

@@ -13,9 +13,9 @@ from typing import Any
 
 from serving import errors
 from serving.data_dir import DataDir
-from serving.embedded.node.records import PodDirectory
-from serving.embedded.node.zygotes import name_of
-from serving.embedded.workloads.pod_forks import Kept
+from serving.embedded.kubelet.records import PodDirectory
+from serving.embedded.kubelet.zygote.eligibility import Kept
+from serving.embedded.kubelet.zygote.pool import name_of
 from serving.kube import Kube, connect
 from serving.resources import kinds
 from serving.system import processes
@@ -24,10 +24,10 @@ _PROGRAM = """
 import asyncio, logging, signal, sys
 from dataclasses import replace
 from pathlib import Path
-from serving.embedded.node import runtimes, spawning
+from serving.embedded.kubelet import runtimes, spawning
 spawning.ONE_THREAD["PYTHONPATH"] = sys.argv[2]
 runtimes.RUNTIMES["{script}"] = runtimes.Runtime((sys.executable, "-u", sys.argv[2] + "/tests/programs/script_runtime.py"), "tests.programs.script_runtime")
-from serving.embedded.node import agent
+from serving.embedded.kubelet import agent
 from serving.data_dir import DataDir
 from serving.settings import DEFAULTS
 logging.basicConfig(level=logging.INFO)
@@ -192,7 +192,7 @@ def forked(data_dir: DataDir, found: dict[str, Any]) -> bool:
     run = next(PodDirectory(data_dir.pods / found["metadata"]["uid"]).latest())
     identities = run.identities()
     assert identities is not None
-    return b"node.zygote" in Path(f"/proc/{identities[0].pid}/cmdline").read_bytes()
+    return b"kubelet.zygote" in Path(f"/proc/{identities[0].pid}/cmdline").read_bytes()
 
 
 async def until(

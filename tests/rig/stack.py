@@ -17,8 +17,8 @@ from sklearn.linear_model import LogisticRegression
 
 from serving import errors
 from serving.data_dir import DataDir
-from serving.embedded.node.cgroup_files import TOP, detect
-from serving.embedded.node.records import PodDirectory
+from serving.embedded.kubelet.records import PodDirectory
+from serving.embedded.kubelet.resources.cgroups import TOP, detect
 from serving.kube import Kube, connect
 from serving.objects import Object
 from serving.resources import conditions, kinds, names

@@ -1,6 +1,6 @@
 """The node's controllers, alone in their process."""
 
-from serving.embedded.node.workloads import run_workloads
+from serving.embedded.workloads.run import run_workloads
 from serving.kube import Kube, Watches
 from serving.settings import Settings
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from serving import clock, errors
 from serving.data_dir import DataDir
-from serving.embedded import supervisor
+from serving.embedded.supervisor import supervisor
 from serving.system import processes
 
 READY_SECONDS = 60.0

@@ -1,6 +1,6 @@
 """Runs one component of `slipway up` in this process; what the supervisor starts.
 
-Exit codes are the supervisor's to read: 0 stopped as asked, `supervision.GIVES_UP` cannot run as asked (the
+Exit codes are the supervisor's to read: 0 stopped as asked, `restart_policy.GIVES_UP` cannot run as asked (the
 last line says why), anything else a defect or a kill, after which it is started again.
 """
 
@@ -23,7 +23,7 @@ from serving.cli.config import snapshot
 from serving.cli.config.schema import Configuration
 from serving.cli.machine import logfile
 from serving.data_dir import DataDir
-from serving.embedded.supervision import GIVES_UP
+from serving.embedded.supervisor.restart_policy import GIVES_UP
 from serving.settings import Settings
 from serving.system import locks, processes
 
@@ -33,7 +33,7 @@ Run = Callable[[DataDir, Settings], Awaitable[None]]
 
 MODULES = {
     "api": "serving.embedded.apiserver.server",
-    "node": "serving.embedded.node.agent",
+    "node": "serving.embedded.kubelet.agent",
     "controllers": "serving.controllers.run",
     "gateway": "serving.router.gateway",
     "activator": "serving.router.activator.process",

@@ -20,8 +20,8 @@ from serving.cli.exits import Exit
 from serving.cli.machine import logfile, ports
 from serving.cli.session import answers
 from serving.data_dir import DataDir
-from serving.embedded import supervisor
-from serving.embedded.scrape_targets import ScrapeTargets
+from serving.embedded.supervisor import supervisor
+from serving.embedded.supervisor.scrape_targets import ScrapeTargets
 from serving.settings import DEFAULTS, Settings, SupervisorSettings
 from serving.system import processes
 
@@ -153,7 +153,7 @@ async def _stop(keeper: supervisor.Supervisor, where: DataDir, final: Settings) 
     await keeper.stop("controllers", "gateway", "activator")
     await _cleanup("serving.router.gateway")(where, final)
     await keeper.stop("node")
-    await _cleanup("serving.embedded.node.agent")(where, final)
+    await _cleanup("serving.embedded.kubelet.agent")(where, final)
     await keeper.stop("api")
     ScrapeTargets(where).remove()
 

@@ -1,5 +1,5 @@
-"""What the Deployment, Job and EndpointSlice controllers of a cluster would do, as pure functions.
+"""What a cluster's controller manager does with Deployments, Jobs, EndpointSlices and finished Pods.
 
-Objects and `now` come in; Pods to create and delete, statuses and the next time to look come out. Nothing here
-knows of processes, of the API or of the clock. A Deployment owns its Pods directly: there is no ReplicaSet.
+One folder a kind: `plan.py` and `status.py` decide, `controller.py` reads and writes. A Deployment owns its Pods
+directly: there is no ReplicaSet.
 """

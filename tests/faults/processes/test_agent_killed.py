@@ -6,8 +6,8 @@ from collections.abc import Iterator
 import pytest
 
 from serving.data_dir import DataDir
-from serving.embedded.node.records import PodDirectory
-from serving.embedded.node.stopping import stop_everything
+from serving.embedded.kubelet.container.stopping import stop_everything
+from serving.embedded.kubelet.records import PodDirectory
 from serving.kube import Kube
 from serving.resources import kinds
 from serving.settings import DEFAULTS

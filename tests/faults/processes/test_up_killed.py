@@ -15,7 +15,7 @@ from prometheus_client import Metric
 from prometheus_client.parser import text_string_to_metric_families
 
 from serving.data_dir import DataDir
-from serving.embedded.supervisor import COMPONENTS
+from serving.embedded.supervisor.supervisor import COMPONENTS
 from serving.system import processes
 
 PAGES = {"gateway", "activator", "autoscaler", "node"}

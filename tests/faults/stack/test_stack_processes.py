@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from serving.cli import traffic
-from serving.embedded.supervisor import COMPONENTS
+from serving.embedded.supervisor.supervisor import COMPONENTS
 from serving.kube import Kube, connect
 from serving.objects import Object
 from serving.resources import conditions, kinds

@@ -10,7 +10,7 @@ import yaml
 from autoscaler.signals import prometheus
 from serving import errors, metrics
 from serving.data_dir import DataDir
-from serving.embedded.scrape_targets import ScrapeTargets
+from serving.embedded.supervisor.scrape_targets import ScrapeTargets
 from tests.rig.prometheus_server import check
 from tests.rig.prometheus_server import prometheus as running
 

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from serving.embedded.apiserver import status_errors
-from serving.embedded.workloads import pod_rules
+from serving.embedded.kubelet.pod import rules
 from serving.errors import Cause
 from serving.objects import Object
 
@@ -18,7 +18,7 @@ def pod_check(template: Object, path: str) -> Iterator[Cause]:
     """Yield what a Pod, or the Pods of a template, ask for in vain; `path` is that of the spec."""
     pod = {**template, "metadata": {**_NOT_YET, **(template.get("metadata") or {})}}
     whole = path.removesuffix("spec")
-    for cause in pod_rules.refusals(pod):
+    for cause in rules.refusals(pod):
         yield status_errors.invalid(whole + cause.field, _at(template, cause.field), cause.message)
 
 

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from serving.embedded.node.runtimes import RUNTIMES
+from serving.embedded.kubelet.runtimes import RUNTIMES
 from serving.planning.inference import revision
 from serving.resources.inference import Framework, Predictor
 from tests.fakes.surroundings import ready_version

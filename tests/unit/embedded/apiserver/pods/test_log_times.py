@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from serving.embedded.apiserver.pods import log_times
 from serving.embedded.apiserver.pods.log_times import SECOND, Filter
-from serving.embedded.node.recorder import Log
+from serving.embedded.kubelet.container.shim import Log
 
 
 def test_every_line_has_the_time_of_its_first_byte() -> None:

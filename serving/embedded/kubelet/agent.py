@@ -1,0 +1,128 @@
+"""The node agent: runs the Pods that the API has. Killed or stopped, it leaves their processes alone."""
+
+import asyncio
+import logging
+
+from serving import errors
+from serving.data_dir import DataDir
+from serving.embedded.kubelet.container import stopping
+from serving.embedded.kubelet.container.stopping import stop_everything
+from serving.embedded.kubelet.node import Node, discover
+from serving.embedded.kubelet.pod.runner import PodRunner
+from serving.embedded.kubelet.records import pods
+from serving.embedded.workloads.finished_pods import FinishedPods
+from serving.embedded.workloads.run import run_workloads
+from serving.kube import Informer, Kube, Watches, connect
+from serving.objects import Object
+from serving.resources import kinds
+from serving.settings import Settings
+
+__all__ = ["run", "stop_everything"]
+
+log = logging.getLogger(__name__)
+
+RETRY_SECONDS = 1.0
+"""Before a Pod's runner that failed (a bug, a full disk) begins again."""
+CONFIG_POLL_SECONDS = 0.05
+
+
+class Agent:
+    """One runner per Pod, by uid."""
+
+    def __init__(self, node: Node) -> None:
+        self._node = node
+        self._runners: dict[str, PodRunner] = {}
+        self._finished: set[str] = set()
+        """Pods that have ended here and that the API still has (finalizers)."""
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    def changed(self, before: Object | None, after: Object | None) -> None:
+        """Take over what changed in the API."""
+        if before is not None and (after is None or after["metadata"]["uid"] != before["metadata"]["uid"]):
+            uid = before["metadata"]["uid"]
+            self._finished.discard(uid)
+            if uid in self._runners:
+                self._runners[uid].changed(None)
+        if (
+            after is None
+            or after["spec"].get("nodeName", self._node.settings.name) != self._node.settings.name
+        ):
+            return
+        uid = after["metadata"]["uid"]
+        if uid in self._runners:
+            self._runners[uid].changed(after)
+        elif uid not in self._finished:
+            self._runners[uid] = PodRunner(self._node, after)
+            self._spawn(uid)
+
+    def _spawn(self, uid: str) -> None:
+        task = asyncio.get_running_loop().create_task(self._supervise(uid))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _supervise(self, uid: str) -> None:
+        while True:
+            runner = self._runners[uid]
+            try:
+                await runner.run()
+            except Exception:  # a bug with one Pod must not stop the others
+                log.exception("pod %s", runner.pod["metadata"]["name"])
+                await asyncio.sleep(RETRY_SECONDS)
+                self._runners[uid] = runner.again()
+            else:
+                break
+        del self._runners[uid]
+        if not runner.gone:
+            self._finished.add(uid)
+
+    async def remove_orphans(self, informer: Informer) -> None:
+        """End and forget what is recorded here of Pods that the API no longer has."""
+        await informer.synced.wait()
+        known = {pod["metadata"]["uid"] for pod in informer}
+        orphans = [pod for pod in pods(self._node.data_dir.pods) if pod.path.name not in known]
+        grace = self._node.settings.grace_seconds
+        await asyncio.gather(*(stopping.remove(pod, self._node.cgroups, grace) for pod in orphans))
+        await self._node.images.release_others(lambda: {pod["metadata"]["uid"] for pod in informer})
+
+    async def close(self) -> None:
+        """Stop following; nothing that runs is touched."""
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+
+async def _connect(data_dir: DataDir) -> Kube:
+    while True:
+        try:
+            return await connect(data_dir.kubeconfig, component="node")
+        except errors.UserError as error:
+            log.debug("waiting for the API: %s", error)
+            await asyncio.sleep(CONFIG_POLL_SECONDS)
+
+
+async def run(data_dir: DataDir, settings: Settings) -> None:
+    """Run Pods until cancelled; then their processes stay, for the next agent to adopt."""
+    data_dir.pods.mkdir(parents=True, exist_ok=True, mode=0o700)
+    async with await _connect(data_dir) as kube:
+        node = discover(data_dir, settings, kube)
+        for pod in pods(data_dir.pods):
+            if address := pod.info.get("ip"):
+                node.addresses.take(pod.path.name, address)
+        port = node.metrics.serve(data_dir, node.cgroups.where, settings.node.metrics_port)
+        log.info("metrics at http://127.0.0.1:%d/metrics", port)
+        agent = Agent(node)
+        watches = Watches(kube)
+        informer = watches.of(kinds.POD)
+        informer.on_change(agent.changed)
+        deployments = watches.of(kinds.DEPLOYMENT)
+        node.zygotes.follow(deployments)
+        finished = FinishedPods(kube, informer, settings.node.finished_pods_kept)
+        try:
+            async with asyncio.TaskGroup() as group:
+                group.create_task(run_workloads(kube, settings, watches))
+                group.create_task(agent.remove_orphans(informer))
+                group.create_task(finished.run())
+                group.create_task(node.events.run())
+                group.create_task(node.zygotes.run(deployments))
+        finally:
+            await agent.close()

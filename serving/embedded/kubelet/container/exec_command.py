@@ -1,0 +1,62 @@
+"""Commands inside a running container: exec probes and preStop hooks."""
+
+import asyncio
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+import orjson
+
+from serving.embedded.kubelet.node import Node
+from serving.embedded.kubelet.spawning import python
+from serving.objects import Object
+
+
+@dataclass(frozen=True)
+class Target:
+    """A running container."""
+
+    node: Node
+    uid: str
+    container: Object
+    address: str
+    pid: int
+
+    def environment(self) -> dict[str, str]:
+        """Return the environment that its main process was started with."""
+        raw = Path(f"/proc/{self.pid}/environ").read_bytes().split(b"\0")
+        return dict(entry.decode(errors="replace").split("=", 1) for entry in raw if b"=" in entry)
+
+
+async def run(target: Target, argv: list[str], timeout: float) -> int:
+    """Run a command in the container's cgroups and view, as its user; returns the exit status.
+
+    Raises:
+        TimeoutError: it took longer than `timeout` seconds, and was killed.
+        OSError: the container is gone.
+    """
+    spec = {
+        "argv": argv,
+        "env": target.environment(),
+        "cwd": "/tmp",  # noqa: S108 private to the container
+        "pid": target.pid,
+        "cgroups": target.node.cgroups.paths(target.uid, target.container["name"]),
+        "cores": sorted(os.sched_getaffinity(target.pid)),
+        "user": [target.node.jail.uid, target.node.jail.gid] if target.node.jail else None,
+    }
+    process = await asyncio.create_subprocess_exec(
+        *python("run_inside"),
+        stdin=asyncio.subprocess.PIPE,
+        stdout=asyncio.subprocess.DEVNULL,
+        stderr=asyncio.subprocess.DEVNULL,
+        env={"PATH": os.defpath},
+    )
+    try:
+        async with asyncio.timeout(timeout):
+            await process.communicate(orjson.dumps(spec))
+    except TimeoutError:
+        process.kill()
+        await process.wait()
+        raise
+    assert process.returncode is not None
+    return process.returncode

@@ -1,0 +1,156 @@
+"""Image volumes: the model store's trees, pinned for as long as a Pod has them, fetched where they are missing.
+
+An image is pinned before it is looked at, and its seal is checked before it is mounted. Fetches of one image are one,
+whoever waits for it; as with a cluster's pull policy IfNotPresent, what one namespace fetched another finds.
+"""
+
+import asyncio
+import base64
+import logging
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass
+
+from serving import clock, errors
+from serving.embedded.kubelet.container import volume_mounts
+from serving.images.registry import Credentials, Reference, Registry, pull
+from serving.images.store import ModelStore
+from serving.kube import Kube
+from serving.objects import Object
+from serving.resources import kinds
+from serving.resources.names import LOCAL_REGISTRY
+from serving.settings import RegistrySettings
+
+log = logging.getLogger(__name__)
+
+OWNER = "pod/"
+"""Beginning of the names under which Pods keep images; the Pod's uid follows."""
+DOCKER_CONFIG_KEY = ".dockerconfigjson"
+"""Of a Secret of type kubernetes.io/dockerconfigjson."""
+
+
+@dataclass(frozen=True)
+class Mounted:
+    """A sealed tree, and the seconds that getting it and checking it took."""
+
+    digest: str
+    path: str
+    fetch: float
+    verify: float
+
+
+class Images:
+    """One per agent."""
+
+    def __init__(self, kube: Kube, store: ModelStore, settings: RegistrySettings) -> None:
+        self._kube = kube
+        self._store = store
+        self._settings = settings
+        self._fetching: dict[str, asyncio.Task[str]] = {}
+
+    async def mount(self, pod: Object, volume: Object) -> Mounted:
+        """Return an image volume's tree: there, pinned for the Pod, and its seal unbroken.
+
+        Raises:
+            errors.Temporary: `ErrImagePull`, `ErrImageNeverPull`; the message says why.
+        """
+        reference = volume["image"]["reference"]
+        digest = volume_mounts.digest_of(reference)
+        assert digest is not None  # others are refused before
+        owner = OWNER + pod["metadata"]["uid"]
+        begun = clock.monotonic()
+        try:
+            missing = await asyncio.to_thread(self._take, digest, owner)
+        except errors.Permanent as error:
+            raise errors.Temporary("ErrImagePull", f"{reference}: {error}") from error
+        checked = clock.monotonic()
+        if missing is None:
+            return Mounted(digest, str(self._store.tree(digest)), 0.0, checked - begun)
+        source = missing or ("" if reference.startswith(f"{LOCAL_REGISTRY}/") else reference)
+        if not source:
+            said = f"{reference}: not in this machine's model store ({LOCAL_REGISTRY})"
+            raise errors.Temporary("ErrImagePull", said)
+        if volume["image"].get("pullPolicy") == "Never":
+            raise errors.Temporary("ErrImageNeverPull", f"{reference}: not here, and pullPolicy is Never")
+        await self._fetch(pod, digest, source)
+        fetched = clock.monotonic()
+        try:
+            still = await asyncio.to_thread(self._take, digest, owner)
+        except errors.Permanent as error:
+            raise errors.Temporary("ErrImagePull", f"{reference}: {error}") from error
+        if still is not None:
+            raise errors.Temporary("ErrImagePull", f"{reference}: was fetched, and is gone again")
+        return Mounted(
+            digest,
+            str(self._store.tree(digest)),
+            fetched - checked,
+            clock.monotonic() - fetched + checked - begun,
+        )
+
+    def _take(self, digest: str, owner: str) -> str | None:
+        """Pin and check; returns None where all is well, else where to fetch it from (empty: the store does not know).
+
+        Raises:
+            errors.Permanent: it is broken, and cannot be had again.
+        """
+        try:
+            # Unsynced: after a loss of power no replica runs, and each pins again before it mounts.
+            self._store.pin(digest, owner, synced=False)
+            self._store.verify(digest)
+        except errors.Permanent as error:
+            if error.reason == "ImageMissing":
+                return self._store.origin(digest) or ""
+            if error.reason != "SealBroken":
+                raise
+            log.warning("%s: %s; it is made sound, or fetched again", digest, error)
+            return self._store.repair(digest)
+        return None
+
+    async def _fetch(self, pod: Object, digest: str, source: str) -> None:
+        credentials = await self._credentials(pod)
+        task = self._fetching.get(digest)
+        if task is None:
+            task = asyncio.create_task(self._pull(credentials, source))
+            self._fetching[digest] = task
+            task.add_done_callback(lambda _: self._fetching.pop(digest, None))
+        try:
+            await asyncio.shield(task)
+        except (errors.Permanent, errors.Temporary) as error:
+            raise errors.Temporary("ErrImagePull", f"{source}: {error.reason}: {error}") from error
+
+    async def _pull(self, credentials: Credentials, source: str) -> str:
+        async with Registry(credentials, self._settings) as registry:
+            return await pull(registry, self._store, Reference.parse(source))
+
+    async def _credentials(self, pod: Object) -> Credentials:
+        """Return those of the Pod's first imagePullSecret that exists, else Docker's of this user."""
+        for wanted in pod["spec"].get("imagePullSecrets") or []:
+            name = wanted.get("name", "")
+            try:
+                secret = await self._kube.get(kinds.SECRET, pod["metadata"]["namespace"], name)
+            except errors.NotFound:
+                continue
+            data = (secret.get("data") or {}).get(DOCKER_CONFIG_KEY)
+            if data is None:
+                raise errors.Temporary(
+                    "ErrImagePull", f"Secret {name}: must have the key {DOCKER_CONFIG_KEY}"
+                )
+            try:
+                return Credentials.from_secret(base64.b64decode(data), name)
+            except errors.Permanent as error:
+                raise errors.Temporary("ErrImagePull", str(error)) from error
+        return Credentials.from_docker()
+
+    async def release(self, uid: str) -> None:
+        """Take all pins of a Pod off."""
+        await asyncio.to_thread(self._release, [OWNER + uid])
+
+    async def release_others(self, known: Callable[[], Collection[str]]) -> None:
+        """Take the pins of Pods off whose uids are not `known`, which is asked after it was found out who has pins."""
+        owners = await asyncio.to_thread(self._store.owners)
+        kept = {OWNER + uid for uid in known()}
+        await asyncio.to_thread(self._release, [owner for owner in owners - kept if owner.startswith(OWNER)])
+
+    def _release(self, owners: Sequence[str]) -> None:
+        for digest in self._store.images() if owners else ():
+            for owner in self._store.pins(digest).intersection(owners):
+                self._store.unpin(digest, owner)

@@ -1,0 +1,1 @@
+"""Processor cores and GPUs that containers are given."""

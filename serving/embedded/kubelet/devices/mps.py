@@ -1,0 +1,135 @@
+"""The GPU of this machine for containers: NVIDIA's MPS control daemon, one per data directory, and what its clients need.
+
+Written from https://docs.nvidia.com/deploy/mps/ and run without a GPU only. The daemon runs as the user of the containers:
+another user's clients would have to wait until the first one's are gone. It outlives the agent, and ends with `slipway down`.
+"""
+
+import hashlib
+import logging
+import os
+import shutil
+import stat
+import subprocess
+import tempfile
+import threading
+from dataclasses import dataclass
+from pathlib import Path
+
+from serving import errors
+from serving.data_dir import DataDir
+from serving.embedded.kubelet.container.volume_mounts import Mount
+from serving.embedded.kubelet.devices import gpu_limits
+
+log = logging.getLogger(__name__)
+
+PROGRAM = "nvidia-cuda-mps-control"
+DEVICE = "nvidia0"
+"""The first GPU; the others are not used."""
+SECONDS = 10.0
+"""Longest wait for the daemon to start, or to answer."""
+SHARED_MEMORY = "/dev/shm"  # noqa: S108 the machine's own: clients and daemon meet there
+QUESTION = "get_default_active_thread_percentage"
+
+
+def place(data_dir: DataDir) -> Path:
+    """Return where the daemon's pipes are: short, as addresses of sockets are, and where its user may enter."""
+    told = hashlib.sha256(str(data_dir.root.resolve()).encode()).hexdigest()[:16]
+    return Path(tempfile.gettempdir()) / f"slipway-mps-{told}"
+
+
+def end(data_dir: DataDir) -> None:
+    """End the daemon, if it runs; clients that are left lose the GPU."""
+    directory = place(data_dir)
+    if directory.is_dir():
+        owner = directory.lstat()
+        user = None if owner.st_uid == os.geteuid() else (owner.st_uid, owner.st_gid)
+        Mps(directory, user).ask("quit")
+
+
+@dataclass(frozen=True)
+class Access:
+    """What a container needs to be a client."""
+
+    env: dict[str, str]
+    mounts: tuple[Mount, ...]
+
+
+class Mps:
+    """Starts the daemon when the first container wants the GPU; blocks for seconds then."""
+
+    def __init__(self, directory: Path, user: tuple[int, int] | None, devices: Path = Path("/dev")) -> None:
+        """`user` is the containers' (uid, gid); None where they are this process's own."""
+        self._directory, self._user, self._devices = directory, user, devices
+        self._lock = threading.Lock()
+
+    def access(self) -> Access:
+        """Make sure that the daemon runs, and return what its clients need.
+
+        Raises:
+            errors.Temporary: `NoGpu`, there is none; `NoMps`, its daemon is not installed or does not start.
+        """
+        if not (self._devices / DEVICE).exists():
+            message = f"this machine has no NVIDIA GPU: there is no {self._devices / DEVICE}"
+            raise errors.Temporary("NoGpu", message)
+        with self._lock:
+            self._make_directories()
+            if self.ask(QUESTION) is None:
+                self._start()
+        pipes = str(self._directory / "pipe")
+        if self._user is None:
+            return Access({gpu_limits.PIPES_ENV: pipes}, ())
+        mounts = (
+            Mount(gpu_limits.PIPES, pipes, read_only=False),
+            Mount(SHARED_MEMORY, SHARED_MEMORY, read_only=False),
+        )
+        return Access({gpu_limits.PIPES_ENV: gpu_limits.PIPES}, mounts)
+
+    def _make_directories(self) -> None:
+        owner = os.geteuid() if self._user is None else self._user[0]
+        for directory in (self._directory, self._directory / "pipe", self._directory / "log"):
+            try:
+                directory.mkdir(mode=0o700)
+                if self._user is not None:
+                    os.chown(directory, *self._user)
+            except FileExistsError:
+                found = directory.lstat()
+                if not stat.S_ISDIR(found.st_mode) or found.st_uid != owner:
+                    raise errors.Temporary("NoMps", f"{directory} is another user's: remove it") from None
+
+    def _start(self) -> None:
+        program = shutil.which(PROGRAM)
+        if program is None:
+            raise errors.Temporary("NoMps", f"{PROGRAM} is not installed: it comes with NVIDIA's driver")
+        try:
+            done = self._run([program, "-d"], "")
+        except subprocess.TimeoutExpired as error:
+            raise errors.Temporary("NoMps", f"{PROGRAM} did not start within {SECONDS:g} s") from error
+        if done.returncode != 0:
+            said = (done.stderr or done.stdout).strip() or f"exit code {done.returncode}"
+            raise errors.Temporary("NoMps", f"{PROGRAM} did not start: {said}")
+        log.info("started %s in %s", PROGRAM, self._directory)
+
+    def ask(self, question: str) -> str | None:
+        """Return what the daemon answers; None where none does."""
+        program = shutil.which(PROGRAM)
+        if program is None:
+            return None
+        try:
+            done = self._run([program], f"{question}\n")
+        except subprocess.TimeoutExpired:
+            return None
+        return done.stdout if done.returncode == 0 else None
+
+    def _run(self, command: list[str], asked: str) -> "subprocess.CompletedProcess[str]":
+        env = {
+            "PATH": os.environ.get("PATH", os.defpath),
+            # Of the daemon, never of clients: they see the daemon's devices, counted from 0.
+            "CUDA_VISIBLE_DEVICES": DEVICE.removeprefix("nvidia"),
+            gpu_limits.PIPES_ENV: str(self._directory / "pipe"),
+            "CUDA_MPS_LOG_DIRECTORY": str(self._directory / "log"),
+        }
+        uid, gid = self._user or (None, None)
+        return subprocess.run(
+            command, input=asked, env=env, capture_output=True, text=True, timeout=SECONDS, check=False,
+            user=uid, group=gid, extra_groups=None if uid is None else [], cwd="/", start_new_session=True,
+        )  # fmt: skip

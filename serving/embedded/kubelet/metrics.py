@@ -1,0 +1,43 @@
+"""What the node tells Prometheus: how long replicas take to start, where the time goes, what they use. Loopback only."""
+
+from prometheus_client import CollectorRegistry, Histogram
+
+from serving import metrics
+from serving.data_dir import DataDir
+from serving.embedded.kubelet.devices.gpus import Gpus
+from serving.embedded.kubelet.pod.startup import PHASES, Trace
+from serving.embedded.kubelet.resources.cgroup_limits import Layout
+from serving.embedded.kubelet.resources.usage import Usage
+from serving.objects import Object
+from serving.resources import names
+
+BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0)
+"""Seconds: from a phase of a forked replica to the transfer of a large model."""
+
+
+class Metrics:
+    """One registry per agent."""
+
+    def __init__(self) -> None:
+        self._registry = CollectorRegistry()
+        self._starts = Histogram(
+            "slipway_start_phase_seconds",
+            "Seconds of a replica's start, by phase; a start's phases add up to it.",
+            ["namespace", "inference", "predictor", "phase", "kind"],
+            registry=self._registry,
+            buckets=BUCKETS,
+        )
+
+    def started(self, pod: Object, trace: Trace) -> None:
+        """Count one start. `kind` is cold or zygote; Pods of no Inference have empty labels."""
+        labels = pod["metadata"].get("labels") or {}
+        inference, predictor = labels.get(names.INFERENCE_LABEL, ""), labels.get(names.PREDICTOR_LABEL, "")
+        for phase in PHASES:
+            self._starts.labels(
+                pod["metadata"]["namespace"], inference, predictor, phase, trace.how.lower()
+            ).observe(trace.seconds[phase])
+
+    def serve(self, data_dir: DataDir, where: Layout, port: int) -> int:
+        """Answer `GET /metrics`, as `metrics.serve` does, with what is in the cgroups of `where` too."""
+        self._registry.register(Usage(data_dir.pods, where, Gpus()))
+        return metrics.serve(self._registry, data_dir.metrics("node"), port)

@@ -1,0 +1,156 @@
+"""What a Pod asks for that one machine cannot give: refused by its path, never ignored.
+
+The API asks when a Pod or a template is written, without knowing the node; the node agent asks again, knowing itself.
+"""
+
+from collections.abc import Collection, Iterator, Mapping
+from typing import Any
+
+from serving.embedded.kubelet.container import environment, volume_mounts
+from serving.embedded.kubelet.devices import cpuset, gpu_limits
+from serving.embedded.kubelet.resources import cgroup_limits
+from serving.errors import Cause
+
+_POD_FIELDS = {
+    "hostNetwork": "every Pod has an address of its own",
+    "hostPID": "processes are always visible to each other",
+    "hostIPC": "not supported on one machine",
+    "hostAliases": "there is no name resolution per Pod",
+    "nodeSelector": "there is one node",
+    "affinity": "there is one node",
+    "readinessGates": "nobody sets such conditions here",
+    "schedulingGates": "there is no scheduler",
+    "ephemeralContainers": "not supported on one machine",
+    "dnsConfig": "there is no name resolution per Pod",
+    "overhead": "there are no sandboxes with a cost",
+    "resources": "limits are per container",
+    "activeDeadlineSeconds": "only a Job has a deadline here",
+    "automountServiceAccountToken": "there are no service accounts",
+    "evictionResponders": "nothing is evicted",
+    "hostnameOverride": "processes see the machine's name",
+    "resourceClaims": "there is no dynamic resource allocation",
+    "runtimeClassName": "there is one way to run a container",
+    "schedulingGroup": "there is no scheduler",
+    "setHostnameAsFQDN": "processes see the machine's name",
+}
+_POD_VALUES: dict[str, tuple[Any, ...]] = {
+    "dnsPolicy": ("ClusterFirst", "Default"),
+    "hostUsers": (True,),
+    "os": ({"name": "linux"},),
+    "schedulerName": ("default-scheduler",),
+}
+"""Fields of which some values say what is had anyway."""
+_SECURITY = {
+    "runAsUser": "the node decides the user", "runAsGroup": "the node decides the group",
+    "fsGroup": "the node decides the group", "supplementalGroups": "containers have no other groups",
+    "seLinuxOptions": "not supported on one machine", "seccompProfile": "not supported on one machine",
+    "appArmorProfile": "not supported on one machine", "sysctls": "the kernel is shared",
+    "windowsOptions": "this is not Windows", "privileged": "containers are never privileged",
+    "allowPrivilegeEscalation": "containers cannot gain privileges",
+    "readOnlyRootFilesystem": "not supported on one machine", "procMount": "not supported on one machine",
+}  # fmt: skip
+_CONTAINER = {
+    "stdin": "there is no attach", "stdinOnce": "there is no attach", "tty": "there is no attach",
+    "volumeDevices": "there are no block devices", "restartPolicy": "sidecar containers are not supported",
+    "restartPolicyRules": "there is one restart policy per Pod",
+}  # fmt: skip
+_TERMINATION_MESSAGE = {"terminationMessagePath": "/dev/termination-log", "terminationMessagePolicy": "File"}
+"""Kubernetes' defaults, which every stored Pod has: nobody asked for them, and nothing is read from that file."""
+
+
+def refusals(
+    pod: Mapping[str, Any], images: Collection[str] | None = None, *,
+    mounts: bool = True, protected: Collection[str] = (), data: str | None = None,
+    cores: Collection[int] | None = None,
+) -> list[Cause]:  # fmt: skip
+    """Return every reason why this Pod cannot run here; empty where it can.
+
+    Args:
+        pod: the object.
+        images: the images that the node has a command for; None where the node is not known.
+        mounts: whether the node can mount (it runs as root).
+        protected: directories that a mount must not cover (the interpreter's).
+        data: the data directory, which no hostPath may reach into; None where it is not known.
+        cores: the processor cores that there are; None where the node is not known.
+    """
+    spec = pod["spec"]
+    found = [Cause(f"spec.{field}", why) for field, why in _POD_FIELDS.items() if spec.get(field)]
+    if why_not := cpuset.refusal(pod["metadata"], cores):
+        found.append(Cause(cpuset.FIELD, why_not))
+    for field, values in _POD_VALUES.items():
+        if spec.get(field, values[0]) not in values:
+            allowed = ", ".join(str(value) for value in values)
+            found.append(Cause(f"spec.{field}", f"on one machine it can only be {allowed}"))
+    found += _security("spec.securityContext", spec.get("securityContext") or {})
+    found += volume_mounts.volume_refusals(spec.get("volumes") or [], data)
+    for kind in ("initContainers", "containers"):
+        for index, container in enumerate(spec.get(kind) or []):
+            path = f"spec.{kind}[{index}]"
+            found += _container(path, container, pod, images)
+            found += volume_mounts.mount_refusals(path, container, spec, mounts=mounts, protected=protected)
+    return found
+
+
+def _security(path: str, context: Mapping[str, Any]) -> list[Cause]:
+    # 0 is a user and a group; False is what is had anyway.
+    asked = {field for field, value in context.items() if value or (value == 0 and value is not False)}
+    found = [Cause(f"{path}.{field}", why) for field, why in _SECURITY.items() if field in asked]
+    if (context.get("capabilities") or {}).get("add"):
+        found.append(Cause(f"{path}.capabilities.add", "containers have no capabilities"))
+    return found
+
+
+def _container(
+    path: str, container: Mapping[str, Any], pod: Mapping[str, Any], images: Collection[str] | None
+) -> Iterator[Cause]:
+    for field, why in _CONTAINER.items():
+        if container.get(field):
+            yield Cause(f"{path}.{field}", why)
+    for field, default in _TERMINATION_MESSAGE.items():
+        if container.get(field, default) != default:
+            yield Cause(f"{path}.{field}", "containers leave no termination message; their log is kept")
+    image = container.get("image", "")
+    if images is not None and image not in images and not container.get("command"):
+        yield Cause(
+            f"{path}.image", f"{image!r} is no local runtime ({', '.join(sorted(images))}); say `command`"
+        )
+    yield from _security(f"{path}.securityContext", container.get("securityContext") or {})
+    for index, port in enumerate(container.get("ports") or []):
+        if port.get("hostPort"):
+            yield Cause(f"{path}.ports[{index}].hostPort", "ports are on the Pod's own address")
+    if (container.get("resources") or {}).get("claims"):
+        yield Cause(f"{path}.resources.claims", "there is no dynamic resource allocation")
+    yield from gpu_limits.refusals(f"{path}.resources.limits", container)
+    try:
+        cgroup_limits.limits(container)
+    except ValueError as error:
+        yield Cause(f"{path}.resources.limits", str(error))
+    yield from _probes(path, container)
+    yield from _environment(path, container, pod)
+
+
+def _probes(path: str, container: Mapping[str, Any]) -> Iterator[Cause]:
+    lifecycle = container.get("lifecycle") or {}
+    for field in lifecycle.keys() - {"preStop"}:
+        yield Cause(f"{path}.lifecycle.{field}", "not supported on one machine")
+    for field in (lifecycle.get("preStop") or {}).keys() - {"exec", "httpGet", "sleep"}:
+        yield Cause(f"{path}.lifecycle.preStop.{field}", "use exec, httpGet or sleep")
+    for kind in ("readinessProbe", "livenessProbe", "startupProbe"):
+        probe = container.get(kind) or {}
+        for field in ("grpc", "terminationGracePeriodSeconds"):
+            if probe.get(field):
+                yield Cause(f"{path}.{kind}.{field}", "not supported on one machine")
+        if probe and not probe.keys() & {"httpGet", "tcpSocket", "exec", "grpc"}:
+            yield Cause(f"{path}.{kind}", "must have one of httpGet, tcpSocket, exec")
+
+
+def _environment(path: str, container: Mapping[str, Any], pod: Mapping[str, Any]) -> Iterator[Cause]:
+    for index, entry in enumerate(container.get("env") or []):
+        at = f"{path}.env[{index}].valueFrom"
+        source = entry.get("valueFrom") or {}
+        for field in source.keys() - {"fieldRef", "secretKeyRef", "configMapKeyRef"}:
+            yield Cause(f"{at}.{field}", "not supported on one machine")
+        if "fieldRef" in source:
+            field_path = source["fieldRef"].get("fieldPath", "")
+            if environment.field(pod, field_path, "", "") is None:
+                yield Cause(f"{at}.fieldRef.fieldPath", f"{field_path!r} is not supported")

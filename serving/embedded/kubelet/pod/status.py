@@ -1,0 +1,192 @@
+"""What a Pod's status says: phase, conditions, container statuses, as kubelet reports them."""
+
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+from typing import Any
+
+from serving.embedded.kubelet.pod import startup
+from serving.embedded.kubelet.pod.lifecycle import Container, Exit, Policy, Run, init_done, phase
+from serving.resources.conditions import find
+
+LIMITS_ENFORCED = "slipway.dev/LimitsEnforced"
+Said = tuple[str, bool, str, str]
+"""A condition without its time: type, whether it holds, reason, message."""
+
+
+def rfc3339(moment: datetime | None) -> str | None:
+    """Format whole seconds in UTC; None stays None."""
+    return None if moment is None else moment.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def container_id(uid: str, name: str, index: int) -> str:
+    """Return the identity of one run."""
+    return f"slipway://{uid}/{name}/{index}"
+
+
+def _terminated(uid: str, name: str, run: Run, exit_: Exit) -> dict[str, Any]:
+    body: dict[str, Any] = {"exitCode": exit_.code, "reason": exit_.reason}
+    if exit_.message:
+        body["message"] = exit_.message
+    if exit_.signal:
+        body["signal"] = exit_.signal
+    if run.started_at or exit_.finished_at:
+        body["startedAt"] = rfc3339(run.started_at or exit_.finished_at)
+    if exit_.finished_at:
+        body["finishedAt"] = rfc3339(exit_.finished_at)
+    return {"terminated": body | {"containerID": container_id(uid, name, run.index)}}
+
+
+def _state(uid: str, c: Container, backing_off: bool, idle: str) -> tuple[dict[str, Any], dict[str, Any]]:  # noqa: FBT001 named at the call
+    """Return (state, lastState)."""
+    last = _terminated(uid, c.name, c.before, c.before.exit) if c.before and c.before.exit else {}
+    if c.run is not None and c.run.exit is None:
+        return {"running": {"startedAt": rfc3339(c.run.started_at)} if c.run.started_at else {}}, last
+    ended = _terminated(uid, c.name, c.run, c.run.exit) if c.run and c.run.exit else {}
+    if c.blocked is not None:
+        return {"waiting": {"reason": c.blocked.reason, "message": c.blocked.message}}, ended
+    if backing_off:
+        message = f"back-off restarting failed container {c.name}"
+        return {"waiting": {"reason": "CrashLoopBackOff", "message": message}}, ended
+    if ended:
+        return ended, last
+    return {"waiting": {"reason": idle}}, last
+
+
+def _container(uid: str, c: Container, *, ready: bool, backing_off: bool, idle: str) -> dict[str, Any]:
+    state, last = _state(uid, c, backing_off, idle)
+    body: dict[str, Any] = {
+        "name": c.name, "image": c.image, "imageID": c.image, "ready": ready,
+        "started": c.running and c.started, "restartCount": c.run.index if c.run else 0,
+        "state": state, "lastState": last,
+    }  # fmt: skip
+    if c.run is not None:
+        body["containerID"] = container_id(uid, c.name, c.run.index)
+    return body
+
+
+def _conditions(
+    wanted: Sequence[Said], old: Sequence[Mapping[str, Any]], now: datetime
+) -> list[dict[str, Any]]:
+    result = []
+    for type_, holds, reason, message in wanted:
+        status = "True" if holds else "False"
+        before = find(old, type_)
+        same = before is not None and before.get("status") == status
+        body: dict[str, Any] = {"type": type_, "status": status}
+        since = before.get("lastTransitionTime") if before is not None and same else None
+        body["lastTransitionTime"] = since or rfc3339(now)  # others may have written a condition without it
+        if reason:
+            body["reason"] = reason
+        if message:
+            body["message"] = message
+        result.append(body)
+    return result
+
+
+def on_its_way(before: Mapping[str, Any], after: Mapping[str, Any]) -> bool:
+    """Whether a status says no more than that a Pod's first start is on its way: ready follows within moments."""
+    if after["phase"] not in ("Pending", "Running"):
+        return False
+    ready_before, ready_now = (find(status.get("conditions"), "Ready") or {} for status in (before, after))
+    if ready_before.get("status") == "True" or ready_now.get("reason") != "ContainersNotReady":
+        return False
+    said = [*(after.get("initContainerStatuses") or []), *after["containerStatuses"]]
+    return all(_is_first_start(container) for container in said)
+
+
+def _is_first_start(container: Mapping[str, Any]) -> bool:
+    waiting = container["state"].get("waiting") or {}
+    return (
+        "terminated" not in container["state"]
+        and not container["restartCount"]
+        and waiting.get("reason", "ContainerCreating") in ("ContainerCreating", "PodInitializing")
+    )
+
+
+def ready(mains: Sequence[Container], *, terminating: bool) -> bool:
+    """Whether the Pod takes traffic."""
+    return not terminating and bool(mains) and all(c.running and c.ready for c in mains)
+
+
+def _initialized(inits: Sequence[Container], mains: Sequence[Container]) -> bool:
+    return init_done(inits) or any(c.run for c in mains)
+
+
+def _readiness(
+    now_phase: str, inits: Sequence[Container], mains: Sequence[Container], *, terminating: bool
+) -> list[Said]:
+    """Return the conditions that every Pod has, as kubelet and scheduler write them."""
+    over = now_phase in ("Succeeded", "Failed")
+    if _initialized(inits, mains):
+        initialized = ("Initialized", True, "", "")
+    else:
+        why = "init containers have not all succeeded"
+        initialized = ("Initialized", False, "ContainersNotInitialized", why)
+    if ready(mains, terminating=terminating):
+        readiness = (True, "", "")
+    elif over:
+        readiness = (False, "PodCompleted" if now_phase == "Succeeded" else "PodFailed", "")
+    elif terminating:
+        readiness = (False, "Terminating", "")
+    else:
+        unready = [c.name for c in mains if not (c.running and c.ready)]
+        readiness = (False, "ContainersNotReady", f"not ready: {', '.join(unready)}")
+    scheduled = ("PodScheduled", True, "", "")
+    return [scheduled, initialized, ("ContainersReady", *readiness), ("Ready", *readiness)]
+
+
+def _containers(
+    uid: str, inits: Sequence[Container], mains: Sequence[Container], *, terminating: bool, backing_off: Sequence[str]
+) -> dict[str, Any]:  # fmt: skip
+    """Return the fields of the status that speak of containers."""
+
+    def said(c: Container, idle: str, *, is_ready: bool) -> dict[str, Any]:
+        return _container(uid, c, ready=is_ready, backing_off=c.name in backing_off, idle=idle)
+
+    idle = "ContainerCreating" if _initialized(inits, mains) else "PodInitializing"
+    fields = {
+        "containerStatuses": [
+            said(c, idle, is_ready=c.running and c.ready and not terminating) for c in mains
+        ]
+    }
+    if inits:
+        fields["initContainerStatuses"] = [said(c, "PodInitializing", is_ready=init_done([c])) for c in inits]
+    return fields
+
+
+def status(
+    uid: str, policy: Policy, inits: Sequence[Container], mains: Sequence[Container], *, ip: str, now: datetime,
+    old: Mapping[str, Any], terminating: bool, backing_off: Sequence[str], not_enforced: str, limited: bool,
+    trace: startup.Trace | None = None,
+) -> dict[str, Any]:  # fmt: skip
+    """Return the whole status.
+
+    Args:
+        uid: of the Pod.
+        policy: restartPolicy.
+        inits: init containers, in order.
+        mains: containers, in order.
+        ip: the Pod's address.
+        now: becomes the transition time of what changed.
+        old: the status before; transition times and startTime are kept from it.
+        terminating: whether the Pod is being deleted: it is not ready then.
+        backing_off: names of containers that wait for their restart.
+        not_enforced: which limits are asked for and not enforced; empty where none.
+        limited: whether any limit is asked for.
+        trace: of its last start that was seen here; None leaves what `old` says.
+    """
+    now_phase = phase(policy, inits, mains)
+    conditions = _readiness(now_phase, inits, mains, terminating=terminating)
+    if limited:
+        reason = "NotEnforced" if not_enforced else "Enforced"
+        conditions.append((LIMITS_ENFORCED, not not_enforced, reason, not_enforced))
+    before = old.get("conditions") or []
+    conditions += startup.kept(before) if trace is None else [startup.condition(trace)]
+    return {
+        "phase": now_phase, "hostIP": "127.0.0.1", "hostIPs": [{"ip": "127.0.0.1"}],
+        "podIP": ip, "podIPs": [{"ip": ip}],
+        "startTime": old.get("startTime") or rfc3339(now),
+        "qosClass": "Burstable" if limited else "BestEffort",
+        "conditions": _conditions(conditions, before, now),
+        **_containers(uid, inits, mains, terminating=terminating, backing_off=backing_off),
+    }  # fmt: skip

@@ -1,0 +1,1 @@
+"""Limits and usage of processor and memory: cgroups and /proc."""

@@ -1,0 +1,178 @@
+"""Makes, limits and removes cgroups; says for each resource why it cannot be limited, where it cannot."""
+
+import contextlib
+import logging
+import os
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from serving import clock
+from serving.embedded.kubelet.resources.cgroup_limits import (
+    OPTIONAL_FILES,
+    Layout,
+    Limits,
+    layout,
+    oom_file,
+    settings,
+)
+
+log = logging.getLogger(__name__)
+
+TOP = "slipway"
+SPARES = "spares"
+"""Beside the Pods' directories, whose names are uids."""
+REMOVE_SECONDS = 1.0
+"""Longest wait for the kernel to empty a cgroup whose processes have been killed."""
+
+
+@dataclass(frozen=True)
+class Group:
+    """A container's cgroups."""
+
+    paths: tuple[str, ...] = ()
+    kill_file: str | None = None
+    oom_file: str | None = None
+
+
+@dataclass
+class Cgroups:
+    """What this process may do with cgroups."""
+
+    where: Layout
+    missing: dict[str, str] = field(default_factory=dict)
+    """Resource to the reason why it cannot be limited."""
+
+    def create(self, uid: str, container: str, limits: Limits) -> Group:
+        """Make and limit a container's cgroups; what cannot be limited goes to `missing`."""
+        joined = []
+        for root in self.where.roots:
+            try:
+                with contextlib.suppress(FileNotFoundError):  # another container's end took the Pod's away
+                    self._make(root, uid, container)
+                self._make(root, uid, container)
+                joined.append(f"{root}/{TOP}/{uid}/{container}")
+            except OSError as error:
+                log.info("no cgroup below %s: %s", root, error)
+        return self._limited(f"{TOP}/{uid}/{container}", joined, limits)
+
+    def spares(self) -> list[str]:
+        """Make the directories below which zygotes make the cgroups of what they fork before it is wanted.
+
+        To join a cgroup waits for all processors (10 to 20 ms where nobody did so lately): long, beside a fork.
+        """
+        found = []
+        for root in self.where.roots:
+            with contextlib.suppress(OSError):
+                for part in (TOP, f"{TOP}/{SPARES}"):
+                    Path(root, part).mkdir(exist_ok=True)
+                    if root == self.where.unified:
+                        self._delegate(Path(root, part))
+                found.append(f"{root}/{TOP}/{SPARES}")
+        return found
+
+    def take(self, groups: Sequence[str], limits: Limits) -> Group:
+        """Limit the cgroups in which a forked process waits."""
+        return self._limited(f"{TOP}/{SPARES}/{os.path.basename(groups[0])}", groups, limits)  # noqa: PTH119 text
+
+    def sweep_spares(self) -> None:
+        """Remove the cgroups of forked processes that are gone; those that are not cannot be removed."""
+        for root in self.where.roots:
+            with contextlib.suppress(OSError):
+                for group in Path(root, TOP, SPARES).iterdir():
+                    if group.is_dir():
+                        _removed(group)
+
+    def _limited(self, name: str, joined: Sequence[str], limits: Limits) -> Group:
+        for path, text in settings(self.where, name, limits):
+            try:
+                Path(path).write_text(text)
+            except OSError as error:
+                file = path.rsplit("/", 1)[-1]
+                if file not in OPTIONAL_FILES:
+                    self.missing[file.split(".")[0]] = f"{file}: {error.strerror}"
+        unified = f"{self.where.unified}/{name}"
+        kill_file = f"{unified}/cgroup.kill" if unified in joined else None
+        return Group(tuple(joined), kill_file, oom_file(self.where, name))
+
+    def _make(self, root: str, uid: str, container: str) -> None:
+        for part in (TOP, f"{TOP}/{uid}"):
+            Path(root, part).mkdir(exist_ok=True)
+            if root == self.where.unified:
+                self._delegate(Path(root, part))
+        Path(root, TOP, uid, container).mkdir(exist_ok=True)
+
+    def _delegate(self, path: Path) -> None:
+        wanted = " ".join(f"+{name}" for name in sorted(self.where.unified_controllers))
+        if wanted:
+            (path / "cgroup.subtree_control").write_text(wanted)
+
+    def paths(self, uid: str, container: str) -> list[str]:
+        """Return those of a container's cgroups that exist."""
+        found = (f"{root}/{TOP}/{uid}/{container}" for root in self.where.roots)
+        return [path for path in found if os.path.isdir(path)]  # noqa: PTH112 paths are text here
+
+    def remove(self, uid: str, container: str | None = None) -> None:
+        """Remove the cgroups of a Pod, or of one of its containers; where another runs, the Pod's stays.
+
+        They must be empty, or become so within a second.
+        """
+        deadline = clock.monotonic() + REMOVE_SECONDS
+        for root in self.where.roots:
+            base = Path(root, TOP, uid)
+            try:
+                doomed = [c for c in base.iterdir() if c.is_dir() and container in (None, c.name)]
+            except FileNotFoundError:  # as it is where another container's end has just taken it away
+                continue
+            for group in doomed:
+                while not _removed(group) and clock.monotonic() < deadline:
+                    time.sleep(0.01)
+            _removed(base)
+
+
+def _removed(group: Path) -> bool:
+    try:
+        group.rmdir()
+    except FileNotFoundError:
+        return True
+    except OSError:
+        return False
+    return True
+
+
+def detect() -> Cgroups:
+    """Find out what can be limited, by trying."""
+    mounts = Path("/proc/mounts").read_text()
+    first = layout(mounts, "")
+    controllers = ""
+    if first.unified:
+        with contextlib.suppress(OSError):
+            controllers = Path(first.unified, "cgroup.controllers").read_text()
+    found = Cgroups(layout(mounts, controllers))
+    for resource in ("cpu", "memory"):
+        if not found.where.enforces(resource):
+            found.missing[resource] = "no cgroup controller is mounted"
+    for root in found.where.roots:
+        try:
+            if root == found.where.unified:
+                found._delegate(Path(root))  # noqa: SLF001 of this module
+            Path(root, TOP).mkdir(exist_ok=True)
+            if not os.access(Path(root, TOP), os.W_OK):
+                raise PermissionError(13, "permission denied")
+        except OSError as error:
+            _give_up(found, root, f"{root}: {error.strerror}")
+    return found
+
+
+def _give_up(found: Cgroups, root: str, reason: str) -> None:
+    if root == found.where.unified:
+        lost = found.where.unified_controllers
+    else:
+        lost = frozenset(
+            name
+            for name, path in (("memory", found.where.memory_v1), ("cpu", found.where.cpu_v1))
+            if path == root
+        )
+    for name in lost:
+        found.missing.setdefault(name, reason)

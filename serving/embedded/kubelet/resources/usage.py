@@ -1,0 +1,186 @@
+"""What every container of this node has used, told to Prometheus under the kubelet's names.
+
+Read from cgroups and /proc when somebody asks, and by the records of runs alone: so it is as true after the agent has
+been restarted. Where there are no cgroups (an ordinary user) it comes from /proc.
+"""
+
+import os
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+
+from serving.embedded.kubelet.container.shim import oom_kills
+from serving.embedded.kubelet.devices.gpus import Gpus
+from serving.embedded.kubelet.records import PodDirectory, RunDirectory, pods
+from serving.embedded.kubelet.resources import machine, usage_parsing
+from serving.embedded.kubelet.resources.cgroup_limits import Layout
+from serving.embedded.kubelet.resources.cgroups import TOP
+from serving.embedded.kubelet.resources.usage_parsing import Places, Process, Resident
+from serving.resources import cadvisor
+from serving.resources.cadvisor import Figures, Where
+from serving.system import processes
+
+TICKS = os.sysconf("SC_CLK_TCK")
+MICROSECONDS = 1e6
+NANOSECONDS = 1e9
+
+_COUNTERS = {
+    cadvisor.CPU_SECONDS: ("cpu_seconds", "Processor seconds used."),
+    cadvisor.PERIODS: ("periods", "Periods of the processor limit in which the container ran."),
+    cadvisor.THROTTLED_PERIODS: ("throttled_periods", "Periods in which the limit held it back."),
+    cadvisor.THROTTLED_SECONDS: ("throttled_seconds", "Seconds for which the limit held it back."),
+    cadvisor.OOM_EVENTS: ("oom_events", "Processes killed for want of memory."),
+}
+_GAUGES = {
+    cadvisor.WORKING_SET: ("working_set", "Bytes in use, with shared pages."),
+    cadvisor.RSS: ("rss", "Bytes in use that are of no file, with shared pages."),
+    cadvisor.PEAK: ("peak", "Most bytes in use since the run began, with shared pages."),
+    cadvisor.STARTED: ("started", "Unix seconds at which the run began."),
+    cadvisor.GPU_DUTY: ("gpu_duty", "Percent of the GPU's time in which it worked, for anybody."),
+    cadvisor.GPU_MEMORY: ("gpu_memory", "Bytes of GPU memory."),
+}
+
+
+def _text(path: str) -> str | None:
+    try:
+        return Path(path).read_text()
+    except OSError:  # gone, or not this kernel's
+        return None
+
+
+class Usage:
+    """A collector of Prometheus; one per agent."""
+
+    def __init__(self, root: Path, where: Layout, gpus: Gpus) -> None:
+        self._root, self._where, self._gpus = root, where, gpus
+        self._peaks: dict[Path, float] = {}
+        """Highest working set seen so far, by run."""
+
+    def describe(self) -> list[Metric]:
+        """Return nothing: names are found out when it is asked."""
+        return []
+
+    def collect(self) -> Iterator[Metric]:
+        """Yield what is known now."""
+        found = dict(self._containers())
+        for name, (field, told) in _COUNTERS.items():
+            counter = CounterMetricFamily(name, told, labels=Where._fields)
+            for where, figures in found.items():
+                counter.add_metric(where, getattr(figures, field))
+            yield counter
+        for name, (field, told) in _GAUGES.items():
+            gauge = GaugeMetricFamily(name, told, labels=Where._fields)
+            for where, figures in found.items():
+                gauge.add_metric(where, getattr(figures, field))
+            yield gauge
+        yield from _machine(self._gpus.name)
+
+    def _containers(self) -> Iterator[tuple[Where, Figures]]:
+        running = _processes()
+        children = usage_parsing.tree(running)
+        gpu_memory, duty = self._gpus.memory(), self._gpus.duty()
+        seen: dict[Path, float] = {}
+        for pod in pods(self._root):
+            info = pod.info
+            for run in pod.latest() if "name" in info else ():
+                identities = run.identities()
+                if identities is None or run.exit() is not None or not processes.is_alive(identities[1]):
+                    continue
+                members = usage_parsing.below(identities[0].pid, children)
+                ticks = usage_parsing.ticks(identities[0].pid, members, running)
+                figures = self._figures(run, identities[1].pid, members, ticks / TICKS)
+                figures = replace(figures, oom_events=figures.oom_events + _killed_before(pod, run))
+                on_gpu = [gpu_memory[pid] for pid in members if pid in gpu_memory]
+                if on_gpu:
+                    figures = replace(figures, gpu_duty=duty, gpu_memory=sum(on_gpu))
+                seen[run.path] = figures.peak
+                yield Where(info["namespace"], info["name"], run.container), figures
+        self._peaks = seen
+
+    def _figures(self, run: RunDirectory, pid: int, members: list[int], cpu_seconds: float) -> Figures:
+        own = usage_parsing.places(_text(f"/proc/{pid}/cgroup") or "", self._where, TOP)
+        charged = self._charged(own)
+        held = _resident(members)
+        working_set = max(charged.working_set, held.total)
+        limits = self._throttling(own)
+        started = run.read().started_at
+        return Figures(
+            cpu_seconds=self._cpu(own, cpu_seconds),
+            periods=limits.periods,
+            throttled_periods=limits.throttled_periods,
+            throttled_seconds=limits.throttled_seconds,
+            working_set=working_set,
+            rss=max(charged.rss, held.unreclaimable),
+            peak=max(self._peaks.get(run.path, 0.0), working_set, held.peak),
+            oom_events=oom_kills(self._oom_file(own)),
+            started=started.timestamp() if started else 0.0,
+        )
+
+    def _cpu(self, own: Places, otherwise: float) -> float:
+        """Return processor seconds; `otherwise` are those of the processes, as there is no cgroup that counts."""
+        if own.unified and (text := _text(f"{own.unified}/cpu.stat")):
+            said = usage_parsing.pairs(text)
+            if "usage_usec" in said:
+                return said["usage_usec"] / MICROSECONDS
+        if own.cpu_v1 and (text := _text(f"{own.cpu_v1}/cpuacct.usage")):
+            return int(text) / NANOSECONDS
+        return otherwise
+
+    def _throttling(self, own: Places) -> usage_parsing.Cpu:
+        limited = own.unified if "cpu" in self._where.unified_controllers else own.cpu_v1
+        return usage_parsing.throttling((limited and _text(f"{limited}/cpu.stat")) or "")
+
+    def _charged(self, own: Places) -> usage_parsing.Memory:
+        if own.unified and "memory" in self._where.unified_controllers:
+            usage, stat = _text(f"{own.unified}/memory.current"), _text(f"{own.unified}/memory.stat")
+        elif own.memory_v1:
+            usage, stat = (
+                _text(f"{own.memory_v1}/memory.usage_in_bytes"),
+                _text(f"{own.memory_v1}/memory.stat"),
+            )
+        else:
+            return usage_parsing.Memory()
+        return usage_parsing.charged(usage, stat) if usage and stat else usage_parsing.Memory()
+
+    def _oom_file(self, own: Places) -> str | None:
+        if own.unified and "memory" in self._where.unified_controllers:
+            return f"{own.unified}/memory.events"
+        return f"{own.memory_v1}/memory.oom_control" if own.memory_v1 else None
+
+
+def _killed_before(pod: PodDirectory, run: RunDirectory) -> int:
+    """Return how many of a container's earlier runs that are still recorded ended for want of memory."""
+    ends = [earlier.exit() for earlier in pod.runs(run.container) if earlier.index < run.index]
+    return sum(end is not None and end.reason == "OOMKilled" for end in ends)
+
+
+def _processes() -> dict[int, Process]:
+    """Return all processes of this machine."""
+    found = {}
+    for name in os.listdir("/proc"):  # noqa: PTH208 names only
+        if name.isdigit() and (text := _text(f"/proc/{name}/stat")):
+            found[int(name)] = usage_parsing.process(int(name), text)
+    return found
+
+
+def _resident(members: list[int]) -> Resident:
+    """Return what these processes hold; one that ends meanwhile holds nothing."""
+    statuses = [text for pid in members if (text := _text(f"/proc/{pid}/status"))]
+    residents = [usage_parsing.resident(text) for text in statuses]
+    rollups = []
+    if len(residents) > 1:
+        rollups = [
+            usage_parsing.rollup(text) for pid in members if (text := _text(f"/proc/{pid}/smaps_rollup"))
+        ]
+    return usage_parsing.together(residents, rollups)
+
+
+def _machine(gpu: str) -> Iterator[Metric]:
+    here = machine.found()
+    yield GaugeMetricFamily(cadvisor.MACHINE_CORES, "Cores that replicas may use.", value=here.cores)
+    yield GaugeMetricFamily(cadvisor.MACHINE_MEMORY, "Bytes of memory.", value=here.memory)
+    info = GaugeMetricFamily(cadvisor.MACHINE_INFO, "What it is.", labels=["cpu", "cores", "gpu"])
+    info.add_metric([here.cpu, str(here.cores), gpu], 1)
+    yield info

@@ -1,0 +1,106 @@
+"""Starts processes that outlive this one: exit recorders and zygotes; and waits for the end of any process."""
+
+import asyncio
+import contextlib
+import os
+import socket
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import serving
+from serving import clock
+from serving.embedded.kubelet.container.environment import BASE
+from serving.system import processes
+
+_ROOT = str(Path(next(iter(serving.__path__))).parent)
+_BOOT = (
+    "import sys; sys.path.append(sys.argv[1]); from serving.embedded.kubelet.container import shim; shim.{}()"
+)
+ONE_THREAD = dict.fromkeys(
+    ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMEXPR_NUM_THREADS"), "1"
+)
+"""Numeric libraries start their threads when they are imported, and a process with threads cannot be forked."""
+RECORD_SECONDS = 10.0
+"""Longest wait for a zygote to say who it is: it does so before it imports anything."""
+POLL_SECONDS = 0.01
+
+
+def python(function: str) -> list[str]:
+    """Return the command that calls a function of `container/shim.py`, in an interpreter that loads nothing else."""
+    return [sys.executable, "-I", "-S", "-c", _BOOT.format(function), _ROOT]
+
+
+def spawn_recorder(errors_path: Path, specification: bytes) -> tuple[int, socket.socket]:
+    """Start an exit recorder in a session of its own and give it its specification.
+
+    Returns its pidfd, and the connection which it closes when the start is recorded.
+    """
+    ours, its = socket.socketpair()
+    try:
+        with its, open(errors_path, "wb") as errors_file:  # noqa: PTH123 a descriptor is wanted
+            pid = _spawn(python("main"), its.fileno(), errors_file.fileno(), {"PATH": os.defpath})
+    except OSError:
+        ours.close()
+        raise
+    with contextlib.suppress(BrokenPipeError):
+        ours.sendall(specification)
+        ours.shutdown(socket.SHUT_WR)
+    return os.pidfd_open(pid), ours
+
+
+def spawn_zygote(directory: Path, name: str, module: str, places: Sequence[str]) -> int:
+    """Start a zygote (`places`: of cgroups), and wait until it has recorded itself or ended; returns its pidfd."""
+    argv = [
+        sys.executable,
+        "-P",
+        "-m",
+        "serving.embedded.kubelet.zygote.process",
+        str(directory),
+        name,
+        module,
+        *places,
+    ]
+    devnull = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        with open(directory / f"{name}.log", "wb") as output:  # noqa: PTH123 a descriptor is wanted
+            pid = _spawn(argv, devnull, output.fileno(), {**BASE, **ONE_THREAD})
+    finally:
+        os.close(devnull)
+    handle = os.pidfd_open(pid)
+    deadline = clock.monotonic() + RECORD_SECONDS
+    while clock.monotonic() < deadline and processes.identity_of(pid) is not None:
+        found = processes.read_identity(directory / f"{name}.json")
+        if found is not None and found[0].pid == pid:
+            break
+        time.sleep(POLL_SECONDS)
+    return handle
+
+
+def _spawn(argv: list[str], stdin: int, stderr: int, env: Mapping[str, str]) -> int:
+    """Start a process that no death of this one ends; returns its pid."""
+    devnull = os.open(os.devnull, os.O_WRONLY | os.O_CLOEXEC)
+    try:
+        actions = [
+            (os.POSIX_SPAWN_DUP2, stdin, 0),
+            (os.POSIX_SPAWN_DUP2, devnull, 1),
+            (os.POSIX_SPAWN_DUP2, stderr, 2),
+        ]
+        return os.posix_spawn(argv[0], argv, env, file_actions=actions, setsid=True)
+    finally:
+        os.close(devnull)
+
+
+async def gone(handle: int) -> None:
+    """Wait until the process of a pidfd has ended, child or not, and close the descriptor."""
+    loop = asyncio.get_running_loop()
+    ended = asyncio.Event()
+    loop.add_reader(handle, ended.set)
+    try:
+        await ended.wait()
+    finally:
+        loop.remove_reader(handle)
+        with contextlib.suppress(ChildProcessError):
+            os.waitid(os.P_PIDFD, handle, os.WEXITED | os.WNOHANG)  # noqa: ASYNC222 it has ended: no wait
+        os.close(handle)

@@ -1,1 +1,0 @@
-"""The node agent: runs Deployments and Jobs as local processes."""

@@ -1,0 +1,1 @@
+"""Keeps the components of `slipway up` running."""

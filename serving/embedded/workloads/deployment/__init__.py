@@ -1,0 +1,1 @@
+"""Deployments: rolling updates, standby replicas, and the status that kubectl reads."""

@@ -1,0 +1,1 @@
+"""EndpointSlices: which Pods a Service selects, and what is written of them."""

@@ -1,0 +1,97 @@
+"""EndpointSlices: follow Services and Pods, and write a slice in the moment in which what it says of serving Pods changes."""
+
+from serving import clock
+from serving.embedded.workloads.endpoint_slice import plan
+from serving.embedded.workloads.endpoint_slice.selection import Selection
+from serving.kube import Informer, Key, Kube, Reconciler, Result
+from serving.objects import Object
+from serving.resources import kinds, names
+from serving.settings import ControllerSettings
+
+OF_SERVICE = "service"
+GATHER_SECONDS = 0.5
+"""What is said of Pods that do not serve waits this long for more: a new Service's Pod, its address, and then that it is
+ready, are one write and not three (k8s.io/endpointslice calls this endpointUpdatesBatchPeriod)."""
+SLICE_LABELS = f"{plan.MANAGED_BY_LABEL}={plan.MANAGER}"
+
+
+class EndpointsController:
+    """Its informers must not run before it is made; `slices` holds ours only (`SLICE_LABELS`)."""
+
+    def __init__(
+        self, kube: Kube, services: Informer, pods: Informer, slices: Informer, settings: ControllerSettings
+    ) -> None:
+        self._kube = kube
+        self._services = services
+        self._pods = pods
+        self._slices = slices
+        self._selection: Selection[Key] = Selection()
+        self._waits_since: dict[Key, float] = {}
+        self.loop = Reconciler("endpoints", self.reconcile, settings)
+        services.on_change(self._service_changed)
+        pods.on_change(self._pod_changed)
+        slices.on_change(self._slice_changed)
+        slices.index(OF_SERVICE, _service_of)
+
+    async def reconcile(self, key: Key) -> Result | None:
+        """Converge the slices of one Service; new ones before old ones go, so that no Pod is left out."""
+        service = self._services.get(*key)
+        if service is None or "deletionTimestamp" in service["metadata"]:
+            self._waits_since.pop(key, None)
+            return None  # the slices are the Service's and go with it
+        found = (self._pods.items.get(pod) for pod in self._selection.selected_by(key))
+        wanted = plan.slices(service, [pod for pod in found if pod is not None])
+        now = clock.monotonic()
+        left = self._waits_since.get(key, now) + GATHER_SECONDS - now
+        waits = False
+        for slice_ in wanted:
+            stored = self._slices.get(key.namespace, slice_["metadata"]["name"])
+            if plan.same(slice_, stored):
+                continue
+            if left > 0 and not plan.is_pressing(slice_, stored):
+                waits = True
+            else:
+                await self._kube.apply(kinds.ENDPOINT_SLICE, slice_)
+        kept = {slice_["metadata"]["name"] for slice_ in wanted}
+        for slice_ in self._slices.by_index(OF_SERVICE, str(key)):
+            meta = slice_["metadata"]
+            if meta["name"] not in kept:
+                await self._kube.delete(kinds.ENDPOINT_SLICE, key.namespace, meta["name"], uid=meta["uid"])
+        if waits:
+            self._waits_since.setdefault(key, now)
+            return Result(left)
+        self._waits_since.pop(key, None)
+        return None
+
+    def _service_changed(self, before: Object | None, after: Object | None) -> None:
+        changed = after or before
+        assert changed is not None
+        key = Key.of(changed)
+        self._selection.set_selector(key, key.namespace, plan.selector(after) if after else {})
+        self.loop.add(key)
+
+    def _pod_changed(self, before: Object | None, after: Object | None) -> None:
+        if plan.relevant(before) == plan.relevant(after):
+            return
+        changed = after or before
+        assert changed is not None
+        key = Key.of(changed)
+        labels = (after["metadata"].get("labels") or {}) if after else None
+        self._selection.set_labels(key, key.namespace, labels)
+        for pod in (before, after):
+            if pod is not None:
+                own = pod["metadata"].get("labels") or {}
+                for service in self._selection.selecting(key.namespace, own):
+                    self.loop.add(service)
+
+    def _slice_changed(self, before: Object | None, after: Object | None) -> None:
+        for slice_ in (before, after):
+            for service in _service_of(slice_) if slice_ else ():
+                namespace, _, name = service.partition("/")
+                self.loop.add(Key(namespace, name))
+
+
+def _service_of(slice_: Object) -> list[str]:
+    meta = slice_["metadata"]
+    name = (meta.get("labels") or {}).get(names.SERVICE_NAME_LABEL)
+    return [str(Key(meta["namespace"], name))] if name else []

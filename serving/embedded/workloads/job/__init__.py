@@ -1,0 +1,1 @@
+"""Jobs: attempts, their back-off, and the status that kubectl reads."""

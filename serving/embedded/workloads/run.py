@@ -1,0 +1,62 @@
+"""Deployments, Jobs and EndpointSlices of one machine: what a cluster's controller manager does for these."""
+
+import asyncio
+
+from serving.embedded.event_queue import EventQueue
+from serving.embedded.workloads import pods
+from serving.embedded.workloads.deployment.controller import DeploymentController
+from serving.embedded.workloads.endpoint_slice.controller import SLICE_LABELS, EndpointsController
+from serving.embedded.workloads.job.controller import JobController
+from serving.embedded.workloads.owned_pods import OwnedPods
+from serving.kube import Informer, Key, Kube, Reconciler, Recorder, Watches
+from serving.objects import Object
+from serving.resources import kinds, names
+from serving.settings import Settings
+
+
+async def run_workloads(kube: Kube, settings: Settings, watches: Watches) -> None:
+    """Run the controllers, and the watches of this process, until cancelled; they survive the API's absence."""
+    events = EventQueue(Recorder(kube, "slipway-node"))
+    pod_informer, deployment_informer = watches.of(kinds.POD), watches.of(kinds.DEPLOYMENT)
+    owned = OwnedPods(kube, pod_informer, events, settings.node.name)
+    deployments = DeploymentController(kube, deployment_informer, owned, events, settings.node.name)
+    deployment_loop = Reconciler("deployments", deployments.reconcile, settings.controllers)
+    _follow(deployment_informer, pod_informer, deployment_loop, owned)
+    services = watches.of(kinds.SERVICE)
+    slices = watches.of(kinds.ENDPOINT_SLICE, labels=SLICE_LABELS)
+    endpoints = EndpointsController(kube, services, pod_informer, slices, settings.controllers)
+    job_informer = watches.of(kinds.JOB)
+    jobs = JobController(kube, job_informer, owned, events, settings.node)
+    job_loop = Reconciler("jobs", jobs.reconcile, settings.controllers)
+    _follow(job_informer, pod_informer, job_loop, owned)
+    async with asyncio.TaskGroup() as group:
+        group.create_task(events.run())
+        group.create_task(kube.stay_connected(lambda: any(map(_may_be_at_zero, services))))
+        group.create_task(watches.run())
+        group.create_task(job_loop.run(pod_informer, job_informer))
+        group.create_task(deployment_loop.run(pod_informer, deployment_informer))
+        group.create_task(endpoints.loop.run(pod_informer, services, slices))
+
+
+def _may_be_at_zero(service: Object) -> bool:
+    return names.ON_DEMAND_LABEL in (service["metadata"].get("labels") or {})
+
+
+def _follow(owners: Informer, children: Informer, loop: Reconciler, owned: OwnedPods) -> None:
+    """Reconcile an owner when it changes, and when a Pod that it controls does."""
+
+    def owner_changed(before: Object | None, after: Object | None) -> None:
+        changed = after or before
+        assert changed is not None
+        if before is not None and (after is None or after["metadata"]["uid"] != before["metadata"]["uid"]):
+            owned.forget(before["metadata"]["uid"])
+        loop.add(Key.of(changed))
+
+    def child_changed(before: Object | None, after: Object | None) -> None:
+        for pod in (before, after):
+            reference = pods.controller_of(pod) if pod is not None else None
+            if pod is not None and reference is not None and reference["kind"] == owners.kind.kind:
+                loop.add(Key(pod["metadata"]["namespace"], reference["name"]))
+
+    owners.on_change(owner_changed)
+    children.on_change(child_changed)

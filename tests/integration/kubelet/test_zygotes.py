@@ -1,0 +1,283 @@
+"""Replicas forked from a zygote: that they are, that they are like new processes, and that nobody waits for a zygote."""
+
+import asyncio
+import json
+import os
+import signal
+import time
+from collections.abc import Iterator
+from decimal import Decimal
+from pathlib import Path
+
+import httpx
+import pytest
+
+from serving.data_dir import DataDir
+from serving.embedded.kubelet.records import PodDirectory
+from serving.embedded.kubelet.resources.cgroup_limits import Limits, settings
+from serving.embedded.kubelet.resources.cgroups import detect
+from serving.embedded.kubelet.zygote.eligibility import Kept
+from serving.embedded.kubelet.zygote.pool import name_of
+from serving.kube import Kube
+from serving.resources import kinds, names
+from serving.system import processes
+from tests.rig.node_process import (
+    PYTHON,
+    SCRIPT,
+    NodeProcess,
+    agent,
+    forked,
+    is_ready,
+    keeper,
+    log_of,
+    main_status,
+    pod,
+    until,
+    until_gone,
+    until_zygote,
+    zygote_of,
+)
+
+NAMESPACE = "default"
+MIB = 1 << 20
+needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="needs root")
+
+PORTRAIT = """
+import gc, json, os, random, signal, sys, threading
+status = dict(line.split(":", 1) for line in open("/proc/self/status").read().splitlines())
+print(json.dumps({
+    "descriptors": sorted(os.listdir("/proc/self/fd")),
+    "cmdline": open("/proc/self/cmdline").read()[:60],
+    "argv": sys.argv[1:2], "threads": threading.active_count(), "tasks": len(os.listdir("/proc/self/task")),
+    "gc": gc.isenabled(), "random": random.random(), "umask": os.umask(0o22), "cwd": os.getcwd(),
+    "blocked": int(status["SigBlk"], 16), "caught": int(status["SigCgt"], 16), "ignored": int(status["SigIgn"], 16),
+    "main": sys.modules["__main__"].__name__, "session": os.getsid(0) == os.getpid(),
+    "environment": sorted(os.environ),
+}))
+import time; time.sleep(60)
+"""
+
+
+@pytest.fixture(scope="module", autouse=True)
+def node(api_server: DataDir) -> Iterator[NodeProcess]:
+    with agent(api_server, NAMESPACE, "forked") as process:
+        yield process
+
+
+async def start(kube: Kube, name: str, script: str = "import time; time.sleep(60)", **spec: object) -> dict:
+    annotations = spec.pop("annotations", {})
+    body = pod(NAMESPACE, name, script, **spec)
+    body["metadata"]["annotations"] = annotations
+    await kube.create(kinds.POD, body)
+    return await until(kube, NAMESPACE, name, is_ready)
+
+
+async def portrait(kube: Kube, node: NodeProcess, name: str, **spec: object) -> dict:
+    found = await start(kube, name, PORTRAIT, **spec)
+    deadline = time.monotonic() + 10
+    while not (text := log_of(node.data_dir, found)).endswith("\n"):
+        assert time.monotonic() < deadline
+        await asyncio.sleep(0.02)
+    return json.loads(text) | {"forked": forked(node.data_dir, found)}
+
+
+async def test_a_forked_container_is_like_a_new_process(kube: Kube, node: NodeProcess) -> None:
+    one, other = [await portrait(kube, node, f"portrait-{n}") for n in (1, 2)]
+    new = await portrait(kube, node, "new", annotations={names.ZYGOTE_ANNOTATION: "disabled"})
+    assert (one.pop("forked"), other.pop("forked"), new.pop("forked")) == (True, True, False)
+    assert len({p.pop("random") for p in (one, other, new)}) == 3
+    del new["main"], other["main"]
+    assert one.pop("main") == "tests.programs.script_runtime"
+    assert one == other
+    assert one["descriptors"] == new["descriptors"] == ["0", "1", "2", "3"]  # 3 lists them
+    assert one == new
+
+
+@pytest.mark.parametrize(
+    ("why", "spec"),
+    [
+        ("python", {"image": PYTHON}),
+        ("disabled", {"annotations": {names.ZYGOTE_ANNOTATION: "disabled"}}),
+        ("environment", {"env": [{"name": "PYTHONUNBUFFERED", "value": "1"}]}),
+        ("probe", {"readinessProbe": {"exec": {"command": ["true"]}}}),
+    ],
+)
+async def test_a_container_that_cannot_be_forked_is_an_ordinary_process(
+    kube: Kube, node: NodeProcess, why: str, spec: dict
+) -> None:
+    assert not forked(node.data_dir, await start(kube, f"ordinary-{why}", **spec))
+
+
+@pytest.mark.root
+@needs_root
+async def test_the_cgroup_of_a_forked_container_is_limited_and_goes_with_it(
+    kube: Kube, node: NodeProcess
+) -> None:
+    found = await start(kube, "limited", resources={"limits": {"memory": "128Mi", "cpu": "500m"}})
+    assert forked(node.data_dir, found)
+    cgroups = detect()
+    (process,) = [
+        run.identities()[1] for run in PodDirectory(node.data_dir.pods / found["metadata"]["uid"]).latest()
+    ]
+    lines = Path(f"/proc/{process.pid}/cgroup").read_text().splitlines()  # noqa: ASYNC240 a quick look
+    paths = {Path(line.split(":", 2)[2]) for line in lines if "/slipway/" in line}
+    assert len(paths) == 1
+    written = dict(settings(cgroups.where, str(next(iter(paths))).lstrip("/"), Limits(Decimal("0.5"), 0)))
+    limits = [file for file in written if "memory.max" in file or "memory.limit" in file]
+    limit = int(Path(limits[0]).read_text())  # noqa: ASYNC240 as above
+    assert (128 - 60) * MIB < limit < 128 * MIB
+    await kube.delete(kinds.POD, NAMESPACE, "limited")
+    await until_gone(kube, NAMESPACE, "limited")
+    deadline = time.monotonic() + 5
+    while any(Path(file).exists() for file in written):  # noqa: ASYNC240 a quick look
+        assert time.monotonic() < deadline
+        await asyncio.sleep(0.02)
+
+
+async def test_killing_a_zygote_touches_no_replica_and_another_takes_its_place(
+    kube: Kube, node: NodeProcess
+) -> None:
+    before = await start(kube, "survives")
+    zygote = await until_zygote(node.data_dir, NAMESPACE)
+    assert processes.send_signal(zygote, signal.SIGKILL)
+    found = await start(kube, "meanwhile")  # forked or not, it is not kept waiting
+    assert is_ready(found)
+    await until_zygote(node.data_dir, NAMESPACE, other_than=zygote)
+    assert forked(node.data_dir, await start(kube, "again"))
+    after = await kube.get(kinds.POD, NAMESPACE, "survives")
+    assert main_status(after)["containerID"] == main_status(before)["containerID"]
+    assert main_status(after)["state"].get("running")
+
+
+async def test_a_zygote_that_hangs_is_not_waited_for_and_replaced(kube: Kube, node: NodeProcess) -> None:
+    zygote = await until_zygote(node.data_dir, NAMESPACE)
+    processes.send_signal(zygote, signal.SIGSTOP)
+    await start(kube, "spare")  # may be one that was forked before
+    found = await start(kube, "hurried")
+    assert not forked(node.data_dir, found)
+    events = (
+        await kube.list(kinds.EVENT_V1, NAMESPACE, fields=f"involvedObject.uid={found['metadata']['uid']}")
+    ).items
+    deadline = time.monotonic() + 5
+    while not any(e["reason"] == "NotForked" for e in events):
+        assert time.monotonic() < deadline
+        await asyncio.sleep(0.05)
+        events = (await kube.list(kinds.EVENT_V1, NAMESPACE)).items
+    await until_zygote(node.data_dir, NAMESPACE, other_than=zygote)
+    assert not processes.is_alive(zygote)
+
+
+async def test_a_restarted_agent_adopts_the_zygote(kube: Kube, node: NodeProcess) -> None:
+    zygote = await until_zygote(node.data_dir, NAMESPACE)
+    node.stop(signal.SIGKILL)
+    node.start()
+    assert forked(node.data_dir, await start(kube, "adopted-zygote"))
+    assert zygote_of(node.data_dir, NAMESPACE) == zygote
+
+
+async def test_the_start_of_a_forked_replica_is_told_and_adds_up(kube: Kube, node: NodeProcess) -> None:
+    script = "from tests.rig.node_process import SERVER; exec(SERVER)"
+    readiness = {"httpGet": {"path": "/", "port": 8080}}
+    found = await start(kube, "told", script, readinessProbe=readiness, ports=[{"containerPort": 8080}])
+    told = next(c for c in found["status"]["conditions"] if c["type"] == names.STARTED_CONDITION)
+    phases = json.loads(told["message"])
+    assert told["reason"] == "Zygote"
+    total = phases.pop("ready") - phases.pop("seen")
+    assert 0 < total < 15
+    assert sum(phases.values()) / 1000 == pytest.approx(total, rel=0.02)
+    port = json.loads(node.data_dir.metrics("node").read_bytes())["port"]
+    async with httpx.AsyncClient() as client:
+        metrics = (await client.get(f"http://127.0.0.1:{port}/metrics")).text
+    counted = 'slipway_start_phase_seconds_count{inference="",kind="zygote",namespace="default",phase="%s",predictor=""}'
+    assert all(counted % name in metrics for name in phases)
+
+
+HOLDS = """
+import sys, time
+held = bytearray({mib} << 20)
+print("held", flush=True)
+time.sleep(0.2)
+"""
+
+
+@pytest.mark.root
+@needs_root
+async def test_the_memory_limit_counts_what_a_forked_container_inherits(
+    kube: Kube, node: NodeProcess
+) -> None:
+    """The most that can be held within one limit is the same, within a few MiB, forked or not."""
+    most = {}
+    for how, annotations in (("forked", {}), ("new", {names.ZYGOTE_ANNOTATION: "disabled"})):
+        for mib in (40, 44, 48, 52, 56, 60, 64):
+            name = f"holds-{how}-{mib}"
+            body = pod(NAMESPACE, name, HOLDS.format(mib=mib), spec_restartPolicy="Never",
+                       resources={"limits": {"memory": "64Mi"}})  # fmt: skip
+            body["metadata"]["annotations"] = annotations
+            await kube.create(kinds.POD, body)
+            found = await until(
+                kube, NAMESPACE, name, lambda p: p["status"].get("phase") in ("Succeeded", "Failed")
+            )
+            if found["status"]["phase"] == "Failed":
+                assert main_status(found)["state"]["terminated"]["reason"] == "OOMKilled"
+                break
+            most[how] = mib
+    assert 40 <= most["forked"] < 64
+    assert abs(most["forked"] - most["new"]) <= 8
+
+
+@pytest.mark.root
+@needs_root
+async def test_a_limit_below_what_is_inherited_makes_an_ordinary_process_and_an_event(
+    kube: Kube, node: NodeProcess
+) -> None:
+    await kube.create(kinds.POD, pod(NAMESPACE, "tiny", "print(1)", spec_restartPolicy="Never",
+                                     resources={"limits": {"memory": "6Mi"}}))  # fmt: skip
+    await until(kube, NAMESPACE, "tiny", lambda p: p["status"].get("phase") in ("Succeeded", "Failed"))
+    deadline = time.monotonic() + 5
+    while time.monotonic() < deadline:
+        events = (await kube.list(kinds.EVENT_V1, NAMESPACE)).items
+        told = [
+            e["message"]
+            for e in events
+            if e["reason"] == "NotForked" and e["involvedObject"]["name"] == "tiny"
+        ]
+        if told:
+            break
+        await asyncio.sleep(0.05)
+    assert "memory limit 6291456 is not above the" in told[0]
+
+
+async def test_a_zygote_that_cannot_be_started_is_tried_again_and_takes_nothing_else_along(
+    kube: Kube, node: NodeProcess
+) -> None:
+    image = "slipway.dev/runtimes/sklearn"
+    name = name_of(Kept(NAMESPACE, image))
+    obstacle = node.data_dir.zygotes / f"{name}.log"
+    obstacle.mkdir()
+    unlucky = keeper(NAMESPACE)
+    unlucky["metadata"]["name"] = "unlucky"
+    unlucky["spec"]["template"]["spec"]["containers"][0]["image"] = image
+    await kube.create(kinds.DEPLOYMENT, unlucky)
+    deadline = time.monotonic() + 10
+    while f"the zygote of {image} in {NAMESPACE} could not be started" not in node.log.read_text():
+        assert time.monotonic() < deadline
+        await asyncio.sleep(0.02)
+    assert forked(node.data_dir, await start(kube, "lucky"))
+    obstacle.rmdir()
+    while processes.read_identity(node.data_dir.zygotes / f"{name}.json") is None:
+        assert time.monotonic() < deadline
+        await asyncio.sleep(0.02)
+    await kube.delete(kinds.DEPLOYMENT, NAMESPACE, "unlucky")
+
+
+async def test_a_zygote_ends_with_the_last_deployment_that_wants_it(kube: Kube, node: NodeProcess) -> None:
+    zygote = await until_zygote(node.data_dir, NAMESPACE)
+    found = await start(kube, "outlives-zygote")
+    await kube.delete(kinds.DEPLOYMENT, NAMESPACE, "keeper")
+    deadline = time.monotonic() + 10
+    name = name_of(Kept(NAMESPACE, SCRIPT))
+    while processes.is_alive(zygote) or list(node.data_dir.zygotes.glob(f"{name}*")):
+        assert time.monotonic() < deadline, list(node.data_dir.zygotes.iterdir())
+        await asyncio.sleep(0.02)
+    assert forked(node.data_dir, found)
+    assert main_status(await kube.get(kinds.POD, NAMESPACE, "outlives-zygote"))["state"].get("running")

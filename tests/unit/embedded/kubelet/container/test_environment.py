@@ -1,0 +1,50 @@
+import pytest
+
+from serving.embedded.kubelet.container import environment as container_environment
+
+POD = {"metadata": {"name": "p", "namespace": "ns", "uid": "u", "labels": {"a/b": "c"}}, "spec": {}}
+
+
+def environment(container: dict, maps: dict | None = None, secrets: dict | None = None) -> dict[str, str]:
+    return container_environment.environment(
+        POD, container, ip="127.77.1.1", node="local", maps=maps or {}, secrets=secrets or {}
+    )
+
+
+def test_references_are_expanded_as_kubernetes_does():
+    env = {"A": "1", "B": "$(A)"}
+    for text, wanted in [("$(A)x", "1x"), ("$$(A)", "$(A)"), ("$(NO)", "$(NO)"), ("$(B)", "$(A)"), ("$", "$"),
+                         ("$(", "$("), ("$$$(A)", "$1")]:  # fmt: skip
+        assert container_environment.expand(text, env) == wanted, text
+
+
+def test_the_address_and_the_first_port_are_given_unless_the_pod_says_otherwise():
+    env = environment({"ports": [{"containerPort": 8080}, {"containerPort": 9}]})
+    assert (env["POD_IP"], env["HOST"], env["PORT"]) == ("127.77.1.1", "127.77.1.1", "8080")
+    assert environment({"env": [{"name": "HOST", "value": "x"}]})["HOST"] == "x"
+
+
+def test_what_is_missing_is_named_unless_it_is_optional():
+    ref = {"name": "V", "valueFrom": {"secretKeyRef": {"name": "s", "key": "k"}}}
+    with pytest.raises(container_environment.Missing, match="secret 's' not found"):
+        environment({"env": [ref]})
+    with pytest.raises(container_environment.Missing, match="has no key 'k'"):
+        environment({"env": [ref]}, secrets={"s": {}})
+    ref["valueFrom"]["secretKeyRef"]["optional"] = True
+    assert "V" not in environment({"env": [ref]})
+
+
+def test_whole_config_maps_come_with_their_prefix():
+    container = {"envFrom": [{"configMapRef": {"name": "c"}, "prefix": "P_"}]}
+    assert environment(container, maps={"c": {"k": b"v"}})["P_k"] == "v"
+
+
+def test_fields_of_the_pod_are_read():
+    assert container_environment.field(POD, "metadata.labels['a/b']", "", "") == "c"
+    assert container_environment.field(POD, "status.podIP", "1", "") == "1"
+    assert container_environment.field(POD, "spec.priority", "", "") is None
+
+
+def test_command_replaces_the_images_own_and_args_follow_either():
+    assert container_environment.arguments({"args": ["$(A)"]}, ["python"], {"A": "1"}) == ["python", "1"]
+    assert container_environment.arguments({"command": ["sh"], "args": ["x"]}, ["python"], {}) == ["sh", "x"]

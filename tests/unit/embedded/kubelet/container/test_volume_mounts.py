@@ -1,0 +1,87 @@
+import pytest
+
+from serving.embedded.kubelet.container.volume_mounts import digest_of, keyed_files, rewrite
+from serving.embedded.kubelet.pod import rules
+
+IMAGES = ("slipway.dev/runtimes/python",)
+
+
+def refused(spec: dict, *, mounts: bool = True) -> list[str]:
+    container = {"name": "c", "image": IMAGES[0], **spec.pop("container", {})}
+    pod = {"metadata": {"name": "p", "uid": "u"}, "spec": {"containers": [container], **spec}}
+    found = rules.refusals(pod, IMAGES, mounts=mounts, protected=("/opt/python",), data="/var/slipway")
+    return [cause.field for cause in found]
+
+
+def test_an_ordinary_pod_is_not_refused():
+    assert refused({"securityContext": {"runAsNonRoot": True}, "restartPolicy": "Never"}) == []
+
+
+@pytest.mark.parametrize(
+    ("spec", "field"),
+    [
+        ({"hostNetwork": True}, "spec.hostNetwork"),
+        ({"securityContext": {"runAsUser": 1}}, "spec.securityContext.runAsUser"),
+        ({"securityContext": {"runAsUser": 0}}, "spec.securityContext.runAsUser"),
+        ({"container": {"securityContext": {"privileged": True}}}, "spec.containers[0].securityContext.privileged"),
+        ({"container": {"image": "nginx"}}, "spec.containers[0].image"),
+        ({"container": {"readinessProbe": {"grpc": {"port": 1}}}}, "spec.containers[0].readinessProbe.grpc"),
+        ({"container": {"resources": {"limits": {"cpu": "x"}}}}, "spec.containers[0].resources.limits"),
+        ({"container": {"volumeMounts": [{"name": "no", "mountPath": "/a"}]}},
+         "spec.containers[0].volumeMounts[0].name"),
+        ({"volumes": [{"name": "v", "nfs": {}}]}, "spec.volumes[0].nfs"),
+        ({"volumes": [{"name": "v", "hostPath": {"path": "/var/slipway/tls"}}]}, "spec.volumes[0].hostPath.path"),
+        ({"volumes": [{"name": "v", "hostPath": {"path": "/var"}}]}, "spec.volumes[0].hostPath.path"),
+        ({"volumes": [{"name": "v", "image": {"reference": "nginx"}}]}, "spec.volumes[0].image.reference"),
+    ],
+)  # fmt: skip
+def test_what_cannot_be_honoured_is_refused_by_its_path(spec, field):
+    assert refused(spec) == [field]
+
+
+@pytest.mark.parametrize("target", ["/", "/usr", "/proc/1", "/dev/x", "/opt", "/opt/python", "rel"])
+def test_a_mount_must_not_cover_what_the_container_runs_on(target):
+    spec = {
+        "volumes": [{"name": "v", "emptyDir": {}}],
+        "container": {"volumeMounts": [{"name": "v", "mountPath": target}]},
+    }
+    assert refused(spec) == ["spec.containers[0].volumeMounts[0].mountPath"]
+
+
+def test_without_root_a_mount_is_refused_unless_an_environment_variable_names_it():
+    def spec(value: str) -> dict:
+        return {
+            "volumes": [{"name": "v", "emptyDir": {}}],
+            "container": {
+                "volumeMounts": [{"name": "v", "mountPath": "/mnt/model"}], "env": [{"name": "D", "value": value}],
+            },
+        }  # fmt: skip
+
+    assert refused(spec("/mnt/model/models"), mounts=False) == []
+    assert refused(spec("/mnt/models"), mounts=False) == ["spec.containers[0].volumeMounts[0].mountPath"]
+
+
+def test_without_root_environment_values_are_moved_to_where_the_volume_lies():
+    container = {"volumeMounts": [{"name": "v", "mountPath": "/mnt/model"}]}
+    env = {"D": "/mnt/model/models", "E": "/mnt/model", "F": "/mnt/modelling"}
+    assert rewrite(env, container, {"v": "/data/x"}) == {
+        "D": "/data/x/models",
+        "E": "/data/x",
+        "F": "/mnt/modelling",
+    }
+
+
+def test_only_references_by_digest_are_image_volumes():
+    digest = "sha256:" + "a" * 64
+    assert digest_of(f"slipway.local/ns/model@{digest}") == digest
+    assert digest_of(f"registry.example:5000/models/digits@{digest}") == digest
+    assert digest_of(f"[::1]:5000/models/digits:v1@{digest}") == digest
+    for reference in (f"{digest}", f"digits@{digest}", "registry.example/digits:v1", f"a/b@{digest}0"):
+        assert digest_of(reference) is None
+    assert digest_of("slipway.local/ns/model@sha256:../../etc") is None
+
+
+def test_items_choose_keys_and_paths():
+    assert keyed_files({"k": b"v"}, {"items": [{"key": "k", "path": "a/b"}]}, mode=0o400) == (
+        ("a/b", b"v", 0o400),
+    )

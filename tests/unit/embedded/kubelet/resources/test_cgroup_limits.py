@@ -1,0 +1,58 @@
+from decimal import Decimal
+
+import pytest
+
+from serving.embedded.kubelet.resources.cgroup_limits import (
+    Limits,
+    layout,
+    limits,
+    not_enforced,
+    oom_file,
+    settings,
+    without_inherited,
+)
+
+V1 = "cgroup /cg/memory cgroup rw,memory 0 0\ncgroup /cg/cpu cgroup rw,cpu,cpuacct 0 0\n"
+V2 = "cgroup2 /cg cgroup2 rw 0 0\n"
+HYBRID = V1 + "cgroup2 /cg/unified cgroup2 rw 0 0\n"
+WANTED = limits({"resources": {"limits": {"cpu": "500m", "memory": "64Mi", "ephemeral-storage": "1"}}})
+
+
+def test_limits_are_written_in_v1():
+    written = dict(settings(layout(V1, ""), "g", WANTED))
+    assert written["/cg/cpu/g/cpu.cfs_quota_us"] == "50000"
+    assert written["/cg/memory/g/memory.limit_in_bytes"] == str(64 << 20)
+
+
+def test_limits_are_written_in_v2():
+    where = layout(V2, "cpu io memory pids")
+    assert dict(settings(where, "g", WANTED))["/cg/g/cpu.max"] == "50000 100000"
+    assert oom_file(where, "g") == "/cg/g/memory.events"
+
+
+def test_in_the_hybrid_processes_are_tracked_in_the_unified_hierarchy_and_limited_in_v1():
+    where = layout(HYBRID, "hugetlb")
+    assert where.roots == ("/cg/unified", "/cg/memory", "/cg/cpu")
+    assert where.enforces("memory")
+    assert oom_file(where, "g") == "/cg/memory/g/memory.oom_control"
+
+
+def test_limits_that_nothing_enforces_are_named_only_where_they_are_asked_for():
+    missing = {"cpu": "no controller", "memory": "no controller"}
+    assert not_enforced([WANTED], missing) == (
+        "cpu: no controller; memory: no controller; ephemeral-storage: no such limit on one machine"
+    )
+    assert not_enforced([limits({})], missing) == ""
+    assert not layout("", "").enforces("cpu")
+
+
+def test_a_forked_container_may_use_what_it_did_not_inherit():
+    limit = Limits(memory=512 << 20, cpu=Decimal(2))
+    assert without_inherited(limit, 120 << 20) == Limits(memory=392 << 20, cpu=Decimal(2))
+    assert without_inherited(Limits(cpu=Decimal(2)), 120 << 20) == Limits(cpu=Decimal(2))
+
+
+@pytest.mark.parametrize("inherited", [64 << 20, 65 << 20])
+def test_a_limit_that_is_used_up_at_the_fork_is_refused(inherited):
+    with pytest.raises(ValueError, match=f"memory limit {64 << 20} is not above the {inherited} bytes"):
+        without_inherited(Limits(memory=64 << 20), inherited)

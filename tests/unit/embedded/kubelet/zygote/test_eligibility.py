@@ -1,0 +1,58 @@
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from serving.embedded.kubelet.zygote.eligibility import Kept, Wanted, can_fork, honoured, kept_for
+from serving.resources.names import ZYGOTE_ANNOTATION
+
+IMAGES = {"runtime"}
+EXEC = {"exec": {"command": ["true"]}}
+
+
+@pytest.mark.parametrize(
+    "container",
+    [
+        {"image": "other"},
+        {"command": ["python"]},
+        {"env": [{"name": "PYTHONPATH", "value": "/x"}]},
+        {"env": [{"name": "LD_PRELOAD", "value": "x.so"}]},
+        {"env": [{"name": "TZ", "value": "CET"}]},
+        {"livenessProbe": EXEC},
+        {"startupProbe": EXEC},
+        {"lifecycle": {"preStop": EXEC}},
+    ],
+)
+def test_what_a_fork_cannot_honour_is_not_forked(container):
+    assert can_fork({}, {"image": "runtime", "env": [{"name": "OMP_NUM_THREADS", "value": "2"}]}, IMAGES)
+    assert not can_fork({}, {"image": "runtime", **container}, IMAGES)
+
+
+def test_an_annotation_disables_forks():
+    assert not can_fork({"annotations": {ZYGOTE_ANNOTATION: "disabled"}}, {"image": "runtime"}, IMAGES)
+
+
+def test_an_environment_from_elsewhere_is_looked_at_too():
+    assert honoured({"LANG": "C.UTF-8", "A": "1"})
+    assert not honoured({"LANG": "de_DE.UTF-8"})
+    assert not honoured({"LANG": "C.UTF-8", "PYTHONOPTIMIZE": "2"})
+
+
+def deployment(namespace: str, *images: str) -> dict:
+    template = {"spec": {"containers": [{"name": str(n), "image": image} for n, image in enumerate(images)]}}
+    return {"metadata": {"namespace": namespace}, "spec": {"replicas": 0, "template": template}}
+
+
+def test_a_deployment_at_zero_wants_a_zygote_and_one_that_is_gone_none():
+    assert kept_for(deployment("a", "runtime", "other"), IMAGES) == {Kept("a", "runtime")}
+    assert kept_for(None, IMAGES) == set()
+
+
+@given(st.lists(st.tuples(st.sampled_from("xyz"), st.none() | st.sampled_from("ab"))))
+def test_a_zygote_is_wanted_while_any_deployment_wants_it(changes):
+    wanted, now = Wanted(), dict.fromkeys("xyz")
+    for name, namespace in changes:
+        before, after = (kept_for(n and deployment(n, "runtime"), IMAGES) for n in (now[name], namespace))
+        was = wanted.all()
+        assert wanted.changed(before, after) is (wanted.all() != was)
+        now[name] = namespace
+        assert wanted.all() == {Kept(n, "runtime") for n in now.values() if n}

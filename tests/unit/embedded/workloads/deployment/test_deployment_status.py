@@ -1,0 +1,90 @@
+"""What a Deployment says of its rollout."""
+
+import datetime as dt
+from dataclasses import replace
+
+from serving.embedded.workloads.deployment import status as deployment_status
+from serving.embedded.workloads.deployment.plan import Wanted
+from serving.embedded.workloads.pods import PodState
+from serving.resources import conditions
+
+NOW = dt.datetime(2026, 1, 1, tzinfo=dt.UTC)
+WANT = Wanted("web", "u", 1, "new", progress_deadline_seconds=60)
+
+
+def pod(hash_: str, *, ready: bool) -> PodState:
+    return PodState(
+        hash_,
+        hash_,
+        NOW,
+        template_hash=hash_,
+        phase="Running",
+        ready=ready,
+        ready_since=NOW if ready else None,
+    )
+
+
+def report(status: dict, *pods: PodState, after: int = 0, want: Wanted = WANT, failure: str = ""):
+    deployment = {"metadata": {"generation": 3}, "status": status}
+    moment = NOW + dt.timedelta(seconds=after)
+    return deployment_status.report(deployment, want, pods, moment, failure=failure)
+
+
+def reason(found: deployment_status.Report, type_: str = "Progressing") -> str:
+    condition = conditions.find(found.status["conditions"], type_)
+    return condition["reason"] if condition else ""
+
+
+def test_rollout_goes_from_started_to_available() -> None:
+    first = report({}, pod("new", ready=False))
+    assert reason(first) == "NewReplicaSetCreated"
+    assert reason(first, "Available") == "MinimumReplicasUnavailable"
+    assert first.requeue_after == dt.timedelta(seconds=60)
+    last = report(first.status, pod("new", ready=True), after=5)
+    assert reason(last) == "NewReplicaSetAvailable"
+    assert last.status["observedGeneration"] == 3
+    assert [last.status[k] for k in ("replicas", "updatedReplicas", "availableReplicas")] == [1, 1, 1]
+
+
+def test_says_so_when_the_deadline_passes_without_progress_and_again_not() -> None:
+    first = report({}, pod("old", ready=True), pod("new", ready=False))
+    late = report(first.status, pod("old", ready=True), pod("new", ready=False), after=60)
+    assert late.exceeded
+    assert conditions.find(late.status["conditions"], "Progressing")["status"] == "False"
+    assert (
+        report(late.status, pod("old", ready=True), pod("new", ready=False), after=90).status == late.status
+    )
+    assert reason(report(late.status, pod("new", ready=True), after=99)) == "NewReplicaSetAvailable"
+
+
+def test_pod_that_dies_after_the_rollout_is_no_rollout() -> None:
+    done = report({}, pod("new", ready=True))
+    died = report(done.status, pod("new", ready=False), after=1000)
+    assert reason(died) == "NewReplicaSetAvailable"
+    assert reason(died, "Available") == "MinimumReplicasUnavailable"
+
+
+def test_next_template_starts_the_clock_again() -> None:
+    done = report({}, pod("new", ready=True))
+    after = report(done.status, pod("new", ready=True), after=1000, want=replace(WANT, template_hash="newer"))
+    assert reason(after) == "NewReplicaSetCreated"
+    assert after.requeue_after == dt.timedelta(seconds=60)
+
+
+def test_paused_rollout_has_no_deadline_and_resumes_with_a_fresh_one() -> None:
+    first = report({}, pod("new", ready=False))
+    paused = report(first.status, pod("new", ready=False), after=30, want=replace(WANT, paused=True))
+    assert (reason(paused), paused.requeue_after) == ("DeploymentPaused", None)
+    resumed = report(paused.status, pod("new", ready=False), after=900)
+    assert (reason(resumed), resumed.requeue_after) == ("DeploymentResumed", dt.timedelta(seconds=60))
+
+
+def test_same_status_when_nothing_changes() -> None:
+    done = report({}, pod("new", ready=True))
+    assert report(done.status, pod("new", ready=True), after=500).status == done.status
+
+
+def test_refused_pod_is_a_condition_until_it_is_not_refused() -> None:
+    found = report({}, failure="no such user")
+    assert conditions.find(found.status["conditions"], "ReplicaFailure")["message"] == "no such user"
+    assert conditions.find(report(found.status).status["conditions"], "ReplicaFailure") is None

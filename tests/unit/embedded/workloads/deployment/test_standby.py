@@ -1,0 +1,109 @@
+"""Standby replicas: who becomes one, who is taken when one is wanted, and that counts and slices know nothing of them."""
+
+import datetime as dt
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from serving.embedded.workloads.deployment import standby
+from serving.embedded.workloads.deployment.plan import REPLACE_FAILED_AFTER, Wanted
+from serving.embedded.workloads.endpoint_slice import plan as endpoint_plan
+from serving.embedded.workloads.pods import PodState, read
+
+NOW = dt.datetime(2026, 1, 1, tzinfo=dt.UTC)
+WANT = Wanted("web", "u", 1, "new")
+
+
+def pod(name: str, hash_: str = "new", *, ready: bool = True, **more: Any) -> PodState:
+    since = NOW if ready else None
+    phase = more.pop("phase", "Running")
+    return PodState(
+        name, f"uid-{name}", NOW, hash_, phase, ready=ready, ready_since=since, standby=True, **more
+    )
+
+
+def plan(*pods: PodState, kept: int = 1, needed: int = 0, settled: bool = True, **more: Any) -> standby.Plan:
+    want = Wanted("web", "u", 1, "new", **more)
+    return standby.plan(pods, want, NOW, kept=kept, needed=needed, settled=settled)
+
+
+def names(pods: tuple[PodState, ...]) -> list[str]:
+    return [p.name for p in pods]
+
+
+def test_one_is_started_once_everything_that_serves_is_ready() -> None:
+    assert plan().create == 1
+    assert plan(settled=False).create == 0
+    assert plan(pod("a")).create == 0
+
+
+def test_a_wanted_replica_is_a_ready_standby_and_the_next_is_started_later() -> None:
+    found = plan(pod("a", ready=False), pod("b"), kept=2, needed=1)
+    assert (names(found.promote), found.create, found.delete) == (["b"], 0, ())
+
+
+def test_one_that_is_still_starting_is_taken_where_no_other_is() -> None:
+    assert names(plan(pod("a", ready=False), needed=1).promote) == ["a"]
+
+
+def test_another_templates_standbys_go_and_are_never_taken() -> None:
+    found = plan(pod("a", "old"), needed=1)
+    assert (found.promote, names(found.delete)) == ((), ["a"])
+
+
+def test_too_many_go_and_a_terminating_one_is_nothing() -> None:
+    assert names(plan(pod("a"), pod("b"), kept=1).delete) == ["b"]
+    assert plan(pod("a", terminating=True), kept=1).create == 1
+
+
+def test_a_failed_one_keeps_its_place_for_a_while() -> None:
+    lately = pod("a", ready=False, phase="Failed", finished_at=NOW)
+    assert plan(lately) == standby.Plan(requeue_after=REPLACE_FAILED_AFTER)
+    before = pod("a", ready=False, phase="Failed", finished_at=NOW - REPLACE_FAILED_AFTER)
+    assert names(plan(before).delete) == ["a"]
+
+
+def test_a_paused_deployment_takes_what_it_has_and_makes_no_more() -> None:
+    assert plan(paused=True) == standby.Plan()
+    assert names(plan(pod("a"), needed=1, paused=True).promote) == ["a"]
+
+
+@given(
+    st.lists(st.tuples(st.booleans(), st.booleans(), st.sampled_from(["new", "old"])), max_size=6),
+    st.integers(0, 4),
+    st.integers(0, 4),
+)
+def test_asked_again_before_the_watch_tells_the_same_are_taken(
+    drawn: list[tuple[bool, bool, str]], kept: int, needed: int
+) -> None:
+    pods = [pod(str(n), hash_, ready=ready, terminating=gone) for n, (ready, gone, hash_) in enumerate(drawn)]
+    first = plan(*pods, kept=kept, needed=needed)
+    assert plan(*reversed(pods), kept=kept, needed=needed).promote == first.promote
+    assert len(first.promote) <= needed
+    assert not {p.uid for p in first.promote} & {p.uid for p in first.delete}
+    assert all(p.active and p.template_hash == "new" for p in first.promote)
+
+
+@pytest.mark.parametrize(
+    ("said", "count"), [("2", 2), ("", 0), ("-1", 0), ("many", 0), ("99999", standby.MOST)]
+)
+def test_how_many_are_kept_is_a_number_or_none(said: str, count: int) -> None:
+    assert standby.count({"metadata": {"annotations": {"slipway.dev/standby": said}}}) == count
+
+
+def test_a_standby_is_in_no_slice_until_its_label_goes() -> None:
+    service = {
+        "metadata": {"name": "web", "namespace": "n", "uid": "u"},
+        "spec": {"selector": {"app": "web"}},
+    }
+    stored = {
+        "metadata": {"name": "a", "namespace": "n", "uid": "u", "labels": {"slipway.dev/standby": "true"}},
+        "spec": {}, "status": {"podIP": "127.77.0.1", "conditions": [{"type": "Ready", "status": "True"}]},
+    }  # fmt: skip
+    assert read(stored).standby
+    assert endpoint_plan.slices(service, [stored])[0]["endpoints"] == []
+    promoted = {**stored, "metadata": {**stored["metadata"], "labels": {}}}
+    assert endpoint_plan.relevant(stored) != endpoint_plan.relevant(promoted)
+    assert len(endpoint_plan.slices(service, [promoted])[0]["endpoints"]) == 1

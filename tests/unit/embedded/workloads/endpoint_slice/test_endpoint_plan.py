@@ -1,0 +1,131 @@
+"""What EndpointSlices say of Pods."""
+
+import copy
+import itertools
+
+from serving.embedded.workloads.endpoint_slice import plan
+
+SERVICE = {
+    "metadata": {"name": "web", "namespace": "default", "uid": "s"},
+    "spec": {"selector": {"app": "web"}, "ports": [{"name": "http", "port": 80, "targetPort": "serve"}]},
+}
+
+
+def pod(name: str, *, ready: bool = True, port: int = 8080, **status: object) -> dict:
+    return {
+        "metadata": {"name": name, "namespace": "default", "uid": name, "labels": {"app": "web"}},
+        "spec": {"nodeName": "local", "containers": [{"ports": [{"name": "serve", "containerPort": port}]}]},
+        "status": {
+            "phase": "Running", "podIP": f"127.77.0.{len(name)}",
+            "conditions": [{"type": "Ready", "status": "True" if ready else "False"}], **status,
+        },
+    }  # fmt: skip
+
+
+def test_ready_pod_is_listed_with_its_address_and_named_port() -> None:
+    (found,) = plan.slices(SERVICE, [pod("a")])
+    assert found["metadata"]["name"] == "web-local"
+    assert found["metadata"]["labels"]["kubernetes.io/service-name"] == "web"
+    assert found["metadata"]["ownerReferences"][0]["uid"] == "s"
+    assert found["ports"] == [{"name": "http", "port": 8080, "protocol": "TCP"}]
+    (endpoint,) = found["endpoints"]
+    assert endpoint["addresses"] == ["127.77.0.1"]
+    assert endpoint["conditions"] == {"ready": True, "serving": True, "terminating": False}
+    assert endpoint["targetRef"] == {"kind": "Pod", "name": "a", "namespace": "default", "uid": "a"}
+
+
+def test_slices_have_their_services_labels_and_lose_those_that_it_loses() -> None:
+    labelled = copy.deepcopy(SERVICE)
+    labelled["metadata"]["labels"] = {"slipway.dev/on-demand": "true", "kubernetes.io/service-name": "a lie"}
+    (with_label,) = plan.slices(labelled, [pod("a")])
+    assert with_label["metadata"]["labels"]["slipway.dev/on-demand"] == "true"
+    assert with_label["metadata"]["labels"]["kubernetes.io/service-name"] == "web"
+    (without,) = plan.slices(SERVICE, [pod("a")])
+    assert plan.same(without, copy.deepcopy(without))
+    assert not plan.same(without, with_label)
+    assert plan.is_pressing(with_label, without)
+
+
+def test_terminating_pod_is_not_ready_though_it_serves() -> None:
+    leaving = pod("a")
+    leaving["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z"
+    (found,) = plan.slices(SERVICE, [leaving])
+    assert found["endpoints"][0]["conditions"] == {"ready": False, "serving": True, "terminating": True}
+
+
+def test_pod_without_address_or_finished_is_left_out() -> None:
+    (found,) = plan.slices(SERVICE, [pod("a", podIP=""), pod("b", phase="Succeeded")])
+    assert found["endpoints"] == []
+
+
+def test_unready_pod_is_ready_when_service_publishes_unready_addresses() -> None:
+    service = copy.deepcopy(SERVICE)
+    (found,) = plan.slices(service, [pod("a", ready=False)])
+    assert found["endpoints"][0]["conditions"]["ready"] is False
+    service["spec"]["publishNotReadyAddresses"] = True
+    (found,) = plan.slices(service, [pod("a", ready=False)])
+    assert found["endpoints"][0]["conditions"]["ready"] is True
+
+
+def test_pods_that_resolve_a_port_differently_come_in_slices_of_their_own() -> None:
+    found = plan.slices(SERVICE, [pod("a", port=8080), pod("b", port=9090)])
+    assert [(s["ports"][0]["port"], len(s["endpoints"])) for s in found] == [(8080, 1), (9090, 1)]
+    assert found[0]["metadata"]["name"] == "web-local"
+    assert found[0]["metadata"]["name"] != found[1]["metadata"]["name"]
+
+
+def test_numeric_target_port_is_the_service_port_where_absent() -> None:
+    service = copy.deepcopy(SERVICE)
+    service["spec"]["ports"] = [{"port": 80}, {"name": "m", "port": 90, "targetPort": 9100}]
+    (found,) = plan.slices(service, [pod("a")])
+    assert [(p["name"], p["port"]) for p in found["ports"]] == [("", 80), ("m", 9100)]
+
+
+def test_service_without_selector_or_of_another_host_has_no_slices() -> None:
+    for change in ({"selector": {}}, {"type": "ExternalName"}):
+        service = {**SERVICE, "spec": {**SERVICE["spec"], **change}}
+        assert plan.slices(service, [pod("a")]) == []
+
+
+def test_order_of_pods_does_not_matter() -> None:
+    one, two = pod("a"), pod("bb")
+    assert plan.slices(SERVICE, [one, two]) == plan.slices(SERVICE, [two, one])
+
+
+def test_nothing_relevant_changes_when_a_probe_only_restates() -> None:
+    before = pod("a")
+    after = copy.deepcopy(before)
+    after["metadata"]["resourceVersion"] = "2"
+    after["status"]["conditions"][0]["lastProbeTime"] = "2026-01-01T00:00:00Z"
+    assert plan.relevant(before) == plan.relevant(after)
+    after["status"]["conditions"][0]["status"] = "False"
+    assert plan.relevant(before) != plan.relevant(after)
+
+
+def slice_of(*pods: dict) -> dict:
+    (found,) = plan.slices(SERVICE, pods)
+    return found
+
+
+def test_what_is_said_of_pods_that_do_not_serve_is_not_pressing() -> None:
+    none, coming, there = slice_of(), slice_of(pod("a", ready=False)), slice_of(pod("a"))
+    assert not plan.is_pressing(none, None)
+    assert not plan.is_pressing(coming, None)
+    assert not plan.is_pressing(coming, none)
+    assert not plan.is_pressing(slice_of(pod("a"), pod("bb", ready=False)), there)
+
+
+def test_a_pod_that_begins_or_ends_to_serve_is_pressing() -> None:
+    leaving = pod("a")
+    leaving["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z"
+    states = [slice_of(pod("a", ready=False)), slice_of(pod("a")), slice_of(leaving), slice_of()]
+    for before, after in itertools.pairwise(states):
+        assert plan.is_pressing(after, before)
+    assert plan.is_pressing(states[1], None)
+
+
+def test_a_slice_of_a_service_made_anew_is_pressing() -> None:
+    other = copy.deepcopy(SERVICE)
+    other["metadata"]["uid"] = "t"
+    (found,) = plan.slices(other, [pod("a", ready=False)])
+    assert plan.is_pressing(found, slice_of(pod("a", ready=False)))
