@@ -125,11 +125,11 @@ class AutoscalerController:
             await asyncio.sleep(max(self._pause() - took, took))
 
     async def _read_gauges(self) -> None:
-        queries: dict[Key, gauges_read.Wanted] = {}
+        queries: dict[Key, gauges_read.Request] = {}
         for key, state in self._states.items():
             gauges = [metric for metric in state.config.metrics if metric.type in gauges_read.TYPES]
             if gauges:
-                queries[key] = gauges_read.Wanted(gauges, state.pods)
+                queries[key] = gauges_read.Request(gauges, state.pods)
         await self._gauges.read(queries)
 
     async def _tick(self, pages: Pages) -> None:

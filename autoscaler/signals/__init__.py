@@ -1,3 +1,1 @@
-"""What is known of a target's load: gateways' and activators' pages, replicas' own pages, the node's, a
-Prometheus's.
-"""
+"""Sources of a target's load: metrics pages of gateways, activators, replicas and nodes, and a Prometheus."""

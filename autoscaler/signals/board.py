@@ -1,7 +1,7 @@
-"""What gateways have counted, over time: load by target, and which gateways can be believed. Pure.
+"""Sums the gateways' counters to the load of each target, and rejects implausible readings. Pure.
 
-A gateway's counts never fall while its Envoy lives, its readings have times that advance, and no machine
-takes a million requests a second; what says otherwise is left out, and said.
+A reading is implausible when counters fall while the same Envoy runs, when its time does not advance, or when
+a target has more than a million requests per second. The status reports the gateway of a rejected reading.
 """
 
 import math
@@ -16,73 +16,73 @@ from autoscaler.signals.durations import DurationWindow
 from autoscaler.signals.exposition import Counts, Target
 
 MOST_RATE = 1e6
-"""Requests per second to one target by one gateway: ten times what an Envoy of many cores moves."""
+"""Requests per second of one target at one gateway: ten times what an Envoy of many cores forwards."""
 MOST_IN_FLIGHT = 1e6
-"""Likewise, ten times the gateway's limit on many cores."""
+"""Requests in flight of one target at one gateway: ten times the gateway's limit on many cores."""
 RESTARTED = 1.0
-"""Seconds by which an Envoy's start must be later to be another one's: the same one's is computed from ticks."""
+"""Seconds by which a later start time means another Envoy; one Envoy's start time is computed and varies."""
 UNLIKE = 0.5
-"""Share of the time that has passed by which two readings' times may be further apart or closer: clocks are set."""
+"""Share of the elapsed time by which the difference of two readings' times may deviate; clocks are set."""
 SLACK = 2.0
-"""Seconds of the same: a page may be a second older than the look at it."""
+"""Seconds of the same deviation: a page may be a second older than the time of its scrape."""
 LATEST = 1e11
-"""Unix seconds: three thousand years; what is later is no time."""
+"""Unix seconds, in three thousand years; a later value is not a time."""
 QUIET_SECONDS = 15.0
-"""For so long a gateway may have nothing new before that is said: an Envoy that restarts takes less."""
+"""Seconds without a new reading before the status reports it; a restart of Envoy takes less."""
 
 _NOTHING = Counts()
 
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """One gateway's counts."""
+    """The counters of one gateway at one time."""
 
     gateway: str
     read_at: float
     """Unix seconds by the gateway's clock."""
     started: float
-    """Unix seconds of when its Envoy was."""
+    """Unix seconds of the start of the gateway's Envoy."""
     counts: Mapping[Target, Counts]
     buckets: Mapping[Target, Mapping[float, float]] = field(default_factory=dict)
-    """Answers by upper bound of their seconds."""
+    """Cumulative answers by the upper bound of their duration in seconds."""
     timed: AbstractSet[Target] = frozenset()
-    """Targets that `buckets` is of; one without answers is not in it."""
+    """Targets whose `buckets` were read; a target without answers has none."""
 
 
 class Health(NamedTuple):
-    """Whether a source can be believed."""
+    """Whether the readings of a source are plausible."""
 
     source: str
     healthy: bool
     message: str = ""
 
 
-class Doubt(NamedTuple):
-    """Why a reading is left out."""
+class Rejection(NamedTuple):
+    """The reason why a reading is not used."""
 
-    words: str
+    message: str
     at_once: bool = True
-    """Whether it is said at once; else when it lasts."""
-    begins: bool = False
-    """Whether the next reading is compared with this one all the same."""
+    """Whether the status reports it at once; else after `QUIET_SECONDS`."""
+    is_baseline: bool = False
+    """Whether the next reading is compared with the rejected one."""
 
 
-_NO_PAGE = Doubt("its page does not answer", at_once=False)
+_NO_PAGE = Rejection("its page does not answer", at_once=False)
 
 
 @dataclass(slots=True)
 class _Gateway:
     before: Reading | None = None
-    heard: float = 0.0
-    """Of `Board.tick`'s seconds, when the last plausible new reading was."""
-    doubt: Doubt | None = None
+    accepted_at: float = 0.0
+    """Monotonic seconds of the last accepted reading."""
+    rejection: Rejection | None = None
     deltas: dict[Target, Counts] = field(default_factory=dict)
-    """Of the last plausible reading, per second."""
+    """Rates of the last accepted reading, per second."""
 
 
 @dataclass(slots=True)
 class _Sums:
-    """Of one target, since they were taken last."""
+    """Counts of one target since its load was taken."""
 
     since: float
     """Seconds of `Board._covered` at the beginning of the first reading with requests."""
@@ -93,53 +93,55 @@ class _Sums:
     timed: float = 0.0
 
 
-def judge(before: Reading | None, reading: Reading, elapsed: float) -> Doubt | None:
-    """Return why a reading cannot be believed; None if it can.
+def rejection(before: Reading | None, reading: Reading, elapsed: float) -> Rejection | None:
+    """Return the reason to reject a reading, or None.
 
     Args:
-        before: the last one of the same gateway.
-        reading: the new one.
-        elapsed: seconds between them, by a clock that nobody sets.
+        before: the previous reading of the same gateway.
+        reading: the new reading.
+        elapsed: seconds between them, by the monotonic clock.
     """
-    doubt = _alone(reading)
-    if doubt is not None or before is None:
-        return doubt
+    reason = _malformed(reading)
+    if reason is not None or before is None:
+        return reason
     if reading.read_at == before.read_at:
-        return Doubt("it repeats its counts", at_once=False)
+        return Rejection("it repeats its counts", at_once=False)
     if reading.started > before.started + RESTARTED:
         return None
-    return _compared(before, reading, elapsed)
+    return _regressed(before, reading, elapsed)
 
 
-def _alone(reading: Reading) -> Doubt | None:
+def _malformed(reading: Reading) -> Rejection | None:
     if not (0 < reading.read_at < LATEST and 0 <= reading.started < LATEST):
-        return Doubt("its page does not say when it was read")
+        return Rejection("its page does not say when it was read")
     for target, counts in reading.counts.items():
         if not all(0 <= value < math.inf for value in counts):
-            return Doubt(f"its counts of {target.name} are not numbers from 0 on")
+            return Rejection(f"its counts of {target.name} are not numbers from 0 on")
         if counts.in_flight > MOST_IN_FLIGHT:
-            return Doubt(f"it says that {target.name} has {counts.in_flight:.0f} requests in flight")
+            return Rejection(f"it says that {target.name} has {counts.in_flight:.0f} requests in flight")
     return None
 
 
-def _compared(before: Reading, reading: Reading, elapsed: float) -> Doubt | None:
+def _regressed(before: Reading, reading: Reading, elapsed: float) -> Rejection | None:
     most = MOST_RATE * max(elapsed, 1.0)
     for target, counts in reading.counts.items():
         old = before.counts.get(target, _NOTHING)
         if counts == old:
             continue
         if counts.received < old.received or counts.answered < old.answered or counts.timed < old.timed:
-            return Doubt(f"its counts of {target.name} have fallen, and its Envoy is the same", begins=True)
+            return Rejection(
+                f"its counts of {target.name} have fallen, and its Envoy is the same", is_baseline=True
+            )
         more = counts.received - old.received
         if more > most:
-            return Doubt(
-                f"it says that {target.name} had {more:.0f} requests in {elapsed:.0f} s", begins=True
+            return Rejection(
+                f"it says that {target.name} had {more:.0f} requests in {elapsed:.0f} s", is_baseline=True
             )
     return None
 
 
 def rise(before: Reading, reading: Reading, wanted: AbstractSet[Target]) -> dict[Target, Counts]:
-    """Return what was counted between two readings of one gateway, of what has had any; gauges are the later ones."""
+    """Return the increases of counters between two readings of one gateway; gauges are the later ones."""
     is_new = reading.started > before.started + RESTARTED
     old = {} if is_new else before.counts
     counts_by_target = {}
@@ -153,7 +155,7 @@ def rise(before: Reading, reading: Reading, wanted: AbstractSet[Target]) -> dict
 
 
 def span(before: Reading, reading: Reading, elapsed: float) -> float:
-    """Return the seconds between two readings: by the gateway's clock, or by ours where that one was set."""
+    """Return the seconds between two readings: by the gateway's clock, or by ours if the gateway's was set."""
     reported = reading.read_at - before.read_at
     return reported if abs(reported - elapsed) <= SLACK + UNLIKE * elapsed else max(elapsed, 0.1)
 
@@ -161,17 +163,17 @@ def span(before: Reading, reading: Reading, elapsed: float) -> float:
 def _news(
     gateway: _Gateway, reading: Reading | None, now: float, wanted: AbstractSet[Target]
 ) -> tuple[float, dict[Target, Counts]] | None:
-    """Return the seconds of a new reading and what rose in them; None where there is nothing to believe."""
+    """Return the span of an accepted reading in seconds and the increases in it; None for a rejected one."""
     if reading is None:
-        gateway.doubt = _NO_PAGE
+        gateway.rejection = _NO_PAGE
         return None
-    before, elapsed = gateway.before, now - gateway.heard
-    gateway.doubt = judge(before, reading, elapsed)
-    if gateway.doubt is not None:
-        if gateway.doubt.begins:
+    before, elapsed = gateway.before, now - gateway.accepted_at
+    gateway.rejection = rejection(before, reading, elapsed)
+    if gateway.rejection is not None:
+        if gateway.rejection.is_baseline:
             gateway.before = reading
         return None
-    gateway.before, gateway.heard = reading, now
+    gateway.before, gateway.accepted_at = reading, now
     if before is None:
         return 0.0, {
             target: Counts(in_flight=counts.in_flight)
@@ -188,7 +190,7 @@ def _news(
 
 
 class Board:
-    """Load of targets, summed over gateways."""
+    """The load of targets, summed over gateways."""
 
     def __init__(self) -> None:
         self._gateways: dict[str, _Gateway] = {}
@@ -196,15 +198,15 @@ class Board:
         self._in_flight: dict[Target, float] = {}
         self._held: Mapping[Target, float] = {}
         self._taken: dict[Target, float] = {}
-        """Seconds of `_covered` up to which a target's load was taken."""
+        """By target, the value of `_covered` when its load was taken last."""
         self._durations = DurationWindow()
         self._covered = 0.0
-        """Seconds that readings are about, all together."""
+        """Total seconds of all readings."""
         self._step = 0.0
         self._end = 0.0
         self._complete = -math.inf
         self.is_whole = False
-        """Whether every gateway that is alive gave a plausible reading at the last tick."""
+        """Whether every live gateway gave an accepted reading at the last tick."""
 
     def tick(
         self,
@@ -214,14 +216,14 @@ class Board:
         held: Mapping[Target, float],
         now: float,
     ) -> None:
-        """Take what was read.
+        """Add the readings of one tick.
 
         Args:
-            readings: of every gateway whose page has answered.
-            live: gateways that are alive by their Leases.
-            wanted: targets of which load is taken.
-            held: requests that activators hold, by target.
-            now: seconds on a clock that nobody sets.
+            readings: the readings of all gateways that answered.
+            live: names of the gateways with a valid Lease.
+            wanted: targets whose load is taken.
+            held: held requests of activators, by target.
+            now: monotonic seconds.
         """
         by_gateway = {reading.gateway: reading for reading in readings}
         rises: list[tuple[float, float, dict[Target, Counts]]] = []
@@ -232,7 +234,7 @@ class Board:
         for name in sorted(by_gateway.keys() | live):
             gateway = self._gateways.get(name)
             if gateway is None:
-                gateway = self._gateways[name] = _Gateway(heard=now)
+                gateway = self._gateways[name] = _Gateway(accepted_at=now)
             before = gateway.before
             news = _news(gateway, by_gateway.get(name), now, wanted)
             if news is None:
@@ -249,13 +251,13 @@ class Board:
         self.is_whole = bool(self._gateways) and not silent
         if rises:
             self._add(rises, silent)
-            for gateway in silent:  # what it had before counts on, so that nothing seems to have become less
+            for gateway in silent:  # its last known requests stay, so that the load does not seem to fall
                 for target, counts in gateway.deltas.items():
                     in_flight[target] = in_flight.get(target, 0.0) + counts.in_flight
             self._in_flight, self._complete = in_flight, now
 
     def _time(self, before: Reading, reading: Reading, now: float) -> None:
-        """Take the durations of the answers between two plausible readings of one gateway."""
+        """Add the durations of the answers between two accepted readings of one gateway."""
         is_new = reading.started > before.started + RESTARTED
         timed = reading.timed & before.timed
         self._durations.read(timed, now)
@@ -270,7 +272,7 @@ class Board:
         return self._durations.of(target, percent, now)
 
     def _add(self, rises: list[tuple[float, float, dict[Target, Counts]]], silent: list[_Gateway]) -> None:
-        """Add what rose; a gateway that had been silent for longer adds its share of the time that others tell of."""
+        """Add the increases; those of a longer span are scaled down to the mean span of the other gateways."""
         least = min(seconds for seconds, _, _ in rises)
         usual = [seconds for seconds, _, _ in rises if seconds <= 2 * least]
         step = sum(usual) / len(usual)
@@ -296,7 +298,7 @@ class Board:
         sums.timed += factor * counts.timed
 
     def take(self, target: Target) -> Load | None:
-        """Return a target's load since it was taken last; None: nothing new is known."""
+        """Return the load of a target since the last call; None where no reading was accepted since."""
         taken = self._taken.get(target, self._covered - self._step)
         seconds = self._covered - taken
         if seconds <= 0:
@@ -318,15 +320,15 @@ class Board:
         )
 
     def is_busy(self, target: Target) -> bool:
-        """Whether there was any request since its load was taken last, or is one now."""
+        """Whether the target had a request since its load was taken, or has one now."""
         return target in self._sums or target in self._in_flight or bool(self._held.get(target))
 
     def age(self, now: float) -> float:
-        """Return the seconds since there was a plausible new reading; infinite before the first."""
+        """Return the seconds since the last accepted reading; infinite before the first."""
         return now - self._complete
 
     def forget(self, keep: AbstractSet[Target]) -> None:
-        """Remember only these targets."""
+        """Remove the state of all other targets."""
         for target in self._taken.keys() - keep:
             del self._taken[target]
         for target in self._sums.keys() - keep:
@@ -334,11 +336,12 @@ class Board:
         self._durations.forget(keep)
 
     def health(self, now: float) -> list[Health]:
-        """Return what is to be said of each gateway; a moment of silence is not news."""
+        """Return the health of each gateway; a silence of less than `QUIET_SECONDS` is healthy."""
         health = []
         for name, gateway in sorted(self._gateways.items()):
-            doubt = gateway.doubt
-            is_said = doubt is not None and (doubt.at_once or now - gateway.heard > QUIET_SECONDS)
-            words = doubt.words if doubt is not None and is_said else ""
-            health.append(Health(f"gateway-{name}", not is_said, words))
+            reason = gateway.rejection
+            is_late = now - gateway.accepted_at > QUIET_SECONDS
+            reported = reason if reason is not None and (reason.at_once or is_late) else None
+            message = reported.message if reported is not None else ""
+            health.append(Health(f"gateway-{name}", reported is None, message))
         return health

@@ -1,6 +1,6 @@
-"""Histograms of durations over the last minute, summed over gateways, and their percentiles. Pure.
+"""Percentiles of durations over the last minute, from histograms summed over gateways. Pure.
 
-The percentile is that of Prometheus's `histogram_quantile`: linear interpolation within the bucket that has it.
+A percentile is computed as Prometheus's `histogram_quantile` does: by linear interpolation within its bucket.
 """
 
 import math
@@ -12,20 +12,19 @@ from autoscaler.observation import Percentile
 from autoscaler.signals.exposition import Target
 
 WINDOW_SECONDS = 60.0
-"""Of the answers that a percentile is of: at twenty requests per second the 99th of a hundred stands on
-twelve answers."""
+"""Window of a percentile: at 20 requests per second twelve answers are beyond the 99th percentile."""
 LEAST_ANSWERS = 20.0
-"""Below which there is no percentile: a single slow answer would be all of it."""
+"""Fewest answers of a percentile; of fewer, a single slow answer would be the percentile."""
 
 Buckets = Mapping[float, float]
-"""Answers that took at most so many seconds, by that bound; infinity is the last one."""
+"""Cumulative answers by the upper bound of their duration in seconds; the last bound is infinity."""
 
 
 def rise(before: Buckets | None, after: Buckets) -> dict[float, float] | None:
-    """Return the answers between two readings of one gateway; None where the later ones are not more of the same.
+    """Return the answers between two readings of one gateway; None where a count fell or the buckets differ.
 
     Args:
-        before: None: everything in `after` was counted since.
+        before: the earlier reading; None if Envoy started in between.
         after: the later reading.
     """
     if not all(bound > 0 and 0 <= value < math.inf for bound, value in after.items()):
@@ -39,9 +38,9 @@ def rise(before: Buckets | None, after: Buckets) -> dict[float, float] | None:
 
 
 def percentile(buckets: Buckets, percent: float) -> float | None:
-    """Return the seconds within which `percent` of 100 answers came; None without an answer.
+    """Return a percentile in seconds; None without answers.
 
-    Of answers beyond the last finite bound that bound is known, and no more.
+    A percentile beyond the last finite bound is that bound.
     """
     bounds = sorted(buckets)
     if not bounds or buckets[bounds[-1]] <= 0:
@@ -64,20 +63,20 @@ class DurationWindow:
     def __init__(self) -> None:
         self._rises: dict[Target, deque[tuple[float, Mapping[float, float]]]] = {}
         self._read: dict[Target, float] = {}
-        """When a plausible histogram of a target was read last, though it had no answers."""
+        """By target, the time of the last reading of its histogram, with or without answers."""
 
     def read(self, targets: Iterable[Target], now: float) -> None:
-        """Note that the histograms of these targets were read."""
+        """Record that the histograms of these targets were read."""
         for target in targets:
             self._read[target] = now
 
     def add(self, target: Target, answers: Buckets, now: float) -> None:
-        """Take the answers since the reading before."""
+        """Add the answers since the previous reading."""
         if any(answers.values()):
             self._rises.setdefault(target, deque()).append((now, dict(answers)))
 
     def of(self, target: Target, percent: float, now: float) -> Percentile | None:
-        """Return a percentile over the window; None where nothing was read in it."""
+        """Return a percentile over the window; None without a reading in the window."""
         read = self._read.get(target)
         if read is None or not 0 <= now - read <= WINDOW_SECONDS:
             return None
@@ -88,13 +87,13 @@ class DurationWindow:
         for _, answers in rises or ():
             for bound, count in answers.items():
                 total[bound] = total.get(bound, 0.0) + count
-        answers_in_all = max(total.values(), default=0.0)
-        if answers_in_all < LEAST_ANSWERS:
-            return Percentile(None, answers_in_all)
-        return Percentile(percentile(total, percent), answers_in_all)
+        total_answers = max(total.values(), default=0.0)
+        if total_answers < LEAST_ANSWERS:
+            return Percentile(None, total_answers)
+        return Percentile(percentile(total, percent), total_answers)
 
     def forget(self, keep: AbstractSet[Target]) -> None:
-        """Remember only these targets."""
+        """Remove the state of all other targets."""
         for known in (self._rises, self._read):
             for target in known.keys() - keep:
                 del known[target]

@@ -1,6 +1,6 @@
-"""What inference engines call what they know of their load: one table, and a replica's page read by it. Pure.
+"""Parses the metrics pages of inference engines, by a table of the engines' metric names. Pure.
 
-From the engines' documentation: vLLM "Production metrics", SGLang "Production metrics", TGI "Metrics" (v3), Triton
+Sources are the engines' documentation: vLLM "Production metrics", SGLang "Production metrics", TGI "Metrics" (v3), Triton
 "Metrics" and its TensorRT-LLM backend's README.
 """
 
@@ -37,7 +37,7 @@ ENGINES: dict[str, dict[str, tuple[str, ...]]] = {
         GENERATED_TOKENS: ("tgi_request_generated_tokens_sum",),
     },
     "triton": {
-        # Triton's own queue, and that of the batch manager behind it: a request waits in one of them.
+        # A request waits either in Triton's own queue or in that of the batch manager behind it.
         WAITING: ("nv_inference_pending_request_count", 'nv_trt_llm_request_metrics{request_type="waiting"}'),
         RUNNING: ('nv_trt_llm_request_metrics{request_type="active"}',),
         CACHE: ('nv_trt_llm_kv_cache_block_metrics{kv_cache_block_type="fraction"}',),
@@ -53,8 +53,8 @@ ENGINES: dict[str, dict[str, tuple[str, ...]]] = {
         GENERATED_TOKENS: ("slipway_generated_tokens_total",),
     },
 }
-"""By engine and what is known: names, the newest first. A name with one label is of that series alone; all
-other series of a name are added up, but of a share (`CACHE`) the highest counts."""
+"""Metric names by engine and field, the newest first. A name with a label selects that series alone. Series of
+one name are added up, except for a share (`CACHE`), of which the highest counts."""
 
 _SAMPLE = re.compile(r"^([a-zA-Z_:][\w:]*)(\{.*\})? (\S+)")
 _LABEL = re.compile(r'(\w+="[^"]*")')
@@ -62,18 +62,18 @@ _LABEL = re.compile(r'(\w+="[^"]*")')
 
 @dataclass(frozen=True, slots=True)
 class EngineReading:
-    """What one replica says; None: its engine does not tell."""
+    """The load of one replica; a field is None where the engine does not export it."""
 
     waiting: float | None = None
-    """Requests that wait."""
+    """Waiting requests."""
     running: float | None = None
     waiting_tokens: float | None = None
     cache: float | None = None
     """Share of the KV cache in use, 0 to 1."""
     prompt_tokens: float | None = None
-    """Since the replica started."""
+    """Total since the replica started."""
     generated_tokens: float | None = None
-    """Likewise."""
+    """Total since the replica started."""
 
     @property
     def tokens(self) -> float | None:
@@ -83,7 +83,7 @@ class EngineReading:
 
 
 def read(text: str) -> EngineReading:
-    """Return what a replica's page says, by whichever engine's names it has; values that are none are passed over."""
+    """Parse a replica's page, by the metric names of all engines; values that are not finite are ignored."""
     values: dict[str, float] = {}
     for line in text.splitlines():
         sample = None if line.startswith("#") else _SAMPLE.match(line)
@@ -99,7 +99,7 @@ def read(text: str) -> EngineReading:
 
 
 def waiting_tokens(reading: EngineReading, prompt_length: float) -> float | None:
-    """Return the prompt tokens that wait: as the engine says, or as many requests of the usual length."""
+    """Return the waiting prompt tokens: the engine's own count, or the waiting requests times `prompt_length`."""
     if reading.waiting_tokens is not None:
         return reading.waiting_tokens
     return reading.waiting * prompt_length if reading.waiting is not None else None

@@ -1,7 +1,7 @@
-"""Pages of gateways and activators: Prometheus's text → counts by target. Pure.
+"""Parses the metrics pages of gateways and activators into counters by target. Pure.
 
-By hand, and what a line is about is remembered: a page of a thousand services of two arms has 46,000 lines, for which
-prometheus_client takes a second.
+The parser caches the meaning of each line's name and labels: a page of a thousand services of two arms has
+46,000 lines, for which the parser of prometheus_client takes a second.
 """
 
 import re
@@ -16,7 +16,7 @@ _COUNTED = {
     "slipway_request_duration_seconds_count": "timed",
     "slipway_requests_held": "held",
 }
-"""By labels of a target."""
+"""Metrics with the labels of a target, and the field of each."""
 _ALONE = {
     "slipway_gateway_reading_timestamp_seconds": "read_at",
     "slipway_envoy_start_time_seconds": "started",
@@ -28,53 +28,53 @@ _BOUND = ',le="'
 _LABEL = re.compile(r'(\w+)="((?:[^"\\]|\\.)*)"')
 _ESCAPED = re.compile(r"\\(.)")
 _REMEMBERED = 100_000
-"""Beginnings of lines that are remembered: five times what a thousand services of two arms have."""
+"""Most cached names with labels: five times those of a thousand services of two arms."""
 
 
 class Target(NamedTuple):
-    """Whose load it is: the workload that a revision of a predictor is."""
+    """The workload whose load is counted: a revision of a predictor."""
 
     namespace: str
     name: str
 
 
 class Counts(NamedTuple):
-    """What one gateway has counted of one target since its Envoy started; the gauge is of the reading's moment."""
+    """Counters of one target at one gateway since its Envoy started, and the gauge at the reading's time."""
 
     received: float = 0.0
     answered: float = 0.0
     errors: float = 0.0
-    """Of the answers, those with 5xx."""
+    """Answers with status 5xx."""
     seconds: float = 0.0
-    """From a request to the end of its answer, all together."""
+    """Total seconds from a request to the end of its answer."""
     timed: float = 0.0
-    """Answers that `seconds` is of."""
+    """The number of answers in `seconds`."""
     in_flight: float = 0.0
-    """Those that the activator holds among them."""
+    """Requests in flight, those that the activator holds included."""
 
 
 class Page(NamedTuple):
-    """One page, as it says."""
+    """The content of one page."""
 
     gateway: str
-    """Empty: it is not a gateway's."""
+    """Name of the gateway; empty for another component's page."""
     activator: str
     read_at: float
-    """Unix seconds of when the counts were; 0: not said."""
+    """Unix seconds of the counters; 0 if the page has none."""
     started: float
-    """Unix seconds of when what counts was started."""
+    """Unix seconds of the start of Envoy."""
     counts: dict[Target, Counts]
     held: dict[Target, float]
     buckets: dict[Target, dict[float, float]]
-    """Answers by upper bound of their seconds, of the targets that were asked for."""
+    """Cumulative answers by the upper bound of their seconds, of the targets in `timed`."""
 
 
 class _Sample(NamedTuple):
-    """What a line is about."""
+    """The meaning of a line's name and labels."""
 
     target: Target
     place: int
-    """In `Counts`; -1: it is held."""
+    """The index in `Counts`; -1 for held requests."""
     is_error: bool = False
 
 
@@ -84,23 +84,23 @@ _WIDTH = len(Counts._fields)
 
 
 class Parser:
-    """Reads pages; it remembers what a line is about by all of it but its number."""
+    """Parses pages, with a cache by everything of a line but its number."""
 
     def __init__(self) -> None:
         self._known: dict[str, _Sample] = {}
         self._targets: dict[Target, Target] = {}
         self._series: dict[str, Target] = {}
-        """By all of a bucket's line before its bound."""
+        """Cache by the part of a bucket's line before its bound."""
 
     def page(self, text: str, timed: AbstractSet[Target] = frozenset()) -> Page:
-        """Return what a page says; metrics that are not known are passed over.
+        """Parse a page; unknown metrics are ignored.
 
         Args:
             text: in Prometheus's text form.
-            timed: targets whose histograms of durations are read: they are three quarters of a page, and few ask.
+            timed: targets whose histograms are parsed; histograms are three quarters of a page.
 
         Raises:
-            ValueError: a sample has no number.
+            ValueError: the value of a sample is not a number.
         """
         counts_by_target: dict[Target, list[float]] = {}
         held: dict[Target, float] = {}

@@ -1,6 +1,4 @@
-"""Reads what gateways do not count, of the targets whose metrics ask for it: queries, replicas' own pages,
-nodes' counters.
-"""
+"""Reads the metrics that gateways do not count: PromQL queries, pages of replicas, and usage from nodes."""
 
 import asyncio
 from collections.abc import Mapping, Sequence
@@ -18,22 +16,21 @@ from serving.objects import Object
 from serving.resources import cadvisor
 
 PAUSE_SECONDS = 10.0
-"""Between readings: kubelets look every 10 to 15 s, and an engine's page has a thousand lines."""
+"""Seconds between readings: kubelets refresh every 10 to 15 s, and an engine's page has a thousand lines."""
 OLD_SECONDS = 60.0
-"""After which a value counts as not known."""
+"""Age in seconds from which on a value is unknown."""
 TIMEOUT_SECONDS = 3.0
-"""For a replica's page."""
+"""Timeout of a replica's page."""
 PROMPT_LENGTH = 500.0
-"""Tokens of a request that waits, where the engine counts requests alone and no prompt was counted: a short
-document."""
+"""Assumed tokens of a waiting request, where the engine counts only requests: a short document."""
 TYPES = frozenset({"TokenQueueDepth", "TokensPerSecond", "Utilization", "PromQL"})
 _METRICS_PORT = "prometheus.io/port"
 _METRICS_PATH = "prometheus.io/path"
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
-    """What is asked of one target."""
+class Request:
+    """The metrics to read for one target, and its Pods."""
 
     metrics: Sequence[Metric]
     pods: Sequence[Object]
@@ -45,15 +42,15 @@ class _Known:
     health: list[Health] = field(default_factory=list)
     read: float = 0.0
     tokens: dict[str, tuple[float, float]] = field(default_factory=dict)
-    """By Pod's uid, tokens so far and when."""
+    """By Pod uid, the total of tokens and the time of its reading."""
     engines: EngineLoad | None = None
 
 
 class Gauges:
-    """Values by target and metric, as of the last reading."""
+    """The values of the last reading, by target and metric."""
 
     def __init__(self, kube: Kube, server: str = "") -> None:
-        """Args: server: base URL of a Prometheus, for queries that name none."""
+        """Args: server: base URL of the Prometheus for queries without `serverAddress`."""
         self._kube = kube
         self._server = server
         self._known: dict[Key, _Known] = {}
@@ -67,7 +64,7 @@ class Gauges:
             await self._session.close()
 
     def of(self, key: Key) -> tuple[dict[str, float], list[Health]]:
-        """Return what is known of a target, and what is to be said of where it comes from."""
+        """Return the values of a target by metric, and the health of their sources."""
         known = self._known.get(key)
         if known is None:
             return {}, []
@@ -75,14 +72,14 @@ class Gauges:
         return ({} if is_old else known.values), known.health
 
     def engine_load(self, key: Key) -> EngineLoad | None:
-        """Return what a target's replicas said of tokens last; None where none did."""
+        """Return the token load of a target's replicas; None where no replica exports it."""
         known = self._known.get(key)
         if known is None or clock.monotonic() - known.read > OLD_SECONDS:
             return None
         return known.engines
 
-    async def read(self, wanted: Mapping[Key, Wanted]) -> None:
-        """Read all that is wanted, if it is time."""
+    async def read(self, wanted: Mapping[Key, Request]) -> None:
+        """Read the metrics of all targets, unless the last reading is less than `PAUSE_SECONDS` old."""
         now = clock.monotonic()
         self._known = {key: known for key, known in self._known.items() if key in wanted}
         if not wanted or now - self._read < PAUSE_SECONDS:
@@ -92,12 +89,12 @@ class Gauges:
             self._session = aiohttp.ClientSession(cookie_jar=aiohttp.DummyCookieJar())
         before = self._nodes
         self._nodes = await self._usage(wanted)
-        await asyncio.gather(*(self._target(key, what, before) for key, what in wanted.items()))
+        await asyncio.gather(*(self._target(key, request, before) for key, request in wanted.items()))
 
-    async def _target(self, key: Key, wanted: Wanted, before: Mapping[str, usage.Reading]) -> None:
+    async def _target(self, key: Key, wanted: Request, before: Mapping[str, usage.Reading]) -> None:
         known = self._known.setdefault(key, _Known())
         values: dict[str, float] = {}
-        wrong: dict[str, str] = {}
+        failures: dict[str, str] = {}
         types = {metric.type for metric in wanted.metrics}
         waiting = known.engines = None
         if types & {"TokenQueueDepth", "TokensPerSecond"}:
@@ -106,13 +103,13 @@ class Gauges:
             source = _SOURCES.get(metric.type)
             if source is None:
                 continue
-            wrong.setdefault(source, "")
+            failures.setdefault(source, "")
             try:
                 values[metric.name] = await self._value(metric, wanted.pods, before, (waiting, known.engines))
             except errors.Unavailable as error:
-                wrong[source] = wrong[source] or str(error)
+                failures[source] = failures[source] or str(error)
         known.values, known.read = values, clock.monotonic()
-        known.health = [Health(source, not words, words) for source, words in sorted(wrong.items())]
+        known.health = [Health(source, not message, message) for source, message in sorted(failures.items())]
 
     async def _value(
         self,
@@ -124,24 +121,26 @@ class Gauges:
         if metric.type == "PromQL":
             server = metric.server or self._server
             if not server or self._session is None:
-                raise errors.Unavailable("no serverAddress, and none is configured")
+                raise errors.Unavailable("no serverAddress is set, and no default Prometheus is configured")
             return await prometheus.instant(self._session, server, metric.query)
         if metric.type == "Utilization":
             share = usage.share(metric.resource, pods, before, self._nodes)
             if share is None:
-                raise errors.Unavailable(f"no node tells the {metric.resource} of a replica with a limit")
+                raise errors.Unavailable(
+                    f"no node reports the {metric.resource} usage of a replica with a limit"
+                )
             return share
         waiting, engine = tokens
         if metric.type == "TokenQueueDepth":
             if waiting is None:
-                raise errors.Unavailable("no replica's page tells of requests or tokens that wait")
+                raise errors.Unavailable("no replica's metrics page has waiting requests or tokens")
             return waiting
         if engine is None:
-            raise errors.Unavailable("no replica's page tells of tokens, or only since now")
+            raise errors.Unavailable("no replica's metrics page has had token counters for two readings")
         return engine.tokens
 
     async def _tokens(self, known: _Known, pods: Sequence[Object]) -> tuple[float | None, EngineLoad | None]:
-        """Return the tokens that wait, and what replicas have done, as far as their pages tell."""
+        """Return the waiting tokens and the token load of the replicas; None for what no page has."""
         pages = await asyncio.gather(*(self._page(pod) for pod in pods))
         now = clock.monotonic()
         read = {
@@ -185,12 +184,12 @@ class Gauges:
         except (aiohttp.ClientError, TimeoutError, OSError, ValueError):
             return None
 
-    async def _usage(self, wanted: Mapping[Key, Wanted]) -> dict[str, usage.Reading]:
+    async def _usage(self, wanted: Mapping[Key, Request]) -> dict[str, usage.Reading]:
         nodes = {
             str(pod["spec"].get("nodeName", ""))
-            for what in wanted.values()
-            if any(metric.type == "Utilization" for metric in what.metrics)
-            for pod in what.pods
+            for request in wanted.values()
+            if any(metric.type == "Utilization" for metric in request.metrics)
+            for pod in request.pods
         } - {""}
         readings: dict[str, usage.Reading] = {}
         for node in sorted(nodes):
@@ -198,7 +197,7 @@ class Gauges:
                 text = (await self._kube.raw(f"/api/v1/nodes/{node}/proxy/{cadvisor.PATH}")).decode()
                 readings[node] = usage.Reading(clock.monotonic(), cadvisor.containers(text))
             except (errors.ApiError, errors.Unavailable, ValueError):
-                continue  # its replicas' shares are not known, which is said
+                continue  # the shares of its replicas are unknown, which `health` reports
         return readings
 
 
@@ -208,4 +207,4 @@ _SOURCES = {
     "TokenQueueDepth": "replicas",
     "TokensPerSecond": "replicas",
 }
-"""Of each type of metric, the name in `status.signals`."""
+"""By type of metric, the name of its source in `status.signals`."""

@@ -13,25 +13,25 @@ from autoscaler.signals.exposition import Page, Parser, Target
 from serving import metrics
 
 TIMEOUT_SECONDS = 3.0
-"""For one page: a gateway waits a second for its Envoy, and writes seven megabytes for a thousand services."""
+"""Timeout of one page: a gateway waits a second for Envoy, and writes 7 MB for a thousand services."""
 COMPONENTS = ("gateway", "activator")
-"""How the names of those begin whose pages count requests."""
+"""Prefixes of the names of the components that count requests."""
 
 
-class Found(NamedTuple):
-    """What was read at one moment."""
+class Scrape(NamedTuple):
+    """The content of all pages at one time."""
 
     readings: tuple[Reading, ...]
     held: Mapping[Target, float]
     activators: frozenset[str]
-    """Whose pages have answered."""
+    """Names of the activators that answered."""
 
 
-NOTHING = Found((), {}, frozenset())
+NOTHING = Scrape((), {}, frozenset())
 
 
 class Pages:
-    """The pages that a data directory names."""
+    """The pages that the files of a data directory name."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -43,16 +43,20 @@ class Pages:
         if self._session is not None:
             await self._session.close()
 
-    async def read(self, timed: AbstractSet[Target] = frozenset()) -> Found:
-        """Return what every page says that answers; of the targets `timed` with histograms of durations."""
+    async def read(self, timed: AbstractSet[Target] = frozenset()) -> Scrape:
+        """Read all pages; a page that does not answer is left out.
+
+        Args:
+            timed: targets whose histograms of durations are parsed.
+        """
         if self._session is None:
             self._session = aiohttp.ClientSession(
                 timeout=aiohttp.ClientTimeout(total=TIMEOUT_SECONDS),
                 cookie_jar=aiohttp.DummyCookieJar(),
                 auto_decompress=False,
             )
-        notes = [page for page in metrics.pages(self._folder) if page.component.startswith(COMPONENTS)]
-        pages = await asyncio.gather(*(self._page(self._session, note, timed) for note in notes))
+        addresses = [page for page in metrics.pages(self._folder) if page.component.startswith(COMPONENTS)]
+        pages = await asyncio.gather(*(self._page(self._session, address, timed) for address in addresses))
         readings: dict[str, Reading] = {}
         held: dict[Target, float] = {}
         activators = set()
@@ -68,17 +72,17 @@ class Pages:
             for target, count in page.held.items():
                 if 0 < count < float("inf"):
                     held[target] = held.get(target, 0.0) + count
-        return Found(tuple(readings.values()), held, frozenset(activators))
+        return Scrape(tuple(readings.values()), held, frozenset(activators))
 
     async def _page(
-        self, session: aiohttp.ClientSession, note: metrics.Page, timed: AbstractSet[Target]
+        self, session: aiohttp.ClientSession, address: metrics.Page, timed: AbstractSet[Target]
     ) -> Page | None:
         try:
-            async with session.get(note.url) as response:
+            async with session.get(address.url) as response:
                 if response.status != 200:
                     return None
                 text = await response.text()
-            parser = self._parsers.setdefault(note.component, Parser())
+            parser = self._parsers.setdefault(address.component, Parser())
             return parser.page(text, timed)
         except (aiohttp.ClientError, TimeoutError, OSError, ValueError):
-            return None  # who is alive and does not answer is known by its Lease
+            return None  # a live gateway without a page is known by its Lease

@@ -1,4 +1,4 @@
-"""Client of Prometheus's HTTP API: the value of a query now, and its values over a span of time."""
+"""Client of Prometheus's HTTP API for instant and range queries."""
 
 import math
 from collections.abc import Mapping
@@ -12,18 +12,18 @@ from yarl import URL
 from serving import errors
 
 TIMEOUT_SECONDS = 4.0
-"""Less than the time between two ticks; a query that takes longer is not for a controller."""
+"""Timeout of an instant query: less than the time between two ticks."""
 RANGE_TIMEOUT_SECONDS = 60.0
-"""For two weeks of one series, for which no tick waits: half of what a Prometheus allows a query by default."""
+"""Timeout of a range query, for which no tick waits: half of Prometheus's default query timeout."""
 MOST_BYTES = 4 * 1024 * 1024
-"""Of an answer: two weeks of one series in steps of five minutes are 120 KB."""
+"""Largest answer: two weeks of one series in steps of five minutes are 120 KB."""
 _REFUSALS = frozenset({"bad_data", "execution"})
-"""Values of `errorType` with which the same query fails again."""
+"""Values of `errorType` of queries that fail at every attempt."""
 
 
 @dataclass(frozen=True, slots=True)
 class RangeQuery:
-    """PromQL, evaluated at `start` (Unix seconds) and each `step` seconds after it, until `end`."""
+    """PromQL, evaluated from `start` to `end` (Unix seconds) every `step` seconds."""
 
     query: str
     start: float
@@ -35,21 +35,21 @@ async def instant(session: aiohttp.ClientSession, server: str, query: str) -> fl
     """Return the sum of an instant query's values.
 
     Args:
-        session: of the caller.
-        server: its base URL.
+        session: an open client session.
+        server: base URL of the Prometheus.
         query: PromQL.
 
     Raises:
-        errors.Unavailable: no answer in time, or none that is a finite number from 0 on.
+        errors.Unavailable: no answer in time, or the value is not a finite number of at least 0.
     """
     return value(await _get(session, server, "query", {"query": query}, TIMEOUT_SECONDS))
 
 
 async def over_time(session: aiohttp.ClientSession, server: str, query: RangeQuery) -> dict[float, float]:
-    """Return a query's values by Unix seconds, as `values` does.
+    """Return the values of a range query by Unix seconds (see `values`).
 
     Raises:
-        errors.Unavailable: no answer in time, or not the answer of a Prometheus.
+        errors.Unavailable: no answer in time, or not an answer of Prometheus.
         errors.Permanent: the query is refused.
     """
     parameters = {
@@ -86,7 +86,7 @@ async def _get(
 
 
 def shown(server: str) -> str:
-    """Return a URL without its credentials, for messages that others read."""
+    """Return a URL without its credentials, for messages."""
     try:
         return str(URL(server).with_user(None))
     except ValueError:
@@ -94,12 +94,12 @@ def shown(server: str) -> str:
 
 
 def values(answer: Any, start: float, end: float) -> dict[float, float]:
-    """Return what an answer to a range query has, by Unix seconds: the sum over its series.
+    """Return the values of a range query's answer by Unix seconds, summed over its series.
 
     Values that are not finite or below 0, and times outside of `start` to `end`, are left out.
 
     Raises:
-        errors.Unavailable: it is an error, or no range.
+        errors.Unavailable: the answer is an error, or not a range of values.
         errors.Permanent: the query is refused.
     """
     total: dict[float, float] = {}
@@ -117,15 +117,15 @@ def values(answer: Any, start: float, end: float) -> dict[float, float]:
                 if start <= time <= end and 0 <= number < math.inf:
                     total[time] = total.get(time, 0.0) + number
     except (KeyError, TypeError, ValueError, AttributeError) as error:
-        raise errors.Unavailable(f"the answer is not one of Prometheus: {error!r}") from error
+        raise errors.Unavailable(f"the answer is not in Prometheus's form: {error!r}") from error
     return total
 
 
 def value(answer: Any) -> float:
-    """Return the sum of what an answer of Prometheus's HTTP API says.
+    """Return the sum of the values of an instant query's answer.
 
     Raises:
-        errors.Unavailable: it is an error, empty, or no finite number from 0 on.
+        errors.Unavailable: the answer is an error, is empty, or is not a finite number of at least 0.
     """
     try:
         if answer["status"] != "success":
@@ -134,7 +134,7 @@ def value(answer: Any) -> float:
         samples = [data["result"]] if data["resultType"] == "scalar" else [s["value"] for s in data["result"]]
         values = [float(sample[1]) for sample in samples]
     except (KeyError, TypeError, ValueError, IndexError) as error:
-        raise errors.Unavailable(f"the answer is not one of Prometheus: {error!r}") from error
+        raise errors.Unavailable(f"the answer is not in Prometheus's form: {error!r}") from error
     if not values:
         raise errors.Unavailable("the query has no result")
     total = sum(values)

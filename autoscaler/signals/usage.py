@@ -1,4 +1,4 @@
-"""How much of what replicas may use they do use: two readings of their nodes' counters → shares. Pure."""
+"""Usage of replicas as a share of their limits, from two readings of their nodes' counters. Pure."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -12,10 +12,10 @@ PERCENT = 100.0
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """Of one node, at one moment."""
+    """The counters of one node at one time."""
 
     at: float
-    """Seconds; only differences count."""
+    """Monotonic seconds."""
     figures: Mapping[Where, Figures]
 
 
@@ -25,13 +25,13 @@ def share(
     before: Mapping[str, Reading],
     after: Mapping[str, Reading],
 ) -> float | None:
-    """Return the mean share, 0 to 1, of what containers may use; None where no replica's is known.
+    """Return the containers' mean usage as a share of their limits, 0 to 1; None where none is known.
 
     Args:
         resource: `cpu`, `memory` or `gpu`.
-        pods: the replicas; a container without a limit has none to have a share of.
-        before: readings by node; only those of processor time are differences.
-        after: later ones.
+        pods: the replicas; containers without a limit are left out.
+        before: earlier readings by node, for CPU time.
+        after: the later readings by node.
     """
     shares = []
     for pod in pods:

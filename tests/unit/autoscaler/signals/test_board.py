@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from autoscaler.signals.board import Board, Reading, judge
+from autoscaler.signals.board import Board, Reading, rejection
 from autoscaler.signals.exposition import Counts, Target
 
 T = Target("default", "d")
@@ -208,4 +208,4 @@ def test_a_revision_that_is_new_on_the_page_has_had_all_its_requests_since() -> 
     load = board.take(T)
     assert load is not None
     assert load.arrivals == 40
-    assert judge(before, after, 5) is None
+    assert rejection(before, after, 5) is None

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from autoscaler.observation import EngineLoad
 from autoscaler.policy.config import Metric
 from autoscaler.signals import engines, prometheus, usage
-from autoscaler.signals.gauges import Gauges, Wanted
+from autoscaler.signals.gauges import Gauges, Request
 from serving import clock, errors
 from serving.kube import Key
 from serving.resources.cadvisor import Figures, Where
@@ -139,11 +139,11 @@ async def test_tokens_per_second_are_counted_over_replicas_whose_pages_answer(
     metric = Metric("TokensPerSecond", "TokensPerSecond", None)
     read, key = Gauges(FakeKube().client("test")), Key("default", "a")
     try:
-        await read.read({key: Wanted([metric], pods)})
+        await read.read({key: Request([metric], pods)})
         assert read.engine_load(key) is None
         assert [health.healthy for health in read.of(key)[1]] == [False]
         now[0], totals["a"], totals["b"] = 110.0, 2000.0, 5500.0
-        await read.read({key: Wanted([metric], pods)})
+        await read.read({key: Request([metric], pods)})
         assert read.engine_load(key) == EngineLoad(150.0, 2, 4.0, 0.9)
         assert read.of(key)[0] == {"TokensPerSecond": 150.0}
         now[0] = 171.0
