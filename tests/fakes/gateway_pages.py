@@ -5,7 +5,7 @@ from collections.abc import Set as AbstractSet
 
 from autoscaler.signals.board import Reading
 from autoscaler.signals.exposition import Counts, Target
-from autoscaler.signals.pages import Found, Pages
+from autoscaler.signals.pages import Pages, Scrape
 from serving import clock
 
 NAMESPACE = "default"
@@ -30,11 +30,11 @@ class FakePages(Pages):
         self._read = clock.monotonic()
         self._last: Reading | None = None
 
-    async def read(self, timed: AbstractSet[Target] = frozenset()) -> Found:
+    async def read(self, timed: AbstractSet[Target] = frozenset()) -> Scrape:
         self.ticks += 1
         self.on_read()
         if self.is_gone:
-            return Found((), {}, frozenset())
+            return Scrape((), {}, frozenset())
         now = clock.monotonic()
         for name, rate in self.rates.items():
             self._counts[name] = self._counts.get(name, 100.0) + rate * (now - self._read)
@@ -42,7 +42,7 @@ class FakePages(Pages):
         if not self.repeats or self._last is None:
             self._last = Reading("local", clock.now().timestamp(), 1.0, self.replaced or self._now())
         held = {Target(NAMESPACE, name): count for name, count in self.held.items() if count}
-        return Found((self._last,), held, frozenset({"local"}))
+        return Scrape((self._last,), held, frozenset({"local"}))
 
     async def close(self) -> None:
         """Nothing is open."""
