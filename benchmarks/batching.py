@@ -24,8 +24,8 @@ from rig.harness import Bar, Interval, at_most, interval, process_seconds, repor
 from rig.proxies import PROXY_CORE, free_port, stop, wait_listening
 
 from serving.embedded.kubelet.runtimes import RUNTIMES
-from serving.images.build import capture
-from serving.images.store import ModelStore
+from serving.images.capture.build import capture
+from serving.images.store.model_store import ModelStore
 from serving.resources.names import RUNTIME_IMAGE_PREFIX
 
 USERS = (1, 32)

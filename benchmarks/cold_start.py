@@ -31,7 +31,7 @@ from rig.objects import POLL_SECONDS, READY_SECONDS, is_ready, manifest, until
 from serving import clock
 from serving.cli.demo.stack import Stack
 from serving.data_dir import DataDir
-from serving.images.store import ModelStore
+from serving.images.store.model_store import ModelStore
 from serving.kube import Kube, connect
 from serving.objects import Object
 from serving.resources import kinds, names

@@ -32,10 +32,10 @@ from typing import Any
 from rig import proxies
 from rig.harness import Bar, at_least, interval, report
 
-from serving.images.build import capture
-from serving.images.disk import Copy, remove_tree
+from serving.images.capture.build import capture
 from serving.images.registry import Credentials, Reference, Registry, push
-from serving.images.store import ModelStore
+from serving.images.store.disk import Copy, remove_tree
+from serving.images.store.model_store import ModelStore
 
 MB = 1_000_000
 FILES, SMALL_FILES, SMALL_BYTES = 10, 50, 8_000
@@ -45,8 +45,8 @@ ROOT = Path(__file__).parents[1]
 BUILD = """
 import json, re, sys, time
 from pathlib import Path
-from serving.images.build import capture
-from serving.images.store import ModelStore
+from serving.images.capture.build import capture
+from serving.images.store.model_store import ModelStore
 store = ModelStore(Path(sys.argv[2]))
 started, worked = time.perf_counter(), time.process_time()
 built = capture(Path(sys.argv[1]), store, repository="bench/m", lineage={"uid": "1"}, compression=sys.argv[3])

@@ -21,8 +21,8 @@ from rig.proxies import free_port
 
 from serving import clock
 from serving.embedded.kubelet.runtimes import RUNTIMES
-from serving.images.build import capture
-from serving.images.store import ModelStore
+from serving.images.capture.build import capture
+from serving.images.store.model_store import ModelStore
 from serving.resources.names import RUNTIME_IMAGE_PREFIX
 
 Start = dict[str, float]

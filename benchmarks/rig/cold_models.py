@@ -15,7 +15,7 @@ from typing import Any
 import orjson
 
 from serving.data_dir import DataDir
-from serving.images.store import ModelStore
+from serving.images.store.model_store import ModelStore
 
 TORCH_HIDDEN = 5_000
 """Weights of 100 MB."""

@@ -15,9 +15,9 @@ from serving.controllers import storage_download
 from serving.controllers.image_transfer import Registries, Say
 from serving.controllers.job_output import Output, locate
 from serving.data_dir import DataDir
-from serving.images import manifest
-from serving.images.build import Built, capture
-from serving.images.store import ModelStore
+from serving.images.capture.build import Built, capture
+from serving.images.documents import output_manifest
+from serving.images.store.model_store import ModelStore
 from serving.kube import Kube
 from serving.objects import Object
 from serving.planning.models import version as planner
@@ -196,9 +196,9 @@ class Maker:
 
     def _imported(self, version: Object, image: str, digest: str) -> Object:
         files = self.store.verify(digest)
-        described = manifest.OutputManifest()
+        described = output_manifest.OutputManifest()
         if any(file.path == names.MANIFEST_FILE for file in files):
-            described = manifest.parse(
+            described = output_manifest.parse(
                 (self.store.tree(digest) / "models" / names.MANIFEST_FILE).read_bytes()
             )
         framework = _agreed(described.framework, version["spec"].get("framework", ""))

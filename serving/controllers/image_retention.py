@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from serving import clock, errors
 from serving.controllers.image_builder import Maker, owner
 from serving.controllers.version_usage import Usage
-from serving.images import warming
+from serving.images.store import page_cache
 from serving.kube import Informer, Key, Kube, Result
 from serving.objects import Object
 from serving.planning.models import release
@@ -56,7 +56,7 @@ class Keeper:
         """Bring an image into the page cache, once as long as it is used."""
         if digest not in self._warm:
             self._warm.add(digest)
-            await asyncio.to_thread(warming.warm, self._store.tree(digest), self._warm_share)
+            await asyncio.to_thread(page_cache.warm, self._store.tree(digest), self._warm_share)
 
     def _pinned(self, digest: str, who: str) -> bool:
         try:

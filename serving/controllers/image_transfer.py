@@ -6,12 +6,11 @@ from collections.abc import Callable
 from typing import Any
 
 from serving import errors
-from serving.images import disk
-from serving.images.counted import CountedStore
-from serving.images.image import parse
+from serving.images.documents.image import parse
+from serving.images.documents.signing import PrivateKey, private_key, public_key
 from serving.images.registry import Credentials, Reference, Registry, pull, push
-from serving.images.signing import PrivateKey, private_key, public_key
-from serving.images.store import ModelStore
+from serving.images.store import disk
+from serving.images.store.model_store import CountedStore, ModelStore
 from serving.kube import Kube
 from serving.resources import kinds
 from serving.resources.model import ModelSpec

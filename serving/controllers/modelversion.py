@@ -15,7 +15,7 @@ from serving.controllers.image_retention import Keeper
 from serving.controllers.image_transfer import Say
 from serving.controllers.version_usage import Usage
 from serving.data_dir import DataDir
-from serving.images.store import ModelStore
+from serving.images.store.model_store import ModelStore
 from serving.kube import Key, Kube, Reconciler, Recorder, Result, Watches
 from serving.objects import Object
 from serving.planning.models import version as planner

@@ -16,8 +16,9 @@ import fsspec
 from fsspec.callbacks import Callback
 
 from serving import errors
-from serving.images import disk, layers
-from serving.images.source import MAX_FILES
+from serving.images.capture.source import MAX_FILES
+from serving.images.documents import layers
+from serving.images.store import disk
 
 _PARALLEL = 4
 """Files at once: one stream from an object store seldom fills the link."""

@@ -1,5 +1,4 @@
-"""Trained files → a reproducible OCI image in a content-addressed store.
+"""Trained files → a reproducible OCI image in a content-addressed store, and from and to registries.
 
-`layers`, `oci`, `manifest`, `image` and `signing` are pure; `source`, `build` and `store` touch the disk, `registry` the
-network. Knows no Kubernetes.
+`documents` is pure; `capture`, `imports` and `store` touch the disk, `registry` the network. Knows no Kubernetes.
 """

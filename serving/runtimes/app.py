@@ -13,7 +13,7 @@ from typing import Any
 import orjson
 
 from serving import errors
-from serving.images.manifest import Input
+from serving.images.documents.output_manifest import Input
 from serving.runtimes import protocol
 from serving.runtimes.model import Model, Output
 from serving.runtimes.predictions import Predictions, Receive

@@ -4,7 +4,7 @@ from collections.abc import Hashable, Sequence
 
 import numpy as np
 
-from serving.images.manifest import Input
+from serving.images.documents.output_manifest import Input
 from serving.runtimes import signature
 from serving.runtimes.model import Model, Output
 from serving.runtimes.protocol import Request, Tensor, Wanted

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from serving import errors
-from serving.images import image, manifest, oci
+from serving.images.documents import image, oci, output_manifest
 from serving.resources import names
 
 _OPEN = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
@@ -77,7 +77,7 @@ class Verified:
 
     program: Opened
     weights: Mapping[str, Opened]
-    output: manifest.OutputManifest
+    output: output_manifest.OutputManifest
 
     def close(self) -> None:
         """Close them all."""
@@ -113,7 +113,7 @@ def verified(directory: Path, digest: str, sealed: str, wanted: Wanted) -> Verif
         )
     always = {programs[0], names.MANIFEST_FILE}
     opened: dict[str, Opened] = {}
-    output = manifest.OutputManifest()
+    output = output_manifest.OutputManifest()
     for path, want in sorted(expected.items()):
         loaded = path == programs[0] or path in wanted.weights
         hashed = path in always or sealed != digest
@@ -123,7 +123,7 @@ def verified(directory: Path, digest: str, sealed: str, wanted: Wanted) -> Verif
         if hashed and want is not None and file.digest() != want:
             raise errors.Permanent("DigestMismatch", f"{path}: must be {want}, got {file.digest()}")
         if path == names.MANIFEST_FILE:
-            output = manifest.parse(bytes(file.data))
+            output = output_manifest.parse(bytes(file.data))
         if loaded:
             opened[path] = file
         else:

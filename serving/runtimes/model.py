@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Protocol
 
-from serving.images.manifest import Input
+from serving.images.documents.output_manifest import Input
 from serving.runtimes.protocol import Request, Tensor
 
 

@@ -29,7 +29,7 @@ from serving.settings import RuntimeSettings
 if TYPE_CHECKING:
     from concurrent.futures import Executor
 
-    from serving.images.manifest import OutputManifest
+    from serving.images.documents.output_manifest import OutputManifest
     from serving.runtimes.model import Model
     from serving.runtimes.predictions import Predictions
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from serving.images.manifest import Input
+from serving.images.documents.output_manifest import Input
 from serving.runtimes.model import Output
 from serving.runtimes.protocol import Request, Tensor, Wanted
 from serving.runtimes.tensors import Array, bad

@@ -11,9 +11,9 @@ from typing import Any
 
 import zstandard
 
-from serving.images import image, layers, oci
-from serving.images.build import Built, capture
-from serving.images.store import ModelStore
+from serving.images.capture.build import Built, capture
+from serving.images.documents import image, layers, oci
+from serving.images.store.model_store import ModelStore
 
 
 def write_trained(path: Path, *, big: int = 2_500_000, seed: int = 1) -> Path:

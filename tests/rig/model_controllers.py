@@ -9,7 +9,7 @@ from serving import errors
 from serving.controllers.model import ModelController
 from serving.controllers.modelversion import ModelVersionController
 from serving.data_dir import DataDir
-from serving.images.store import ModelStore
+from serving.images.store.model_store import ModelStore
 from serving.kube import Kube, Watches
 from serving.objects import Object
 from serving.resources import conditions, kinds

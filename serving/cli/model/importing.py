@@ -19,7 +19,7 @@ from serving.cli.model.store import data_dir
 from serving.cli.session import with_kube
 from serving.cli.target import Target
 from serving.data_dir import DataDir
-from serving.images import manifest
+from serving.images.documents import output_manifest
 from serving.planning.models.version import is_finished
 from serving.resources import kinds, names
 
@@ -76,7 +76,7 @@ def _prepared(found: Found, framework: str, copy: Path) -> Path:
     if not about and not found.renamed and found.links_within is None:
         return found.root
     data = json.dumps(about, indent=2).encode()
-    manifest.parse(data)
+    output_manifest.parse(data)
     print(f"{found.kind} {found.root}: copying", file=sys.stderr, flush=True)
     try:
         _copy(found, copy)

@@ -14,8 +14,8 @@ from serving.cli.model.store import opened, ready
 from serving.cli.session import with_kube
 from serving.cli.target import Target
 from serving.images import registry
-from serving.images.counted import CountedStore
 from serving.images.registry import Credentials, Pushed, Reference, Registry
+from serving.images.store.model_store import CountedStore
 
 if TYPE_CHECKING:
     from serving.kube import Kube

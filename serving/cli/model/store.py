@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from serving import errors
 from serving.cli.target import Target
 from serving.data_dir import DataDir
-from serving.images.store import ModelStore
+from serving.images.store.model_store import ModelStore
 from serving.resources import conditions, kinds
 
 if TYPE_CHECKING:

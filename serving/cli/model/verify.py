@@ -11,9 +11,9 @@ from serving import errors
 from serving.cli.model.store import opened, ready
 from serving.cli.session import with_kube
 from serving.cli.target import Target
+from serving.images.documents.signing import PublicKey, public_key
 from serving.images.registry import Credentials, Reference, Registry, signatures
-from serving.images.signing import PublicKey, public_key
-from serving.images.store import ModelStore
+from serving.images.store.model_store import ModelStore
 from serving.resources import kinds, names
 
 if TYPE_CHECKING:

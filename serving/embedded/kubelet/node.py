@@ -18,7 +18,7 @@ from serving.embedded.kubelet.metrics import Metrics
 from serving.embedded.kubelet.pod.addresses import Addresses
 from serving.embedded.kubelet.resources.cgroups import Cgroups, detect
 from serving.embedded.kubelet.zygote.pool import Zygotes
-from serving.images.store import ModelStore
+from serving.images.store.model_store import ModelStore
 from serving.kube import Kube, Recorder
 from serving.settings import NodeSettings, Settings
 

@@ -7,8 +7,8 @@
 `reference`, `challenge`, `docker_config` and `descriptors` are pure; `client` opens the connections.
 """
 
+from serving.images.registry.auth.credentials import Credentials
 from serving.images.registry.client import Registry
-from serving.images.registry.credentials import Credentials
 from serving.images.registry.pull import pull
 from serving.images.registry.push import Pushed, push
 from serving.images.registry.reference import Reference

@@ -8,8 +8,8 @@ import aiohttp
 from yarl import URL
 
 from serving import errors
-from serving.images import oci
-from serving.images.image import Blob
+from serving.images.documents import oci
+from serving.images.documents.image import Blob
 from serving.images.registry import wire
 from serving.images.registry.client import Call, Registry, refused
 from serving.images.registry.reference import Reference

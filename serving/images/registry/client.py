@@ -14,11 +14,11 @@ import aiohttp
 from yarl import URL
 
 from serving import errors
-from serving.images import oci
+from serving.images.documents import oci
 from serving.images.registry import wire
-from serving.images.registry.credentials import Credentials
+from serving.images.registry.auth.credentials import Credentials
+from serving.images.registry.auth.tokens import Tokens
 from serving.images.registry.reference import Reference
-from serving.images.registry.tokens import Tokens
 from serving.settings import DEFAULTS, RegistrySettings
 
 _REDIRECTS = frozenset({301, 302, 303, 307, 308})

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from serving import errors
-from serving.images.image import Blob
+from serving.images.documents.image import Blob
 
 _DIGEST = re.compile(r"sha256:[0-9a-f]{64}")
 

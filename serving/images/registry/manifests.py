@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from serving import errors
-from serving.images import oci
+from serving.images.documents import oci
 from serving.images.registry import descriptors, wire
 from serving.images.registry.client import Call, Registry, refused
 from serving.images.registry.reference import Reference

@@ -10,14 +10,14 @@ from concurrent.futures import ThreadPoolExecutor
 from types import TracebackType
 
 from serving import errors
-from serving.images import image, oci
-from serving.images.image import Blob
-from serving.images.importing import Import
+from serving.images.documents import image, oci
+from serving.images.documents.image import Blob
+from serving.images.documents.signing import SIGNATURE_ARTIFACT, PublicKey
+from serving.images.imports.image_import import Import
 from serving.images.registry import blobs, descriptors, feed, manifests, parallel, referrers, signatures
 from serving.images.registry.client import Registry
 from serving.images.registry.reference import Reference
-from serving.images.signing import SIGNATURE_ARTIFACT, PublicKey
-from serving.images.store import ModelStore
+from serving.images.store.model_store import ModelStore
 
 _KEPT = frozenset({oci.MODELPACK_TYPE, oci.LINEAGE_TYPE, SIGNATURE_ARTIFACT})
 """Documents that come along, so that a pulled image can be pushed on, and verified without the registry."""

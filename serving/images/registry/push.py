@@ -11,8 +11,9 @@ from dataclasses import dataclass
 from yarl import URL
 
 from serving import errors
-from serving.images import image, oci
-from serving.images.image import Blob
+from serving.images.documents import image, oci
+from serving.images.documents.image import Blob
+from serving.images.documents.signing import PrivateKey
 from serving.images.registry import (
     blobs,
     descriptors,
@@ -25,8 +26,7 @@ from serving.images.registry import (
 )
 from serving.images.registry.client import Registry
 from serving.images.registry.reference import Reference
-from serving.images.signing import PrivateKey
-from serving.images.store import ModelStore
+from serving.images.store.model_store import ModelStore
 
 MODELPACK_SUFFIX = "-modelpack"
 """Tag of the ModelPack manifest: its readers follow neither an index nor a subject."""

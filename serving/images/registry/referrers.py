@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from serving import errors
-from serving.images import oci
+from serving.images.documents import oci
 from serving.images.registry import descriptors, manifests, wire
 from serving.images.registry.client import Call, Registry, refused
 from serving.images.registry.reference import Reference

@@ -6,12 +6,12 @@ One manifest serves both; it is written anew with one more layer for each signer
 from collections.abc import Callable, Sequence
 
 from serving import errors
-from serving.images import oci, signing
-from serving.images.image import Blob
+from serving.images.documents import oci, signing
+from serving.images.documents.image import Blob
+from serving.images.documents.signing import SIGNATURE_ARTIFACT, PrivateKey, PublicKey, Signature
 from serving.images.registry import blobs, descriptors, manifests, referrers, uploads, wire
 from serving.images.registry.client import Registry
 from serving.images.registry.reference import Reference
-from serving.images.signing import SIGNATURE_ARTIFACT, PrivateKey, PublicKey, Signature
 
 _MAX_SIGNATURES = 64
 """Looked at per image: whoever may push could add any number."""

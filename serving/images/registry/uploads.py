@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Iterator
 from yarl import URL
 
 from serving import errors
-from serving.images.image import Blob
+from serving.images.documents.image import Blob
 from serving.images.registry import blobs, wire
 from serving.images.registry.client import Answer, Call, Registry, refused
 from serving.images.registry.reference import Reference

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from serving import clock, errors
-from serving.images.manifest import Input, OutputManifest
+from serving.images.documents.output_manifest import Input, OutputManifest
 from serving.runtimes import signature, tensors
 from serving.runtimes.model import Output
 from serving.runtimes.protocol import Request, Tensor

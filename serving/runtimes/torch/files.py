@@ -18,7 +18,7 @@ import torch
 from torch.export.passes import move_to_device_pass
 
 from serving import errors
-from serving.images.manifest import Input
+from serving.images.documents.output_manifest import Input
 from serving.runtimes import tensors
 from serving.runtimes.loading import Verified
 from serving.system import atomic_file

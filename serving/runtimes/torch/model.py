@@ -11,7 +11,7 @@ import numpy as np
 import torch
 
 from serving import clock, errors
-from serving.images.manifest import OutputManifest
+from serving.images.documents.output_manifest import OutputManifest
 from serving.runtimes import signature
 from serving.runtimes.model import Output
 from serving.runtimes.protocol import Request, Tensor

@@ -13,7 +13,7 @@ from serving.controllers.handoff import HandoffController
 from serving.controllers.model import ModelController
 from serving.controllers.modelversion import ModelVersionController
 from serving.data_dir import DataDir
-from serving.images.store import ModelStore
+from serving.images.store.model_store import ModelStore
 from serving.kube import Watches
 from serving.objects import Object
 from serving.planning.models.handoff import HANDED_OFF_ANNOTATION

@@ -6,15 +6,15 @@ import random
 import time
 from pathlib import Path
 
-from serving.images.build import capture
+from serving.images.capture.build import capture
 from serving.images.registry import Credentials, Reference, Registry, push
-from serving.images.store import ModelStore
+from serving.images.store.model_store import ModelStore
 from tests.rig.killable import Killable
 from tests.rig.registry_server import RegistryServer
 
 PROGRAM = """
 from serving.images.registry import Credentials, Reference, Registry, pull
-from serving.images.store import ModelStore
+from serving.images.store.model_store import ModelStore
 
 async def main(root, image):
     async with Registry(Credentials.none()) as registry:

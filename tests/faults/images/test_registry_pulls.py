@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from serving import errors
-from serving.images.build import Built, capture
+from serving.images.capture.build import Built, capture
 from serving.images.registry import Credentials, Reference, Registry, pull, push
-from serving.images.store import ModelStore
+from serving.images.store.model_store import ModelStore
 from serving.settings import DEFAULTS, RegistrySettings
 from tests.rig.api_process import free_port
 from tests.rig.faulty_proxy import FaultyProxy

@@ -11,7 +11,7 @@ import pytest
 from aiohttp import web
 
 from serving import errors
-from serving.images.image import Blob
+from serving.images.documents.image import Blob
 from serving.images.registry import Credentials, Reference, Registry, blobs, uploads
 from serving.settings import DEFAULTS, RegistrySettings
 from tests.fakes.registry import FakeRegistry

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from serving import errors
-from serving.images.build import capture
-from serving.images.store import ModelStore
+from serving.images.capture.build import capture
+from serving.images.store.model_store import ModelStore
 from tests.objects.model_images import carry, write_trained
 
 ROOT = Path(__file__).parents[3]
@@ -100,7 +100,7 @@ def test_a_limit_on_files_is_a_full_disk_to_ordinary_users_too(tmp_path: Path) -
     out = write_trained(tmp_path / "out", big=6_000_000)
     program = (
         "import resource, sys; from pathlib import Path\n"
-        "from serving import errors; from serving.images.build import capture; from serving.images.store import ModelStore\n"
+        "from serving import errors; from serving.images.capture.build import capture; from serving.images.store.model_store import ModelStore\n"
         "store = ModelStore(Path(sys.argv[2]))\n"
         "resource.setrlimit(resource.RLIMIT_FSIZE, (int(sys.argv[3]), resource.RLIM_INFINITY))\n"
         "try: print(capture(Path(sys.argv[1]), store, repository='r', lineage={}).digest)\n"

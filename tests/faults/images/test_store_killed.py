@@ -12,8 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from serving.images import disk, oci
-from serving.images.store import ModelStore
+from serving.images.documents import oci
+from serving.images.store import disk
+from serving.images.store.model_store import ModelStore
 from tests.objects.model_images import built_in, carry
 
 CALLS = (

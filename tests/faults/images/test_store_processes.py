@@ -4,7 +4,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from serving.images.store import ModelStore
+from serving.images.store.model_store import ModelStore
 from tests.objects.model_images import write_trained
 
 ROOT = Path(__file__).parents[3]
@@ -12,8 +12,8 @@ PROGRAM = """
 import random, sys
 from pathlib import Path
 from serving import errors
-from serving.images.build import capture
-from serving.images.store import ModelStore
+from serving.images.capture.build import capture
+from serving.images.store.model_store import ModelStore
 
 store, outs, me = Path(sys.argv[1]), [Path(name) for name in sys.argv[3:]], sys.argv[2]
 dice = random.Random(me)

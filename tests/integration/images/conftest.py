@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from serving.images.build import Built, capture
+from serving.images.capture.build import Built, capture
 from serving.images.registry import Credentials, Pushed, Reference, Registry, push
-from serving.images.store import ModelStore
+from serving.images.store.model_store import ModelStore
 from tests.rig.registry_server import RegistryServer
 
 

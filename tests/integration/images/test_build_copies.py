@@ -8,9 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from serving.images import disk, packing
-from serving.images.build import capture
-from serving.images.store import ModelStore
+from serving.images.capture import packing
+from serving.images.capture.build import capture
+from serving.images.store import disk
+from serving.images.store.model_store import ModelStore
 
 PAGE = mmap.PAGESIZE
 

@@ -14,9 +14,11 @@ from pathlib import Path
 import pytest
 
 from serving import errors
-from serving.images import disk, oci, source
-from serving.images.build import Built, capture
-from serving.images.store import ModelStore
+from serving.images.capture import source
+from serving.images.capture.build import Built, capture
+from serving.images.documents import oci
+from serving.images.store import disk
+from serving.images.store.model_store import ModelStore
 
 REPOSITORY = "slipway.local/default/digits"
 ROOT = Path(__file__).parents[3]
@@ -269,7 +271,7 @@ def test_memory_does_not_grow_with_the_files(compression: str, tmp_path: Path) -
         file.truncate(200_000_000)
     program = (
         "import re, sys; from pathlib import Path\n"
-        "from serving.images.build import capture; from serving.images.store import ModelStore\n"
+        "from serving.images.capture.build import capture; from serving.images.store.model_store import ModelStore\n"
         "capture(Path(sys.argv[1]), ModelStore(Path(sys.argv[2])), repository='r', lineage={}, compression=sys.argv[3])\n"
         "print(re.search('VmHWM:\\s+(\\d+)', Path('/proc/self/status').read_text())[1])"
     )

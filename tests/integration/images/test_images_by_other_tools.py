@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 from serving import errors
-from serving.images.build import Built
+from serving.images.capture.build import Built
 from serving.images.registry import Credentials, Reference, Registry, manifests, pull, push
-from serving.images.store import ModelStore
+from serving.images.store.model_store import ModelStore
 from tests.rig.registry_server import RegistryServer
 
 

@@ -12,10 +12,10 @@ import pytest
 from aiohttp import web
 
 from serving import errors
-from serving.images.build import Built
+from serving.images.capture.build import Built
 from serving.images.registry import Credentials, Pushed, Reference, Registry, pull, push
-from serving.images.registry.docker_config import DockerConfig
-from serving.images.store import ModelStore
+from serving.images.registry.auth.docker_config import DockerConfig
+from serving.images.store.model_store import ModelStore
 from serving.settings import DEFAULTS
 from tests.fakes.token_server import TokenServer
 from tests.rig.registry_server import PASSWORD, USER, RegistryServer

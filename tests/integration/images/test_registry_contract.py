@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 
 from serving import errors
-from serving.images import image, oci
-from serving.images.build import Built, capture
+from serving.images.capture.build import Built, capture
+from serving.images.documents import image, oci
 from serving.images.registry import Credentials, Reference, Registry, manifests, pull, push, referrers
-from serving.images.store import ModelStore
+from serving.images.store.model_store import ModelStore
 from serving.settings import DEFAULTS
 from tests.rig.registry_server import RegistryServer
 

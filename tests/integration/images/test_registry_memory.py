@@ -11,7 +11,7 @@ ROOT = Path(__file__).parents[3]
 SIZE = 40 * 1024 * 1024
 PROGRAM = f"""
 import asyncio, hashlib, resource, sys
-from serving.images.image import Blob
+from serving.images.documents.image import Blob
 from serving.images.registry import Credentials, Reference, Registry, blobs, parallel, uploads
 
 def peak():

@@ -13,9 +13,9 @@ from yarl import URL
 
 from serving import clock, errors
 from serving.embedded.apiserver import certificates
-from serving.images import oci
-from serving.images.build import Built
-from serving.images.image import Blob
+from serving.images.capture.build import Built
+from serving.images.documents import oci
+from serving.images.documents.image import Blob
 from serving.images.registry import (
     Credentials,
     Reference,
@@ -28,7 +28,7 @@ from serving.images.registry import (
     wire,
 )
 from serving.images.registry.client import Call
-from serving.images.store import ModelStore
+from serving.images.store.model_store import ModelStore
 from serving.settings import DEFAULTS
 from tests.fakes.registry import FakeRegistry
 from tests.fakes.token_server import TokenServer

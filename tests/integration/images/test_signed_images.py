@@ -8,9 +8,9 @@ import pytest
 from cryptography.hazmat.primitives.asymmetric import ec
 
 from serving import errors
-from serving.images import oci, signing
-from serving.images.build import Built, capture
-from serving.images.image import Blob
+from serving.images.capture.build import Built, capture
+from serving.images.documents import oci, signing
+from serving.images.documents.image import Blob
 from serving.images.registry import (
     Pushed,
     Reference,
@@ -22,7 +22,7 @@ from serving.images.registry import (
     referrers,
     signatures,
 )
-from serving.images.store import ModelStore
+from serving.images.store.model_store import ModelStore
 
 
 @pytest.fixture(scope="module")

@@ -8,9 +8,10 @@ from pathlib import Path
 import pytest
 
 from serving import errors
-from serving.images import disk, image
-from serving.images.build import Built
-from serving.images.store import ModelStore
+from serving.images.capture.build import Built
+from serving.images.documents import image
+from serving.images.store import disk
+from serving.images.store.model_store import ModelStore
 from tests.objects.model_images import built_in, carry, write_trained
 
 ORIGIN = "registry.example/m"

@@ -8,8 +8,9 @@ from pathlib import Path
 import pytest
 
 from serving import errors
-from serving.images import image, oci, tarball
-from serving.images.store import ModelStore
+from serving.images.documents import image, oci
+from serving.images.imports import tarball
+from serving.images.store.model_store import ModelStore
 from tests.objects.model_images import built_in, carry, foreign, member, pieces, tar_of, write_trained
 
 

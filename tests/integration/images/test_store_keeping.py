@@ -10,10 +10,11 @@ from pathlib import Path
 import pytest
 
 from serving import errors
-from serving.images import disk, image
-from serving.images.build import Built
-from serving.images.catalog import Catalog
-from serving.images.store import ModelStore
+from serving.images.capture.build import Built
+from serving.images.documents import image
+from serving.images.store import disk
+from serving.images.store.catalog import Catalog
+from serving.images.store.model_store import ModelStore
 from serving.settings import StoreSettings
 from tests.objects.model_images import built_in, carry, write_trained
 

@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 from serving.data_dir import DataDir
-from serving.images.build import capture
+from serving.images.capture.build import capture
 from serving.images.registry import Credentials, Reference, Registry, push
-from serving.images.store import ModelStore
+from serving.images.store.model_store import ModelStore
 from serving.kube import Kube, connect
 from serving.resources import kinds
 from tests.objects.model_images import write_trained

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from serving.data_dir import DataDir
-from serving.images.build import capture
-from serving.images.store import ModelStore
+from serving.images.capture.build import capture
+from serving.images.store.model_store import ModelStore
 from serving.kube import Kube, connect
 from serving.resources import kinds
 from tests.rig.node_process import (

@@ -13,8 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from serving.images.build import capture
-from serving.images.store import ModelStore
+from serving.images.capture.build import capture
+from serving.images.store.model_store import ModelStore
 from serving.resources.experiment import Constraint
 from serving.resources.load import Load
 from serving.training import digits

@@ -10,7 +10,7 @@ import pytest
 
 from serving.cli import main
 from serving.data_dir import DataDir
-from serving.images.contents import Contents
+from serving.images.store.contents import Contents
 from serving.resources import kinds
 from tests.objects.foreign_models import RUN_ID, cache, run_directory
 from tests.rig.model_controllers import Life

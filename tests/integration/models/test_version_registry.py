@@ -12,7 +12,7 @@ from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
 from serving.images.registry import Credentials, Reference, Registry, manifests
-from serving.images.store import ModelStore
+from serving.images.store.model_store import ModelStore
 from serving.objects import Object
 from serving.resources import conditions, kinds
 from tests.rig.model_controllers import Life

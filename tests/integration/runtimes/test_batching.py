@@ -14,8 +14,8 @@ import numpy as np
 import orjson
 import pytest
 
-from serving.images.build import capture
-from serving.images.store import ModelStore
+from serving.images.capture.build import capture
+from serving.images.store.model_store import ModelStore
 from serving.training import digits
 from tests.programs import counting_estimator
 from tests.programs.counting_estimator import Counting, row

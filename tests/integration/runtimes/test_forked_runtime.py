@@ -10,8 +10,8 @@ from pathlib import Path
 import httpx
 import pytest
 
-from serving.images.build import capture
-from serving.images.store import ModelStore
+from serving.images.capture.build import capture
+from serving.images.store.model_store import ModelStore
 from tests.rig import runtime_process
 from tests.rig.runtime_process import DEADLINE, Running, wait_ready
 

@@ -12,8 +12,8 @@ import pytest
 import tritonclient.http as triton
 from tritonclient.utils import InferenceServerException
 
-from serving.images.build import capture
-from serving.images.store import ModelStore
+from serving.images.capture.build import capture
+from serving.images.store.model_store import ModelStore
 from serving.training import digits
 from tests.rig import runtime_process
 from tests.rig.runtime_process import Running, wait_ready

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 from sklearn.linear_model import LinearRegression
 
-from serving.images.build import capture
-from serving.images.store import ModelStore
+from serving.images.capture.build import capture
+from serving.images.store.model_store import ModelStore
 from tests.rig.runtime_process import ROOT
 
 ROWS = 2048

@@ -10,9 +10,9 @@ from pathlib import Path
 import httpx
 import pytest
 
-from serving.images import disk
-from serving.images.build import Built, capture
-from serving.images.store import ModelStore
+from serving.images.capture.build import Built, capture
+from serving.images.store import disk
+from serving.images.store.model_store import ModelStore
 from serving.settings import RuntimeSettings
 from serving.training import digits
 from tests.rig import runtime_process

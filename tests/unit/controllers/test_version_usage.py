@@ -8,8 +8,8 @@ from serving.controllers.image_builder import Maker, owner
 from serving.controllers.image_retention import Keeper
 from serving.controllers.version_usage import Usage
 from serving.data_dir import DataDir
-from serving.images.build import capture
-from serving.images.store import ModelStore
+from serving.images.capture.build import capture
+from serving.images.store.model_store import ModelStore
 from serving.kube import Informer, Key, Watches
 from serving.objects import Object
 from serving.resources import kinds, names

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from sklearn.tree import DecisionTreeClassifier
 
 from serving import errors
-from serving.images.manifest import Input, OutputManifest
+from serving.images.documents.output_manifest import Input, OutputManifest
 from serving.runtimes import batches
 from serving.runtimes.model import Output
 from serving.runtimes.protocol import Request, Tensor, Wanted

@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 
 from serving import errors
-from serving.images import oci
-from serving.images.build import capture
-from serving.images.store import ModelStore
+from serving.images.capture.build import capture
+from serving.images.documents import oci
+from serving.images.store.model_store import ModelStore
 from serving.runtimes.loading import Wanted, verified
 
 WANTED = Wanted(("model.pt2", "model.pkl"), ("weights.pt",))

@@ -13,7 +13,7 @@ import pytest
 from sklearn.linear_model import LinearRegression
 
 from serving import errors
-from serving.images.manifest import Input, OutputManifest
+from serving.images.documents.output_manifest import Input, OutputManifest
 from serving.runtimes.app import Identity, InferenceApp
 from serving.runtimes.batch_queue import Gathering
 from serving.runtimes.batches import Answer

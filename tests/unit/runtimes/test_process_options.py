@@ -5,7 +5,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from serving import errors
-from serving.images.manifest import Input
+from serving.images.documents.output_manifest import Input
 from serving.runtimes import predictions, process
 from serving.runtimes.batches import Answer
 from serving.runtimes.model import Output

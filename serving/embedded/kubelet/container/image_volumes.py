@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from serving import clock, errors
 from serving.embedded.kubelet.container import volume_mounts
 from serving.images.registry import Credentials, Reference, Registry, pull
-from serving.images.store import ModelStore
+from serving.images.store.model_store import ModelStore
 from serving.kube import Kube
 from serving.objects import Object
 from serving.resources import kinds

@@ -8,7 +8,7 @@ import pytest
 
 from serving import errors
 from serving.cli.model import formats, importing
-from serving.images import manifest
+from serving.images.documents import output_manifest
 from tests.objects.foreign_models import MLMODEL, RUN_ID, cache, hugging_face, run_directory
 
 
@@ -23,7 +23,7 @@ def test_an_mlflow_run_is_known_with_its_framework_metrics_and_inputs(tmp_path: 
 
 def test_what_an_mlflow_run_says_is_a_valid_slipway_json(tmp_path: Path) -> None:
     found = formats.recognise(run_directory(tmp_path))
-    said = manifest.parse(json.dumps(importing.described(found, "sklearn")).encode())
+    said = output_manifest.parse(json.dumps(importing.described(found, "sklearn")).encode())
     assert (said.framework, said.source_revision, said.metrics["accuracy"]) == ("sklearn", RUN_ID, 0.97)
     assert said.inputs[0].shape == (-1, 64)
 

@@ -8,7 +8,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import FunctionTransformer, OneHotEncoder
 
 from serving import errors
-from serving.images.manifest import Input, OutputManifest
+from serving.images.documents.output_manifest import Input, OutputManifest
 from serving.runtimes.model import Output
 from serving.runtimes.protocol import Request, Tensor, Wanted
 from serving.runtimes.sklearn.estimator import Estimator

@@ -22,7 +22,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 from serving import errors
-from serving.images.manifest import OutputManifest
+from serving.images.documents.output_manifest import OutputManifest
 from serving.runtimes.loading import Opened, Verified
 from serving.runtimes.sklearn import pickled
 

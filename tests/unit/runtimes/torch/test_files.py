@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from serving import errors
-from serving.images.manifest import Input, OutputManifest
+from serving.images.documents.output_manifest import Input, OutputManifest
 from serving.runtimes.loading import Opened, Verified
 
 torch = pytest.importorskip("torch", reason="PyTorch is not installed (pip install 'slipway[torch]')")

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from serving import errors
-from serving.images.manifest import Input, OutputManifest
+from serving.images.documents.output_manifest import Input, OutputManifest
 from serving.runtimes import protocol, tensors
 from serving.runtimes.model import Output
 from serving.runtimes.protocol import Request, Tensor, Wanted

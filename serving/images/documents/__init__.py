@@ -1,0 +1,1 @@
+"""What an image consists of: its layers, its JSON documents and its signatures. Pure: bytes in, bytes out."""

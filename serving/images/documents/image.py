@@ -1,0 +1,207 @@
+"""What an image's manifest and config say, whoever wrote them. Pure; everything here comes from outside.
+
+`oci` writes these documents; this reads them, ours and those of buildah, docker and their like.
+"""
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from serving import errors
+from serving.images.documents import layers, oci
+
+_DIGEST = re.compile(r"sha256:([0-9a-f]{64})")
+_CONFIG_TYPES = (oci.CONFIG_TYPE, "application/vnd.docker.container.image.v1+json")
+COMPRESSION: Mapping[str, str] = {
+    oci.LAYER_TYPE: "",
+    f"{oci.LAYER_TYPE}+gzip": "gzip",
+    f"{oci.LAYER_TYPE}+zstd": "zstd",
+    "application/vnd.docker.image.rootfs.diff.tar": "",
+    "application/vnd.docker.image.rootfs.diff.tar.gzip": "gzip",
+}
+"""How a layer's bytes are compressed, by media type (OCI image-spec 1.1, layer.md; Docker image manifest v2.2)."""
+
+
+@dataclass(frozen=True)
+class Blob:
+    """What a descriptor says of a blob: its digest, and its size in bytes."""
+
+    digest: str
+    size: int
+
+
+@dataclass(frozen=True)
+class Layer:
+    """One layer; `size` is the blob's, compressed where it is."""
+
+    digest: str
+    size: int
+    compression: str
+    files: tuple[oci.File, ...] | None
+    """What `dev.slipway.files` says; None where others built the layer."""
+
+    @property
+    def follows_from_its_files(self) -> bool:
+        """Whether `layers.entries` gives the blob's exact bytes again, so that it need not be kept."""
+        return self.files is not None and not self.compression
+
+    def plan(self) -> layers.Layer:
+        """Return what `layers.entries` takes."""
+        return layers.Layer(tuple(layers.Entry(file.path, file.size) for file in self.files or ()))
+
+
+@dataclass(frozen=True)
+class Image:
+    """An image manifest."""
+
+    config: Blob
+    layers: tuple[Layer, ...]
+
+    @property
+    def blobs(self) -> frozenset[str]:
+        """Digests of everything that belongs to the image besides its manifest."""
+        return frozenset({self.config.digest, *(layer.digest for layer in self.layers)})
+
+    @property
+    def kept(self) -> frozenset[str]:
+        """Digests of those that do not follow from the files."""
+        made = {layer.digest for layer in self.layers if layer.follows_from_its_files}
+        return self.blobs - made
+
+
+def hexadecimal(digest: str) -> str:
+    """Return the 64 digits of a digest.
+
+    Raises:
+        errors.Permanent: `InvalidDigest`.
+    """
+    match = _DIGEST.fullmatch(digest)
+    if match is None:
+        raise errors.Permanent("InvalidDigest", f"{digest!r}: must be `sha256:` and 64 hexadecimal digits")
+    return match.group(1)
+
+
+def invalid(message: str) -> errors.Permanent:
+    """Return the error for an image that cannot be taken."""
+    return errors.Permanent("InvalidImage", message)
+
+
+def parse(manifest: bytes) -> Image:
+    """Read an image manifest.
+
+    Raises:
+        errors.Permanent: `InvalidImage`; the message names the field, the rule and the value.
+    """
+    if len(manifest) > oci.MAX_MANIFEST:
+        raise invalid(f"the manifest must have at most {oci.MAX_MANIFEST} bytes, got {len(manifest)}")
+    document = _object(manifest, "the manifest")
+    config = document.get("config")
+    if not isinstance(config, dict) or config.get("mediaType") not in _CONFIG_TYPES:
+        found = config.get("mediaType") if isinstance(config, dict) else document.get("mediaType")
+        raise invalid(
+            f"config.mediaType: must be one of {', '.join(_CONFIG_TYPES)} (an image, no index and no artifact),"
+            f" got {found!r}"
+        )
+    listed = document.get("layers")
+    if not isinstance(listed, list) or not listed:
+        raise invalid(f"layers: must be a list with a layer, got {str(listed)[:60]}")
+    found_layers = tuple(_layer(f"layers[{i}]", item) for i, item in enumerate(listed))
+    check_paths([file.path for layer in found_layers for file in layer.files or ()])
+    return Image(_blob("config", config), found_layers)
+
+
+def diff_ids(config: bytes, count: int) -> tuple[str, ...]:
+    """Return the digests of the uncompressed layers that an image config lists.
+
+    Raises:
+        errors.Permanent: `InvalidImage`.
+    """
+    rootfs = _object(config, "the config").get("rootfs")
+    found = rootfs.get("diff_ids") if isinstance(rootfs, dict) else None
+    if not isinstance(found, list) or len(found) != count:
+        raise invalid(f"config: rootfs.diff_ids must list {count} layers, got {str(found)[:60]}")
+    return tuple(_digest("config: rootfs.diff_ids", item) for item in found)
+
+
+def subject(document: bytes) -> str | None:
+    """Return the digest of the image that a manifest refers to, None where this is no such manifest."""
+    if len(document) > oci.MAX_MANIFEST or not document.startswith(b"{"):
+        return None
+    try:
+        found = json.loads(document)["subject"]["digest"]
+    except (ValueError, KeyError, TypeError, RecursionError):
+        return None
+    return found if isinstance(found, str) and _DIGEST.fullmatch(found) else None
+
+
+def referred(document: bytes) -> frozenset[str]:
+    """Return the digests of config and layers of a manifest that `subject` knows."""
+    raw = json.loads(document)
+    listed = raw.get("layers")
+    found = [raw.get("config"), *(listed if isinstance(listed, list) else [])]
+    return frozenset(str(item.get("digest")) for item in found if isinstance(item, dict))
+
+
+def check_paths(paths: Sequence[str]) -> None:
+    """Refuse files that cannot lie in one tree.
+
+    Raises:
+        errors.Permanent: `InvalidImage`.
+    """
+    try:
+        layers.check_paths(paths)
+    except errors.Permanent as error:
+        raise invalid(f"{layers.ROOT}: {error}") from error
+
+
+def _object(data: bytes, what: str) -> dict[str, Any]:
+    try:
+        document = json.loads(data)
+    except (ValueError, RecursionError) as error:
+        raise invalid(f"{what}: must be JSON ({error}), got {data[:60]!r}") from error
+    if not isinstance(document, dict):
+        raise invalid(f"{what}: must be an object, got {data[:60]!r}")
+    return document
+
+
+def _layer(where: str, item: Any) -> Layer:
+    blob = _blob(where, item)
+    media_type = item.get("mediaType")
+    if not isinstance(media_type, str) or media_type not in COMPRESSION:
+        raise invalid(f"{where}.mediaType: must be one of {', '.join(COMPRESSION)}, got {media_type!r}")
+    annotations = item.get("annotations") or {}
+    if not isinstance(annotations, dict):
+        raise invalid(f"{where}.annotations: must be an object, got {str(annotations)[:60]}")
+    said = annotations.get(oci.FILES)
+    files = None if said is None else _files(f"{where}.annotations[{oci.FILES}]", said)
+    return Layer(blob.digest, blob.size, COMPRESSION[media_type], files)
+
+
+def _blob(where: str, item: Any) -> Blob:
+    if not isinstance(item, dict):
+        raise invalid(f"{where}: must be a descriptor, got {str(item)[:60]}")
+    return Blob(_digest(f"{where}.digest", item.get("digest")), _size(f"{where}.size", item.get("size")))
+
+
+def _files(where: str, said: Any) -> tuple[oci.File, ...]:
+    try:
+        listed = json.loads(said)
+        return tuple(
+            oci.File(str(f["path"]), _digest(where, f["digest"]), _size(where, f["size"])) for f in listed
+        )
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
+        raise invalid(f"{where}: must be a JSON list of path, digest and size ({error!r})") from error
+
+
+def _digest(where: str, value: Any) -> str:
+    if not isinstance(value, str) or not _DIGEST.fullmatch(value):
+        raise invalid(f"{where}: must be `sha256:` and 64 hexadecimal digits, got {str(value)[:80]!r}")
+    return value
+
+
+def _size(where: str, value: Any) -> int:
+    if not isinstance(value, int) or isinstance(value, bool) or value < 0:
+        raise invalid(f"{where}: must be a number of bytes, got {str(value)[:60]!r}")
+    return value

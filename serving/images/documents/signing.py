@@ -1,0 +1,150 @@
+"""Signatures in sigstore's key-based format, as `cosign sign --key` makes them. No IO: bytes in, bytes out.
+
+The payload is a "simple signing" document (https://github.com/containers/image, docs/containers-signature.5.md), signed with
+ECDSA on P-256 over SHA-256, DER, base64 (https://github.com/sigstore/cosign, specs/SIGNATURE_SPEC.md). Keyless signatures
+(Fulcio, Rekor) are not looked at: they need services of other people at every verification.
+"""
+
+import base64
+import binascii
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+
+from serving import errors
+from serving.images.documents import oci
+
+PAYLOAD_TYPE = "application/vnd.dev.cosign.simplesigning.v1+json"
+SIGNATURE_ANNOTATION = "dev.cosignproject.cosign/signature"
+SIGNATURE_ARTIFACT = "application/vnd.dev.cosign.artifact.sig.v1+json"
+"""artifactType by which cosign finds signatures among an image's referrers (cosign, pkg/oci/remote, OCI 1.1 mode)."""
+_KIND = "cosign container image signature"
+_ALGORITHM = ec.ECDSA(hashes.SHA256())
+_COSIGN_PEM = (b"ENCRYPTED SIGSTORE PRIVATE KEY", b"ENCRYPTED COSIGN PRIVATE KEY")
+
+PrivateKey = ec.EllipticCurvePrivateKey
+PublicKey = ec.EllipticCurvePublicKey
+
+
+@dataclass(frozen=True)
+class Signature:
+    """A payload's exact bytes, and the signature over them in base64."""
+
+    payload: bytes
+    signature: str
+
+
+def private_key(pem: bytes, password: bytes | None = None) -> PrivateKey:
+    """Read a private key: PKCS#8 or SEC 1, with a password if it is encrypted.
+
+    Raises:
+        errors.Permanent: `InvalidKey`.
+    """
+    if any(kind in pem for kind in _COSIGN_PEM):
+        raise errors.Permanent(
+            "InvalidKey",
+            "the private key is in cosign's own encryption, which is not supported: make a PKCS#8 key with openssl and"
+            " give it to cosign with `cosign import-key-pair`",
+        )
+    try:
+        key = serialization.load_pem_private_key(pem, password)
+    except (ValueError, TypeError, UnsupportedAlgorithm) as error:
+        raise errors.Permanent("InvalidKey", f"the private key cannot be read: {error}") from error
+    if not isinstance(key, ec.EllipticCurvePrivateKey) or not isinstance(key.curve, ec.SECP256R1):
+        raise errors.Permanent("InvalidKey", "the private key must be ECDSA on P-256")
+    return key
+
+
+def public_key(pem: bytes) -> PublicKey:
+    """Read a public key (`cosign.pub`).
+
+    Raises:
+        errors.Permanent: `InvalidKey`.
+    """
+    try:
+        key = serialization.load_pem_public_key(pem)
+    except (ValueError, UnsupportedAlgorithm) as error:
+        raise errors.Permanent("InvalidKey", f"the public key cannot be read: {error}") from error
+    if not isinstance(key, ec.EllipticCurvePublicKey) or not isinstance(key.curve, ec.SECP256R1):
+        raise errors.Permanent("InvalidKey", "the public key must be ECDSA on P-256")
+    return key
+
+
+def payload(name: str, digest: str) -> bytes:
+    """Return what is signed: that `digest` is an image, pushed as `name` (host and repository)."""
+    return oci.encode(
+        {
+            "critical": {
+                "identity": {"docker-reference": name},
+                "image": {"docker-manifest-digest": digest},
+                "type": _KIND,
+            },
+            "optional": None,
+        }
+    )
+
+
+def sign(document: bytes, key: PrivateKey) -> Signature:
+    """Sign a payload; two signatures of the same one differ (ECDSA draws a number for each)."""
+    return Signature(document, base64.b64encode(key.sign(document, _ALGORITHM)).decode())
+
+
+def verify(signature: Signature, digest: str, keys: Sequence[PublicKey]) -> bool:
+    """Whether one of the keys has signed that `digest` is an image. The name is not compared: an image may be copied."""
+    return any(_signed(signature, key) for key in keys) and _digest_in(signature.payload) == digest
+
+
+def _signed(signature: Signature, key: PublicKey) -> bool:
+    try:
+        key.verify(base64.b64decode(signature.signature, validate=True), signature.payload, _ALGORITHM)
+    except (InvalidSignature, binascii.Error, ValueError):
+        return False
+    return True
+
+
+def _digest_in(document: bytes) -> str:
+    try:
+        critical: Any = json.loads(document)["critical"]
+        return str(critical["image"]["docker-manifest-digest"]) if critical["type"] == _KIND else ""
+    except (ValueError, KeyError, TypeError, RecursionError):
+        return ""
+
+
+def layer(signature: Signature) -> dict[str, Any]:
+    """Return the layer of a signature manifest that holds a signature."""
+    annotations = {SIGNATURE_ANNOTATION: signature.signature}
+    return {**oci.descriptor(PAYLOAD_TYPE, signature.payload), "annotations": annotations}
+
+
+def documents(layers: Sequence[Mapping[str, Any]], subject: Mapping[str, Any]) -> tuple[bytes, bytes]:
+    """Return (manifest, config) that hold these layers, signatures of the image that `subject` describes.
+
+    cosign reads the layers as those of an image, so the config lists them. Layers that others wrote keep what they
+    have besides the signature: certificates, entries of a log.
+    """
+    config = oci.encode(
+        {
+            "architecture": "",
+            "os": "",
+            "config": {},
+            "created": "0001-01-01T00:00:00Z",
+            "history": [{"created": "0001-01-01T00:00:00Z"} for _ in layers],
+            "rootfs": {"type": "layers", "diff_ids": [found["digest"] for found in layers]},
+        }
+    )
+    manifest = oci.encode(
+        {
+            "schemaVersion": 2,
+            "mediaType": oci.MANIFEST_TYPE,
+            "artifactType": SIGNATURE_ARTIFACT,
+            "config": oci.descriptor(oci.CONFIG_TYPE, config),
+            "layers": list(layers),
+            "subject": dict(subject),
+        }
+    )
+    return manifest, config

@@ -1,0 +1,89 @@
+"""An image that somebody else built, on its way into the store, piece by piece."""
+
+import threading
+from collections.abc import Iterable
+
+from serving import errors
+from serving.images.capture import source
+from serving.images.documents import image, layers, oci
+from serving.images.documents.image import invalid
+from serving.images.imports.unpacking import Unpacked, unpack
+from serving.images.store import disk
+from serving.images.store.staging import Staging
+
+
+class Import:
+    """What a pull fills. Its methods may be called from several threads at once."""
+
+    def __init__(self, manifest: bytes, staging: Staging) -> None:
+        self.digest = oci.digest_of(manifest)
+        self.image = image.parse(manifest)
+        self._manifest = manifest
+        self._staging = staging
+        self._guard = threading.Lock()
+        self._layers = {layer.digest: layer for layer in self.image.layers}
+        self._unpacked: dict[str, Unpacked] = {}
+
+    def add_blob(self, digest: str, data: bytes) -> None:
+        """Add the config, a document that refers to the image, or a blob of such a document.
+
+        Raises:
+            errors.Temporary: `DigestMismatch`, `DiskFull`.
+        """
+        if (found := oci.digest_of(data)) != digest:
+            raise errors.Temporary(
+                "DigestMismatch", f"blob: must be {digest}, got {found} ({len(data)} bytes)", retry_after=1.0
+            )
+        with self._guard, disk.disk_full():
+            self._staging.add(data)
+
+    def add_layer(self, digest: str, chunks: Iterable[bytes]) -> None:
+        """Unpack a layer while it arrives. After an error it may be added again; a second time is a no-op.
+
+        Args:
+            digest: of a layer of the manifest.
+            chunks: the blob as the registry has it, compressed or not.
+
+        Raises:
+            errors.Permanent: `InvalidImage`; the message names the member and the rule.
+            errors.Temporary: `DigestMismatch`, `DiskFull`.
+        """
+        layer = self._layers.get(digest)
+        if layer is None:
+            raise invalid(f"{digest} is no layer of {self.digest}")
+        if digest in self._unpacked:
+            return
+        found = unpack(layer, self._staging, chunks)
+        with self._guard:
+            self._unpacked[digest] = found
+            if found.blob is not None:
+                self._staging.blobs[digest] = found.blob
+
+    def finish(self) -> dict[str, str]:
+        """Return the files' digests by path, once everything is there and fits together.
+
+        Raises:
+            errors.Permanent: `InvalidImage`.
+        """
+        for digest in self._layers:
+            if digest not in self._unpacked:
+                raise invalid(f"layer {digest} was not added")
+        self._check_config()
+        files = {file.path: file.digest for found in self._unpacked.values() for file in found.files}
+        image.check_paths(list(files))
+        if not 1 <= len(files) <= source.MAX_FILES:
+            raise invalid(
+                f"{self.digest}: must have 1 to {source.MAX_FILES} files below {layers.ROOT}/, got {len(files)}"
+            )
+        self._staging.add(self._manifest)
+        return files
+
+    def _check_config(self) -> None:
+        config = self._staging.blobs.get(self.image.config.digest)
+        if config is None:
+            raise invalid(f"config {self.image.config.digest} was not added")
+        listed = image.diff_ids(config.read_bytes(), len(self.image.layers))
+        for layer, said in zip(self.image.layers, listed, strict=True):
+            found = self._unpacked[layer.digest].diff_id
+            if found != said:
+                raise invalid(f"layer {layer.digest}: its diff ID is {said} in the config, {found} unpacked")

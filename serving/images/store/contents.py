@@ -1,0 +1,195 @@
+"""What lies where in a store, how it gets in and out, and what a kill leaves to be cleaned up.
+
+    trees/<manifest hex>/          mounted by replicas: manifest.json and models/..., files 0444, directories 0555
+    trees/<manifest hex>.seal.json inode, size, mtime, ctime and digest of every file of the tree
+    blobs/sha256/<hex>             configs, documents that refer to an image, and layers that are not as we build them
+    images/<manifest hex>/         who uses it, where it can be had again, what refers to it (`records`)
+    tmp/<random>/                  what is being written or removed; locked by its writer
+
+A layer that we build is not kept: `layers` gives its bytes from the tree. Everything becomes visible by one rename
+of something complete and synced, the tree's comes last, and goes by one. Killed at any moment, a writer leaves a
+directory below `tmp` and things that no tree needs; whoever opens the store next removes both. Methods that say so
+need the lock.
+"""
+
+import contextlib
+import os
+import secrets
+import tempfile
+from collections.abc import Collection, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+
+from serving import errors
+from serving.images.documents import image, oci
+from serving.images.documents.image import hexadecimal
+from serving.images.store import disk, seal
+from serving.images.store.catalog import Catalog
+from serving.images.store.records import Records
+from serving.images.store.staging import Staging
+from serving.system import atomic_file, locks
+
+
+class Contents:
+    """The directories of a store at `root`, made where they do not exist."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self.blobs = root / "blobs" / "sha256"
+        self._trees = root / "trees"
+        self._tmp = root / "tmp"
+        self.records = Records(root / "images", self._tmp)
+        self.catalog = Catalog(self._trees)
+        for directory in (self.blobs, self._trees, self._tmp, self.records.root):
+            directory.mkdir(parents=True, exist_ok=True)
+        with self.locked():
+            self._sweep()
+            self.collect()
+
+    def tree(self, digest: str) -> Path:
+        """Where an image's tree lies."""
+        return self._trees / hexadecimal(digest)
+
+    def seal(self, digest: str) -> Path:
+        """Where an image's seal lies."""
+        return self._trees / f"{hexadecimal(digest)}.seal.json"
+
+    def blob(self, digest: str) -> Path:
+        """Where a blob lies that is kept."""
+        return self.blobs / hexadecimal(digest)
+
+    def verify(self, digest: str, *, deep: bool) -> tuple[oci.File, ...]:
+        """Return the image's files, sorted: see `ModelStore.verify`."""
+        found = image.parse(self.catalog.manifest(digest))
+        sealed = seal.read(self.seal(digest))
+        files = seal.check(self.tree(digest), digest, found, sealed, deep=deep)
+        if deep:
+            for blob in sorted(found.kept):
+                if not self.blob(blob).is_file() or disk.file_digest(self.blob(blob)) != blob:
+                    raise seal.broken(f"{self.blob(blob)} is missing or does not have its digest")
+        return files
+
+    def changed_blobs(self, staging: Staging) -> set[str]:
+        """Return the staged blobs that are in the store too, but not with these bytes any more.
+
+        Without the lock, as it takes long: a blob that is removed meanwhile is put in anew like one that was not there.
+        """
+        changed = set()
+        for blob in staging.blobs:
+            with contextlib.suppress(FileNotFoundError):
+                if disk.file_digest(self.blob(blob)) != blob:
+                    changed.add(blob)
+        return changed
+
+    def put_blobs(self, staging: Staging, digest: str, changed: Collection[str]) -> None:
+        """Move staged blobs in, and record which of them refer to the image. Needs the lock.
+
+        Args:
+            staging: has the blobs.
+            digest: of the image.
+            changed: those that take the place of others, as `changed_blobs` said (it reads them: not under the lock).
+        """
+        for blob, path in staging.blobs.items():
+            path.chmod(0o444)
+            if blob in changed or not self.blob(blob).exists():
+                path.rename(self.blob(blob))
+        atomic_file.sync_directory(self.blobs)
+        for document, subject in staging.documents.items():
+            if subject == digest:
+                self.records.refer(digest, document)
+
+    def put_tree(self, staging: Staging, digest: str, digests: Mapping[str, str]) -> None:
+        """Move a finished tree in, in the place of one that does not verify. Needs the lock."""
+        tree = self.tree(digest)
+        if tree.exists():
+            try:
+                self.verify(digest, deep=False)
+            except errors.Permanent:
+                _move_directory(tree, staging.path / "broken")
+            else:
+                return
+        disk.replace(self.seal(digest), seal.encode(digest, staging.tree, digests), self._tmp)
+        _move_directory(staging.tree, tree)
+        tree.chmod(0o555)
+        atomic_file.sync_directory(self._trees)
+
+    def take_out(self, digest: str) -> Path:
+        """Move a tree out, and remove what only it needed; returns what is left to be deleted. Needs the lock.
+
+        Makes no directory first: on a full disk that would fail, and nothing could be removed any more.
+        """
+        trash = self._tmp / f"removed-{secrets.token_hex(8)}"
+        if self.tree(digest).is_dir():
+            _move_directory(self.tree(digest), trash)
+            atomic_file.sync_directory(self._trees)
+        self.collect()
+        return trash
+
+    def collect(self) -> None:
+        """Remove what belongs to no tree: the ends of removals, and of insertions that were killed. Needs the lock."""
+        present = set(self.catalog.digests())
+        for path in self._trees.glob("*.seal.json"):
+            if f"sha256:{path.name.partition('.')[0]}" not in present:
+                path.unlink()
+        for record in self.records.root.iterdir():
+            digest = f"sha256:{record.name}"
+            if digest not in present and not self.records.pins(digest):
+                disk.remove_tree(record)
+        try:
+            needed = {blob for digest in present for blob in self._needed(digest)}
+        except errors.Permanent:
+            return  # a tree that cannot be read may need any of them
+        for blob in self.blobs.iterdir():
+            if f"sha256:{blob.name}" not in needed:
+                blob.unlink()
+
+    def _needed(self, digest: str) -> Iterator[str]:
+        yield from self.catalog.image(digest).blobs
+        for name in self.records.referrers(digest):
+            yield name
+            if self.blob(name).exists():
+                yield from self.catalog.referred(name, self.blob(name))
+
+    def _sweep(self) -> None:
+        for path in self._tmp.iterdir():
+            try:
+                fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+            except NotADirectoryError:
+                path.unlink(missing_ok=True)
+                continue
+            except FileNotFoundError:  # its writer is done with it; writers do so without the lock
+                continue
+            try:
+                if locks.try_lock_descriptor(fd):
+                    disk.remove_tree(path)
+            finally:
+                os.close(fd)
+
+    @contextmanager
+    def private(self) -> Iterator[Path]:
+        """Give a directory that nobody else touches, removed at the end; after a kill, by the next who opens the store."""
+        with self.locked():
+            path = Path(tempfile.mkdtemp(dir=self._tmp))
+            fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+            locks.lock_descriptor(fd)
+        try:
+            yield path
+        finally:
+            disk.remove_tree(path)
+            os.close(fd)
+
+    @contextmanager
+    def locked(self) -> Iterator[None]:
+        """Hold the store's lock, against other threads too. Not reentrant."""
+        fd = os.open(self.root / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            locks.lock_descriptor(fd)
+            yield
+        finally:
+            os.close(fd)
+
+
+def _move_directory(path: Path, target: Path) -> None:
+    # A directory must be writable for its own rename (its `..` changes), whoever owns its parent.
+    path.chmod(0o755)
+    path.rename(target)

@@ -1,0 +1,158 @@
+"""The few disk operations that the store's promises rest on: synced writes, atomic replacement, read-only trees."""
+
+import errno
+import fcntl
+import hashlib
+import mmap
+import os
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import BinaryIO
+
+from serving import errors
+from serving.images.capture.source import Seen
+from serving.system import atomic_file
+
+_FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
+
+
+@contextmanager
+def disk_full() -> Iterator[None]:
+    """Turn "no space left" into a condition reason.
+
+    Raises:
+        errors.Temporary: `DiskFull`.
+    """
+    try:
+        yield
+    except OSError as error:
+        if error.errno not in _FULL:
+            raise
+        raise errors.Temporary(
+            "DiskFull", f"the model store's disk is full: {error}", retry_after=30.0
+        ) from error
+
+
+def put(file: BinaryIO, data: bytes | memoryview) -> None:
+    """Write all of it: an unbuffered write may be short (a nearly full disk); the rest then fails with ENOSPC."""
+    view = memoryview(data)
+    while view:
+        view = view[file.write(view) :]
+
+
+class Copy:
+    """A new file, written by any number of threads; large ones past the page cache where the file system can.
+
+    That spares the copy into the cache, the stall of writing it back at the end, and what others have in the cache. Its
+    blocks are reserved first: a write that extends a file waits for the one before. Linux only; elsewhere, and where the
+    file system refuses, it is an ordinary file.
+    """
+
+    def __init__(self, path: Path, size: int, *, direct: bool) -> None:
+        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
+        self._direct = direct and hasattr(os, "O_DIRECT")
+        try:
+            self._fd = os.open(path, flags | (os.O_DIRECT if self._direct else 0), 0o600)
+        except OSError as error:
+            if error.errno != errno.EINVAL or not self._direct:
+                raise
+            path.unlink(missing_ok=True)  # open(2): some file systems make the file and then refuse the flag
+            self._direct = False
+            self._fd = os.open(path, flags, 0o600)
+        self._file = os.fdopen(self._fd, "wb", buffering=0)
+        if self._direct and size:
+            self._reserve(size)
+
+    def finish(self) -> None:
+        """Have all of it on the disk."""
+        os.fsync(self._fd)
+        self.close()
+
+    def close(self) -> None:
+        """Close the file, finished or not. Again is a no-op."""
+        self._file.close()
+
+    def write(self, data: memoryview, at: int) -> None:
+        """Write bytes at an offset. Both lie at a multiple of a page, and all but the file's last are whole pages."""
+        whole = len(data) - len(data) % mmap.PAGESIZE
+        if self._direct and whole:
+            try:
+                done = os.pwrite(self._fd, data[:whole], at)
+            except OSError as error:
+                if error.errno != errno.EINVAL:
+                    raise
+            else:
+                data, at = data[done:], at + done
+        if self._direct and data:
+            # The end of the file, a short write as the disk fills up, or a device with larger blocks.
+            fcntl.fcntl(self._fd, fcntl.F_SETFL, fcntl.fcntl(self._fd, fcntl.F_GETFL) & ~os.O_DIRECT)
+            self._direct = False
+        while data:
+            done = os.pwrite(self._fd, data, at)
+            data, at = data[done:], at + done
+
+    def _reserve(self, size: int) -> None:
+        try:
+            os.posix_fallocate(self._fd, 0, size)
+        except OSError as error:
+            if error.errno not in (errno.EINVAL, errno.EOPNOTSUPP):
+                self.close()
+                raise
+
+
+def write_synced(path: Path, data: bytes) -> None:
+    """Write a new file and sync it."""
+    with path.open("xb") as file:
+        file.write(data)
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def replace(path: Path, data: bytes, tmp: Path) -> None:
+    """Replace a read-only file atomically; the new one survives a power cut. `tmp` is on the same file system."""
+    atomic_file.replace(path, data, mode=0o444, synced=True, tmp=tmp)
+    atomic_file.sync_directory(path.parent)
+
+
+def freeze(tree: Path) -> None:
+    """Make every file 0444 and every directory 0555, and sync the directories."""
+    for directory, _, names in os.walk(tree, topdown=False):
+        for name in names:
+            Path(directory, name).chmod(0o444)
+        atomic_file.sync_directory(Path(directory))
+        Path(directory).chmod(0o555)
+
+
+def stat_tree(tree: Path) -> dict[str, Seen]:
+    """Return what `stat` says of each file, links not followed, by path relative to the tree."""
+    return {
+        str(Path(directory, name).relative_to(tree)): Seen.of(Path(directory, name).lstat())
+        for directory, _, names in os.walk(tree)
+        for name in names
+    }
+
+
+def size(directory: Path) -> int:
+    """Return the bytes of the files below a directory; what vanishes meanwhile is not counted."""
+    found = 0
+    for at, _, names in os.walk(directory):
+        for name in names:
+            with suppress(FileNotFoundError):
+                found += Path(at, name).lstat().st_size
+    return found
+
+
+def remove_tree(path: Path) -> None:
+    """Remove a tree whose directories may be read-only; what others remove at the same time is no error."""
+    for directory, _, _ in os.walk(path):
+        with suppress(FileNotFoundError):
+            Path(directory).chmod(0o700)
+    shutil.rmtree(path, ignore_errors=True)
+
+
+def file_digest(path: Path) -> str:
+    """Return `sha256:<hex>` of a file."""
+    with path.open("rb") as file:
+        return f"sha256:{hashlib.file_digest(file, 'sha256').hexdigest()}"

@@ -1,0 +1,100 @@
+"""Layer plans and tar bytes: the same files, the same bytes, and nothing that unpacks elsewhere."""
+
+import io
+import re
+import tarfile
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from serving import errors
+from serving.images.documents import layers
+from serving.images.documents.layers import Entry
+from tests.objects.model_images import layer_tar
+
+NAMES = st.from_regex(r"[a-zé漢0-9_-][a-zé漢0-9._-]{0,150}", fullmatch=True)
+PATHS = st.lists(NAMES, min_size=1, max_size=3).map("/".join)
+
+
+def is_valid(paths: list[str]) -> bool:
+    try:
+        layers.check_paths(paths)
+    except errors.Permanent:
+        return False
+    return True
+
+
+TREES = st.dictionaries(PATHS, st.binary(max_size=1500), min_size=1, max_size=8).filter(
+    lambda tree: is_valid(list(tree))
+)
+
+
+@given(TREES)
+def test_a_layer_unpacks_to_the_files_that_went_in(tree: dict[str, bytes]) -> None:
+    (layer,) = layers.plan(Entry(path, len(data)) for path, data in tree.items())
+    with tarfile.open(fileobj=io.BytesIO(layer_tar(layer, tree)), mode="r:") as tar:
+        members = tar.getmembers()
+        found = {m.name: tar.extractfile(m).read() for m in members if m.isreg()}  # type: ignore[union-attr]
+    assert found == {f"models/{path}": data for path, data in tree.items()}
+    assert {(m.mtime, m.uid, m.gid, m.uname, m.gname) for m in members} == {(0, 0, 0, "", "")}
+    assert {m.mode for m in members if m.isdir()} == {0o755}
+    assert {m.mode for m in members if m.isreg()} == {0o644}
+
+
+@given(TREES, st.randoms())
+def test_the_order_of_listing_changes_no_byte(tree: dict[str, bytes], random) -> None:
+    entries = [Entry(path, len(data)) for path, data in tree.items()]
+    shuffled = random.sample(entries, len(entries))
+    assert layers.plan(entries) == layers.plan(shuffled)
+
+
+@given(st.lists(st.integers(0, 3 * layers.BIG_FILE), min_size=1, max_size=150))
+def test_every_file_is_in_exactly_one_of_at_most_sixty_layers(sizes: list[int]) -> None:
+    entries = [Entry(f"f{i:03}", size) for i, size in enumerate(sizes)]
+    planned = layers.plan(entries)
+    assert sorted((e for layer in planned for e in layer.files), key=lambda e: e.path) == entries
+    assert len(planned) <= layers.MAX_LAYERS
+
+
+def test_a_big_file_has_its_own_layer_and_small_ones_share_the_first() -> None:
+    big, small, other = Entry("b", layers.BIG_FILE), Entry("a", 10), Entry("c", 20)
+    assert layers.plan([big, small, other]) == (layers.Layer((small, other)), layers.Layer((big,)))
+
+
+def test_where_there_are_too_many_big_files_the_smallest_share_the_first_layer() -> None:
+    entries = [Entry(f"f{i:03}", layers.BIG_FILE + i) for i in range(100)]
+    planned = layers.plan(entries)
+    assert len(planned) == 60
+    assert planned[0].files == tuple(entries[:41])
+
+
+def test_a_file_of_nine_gigabytes_has_a_header() -> None:
+    ((_, _), (header, entry)) = layers.entries(layers.Layer((Entry("w", 9 * 2**30),)))
+    with tarfile.open(fileobj=io.BytesIO(header + bytes(1024)), mode="r:") as tar:
+        assert tar.next().size == 9 * 2**30  # type: ignore[union-attr]
+    assert entry == Entry("w", 9 * 2**30)
+
+
+@pytest.mark.parametrize(
+    ("paths", "rule"),
+    [
+        (["/etc/passwd"], "relative"),
+        (["../x"], "`..`"),
+        (["a/../../x"], "`..`"),
+        (["a//b"], "empty"),
+        (["./a"], "`.`"),
+        ([""], "relative"),
+        (["a", "a"], "duplicate"),
+        (["Model", "model"], "duplicate"),
+        (["é", "e\u0301"], "duplicate"),
+        (["a", "a/b"], "not a directory"),
+        (["x/.wh.y"], ".wh."),
+        (["a\0b"], "NUL"),
+        (["a\udc80"], "UTF-8"),
+    ],
+)
+def test_a_path_that_would_unpack_differently_is_refused_by_its_rule(paths: list[str], rule: str) -> None:
+    with pytest.raises(errors.Permanent, match=re.escape(rule)) as caught:
+        layers.plan(Entry(path, 1) for path in paths)
+    assert caught.value.reason == "InvalidOutput"
