@@ -35,14 +35,16 @@ from rig.harness import interval, report  # noqa: E402
 from serving.resources import quantity  # noqa: E402
 from serving.resources.experiment import ProfilingExperimentSpec  # noqa: E402
 from serving.resources.trial import Estimate, Reason, TrialSpec, TrialStatus, Window  # noqa: E402
-from tuner import outcome, worth  # noqa: E402
-from tuner.load import results, stages  # noqa: E402
-from tuner.load.steps import Finished, State  # noqa: E402
+from tuner import intervals  # noqa: E402
+from tuner.load.level_search import highest_load, results  # noqa: E402
+from tuner.load.level_search.state import Finished, State  # noqa: E402
+from tuner.objective import HOUR  # noqa: E402
+from tuner.observation import observation_of, problem_of  # noqa: E402
 from tuner.search.decide import decide  # noqa: E402
 from tuner.search.decision import Confirm, Explore, Recommend  # noqa: E402
 from tuner.search.problem import Budget, Observation, Problem  # noqa: E402
 from tuner.settings import DEFAULTS, SearchSettings  # noqa: E402
-from tuner.space import Space  # noqa: E402
+from tuner.specs.space import Space  # noqa: E402
 
 TRIALS = 19
 """Of the sample's 20 one measures what runs today, which is no spec of the space."""
@@ -73,7 +75,7 @@ class Grid:
     @property
     def problem(self) -> Problem:
         """What is searched."""
-        return outcome.problem(self.spec, self.space, self.costs)
+        return problem_of(self.spec, self.space, self.costs)
 
     def observe(self, row: int, number: int, *, below: float = 0.0, confirms: bool = False) -> Observation:
         """Return a recorded trial of a spec, stopped where it surely gives less than `below`."""
@@ -84,7 +86,7 @@ class Grid:
                 by_alias=True, exclude_none=True
             ),
         }
-        found = outcome.observation(trial, self.space, self.spec.objective, self.spec.constraints)
+        found = observation_of(trial, self.space, self.spec.objective, self.spec.constraints)
         assert found is not None
         return found
 
@@ -93,7 +95,7 @@ class Grid:
         whole = replace(self._states[number, row], stop_below=below)
         for count in range(1, 1 + len(whole.windows)):
             seen = replace(whole, windows=whole.windows[:count], asked=whole.asked[:count])
-            step = stages.next_step(seen) if below else None
+            step = highest_load.next_step(seen) if below else None
             if isinstance(step, Finished) and step.reason == "CannotBeatBest":
                 return step.result, step.reason, sum(seen.asked)
         return results.result(whole), "Measured", sum(whole.asked)
@@ -159,11 +161,11 @@ def _to_beat(seen: Sequence[Observation], best: int, repeatability: float) -> fl
     known = [_estimate(one.log_objective or 0.0, one.noise) for one in of_it if not one.censored] or [
         _estimate(one.log_objective or 0.0, one.noise) for one in of_it
     ]
-    return worth.pooled(known, repeatability).low / worth.HOUR
+    return intervals.pooled(known, repeatability).low / HOUR
 
 
 def _estimate(log: float, deviation: float) -> Estimate:
-    half = worth.Z95 * deviation
+    half = intervals.Z95 * deviation
     return Estimate(value=math.exp(log), low=math.exp(log - half), high=math.exp(log + half))
 
 

@@ -19,8 +19,8 @@ from rig import proxies, wrk
 from rig.harness import at_least, at_most, interval, median, process_seconds, report
 
 from tuner.load.generator import Generator
-from tuner.load.plan import LoadPlan, Mode, Request
-from tuner.load.samples import Samples
+from tuner.load.plan import LoadPlan, LoadRequest, Mode
+from tuner.load.windows.samples import Samples
 from tuner.settings import LoadSettings
 
 BAR_RATE, BAR_MS = 2_000, 0.5
@@ -29,7 +29,7 @@ USERS = 64
 BODY = b'{"inputs":[{"name":"input","datatype":"FP64","shape":[1,64],"data":[%b]}]}' % b",".join(
     [b"0.5"] * 64
 )
-ASKED = Request("POST", "/v2/models/digits/infer", {"content-type": "application/json"}, BODY)
+ASKED = LoadRequest("POST", "/v2/models/digits/infer", {"content-type": "application/json"}, BODY)
 ANSWER = (
     '{\\"outputs\\":[{\\"name\\":\\"predict\\",\\"shape\\":[1],\\"datatype\\":\\"INT64\\",\\"data\\":[7]}]}'
 )

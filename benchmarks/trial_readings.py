@@ -5,7 +5,7 @@ within 100 ms) those with batches of 64 and the same cores differ in memory and 
 deviation with each of their values, and in each round). Their logarithms' standard deviation is given for three readings of the same windows:
 
 - recorded: the throughput of one window, at the load that the trial ended at, as a Trial's result was when these were recorded.
-- curves: that of the result as a Trial has it now, from curves through all windows (`tuner/load/reading.py`), at the load where the next window meets the
+- curves: that of the result as a Trial has it now, from curves through all windows (`tuner/load/level_search/load_model.py`), at the load where the next window meets the
   limit with a probability of 99 %.
 - most: the highest throughput of any window, which knows no limit: about what the machine itself varies by.
 
@@ -31,9 +31,9 @@ from rig import recorded_trials  # noqa: E402
 from rig.harness import report  # noqa: E402
 from rig.recorded_trials import LIMIT, LOAD, Window  # noqa: E402
 
-from tuner import limits  # noqa: E402
-from tuner.load import reading, results  # noqa: E402
-from tuner.load.steps import State  # noqa: E402
+from tuner.constraints import bound_of  # noqa: E402
+from tuner.load.level_search import load_model, results  # noqa: E402
+from tuner.load.level_search.state import State  # noqa: E402
 from tuner.settings import DEFAULTS, LoadSettings  # noqa: E402
 
 BATCH, CORES = "64", ("500m", "750m", "1")
@@ -75,7 +75,7 @@ def scatter(by_cores: Trials) -> dict[str, float]:
     found = []
     for windows in (windows for of in by_cores.values() for windows in of):
         state = _state(windows, UNEXPECTING)
-        read = reading.of(state, state.windows, ())
+        read = load_model.of(state, state.windows, ())
         assert read is not None
         through = read.curves(results.result(state).level)
         found.append((through.latencies["latency", 99].scatter, through.cycle.scatter))
@@ -124,7 +124,7 @@ def broken(by_cores: Trials) -> dict[str, float]:
             level = results.result(_state(windows, DEFAULTS.load)).level
             others = (one for other in of if other is not windows for one in other)
             seen += [
-                float(one["p99_s"]) > limits.bound(LIMIT)
+                float(one["p99_s"]) > bound_of(LIMIT)
                 for one in others
                 if one["p99_s"]
                 and float(one["seconds"]) > WHOLE

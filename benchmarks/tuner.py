@@ -33,7 +33,7 @@ from rig.harness import report  # noqa: E402
 from rig.replay import Noisy  # noqa: E402
 from rig.scores import GROUPS, NEAR, SHARES, Result, Task, of_group, summary  # noqa: E402
 
-from tuner.search import baselines, transfer  # noqa: E402
+from tuner.search import algorithms, transfer  # noqa: E402
 from tuner.search.problem import Earlier  # noqa: E402
 from tuner.settings import SearchSettings  # noqa: E402
 
@@ -67,7 +67,7 @@ def main() -> None:
             [Task("slipway warm", share, noisy, earlier) for noisy, earlier in known for share in SHARES],
         )
         others = run("baselines", [
-            Task(name, SHARES[-1], Noisy(one, seed, noise)) for name in baselines.ALGORITHMS for one in found for seed in range(seeds)
+            Task(name, SHARES[-1], Noisy(one, seed, noise)) for name in algorithms.ALGORITHMS for one in found for seed in range(seeds)
         ])  # fmt: skip
         some = range(max(1, seeds // 4))
         stopped = run("stopping", [
@@ -107,8 +107,8 @@ def _all(pool: ProcessPoolExecutor, console: Console, what: str, tasks: Sequence
 def _play(task: Task) -> Result:
     surface = task.noisy.surface
     started = time.perf_counter()
-    if task.method in baselines.ALGORITHMS:
-        propose = baselines.ALGORITHMS[task.method]
+    if task.method in algorithms.ALGORITHMS:
+        propose = algorithms.ALGORITHMS[task.method]
         run = replay.play_baseline(task.noisy, task.trials, propose, SearchSettings().safety_quantile)
     else:
         settings = SearchSettings() if task.method.startswith("stopping") else replay.TO_THE_END

@@ -13,9 +13,9 @@ from serving.objects import Object
 from serving.resources import kinds
 from serving.settings import ControllerSettings
 from tuner.planning import earlier
-from tuner.planning.plan import OVER, Plan, Question, Recorded
+from tuner.planning.exchange import OVER, ExperimentPlan, PlanRequest, RecordedExperiment
+from tuner.search_worker import SearchWorker
 from tuner.settings import DEFAULTS, TunerSettings
-from tuner.thinking import Thinker
 
 _OWNER, _TARGET, _NAMESPACE = "owner", "target", "namespace"
 
@@ -27,14 +27,14 @@ class ExperimentController:
         self,
         kube: Kube,
         watches: Watches,
-        thinker: Thinker,
+        worker: SearchWorker,
         *,
         config: ControllerSettings,
         settings: TunerSettings,
     ) -> None:
         self._kube = kube
         self._settings = settings
-        self._thinker = thinker
+        self._worker = worker
         self._recorder = Recorder(kube, kube.field_manager)
         self._experiments = watches.of(kinds.PROFILING_EXPERIMENT)
         self._trials = watches.of(kinds.TRIAL)
@@ -54,21 +54,21 @@ class ExperimentController:
         try:
             await self._loop.run(self._experiments, self._trials, self._inferences, self._versions)
         finally:
-            self._thinker.close()
+            self._worker.close()
 
     async def reconcile(self, key: Key) -> Result | None:
         """Bring one experiment a step further."""
         experiment = self._experiments.get(*key)
         if experiment is None or experiment["metadata"].get("deletionTimestamp") or _is_over(experiment):
             return None
-        plan = await self._thinker.ask(self._question(experiment))
+        plan = await self._worker.plan(self._request(experiment))
         now = self._experiments.get(*key)
         if now is None or now["metadata"]["uid"] != experiment["metadata"]["uid"]:
             return None  # it was deleted meanwhile; another of its name is asked about for itself
         await self._carry_out(experiment, plan)
         return None
 
-    def _question(self, experiment: Object) -> Question:
+    def _request(self, experiment: Object) -> PlanRequest:
         namespace = experiment["metadata"]["namespace"]
         target = experiment["spec"]["target"]
         inference = None
@@ -82,18 +82,18 @@ class ExperimentController:
         versions = {name: self._versions.get(namespace, name) for name in named}
         others = self._experiments.by_index(_NAMESPACE, namespace)
         found = earlier.candidates(experiment, others, self._settings.trials.earlier)
-        return Question(
-            asked=self._recorded(experiment),
+        return PlanRequest(
+            recorded=self._recorded(experiment),
             inference=inference,
             model_versions={name: version for name, version in versions.items() if version is not None},
             earlier=[self._recorded(other) for other in found],
             settings=self._settings,
         )
 
-    def _recorded(self, experiment: Object) -> Recorded:
-        return Recorded(experiment, self._trials.by_index(_OWNER, experiment["metadata"]["uid"]))
+    def _recorded(self, experiment: Object) -> RecordedExperiment:
+        return RecordedExperiment(experiment, self._trials.by_index(_OWNER, experiment["metadata"]["uid"]))
 
-    async def _carry_out(self, experiment: Object, plan: Plan) -> None:
+    async def _carry_out(self, experiment: Object, plan: ExperimentPlan) -> None:
         for trial in plan.trials:
             await self._create(kinds.TRIAL, trial, experiment)
         if plan.profile is not None:
@@ -192,5 +192,5 @@ async def prepared(
 ) -> AsyncIterator[ExperimentController]:
     """Give a controller with a client of its own; it runs once `watches` do."""
     async with await connect_eventually(data_dir.kubeconfig, component="experiment") as kube:
-        thinker = Thinker(settings.trials.idle_seconds)
-        yield ExperimentController(kube, watches, thinker, config=config, settings=settings)
+        worker = SearchWorker(settings.trials.idle_seconds)
+        yield ExperimentController(kube, watches, worker, config=config, settings=settings)

@@ -14,11 +14,12 @@ from serving.objects import Object
 from serving.resources import kinds
 from serving.resources.experiment import ProfilingExperimentSpec, Setting
 from serving.resources.trial import TrialSpec, TrialStatus
-from tuner import outcome, rendering
-from tuner.load import results
+from tuner.load.level_search import results
+from tuner.observation import observation_of
 from tuner.search.problem import Observation
 from tuner.settings import DEFAULTS
-from tuner.space import Space
+from tuner.specs import rendering
+from tuner.specs.space import Space
 
 MODEL, SERVICE, GRID = "digits-forest", "digits", "grid"
 POLL_SECONDS = 0.5
@@ -99,7 +100,7 @@ class World:
         return found
 
     def _observation(self, trial: Object) -> Observation | None:
-        return outcome.observation(trial, self.space, self.spec.objective, self.spec.constraints)
+        return observation_of(trial, self.space, self.spec.objective, self.spec.constraints)
 
     async def _trial(self, row: int, number: int) -> Object:
         inference = await self._kube.get(kinds.INFERENCE, "default", SERVICE)

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from rig.surfaces import Surface
-from tuner.search import baselines, transfer
+from tuner.search import algorithms, transfer
 from tuner.search.decide import Search
 from tuner.search.decision import Confirm, Explore, Impossible, Recommend
 from tuner.search.problem import Budget, Earlier, Floats, Observation
@@ -71,7 +71,10 @@ class Run:
 
 
 def play(
-    noisy: Noisy, trials: int, settings: SearchSettings = TO_THE_END, lessons: Sequence[transfer.Lesson] = ()
+    noisy: Noisy,
+    trials: int,
+    settings: SearchSettings = TO_THE_END,
+    lessons: Sequence[transfer.EarlierModel] = (),
 ) -> Run:
     """Run our search, one trial after the other."""
     problem = noisy.surface.problem
@@ -94,7 +97,7 @@ def play(
             observations.append(noisy.measure(row, len(observations), confirms=confirms))
 
 
-def play_baseline(noisy: Noisy, trials: int, propose: baselines.Propose, quantile: float) -> Run:
+def play_baseline(noisy: Noisy, trials: int, propose: algorithms.Propose, quantile: float) -> Run:
     """Run another way of choosing; it recommends the best that it measured, with the same safety against its own noise."""
     problem = noisy.surface.problem
     observations: list[Observation] = []

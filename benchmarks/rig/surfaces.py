@@ -10,8 +10,8 @@ from pathlib import Path
 
 import numpy as np
 
-from tuner import scaling
 from tuner.search.problem import Floats, Integers, Problem
+from tuner.specs import scaling
 
 Row = Mapping[str, str]
 

@@ -16,8 +16,8 @@ from serving.resources import kinds, quantity
 from serving.resources.cadvisor import Figures
 from serving.resources.trial import TrialSpec
 from tests.fakes.kube import FakeKube
-from tuner.load.plan import LoadPlan, Request
-from tuner.load.samples import Samples
+from tuner.load.plan import LoadPlan, LoadRequest
+from tuner.load.windows.samples import Samples
 
 NS = "default"
 LOAD: Object = {"mode": "closed", "levels": ["1"], "windowSeconds": 1, "warmupSeconds": 0}
@@ -79,7 +79,7 @@ class Instruments:
     async def plan(self, trial: Object, spec: TrialSpec, url: str) -> LoadPlan:
         limits = spec.template["spec"]["containers"][0]["resources"]["limits"]
         self._throughput = 200 * float(quantity.parse(limits["cpu"]))
-        return LoadPlan("closed", (Request("POST", "/v2/models/m/infer"),))
+        return LoadPlan("closed", (LoadRequest("POST", "/v2/models/m/infer"),))
 
     @asynccontextmanager
     async def generator(

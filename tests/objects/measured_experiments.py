@@ -6,8 +6,8 @@ from typing import Any
 
 from serving.objects import Object
 from serving.resources.experiment import ProfilingExperimentSpec, Setting
-from tuner.space import Space
-from tuner.worth import objective
+from tuner.objective import objective_value
+from tuner.specs.space import Space
 
 Settings = Mapping[str, str]
 Service = Callable[[Settings, float], tuple[float, float]]
@@ -163,7 +163,7 @@ def finished(trials: Sequence[Object], winner: Object | None, **changed: Any) ->
         from serving.resources.trial import Window
 
         result = Window.model_validate(winner["status"]["result"])
-        value = objective(spec.objective, result, winner["spec"]["costPerHour"], 1)
+        value = objective_value(spec.objective, result, winner["spec"]["costPerHour"], 1)
         assert value is not None
         status["recommendation"] = {
             "trial": winner["metadata"]["name"],

@@ -9,13 +9,13 @@ from serving.resources.experiment import ProfilingExperimentSpec, ProfilingExper
 from serving.resources.trial import TrialSpec, TrialStatus
 from tests.objects import experiments
 from tests.objects.experiments import failed
-from tuner import rendering
 from tuner.planning import experiment as planning
-from tuner.planning.world import Known, World
+from tuner.planning.snapshot import ExperimentSnapshot, KnownTrial
 from tuner.search.decision import Decision
 from tuner.search.problem import Observation
 from tuner.settings import DEFAULTS
-from tuner.space import Space
+from tuner.specs import rendering
+from tuner.specs.space import Space
 
 NOW = dt.datetime(2026, 1, 1, 0, 10, tzinfo=dt.UTC)
 RUNNING: Object = {"phase": "Measuring"}
@@ -30,7 +30,9 @@ INFERENCE: Object = {
 OF_INFERENCE: Object = {"inference": INFERENCE, "target": {"inference": "digits"}}
 
 
-def world(*trials: tuple[int | None, Object], purposes: dict[int, str] | None = None, **spec: Any) -> World:
+def world(
+    *trials: tuple[int | None, Object], purposes: dict[int, str] | None = None, **spec: Any
+) -> ExperimentSnapshot:
     """Return an experiment with these trials: the row of each (None: beside the space), and its status."""
     inference = spec.pop("inference", None)
     status = spec.pop("status", {})
@@ -66,14 +68,14 @@ def world(*trials: tuple[int | None, Object], purposes: dict[int, str] | None = 
             and state.reason not in {"LoadFailed", "Interrupted"}
         ):
             observation = Observation(index, cause="boot")
-        known.append(Known(f"pe-{number}", body, state, index, observation))
+        known.append(KnownTrial(f"pe-{number}", body, state, index, observation))
     found["status"] = status
-    return World(
+    return ExperimentSnapshot(
         found, read, ProfilingExperimentStatus.model_validate(status), space, tuple(known), render, DEFAULTS
     )
 
 
-def made(found: World, decision: Decision | None) -> list[tuple[str, str, str]]:
+def made(found: ExperimentSnapshot, decision: Decision | None) -> list[tuple[str, str, str]]:
     """Return name, purpose and settings of the trials that are made."""
     plan = planning.plan(found, decision, NOW)
     return [
@@ -86,7 +88,7 @@ def made(found: World, decision: Decision | None) -> list[tuple[str, str, str]]:
     ]
 
 
-def status(found: World, decision: Decision | None) -> Object:
+def status(found: ExperimentSnapshot, decision: Decision | None) -> Object:
     written = planning.plan(found, decision, NOW).status
     assert written is not None
     return dict(written)

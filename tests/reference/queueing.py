@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from tuner.load.plan import Mode
-from tuner.load.samples import Samples
+from tuner.load.windows.samples import Samples
 
 LONGEST = 30.0
 

@@ -15,9 +15,9 @@ from serving.resources import kinds
 from serving.resources.base import NAME_PATTERN
 from serving.resources.experiment import ProfilingExperimentSpec
 from tuner.convert import load, pods
+from tuner.convert.manifest_reader import Note, Notes, items, mapping, plain, shown, text, whole
 from tuner.convert.parameters import Tunables, tunables
-from tuner.convert.reading import Note, Notes, items, mapping, plain, shown, text, whole
-from tuner.space import Space
+from tuner.specs.space import Space
 
 API_VERSIONS = frozenset({"morphling.kubedl.io/v1alpha1", "tuning.kubedl.io/v1alpha1"})
 """The second is what its first releases were called."""

@@ -14,7 +14,7 @@ from pydantic import ValidationError
 from serving.errors import UserError
 from serving.objects import Object
 from serving.resources.load import RequestTemplate
-from tuner.convert.reading import Notes, items, mapping, shown, text
+from tuner.convert.manifest_reader import Notes, items, mapping, shown, text
 
 _DRIVES = "is left out: Slipway drives the load itself, as spec.load says"
 _READ_BY = "is left out: it is of Morphling's client"

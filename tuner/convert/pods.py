@@ -6,7 +6,7 @@ from serving.errors import UserError
 from serving.objects import Object
 from serving.planning.inference.revision import CONTAINER
 from serving.resources import names
-from tuner.convert.reading import Notes, items, mapping, plain, text
+from tuner.convert.manifest_reader import Notes, items, mapping, plain, text
 
 _NAMED = "a trial's objects are named and labelled by Slipway; it is left out"
 _VOLUMES = f"is left out: the files of the ModelVersion are mounted at {names.MODEL_MOUNT}; put them there with `slipway model import`"

@@ -14,9 +14,9 @@ import numpy as np
 
 from serving import clock
 from tuner.load import wire
-from tuner.load.locusts import Locust
+from tuner.load.locust_process import Locust
 from tuner.load.plan import LoadPlan
-from tuner.load.samples import Samples
+from tuner.load.windows.samples import Samples
 from tuner.settings import LoadSettings
 
 

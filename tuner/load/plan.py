@@ -7,7 +7,7 @@ Mode = Literal["closed", "open"]
 
 
 @dataclass(frozen=True)
-class Request:
+class LoadRequest:
     """One request, as it is sent."""
 
     method: str
@@ -25,7 +25,7 @@ class LoadPlan:
     """What is asked, and how it is timed."""
 
     mode: Mode
-    requests: tuple[Request, ...]
+    requests: tuple[LoadRequest, ...]
     """Sent in turn, from the first again after the last; none where there is a locustfile."""
     seed: int = 0
     """Of the arrivals of an open loop."""

@@ -10,8 +10,8 @@ from typing import Any, get_args
 
 from serving.errors import Permanent
 from serving.resources.load import Load, RequestTemplate
-from tuner.load.inputs import made
-from tuner.load.plan import LoadPlan, Request
+from tuner.load.generated_bodies import made
+from tuner.load.plan import LoadPlan, LoadRequest
 
 _PARAMETER = re.compile(r"(\$?)\$\{([^}]*)\}")
 _METHODS = get_args(RequestTemplate.model_fields["method"].annotation)
@@ -67,7 +67,7 @@ def needs_description(load: Load) -> bool:
     return load.locustfile is None and load.requests is None and load.request_template is None
 
 
-def templated(template: RequestTemplate, parameters: Mapping[str, str]) -> Request:
+def templated(template: RequestTemplate, parameters: Mapping[str, str]) -> LoadRequest:
     """Return the request of a template with the parameters put in; `$${` stands for `${`.
 
     Raises:
@@ -91,7 +91,7 @@ def templated(template: RequestTemplate, parameters: Mapping[str, str]) -> Reque
     return _request(where, template.method, path, headers=headers, body=body.encode(), at=None)
 
 
-def read_recorded(text: str) -> tuple[Request, ...]:
+def read_recorded(text: str) -> tuple[LoadRequest, ...]:
     """Return recorded requests: one JSON object a line with `path`, and any of `method`, `headers`, `body` and `at`.
 
     A body is a string, sent as it is, or any other JSON value, sent as JSON. `at` is in seconds, from any beginning.
@@ -99,7 +99,7 @@ def read_recorded(text: str) -> tuple[Request, ...]:
     Raises:
         Permanent: `LoadFailed`: none, or a line that breaks a rule, by its number.
     """
-    found: list[Request] = []
+    found: list[LoadRequest] = []
     for number, line in enumerate(text.splitlines(), 1):
         if line.strip():
             request = _recorded(f"load.requests line {number}", line)
@@ -110,7 +110,7 @@ def read_recorded(text: str) -> tuple[Request, ...]:
     return tuple(found)
 
 
-def _recorded(where: str, line: str) -> Request:
+def _recorded(where: str, line: str) -> LoadRequest:
     try:
         said = json.loads(line)
     except ValueError as error:
@@ -130,7 +130,7 @@ def _recorded(where: str, line: str) -> Request:
     return _request(where, method, path, headers=headers, body=content.encode(), at=at)
 
 
-def _in_order(where: str, before: list[Request], request: Request) -> None:
+def _in_order(where: str, before: list[LoadRequest], request: LoadRequest) -> None:
     if not before:
         return
     if (before[-1].at is None) != (request.at is None):
@@ -141,7 +141,7 @@ def _in_order(where: str, before: list[Request], request: Request) -> None:
 
 def described(
     description: Mapping[str, Any] | None, model_name: str, *, batch: int, seed: int
-) -> tuple[Request, ...]:
+) -> tuple[LoadRequest, ...]:
     """Return requests of small random values for the model's inputs; several, so that no cache answers them all.
 
     Raises:
@@ -154,12 +154,12 @@ def described(
             " or load.locustfile",
         )
     where = "POST", f"/v2/models/{model_name}/infer", {"content-type": "application/json"}
-    return tuple(Request(*where, body) for body in made(description["inputs"], batch=batch, seed=seed))
+    return tuple(LoadRequest(*where, body) for body in made(description["inputs"], batch=batch, seed=seed))
 
 
 def _request(
     where: str, method: object, path: object, *, headers: dict[str, str], body: bytes, at: float | None
-) -> Request:
+) -> LoadRequest:
     if method not in _METHODS:
         raise _wrong(f"{where}: method", f"must be one of {', '.join(_METHODS)}", method)
     if not isinstance(path, str) or path.startswith("//") or not _TARGET.fullmatch(path):
@@ -174,7 +174,7 @@ def _request(
         headers = {**headers, "content-type": "application/json"}
     completes = path.partition("?")[0].endswith("/completions")
     stream = completes and isinstance(said, dict) and said.get("stream") is True
-    return Request(str(method), path, headers, body, None if at is None else float(at), stream)
+    return LoadRequest(str(method), path, headers, body, None if at is None else float(at), stream)
 
 
 def _json(body: bytes) -> Any:

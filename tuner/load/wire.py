@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from dataclasses import asdict
 from typing import Any
 
-from tuner.load.plan import LoadPlan, Request
+from tuner.load.plan import LoadPlan, LoadRequest
 
 HEADER = struct.Struct("<cI")
 RECORD = struct.Struct("<ddddII")
@@ -52,9 +52,9 @@ def plan_line(
     )  # fmt: skip
 
 
-def read_requests(said: dict[str, Any]) -> list[Request]:
+def read_requests(said: dict[str, Any]) -> list[LoadRequest]:
     """Return the requests of a first line."""
-    return [Request(**{**found, "body": base64.b64decode(found["body"])}) for found in said["requests"]]
+    return [LoadRequest(**{**found, "body": base64.b64decode(found["body"])}) for found in said["requests"]]
 
 
 def line(content: dict[str, Any]) -> bytes:

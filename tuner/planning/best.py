@@ -3,13 +3,14 @@
 import math
 
 from serving.resources.experiment import Recommendation
-from tuner import worth
-from tuner.planning.world import Known, World
-from tuner.rendering import Rendering
+from tuner import intervals
+from tuner.objective import objective_value
+from tuner.planning.snapshot import ExperimentSnapshot, KnownTrial
 from tuner.search.decision import Decision
+from tuner.specs.rendering import Rendering
 
 
-def recommendation(world: World, index: int, repeatability: float) -> Recommendation | None:
+def recommendation(world: ExperimentSnapshot, index: int, repeatability: float) -> Recommendation | None:
     """Return what is said of a spec, without words: all its whole measurements together, as the report has them.
 
     One that was only stopped early has these; None where it has no result at all. `repeatability` is the decision's.
@@ -20,14 +21,14 @@ def recommendation(world: World, index: int, repeatability: float) -> Recommenda
         for trial in trials
         if trial.status.result is not None
         and (
-            value := worth.objective(
+            value := objective_value(
                 world.spec.objective, trial.status.result, trial.spec.cost_per_hour, trial.spec.batch
             )
         )
     ]
     if not found:
         return None
-    pooled, last, baseline = worth.pooled(found, repeatability), trials[-1], world.baseline
+    pooled, last, baseline = intervals.pooled(found, repeatability), trials[-1], world.baseline
     return Recommendation(
         trial=last.name,
         settings=list(last.spec.settings),
@@ -39,14 +40,14 @@ def recommendation(world: World, index: int, repeatability: float) -> Recommenda
     )
 
 
-def measured(world: World, index: int) -> list[Known]:
+def measured(world: ExperimentSnapshot, index: int) -> list[KnownTrial]:
     """Return the trials of a spec that were measured to their end, else those that were stopped early."""
     of_it = [trial for trial in world.trials if trial.index == index and trial.over and not trial.stale]
     ran = [trial for trial in of_it if trial.status.result is not None]
     return [trial for trial in ran if trial.status.reason == "Measured"] or ran
 
 
-def to_beat(world: World, decision: Decision, rendered: Rendering) -> float | None:
+def to_beat(world: ExperimentSnapshot, decision: Decision, rendered: Rendering) -> float | None:
     """Return the requests per second that this spec must do to beat the best; None where throughput does not decide.
 
     Of the best, the lower end of its interval counts: a spec that may be as good is measured to its end.
@@ -55,7 +56,7 @@ def to_beat(world: World, decision: Decision, rendered: Rendering) -> float | No
     results = [trial.status.result.throughput for trial in trials if trial.status.result is not None]
     if not results:
         return None
-    objective, done = world.spec.objective, worth.pooled(results, decision.repeatability).low
+    objective, done = world.spec.objective, intervals.pooled(results, decision.repeatability).low
     cost = trials[-1].spec.cost_per_hour
     match objective.objective_metric_name:
         case "throughput":

@@ -9,14 +9,14 @@ from typing import Literal
 from serving.objects import Object
 from serving.resources import duration, quantity
 from serving.resources.experiment import Setting
-from tuner.planning.world import Known, Settings, World
+from tuner.planning.snapshot import ExperimentSnapshot, KnownTrial, Settings
 from tuner.search.problem import Budget
 
 Purpose = Literal["Explore", "Confirm", "Baseline"]
 
 
 @dataclass(frozen=True)
-class Wish:
+class WantedTrial:
     """A measurement that is wanted."""
 
     purpose: Purpose
@@ -33,7 +33,7 @@ class Spent:
     """Of the replicas that were measured, by the experiment's prices."""
 
 
-def spent(trials: Sequence[Known]) -> Spent:
+def spent(trials: Sequence[KnownTrial]) -> Spent:
     """Return what those of them that are over have taken."""
     return Spent(
         sum(trial.status.seconds for trial in trials),
@@ -41,7 +41,7 @@ def spent(trials: Sequence[Known]) -> Spent:
     )
 
 
-def exhausted(world: World, now: dt.datetime) -> str:
+def exhausted(world: ExperimentSnapshot, now: dt.datetime) -> str:
     """Return which budget is used up, as a field of the experiment; empty where none is."""
     if len(world.trials) >= world.spec.max_num_trials:
         return "maxNumTrials"
@@ -54,15 +54,15 @@ def exhausted(world: World, now: dt.datetime) -> str:
     return ""
 
 
-def owed(world: World) -> list[Wish]:
+def owed(world: ExperimentSnapshot) -> list[WantedTrial]:
     """Return what is measured before the search is asked: today's spec, and specs whose load could not be made."""
-    wishes = [Wish(trial.spec.purpose, tuple(trial.spec.settings)) for trial in to_repeat(world)]
+    wishes = [WantedTrial(trial.spec.purpose, tuple(trial.spec.settings)) for trial in to_repeat(world)]
     if world.spec.target.inference is not None and world.baseline is None:
-        wishes.insert(0, Wish("Baseline", ()))
+        wishes.insert(0, WantedTrial("Baseline", ()))
     return wishes
 
 
-def to_repeat(world: World) -> list[Known]:
+def to_repeat(world: ExperimentSnapshot) -> list[KnownTrial]:
     """Return trials that said nothing of their specs, and are to be made again."""
     return [
         tried[-1]
@@ -72,7 +72,7 @@ def to_repeat(world: World) -> list[Known]:
     ]
 
 
-def unloadable(world: World) -> Known | None:
+def unloadable(world: ExperimentSnapshot) -> KnownTrial | None:
     """Return a Trial whose spec's load could not be made however often it was tried; None where there is none."""
     return next(
         (
@@ -84,24 +84,24 @@ def unloadable(world: World) -> Known | None:
     )
 
 
-def free(world: World) -> int:
+def free(world: ExperimentSnapshot) -> int:
     """Return how many more trials may run at once."""
     return max(0, world.spec.parallelism - world.running)
 
 
-def of_search(world: World, now: dt.datetime) -> Budget:
+def of_search(world: ExperimentSnapshot, now: dt.datetime) -> Budget:
     """Return the budget as the search counts: of the trials that it is told of."""
     unseen = sum(not is_seen(trial) for trial in world.trials)
     total = len(world.trials) if exhausted(world, now) else world.spec.max_num_trials
     return Budget(total - unseen, world.spec.parallelism)
 
 
-def is_seen(trial: Known) -> bool:
+def is_seen(trial: KnownTrial) -> bool:
     """Whether the search is told of this trial, as measured or as being measured."""
     return trial.index is not None and not trial.stale and (trial.observation is not None or not trial.over)
 
 
-def present(world: World) -> Settings:
+def present(world: ExperimentSnapshot) -> Settings:
     """Return what today's spec has of the space's parameters; not all, where a value of it is not among the axis's."""
     today = world.render(())
     found: list[Setting] = []
@@ -131,14 +131,14 @@ def _in_numbers(template: Object) -> Object:
     return {**template, "spec": {**template["spec"], "containers": containers}}
 
 
-def _failures(tried: list[Known], tries: int) -> int:
+def _failures(tried: list[KnownTrial], tries: int) -> int:
     """Return how often the load could not be made; one that was wrong as it was asked for will not be right the next time."""
     return sum(tries if trial.load_is_wrong else 1 for trial in tried if trial.failed_to_load)
 
 
-def _groups(world: World) -> list[list[Known]]:
+def _groups(world: ExperimentSnapshot) -> list[list[KnownTrial]]:
     """Return the trials of today's model by what they were to measure, each by number."""
-    found: dict[tuple[str, Settings], list[Known]] = defaultdict(list)
+    found: dict[tuple[str, Settings], list[KnownTrial]] = defaultdict(list)
     for trial in world.trials:
         if not trial.stale:
             key = (trial.spec.purpose, tuple(sorted(trial.spec.settings, key=str)))

@@ -5,7 +5,7 @@ from typing import Any
 
 from serving.objects import Object
 from serving.resources.experiment import Objective
-from tuner.planning.plan import OVER
+from tuner.planning.exchange import OVER
 
 
 def candidates(asked: Object, others: Iterable[Object], most: int) -> list[Object]:

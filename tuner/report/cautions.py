@@ -3,11 +3,11 @@
 from collections import defaultdict
 from collections.abc import Sequence
 
-from tuner.outcome import CAUSES
+from tuner.observation import CAUSES
 from tuner.report import evidence as ev
 from tuner.report import judgement, whatif
 from tuner.report.evidence import Evidence, Row
-from tuner.report.shape import Answer, Caution, Choice
+from tuner.report.schema import Answer, Caution, Choice
 
 _NOTED = ("GeneratorLimited", "LimitNotEnforced", "NotSteady")
 

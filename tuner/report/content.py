@@ -10,12 +10,12 @@ from typing import Any
 from serving.objects import Object
 from serving.resources import duration
 from serving.resources.load import Load
-from tuner import space
-from tuner.report import cautions, convergence, courses, evidence, expectation, fronts, judgement, whatif
+from tuner.report import cautions, convergence, evidence, expectation, judgement, load_curves, pareto, whatif
 from tuner.report.asked import Axis, Question
 from tuner.report.evidence import Evidence, Row
-from tuner.report.shape import Answer, Choice, Lesson, Report, Spent, TrialRow
+from tuner.report.schema import Answer, Choice, Lesson, Report, Spent, TrialRow
 from tuner.settings import TunerSettings
+from tuner.specs import space
 
 
 def of(
@@ -51,18 +51,18 @@ def of(
         cautions=cautions.cautions(found, answer, narrow=_is_narrow(found, known, answer)),
         prices=whatif.prices(found, chosen) if chosen else [],
         bounds=whatif.bounds(found, chosen) if chosen else [],
-        fronts=fronts.fronts(found),
+        fronts=pareto.fronts(found),
         model=expectation.model(found, known, chosen or _nearest(answer)),
         steps=convergence.steps(found, expectation.missed(known, settings.search)),
         trials=[_row(row) for row in sorted([*found.rows, *found.stale], key=lambda row: row.spec.number)],
-        courses=courses.courses(found, answer),
+        courses=load_curves.courses(found, answer),
         spent=_spent(found),
     )
     body: dict[str, Any] = report.model_dump(by_alias=True, mode="json")
     return body
 
 
-def _is_narrow(found: Evidence, known: expectation.Seen, answer: Answer) -> bool:
+def _is_narrow(found: Evidence, known: expectation.SearchData, answer: Answer) -> bool:
     if answer.kind != "Recommended" or answer.choice is None:
         return False
     return expectation.narrow(known, answer.choice, found.settings.search)

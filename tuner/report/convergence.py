@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 
 from tuner.report.evidence import Evidence
-from tuner.report.shape import Step
+from tuner.report.schema import Step
 
 
 def steps(evidence: Evidence, regrets: Mapping[int, float]) -> list[Step]:

@@ -17,11 +17,13 @@ from serving.resources.experiment import (
     Setting,
 )
 from serving.resources.trial import Estimate, TrialSpec, TrialStatus, Window
-from tuner import limits, worth
+from tuner import intervals
+from tuner.constraints import bound_of, measured_value
+from tuner.objective import objective_value
 from tuner.report.asked import Bound
-from tuner.report.shape import Check, Choice, Comparison, Meets
+from tuner.report.schema import Check, Choice, Comparison, Meets
 from tuner.settings import TunerSettings
-from tuner.space import Space
+from tuner.specs.space import Space
 
 Key = int | tuple[tuple[str, str, str], ...]
 """A spec: its row in the space, or its settings where it lies outside of it."""
@@ -135,18 +137,13 @@ def _row(trial: Object, spec: ProfilingExperimentSpec, space: Space) -> Row:
         index = None  # what runs today may lie beside the space
     objective = None
     if status.result is not None:
-        objective = worth.objective(spec.objective, status.result, said.cost_per_hour, said.batch)
+        objective = objective_value(spec.objective, status.result, said.cost_per_hour, said.batch)
     return Row(trial["metadata"]["name"], said, status, index, objective)
 
 
 def bound(constraint: Constraint) -> Bound:
     """Return a constraint with its bound as a number: seconds, or a share."""
-    return Bound(metric=constraint.metric, percentile=constraint.percentile, bound=limits.bound(constraint))
-
-
-def measured(window: Window, constraint: Bound | Constraint) -> Estimate | None:
-    """Return what a window says of a constraint's metric; None where that breaks it without being a number."""
-    return limits.seen(window, constraint.metric, constraint.percentile)
+    return Bound(metric=constraint.metric, percentile=constraint.percentile, bound=bound_of(constraint))
 
 
 def choice(evidence: Evidence, rows: Sequence[Row]) -> Choice:
@@ -164,9 +161,9 @@ def choice(evidence: Evidence, rows: Sequence[Row]) -> Choice:
         spec=last.index,
         settings=last.spec.settings,
         trials=names,
-        objective=worth.pooled(objectives, spread) if objectives else None,
+        objective=intervals.pooled(objectives, spread) if objectives else None,
         cost_per_hour=last.spec.cost_per_hour if last.spec.cost_per_hour > 0 else None,
-        throughput=worth.pooled([result.throughput for result in results], spread) if results else None,
+        throughput=intervals.pooled([result.throughput for result in results], spread) if results else None,
         checks=checks(evidence, [row.status.result for row in decided if row.status.result] or results),
         broken=[row.name for row in decided if row.status.reason == BROKE and row.name not in names],
         latencies=results[-1].latencies if results else [],
@@ -179,9 +176,15 @@ def checks(evidence: Evidence, results: Sequence[Window]) -> list[Check]:
     """Return what was measured of each constraint that every one of these results has a number for."""
     found: list[Check] = []
     for i, constraint in enumerate(evidence.spec.constraints):
-        values = [value for result in results if (value := measured(result, constraint)) is not None]
+        values = [
+            value
+            for result in results
+            if (value := measured_value(result, constraint.metric, constraint.percentile)) is not None
+        ]
         if values and len(values) == len(results):
-            found.append(Check(constraint=i, measured=worth.pooled(values), bound=bound(constraint).bound))
+            found.append(
+                Check(constraint=i, measured=intervals.pooled(values), bound=bound(constraint).bound)
+            )
     return found
 
 
@@ -200,7 +203,7 @@ def compared(evidence: Evidence, ours: Choice, theirs: Choice) -> Comparison | N
     ):
         return None
     ratio = math.log(evidence.score(ours.objective.value) / evidence.score(theirs.objective.value))
-    spread = math.hypot(worth.half_width(ours.objective), worth.half_width(theirs.objective))
+    spread = math.hypot(intervals.half_width(ours.objective), intervals.half_width(theirs.objective))
     costs = (ours.cost_per_hour, theirs.cost_per_hour)
     factor = Estimate(value=math.exp(ratio), low=math.exp(ratio - spread), high=math.exp(ratio + spread))
     return Comparison(

@@ -5,10 +5,10 @@ from functools import cached_property
 
 import numpy as np
 
-from tuner import outcome
+from tuner.observation import observation_of, problem_of
 from tuner.report import importance, regrets, surfaces
 from tuner.report.evidence import Evidence
-from tuner.report.shape import Choice, Model, Share
+from tuner.report.schema import Choice, Model, Share
 from tuner.search import choice
 from tuner.search.posterior import Prediction, predict
 from tuner.search.problem import Floats, Observation, Problem
@@ -19,7 +19,7 @@ LEAST = 3
 
 
 @dataclass(frozen=True)
-class Seen:
+class SearchData:
     """What the search was told, and by which trial."""
 
     problem: Problem
@@ -37,21 +37,20 @@ class Seen:
         return len({one.index for one in self.observations if one.boots}) >= LEAST
 
 
-def seen(evidence: Evidence) -> Seen:
+def seen(evidence: Evidence) -> SearchData:
     """Return an experiment as the search sees it; what unmeasured specs cost does not matter here."""
     spec = evidence.spec
     found = [
         (one, row.spec.number)
         for row, trial in zip(evidence.rows, evidence.objects, strict=True)
         if row.index is not None
-        and (one := outcome.observation(dict(trial), evidence.space, spec.objective, spec.constraints))
-        is not None
+        and (one := observation_of(dict(trial), evidence.space, spec.objective, spec.constraints)) is not None
     ]
-    problem = outcome.problem(spec, evidence.space, np.zeros(evidence.space.size))
-    return Seen(problem, tuple(one for one, _ in found), tuple(number for _, number in found))
+    problem = problem_of(spec, evidence.space, np.zeros(evidence.space.size))
+    return SearchData(problem, tuple(one for one, _ in found), tuple(number for _, number in found))
 
 
-def model(evidence: Evidence, known: Seen, chosen: Choice | None) -> Model | None:
+def model(evidence: Evidence, known: SearchData, chosen: Choice | None) -> Model | None:
     """Return the model around the recommended spec, else around the best that is expected; None with too little to go by."""
     if not known.enough:
         return None
@@ -80,7 +79,7 @@ def _likeliest(mean: Floats, meets: Floats) -> int:
     return int(np.argmax(np.where(meets >= meets.max() / 2, mean, -np.inf)))
 
 
-def narrow(known: Seen, chosen: Choice, settings: SearchSettings) -> bool:
+def narrow(known: SearchData, chosen: Choice, settings: SearchSettings) -> bool:
     """Return whether a further measurement of this spec may break a constraint, by the noise that was seen: as the search judges it.
 
     It then was the best that there was; earlier experiments, which the search may have had too, are not looked at.
@@ -91,7 +90,7 @@ def narrow(known: Seen, chosen: Choice, settings: SearchSettings) -> bool:
     return any(one.index == chosen.spec and one.safety < 0 for one in ranked)
 
 
-def missed(known: Seen, settings: SearchSettings) -> dict[int, float]:
+def missed(known: SearchData, settings: SearchSettings) -> dict[int, float]:
     """Return what was to be missed, by the number of the last trial that was known then; empty with too little to go by."""
     if not known.enough:
         return {}

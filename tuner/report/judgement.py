@@ -6,10 +6,10 @@ What is recommended was decided by the search and stands in the experiment's sta
 import math
 from collections.abc import Mapping
 
-from tuner.outcome import CAUSES, SILENT
+from tuner.observation import CAUSES, SILENT
 from tuner.report import evidence as ev
 from tuner.report.evidence import Evidence, Key, Row
-from tuner.report.shape import Answer, Choice, Obstacle, Reach
+from tuner.report.schema import Answer, Choice, Obstacle, Reach
 
 _UNCOMPUTABLE = "the objective could not be computed of any measurement"
 """What is asked for was not there to be measured, as tokens of a server that counts none: specs did run."""

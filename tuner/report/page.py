@@ -12,8 +12,9 @@ from serving.pages import documents, figures
 from serving.pages.plots import Plot
 from serving.resources.experiment import Setting
 from serving.resources.trial import LatencyAt
-from tuner.report import course, fields, measure, phrases, plots, scatter, sentences, strips
-from tuner.report.shape import Report, TrialRow
+from tuner.report.plots import history, roles, scatter, surfaces, thresholds
+from tuner.report.schema import Report, TrialRow
+from tuner.report.text import measure, phrases, sentences
 
 _TEMPLATES: Final = documents.environment("tuner.report", "page_files")
 
@@ -35,12 +36,12 @@ def render(report: Mapping[str, Any]) -> str:
         words=sentences.told(found),
         chips=_chips(found),
         facts=_facts(found),
-        lineup=course.lineup(found),
+        lineup=history.lineup(found),
         evidence=_evidence(found),
         changes=_changes(found),
-        search=[plot for plot in (course.steps(found), course.missed(found)) if plot],
-        shares=fields.shares(found),
-        curves=[fields.curve(found, curve) for curve in found.model.curves] if found.model else [],
+        search=[plot for plot in (history.steps(found), history.missed(found)) if plot],
+        shares=surfaces.shares(found),
+        curves=[surfaces.curve(found, curve) for curve in found.model.curves] if found.model else [],
         surfaces=_surfaces(found),
         around=_around(found),
         trials=trial_table(found),
@@ -54,7 +55,7 @@ def _around(report: Report) -> str:
     if report.model is None:
         return ""
     axes = report.question.axes
-    ranks = fields.ranks_of(axes, report.model.around)
+    ranks = surfaces.ranks_of(axes, report.model.around)
     return phrases.spec(
         [
             Setting(category=axis.category, name=axis.name, value=axis.values[rank])
@@ -113,8 +114,8 @@ def _evidence(report: Report) -> list[Plot]:
 
 def _changes(report: Report) -> list[Plot]:
     return [
-        *(strips.bound(report, change) for change in report.bounds if len(change.segments) > 1),
-        *(strips.price(report, change) for change in report.prices if len(change.segments) > 1),
+        *(thresholds.bound(report, change) for change in report.bounds if len(change.segments) > 1),
+        *(thresholds.price(report, change) for change in report.prices if len(change.segments) > 1),
     ]
 
 
@@ -122,7 +123,7 @@ def _surfaces(report: Report) -> list[tuple[str, Plot]]:
     axes = report.question.axes
     found = report.model.surfaces if report.model else []
     return [
-        (f"{axes[surface.x].name} and {axes[surface.y].name}", fields.surface(report, surface))
+        (f"{axes[surface.x].name} and {axes[surface.y].name}", surfaces.surface(report, surface))
         for surface in found
     ]
 
@@ -158,7 +159,7 @@ def _trial(report: Report, row: TrialRow, shown: measure.Measure) -> dict[str, A
     cells.append((figures.number(row.cost_per_hour), row.cost_per_hour))
     cells.append((phrases.ended(row), phrases.ended(row)))
     cells.append((figures.duration(row.seconds), row.seconds))
-    css = plots.role(report, row.spec, row.name, row.meets) if row.result else "failed"
+    css = roles.role(report, row.spec, row.name, row.meets) if row.result else "failed"
     return {
         "row": row,
         "cells": cells,

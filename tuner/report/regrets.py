@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from tuner.search import choice, pruning
-from tuner.search.posterior import Belief
+from tuner.search.posterior import SpaceModel
 from tuner.search.problem import Observation, Problem
 from tuner.search.regret import outlook
 from tuner.settings import SearchSettings
@@ -34,7 +34,7 @@ def regrets(
 def _regret(problem: Problem, seen: Sequence[Observation], settings: SearchSettings) -> float | None:
     if not any(one.boots for one in seen):
         return None
-    belief = Belief(problem, seen)
+    belief = SpaceModel(problem, seen)
     ranked = choice.ranked(seen, belief.prediction, quantile=settings.safety_quantile)
     best = choice.best(ranked)
     if best is None:

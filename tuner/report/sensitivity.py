@@ -23,7 +23,7 @@ class Line:
 
 
 @dataclass(frozen=True)
-class Reading:
+class BoundReading:
     """One thing that a spec was seen to do: a value of the constraint in question, and how good it was then."""
 
     value: float
@@ -77,7 +77,7 @@ def _next(lines: Sequence[Line], current: int) -> tuple[float, int] | None:
     return price, winner
 
 
-def staircase(specs: Sequence[Sequence[Sequence[Reading]]]) -> list[Span]:
+def staircase(specs: Sequence[Sequence[Sequence[BoundReading]]]) -> list[Span]:
     """Return which spec wins at every bound from 0 on.
 
     Args:
@@ -97,13 +97,13 @@ def staircase(specs: Sequence[Sequence[Sequence[Reading]]]) -> list[Span]:
     return spans
 
 
-def _best(specs: Sequence[Sequence[Sequence[Reading]]], bound: float) -> int | None:
+def _best(specs: Sequence[Sequence[Sequence[BoundReading]]], bound: float) -> int | None:
     scores = [(worth(trials, bound), -i) for i, trials in enumerate(specs)]
     best = max(scores, default=(-math.inf, 0))
     return -best[1] if best[0] > -math.inf else None
 
 
-def worth(trials: Sequence[Sequence[Reading]], bound: float) -> float:
+def worth(trials: Sequence[Sequence[BoundReading]], bound: float) -> float:
     """Return the logarithm of a spec's score at this bound; -inf where it is not allowed."""
     logs: list[float] = []
     for trial in trials:

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tuner.report.importance import full
-from tuner.report.shape import Curve, Surface
+from tuner.report.schema import Curve, Surface
 
 BAND = 1.96
 """Standard deviations on each side: 95 % of a normal distribution."""

@@ -10,16 +10,17 @@ from typing import Literal
 
 from serving.resources.inference import Resources
 from serving.resources.trial import Estimate
-from tuner import prices as costing
-from tuner import worth
-from tuner.load import results
-from tuner.load.steps import Reached
+from tuner.constraints import measured_value
+from tuner.load.level_search import results
+from tuner.load.level_search.state import LoadPoint
+from tuner.objective import objective_value
 from tuner.report import evidence as ev
 from tuner.report import judgement
 from tuner.report.evidence import Evidence, Key, Row
-from tuner.report.sensitivity import Line, Reading, Span, envelope, staircase
+from tuner.report.schema import BoundChange, Choice, PriceChange, Segment
+from tuner.report.sensitivity import BoundReading, Line, Span, envelope, staircase
 from tuner.report.sensitivity import worth as worth_at
-from tuner.report.shape import BoundChange, Choice, PriceChange, Segment
+from tuner.specs import prices as costing
 
 _MONEY = frozenset({"throughputPerCost", "tokensPerCost", "costAtRate", "cost"})
 _GIB = 2.0**30
@@ -141,14 +142,14 @@ def _bound(
     return BoundChange(constraint=constraint, today=today, segments=segments)
 
 
-def readings(evidence: Evidence, row: Row, constraint: int) -> list[Reading]:
+def readings(evidence: Evidence, row: Row, constraint: int) -> list[BoundReading]:
     """Return what a trial's loads need of one constraint, by its curves, of those loads that meet every other one."""
     asked = evidence.spec.constraints
     bounds = [ev.bound(one).bound for one in asked]
     unseen = evidence.settings.load.request_timeout  # a request is given up there: its latency is not known
-    found: list[Reading] = []
+    found: list[BoundReading] = []
     for one in _reached(evidence, row):
-        objective = worth.objective(
+        objective = objective_value(
             evidence.spec.objective, one.window, row.spec.cost_per_hour, row.spec.batch
         )
         if objective is None or objective.value <= 0:
@@ -161,11 +162,11 @@ def readings(evidence: Evidence, row: Row, constraint: int) -> list[Reading]:
             for i, (need, most) in enumerate(zip(one.needs, bounds, strict=True))
             if i != constraint
         ):
-            found.append(Reading(value, evidence.score(objective.value)))
+            found.append(BoundReading(value, evidence.score(objective.value)))
     return found
 
 
-def _reached(evidence: Evidence, row: Row) -> list[Reached]:
+def _reached(evidence: Evidence, row: Row) -> list[LoadPoint]:
     """Return the loads of a trial; the one that was its result is within today's bounds, however its curves are bent."""
     result = row.status.result
     windows = row.status.windows or ([result] if result is not None else [])
@@ -176,8 +177,10 @@ def _reached(evidence: Evidence, row: Row) -> list[Reached]:
     found = results.reached(results.again(row.spec.load, asked, windows, evidence.settings.load), every=every)
     if result is None or row.status.reason != ev.FULL or result.meets == "No":
         return found
-    needs = tuple(_within(ev.measured(result, one), ev.bound(one).bound) for one in asked)
-    return [*found, Reached(result, needs)]
+    needs = tuple(
+        _within(measured_value(result, one.metric, one.percentile), ev.bound(one).bound) for one in asked
+    )
+    return [*found, LoadPoint(result, needs)]
 
 
 def _within(seen: Estimate | None, bound: float) -> float:
@@ -186,7 +189,7 @@ def _within(seen: Estimate | None, bound: float) -> float:
 
 
 def _allowed(
-    span: Span, specs: Sequence[Sequence[Sequence[Reading]]], rows: Sequence[Row], today: float
+    span: Span, specs: Sequence[Sequence[Sequence[BoundReading]]], rows: Sequence[Row], today: float
 ) -> Segment:
     """Return a segment; how much better its winner is, is said at the bound in it that a load needs and is nearest to today."""
     end = span.end if math.isfinite(span.end) else None

@@ -26,7 +26,7 @@ class Candidate:
 
 
 @dataclass(frozen=True)
-class Reached:
+class MeanMargins:
     """What a spec came to."""
 
     index: int
@@ -64,13 +64,13 @@ def _feasible(observations: Sequence[Observation]) -> list[int]:
     return [one.index for one in _running(observations) if all(margin <= 0 for margin in one.margins)]
 
 
-def _running(observations: Sequence[Observation]) -> list[Reached]:
+def _running(observations: Sequence[Observation]) -> list[MeanMargins]:
     """Return specs that ran every time."""
     by: dict[int, list[Observation]] = {}
     for seen in observations:
         by.setdefault(seen.index, []).append(seen)
     return [
-        Reached(index, tuple(float(mean) for mean in np.mean([one.margins for one in seen], axis=0)))
+        MeanMargins(index, tuple(float(mean) for mean in np.mean([one.margins for one in seen], axis=0)))
         for index, seen in by.items()
         if all(one.boots for one in seen)
     ]
@@ -97,6 +97,6 @@ def _candidate(
     )
 
 
-def nearest(observations: Sequence[Observation]) -> Reached | None:
+def nearest(observations: Sequence[Observation]) -> MeanMargins | None:
     """Return the spec that came nearest to meeting every constraint; None where none ran every time."""
     return min(_running(observations), key=lambda one: max(one.margins, default=0.0), default=None)

@@ -11,12 +11,12 @@ from functools import cached_property
 
 import numpy as np
 
-from tuner.search import baselines, choice, design, pruning, transfer
+from tuner.search import algorithms, choice, design, pruning, transfer
 from tuner.search.acquisition import log_trial_cost, score
 from tuner.search.choice import Candidate
 from tuner.search.decision import Confirm, Decision, Explore, Impossible, Recommend, Wait
-from tuner.search.lessons import Lessons
-from tuner.search.posterior import Belief
+from tuner.search.lessons import TransferPrior
+from tuner.search.posterior import SpaceModel
 from tuner.search.problem import Budget, Earlier, Integers, Observation, Problem
 from tuner.search.regret import Outlook, outlook
 from tuner.settings import SearchSettings
@@ -63,7 +63,7 @@ class Search:
     observations: tuple[Observation, ...]
     pending: tuple[int, ...]
     budget: Budget
-    lessons: Lessons | None
+    lessons: TransferPrior | None
     settings: SearchSettings
     seed: int
     algorithm: str = BAYESIAN
@@ -105,8 +105,8 @@ class Search:
         return self._belief.prediction.repeatability if self._knows_something else 0.0
 
     @cached_property
-    def _belief(self) -> Belief:
-        return Belief(self.problem, self.observations, self.lessons)
+    def _belief(self) -> SpaceModel:
+        return SpaceModel(self.problem, self.observations, self.lessons)
 
     @property
     def _knows_something(self) -> bool:
@@ -160,7 +160,7 @@ class Search:
             return ahead.regret < self.settings.regret
         return ahead.p_any < self.settings.hopeless
 
-    def _next(self, belief: Belief, ranked: Sequence[Candidate], count: int) -> tuple[int, ...]:
+    def _next(self, belief: SpaceModel, ranked: Sequence[Candidate], count: int) -> tuple[int, ...]:
         """Return the specs that promise most; of several, each as if those before had given what is expected of them."""
         if self.algorithm != BAYESIAN:
             return self._by_baseline(count)
@@ -196,7 +196,7 @@ class Search:
         return self.lessons is not None and ran >= self.settings.alone_from and ran % 2 == 0 and not last
 
     def _by_baseline(self, count: int) -> tuple[int, ...]:
-        propose = baselines.ALGORITHMS[self.algorithm]
+        propose = algorithms.ALGORITHMS[self.algorithm]
         return propose(self.problem, self.observations, self._open, count, self.seed)
 
     def _conclude(self, ranked: Sequence[Candidate], ahead: Outlook, because: str) -> Decision:
@@ -217,7 +217,7 @@ class Search:
         )
 
 
-def _as_expected(belief: Belief, row: int) -> Belief:
+def _as_expected(belief: SpaceModel, row: int) -> SpaceModel:
     """Return the belief as if this spec had been measured, with what is expected of it (Kriging believer, Ginsbourger et al. 2010)."""
     found = belief.prediction
     fantasy = Observation(

@@ -6,7 +6,7 @@ from tuner.search.problem import Floats
 
 
 @dataclass(frozen=True)
-class Lessons:
+class TransferPrior:
     """Of each of the n specs, as far as they are believed."""
 
     objective: Floats

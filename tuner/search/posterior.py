@@ -7,7 +7,7 @@ from functools import cached_property
 import numpy as np
 from scipy.special import ndtr
 
-from tuner.search.lessons import Lessons
+from tuner.search.lessons import TransferPrior
 from tuner.search.problem import Floats, Integers, Observation, Problem, features
 from tuner.search.surrogate import Posterior, Prior, Surrogate
 
@@ -35,12 +35,12 @@ class Prediction:
 
 
 @dataclass(frozen=True)
-class Belief:
+class SpaceModel:
     """Processes over the space, fitted to observations of which at least one boots, where nothing else is said."""
 
     problem: Problem
     observations: Sequence[Observation]
-    lessons: Lessons | None = None
+    lessons: TransferPrior | None = None
     _points: Floats = field(init=False)
 
     def __post_init__(self) -> None:
@@ -148,7 +148,7 @@ def _p_meets(margins: Sequence[Posterior], size: int) -> Floats:
 
 
 def predict(
-    problem: Problem, observations: Sequence[Observation], lessons: Lessons | None = None
+    problem: Problem, observations: Sequence[Observation], lessons: TransferPrior | None = None
 ) -> Prediction:
     """Return what is believed of every spec after these observations, of which at least one boots."""
-    return Belief(problem, observations, lessons).prediction
+    return SpaceModel(problem, observations, lessons).prediction

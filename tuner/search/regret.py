@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from tuner.search.acquisition import log_expected_improvement
-from tuner.search.posterior import Belief
+from tuner.search.posterior import SpaceModel
 from tuner.search.problem import Floats, Integers
 
 DRAWS = 256
@@ -24,7 +24,7 @@ class Outlook:
     """Probability that one of them boots and meets every constraint."""
 
 
-def outlook(belief: Belief, open_: Integers, best: int | None, rng: np.random.Generator) -> Outlook:
+def outlook(belief: SpaceModel, open_: Integers, best: int | None, rng: np.random.Generator) -> Outlook:
     """Return what is expected.
 
     Args:
@@ -46,7 +46,7 @@ def outlook(belief: Belief, open_: Integers, best: int | None, rng: np.random.Ge
     return Outlook(float(missed.mean()), p_any)
 
 
-def _likeliest(belief: Belief, open_: Integers, best: int | None) -> Integers:
+def _likeliest(belief: SpaceModel, open_: Integers, best: int | None) -> Integers:
     if len(open_) <= CANDIDATES:
         return open_
     found = belief.prediction

@@ -13,8 +13,8 @@ import numpy as np
 from scipy.special import ndtr
 from scipy.stats import kendalltau
 
-from tuner.search.lessons import Lessons
-from tuner.search.posterior import Belief
+from tuner.search.lessons import TransferPrior
+from tuner.search.posterior import SpaceModel
 from tuner.search.problem import Earlier, Floats, Integers, Observation, Problem
 from tuner.settings import SearchSettings
 
@@ -27,7 +27,7 @@ LEAST_TRIALS = 6
 
 
 @dataclass(frozen=True)
-class Lesson:
+class EarlierModel:
     """What one earlier experiment says of each of the n specs."""
 
     name: str
@@ -39,7 +39,7 @@ class Lesson:
     """From -1, never, to 1, always."""
 
 
-def lessons(problem: Problem, earlier: Sequence[Earlier]) -> tuple[Lesson, ...]:
+def lessons(problem: Problem, earlier: Sequence[Earlier]) -> tuple[EarlierModel, ...]:
     """Return what each of them says of this problem's specs; those with too few trials say nothing."""
     return tuple(
         _lesson(problem, one)
@@ -48,7 +48,7 @@ def lessons(problem: Problem, earlier: Sequence[Earlier]) -> tuple[Lesson, ...]:
     )
 
 
-def _lesson(problem: Problem, earlier: Earlier) -> Lesson:
+def _lesson(problem: Problem, earlier: Earlier) -> EarlierModel:
     """Return the belief of an earlier experiment, at this problem's specs."""
     theirs = earlier.problem
     if np.ptp(theirs.log_cost) == 0:  # told without prices: then they must not tell its specs from ours
@@ -73,10 +73,10 @@ def _lesson(problem: Problem, earlier: Earlier) -> Lesson:
         ),
     )
     moved = [replace(seen, index=int(row)) for seen, row in zip(earlier.observations, at, strict=True)]
-    found = Belief(both, moved).prediction
+    found = SpaceModel(both, moved).prediction
     here = slice(len(rows), None)
     objective = found.objective.mean[here]
-    return Lesson(
+    return EarlierModel(
         name=earlier.name,
         objective=objective - objective.mean(),
         margins={
@@ -93,8 +93,11 @@ def _stacked(theirs: Floats | None, rows: Integers, ours: Floats | None) -> Floa
 
 
 def weigh(
-    problem: Problem, found: Sequence[Lesson], observations: Sequence[Observation], settings: SearchSettings
-) -> Lessons | None:
+    problem: Problem,
+    found: Sequence[EarlierModel],
+    observations: Sequence[Observation],
+    settings: SearchSettings,
+) -> TransferPrior | None:
     """Return what they say together; None where they are not believed, or there are none."""
     if not found:
         return None
@@ -111,7 +114,9 @@ def weigh(
     return _together(problem, found, trust * shares, shares)
 
 
-def _shares(found: Sequence[Lesson], rows: np.ndarray, values: Floats, settings: SearchSettings) -> Floats:
+def _shares(
+    found: Sequence[EarlierModel], rows: np.ndarray, values: Floats, settings: SearchSettings
+) -> Floats:
     if len(rows) < settings.doubt_from:
         return np.full(len(found), 1 / len(found))
     agreements = np.array([_agreement(one.objective[rows], values) for one in found])
@@ -126,7 +131,9 @@ def _agreement(said: Floats, seen: Floats) -> float:
     return 0.0 if np.isnan(tau) else tau
 
 
-def _together(problem: Problem, found: Sequence[Lesson], weights: Floats, shares: Floats) -> Lessons:
+def _together(
+    problem: Problem, found: Sequence[EarlierModel], weights: Floats, shares: Floats
+) -> TransferPrior:
     objectives = np.array([one.objective for one in found])
     margins, spreads = [], []
     for k, bound in enumerate(problem.log_bounds):
@@ -136,7 +143,7 @@ def _together(problem: Problem, found: Sequence[Lesson], weights: Floats, shares
         told = share.sum() > 0
         margins.append(share @ said / share.sum() - bound if told else np.zeros(problem.size))
         spreads.append(_spread(said))
-    return Lessons(
+    return TransferPrior(
         objective=weights @ objectives,
         margins=tuple(margins),
         boots=np.average([one.boots for one in found], axis=0, weights=shares),
@@ -158,17 +165,17 @@ def learn(
     earlier: Sequence[Earlier],
     observations: Sequence[Observation],
     settings: SearchSettings,
-) -> Lessons | None:
+) -> TransferPrior | None:
     """Return what earlier experiments say; None where there are none, or they are not believed any more."""
     return weigh(problem, lessons(problem, earlier), observations, settings)
 
 
-def hopes(found: Lessons) -> Floats:
+def hopes(found: TransferPrior) -> Floats:
     """Return what each spec promises before anything was measured here: its log objective, if it boots and meets its constraints."""
     return found.objective + chances(found, (found.boots + 1) / 2)
 
 
-def chances(found: Lessons, p_boots: Floats) -> Floats:
+def chances(found: TransferPrior, p_boots: Floats) -> Floats:
     """Return the logarithm of the probability that each spec boots, which is given, and meets its constraints as others did."""
     total: Floats = np.log(np.maximum(p_boots, 1e-6))
     for margin in found.margins:

@@ -19,10 +19,10 @@ from serving.resources import kinds
 from serving.resources.trial import TrialStatus
 from serving.settings import ControllerSettings
 from tuner.settings import DEFAULTS, TrialSettings, TunerSettings
-from tuner.trials import cores, reporting
+from tuner.trials import cores, trial_status
 from tuner.trials.cores import Cores
 from tuner.trials.replicas import Replicas
-from tuner.trials.reporting import Report
+from tuner.trials.trial_status import Report
 
 Measure = Callable[[Object, Cores, Replicas, Report], Awaitable[TrialStatus]]
 """Measures one trial and reports each step; the replica is left for the caller to remove."""
@@ -113,7 +113,7 @@ class TrialController:
     async def _report(self, trial: Object, status: TrialStatus) -> None:
         """Write the status; what was measured is not lost because the API is away for a while."""
         while True:
-            body = reporting.as_written(self._trials.get(*Key.of(trial)) or trial, status, clock.now())
+            body = trial_status.as_written(self._trials.get(*Key.of(trial)) or trial, status, clock.now())
             try:
                 await self._kube.apply_status(kinds.TRIAL, trial, body)
             except errors.Unavailable:
@@ -150,10 +150,10 @@ def measuring(kube: Kube, settings: TunerSettings) -> Measure:
     """Return what measures trials for real; what it takes is imported with the first one."""
 
     async def measure(trial: Object, allotted: Cores, replicas: Replicas, report: Report) -> TrialStatus:
-        await asyncio.to_thread(importlib.import_module, "tuner.trials.tools")
-        from tuner.trials import tools  # noqa: PLC0415 as the docstring says
+        await asyncio.to_thread(importlib.import_module, "tuner.trials.instruments")
+        from tuner.trials import instruments  # noqa: PLC0415 as the docstring says
 
-        return await tools.measure(kube, settings, trial, allotted, replicas=replicas, report=report)
+        return await instruments.measure(kube, settings, trial, allotted, replicas=replicas, report=report)
 
     return measure
 

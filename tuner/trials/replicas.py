@@ -8,9 +8,9 @@ from serving.objects import Object
 from serving.resources import kinds, names
 from serving.resources.trial import TrialSpec
 from tuner.settings import TrialSettings
-from tuner.trials import objects, pods
+from tuner.trials import replica_state, trial_deployment
 from tuner.trials.cores import Cores
-from tuner.trials.pods import Seen
+from tuner.trials.replica_state import ReplicaState
 
 _TRIAL = "trial"
 _REFUSALS = (400, 403, 422)
@@ -25,7 +25,9 @@ class Replicas:
         self._settings = settings
         self._deployments = watches.of(kinds.DEPLOYMENT)
         self._pods = watches.of(kinds.POD, labels=names.TRIAL_LABEL)
-        self._pods.index(_TRIAL, lambda pod: [str(Key(pod["metadata"]["namespace"], pods.of_trial(pod)))])
+        self._pods.index(
+            _TRIAL, lambda pod: [str(Key(pod["metadata"]["namespace"], replica_state.of_trial(pod)))]
+        )
         self._pods.on_change(self._pod_changed)
         self._deployments.on_change(lambda before, after: self._tell(Key.of(after or before or {})))
         self._news: dict[Key, asyncio.Event] = {}
@@ -37,7 +39,7 @@ class Replicas:
         Raises:
             errors.Permanent: `Refused`.
         """
-        body = objects.deployment(trial, spec, cores, self._settings.grace_seconds)
+        body = trial_deployment.deployment(trial, spec, cores, self._settings.grace_seconds)
         try:
             await self._kube.create(kinds.DEPLOYMENT, body)
         except errors.AlreadyExists as error:
@@ -48,17 +50,17 @@ class Replicas:
                 raise
             raise errors.Permanent("Refused", str(error)) from error
 
-    def seen(self, trial: Object, uid: str = "") -> Seen:
+    def seen(self, trial: Object, uid: str = "") -> ReplicaState:
         """Return how the replica stands; with the `uid` of its Pod, whether that is still so."""
         key = Key.of(trial)
-        return pods.look(self._deployments.get(*key), self._pods.by_index(_TRIAL, str(key)), uid)
+        return replica_state.look(self._deployments.get(*key), self._pods.by_index(_TRIAL, str(key)), uid)
 
     def pod(self, trial: Object, uid: str) -> Object | None:
         """Return the Pod as the cache has it."""
         found = self._pods.by_index(_TRIAL, str(Key.of(trial)))
         return next((pod for pod in found if pod["metadata"]["uid"] == uid), None)
 
-    async def until(self, trial: Object, *states: str, uid: str = "") -> Seen:
+    async def until(self, trial: Object, *states: str, uid: str = "") -> ReplicaState:
         """Wait until the replica is in one of these states."""
         while True:
             news = self._news.setdefault(Key.of(trial), asyncio.Event())
@@ -98,7 +100,7 @@ class Replicas:
 
     def _pod_changed(self, before: Object | None, after: Object | None) -> None:
         pod = after or before or {}
-        self._tell(Key(pod["metadata"]["namespace"], pods.of_trial(pod)))
+        self._tell(Key(pod["metadata"]["namespace"], replica_state.of_trial(pod)))
 
     def _tell(self, key: Key) -> None:
         if (news := self._news.pop(key, None)) is not None:

@@ -17,17 +17,17 @@ from serving.objects import Object
 from serving.resources import duration
 from serving.resources.cadvisor import Figures
 from serving.resources.trial import Reason, TrialSpec, TrialStatus, Usage, Window
-from tuner import usage
-from tuner.load import stages, statistics
+from tuner.load.level_search import highest_load
+from tuner.load.level_search.state import Finished, Measure, State
 from tuner.load.plan import LoadPlan
-from tuner.load.samples import Samples, joined
-from tuner.load.steps import Finished, Measure, State
+from tuner.load.windows import window_summary
+from tuner.load.windows.samples import Samples, joined
 from tuner.settings import TunerSettings
-from tuner.trials import objects, pods, reporting
+from tuner.trials import replica_state, trial_deployment, trial_status, usage
 from tuner.trials.cores import Cores
-from tuner.trials.pods import Seen
+from tuner.trials.replica_state import ReplicaState
 from tuner.trials.replicas import Replicas
-from tuner.trials.reporting import Report
+from tuner.trials.trial_status import Report
 
 T = TypeVar("T")
 
@@ -63,7 +63,7 @@ class Tools(Protocol):
 
 
 @dataclass(frozen=True)
-class _Reading:
+class _Counters:
     """What the replica had used, and when that was."""
 
     counters: Figures | None = None
@@ -93,9 +93,9 @@ class Run:
         self._tell = report
         self._settings = settings
         self._began = clock.monotonic()
-        self._status = reporting.begun(objects.before(self._spec, cores), clock.now())
+        self._status = trial_status.begun(trial_deployment.before(self._spec, cores), clock.now())
         self._notes: list[str] = []
-        self._state: State = stages.begin(
+        self._state: State = highest_load.begin(
             self._spec.load, self._spec.constraints, settings.load, self._spec.stop_below_throughput
         )
         self._others: list[float] = []
@@ -121,10 +121,10 @@ class Run:
             if not limit.expired():
                 raise
             reason, message = "TimedOut", f"not done after {self._settings.trials.most_seconds:g} s"
-        self._notes += objects.after(self._spec, self._state.windows)
-        self._notes += objects.failures(self._asked, self._errors)
-        self._notes += objects.disturbed(self._others, self._settings.trials.busy_share)
-        self._status = reporting.ended(
+        self._notes += trial_deployment.after(self._spec, self._state.windows)
+        self._notes += trial_deployment.failures(self._asked, self._errors)
+        self._notes += trial_deployment.disturbed(self._others, self._settings.trials.busy_share)
+        self._status = trial_status.ended(
             self._status,
             reason,
             message,
@@ -144,7 +144,7 @@ class Run:
         await self._report()
         seen = await self._start()
         pod = self._replicas.pod(self._trial, seen.pod) or {}
-        if not_enforced := pods.not_enforced(pod):
+        if not_enforced := replica_state.not_enforced(pod):
             self._notes.append(f"LimitNotEnforced: {not_enforced}")
         await self._report(
             phase="WarmingUp",
@@ -157,7 +157,7 @@ class Run:
         plan = await self._alive(self._tools.plan(self._trial, self._spec, url), seen)
         return await self._drive(url, plan, seen, pod)
 
-    async def _start(self) -> Seen:
+    async def _start(self) -> ReplicaState:
         await self._replicas.start(self._trial, self._spec, self._cores)
         try:
             async with asyncio.timeout(duration.seconds(self._spec.progress_deadline)):
@@ -168,13 +168,13 @@ class Run:
             raise errors.Permanent("NotReady", message) from error
         return self._unless_ended(seen)
 
-    def _unless_ended(self, seen: Seen) -> Seen:
+    def _unless_ended(self, seen: ReplicaState) -> ReplicaState:
         if seen.state == "ended":
             self._status = self._status.model_copy(update={"restarts": seen.restarts})
             raise errors.Permanent(seen.reason, seen.message)
         return seen
 
-    async def _drive(self, url: str, plan: LoadPlan, seen: Seen, pod: Object) -> Finished:
+    async def _drive(self, url: str, plan: LoadPlan, seen: ReplicaState, pod: Object) -> Finished:
         """Measure until it is known what this spec does; a generator that dies is started again, and goes on from there."""
         tries = self._settings.trials.load_tries
         for failures in range(tries + 1):
@@ -191,9 +191,11 @@ class Run:
                 self._notes.append(f"LoadRestarted: {error}")
         raise AssertionError("the last try returns or raises")
 
-    async def _windows(self, generator: Generator, seen: Seen, pod: Object, *, afresh: bool) -> Finished:
-        reading = _Reading()
-        while isinstance(step := stages.next_step(self._state), Measure):
+    async def _windows(
+        self, generator: Generator, seen: ReplicaState, pod: Object, *, afresh: bool
+    ) -> Finished:
+        reading = _Counters()
+        while isinstance(step := highest_load.next_step(self._state), Measure):
             warmup = max(step.warmup, float(self._spec.load.warmup_seconds)) if afresh else step.warmup
             if warmup:
                 await self._alive(generator.window(step.level, warmup), seen)
@@ -204,13 +206,13 @@ class Run:
             if not step.extends or reading.counters is None:
                 reading = await self._read(pod, seen)
             window = await self._window(generator, step, seen, pod, reading)
-            self._state = stages.after(self._state, window, extends=step.extends)
+            self._state = highest_load.after(self._state, window, extends=step.extends)
             await self._report(windows=list(self._state.windows))
             afresh = False
         return step
 
     async def _window(
-        self, generator: Generator, step: Measure, seen: Seen, pod: Object, before: _Reading
+        self, generator: Generator, step: Measure, seen: ReplicaState, pod: Object, before: _Counters
     ) -> Window:
         started = clock.now()
         samples = await self._alive(generator.window(step.level, step.seconds), seen)
@@ -222,7 +224,7 @@ class Run:
         self._parts.append(samples)
         whole = joined(self._parts)
         window = await asyncio.to_thread(
-            statistics.summary, whole, self._spec.constraints, self._settings.load
+            window_summary.summary, whole, self._spec.constraints, self._settings.load
         )
         usage = self._usage(before, after)
         return window.model_copy(
@@ -232,11 +234,11 @@ class Run:
             }
         )
 
-    async def _read(self, pod: Object, seen: Seen) -> _Reading:
+    async def _read(self, pod: Object, seen: ReplicaState) -> _Counters:
         counters = await self._tools.usage(pod)
-        return _Reading(counters, self._tools.busy(seen.address, self._cores.target), clock.monotonic())
+        return _Counters(counters, self._tools.busy(seen.address, self._cores.target), clock.monotonic())
 
-    def _usage(self, before: _Reading, after: _Reading) -> Usage:
+    def _usage(self, before: _Counters, after: _Counters) -> Usage:
         """Return what the replica used between two readings, and note how busy others kept its cores."""
         if before.counters is None or after.counters is None:
             if "UsageUnknown" not in self._notes:
@@ -249,7 +251,7 @@ class Run:
             self._others.append(share / len(self._cores.target))
         return used
 
-    async def _aftermath(self, seen: Seen) -> None:
+    async def _aftermath(self, seen: ReplicaState) -> None:
         """Requests failed: if the replica has ended, its node says so within moments, and that is the result."""
         try:
             async with asyncio.timeout(self._settings.trials.aftermath_seconds):
@@ -257,7 +259,7 @@ class Run:
         except TimeoutError:
             return
 
-    async def _alive(self, work: Coroutine[Any, Any, T], seen: Seen) -> T:
+    async def _alive(self, work: Coroutine[Any, Any, T], seen: ReplicaState) -> T:
         """Do this while the replica lives; its end ends the work."""
         doing = asyncio.create_task(work)
         dying = asyncio.create_task(self._replicas.until(self._trial, "ended", uid=seen.pod))

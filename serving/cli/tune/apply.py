@@ -15,8 +15,8 @@ from serving.cli.tune import change
 from serving.cli.tune.change import Tuning
 from serving.objects import Object
 from serving.resources import kinds
-from tuner import rendering
-from tuner.rendering import Source
+from tuner.specs import rendering
+from tuner.specs.rendering import Source
 
 if TYPE_CHECKING:
     from serving.kube import Kube

@@ -11,8 +11,8 @@ from serving.objects import Object
 from serving.resources import kinds
 from serving.resources.experiment import Prices, ProfilingExperimentSpec, Setting
 from serving.resources.inference import Predictor
-from tuner import prices, rendering
-from tuner.rendering import Source
+from tuner.specs import prices, rendering
+from tuner.specs.rendering import Source
 
 ABSENT = "-"
 ARM = "stable"

@@ -13,7 +13,8 @@ from serving.cli.output import files
 from serving.cli.session import with_kube
 from serving.cli.target import Target
 from serving.cli.tune import status
-from tuner.report import content, page, sentences
+from tuner.report import content, page
+from tuner.report.text import sentences
 from tuner.settings import TunerSettings
 
 _INDENT = "  "

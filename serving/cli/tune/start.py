@@ -14,7 +14,7 @@ from serving.cli.tune import status
 from serving.pages import figures
 from serving.resources import kinds
 from serving.resources.experiment import ProfilingExperimentSpec
-from tuner.space import Space
+from tuner.specs.space import Space
 
 if TYPE_CHECKING:
     from serving.kube import Kube

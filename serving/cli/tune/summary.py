@@ -11,8 +11,8 @@ from serving.pages import figures
 from serving.resources import ages, conditions
 from serving.resources.experiment import Objective
 from serving.resources.trial import Estimate
-from tuner.report import measure, phrases
-from tuner.report.measure import Measure
+from tuner.report.text import measure, phrases
+from tuner.report.text.measure import Measure
 
 OVER = ("Succeeded", "Failed")
 """Phases of an experiment, and of a trial, after which nothing comes."""

@@ -14,8 +14,8 @@ from tests.fakes.surroundings import ready_version
 from tests.objects import experiments
 from tests.rig.convergence import QUICK, Case, running, until
 from tuner.controller import ExperimentController
-from tuner.planning.plan import Plan, Question
-from tuner.searching import answer
+from tuner.experiment_plan import make_plan
+from tuner.planning.exchange import ExperimentPlan, PlanRequest
 from tuner.settings import DEFAULTS
 
 NS = "default"
@@ -23,12 +23,12 @@ THROUGHPUT = {"500m": 100.0, "1": 220.0}
 """Requests per second by cores, so that more of them are worth their price."""
 
 
-class ThinksHere:
+class LocalSearch:
     """Thinks in this process."""
 
-    async def ask(self, question: Question) -> Plan:
+    async def plan(self, request: PlanRequest) -> ExperimentPlan:
         await asyncio.sleep(0)
-        return answer(question, clock.now(), experiments.plain)
+        return make_plan(request, clock.now(), experiments.plain)
 
     def close(self) -> None: ...
 
@@ -45,7 +45,7 @@ def arrange(**more: Any) -> FakeKube:
     return api
 
 
-class ThinksLong(ThinksHere):
+class SlowSearch(LocalSearch):
     """Its first thought takes until the experiment that it is of was deleted, and another has its name."""
 
     def __init__(self, api: FakeKube, watches: Watches) -> None:
@@ -53,8 +53,8 @@ class ThinksLong(ThinksHere):
         self._experiments = watches.of(kinds.PROFILING_EXPERIMENT)
         self.is_first = True
 
-    async def ask(self, question: Question) -> Plan:
-        plan = await super().ask(question)
+    async def plan(self, request: PlanRequest) -> ExperimentPlan:
+        plan = await super().plan(request)
         if self.is_first:
             self.is_first = False
             self._api.remove(kinds.PROFILING_EXPERIMENT, NS, "pe")
@@ -65,11 +65,11 @@ class ThinksLong(ThinksHere):
         return plan
 
 
-async def control(api: FakeKube, *, thinks_long: bool = False) -> None:
+async def control(api: FakeKube, *, slow_search: bool = False) -> None:
     kube = api.client("experiment")
     watches = Watches(kube)
-    thinker = ThinksLong(api, watches) if thinks_long else ThinksHere()
-    controller = ExperimentController(kube, watches, thinker, config=QUICK, settings=DEFAULTS)  # type: ignore[arg-type]
+    worker = SlowSearch(api, watches) if slow_search else LocalSearch()
+    controller = ExperimentController(kube, watches, worker, config=QUICK, settings=DEFAULTS)  # type: ignore[arg-type]
     await asyncio.gather(controller.run(), watches.run())
 
 
@@ -122,7 +122,7 @@ async def test_an_experiment_measures_confirms_and_recommends() -> None:
 
 async def test_what_was_thought_of_a_deleted_experiment_is_not_said_of_another_of_its_name() -> None:
     api = arrange(tunableParameters=experiments.parameters(cpu=["0"]))
-    async with running(control(api, thinks_long=True), measure(api)):
+    async with running(control(api, slow_search=True), measure(api)):
         end = await story(api)
     assert end["experiment"][0] == "Succeeded"
 

@@ -15,8 +15,8 @@ from tuner.settings import TrialSettings, TunerSettings
 from tuner.trials.controller import TrialController
 from tuner.trials.cores import Cores
 from tuner.trials.replicas import Replicas
-from tuner.trials.reporting import Report
 from tuner.trials.run import Run
+from tuner.trials.trial_status import Report
 
 SETTINGS = TunerSettings(
     trials=TrialSettings(retry_seconds=0.001, aftermath_seconds=0.01, removal_poll_seconds=0.001)

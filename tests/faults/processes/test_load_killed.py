@@ -14,21 +14,21 @@ import pytest
 
 from serving.errors import Temporary
 from tuner.load.generator import Generator
-from tuner.load.plan import LoadPlan, Request
+from tuner.load.plan import LoadPlan, LoadRequest
 from tuner.settings import LoadSettings
 
-PLAN = LoadPlan("closed", (Request("GET", "/"),))
+PLAN = LoadPlan("closed", (LoadRequest("GET", "/"),))
 NOBODY = "http://127.0.0.1:9"
 DEADLINE = 20.0
 
 OURS = """
 import asyncio, sys
 from tuner.load.generator import Generator
-from tuner.load.plan import LoadPlan, Request
+from tuner.load.plan import LoadPlan, LoadRequest
 from tuner.settings import LoadSettings
 
 async def main():
-    plan = LoadPlan("closed", (Request("GET", "/"),))
+    plan = LoadPlan("closed", (LoadRequest("GET", "/"),))
     async with Generator.start("http://127.0.0.1:9", plan, LoadSettings(), [CORES]) as generator:
         print(*(locust._process.pid for locust in generator._locusts), flush=True)
         await generator.window(2, 600)

@@ -19,8 +19,8 @@ from serving.resources.inference import Predictor
 from serving.system import processes
 from tests.rig import stack as stacks
 from tests.rig.stack import NAMESPACE, Stack, light, until, version, write_model
-from tuner import rendering
-from tuner.rendering import Source
+from tuner.specs import rendering
+from tuner.specs.rendering import Source
 
 pytestmark = pytest.mark.slow
 

@@ -26,7 +26,7 @@ from tests.objects.tuned_experiments import (
     recommendation,
     trial,
 )
-from tuner import rendering
+from tuner.specs import rendering
 
 Ended = tuple[int, str, str]
 Slipway = Callable[..., Awaitable[Ended]]

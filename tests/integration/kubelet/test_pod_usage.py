@@ -29,7 +29,7 @@ from tests.rig.node_process import (
     until,
     until_gone,
 )
-from tuner import usage
+from tuner.trials import usage
 
 NAMESPACE = "default"
 MIB = 1 << 20

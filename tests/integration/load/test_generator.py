@@ -13,7 +13,7 @@ import pytest
 from serving.errors import Permanent
 from tests.integration.load.conftest import Target
 from tuner.load.generator import Generator
-from tuner.load.plan import LoadPlan, Mode, Request
+from tuner.load.plan import LoadPlan, LoadRequest, Mode
 from tuner.settings import LoadSettings
 
 WINDOWS = 20
@@ -21,7 +21,7 @@ SETTINGS = LoadSettings(request_timeout=5.0, drain_timeout=2.0)
 
 
 def plan(path: str, mode: Mode = "closed", **changed: object) -> LoadPlan:
-    return dataclasses.replace(LoadPlan(mode, (Request("POST", path, {}, b"{}"),), seed=1), **changed)
+    return dataclasses.replace(LoadPlan(mode, (LoadRequest("POST", path, {}, b"{}"),), seed=1), **changed)
 
 
 def descriptors() -> int:
@@ -120,7 +120,7 @@ async def test_recorded_requests_keep_their_bursts_at_the_rate_that_is_asked(tar
     """Three at once, then a pause, ten times slower than it is replayed."""
     moments = [0.0, 0.0, 0.0, 3.0, 3.0, 3.0, 6.0, 6.0, 6.0]
     requests = tuple(
-        Request("POST", "/wait/1", {}, str(n).encode(), at=moment) for n, moment in enumerate(moments)
+        LoadRequest("POST", "/wait/1", {}, str(n).encode(), at=moment) for n, moment in enumerate(moments)
     )
     async with Generator.start(target.url, LoadPlan("open", requests), SETTINGS) as generator:
         seen = await generator.window(40, 1.0)
@@ -132,7 +132,7 @@ async def test_recorded_requests_keep_their_bursts_at_the_rate_that_is_asked(tar
 
 
 async def test_streamed_completions_have_tokens_and_the_times_between_them(target: Target) -> None:
-    request = Request("POST", "/stream/20/completions", {}, b'{"stream": true}', stream=True)
+    request = LoadRequest("POST", "/stream/20/completions", {}, b'{"stream": true}', stream=True)
     async with Generator.start(target.url, LoadPlan("closed", (request,)), SETTINGS) as generator:
         seen = await generator.window(2, 1.0)
     assert seen.ok.all()
@@ -155,7 +155,7 @@ HOSTILE = {
 
 async def test_a_hostile_target_is_bounded_in_time_and_every_request_of_it_has_failed(target: Target) -> None:
     settings = dataclasses.replace(SETTINGS, request_timeout=0.5)
-    requests = tuple(Request("POST", path, {}, b"{}") for path in HOSTILE)
+    requests = tuple(LoadRequest("POST", path, {}, b"{}") for path in HOSTILE)
     async with Generator.start(target.url, LoadPlan("closed", requests), settings) as generator:
         started = time.monotonic()
         seen = await generator.window(5, 2.0)

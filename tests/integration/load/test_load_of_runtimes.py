@@ -19,10 +19,12 @@ from serving.resources.experiment import Constraint
 from serving.resources.load import Load
 from serving.training import digits
 from tests.rig import addresses, runtime_process
-from tuner.load import requests, stages, statistics
+from tuner.load import requests
 from tuner.load.generator import Generator
-from tuner.load.samples import joined
-from tuner.load.steps import Finished, Measure, State
+from tuner.load.level_search import highest_load
+from tuner.load.level_search.state import Finished, Measure, State
+from tuner.load.windows import window_summary
+from tuner.load.windows.samples import joined
 from tuner.settings import LoadSettings
 
 LIGHT = Path(__file__).parents[2] / "programs" / "light_replica.py"
@@ -75,14 +77,14 @@ def read(url: str) -> bytes:
 
 
 async def search(generator: Generator, load: Load, *constraints: Constraint) -> tuple[State, Finished]:
-    state, parts = stages.begin(load, constraints, LoadSettings()), []
-    while isinstance(step := stages.next_step(state), Measure):
+    state, parts = highest_load.begin(load, constraints, LoadSettings()), []
+    while isinstance(step := highest_load.next_step(state), Measure):
         if step.warmup:
             await generator.window(step.level, step.warmup)
         seen = await generator.window(step.level, step.seconds)
         parts = [*parts, seen] if step.extends else [seen]
-        summary = statistics.summary(joined(parts), constraints, LoadSettings())
-        state = stages.after(state, summary, extends=step.extends)
+        summary = window_summary.summary(joined(parts), constraints, LoadSettings())
+        state = highest_load.after(state, summary, extends=step.extends)
     return state, step
 
 
@@ -110,4 +112,4 @@ async def test_a_replica_that_dies_under_load_fails_its_requests_and_not_the_win
         dead = await generator.window(2, 0.4)
     assert alive.ok.all()
     assert not dead.ok[-1]
-    assert statistics.meets(dead, [Constraint(metric="errorRate", at_most="1%")]) == "No"
+    assert window_summary.meets(dead, [Constraint(metric="errorRate", at_most="1%")]) == "No"

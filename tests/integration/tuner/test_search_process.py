@@ -13,12 +13,12 @@ import pytest
 
 from serving import errors
 from tests.objects import experiments
-from tuner.planning.plan import Question, Recorded
+from tuner.planning.exchange import PlanRequest, RecordedExperiment
+from tuner.search_worker import SearchWorker
 from tuner.settings import DEFAULTS
-from tuner.thinking import Thinker
 
-QUESTION = Question(
-    Recorded(experiments.experiment(), []), None, {"v1": experiments.model_version()}, [], DEFAULTS
+QUESTION = PlanRequest(
+    RecordedExperiment(experiments.experiment(), []), None, {"v1": experiments.model_version()}, [], DEFAULTS
 )
 
 
@@ -34,15 +34,15 @@ async def until(true: Callable[[], bool], seconds: float = 30) -> None:
 
 
 async def test_a_search_that_was_killed_is_started_again_and_ends_when_nobody_asks() -> None:
-    thinker = Thinker(idle_seconds=0.2)
-    first = asyncio.create_task(thinker.ask(QUESTION))
+    worker = SearchWorker(idle_seconds=0.2)
+    first = asyncio.create_task(worker.plan(QUESTION))
     await until(lambda: bool(children()))
     (killed,) = children()
     os.kill(killed, signal.SIGKILL)
     with pytest.raises(errors.Temporary) as raised:
         await first
     assert raised.value.reason == "SearchDied"
-    asked = asyncio.gather(*(thinker.ask(QUESTION) for _ in range(3)))
+    asked = asyncio.gather(*(worker.plan(QUESTION) for _ in range(3)))
     await until(lambda: bool(children()) and children() != [killed])
     (pid,) = children()
     await until(lambda: os.getpriority(os.PRIO_PROCESS, pid) > os.getpriority(os.PRIO_PROCESS, 0))
@@ -65,10 +65,10 @@ def test_controllers_import_nothing_that_searches_or_sends() -> None:
 PARENT = """
 import asyncio, multiprocessing, time
 from tests.integration.tuner.test_search_process import QUESTION
-from tuner.thinking import Thinker
+from tuner.search_worker import SearchWorker
 
 async def main():
-    asking = asyncio.create_task(Thinker(60).ask(QUESTION))
+    asking = asyncio.create_task(SearchWorker(60).plan(QUESTION))
     while not multiprocessing.active_children():
         await asyncio.sleep(0.01)
     print(multiprocessing.active_children()[0].pid, flush=True)

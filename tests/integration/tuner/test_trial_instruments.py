@@ -10,7 +10,7 @@ from serving.resources.trial import TrialSpec
 from tests.fakes import instruments
 from tests.fakes.kube import FakeKube
 from tuner.settings import LoadSettings
-from tuner.trials.tools import Instruments
+from tuner.trials.instruments import Instruments
 
 METADATA = {"inputs": [{"name": "x", "datatype": "FP32", "shape": [1]}]}
 

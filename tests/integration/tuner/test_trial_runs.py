@@ -19,12 +19,12 @@ from tests.fakes.instruments import NS, Instruments, died, trial
 from tests.fakes.kube import FakeKube
 from tests.rig.convergence import QUICK, running, until
 from tuner.settings import TrialSettings, TunerSettings
-from tuner.trials import objects
+from tuner.trials import trial_deployment
 from tuner.trials.controller import TrialController
 from tuner.trials.cores import Cores
 from tuner.trials.replicas import Replicas
-from tuner.trials.reporting import Report
 from tuner.trials.run import Run
+from tuner.trials.trial_status import Report
 
 QUICKLY = TrialSettings(
     retry_seconds=0.001, aftermath_seconds=0.2, removal_poll_seconds=0.001, most_seconds=30.0
@@ -207,7 +207,9 @@ async def test_what_a_killed_try_left_is_not_measured_but_replaced() -> None:
     )
     owner = trials.api._create(kinds.TRIAL, trial("pe-1"))
     spec = TrialSpec.model_validate(owner["spec"])
-    left = trials.api._create(kinds.DEPLOYMENT, objects.deployment(owner, spec, Cores((0,), (1,)), 1))
+    left = trials.api._create(
+        kinds.DEPLOYMENT, trial_deployment.deployment(owner, spec, Cores((0,), (1,)), 1)
+    )
     async with trials.controlled():
         await trials.end_of()
     assert len(measured) == 1

@@ -13,7 +13,7 @@ from serving.errors import UserError
 from serving.resources import kinds
 from serving.resources.experiment import ProfilingExperimentSpec
 from tuner.convert.experiment import Converted, convert
-from tuner.space import Space
+from tuner.specs.space import Space
 
 RESNET = """
 apiVersion: morphling.kubedl.io/v1alpha1

@@ -1,230 +1,242 @@
-"""Which trials an experiment makes next, by value: from those that it has, its budget, and the search's words."""
+"""From objects to a plan, with the real search in between: what cannot begin says why, and what was learned elsewhere is told."""
 
-from dataclasses import replace
+import datetime as dt
+import math
+from collections.abc import Sequence
+from typing import Any
 
+import numpy as np
 import pytest
 
+from serving import errors
 from serving.objects import Object
 from tests.objects import experiments
-from tests.objects.experiments import failed, measured
-from tests.objects.planned_experiments import (
-    INFERENCE,
-    LOST,
-    NOW,
-    OF_INFERENCE,
-    RUNNING,
-    condition,
-    made,
-    status,
-    world,
-)
-from tuner.planning import experiment as planning
-from tuner.planning import making
-from tuner.search.decision import Confirm, Explore
-from tuner.search.problem import Budget
+from tests.objects.experiments import failed, measured, parameters
+from tuner.experiment_plan import Decide, make_plan
+from tuner.observation import MOST_MARGIN
+from tuner.planning.exchange import ExperimentPlan, PlanRequest, RecordedExperiment
+from tuner.search.decide import decide
+from tuner.search.decision import Decision
+from tuner.search.problem import Earlier
+from tuner.settings import DEFAULTS
 
-EXPLORE = Explore((0, 1, 2, 3), 0.2)
+NOW = dt.datetime(2026, 1, 1, 0, 10, tzinfo=dt.UTC)
 
 
-def test_as_many_trials_are_made_as_may_run_at_once() -> None:
-    assert made(world(parallelism=2), EXPLORE) == [
-        ("pe-1", "Explore", "500m 256Mi"), ("pe-2", "Explore", "500m 512Mi"),
-    ]  # fmt: skip
-    busy = world((0, RUNNING), (1, measured()), parallelism=2)
-    assert made(busy, Explore((2, 3), 0.1)) == [("pe-3", "Explore", "1 256Mi")]
+def ask(
+    experiment: Object,
+    trials: Sequence[Object] = (),
+    *,
+    versions: Sequence[str] = ("v1",),
+    inference: Object | None = None,
+    earlier: Sequence[RecordedExperiment] = (),
+    search: Decide = experiments.plain,
+) -> ExperimentPlan:
+    known = {name: experiments.model_version(name) for name in versions}
+    request = PlanRequest(RecordedExperiment(experiment, trials), inference, known, earlier, DEFAULTS)
+    return make_plan(request, NOW, search)
 
 
-def test_the_same_plan_is_made_again_when_nothing_of_it_was_written() -> None:
-    found = world((0, measured()), parallelism=2)
-    assert planning.plan(found, EXPLORE, NOW) == planning.plan(found, EXPLORE, NOW)
-
-
-def test_names_of_trials_fit_however_long_the_experiment_is_named() -> None:
-    names = {making.trial_name("x" * 63, 7), making.trial_name("x" * 62, 7), making.trial_name("pe", 7)}
-    assert len(names) == 3
-    assert all(len(name) <= 63 for name in names)
-    assert "pe-7" in names
-
-
-def test_the_search_is_not_asked_where_no_trial_could_start() -> None:
-    assert planning.question(world((0, RUNNING)), NOW) is None
-    assert planning.question(world(suspend=True), NOW) is None
-    assert planning.question(world(), NOW) == Budget(10, 1)
-
-
-def test_the_search_counts_only_trials_that_it_is_told_of() -> None:
-    lost = failed("LoadFailed", notes=["LoadRestarted: locust died"])
-    found = world((None, measured()), (0, lost), (0, measured()), (1, RUNNING), parallelism=2)
-    assert planning.question(found, NOW) == Budget(8, 2)
-
-
-@pytest.mark.parametrize(
-    ("spec", "taken"),
-    [
-        ({"maxNumTrials": 2}, 2),
-        ({"maxDuration": "10m"}, 2),
-        ({"maxCost": "0.01"}, 2),
-    ],
-)
-def test_nothing_is_started_when_a_budget_is_used_up(spec: Object, taken: int) -> None:
-    found = world((0, measured()), (1, measured()), status={"startTime": "2026-01-01T00:00:00Z"}, **spec)
-    assert planning.question(found, NOW) == Budget(taken, 1)
-    assert made(found, EXPLORE) == []
-
-
-def test_trials_go_on_while_every_budget_has_something_left() -> None:
-    found = world(
-        (0, measured()), (1, measured()), status={"startTime": "2026-01-01T00:00:01Z"},
-        maxNumTrials=3, maxDuration="10m", maxCost="0.0161",
-    )  # fmt: skip
-    assert planning.question(found, NOW) == Budget(3, 1)
-    assert len(made(found, Explore((2,), 0.1))) == 1
-
-
-def test_spending_is_of_trials_and_of_their_prices() -> None:
-    said = status(world((3, measured()), (0, failed("Crashed"))), Explore((1,), 0.1))
-    assert said["spentSeconds"] == 41.0
-    assert said["spentCost"] == pytest.approx(36 / 3600 * 1.05 + 5 / 3600 * 0.525, rel=1e-5)
-    assert said["trials"] == {"total": 3, "running": 1, "succeeded": 1, "stoppedEarly": 0, "failed": 1}
-
-
-def test_no_trial_is_made_while_suspended_and_running_ones_count() -> None:
-    found = world((0, RUNNING), suspend=True)
-    assert made(found, None) == []
-    said = status(found, None)
-    assert (said["phase"], said["trials"]["running"]) == ("Suspended", 1)
-    assert condition(said, "Ready") == ("False", "Suspended")
-
-
-def test_what_runs_today_is_measured_first_and_counts() -> None:
-    found = world(parallelism=2, **OF_INFERENCE)
-    assert made(found, Explore((0,), 0.2)) == [("pe-1", "Baseline", "1"), ("pe-2", "Explore", "500m 256Mi")]
-    spec = planning.plan(found, None, NOW).trials[0]["spec"]
-    limits = spec["template"]["spec"]["containers"][0]["resources"]["limits"]
-    assert limits == {"cpu": "1", "memory": "2Gi"}
-    assert spec["costPerHour"] == pytest.approx(1.2)
-    assert "stopBelowThroughput" not in spec
-
-
-def test_what_runs_today_is_a_spec_of_the_space_where_it_has_its_values() -> None:
-    inside = {**INFERENCE, "spec": {**INFERENCE["spec"], "predictors": [
-        {"name": "main", "modelVersion": "v1", "resources": {"cpu": "1000m", "memory": "512Mi"}}]}}  # fmt: skip
-    found = world(inference=inside, target={"inference": "digits"})
-    assert made(found, None) == [("pe-1", "Baseline", "1 512Mi")]
-
-
-@pytest.mark.parametrize(
-    ("limits", "axes", "cost"),
-    [
-        ({"cpu": "1", "memory": "512Mi"}, ["cpu", "memory"], 1.05),
-        ({"cpu": "3", "memory": "512Mi"}, ["cpu", "memory"], 3.05),
-        ({"cpu": "1"}, ["cpu"], 1.0),
-        ({"memory": "512Mi"}, ["cpu", "memory"], 0.0),
-    ],
-)
-def test_what_runs_today_costs_what_its_own_container_may_take_whatever_runs_beside_it(
-    limits: Object, axes: list[str], cost: float
-) -> None:
-    beside = {"containers": [{"name": "logs", "image": "example.com/logs"}]}
-    arm = {"name": "main", "modelVersion": "v1", "resources": limits, "template": beside}
-    inference = {**INFERENCE, "spec": {**INFERENCE["spec"], "predictors": [arm]}}
-    values = {"cpu": ["500m", "1"], "memory": ["256Mi", "512Mi"]}
-    tuned = experiments.parameters(**{name: values[name] for name in axes})
-    found = world(inference=inference, target={"inference": "digits"}, tunableParameters=tuned)
-    (trial,) = planning.plan(found, None, NOW).trials
-    assert trial["spec"]["costPerHour"] == pytest.approx(cost)
-
-
-def test_a_spec_whose_load_failed_is_tried_again_and_then_the_experiment_has_failed() -> None:
-    lost = failed("LoadFailed", "locust died", notes=["LoadRestarted: locust died"])
-    assert made(world((2, lost)), None) == [("pe-2", "Explore", "1 256Mi")]
-    assert made(world((2, lost), (2, lost)), None) == [("pe-3", "Explore", "1 256Mi")]
-    given_up = world((2, lost), (2, lost), (2, lost))
-    assert planning.question(given_up, NOW) is None
-    assert made(given_up, None) == []
-    said = status(given_up, None)
-    assert said["phase"] == "Failed"
-    assert condition(said, "Ready") == ("False", "LoadFailed")
-
-
-def test_a_spec_that_was_interrupted_is_tried_again_however_often() -> None:
-    found = world(*[(2, failed("Interrupted"))] * 5)
-    assert made(found, None) == [("pe-6", "Explore", "1 256Mi")]
-    mixed = world(*[(2, LOST)] * 2, *[(2, failed("Interrupted"))] * 2)
-    assert made(mixed, None) == [("pe-5", "Explore", "1 256Mi")]
-
-
-def test_a_load_that_could_not_be_made_of_another_model_ends_nothing() -> None:
-    before = world((2, failed("LoadFailed", "the model does not say what it takes")))
-    of_before = replace(before, trials=tuple(replace(trial, stale=True) for trial in before.trials))
-    assert planning.question(of_before, NOW) == Budget(9, 1)
-    assert made(of_before, EXPLORE) == [("pe-2", "Explore", "500m 256Mi")]
-
-
-def test_an_experiment_whose_load_cannot_be_made_fails_once_what_runs_is_over() -> None:
-    lost = failed("LoadFailed", "there is no ConfigMap requests")
-    running = world((1, RUNNING), (2, lost), parallelism=2)
-    assert made(running, EXPLORE) == []
-    said = status(running, None)
-    assert (said["phase"], said["trials"]["running"]) == ("Running", 1)
-    said = status(world((1, measured()), (2, lost), parallelism=2), None)
-    assert (said["phase"], said["trials"]["running"], said["spentSeconds"]) == ("Failed", 0, 41.0)
-
-
-def test_a_load_that_is_wrong_as_asked_is_not_tried_again() -> None:
-    found = world((2, failed("LoadFailed", "there is no ConfigMap requests")))
-    assert made(found, EXPLORE) == []
-    assert condition(status(found, None), "Ready") == ("False", "LoadFailed")
-
-
-def test_a_spec_whose_load_worked_the_second_time_is_not_tried_again() -> None:
-    found = world((2, failed("LoadFailed", notes=["LoadRestarted: locust died"])), (2, measured()))
-    assert made(found, Explore((3,), 0.1)) == [("pe-3", "Explore", "1 512Mi")]
-
-
-def test_a_new_trial_stops_where_it_cannot_beat_the_best_for_its_price() -> None:
-    found = world((0, measured(100.0)), (1, measured(10.0)))
-    spec = planning.plan(found, Explore((3,), 0.1, best=0), NOW).trials[0]["spec"]
-    assert float(spec["stopBelowThroughput"]) == pytest.approx(98.0 * 1.05 / 0.525)
-    nobody = planning.plan(found, Explore((3,), 0.1), NOW).trials[0]["spec"]
-    assert "stopBelowThroughput" not in nobody
-
-
-def test_a_trial_is_measured_to_its_end_where_the_best_may_have_been_lucky() -> None:
-    found = world((0, measured(100.0)), (1, measured(10.0)))
-    sure, unsure = (
-        planning.plan(found, Explore((3,), 0.1, best=0, repeatability=spread), NOW).trials[0]["spec"]
-        for spread in (0.0, 0.2)
-    )
-    assert float(unsure["stopBelowThroughput"]) < 0.75 * float(sure["stopBelowThroughput"])
-
-
-def test_a_new_trial_stops_where_it_needs_more_replicas_than_the_best_costs() -> None:
-    found = world(
-        (0, measured(100.0)),
-        objective={"type": "minimize", "objectiveMetricName": "costAtRate", "rate": "300"},
-    )
-    # The best needs four replicas at the lower end of what it does, 2.10 in all: two of the dearer spec, each half of the rate.
-    spec = planning.plan(found, Explore((3,), 0.1, best=0), NOW).trials[0]["spec"]
-    assert float(spec["stopBelowThroughput"]) == pytest.approx(150.0)
-
-
-def test_throughput_does_not_stop_a_trial_whose_objective_is_another() -> None:
-    found = world((0, measured()), objective={"type": "minimize", "objectiveMetricName": "latency"})
-    plan = planning.plan(found, Explore((3,), 0.1, best=0), NOW)
-    assert "stopBelowThroughput" not in plan.trials[0]["spec"]
-
-
-def test_winner_and_runner_up_are_measured_again_to_their_end() -> None:
-    found = world((0, measured(100.0)), (1, measured(90.0)))
-    plan = planning.plan(found, Confirm((0, 1), 0.05), NOW)
-    assert [trial["spec"]["purpose"] for trial in plan.trials] == ["Confirm"]
-    assert "stopBelowThroughput" not in plan.trials[0]["spec"]
+def ready(plan: ExperimentPlan) -> tuple[str, str, str]:
     assert plan.status is not None
-    assert plan.status["phase"] == "Confirming"
+    found = next(c for c in plan.status["conditions"] if c["type"] == "Ready")
+    return plan.status["phase"], found["reason"], found["message"]
 
 
-def test_each_measurement_of_a_spec_has_a_seed_of_its_own() -> None:
-    found = world((0, measured()), parallelism=2)
-    seeds = [trial["spec"]["seed"] for trial in planning.plan(found, Confirm((0, 0), 0.05), NOW).trials]
-    assert len(set(seeds)) == 2
+def carried_out(
+    experiment: Object, *statuses: Object, search: Decide = experiments.plain
+) -> RecordedExperiment:
+    """Return the experiment after as many trials as there are statuses."""
+    trials: list[Object] = []
+    for status in statuses:
+        (trial,) = ask(experiment, trials, search=search).trials
+        trials.append({**trial, "status": status})
+    return RecordedExperiment(experiment, trials)
+
+
+def told_of(experiment: Object, *recorded: RecordedExperiment) -> list[Earlier]:
+    """Return what the search is told of earlier experiments."""
+    told: list[Earlier] = []
+
+    def note(*arguments: Any, **more: Any) -> Decision:
+        told.extend(arguments[4])
+        return experiments.plain(*arguments, **more)
+
+    ask(experiment, earlier=recorded, search=note)
+    return told
+
+
+def test_the_real_search_begins_and_goes_on() -> None:
+    found = carried_out(
+        experiments.experiment(), measured(100), measured(150), failed("OutOfMemory"), search=decide
+    )
+    settings = [tuple(s["value"] for s in trial["spec"]["settings"]) for trial in found.trials]
+    assert len(set(settings)) == 3
+
+
+@pytest.mark.parametrize(
+    ("spec", "words"),
+    [
+        ({"tunableParameters": parameters(cpu=["0"])}, "spec.tunableParameters[0]"),
+        ({"tunableParameters": parameters(cpus=["1"])}, "cpus is no parameter of resource"),
+        ({"prices": {}}, "spec.prices.cpu"),
+    ],
+)
+def test_what_is_no_space_is_refused_by_its_field(spec: Object, words: str) -> None:
+    plan = ask(experiments.experiment(**spec))
+    phase, reason, message = ready(plan)
+    assert (phase, plan.trials) == ("Failed", ())
+    assert reason in {"SpaceInvalid", "PricesMissing"}
+    assert words in message
+
+
+def test_values_of_a_list_are_put_in_whatever_their_suffix() -> None:
+    batching = {"name": "batchSize", "feasibleSpace": {"list": ["1", "1k"]}}
+    cores = {"name": "gpu.cores", "feasibleSpace": {"list": ["10", "2e1"]}}
+    axes = [
+        {"category": "batching", "parameters": [batching]},
+        {"category": "resource", "parameters": [cores]},
+    ]
+    plan = ask(experiments.experiment(tunableParameters=axes, prices={"gpu": "1"}, parallelism=4))
+    settings = [tuple(s["value"] for s in trial["spec"]["settings"]) for trial in plan.trials]
+    assert settings == [("1", "10"), ("1", "20"), ("1000", "10"), ("1000", "20")]
+
+
+def test_a_spec_that_cannot_be_put_in_is_said_where_the_search_names_it() -> None:
+    too_long = "0" * 40 + "1ms"
+    timeout = {"name": "timeout", "feasibleSpace": {"list": ["0ms", too_long]}}
+    axes = [{"category": "batching", "parameters": [timeout]}]
+    limits = {"modelVersion": "v1", "framework": "sklearn", "resources": {"cpu": "1"}}
+    experiment = experiments.experiment(tunableParameters=axes, target=limits)
+    trials = carried_out(experiment, measured()).trials
+    plan = ask(experiment, trials)
+    phase, reason, message = ready(plan)
+    assert (phase, reason) == ("Failed", "SettingsInvalid")
+    assert "batching.timeout" in message
+
+
+def test_a_model_that_is_not_there_yet_is_waited_for() -> None:
+    assert ready(ask(experiments.experiment(), versions=()))[:2] == ("Pending", "TargetNotFound")
+    of_inference = experiments.experiment(target={"inference": "digits"})
+    assert ready(ask(of_inference))[:2] == ("Pending", "TargetNotFound")
+
+
+def test_a_predictor_that_the_inference_does_not_have_is_refused() -> None:
+    inference = {
+        "metadata": {"name": "digits"},
+        "spec": {"framework": "sklearn", "predictors": [{"name": "main", "modelVersion": "v1"}]},
+    }
+    wrong = experiments.experiment(target={"inference": "digits", "predictor": "other"})
+    phase, reason, message = ready(ask(wrong, inference=inference))
+    assert (phase, reason) == ("Failed", "TargetInvalid")
+    assert "spec.target.predictor" in message
+
+
+def test_an_experiment_whose_target_became_another_fails_once_what_runs_is_over() -> None:
+    arm = {"name": "main", "modelVersion": "v1", "resources": {"cpu": "1", "memory": "256Mi"}}
+    inference = {"metadata": {"name": "digits"}, "spec": {"framework": "sklearn", "predictors": [arm]}}
+    experiment = experiments.experiment(target={"inference": "digits", "predictor": "main"})
+    (trial,) = ask(experiment, inference=inference).trials
+    renamed = {**inference, "spec": {"framework": "sklearn", "predictors": [{**arm, "name": "other"}]}}
+
+    def said(status: Object) -> Object:
+        found = ask(experiment, [{**trial, "status": status}], inference=renamed)
+        assert ready(found)[1] == "TargetInvalid"
+        return dict(found.status or {})
+
+    running = said({"phase": "Measuring"})
+    assert (running["phase"], running["trials"]["running"]) == ("Running", 1)
+    over = said(measured())
+    assert (over["phase"], over["trials"]["succeeded"]) == ("Failed", 1)
+    assert over["spentSeconds"] == 36.0
+    assert over["spentCost"] > 0
+
+
+def test_an_algorithm_that_is_not_installed_is_said() -> None:
+    def missing(*arguments: Any, algorithm: str, **more: Any) -> Decision:
+        raise errors.Permanent("AlgorithmMissing", f"{algorithm} needs a package")
+
+    found = ask(experiments.experiment(algorithm={"algorithmName": "tpe"}), search=missing)
+    assert ready(found) == ("Failed", "AlgorithmMissing", "tpe needs a package")
+
+
+def test_earlier_experiments_of_the_same_axes_are_told_to_the_search() -> None:
+    same = carried_out(experiments.experiment("earlier"), measured(100), measured(120))
+    wider = parameters(cpu=["1", "2"], memory=["256Mi"])
+    other = carried_out(
+        experiments.experiment("other", tunableParameters=parameters(cpu=["1", "2"])), measured(100)
+    )
+    moved = carried_out(experiments.experiment("moved", tunableParameters=wider), measured(50))
+    told = told_of(experiments.experiment(), same, other, moved)
+    assert [(earlier.name, len(earlier.observations)) for earlier in told] == [("earlier", 2), ("moved", 1)]
+    assert told[1].problem.size == 2
+
+
+def test_an_earlier_experiment_that_lists_its_parameters_in_another_order_is_told_in_ours() -> None:
+    swapped = parameters(memory=["512Mi", "1Gi"], cpu=["1"])
+    (told,) = told_of(
+        experiments.experiment(),
+        carried_out(
+            experiments.experiment("swapped", tunableParameters=swapped), measured(), failed("Crashed")
+        ),
+    )
+    rows = [observation.index for observation in told.observations]
+    assert told.problem.coordinates[rows].tolist() == [[0.0, 29.0], [0.0, 30.0]]
+    assert np.exp(told.problem.log_cost[rows]) == pytest.approx([1.05, 1.1])
+
+
+def test_constraints_of_earlier_experiments_are_told_by_what_they_limit() -> None:
+    error_rate = {"metric": "errorRate", "atMost": "1%"}
+    p99 = {"metric": "latency", "percentile": 99, "atMost": "100ms"}
+    p50 = {"metric": "latency", "percentile": 50, "atMost": "10ms"}
+    wide = {**p99, "atMost": "200ms"}
+    ours = experiments.experiment(constraints=[p99, error_rate])
+    swapped = carried_out(experiments.experiment("swapped", constraints=[error_rate, p50, wide]), measured())
+    none = carried_out(experiments.experiment("none"), measured())
+    half = carried_out(
+        experiments.experiment("half", constraints=[{**error_rate, "percentile": 50}]), measured()
+    )
+    told = {earlier.name: earlier for earlier in told_of(ours, swapped, none, half)}
+    assert told["swapped"].problem.log_bounds == pytest.approx((math.log(0.2), math.log(0.01)))
+    assert told["swapped"].observations[0].margins == pytest.approx((math.log(0.05 / 0.2), -MOST_MARGIN))
+    assert {name: one.constraints for name, one in told.items()} == {
+        "swapped": (0, 1), "none": (), "half": (1,),
+    }  # fmt: skip
+    assert told["none"].observations[0].margins == ()
+
+
+def test_the_search_does_not_name_a_spec_that_is_measured_again_anyway() -> None:
+    """The load of one of four specs was lost, and the rest has been measured: one trial begins, and not two."""
+    experiment = experiments.experiment(parallelism=3)
+    first = ask(experiment).trials
+    statuses = [measured(), measured(), failed("Interrupted")]
+    trials = [{**trial, "status": status} for trial, status in zip(first, statuses, strict=True)]
+    again = [trial["spec"]["settings"] for trial in ask(experiment, trials, search=decide).trials]
+    assert again[0] == first[2]["spec"]["settings"]
+    assert first[2]["spec"]["settings"] not in again[1:]
+
+
+def test_trials_of_the_model_that_was_served_before_say_nothing_of_the_new_one() -> None:
+    def inference(version: str) -> Object:
+        arm = {"name": "main", "modelVersion": version, "resources": {"cpu": "1", "memory": "256Mi"}}
+        return {"metadata": {"name": "digits"}, "spec": {"framework": "sklearn", "predictors": [arm]}}
+
+    experiment = experiments.experiment(target={"inference": "digits"})
+    trials: list[Object] = []
+    for throughput in (60, 100, 150):
+        (trial,) = ask(experiment, trials, inference=inference("v1")).trials
+        trials.append({**trial, "status": measured(throughput)})
+    told: list[tuple[int, int]] = []
+
+    def note(*arguments: Any, **more: Any) -> Decision:
+        told.append((len(arguments[1]), arguments[3].trials))
+        return experiments.plain(*arguments, **more)
+
+    (again,) = ask(experiment, trials, versions=("v1", "v2"), inference=inference("v2"), search=note).trials
+    assert (again["spec"]["purpose"], again["spec"]["modelVersion"]) == ("Baseline", "v2")
+    assert told == []
+    trials.append({**again, "status": measured(80)})
+    plan = ask(experiment, trials, versions=("v1", "v2"), inference=inference("v2"), search=note)
+    assert told == [(1, 7)], "of ten trials three are spent, and one of the rest is known"
+    assert plan.status is not None
+    assert "3 measured the model of before" in ready(plan)[2]

@@ -7,7 +7,7 @@ What cannot be had afterwards is done before anything else is imported.
 import os
 import sys
 
-from tuner.load.driver.bounds import become, die_with, open_many, stay_on
+from tuner.load.driver.confinement import become, die_with, open_many, stay_on
 
 
 def main() -> None:

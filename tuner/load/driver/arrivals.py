@@ -4,7 +4,7 @@ import itertools
 import random
 from collections.abc import Iterator, Sequence
 
-from tuner.load.plan import Request
+from tuner.load.plan import LoadRequest
 
 
 def poisson(seed: int, number: int) -> Iterator[float]:
@@ -14,7 +14,7 @@ def poisson(seed: int, number: int) -> Iterator[float]:
         yield draw.expovariate(1.0)
 
 
-def recorded(requests: Sequence[Request], number: int, processes: int) -> Iterator[float]:
+def recorded(requests: Sequence[LoadRequest], number: int, processes: int) -> Iterator[float]:
     """Gaps as they were recorded, made to a mean rate of 1 in each of the processes, which take requests in turn.
 
     After the last request the recording begins anew, a mean gap later.

@@ -13,7 +13,7 @@ from gevent.lock import Semaphore
 from locust.env import Environment
 
 from tuner.load import wire
-from tuner.load.driver import foreign, users
+from tuner.load.driver import user_locustfile, users
 
 _FLUSH_SECONDS = 0.05
 _POLL_SECONDS = 0.005
@@ -28,7 +28,7 @@ def serve(descriptor: int) -> None:
         return
     try:
         session = Session(channel, first)
-    except foreign.Wrong as error:
+    except user_locustfile.Wrong as error:
         channel.sendall(wire.frame(wire.SAID, wire.line({"wrong": str(error)})))
         return
     session.say(lambda: {"ready": True})
@@ -56,8 +56,8 @@ class Session:
         self._recorder = self._job.recorder
         source = first["locustfile"]
         if source is not None:
-            classes = foreign.users(source)
-            foreign.record(self._recorder)
+            classes = user_locustfile.users(source)
+            user_locustfile.record(self._recorder)
         else:
             classes = [users.closed(self._job) if self._job.mode == "closed" else users.opened(self._job)]
         self._environment = Environment(

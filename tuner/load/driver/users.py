@@ -10,10 +10,10 @@ import locust
 from locust.user.task import LOCUST_STATE_RUNNING
 
 from tuner.load.driver import arrivals
-from tuner.load.driver.alarm import Alarm
-from tuner.load.driver.asking import Asker
-from tuner.load.driver.recorder import Recorder
-from tuner.load.plan import Mode, Request
+from tuner.load.driver.http_client import RecordingClient
+from tuner.load.driver.latency_log import LatencyLog
+from tuner.load.driver.timer import Timer
+from tuner.load.plan import LoadRequest, Mode
 
 
 @dataclass
@@ -22,22 +22,22 @@ class Job:
 
     url: str
     mode: Mode
-    requests: list[Request]
+    requests: list[LoadRequest]
     seed: int
     number: int
     """Of this process."""
     processes: int
     timeout: float
     most_unanswered: int
-    recorder: Recorder = field(default_factory=Recorder)
+    recorder: LatencyLog = field(default_factory=LatencyLog)
     rate: float = 0.0
     """Of this process's part of an open loop, in requests per second; 0 sends nothing."""
-    alarm: Alarm = field(default_factory=Alarm)
+    alarm: Timer = field(default_factory=Timer)
     """Rung when the rate changes."""
     new: set[object] = field(default_factory=set)
     """Users of a closed loop whose first request is not over."""
 
-    def turns(self) -> Iterator[Request]:
+    def turns(self) -> Iterator[LoadRequest]:
         """Yield the requests that are this process's, for ever."""
         count = len(self.requests)
         for turn in itertools.count(self.number, self.processes):
@@ -57,7 +57,7 @@ def closed(job: Job) -> type[locust.User]:
     class Asking(locust.User):  # type: ignore[misc]
         def on_start(self) -> None:
             job.new.add(self)
-            self.asker = Asker(job.url, job.recorder, timeout=job.timeout, connections=1)
+            self.asker = RecordingClient(job.url, job.recorder, timeout=job.timeout, connections=1)
 
         @locust.task  # type: ignore[untyped-decorator]
         def ask(self) -> None:
@@ -74,7 +74,7 @@ def closed(job: Job) -> type[locust.User]:
 def opened(job: Job) -> type[locust.User]:
     """Return the user who sends on schedule, whatever has been answered."""
     requests, gaps = job.turns(), job.gaps()
-    asker = Asker(job.url, job.recorder, timeout=job.timeout, connections=job.most_unanswered)
+    asker = RecordingClient(job.url, job.recorder, timeout=job.timeout, connections=job.most_unanswered)
 
     def send(due: float) -> None:
         request = next(requests)

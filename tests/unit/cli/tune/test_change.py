@@ -10,7 +10,7 @@ from serving.objects import Object
 from serving.resources.experiment import Target
 from serving.resources.inference import Predictor
 from tests.objects.tuned_experiments import condition, experiment, experiment_spec, recommendation, trial
-from tuner import rendering
+from tuner.specs import rendering
 
 SPEC = ("500m", "512Mi", "16", "1")
 VERSION = {

@@ -9,13 +9,13 @@ from hypothesis import strategies as st
 from serving.errors import Permanent
 from serving.resources.load import KeyOf, Load, RequestTemplate
 from tuner.load import requests
-from tuner.load.plan import Request
+from tuner.load.plan import LoadRequest
 
 RECORDED = KeyOf(name="recorded", key="requests")
 DESCRIPTION = {"name": "digits", "inputs": [{"name": "input", "datatype": "FP64", "shape": [-1, 64]}]}
 
 
-def recorded(*lines: str, mode: str = "closed") -> tuple[Request, ...]:
+def recorded(*lines: str, mode: str = "closed") -> tuple[LoadRequest, ...]:
     return requests.plan(
         Load(mode=mode, requests=RECORDED), None, "digits", recorded="\n".join(lines)
     ).requests

@@ -15,9 +15,9 @@ from serving.resources.load import Load
 from serving.resources.trial import Window
 from tests.objects import measured_experiments as made
 from tests.unit.tuner.report.conftest import NOW
-from tuner.load import results
+from tuner.load.level_search import results
 from tuner.report import content
-from tuner.report.shape import Report
+from tuner.report.schema import Report
 from tuner.settings import DEFAULTS
 
 SCHEMA = Path(__file__).parents[3] / "golden" / "report.schema.json"

@@ -7,7 +7,8 @@ import pytest
 from serving.objects import Object
 from tests.objects import measured_experiments as made
 from tests.unit.tuner.report.conftest import NOW
-from tuner.report import content, page, sentences
+from tuner.report import content, page
+from tuner.report.text import sentences
 from tuner.settings import DEFAULTS
 
 GOOD = {"cpu": "1", "memory": "512Mi", "batchSize": "4", "OMP_NUM_THREADS": "1"}

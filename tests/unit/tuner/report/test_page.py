@@ -17,7 +17,8 @@ from serving.objects import Object
 from tests.objects import measured_experiments
 from tests.objects.html_pages import Page
 from tests.unit.tuner.report.conftest import NOW
-from tuner.report import content, page, sentences
+from tuner.report import content, page
+from tuner.report.text import sentences
 from tuner.settings import DEFAULTS
 
 HOSTILE = (

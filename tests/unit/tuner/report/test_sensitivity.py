@@ -6,13 +6,13 @@ import math
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tuner.report.sensitivity import Line, Reading, envelope, staircase, worth
+from tuner.report.sensitivity import BoundReading, Line, envelope, staircase, worth
 
 AMOUNTS = st.integers(min_value=0, max_value=400).map(lambda n: n / 8)
 LINES = st.lists(st.builds(Line, AMOUNTS, AMOUNTS), min_size=1, max_size=8)
 READINGS = st.lists(
     st.lists(
-        st.lists(st.builds(Reading, AMOUNTS, st.integers(1, 50).map(float)), max_size=4), max_size=2
+        st.lists(st.builds(BoundReading, AMOUNTS, st.integers(1, 50).map(float)), max_size=4), max_size=2
     ),
     max_size=5,
 )  # fmt: skip
@@ -62,7 +62,7 @@ def test_envelope_of_nothing_is_empty():
     assert envelope([]) == []
 
 
-def brute(specs: list[list[list[Reading]]], bound: float) -> float:
+def brute(specs: list[list[list[BoundReading]]], bound: float) -> float:
     """Return the best score at this bound, by trying everything; 0 where nothing is allowed."""
     best = 0.0
     for trials in specs:
@@ -73,7 +73,9 @@ def brute(specs: list[list[list[Reading]]], bound: float) -> float:
 
 
 @given(READINGS, AMOUNTS)
-def test_staircase_names_a_best_allowed_spec_at_any_bound(specs: list[list[list[Reading]]], bound: float):
+def test_staircase_names_a_best_allowed_spec_at_any_bound(
+    specs: list[list[list[BoundReading]]], bound: float
+):
     (span,) = [span for span in staircase(specs) if span.start <= bound < span.end]
     best = brute(specs, bound)
     if span.winner is None:
@@ -83,7 +85,7 @@ def test_staircase_names_a_best_allowed_spec_at_any_bound(specs: list[list[list[
 
 
 @given(READINGS)
-def test_staircase_covers_all_bounds_once(specs: list[list[list[Reading]]]):
+def test_staircase_covers_all_bounds_once(specs: list[list[list[BoundReading]]]):
     spans = staircase(specs)
     assert spans[0].start == 0
     assert spans[-1].end == math.inf
@@ -93,11 +95,11 @@ def test_staircase_covers_all_bounds_once(specs: list[list[list[Reading]]]):
 
 
 def test_a_spec_is_allowed_only_where_each_of_its_trials_met_the_bound():
-    lucky, again = [Reading(0.09, 50.0)], [Reading(0.11, 52.0)]
-    steady = [[Reading(0.05, 10.0)]]
+    lucky, again = [BoundReading(0.09, 50.0)], [BoundReading(0.11, 52.0)]
+    steady = [[BoundReading(0.05, 10.0)]]
     spans = staircase([[lucky, again], steady])
     assert [(span.start, span.winner) for span in spans] == [(0.0, None), (0.05, 1), (0.11, 0)]
 
 
 def test_a_bound_of_nothing_allows_what_was_seen_to_fail_never():
-    assert staircase([[[Reading(0.0, 5.0)]]])[0].winner == 0
+    assert staircase([[[BoundReading(0.0, 5.0)]]])[0].winner == 0

@@ -5,7 +5,7 @@ import pytest
 
 from tests.reference.known_surfaces import grid
 from tuner.search import choice
-from tuner.search.choice import Reached, nearest, ranked
+from tuner.search.choice import MeanMargins, nearest, ranked
 from tuner.search.decide import decide
 from tuner.search.decision import Impossible
 from tuner.search.posterior import predict
@@ -77,16 +77,16 @@ def test_a_spec_that_was_only_stopped_early_is_not_recommended_but_measured_agai
 
 def test_the_nearest_to_its_bounds_ran_every_time():
     observations = [Observation(0, cause="boot"), seen(1, 0.0, 0.7), seen(2, 0.0, 0.3)]
-    assert nearest(observations) == Reached(2, (0.3,))
+    assert nearest(observations) == MeanMargins(2, (0.3,))
     crashed = Observation(2, cause="crash", confirms=True)
-    assert nearest([*observations, crashed]) == Reached(1, (0.7,))
+    assert nearest([*observations, crashed]) == MeanMargins(1, (0.7,))
     assert nearest(observations[:1]) is None
     assert nearest([observations[2], crashed]) is None
 
 
 def test_the_nearest_to_its_bounds_is_so_on_average():
     found = nearest([seen(1, 0.0, -0.1), seen(1, 0.0, 0.5), seen(2, 0.0, 0.1)])
-    assert found == Reached(2, (0.1,))
+    assert found == MeanMargins(2, (0.1,))
 
 
 @pytest.mark.parametrize("margins", [(), (-1.0,)])

@@ -1,0 +1,123 @@
+"""A replica costs what it has by the prices, and a price that is needed is asked for."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from serving.errors import Permanent
+from serving.planning.inference.revision import CONTAINER
+from serving.resources.experiment import Prices, ProfilingExperimentSpec
+from tuner.specs import prices
+from tuner.specs.prices import Amounts
+from tuner.specs.space import Space
+
+GIB = 2.0**30
+
+
+def prices_of(**found: Any) -> Prices:
+    return Prices.model_validate(found)
+
+
+def test_cores_and_memory_are_added_up() -> None:
+    found = prices.cost_per_hour(Amounts(cpu=1.5, memory=2 * GIB), prices_of(cpu="0.04", memory="0.005"))
+    assert found == pytest.approx(0.07)
+
+
+def test_what_the_predictor_may_take_without_limit_is_named_and_not_what_others_may() -> None:
+    names = ["cpu", "memory", "gpu.cores"]
+    other = {"name": "proxy"}
+    without = {"name": CONTAINER, "resources": {"limits": {"memory": "1Gi"}}}
+    asking = {"name": CONTAINER, "resources": {"requests": {"cpu": "1", "memory": "1Gi"}}}
+    assert prices.unlimited([without, other], names) == ("cpu",)
+    assert prices.unlimited([other, asking], names) == ()
+
+
+def test_what_has_no_price_is_free() -> None:
+    assert prices.cost_per_hour(Amounts(cpu=4, memory=GIB, gpus=1), prices_of(memory="2")) == 2.0
+
+
+@pytest.mark.parametrize(
+    ("amounts", "cost"),
+    [
+        (Amounts(gpu_cores=30, gpu_memory=4 * GIB), 0.5 * 2),
+        (Amounts(gpu_cores=80, gpu_memory=4 * GIB), 0.8 * 2),
+        (Amounts(gpu_cores=30), 0.3 * 2),
+        (Amounts(gpu_memory=2 * GIB), 0.25 * 2),
+        (Amounts(gpus=2), 4),
+    ],
+)  # fmt: skip
+def test_a_share_of_a_gpu_costs_the_larger_of_its_two_shares(amounts: Amounts, cost: float) -> None:
+    assert prices.cost_per_hour(amounts, prices_of(gpu="2", gpuMemory="8Gi")) == pytest.approx(cost)
+
+
+def test_a_share_of_unknown_size_costs_a_whole_gpu() -> None:
+    assert prices.cost_per_hour(Amounts(gpu_memory=GIB), prices_of(gpu="2")) == 2.0
+    assert prices.cost_per_hour(Amounts(gpu_memory=GIB, gpu_cores=25), prices_of(gpu="2")) == 0.5
+
+
+@given(st.floats(0, 100), st.floats(0, 100), st.floats(0, 1e12), st.floats(0, 1e12))
+def test_more_never_costs_less(cores: float, more_cores: float, memory: float, more_memory: float) -> None:
+    given_ = prices_of(cpu="0.04", memory="0.005", gpu="2", gpuMemory="80Gi")
+    less = prices.cost_per_hour(Amounts(cores, memory, memory, cores), given_)
+    more = prices.cost_per_hour(
+        Amounts(cores + more_cores, memory + more_memory, memory + more_memory, cores + more_cores), given_
+    )
+    assert more >= less >= 0
+
+
+def experiment(names: list[tuple[str, str]], objective: str, **more: Any) -> ProfilingExperimentSpec:
+    rate = {"rate": "5"} if objective == "costAtRate" else {}
+    return ProfilingExperimentSpec.model_validate(
+        {
+            "target": {"inference": "digits"},
+            "tunableParameters": [
+                {"category": "resource", "parameters": [
+                    {"name": name, "feasibleSpace": {"list": [value]}} for name, value in names]},
+            ],
+            "objective": {"objectiveMetricName": objective, **rate},
+            **more,
+        }
+    )  # fmt: skip
+
+
+ALL = {"cpu": "1", "memory": "1", "gpu": "1", "gpuMemory": "8Gi"}
+
+
+@pytest.mark.parametrize("objective", ["throughputPerCost", "tokensPerCost", "costAtRate", "cost"])
+@pytest.mark.parametrize(
+    ("name", "value", "missing"),
+    [("cpu", "1", "cpu"), ("memory", "1Gi", "memory"), ("gpu.cores", "10", "gpu"), ("gpu.memory", "1Gi", "gpu"),
+     ("gpu.memory", "1Gi", "gpuMemory")],
+)  # fmt: skip
+def test_a_tuned_resource_needs_a_price_where_cost_counts(
+    objective: str, name: str, value: str, missing: str
+) -> None:
+    left = {key: price for key, price in ALL.items() if key != missing}
+    spec = experiment([(name, value)], objective, prices=left)
+    with pytest.raises(Permanent, match=rf"spec\.prices\.{missing}: is missing; {name} is tuned") as error:
+        prices.check(spec, Space.of(spec), np.ones(1))
+    assert error.value.reason == "PricesMissing"
+    prices.check(whole := experiment([(name, value)], objective, prices=ALL), Space.of(whole), np.ones(1))
+
+
+def test_a_limit_of_cost_needs_prices_and_a_latency_does_not() -> None:
+    spec = experiment([("cpu", "1")], "latency")
+    prices.check(spec, Space.of(spec), np.zeros(1))
+    spec = experiment([("cpu", "1")], "latency", maxCost="3")
+    with pytest.raises(Permanent, match="maxCost limits cost"):
+        prices.check(spec, Space.of(spec), np.ones(1))
+
+
+def test_replicas_that_cost_nothing_are_refused_where_cost_counts() -> None:
+    spec = experiment([("cpu", "1")], "cost", prices={"cpu": "0"})
+    with pytest.raises(Permanent, match="would cost nothing"):
+        prices.check(spec, Space.of(spec), np.zeros(1))
+
+
+def test_more_memory_than_a_gpu_has_is_refused() -> None:
+    spec = experiment([("gpu.memory", "9Gi")], "cost", prices=ALL)
+    with pytest.raises(Permanent, match="a whole GPU has 8Gi, and 9Gi of one is tuned"):
+        prices.check(spec, Space.of(spec), np.ones(1))

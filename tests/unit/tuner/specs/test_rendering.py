@@ -1,0 +1,288 @@
+"""A trial runs what the predictor with these settings would run, and each setting is there once."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from serving.errors import Permanent, Temporary
+from serving.planning.inference import revision
+from serving.resources.experiment import Prices, ProfilingExperimentSpec, Setting, Target
+from serving.resources.inference import Predictor
+from tests.fakes.surroundings import ready_version
+from tuner.specs import rendering
+from tuner.specs.rendering import Source
+from tuner.specs.space import Space
+
+PRICES = Prices.model_validate({"cpu": "0.04", "memory": "0.005", "gpu": "2"})
+
+
+def source_of(framework: Any = "sklearn", **more: Any) -> Source:
+    return Source(
+        "digits", framework, Predictor.model_validate({"name": "stable", "modelVersion": "v1", **more})
+    )
+
+
+def settings_of(*found: tuple[str, str, str]) -> list[Setting]:
+    return [Setting.model_validate({"category": c, "name": n, "value": v}) for c, n, v in found]
+
+
+def container_of(source: Source, *settings: tuple[str, str, str]) -> dict[str, Any]:
+    found = rendering.pod(source, ready_version("v1"), settings_of(*settings), PRICES)
+    containers = {one["name"]: one for one in found.template["spec"]["containers"]}
+    assert len(containers) == len(found.template["spec"]["containers"])
+    return dict(containers["predictor"])
+
+
+def env_of(container: dict[str, Any]) -> dict[str, Any]:
+    found = {entry["name"]: entry for entry in container["env"]}
+    assert len(found) == len(container["env"]), "a variable is there twice"
+    return {name: entry.get("value", entry) for name, entry in found.items()}
+
+
+def custom(**container: Any) -> Source:
+    return source_of("custom", template={"containers": [{"name": "predictor", "image": "x", **container}]})
+
+
+def test_without_settings_it_is_the_predictor_as_it_runs_today() -> None:
+    source = source_of(resources={"cpu": "2", "memory": "1Gi"}, batching={"batchSize": 8})
+    found = rendering.pod(source, ready_version("v1"), [], PRICES)
+    today = revision.render("digits", "sklearn", source.predictor, ready_version("v1"))
+    assert found.template["spec"] == today.template["spec"]
+    assert found.cost_per_hour == pytest.approx(2 * 0.04 + 0.005)
+    assert (found.model_name, found.model_version, found.batch) == ("digits", "v1", 1)
+    assert found.model_digest == ready_version("v1")["status"]["digest"]
+
+
+def test_a_trial_starts_without_a_zygote_and_gets_none_of_the_services_traffic() -> None:
+    source = source_of(template={"metadata": {"annotations": {"a": "b", "slipway.dev/zygote": "enabled"}}})
+    metadata = rendering.pod(source, ready_version("v1"), [], PRICES).template["metadata"]
+    assert metadata["annotations"]["slipway.dev/zygote"] == "disabled"
+    assert metadata["annotations"]["a"] == "b"
+    assert not metadata.get("labels")
+
+
+def test_resources_are_replaced_wherever_they_were_set() -> None:
+    own = {"name": "predictor", "resources": {"limits": {"cpu": "8", "x/y": "1"}, "requests": {"cpu": "4"}}}
+    source = source_of(resources={"cpu": "1", "memory": "1Gi"}, template={"containers": [own]})
+    resources = container_of(source, ("resource", "cpu", "500m"))["resources"]
+    assert resources["limits"] == {"cpu": "500m", "memory": "1Gi", "x/y": "1"}
+    assert resources["requests"] == {"cpu": "500m", "memory": "1Gi"}
+
+
+def test_a_share_of_a_gpu_is_replaced_wherever_it_was_set() -> None:
+    own = {
+        "name": "predictor",
+        "env": [{"name": "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE", "value": "90"}],
+        "resources": {"limits": {"nvidia.com/gpumem": "1", "memory": "1Gi"}},
+    }
+    source = source_of(resources={"gpu": {"memory": "8Gi", "cores": 50}}, template={"containers": [own]})
+    container = container_of(source, ("resource", "gpu.cores", "30"), ("resource", "gpu.memory", "4Gi"))
+    env = env_of(container)
+    assert env["CUDA_MPS_ACTIVE_THREAD_PERCENTAGE"] == "30"
+    assert env["CUDA_MPS_PINNED_DEVICE_MEM_LIMIT"] == "0=4096M"
+    assert container["resources"]["limits"] == {"nvidia.com/gpu": "1", "memory": "1Gi"}
+    only_cores = env_of(container_of(source, ("resource", "gpu.cores", "30")))
+    assert only_cores["CUDA_MPS_PINNED_DEVICE_MEM_LIMIT"] == "0=8192M"
+
+
+def test_a_claim_of_a_gpu_is_refused() -> None:
+    source = source_of(resources={"gpu": {"cores": 50, "mechanism": "dra"}})
+    with pytest.raises(Permanent, match="a trial makes no ResourceClaimTemplate") as error:
+        container_of(source)
+    assert error.value.reason == "TargetInvalid"
+
+
+def test_batching_is_replaced_wherever_it_was_set() -> None:
+    own = {"name": "predictor", "env": [{"name": "SLIPWAY_BATCH_SIZE", "value": "9"}]}
+    source = source_of(batching={"batchSize": 4, "timeout": "1ms"}, template={"containers": [own]})
+    assert env_of(container_of(source))["SLIPWAY_BATCH_SIZE"] == "9"
+    env = env_of(container_of(source, ("batching", "batchSize", "16")))
+    assert (env["SLIPWAY_BATCH_SIZE"], env["SLIPWAY_BATCH_TIMEOUT"]) == ("16", "1ms")
+    env = env_of(container_of(source, ("batching", "batchSize", "1"), ("batching", "timeout", "5ms")))
+    assert "SLIPWAY_BATCH_SIZE" not in env
+
+
+def test_a_variable_is_replaced_with_all_it_was_made_of() -> None:
+    entry = {"name": "THREADS", "valueFrom": {"fieldRef": {"fieldPath": "metadata.name"}}}
+    own = {"name": "predictor", "env": [entry, {"name": "B", "value": "1"}]}
+    container = container_of(
+        source_of(template={"containers": [own]}), ("env", "THREADS", "4"), ("env", "C", "")
+    )
+    assert {"name": "THREADS", "value": "4"} in container["env"]
+    assert env_of(container) | {"B": "1", "C": ""} == env_of(container)
+    assert "SLIPWAY_MODEL_DIR" in env_of(container)
+
+
+@pytest.mark.parametrize(
+    ("command", "args", "expected"),
+    [
+        (None, None, (None, ["--threads=4"])),
+        (None, ["--a", "b"], (None, ["--a", "b", "--threads=4"])),
+        (None, ["--threads=1", "--a"], (None, ["--threads=4", "--a"])),
+        (None, ["--threads", "1", "--a"], (None, ["--threads=4", "--a"])),
+        (None, ["--threads", "-1", "x"], (None, ["--threads=4", "x"])),
+        (None, ["--threads", "--a"], (None, ["--threads=4", "--a"])),
+        (None, ["--threads=1", "--threads", "2"], (None, ["--threads=4"])),
+        (None, ["--threads-max=1"], (None, ["--threads-max=1", "--threads=4"])),
+        (None, ["--threads", 1], (None, ["--threads=4"])),
+        (None, ["--a", "--", "file"], (None, ["--a", "--threads=4", "--", "file"])),
+        (["serve", "--threads", "1"], ["--threads=2", "x"], (["serve", "--threads=4"], ["x"])),
+        (["/bin/bash", "run.sh"], [], (["/bin/bash", "run.sh"], ["--threads=4"])),
+    ],
+)  # fmt: skip
+def test_an_argument_is_there_once(command: Any, args: Any, expected: Any) -> None:
+    own = {key: value for key, value in (("command", command), ("args", args)) if value is not None}
+    for name in ("threads", "--threads"):
+        container = container_of(custom(**own), ("args", name, "4"))
+        assert (container.get("command"), container["args"]) == expected
+
+
+@pytest.mark.parametrize(
+    ("source", "setting", "message"),
+    [
+        (source_of(), ("args", "threads", "4"), "args: the runtime of framework sklearn takes none"),
+        (custom(command=["/bin/sh", "-c", "serve"]), ("args", "threads", "4"), "args: a script of a shell"),
+        (custom(), ("batching", "batchSize", "4"), "batching: framework custom gathers no requests"),
+        (source_of(), ("resource", "cpu", "much"), "predictor.resources.cpu: "),
+        (source_of(), ("batching", "batchSize", "0"), "predictor.batching.batchSize: "),
+    ],
+)  # fmt: skip
+def test_a_setting_that_cannot_be_put_in_is_refused(
+    source: Source, setting: tuple[str, str, str], message: str
+) -> None:
+    with pytest.raises(Permanent, match=message) as error:
+        container_of(source, setting)
+    assert error.value.reason == "SettingsInvalid"
+
+
+def test_a_version_without_an_image_is_waited_for() -> None:
+    with pytest.raises(Temporary, match="ModelVersion v1 has no image yet"):
+        rendering.pod(source_of(), {"metadata": {"name": "v1"}}, [], PRICES)
+    space = space_of(("env", [{"name": "A", "feasibleSpace": {"list": ["1"]}}]))
+    with pytest.raises(Temporary, match="ModelVersion v1 has no image yet"):
+        rendering.costs(source_of(), {"metadata": {"name": "v1"}}, space, PRICES)
+
+
+WORDS = st.lists(
+    st.sampled_from(["--threads", "--threads=1", "2", "-3", "--a", "--a=1", "b", "--"]), max_size=7
+)
+SETTINGS = st.lists(
+    st.sampled_from(
+        [("resource", "cpu", "2"), ("resource", "memory", "2Gi"), ("env", "A", "1"), ("env", "B", "x"), ("args", "threads", "4"),
+         ("args", "--a", "z")]
+    ),
+    unique=True,
+)  # fmt: skip
+
+
+@given(WORDS, WORDS, SETTINGS)
+def test_putting_the_same_settings_in_again_changes_nothing(
+    command: list[str], args: list[str], settings: list[tuple[str, str, str]]
+) -> None:
+    env = [{"name": "A", "value": "0"}, {"name": "D", "value": "0"}]
+    source = custom(command=["serve", *command], args=args, env=env)
+    once = rendering.tuned(source, settings_of(*settings))
+    assert rendering.tuned(Source("digits", "custom", once), settings_of(*settings)) == once
+    container = container_of(source, *settings)
+    words = [*container["command"], *container["args"]]
+    for category, name, value in settings:
+        if category == "args":
+            flag = name if name.startswith("--") else f"--{name}"
+            assert [word for word in words if word.split("=")[0] == flag] == [f"{flag}={value}"]
+        elif category == "env":
+            assert env_of(container)[name] == value
+        else:
+            assert container["resources"]["limits"][name] == container["resources"]["requests"][name] == value
+
+
+def target(**found: Any) -> Target:
+    return Target.model_validate(found)
+
+
+def inference(*arms: str) -> dict[str, Any]:
+    predictors = [{"name": arm, "modelVersion": f"v-{arm}"} for arm in arms]
+    return {"metadata": {"name": "digits"}, "spec": {"framework": "pytorch", "predictors": predictors}}
+
+
+def test_the_predictor_of_an_inference_is_what_is_tuned() -> None:
+    found = rendering.source(target(inference="digits", predictor="b"), inference("a", "b"))
+    assert (found.name, found.framework, found.predictor.model_version) == ("digits", "pytorch", "v-b")
+    assert rendering.source(target(inference="digits"), inference("a")).predictor.name == "a"
+
+
+@pytest.mark.parametrize(
+    ("found", "message"),
+    [({"inference": "digits"}, "say which; digits has a, b"),
+     ({"inference": "digits", "predictor": "c"}, "digits has no c; it has a, b")],
+)  # fmt: skip
+def test_a_target_that_means_no_predictor_is_refused(found: dict[str, Any], message: str) -> None:
+    with pytest.raises(Permanent, match=rf"spec\.target\.predictor: {message}"):
+        rendering.source(target(**found), inference("a", "b"))
+
+
+def test_a_model_version_is_tuned_with_the_template_that_the_target_gives() -> None:
+    template = {"containers": [{"name": "predictor", "env": [{"name": "A", "value": "1"}]}]}
+    resources = {"memory": "1Gi"}
+    found = rendering.source(
+        target(modelVersion="v1", framework="sklearn", resources=resources, template=template), None
+    )
+    assert container_of(found)["resources"]["limits"] == resources
+    assert env_of(container_of(found))["A"] == "1"
+    assert container_of(found)["image"] == "slipway.dev/runtimes/sklearn"
+
+
+def space_of(*groups: tuple[str, list[dict[str, Any]]]) -> Space:
+    return Space.of(
+        ProfilingExperimentSpec.model_validate(
+            {"target": {"inference": "digits"},
+             "tunableParameters": [{"category": name, "parameters": found} for name, found in groups]}
+        )
+    )  # fmt: skip
+
+
+def test_all_costs_at_once_are_each_pods_own() -> None:
+    containers = [
+        {"name": "side", "resources": {"requests": {"memory": "1Gi", "cpu": "1"}, "limits": {"cpu": "3"}}},
+        {"name": "predictor", "resources": {"limits": {"nvidia.com/gpu": "2", "cpu": "7"}}},
+    ]
+    source = source_of(resources={"memory": "3Gi"}, template={"containers": containers})
+    space = space_of(
+        ("resource", [{"name": "cpu", "feasibleSpace": {"list": ["500m", "1", "2"]}}]),
+        ("env", [{"name": "A", "feasibleSpace": {"list": ["1", "2"]}}]),
+    )
+    found = rendering.costs(source, ready_version("v1"), space, PRICES)
+    each = [rendering.pod(source, ready_version("v1"), space.settings(i), PRICES) for i in range(space.size)]
+    assert found == pytest.approx(np.array([one.cost_per_hour for one in each]))
+    assert found[0] == pytest.approx((0.5 + 3) * 0.04 + (3 + 1) * 0.005 + 2 * 2)
+
+
+MECHANISMS = [
+    {"mechanism": "mps"}, {"mechanism": "hami"}, {"mechanism": "ack"}, {"mechanism": "mig", "type": "A100-80GB"},
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("mechanism", MECHANISMS, ids=lambda found: found["mechanism"])
+@pytest.mark.parametrize("tuned", [("gpu.memory",), ("gpu.cores",), ("gpu.cores", "gpu.memory")])
+def test_all_costs_at_once_are_of_the_shares_that_are_given(
+    mechanism: dict[str, str], tuned: tuple[str, ...]
+) -> None:
+    source = source_of(resources={"cpu": "1", "gpu": {"memory": "6500Mi", "cores": 12, **mechanism}})
+    lists = {"gpu.memory": ["3000Mi", "20Gi"], "gpu.cores": ["7", "33", "60"]}
+    space = space_of(
+        ("env", [{"name": "A", "feasibleSpace": {"list": ["1", "2"]}}]),
+        ("resource", [{"name": name, "feasibleSpace": {"list": lists[name]}} for name in tuned]),
+    )
+    prices = Prices.model_validate({"cpu": "0.04", "gpu": "2", "gpuMemory": "80Gi"})
+    found = rendering.costs(source, ready_version("v1"), space, prices)
+    each = [rendering.pod(source, ready_version("v1"), space.settings(i), prices) for i in range(space.size)]
+    assert found == pytest.approx(np.array([one.cost_per_hour for one in each]))
+
+
+def test_what_is_given_is_what_costs() -> None:
+    source = source_of(resources={"gpu": {"cores": 15, "mechanism": "mig", "type": "A100-80GB"}})
+    prices = Prices.model_validate({"gpu": "7", "gpuMemory": "80Gi"})
+    cost = rendering.pod(source, ready_version("v1"), [], prices).cost_per_hour
+    assert cost == pytest.approx(7 * 0.28), "two of seven slices, as one is 14 percent"

@@ -1,0 +1,27 @@
+from pathlib import Path
+
+import pytest
+
+from tuner.trials import machine_load
+
+STAT = """cpu  300 0 100 900 100 0 0 0 0 0
+cpu0 100 10 50 500 60 5 5 30 20 1
+cpu1 200 0 50 400 40 0 0 0 0 0
+intr 1 2 3
+"""
+
+
+def test_a_core_has_worked_whenever_it_was_not_idle_and_guests_are_counted_once() -> None:
+    assert machine_load.busy_seconds(STAT, [0], 100) == pytest.approx(2.0)
+    assert machine_load.busy_seconds(STAT, [0, 1], 100) == pytest.approx(4.5)
+
+
+def test_a_core_that_is_not_known_gives_no_figure() -> None:
+    assert machine_load.busy_seconds(STAT, [0, 7], 100) is None
+    assert machine_load.busy_seconds("", [0], 100) is None
+
+
+def test_the_cores_of_another_machine_are_not_asked() -> None:
+    assert machine_load.busy("10.1.2.3", [0]) is None
+    if Path("/proc/stat").exists():
+        assert machine_load.busy("127.77.0.2", [0]) is not None

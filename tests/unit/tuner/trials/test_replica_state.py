@@ -1,0 +1,97 @@
+"""What a Pod's status means for the trial whose replica it is."""
+
+from typing import Any
+
+import pytest
+
+from serving.objects import Object
+from tuner.trials import replica_state
+
+
+def pod(container: Object | None = None, *, uid: str = "u1", ready: bool = False, **meta: Any) -> Object:
+    statuses = [{"name": "predictor", "restartCount": 0, **container}] if container is not None else []
+    return {
+        "metadata": {"name": "t-1-x", "uid": uid, **meta},
+        "status": {
+            "podIP": "127.77.0.2",
+            "conditions": [{"type": "Ready", "status": "True" if ready else "False"}],
+            "containerStatuses": statuses,
+        },
+    }
+
+
+RUNS: Object = {"state": {"running": {}}}
+
+
+def ended(reason: str, **more: Any) -> Object:
+    return {"state": {"terminated": {"reason": reason, "exitCode": 137, **more}}}
+
+
+def test_a_ready_pod_gives_its_address() -> None:
+    seen = replica_state.look(None, [pod(RUNS, ready=True)])
+    assert (seen.state, seen.address, seen.pod) == ("ready", "127.77.0.2", "u1")
+
+
+@pytest.mark.parametrize(
+    ("container", "reason"),
+    [
+        (ended("OOMKilled"), "OutOfMemory"),
+        (ended("Error", signal=9), "Crashed"),
+        (ended("Completed"), "Crashed"),
+        ({**RUNS, "restartCount": 1, "lastState": ended("OOMKilled")["state"]}, "OutOfMemory"),
+        ({**RUNS, "restartCount": 1}, "Crashed"),
+        (
+            {
+                "restartCount": 2,
+                "state": {"waiting": {"reason": "CrashLoopBackOff"}},
+                "lastState": ended("Error")["state"],
+            },
+            "Crashed",
+        ),
+        (ended("ContainerStatusUnknown"), "Interrupted"),
+    ],
+)
+def test_a_container_that_ended_is_a_result_though_it_runs_again(container: Object, reason: str) -> None:
+    seen = replica_state.look(None, [pod(container, ready=True)], "u1")
+    assert (seen.state, seen.reason) == ("ended", reason)
+    assert seen.message
+
+
+@pytest.mark.parametrize(
+    "others", [[], [pod(RUNS, uid="u2", ready=True)], [pod(RUNS, ready=True, deletionTimestamp="now")]]
+)
+def test_a_replica_that_somebody_took_away_says_nothing_of_the_spec(others: list[Object]) -> None:
+    seen = replica_state.look(None, others, "u1")
+    assert (seen.state, seen.reason) == ("ended", "Interrupted")
+
+
+def test_a_pod_that_the_api_refuses_is_a_result() -> None:
+    failure = {"type": "ReplicaFailure", "status": "True", "message": "Pod is invalid: spec.containers[0]"}
+    seen = replica_state.look({"status": {"conditions": [failure]}}, [])
+    assert (seen.state, seen.reason) == ("ended", "Refused")
+    assert "spec.containers[0]" in seen.message
+
+
+def test_what_holds_a_start_up_is_said() -> None:
+    assert replica_state.look(None, []).message == "there is no Pod yet"
+    waiting = {"state": {"waiting": {"reason": "ErrImagePull", "message": "no such image"}}}
+    assert replica_state.look(None, [pod(waiting)]).message == "ErrImagePull no such image"
+    assert "readiness" in replica_state.look(None, [pod(RUNS)]).message
+    full = pod()
+    full["status"]["conditions"] = [{"type": "PodScheduled", "status": "False", "message": "0/3 nodes"}]
+    assert replica_state.look(None, [full]).message == "0/3 nodes"
+    assert replica_state.look(None, [full]).state == "starting"
+
+
+def test_limits_that_the_node_cannot_enforce_are_named() -> None:
+    limited = pod(RUNS)
+    limited["status"]["conditions"] += [
+        {
+            "type": "slipway.dev/LimitsEnforced",
+            "status": "False",
+            "reason": "NotEnforced",
+            "message": "memory",
+        }
+    ]
+    assert replica_state.not_enforced(limited) == "memory"
+    assert replica_state.not_enforced(pod(RUNS)) == ""

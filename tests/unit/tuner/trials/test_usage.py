@@ -1,0 +1,89 @@
+"""Usage from two readings of a node's counters."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from serving.resources import cadvisor
+from serving.resources.cadvisor import Figures
+from tuner.trials import usage
+
+TEXT = "".join(
+    f'{name}{{namespace="ns",pod="{pod}",container="{container}"}} {value}\n'
+    for name, values in {
+        cadvisor.CPU_SECONDS: (10, 1, 99),
+        cadvisor.WORKING_SET: (300, 40, 99),
+        cadvisor.PEAK: (500, 50, 99),
+    }.items()
+    for (pod, container), value in zip((("p", "main"), ("p", "side"), ("q", "main")), values, strict=True)
+)
+
+
+def test_counters_are_summed_over_the_containers_of_that_pod_alone() -> None:
+    found = usage.of_pod(TEXT, "ns", "p")
+    assert found is not None
+    assert (found.cpu_seconds, found.working_set, found.peak) == (11, 340, 550)
+
+
+def test_counters_are_none_where_the_node_does_not_know_the_pod() -> None:
+    assert usage.of_pod(TEXT, "other", "p") is None
+
+
+def test_usage_is_what_was_added_between_two_readings() -> None:
+    before = Figures(cpu_seconds=10, periods=100, throttled_periods=20, working_set=70, peak=100, gpu_duty=20)
+    after = Figures(cpu_seconds=25, periods=200, throttled_periods=45, working_set=90, peak=100, gpu_duty=40)
+    found = usage.between(before, after, 10)
+    assert found.cpu_cores == pytest.approx(1.5)
+    assert found.cpu_throttled == pytest.approx(0.25)
+    assert found.memory_bytes == 90, "the high-water mark is older than these readings"
+    assert found.gpu_utilization == pytest.approx(0.3)
+
+
+def test_memory_is_the_high_water_mark_where_it_rose_between_the_readings() -> None:
+    found = usage.between(Figures(working_set=70, peak=100), Figures(working_set=80, peak=130), 10)
+    assert found.memory_bytes == 130
+
+
+def test_counters_that_began_anew_count_from_nothing() -> None:
+    before = Figures(cpu_seconds=100, periods=900, throttled_periods=300, peak=500)
+    found = usage.between(before, Figures(cpu_seconds=4, periods=40, throttled_periods=10, peak=60), 8)
+    assert (found.cpu_cores, found.cpu_throttled, found.memory_bytes) == (0.5, 0.25, 60)
+
+
+def test_the_nodes_own_times_count_where_it_tells_them() -> None:
+    before, after = Figures(cpu_seconds=10, at=1000.0), Figures(cpu_seconds=16, at=1012.0)
+    assert usage.between(before, after, 10).cpu_cores == 0.5
+    assert usage.between(before, before, 10).cpu_cores == 0, "one look, read twice"
+
+
+@given(st.tuples(*[st.floats(0, 1e6)] * 4), st.tuples(*[st.floats(0, 1e6)] * 4), st.floats(0.001, 1e4))
+def test_usage_is_never_negative_and_throttling_is_a_share(
+    first: tuple[float, ...], second: tuple[float, ...], seconds: float
+) -> None:
+    def reading(values: tuple[float, ...]) -> Figures:
+        cpu, periods, share, held = values
+        return Figures(cpu_seconds=cpu, periods=periods, throttled_periods=periods * share / 1e6, peak=held)
+
+    found = usage.between(reading(first), reading(second), seconds)
+    assert found.cpu_cores >= 0
+    assert found.cpu_throttled >= 0
+    assert found.memory_bytes >= 0
+
+
+def test_machine_is_described_by_what_is_known() -> None:
+    assert usage.described("AMD EPYC", "2", "") == "AMD EPYC, 2 cores, no GPU"
+    assert usage.described("", "1", "NVIDIA H100") == "1 core, NVIDIA H100"
+
+
+def test_a_clusters_node_is_described_by_its_type_and_labels() -> None:
+    node = {
+        "metadata": {
+            "labels": {
+                "node.kubernetes.io/instance-type": "g5.xlarge",
+                "nvidia.com/gpu.product": "NVIDIA-A10G",
+            }
+        },
+        "status": {"capacity": {"cpu": "4"}, "nodeInfo": {"architecture": "amd64"}},
+    }
+    assert usage.of_node(node) == "g5.xlarge, 4 cores, NVIDIA-A10G"
+    assert usage.of_node({"metadata": {}}) == "no GPU"

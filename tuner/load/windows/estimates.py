@@ -1,0 +1,159 @@
+"""Numbers with 95 % intervals from samples that depend on each other, as one request's latency does on the last one's.
+
+Sources: order statistics for percentiles, which need no distribution (David and Nagaraja, Order Statistics, 2003, section 7.1);
+correlation by batch means of the indicator "is above the percentile" (Heidelberger and Lewis, Quantile estimation in dependent
+sequences, Operations Research 32, 1984); batches grown until they look independent (Fishman, Grouping observations in digital
+simulation, Management Science 24, 1978); Wilson's interval for shares (JASA 22, 1927).
+"""
+
+import math
+
+import numpy as np
+from scipy import special
+
+from serving.resources.trial import Estimate
+from tuner.load.windows.samples import Floats
+
+_TAIL = 0.025
+_Z = 1.959964
+"""Of the normal distribution at 97.5 %."""
+_BATCHES = (64, 32, 16, 8)
+"""Tried in this order; with fewer than 8 batches an interval is mostly Student's t."""
+_OFTEN = 90.0
+"""Percentile at which correlation is looked at too: what is beyond a higher one comes in few clusters, which say little of it."""
+_THRESHOLD = 80.0
+"""Percentile from which a tail is looked at where its end is not seen."""
+_LAG_Z = 1.2816
+"""At 90 %: a correlation between neighbouring batches beyond it makes the batches longer."""
+
+_MOST_LEFT = 0.8
+"""Correlation between batches that is corrected for at most: a window that has more is too short for any estimate."""
+
+
+def mean(values: Floats) -> Estimate:
+    """Estimate the mean of a series of equally long pieces of time, or of requests in their order."""
+    if len(values) < 2:
+        only = float(values[0]) if len(values) else 0.0
+        return Estimate(value=only, low=0.0, high=math.inf)
+    batches = _independent(values)
+    centre = float(values.mean())
+    deviation = math.sqrt(float(batches.var(ddof=1)) * _left(batches) / len(batches))
+    half = _student(len(batches)) * deviation
+    return Estimate(value=centre, low=max(0.0, centre - half), high=centre + half)
+
+
+def percentile(values: Floats, percent: float, *, beyond: int = 0, longest: float) -> Estimate:
+    """Estimate a percentile.
+
+    Args:
+        values: in the order in which they came.
+        percent: 0 to 100.
+        beyond: more values, of which only is known that they are above every other.
+        longest: no value is more; the end of an interval that no sample bounds.
+    """
+    count = len(values) + beyond
+    if count == 0:
+        return Estimate(value=longest, low=0.0, high=longest)
+    ordered = np.sort(values)
+    rank = math.ceil(count * percent / 100)
+    value = _at(ordered, rank, longest)
+    often = _at(ordered, math.ceil(count * min(percent, _OFTEN) / 100), longest)
+    correlation = max(inflation((values > bound).astype(np.float64)) for bound in {value, often})
+    effective = max(1, math.floor(count / correlation))
+    low = _binomial(_TAIL, effective, percent / 100)
+    high = _binomial(1 - _TAIL, effective, percent / 100) + 1
+    return Estimate(
+        value=value,
+        low=_at(ordered, math.floor(low * count / effective), longest),
+        high=longest if high > effective else _at(ordered, math.ceil(high * count / effective), longest),
+    )
+
+
+def tail_end(values: Floats, percent: float, *, longest: float) -> float:
+    """Return the upper end of a percentile's interval where too few values lie beyond it to bound it without a distribution.
+
+    Beyond the 80th percentile the tail is taken for exponential, its mean excess having the error of so many independent values
+    (Coles, An Introduction to Statistical Modeling of Extreme Values, 2001, chapter 4, with a shape of 0). A heavier tail goes
+    further. `longest` where even that is not known.
+    """
+    threshold = percentile(values, _THRESHOLD, longest=longest)
+    beyond = values > threshold.value
+    if percent <= _THRESHOLD or threshold.high >= longest or beyond.sum() < 2:
+        return longest
+    excess = float((values[beyond] - threshold.value).mean())
+    independent = max(1.0, float(beyond.sum()) / inflation(beyond.astype(np.float64)))
+    steps = math.log((100 - _THRESHOLD) / (100 - percent))
+    return min(longest, threshold.high + excess * (1 + _Z / math.sqrt(independent)) * steps)
+
+
+def share(true: Floats, *, more: int = 0) -> Estimate:
+    """Estimate a share from zeros and ones in the order in which they came, with `more` ones after them."""
+    count, ones = len(true) + more, float(true.sum()) + more
+    if count == 0:
+        return Estimate(value=0.0, low=0.0, high=1.0)
+    value, effective = ones / count, count / inflation(true)
+    centre = (value + _Z**2 / (2 * effective)) / (1 + _Z**2 / effective)
+    spread = math.sqrt(value * (1 - value) / effective + _Z**2 / (4 * effective**2))
+    half = _Z * spread / (1 + _Z**2 / effective)
+    # Wilson's interval ends there exactly; floating point does not.
+    low = 0.0 if ones == 0 else max(0.0, centre - half)
+    return Estimate(value=value, low=low, high=1.0 if ones == count else min(1.0, centre + half))
+
+
+def inflation(values: Floats) -> float:
+    """Return by how much the mean's variance is more than that of independent values; 1 at least.
+
+    Few batches know it badly: Student's t instead of the normal distribution is part of it.
+    """
+    if len(values) < 2 * _BATCHES[-1] or values.min() == values.max():
+        return 1.0
+    batches = _independent(values)
+    found = float(batches.var(ddof=1)) * _left(batches) * (len(values) // len(batches)) / float(values.var())
+    return max(1.0, found * (_student(len(batches)) / _Z) ** 2)
+
+
+def _independent(values: Floats) -> Floats:
+    """Return means of batches that are as many as look independent; all values where they are few."""
+    batches = values
+    for count in _BATCHES:
+        if len(values) < 2 * count:
+            continue
+        size = len(values) // count
+        batches = values[: size * count].reshape(count, size).mean(axis=1)
+        if abs(_lag(batches)) <= _LAG_Z / math.sqrt(count):
+            break
+    return batches
+
+
+def _left(batches: Floats) -> float:
+    """Return by how much the batches' own correlation raises the variance of their mean, taken for a first-order autoregression.
+
+    A lag's estimate is too low by about 1 / n (Kendall, Note on bias in the estimation of autocorrelation, Biometrika 41, 1954).
+    """
+    lag = min(_MOST_LEFT, max(0.0, _lag(batches) + 1 / len(batches)))
+    return (1 + lag) / (1 - lag)
+
+
+def _lag(values: Floats) -> float:
+    """Correlation between neighbours."""
+    centred = values - values.mean()
+    square = float(centred @ centred)
+    return float(centred[1:] @ centred[:-1]) / square if square > 0 else 0.0
+
+
+def _student(batches: int) -> float:
+    return float(special.stdtrit(batches - 1, 1 - _TAIL))
+
+
+def _binomial(probability: float, count: int, chance: float) -> int:
+    """Return the least k with at least this probability of k or fewer of `count`."""
+    found = math.ceil(special.bdtrik(probability, count, chance))
+    below = max(found - 1, 0)
+    return int(below if special.bdtr(below, count, chance) >= probability else found)
+
+
+def _at(ordered: Floats, rank: int, longest: float) -> float:
+    """Return the value of a rank from 1; nothing is below the first rank, and `longest` beyond the last."""
+    if rank < 1:
+        return 0.0
+    return float(ordered[rank - 1]) if rank <= len(ordered) else longest

@@ -1,0 +1,69 @@
+"""Whether a window was steady, and from where on.
+
+Start: MSER-5, which drops the beginning that makes the mean's standard error largest (White, An effective truncation heuristic,
+Simulation 69, 1997; batches of five as Franklin and White, Stationarity tests and MSER-5, WSC 2008, have them). Trend: Mann and
+Kendall's test, which needs no distribution (Kendall, Rank Correlation Methods, 1975), on few batches, as neighbours depend on each
+other; and the slope of Theil and Sen, so that a trend which nobody would mind is none.
+"""
+
+import math
+from itertools import combinations
+
+import numpy as np
+
+from tuner.load.windows.samples import Floats, Samples
+
+_BATCH = 5
+_FEW = 50
+"""Requests below which nothing can be said of a window's beginning or its trend."""
+_PIECES = 10
+_SURE = 2.576
+"""Of the normal distribution: a trend is said with 99 %; two series are looked at."""
+_RELEVANT = 0.15
+"""Change over the window, of the median, below which a trend does not matter."""
+
+
+def beginning(samples: Samples) -> float:
+    """Return the seconds from the window's start that are not like the rest of it; at most half of the window."""
+    if len(samples.latency) < _FEW:
+        return 0.0
+    count = len(samples.latency) // _BATCH
+    batches = np.log(np.maximum(samples.latency[: count * _BATCH], 1e-9)).reshape(count, _BATCH).mean(axis=1)
+    dropped = _mser(batches)
+    if dropped == 0:
+        return 0.0
+    return min(float(samples.done[dropped * _BATCH - 1]), samples.seconds / 2)
+
+
+def _mser(batches: Floats) -> int:
+    """Return how many batches to drop; at most half of them."""
+    batches = batches - batches[0]  # a constant is then exactly constant
+    left = np.arange(len(batches), 0, -1)
+    sums = np.cumsum(batches[::-1])[::-1]
+    squares = np.cumsum(batches[::-1] ** 2)[::-1]
+    error = (squares - sums**2 / left) / left.astype(np.float64) ** 2
+    return int(np.argmin(error[: max(1, len(batches) // 2 + 1)]))
+
+
+def steady(samples: Samples, start: float) -> bool:
+    """Return whether neither the rate of answers nor their latency has a trend after `start` seconds."""
+    done = samples.done
+    kept = done >= start
+    if int(kept.sum()) < _FEW:
+        return True
+    edges = np.linspace(start, samples.seconds, _PIECES + 1)
+    counts = np.histogram(done[kept], edges)[0].astype(np.float64)
+    latencies = np.array([float(np.median(part)) for part in np.array_split(samples.latency[kept], _PIECES)])
+    return not (_trend(counts) or _trend(latencies))
+
+
+def _trend(values: Floats) -> bool:
+    """Return whether a series goes one way, surely and by enough to matter."""
+    count = len(values)
+    pairs = list(combinations(range(count), 2))
+    signs = sum(math.copysign(1, values[b] - values[a]) for a, b in pairs if values[b] != values[a])
+    deviation = math.sqrt(count * (count - 1) * (2 * count + 5) / 18)
+    if abs(signs) - 1 <= _SURE * deviation:
+        return False
+    slope = float(np.median([(values[b] - values[a]) / (b - a) for a, b in pairs]))
+    return abs(slope) * (count - 1) > _RELEVANT * abs(float(np.median(values)))

@@ -1,0 +1,155 @@
+"""From samples to what a Trial's status says of a window, and whether it meets the constraints."""
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from typing import Literal
+
+import numpy as np
+
+from serving.resources.experiment import Constraint
+from serving.resources.trial import Estimate, LatencyAt, Usage, Window
+from tuner.constraints import bound_of, measured_value
+from tuner.load.windows import estimates, steadiness
+from tuner.load.windows.samples import Floats, Samples
+from tuner.settings import LoadSettings
+
+Meets = Literal["Yes", "No", "Unsure"]
+_SHOWN = (50, 90, 95, 99)
+"""Percentiles that every window has."""
+_SLICES = 128
+"""Pieces of a window in which answers are counted for the throughput's interval."""
+
+
+def summary(samples: Samples, constraints: Sequence[Constraint], settings: LoadSettings) -> Window:
+    """Return what was seen in a window, without its beginning where that was not like the rest.
+
+    An interval that the samples cannot bound ends where an exponential tail would, or at `samples.longest`; what meets a constraint
+    surely is told without that. Percentiles are of the requests that were answered; for
+    the constraints a request that failed was never answered, so it is above every limit. `start_time` and the replica's usage
+    are left to who knows them.
+    """
+    start = steadiness.beginning(samples)
+    kept = _after(samples, start)
+    failed = ~kept.ok
+    return Window(
+        level=kept.level, seconds=kept.seconds, requests=len(kept.ok), errors=int(failed.sum()),
+        throughput=_throughput(kept), latencies=_latencies(kept, constraints),
+        tokens_per_second=float(kept.tokens[kept.ok].sum()) / kept.seconds,
+        error_rate=estimates.share(failed.astype(np.float64), more=_stuck(kept)),
+        usage=Usage(generator_cpu=kept.generator_cpu), steady=steadiness.steady(samples, start),
+        generator_limited=kept.generator_cpu >= settings.generator_busy or kept.late >= settings.late_share,
+        meets=meets(kept, constraints),
+    )  # fmt: skip
+
+
+def meets(samples: Samples, constraints: Sequence[Constraint]) -> Meets:
+    """Say whether the constraints are met: `Yes` and `No` only where the 95 % interval is on one side of the limit."""
+    return meeting((_constrained(samples, one), bound_of(one)) for one in constraints)
+
+
+def meeting(found: Iterable[tuple[Estimate | None, float]]) -> Meets:
+    """Say whether every estimate is within its limit; one that is not known may be."""
+    each = [_meets(estimate, limit) for estimate, limit in found]
+    if "No" in each:
+        return "No"
+    return "Unsure" if "Unsure" in each else "Yes"
+
+
+def margin(window: Window, constraints: Sequence[Constraint]) -> float:
+    """Return the worst ratio of what was measured to what is allowed: 1 or less meets; 0 where nothing is asked.
+
+    It is infinite where too many requests failed for a percentile, or there was none to measure.
+    """
+    return max((_ratio(window, constraint) for constraint in constraints), default=0.0)
+
+
+def _ratio(window: Window, constraint: Constraint) -> float:
+    found = measured_value(window, constraint.metric, constraint.percentile)
+    return math.inf if found is None else _over(found.value, bound_of(constraint))
+
+
+def _over(value: float, limit: float) -> float:
+    if limit > 0:
+        return value / limit
+    return 0.0 if value == 0 else math.inf
+
+
+def _meets(found: Estimate | None, limit: float) -> Meets:
+    if found is None or found.low <= limit < found.high:
+        return "Unsure"
+    return "No" if found.low > limit else "Yes"
+
+
+def _constrained(samples: Samples, constraint: Constraint) -> Estimate | None:
+    """Estimate what a constraint is about, a failure being above every limit; None where nothing is known of it."""
+    if constraint.metric == "errorRate":
+        return estimates.share((~samples.ok).astype(np.float64), more=_stuck(samples))
+    if constraint.metric == "latency":
+        values = np.where(samples.ok, samples.latency, samples.longest)
+        return _slow(values, samples, constraint.percentile)
+    values = samples.ttft[samples.ttft >= 0] if constraint.metric == "ttft" else samples.itl
+    if len(values) == 0:
+        return None
+    failed = int((~samples.ok).sum()) if constraint.metric == "ttft" else 0
+    return estimates.percentile(values, constraint.percentile, beyond=failed, longest=samples.longest)
+
+
+def _slow(values: Floats, samples: Samples, percent: float) -> Estimate:
+    """Estimate a percentile of latencies, counting those who still wait and have waited longer than it.
+
+    What they will have waited is at least their age: so much is sure, and the lower end and the value take no more for granted, or a
+    window that ends while a batch is computed would have a percentile without end. The upper end takes them to wait for ever.
+    """
+    found = estimates.percentile(values, percent, longest=samples.longest)
+    waiting = samples.unfinished[samples.unfinished > found.value] if len(values) else samples.unfinished
+    if len(waiting) == 0:
+        return found
+    least = estimates.percentile(np.append(values, waiting), percent, longest=samples.longest)
+    most = estimates.percentile(values, percent, beyond=len(waiting), longest=samples.longest)
+    return Estimate(value=least.value, low=least.low, high=max(most.high, least.value))
+
+
+def _latencies(samples: Samples, constraints: Sequence[Constraint]) -> list[LatencyAt]:
+    found = []
+    for metric in ("latency", "ttft", "itl"):
+        values = {
+            "latency": samples.latency[samples.ok], "ttft": samples.ttft[samples.ttft >= 0], "itl": samples.itl,
+        }[metric]  # fmt: skip
+        asked = {constraint.percentile for constraint in constraints if constraint.metric == metric}
+        for percent in sorted(asked.union(_SHOWN)) if len(values) else ():
+            seen = (
+                _slow(values, samples, percent)
+                if metric == "latency"
+                else estimates.percentile(values, percent, longest=samples.longest)
+            )
+            if seen.high >= samples.longest > seen.value:
+                end = estimates.tail_end(values, percent, longest=samples.longest)
+                seen = seen.model_copy(update={"high": max(end, seen.value)})
+            found.append(LatencyAt(metric=metric, percentile=percent, **seen.model_dump()))
+    return found
+
+
+def _throughput(samples: Samples) -> Estimate:
+    """Estimate the answers per second by batch means over time."""
+    counts = np.histogram(samples.done[samples.ok], np.linspace(0, samples.seconds, _SLICES + 1))[0]
+    found = estimates.mean(counts * (_SLICES / samples.seconds))
+    value = float(samples.ok.sum()) / samples.seconds
+    return Estimate(value=value, low=min(found.low, value), high=max(found.high, value))
+
+
+def _stuck(samples: Samples) -> int:
+    """Requests that were unanswered all the window through: they count as failures, or a dead target would have none."""
+    return int((samples.unfinished >= samples.seconds).sum())
+
+
+def _after(samples: Samples, start: float) -> Samples:
+    """Return the part of a window from `start` seconds on."""
+    if start <= 0:
+        return samples
+    kept, of_streams = samples.done >= start, samples.itl_done >= start
+    return replace(
+        samples, seconds=samples.seconds - start, intended=samples.intended[kept] - start,
+        latency=samples.latency[kept], ok=samples.ok[kept], tokens=samples.tokens[kept], ttft=samples.ttft[kept],
+        itl=samples.itl[of_streams], itl_done=samples.itl_done[of_streams] - start,
+    )  # fmt: skip

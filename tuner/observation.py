@@ -1,0 +1,103 @@
+"""An experiment and its Trials, in the search's numbers: what is searched, and what each Trial that is over says of its spec. Pure."""
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from serving.resources.experiment import Constraint, Objective, ProfilingExperimentSpec
+from serving.resources.trial import Estimate, TrialSpec, TrialStatus, Window
+from tuner import intervals
+from tuner.constraints import bound_of, measured_value
+from tuner.objective import objective_value
+from tuner.search.problem import Cause, Floats, Observation, Problem
+from tuner.specs import scaling
+from tuner.specs.space import Space
+
+CAUSES: dict[str, Cause] = {
+    "OutOfMemory": "memory", "Crashed": "crash", "NotReady": "timeout", "TimedOut": "timeout", "Refused": "boot",
+}  # fmt: skip
+"""Reasons that say that a spec does not run."""
+SILENT = ("LoadFailed", "Interrupted", "")
+"""Reasons that say nothing of the spec."""
+MOST_MARGIN = 3.0
+"""Margins are cut at a factor of 20 either way: how far beyond that a spec is says nothing of its neighbours."""
+TINY = 1e-9
+"""In place of a bound of 0, of which there is no logarithm."""
+
+
+def problem_of(spec: ProfilingExperimentSpec, space: Space, costs: Floats) -> Problem:
+    """Return an experiment's space as numbers.
+
+    Args:
+        spec: of the experiment.
+        space: its space.
+        costs: (n,) price of an hour of each spec's replica; zeros where nothing has a price.
+    """
+    log_cost = np.log(costs) if (costs > 0).all() else np.zeros(space.size)
+    return Problem(
+        coordinates=space.coordinates(),
+        ranks=space.ranks(),
+        ordered=tuple(axis.ordered for axis in space.axes),
+        resource=tuple(axis.category == "resource" for axis in space.axes),
+        log_cost=log_cost,
+        log_bounds=tuple(math.log(max(bound_of(one), TINY)) for one in spec.constraints),
+        expected=scaling.of_space(space, spec.objective.objective_metric_name, log_cost),
+    )
+
+
+def observation_of(
+    trial: dict[str, Any], space: Space, objective: Objective, constraints: Sequence[Constraint]
+) -> Observation | None:
+    """Return what a Trial says; None while it runs, and where it says nothing of its spec.
+
+    A spec that runs and of which the objective cannot be computed (nothing was answered) is one that crashed.
+
+    Raises:
+        SpaceInvalid: its settings are no spec of the space.
+    """
+    spec = TrialSpec.model_validate(trial["spec"])
+    status = TrialStatus.model_validate(trial.get("status") or {})
+    if status.phase not in ("Succeeded", "Failed") or status.reason in SILENT:
+        return None
+    index = space.index(spec.settings)
+    confirms = spec.purpose == "Confirm"
+    if status.reason in CAUSES:
+        cause = CAUSES[status.reason]
+        return Observation(index, cause=cause, seconds=status.seconds, confirms=confirms)
+    found = None
+    if status.result is not None:
+        found = objective_value(objective, status.result, spec.cost_per_hour, spec.batch)
+    if status.result is None or found is None or found.value <= 0:
+        return Observation(index, cause="crash", seconds=status.seconds, confirms=confirms)
+    bounded = [_margin(constraint, status.result) for constraint in constraints]
+    sign = 1.0 if objective.type == "maximize" else -1.0
+    return Observation(
+        index=index,
+        log_objective=sign * math.log(found.value),
+        noise=intervals.log_deviation(found),
+        margins=tuple(margin for margin, _ in bounded),
+        margin_noise=max((noise for _, noise in bounded), default=0.0),
+        scatter=status.result.scatter or 0.0,
+        seconds=status.seconds,
+        confirms=confirms,
+        censored=status.reason == "CannotBeatBest",
+    )
+
+
+def _margin(constraint: Constraint, window: Window) -> tuple[float, float]:
+    """Return log(value / bound) and its standard deviation; what was not seen at all breaks the constraint."""
+    found = measured_value(window, constraint.metric, constraint.percentile)
+    return _of(found, bound_of(constraint)) if found is not None else (MOST_MARGIN, 0.0)
+
+
+def _of(value: Estimate, bound: float) -> tuple[float, float]:
+    if value.value <= 0:
+        return -MOST_MARGIN, 0.0
+    if bound <= 0:
+        return MOST_MARGIN, 0.0
+    margin = math.log(value.value / bound)
+    cut = min(max(margin, -MOST_MARGIN), MOST_MARGIN)
+    # As sure as before: a margin that is cut and as uncertain as it was would not be met for sure any more.
+    return cut, intervals.log_deviation(value) * (cut / margin if margin else 1.0)

@@ -1,0 +1,110 @@
+"""What an experiment's status says: phase, conditions, counts, the best so far. Nothing here decides what is measured."""
+
+import datetime as dt
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Literal
+
+from serving import clock
+from serving.objects import Object
+from serving.resources import conditions
+from serving.resources.base import ConditionStatus, in_six_digits
+from serving.resources.conditions import Condition
+from serving.resources.events import EventToEmit
+from serving.resources.experiment import Counts, Learned, ProfilingExperimentStatus, Recommendation
+from serving.resources.trial import TrialStatus
+from tuner.planning.exchange import OVER
+from tuner.planning.snapshot import Phase
+
+_EARLY = ("CannotBeatBest", "BreaksConstraint")
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """How an experiment stands."""
+
+    phase: Phase
+    conditions: tuple[Condition, ...]
+    """Without the aggregate; the last says what the search came to."""
+    best: Recommendation | None = None
+    recommendation: Recommendation | None = None
+    regret: float | None = None
+    """None: as it was."""
+    learned: Sequence[Learned] | None = None
+    """None: as it was."""
+    repeatability: float | None = None
+    """None: as it was."""
+
+
+def counts(statuses: Sequence[TrialStatus], made: int = 0) -> Counts:
+    """Return the trials by what became of them; `made` are about to be created."""
+    over = [status for status in statuses if status.phase in OVER]
+    early = sum(status.reason in _EARLY for status in over)
+    succeeded = sum(status.phase == "Succeeded" for status in over)
+    return Counts(
+        total=len(statuses) + made,
+        running=len(statuses) - len(over) + made,
+        succeeded=succeeded,
+        stopped_early=early,
+        failed=len(over) - succeeded,
+    )
+
+
+def finished(
+    experiment: Object,
+    before: ProfilingExperimentStatus,
+    verdict: Verdict,
+    *,
+    specs: int,
+    counted: Counts,
+    seconds: float,
+    cost: float,
+    now: dt.datetime,
+) -> tuple[Object | None, tuple[EventToEmit, ...]]:
+    """Return the status to write (None where it is the stored one) and the Events of what it changes."""
+    generation = experiment["metadata"].get("generation", 1)
+    stamp = clock.rfc3339(now)
+    ready = conditions.aggregate(verdict.conditions, ready_reason="Recommended")
+    if ready.status == "True":
+        ready = replace(ready, message=verdict.conditions[-1].message)
+    said = [*verdict.conditions, ready]
+    stored = (experiment.get("status") or {}).get("conditions")
+    merged = conditions.merge(stored, said, generation=generation, now=stamp)
+    status = ProfilingExperimentStatus(
+        phase=verdict.phase,
+        specs=specs,
+        trials=counted,
+        best=verdict.best,
+        recommendation=verdict.recommendation,
+        expected_regret=before.expected_regret if verdict.regret is None else round(verdict.regret, 6),
+        repeatability=before.repeatability if verdict.repeatability is None else verdict.repeatability,
+        learned=before.learned if verdict.learned is None else list(verdict.learned),
+        spent_seconds=round(seconds, 3),
+        spent_cost=round(cost, 9),
+        start_time=before.start_time or (stamp if counted.total else ""),
+        completion_time=(before.completion_time or stamp) if verdict.phase in OVER else "",
+        observed_generation=generation,
+        conditions=[ConditionStatus.model_validate(one) for one in merged],
+    )
+    body = as_written(status)
+    if body == as_written(before):
+        return None, ()
+    return body, events(before, status)
+
+
+def as_written(status: ProfilingExperimentStatus) -> Object:
+    """Return the status as JSON; times that are not known are left out, as an empty text is none."""
+    body: Object = in_six_digits(status.model_dump(by_alias=True, exclude_none=True))
+    return {key: value for key, value in body.items() if value != ""}
+
+
+def events(before: ProfilingExperimentStatus, after: ProfilingExperimentStatus) -> tuple[EventToEmit, ...]:
+    """Return the Events: the phase changed, or an aspect's verdict did."""
+    ready = conditions.find([c.model_dump() for c in after.conditions], "Ready") or {}
+    was = conditions.find([c.model_dump() for c in before.conditions], "Ready") or {}
+    if (before.phase, was.get("status"), was.get("reason")) == (
+        after.phase, ready.get("status"), ready.get("reason"),
+    ):  # fmt: skip
+        return ()
+    event_type: Literal["Normal", "Warning"] = "Warning" if after.phase == "Failed" else "Normal"
+    return (EventToEmit(str(ready["reason"]), str(ready["message"]), event_type),)

@@ -1,0 +1,55 @@
+"""How latency goes with load in the trials that the answer names: by the curves through all windows of each, which are also its result. Pure."""
+
+from serving.resources.trial import LatencyAt, Window
+from tuner.load.level_search import results
+from tuner.load.level_search.load_model import Metric
+from tuner.load.level_search.verdicts import verdicts
+from tuner.report.evidence import Evidence, Row
+from tuner.report.schema import Answer, Choice, Course, CoursePoint
+
+_STEP = 1.1
+"""From one load to the next: a line through them is smooth to the eye."""
+
+
+def courses(evidence: Evidence, answer: Answer) -> list[Course]:
+    """Return the course of the last trial of each spec that the answer names: what runs today, the runner-up, the recommended one."""
+    limited = next((one for one in evidence.spec.constraints if one.metric != "errorRate"), None)
+    metric: Metric = "latency"
+    percentile = evidence.spec.objective.percentile
+    if limited is not None and limited.metric != "errorRate":
+        metric, percentile = limited.metric, limited.percentile
+    found = []
+    for choice in (answer.current, answer.runner_up, answer.choice):
+        row = _last(evidence, choice)
+        points = [] if row is None else _points(evidence, row, metric, percentile)
+        if row is not None and points:
+            found.append(Course(trial=row.name, metric=metric, percentile=percentile, points=points))
+    return found
+
+
+def _last(evidence: Evidence, choice: Choice | None) -> Row | None:
+    """Return the last measurement of a spec that has windows."""
+    rows = [row for row in evidence.rows if choice and row.name in choice.trials and row.status.windows]
+    return rows[-1] if rows else None
+
+
+def _points(evidence: Evidence, row: Row, metric: Metric, percentile: int) -> list[CoursePoint]:
+    """Return what the curves say from the lowest load to the highest at which the target did not fail."""
+    asked = evidence.spec.constraints
+    state = results.again(row.spec.load, asked, row.status.windows, evidence.settings.load)
+    read = results.reading_of(state, verdicts(state))
+    if read is None:
+        return []
+    limited = any(one.metric == metric and one.percentile == percentile for one in read.limited)
+    windows = [read.at(level, every=not limited) for level in read.loads(_STEP)]
+    return [
+        CoursePoint(level=one.level, throughput=one.throughput, latency=latency)
+        for one in windows
+        if (latency := _at(one, metric, percentile)) is not None
+    ]
+
+
+def _at(window: Window, metric: Metric, percentile: int) -> LatencyAt | None:
+    return next(
+        (one for one in window.latencies if (one.metric, one.percentile) == (metric, percentile)), None
+    )

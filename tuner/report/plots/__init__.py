@@ -1,0 +1,1 @@
+"""The plots of the page, one module for each section."""

@@ -1,0 +1,138 @@
+"""Plots of the search: the answer beside what it is compared with, each trial's objective, what was expected to be missed."""
+
+import math
+
+from markupsafe import Markup
+
+from serving.pages import figures, svg
+from serving.pages.plots import Plot, Table, stairs, wide
+from serving.pages.svg import Scale, Tick, marks
+from serving.resources.trial import Estimate
+from tuner.report.plots import roles
+from tuner.report.schema import Report
+from tuner.report.text import measure, phrases
+
+
+def steps(report: Report) -> Plot | None:
+    """Return the objective of each trial, and the best of those that met the constraints so far."""
+    shown = measure.of(report.question)
+    best = [(step.trial, shown.shown(step.best)) for step in report.steps if step.best is not None]
+    known = [(trial, value) for trial, value in best if value is not None]
+    points = [
+        (row, estimate)
+        for row in report.trials
+        if row.objective is not None and (estimate := shown.estimate(row.objective)) is not None
+    ]
+    if not points:
+        return None
+    values = [estimate.value for _, estimate in points] + [value for _, value in known]
+    y = Scale.around(values, svg.HEIGHT - svg.BOTTOM, svg.TOP, log=wide(values))
+    last = max(2, *(row.number for row in report.trials))
+    x = Scale(0.5, last + 0.5, svg.LEFT, svg.WIDTH - svg.RIGHT)
+    parts = [svg.frame(_whole(x, last), marks(y, shown.write), "trial", shown.label)]
+    parts.append(svg.line(stairs([(x.at(trial), y.at(value)) for trial, value in known]), "front"))
+    kinds: set[str] = set()
+    for row, estimate in points:
+        css = roles.role(report, row.spec, row.name, row.meets)
+        kinds.add(css)
+        tip = f"trial {row.number}, {phrases.spec(row.settings)}: {phrases.interval(estimate, shown.write)}; {phrases.ended(row)}"
+        parts.append(svg.whisker(x.at(row.number), y.at(estimate.low), y.at(estimate.high), f"whisker {css}"))
+        parts.append(roles.glyph(css, x.at(row.number), y.at(estimate.value), tip))
+    parts += [
+        svg.element("path", {"class": "mark no", "d": f"M{x.at(row.number):.1f} {svg.HEIGHT - svg.BOTTOM:.1f}v-7",
+                             "data-tip": f"trial {row.number}, {phrases.spec(row.settings)}: {phrases.ended(row)}"})
+        for row in report.trials if row.objective is None and row.reason
+    ]  # fmt: skip
+    title = f"Course of the search: {shown.label} by trial, and the best so far"
+    return Plot(title, (svg.picture(title, *parts),), _steps_table(report, shown), roles.legend(kinds))
+
+
+def _steps_table(report: Report, shown: measure.Measure) -> Table:
+    def write(value: float | None) -> str:
+        turned = shown.shown(value) if value is not None else None
+        return figures.DASH if turned is None else shown.write(turned)
+
+    regrets = any(step.expected_regret is not None for step in report.steps)
+    rows = [
+        (str(step.trial), write(step.best))
+        + (
+            (figures.percent(step.expected_regret) if step.expected_regret is not None else figures.DASH,)
+            if regrets
+            else ()
+        )
+        for step in report.steps
+    ]
+    return Table(("trial", "best so far") + (("expected to be missed",) if regrets else ()), tuple(rows))
+
+
+def _whole(x: Scale, last: int) -> list[Tick]:
+    size = max(1, -(-last // 10))
+    return [Tick(x.at(i), str(i)) for i in range(size, last + 1, size)]
+
+
+def missed(report: Report) -> Plot | None:
+    """Return the share of the best objective by which the best so far was expected to fall short, by trial."""
+    found = [(step.trial, step.expected_regret) for step in report.steps if step.expected_regret is not None]
+    if len(found) < 2:
+        return None
+    last = max(2, *(step.trial for step in report.steps))
+    x = Scale(0.5, last + 0.5, svg.LEFT, svg.WIDTH - svg.RIGHT)
+    y = Scale.around([regret for _, regret in found] + [0.0], svg.HEIGHT - svg.BOTTOM, svg.TOP, zero=True)
+    title = "Expected to be missed, by what these trials alone let expect"
+    parts = [svg.frame(_whole(x, last), marks(y, figures.percent), "trial", "expected to be missed")]
+    parts.append(svg.line([(x.at(trial), y.at(regret)) for trial, regret in found], "course rec"))
+    parts += [
+        svg.dot(x.at(trial), y.at(regret), "mark rec", f"after trial {trial}: {figures.percent(regret)}", 3.5)
+        for trial, regret in found
+    ]
+    rows = tuple((str(trial), figures.percent(regret)) for trial, regret in found)
+    return Plot(title, (svg.picture(title, *parts),), Table(("after trial", "expected to be missed"), rows))
+
+
+def lineup(report: Report) -> Plot | None:
+    """Return the objective of the specs that the answer names, each with its interval, from zero on."""
+    shown = measure.of(report.question)
+    answer = report.answer
+    named = (("rec", answer.choice), ("run", answer.runner_up), ("cur", answer.current))
+    rows = [
+        (css, choice, estimate)
+        for css, choice in named
+        if choice and choice.objective and (estimate := shown.estimate(choice.objective)) is not None
+    ]
+    if len(rows) < 2:
+        return None
+    ends = [end for _, _, e in rows for end in (e.value, e.high) if math.isfinite(end)]
+    x = Scale(0.0, max(ends) * 1.04, 12, svg.WIDTH - svg.RIGHT)
+    parts: list[Markup] = []
+    for i, (css, choice, estimate) in enumerate(rows):
+        name, interval = roles.LEGEND[css], phrases.interval(estimate, shown.write)
+        words = (
+            f"{name}: {shown.write(estimate.value)}",
+            f"{name}, {phrases.spec(choice.settings)}: {interval}",
+        )
+        parts += _bar(x, 10 + i * _STEP, css, estimate, words)
+    title = f"{shown.label[0].upper()}{shown.label[1:]}, with 95 % intervals"
+    table = tuple(
+        (roles.LEGEND[css], phrases.spec(c.settings), phrases.interval(e, shown.write)) for css, c, e in rows
+    )
+    return Plot(
+        title,
+        (svg.picture(title, *parts, height=10 + _STEP * len(rows)),),
+        Table(("", "spec", shown.label), table),
+    )
+
+
+_STEP = 46
+"""From one bar to the next: a line of text, the bar, and air."""
+
+
+def _bar(x: Scale, top: float, css: str, estimate: Estimate, words: tuple[str, str]) -> list[Markup]:
+    """Return a bar from zero on with its interval, the first words above it, the second where it is pointed at."""
+    title, tip = words
+    box = {"x": x.start, "y": top + 14, "width": x.at(estimate.value) - x.start, "height": 16}
+    ends = {"x1": x.at(estimate.low), "x2": x.at(estimate.high), "y1": top + 22, "y2": top + 22}
+    return [
+        svg.text(x.start, top + 8, title, "tick strong"),
+        svg.element("rect", {"class": f"bar {css}", **box, "data-tip": tip}),
+        svg.element("line", {"class": "span", **ends}),
+    ]

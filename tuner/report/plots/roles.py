@@ -1,0 +1,48 @@
+"""How the specs of the answer are marked in plots."""
+
+from markupsafe import Markup
+
+from serving.pages import svg
+from tuner.report.schema import Report
+from tuner.report.text import phrases
+
+LEGEND = {
+    "rec": "recommended",
+    "cur": "runs today",
+    "run": "runner-up",
+    "ok": "meets the constraints",
+    "unsure": "may meet them",
+    "no": "breaks a constraint",
+}
+
+
+def role(report: Report, spec: int | None, trial: str, meets: str) -> str:
+    """Return how a point is marked: by its place in the answer, else by whether it meets the constraints."""
+    answer = report.answer
+    for css, choice in (("rec", answer.choice), ("cur", answer.current), ("run", answer.runner_up)):
+        if choice and (trial in choice.trials or (spec is not None and spec == choice.spec)):
+            return css
+    return {"Yes": "ok", "No": "no"}.get(meets, "unsure")
+
+
+def glyph(css: str, x: float, y: float, tip: str) -> Markup:
+    """Return a point whose shape, not only its colour, says what it is."""
+    shapes = {
+        "rec": f"M{x:.1f} {y - 8:.1f}l7 8l-7 8l-7 -8z",
+        "cur": f"M{x - 5.5:.1f} {y - 5.5:.1f}h11v11h-11z",
+        "run": f"M{x:.1f} {y - 7:.1f}l6.5 11.5h-13z",
+        "no": f"M{x - 3.5:.1f} {y - 3.5:.1f}l7 7m0 -7l-7 7",
+    }
+    if css in shapes:
+        return svg.element("path", {"class": f"mark {css}", "d": shapes[css], "data-tip": tip})
+    return svg.dot(x, y, f"mark {css}", tip)
+
+
+def legend(kinds: set[str]) -> tuple[tuple[str, str], ...]:
+    """Return the meanings of those kinds of marks that are there."""
+    return tuple((css, words) for css, words in LEGEND.items() if css in kinds)
+
+
+def names(report: Report) -> dict[str, str]:
+    """Return each trial's spec in words."""
+    return {row.name: phrases.spec(row.settings) for row in report.trials}

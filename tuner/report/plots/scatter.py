@@ -1,0 +1,162 @@
+"""Plots of what was measured: cost against latency and throughput, and what load does to latency."""
+
+from collections.abc import Callable
+
+from markupsafe import Markup
+
+from serving.pages import figures, svg
+from serving.pages.plots import Plot, Table, stairs, wide
+from serving.pages.svg import Scale, marks
+from serving.resources.trial import Estimate, LatencyAt, Window
+from tuner.report.plots import roles
+from tuner.report.schema import Course, Front, Report
+from tuner.report.text import phrases
+
+_ABOVE = ("no", "unsure", "ok", "run", "cur", "rec")
+"""Marks from the lowest to the topmost: what the answer names is covered by nothing."""
+
+
+def front(report: Report, found: Front) -> Plot:
+    """Return cost per hour against another measure, with the line of what is not beaten."""
+    write = figures.number if found.measure == "throughput" else figures.duration
+    name = (
+        "requests per second"
+        if found.measure == "throughput"
+        else f"p{found.percentile} {phrases.METRICS[found.measure]}"
+    )
+    ys = [point.y.value for point in found.points]
+    x = Scale.around([point.x for point in found.points], svg.LEFT, svg.WIDTH - svg.RIGHT)
+    y = Scale.around(ys, svg.HEIGHT - svg.BOTTOM, svg.TOP, log=wide(ys))
+    parts = [svg.frame(marks(x, figures.number), marks(y, write), "cost per hour of a replica", name)]
+    parts += _limit(report, found, y)
+    on = sorted((p for p in found.points if p.front), key=lambda p: p.x)
+    parts.append(svg.line(stairs([(x.at(p.x), y.at(p.y.value)) for p in on]), "front"))
+    kinds: set[str] = set()
+    names = roles.names(report)
+    points = sorted(found.points, key=lambda p: _ABOVE.index(roles.role(report, p.spec, p.trial, p.meets)))
+    for p in points:
+        css = roles.role(report, p.spec, p.trial, p.meets)
+        kinds.add(css)
+        words = f"{names.get(p.trial, p.trial)}: {name} {phrases.interval(p.y, write)}, {figures.number(p.x)} per hour"
+        parts.append(svg.whisker(x.at(p.x), y.at(p.y.low), y.at(p.y.high), f"whisker {css}"))
+        parts.append(roles.glyph(css, x.at(p.x), y.at(p.y.value), words))
+    title = f"Cost and {name}"
+    return Plot(
+        title, (svg.picture(title, *parts),), _front_table(report, found, name, write), roles.legend(kinds)
+    )
+
+
+def _front_table(report: Report, found: Front, name: str, write: Callable[[float], str]) -> Table:
+    names = roles.names(report)
+    rows = [
+        (
+            names.get(p.trial, p.trial),
+            figures.number(p.x),
+            phrases.interval(p.y, write),
+            "yes" if p.front else "no",
+        )
+        for p in sorted(found.points, key=lambda p: (p.x, p.y.value))
+    ]
+    return Table(("spec", "cost per hour", name, "not beaten in both"), tuple(rows))
+
+
+def _limit(report: Report, found: Front, y: Scale) -> list[Markup]:
+    bounds = [
+        b.bound
+        for b in report.question.constraints
+        if (b.metric, b.percentile) == (found.measure, found.percentile)
+    ]
+    return [_bound_line(y, bound) for bound in bounds]
+
+
+def _bound_line(y: Scale, bound: float) -> Markup:
+    if not y.low <= bound <= y.high:
+        return Markup("")
+    at = y.at(bound)
+    words = svg.text(svg.WIDTH - svg.RIGHT - 2, at - 4, f"at most {figures.duration(bound)}", "note end")
+    return (
+        svg.element(
+            "line", {"class": "bound", "x1": svg.LEFT, "x2": svg.WIDTH - svg.RIGHT, "y1": at, "y2": at}
+        )
+        + words
+    )
+
+
+def load(report: Report) -> Plot | None:
+    """Return latency against throughput of the specs that the answer names: each window, and the curve through all windows of the trial."""
+    found = {css: course for css, course in _named(report) if len(course.points) > 1}
+    if not found:
+        return None
+    windows = {css: _windows(report, course) for css, course in found.items()}
+    first = next(iter(found.values()))
+    limit = (first.metric, first.percentile)
+    bounds = [b.bound for b in report.question.constraints if (b.metric, b.percentile) == limit][:1]
+    seen = [(window.throughput.value, latency.value) for of in windows.values() for window, latency in of]
+    seen += [(p.throughput.value, p.latency.value) for course in found.values() for p in course.points]
+    ys = [latency for _, latency in seen] + bounds
+    x = Scale.around([rate for rate, _ in seen], svg.LEFT, svg.WIDTH - svg.RIGHT, zero=True)
+    y = Scale.around(ys, svg.HEIGHT - svg.BOTTOM, svg.TOP, log=wide(ys))
+    name = f"p{first.percentile} {phrases.METRICS[first.metric]}"
+    parts = [svg.frame(marks(x, figures.number), marks(y, figures.duration), "requests per second", name)]
+    parts += [_bound_line(y, bound) for bound in bounds]
+
+    def told(css: str, w: Window, v: LatencyAt) -> str:
+        level, rate = phrases.level(report.question, w.level), figures.number(w.throughput.value)
+        return f"{roles.LEGEND[css]}, {level}: {rate} requests/s, {name} {phrases.interval(_ends(v), figures.duration)}"
+
+    for css, course in found.items():
+        line = [(x.at(p.throughput.value), y.at(p.latency.value)) for p in course.points]
+        parts.append(svg.line(line, f"course {css}"))
+        parts += [mark for one in windows[css] for mark in _marks(one, x, y, css, told(css, *one))]
+    title = f"Load and {name}: each window, and the curve through all of a trial"
+    return Plot(
+        title, (svg.picture(title, *parts),), _load_table(report, windows, name), roles.legend(set(found))
+    )
+
+
+def _marks(of: tuple[Window, LatencyAt], x: Scale, y: Scale, css: str, tip: str) -> list[Markup]:
+    window, latency = of
+    at = x.at(window.throughput.value)
+    return [
+        svg.whisker(at, y.at(latency.low), y.at(latency.high), f"whisker {css}"),
+        svg.dot(at, y.at(latency.value), f"mark {css}", tip, 3.5),
+    ]
+
+
+def _named(report: Report) -> list[tuple[str, Course]]:
+    answer = report.answer
+    choices = (("cur", answer.current), ("run", answer.runner_up), ("rec", answer.choice))
+    return [
+        (css, course)
+        for css, choice in choices
+        for course in report.courses
+        if choice and course.trial in choice.trials
+    ]
+
+
+def _windows(report: Report, course: Course) -> list[tuple[Window, LatencyAt]]:
+    row = next(row for row in report.trials if row.name == course.trial)
+    return [
+        (window, latency)
+        for window in sorted(row.windows, key=lambda window: window.level)
+        for latency in window.latencies
+        if (latency.metric, latency.percentile) == (course.metric, course.percentile)
+    ]
+
+
+def _ends(latency: LatencyAt) -> Estimate:
+    return Estimate(value=latency.value, low=latency.low, high=latency.high)
+
+
+def _load_table(report: Report, lines: dict[str, list[tuple[Window, LatencyAt]]], name: str) -> Table:
+    rows = [
+        (
+            roles.LEGEND[css],
+            phrases.level(report.question, w.level),
+            phrases.interval(w.throughput, figures.number),
+            phrases.interval(_ends(v), figures.duration),
+        )
+        for css, points in lines.items()
+        for w, v in points
+    ]
+    return Table(("spec", "load", "requests per second", name), tuple(rows))

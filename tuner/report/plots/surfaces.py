@@ -1,0 +1,245 @@
+"""Plots of what is expected of the whole space: surfaces over two axes, curves along one, and which axes matter."""
+
+import math
+from collections.abc import Callable, Sequence
+
+from markupsafe import Markup
+
+from serving.pages import figures, svg
+from serving.pages.plots import Plot, Table, wide
+from serving.pages.svg import Scale, Tick, marks
+from tuner.report.asked import Axis
+from tuner.report.schema import Curve, Report, Surface
+from tuner.report.surfaces import BAND
+from tuner.report.text import measure
+
+SHADES = 9
+"""Colours of a surface; more are not told apart."""
+_UNLIKELY = 0.5
+"""Cells that meet the constraints with less than this probability are hatched."""
+_CROWDED = 9
+"""From so many values on not every one is written below a plot."""
+_LONG = 8
+"""Characters of a value that fit below a plot."""
+_TENFOLD = math.log(10)
+"""Beyond a factor of ten to either side, an uncertainty is all one."""
+
+Cells = Sequence[Sequence[float | None]]
+
+
+def surface(report: Report, found: Surface) -> Plot:
+    """Return what is expected over two axes, and how uncertain that is."""
+    shown = measure.of(report.question)
+    x, y = report.question.axes[found.x], report.question.axes[found.y]
+    mean = [[shown.shown(value) for value in row] for row in found.mean]
+    uncertain = [[_to_either_side(value) for value in row] for row in found.deviation]
+    pictures = (
+        _heat(report, found, mean, f"Expected {shown.label}", shown.write, good_is_low=shown.less_is_better),
+        _heat(report, found, uncertain, "Uncertainty to either side", figures.percent, good_is_low=True),
+    )
+    rows = tuple(
+        (y.values[b], x.values[a], _or_dash(mean[j][i], shown.write), figures.percent(uncertain[j][i]),
+         figures.percent(found.meets[j][i]))
+        for j, b in enumerate(found.y_ranks) for i, a in enumerate(found.x_ranks)
+    )  # fmt: skip
+    columns = (y.name, x.name, f"expected {shown.label}", "uncertainty", "probability that it meets all")
+    title = f"{y.name} by {x.name}: expected {shown.label}, and how uncertain it is (the stronger the colour, the better or surer)"
+    legend = [("framed", "the spec that is shown")]
+    if any(share < _UNLIKELY for row in found.meets for share in row):
+        legend.append(("hatch", "unlikely to meet the constraints"))
+    return Plot(title, pictures, Table(columns, rows), tuple(legend))
+
+
+def _to_either_side(deviation: float) -> float:
+    """Return the share by which a value may be off at 95 %, from the deviation of its logarithm."""
+    return math.exp(min(BAND * deviation, _TENFOLD)) - 1
+
+
+def _or_dash(value: float | None, write: Callable[[float], str]) -> str:
+    return figures.DASH if value is None else write(value)
+
+
+def _heat(
+    report: Report,
+    found: Surface,
+    cells: Cells,
+    label: str,
+    write: Callable[[float], str],
+    *,
+    good_is_low: bool,
+) -> Markup:
+    x, y = report.question.axes[found.x], report.question.axes[found.y]
+    wide_, high = (svg.WIDTH - svg.LEFT - svg.RIGHT) / len(found.x_ranks), _depth() / len(found.y_ranks)
+    lefts = [svg.LEFT + i * wide_ for i in range(len(found.x_ranks))]
+    tops = [svg.HEIGHT - svg.BOTTOM - (j + 1) * high for j in range(len(found.y_ranks))]
+    shades = _shades(cells, good_is_low=good_is_low)
+    parts: list[Markup] = []
+    for j, b in enumerate(found.y_ranks):
+        for i, a in enumerate(found.x_ranks):
+            tip = (
+                f"{y.name} {y.values[b]}, {x.name} {x.values[a]}: {_or_dash(cells[j][i], write)};"
+                f" meets the constraints with probability {figures.percent(found.meets[j][i])}"
+            )
+            box = {"x": lefts[i], "y": tops[j], "width": wide_ + 0.5, "height": high + 0.5}
+            parts.append(svg.element("rect", {"class": f"cell h{shades[j][i]}", **box, "data-tip": tip}))
+            if found.meets[j][i] < _UNLIKELY:
+                parts.append(svg.element("rect", {"class": "hatched", **box}))
+    if report.model:
+        parts.append(_ring(report, found, lefts, tops, (wide_, high)))
+    xs = _ticks(x, found.x_ranks, [left + wide_ / 2 for left in lefts])
+    ys = _ticks(y, found.y_ranks, [top + high / 2 for top in tops])
+    frame = svg.frame(xs, ys, x.name, y.name, grid=False)
+    title = f"{label}: {y.name} by {x.name}"
+    return svg.picture(title, *parts, frame, _key(cells, label, write))
+
+
+def _depth() -> float:
+    return svg.HEIGHT - svg.BOTTOM - svg.TOP - _KEY
+
+
+_KEY = 22
+"""Height of the key above a surface."""
+
+
+def _key(cells: Cells, label: str, write: Callable[[float], str]) -> Markup:
+    """Return what is shown, from where to where."""
+    values = [value for row in cells for value in row if value is not None and math.isfinite(value)]
+    words = f"{label}: {write(min(values))} to {write(max(values))}" if values else label
+    return svg.text(svg.LEFT, svg.TOP + 6, words, "note")
+
+
+def _shades(cells: Cells, *, good_is_low: bool) -> list[list[int]]:
+    """Return a colour for each cell: 0 is the worst, by the logarithm where the values span much."""
+    values = [value for row in cells for value in row if value is not None and math.isfinite(value)]
+    if not values:
+        return [[0 for _ in row] for row in cells]
+    turn: Callable[[float], float] = math.log if wide(values) else float
+    low, high = turn(min(values)), turn(max(values))
+
+    def shade(value: float | None) -> int:
+        if value is None or not math.isfinite(value) or high <= low:
+            return 0
+        share = (turn(value) - low) / (high - low)
+        return min(SHADES - 1, int((1 - share if good_is_low else share) * SHADES))
+
+    return [[shade(value) for value in row] for row in cells]
+
+
+def _ring(
+    report: Report, found: Surface, lefts: Sequence[float], tops: Sequence[float], size: tuple[float, float]
+) -> Markup:
+    """Mark the spec whose other settings the surface keeps."""
+    assert report.model
+    here = ranks_of(report.question.axes, report.model.around)
+    if here[found.x] not in found.x_ranks or here[found.y] not in found.y_ranks:
+        return Markup("")
+    i, j = found.x_ranks.index(here[found.x]), found.y_ranks.index(here[found.y])
+    width, height = size
+    return svg.element(
+        "rect", {"class": "ring", "x": lefts[i], "y": tops[j], "width": width, "height": height}
+    )
+
+
+def ranks_of(axes: Sequence[Axis], index: int) -> list[int]:
+    """Return which value of each axis a spec has; the last axis changes fastest, as in the space."""
+    ranks: list[int] = []
+    for axis in reversed(axes):
+        index, rank = divmod(index, len(axis.values))
+        ranks.append(rank)
+    return ranks[::-1]
+
+
+def _ticks(axis: Axis, ranks: Sequence[int], places: Sequence[float]) -> list[Tick]:
+    every = -(-len(ranks) // _CROWDED)
+    return [
+        Tick(place, _short(axis.values[rank]))
+        for n, (rank, place) in enumerate(zip(ranks, places, strict=True))
+        if n % every == 0
+    ]
+
+
+def _short(value: str) -> str:
+    return value if len(value) <= _LONG else f"{value[: _LONG - 1]}…"
+
+
+def curve(report: Report, found: Curve) -> Plot:
+    """Return the objective along one axis."""
+    shown = measure.of(report.question)
+    axis = report.question.axes[found.axis]
+    series = {name: [shown.shown(v) or 0.0 for v in values] for name, values in _series(found).items()}
+    x = Scale(*_ends(axis, found), svg.LEFT + 14, svg.WIDTH - svg.RIGHT - 14)
+    values = [value for name in ("mean", "low", "high", "slice") for value in series[name]]
+    y = Scale.around(values, svg.HEIGHT - svg.BOTTOM, svg.TOP, log=wide(values))
+    places = [x.at(_place(axis, rank)) for rank in found.ranks]
+
+    def points(name: str) -> list[tuple[float, float]]:
+        return [(place, y.at(value)) for place, value in zip(places, series[name], strict=True)]
+
+    parts = [svg.frame(_ticks(axis, found.ranks, places), marks(y, shown.write), axis.name, shown.label)]
+    parts.append(svg.area([*points("low"), *reversed(points("high"))], "band"))
+    parts += [svg.line(points("mean"), "course average"), svg.line(points("slice"), "course rec")]
+    for n, (rank, place) in enumerate(zip(found.ranks, places, strict=True)):
+        tip = (
+            f"{axis.name} {axis.values[rank]}: {shown.write(series['slice'][n])} with the other parameters as in the spec shown;"
+            f" on average {shown.write(series['mean'][n])}"
+        )
+        parts.append(svg.dot(place, y.at(series["slice"][n]), "mark rec", tip, 3.5))
+    title = f"{axis.name}: expected {shown.label}"
+    rows = tuple(
+        (axis.values[rank], shown.write(series["slice"][n]), shown.write(series["mean"][n]),
+         f"{shown.write(min(series['low'][n], series['high'][n]))} to {shown.write(max(series['low'][n], series['high'][n]))}",
+         figures.percent(found.meets[n]))
+        for n, rank in enumerate(found.ranks)
+    )  # fmt: skip
+    columns = (
+        axis.name,
+        "others as in the spec shown",
+        "average over all",
+        "95 % band of the average",
+        "meets all",
+    )
+    legend = (("rec", "others as in the spec shown"), ("average", "average over all specs, with its band"))
+    return Plot(title, (svg.picture(title, *parts),), Table(columns, rows), legend)
+
+
+def _series(found: Curve) -> dict[str, list[float]]:
+    return {"mean": found.mean, "low": found.low, "high": found.high, "slice": found.slice}
+
+
+def _place(axis: Axis, rank: int) -> float:
+    return axis.positions[rank] if axis.ordered else float(rank)
+
+
+def _ends(axis: Axis, found: Curve) -> tuple[float, float]:
+    places = [_place(axis, rank) for rank in found.ranks]
+    return min(places), max(places)
+
+
+def shares(report: Report) -> Plot | None:
+    """Return which axes, and pairs of axes, the objective depends on."""
+    if report.model is None or not report.model.shares:
+        return None
+    axes = report.question.axes
+    ordered = sorted(report.model.shares, key=lambda s: -s.share)
+    rows = [(" with ".join(axes[i].name for i in found.axes), found.share) for found in ordered]
+    drawn = rows[:_BARS]
+    x = Scale(0.0, max(0.01, *(share for _, share in drawn)), 12, svg.WIDTH - svg.RIGHT)
+    parts: list[Markup] = []
+    for i, (name, share) in enumerate(drawn):
+        top = 6 + i * 32
+        parts.append(svg.text(12, top + 10, f"{name}: {figures.percent(share)}", "tick"))
+        box = {"x": 12, "y": top + 14, "width": x.at(share) - 12, "height": 10}
+        parts.append(
+            svg.element("rect", {"class": "bar run", **box, "data-tip": f"{name}: {figures.percent(share)}"})
+        )
+    title = "What the objective depends on"
+    picture = svg.picture(title, *parts, height=10 + 32 * len(drawn))
+    return Plot(
+        title,
+        (picture,),
+        Table(("parameter", "share"), tuple((name, figures.percent(share)) for name, share in rows)),
+    )
+
+
+_BARS = 10
+"""Of the importances; the rest is in the table."""

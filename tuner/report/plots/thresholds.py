@@ -1,0 +1,115 @@
+"""Plots of what would change the answer: along each price and each bound, who wins where, and where today is."""
+
+import math
+from collections.abc import Callable, Sequence
+
+from markupsafe import Markup
+
+from serving.pages import figures, svg
+from serving.pages.plots import Plot, Table
+from serving.pages.svg import Scale, marks
+from tuner.report.schema import BoundChange, PriceChange, Report, Segment
+from tuner.report.text import phrases
+
+_HEIGHT = 96
+_TOP, _BAR = 26, 22
+_LETTER = 7
+"""Width of a letter, roughly."""
+_SPREAD = 4.0
+"""What is shown around today's value and the values at which the winner changes, as a factor."""
+
+
+def price(report: Report, change: PriceChange) -> Plot:
+    """Return who wins at which price."""
+    return _strip(
+        report,
+        change.segments,
+        change.today,
+        f"The price of {phrases.PRICES[change.price]} per hour",
+        figures.number,
+    )
+
+
+def bound(report: Report, change: BoundChange) -> Plot:
+    """Return who wins at which bound of a constraint."""
+    asked = report.question.constraints[change.constraint]
+    return _strip(
+        report, change.segments, change.today, f"The {phrases.metric(asked)} allowed", phrases.value(asked)
+    )
+
+
+def _strip(
+    report: Report, segments: Sequence[Segment], today: float, title: str, write: Callable[[float], str]
+) -> Plot:
+    turns = [segment.start for segment in segments if segment.start > 0]
+    known = [value for value in [*turns, today] if value > 0] or [1.0]
+    x = Scale(min(known) / _SPREAD, max(known) * _SPREAD, 12, svg.WIDTH - 12, log=True)
+    parts: list[Markup] = []
+    for i, segment in enumerate(segments):
+        left, right = x.at(segment.start), x.at(segment.end if segment.end is not None else math.inf)
+        css = _css(report, segment, i)
+        box = {"x": left, "y": _TOP, "width": max(1.0, right - left), "height": _BAR}
+        parts.append(svg.element("rect", {"class": f"strip {css}", **box, "data-tip": _tip(segment, write)}))
+        name = _name(report, segment)
+        if right - left > _LETTER * len(name):
+            parts.append(svg.text((left + right) / 2, _TOP + 15, name, f"inside {css}"))
+    at = x.at(today)
+    end = "end" if at > svg.WIDTH / 2 else "start"
+    parts += [
+        svg.element("line", {"class": "today", "x1": at, "x2": at, "y1": _TOP - 8, "y2": _TOP + _BAR + 8}),
+        svg.text(at + (-4 if end == "end" else 4), _TOP - 8, f"today {write(today)}", f"tick {end}"),
+    ]
+    for tick in marks(x, write):
+        parts.append(
+            svg.text(min(max(tick.at, 24), svg.WIDTH - 24), _TOP + _BAR + 22, tick.text, "tick middle")
+        )
+    parts.append(svg.text(svg.WIDTH / 2, _HEIGHT - 6, title, "label middle"))
+    rows = tuple(
+        (_span(segment, write), phrases.spec(segment.settings) if segment.trial else "no measured spec", _better(report, segment, write))
+        for segment in segments
+    )  # fmt: skip
+    picture = svg.picture(f"{title}: who wins", *parts, height=_HEIGHT)
+    return Plot(
+        f"{title}: who wins", (picture,), Table((title, "wins", "against the recommended spec"), rows)
+    )
+
+
+def _name(report: Report, segment: Segment) -> str:
+    """Return what is written into a segment: its winner, by the trial that measured it."""
+    if not segment.trial:
+        return "none"
+    if report.answer.choice is not None and segment.trial in report.answer.choice.trials:
+        return "recommended"
+    return next((f"trial {row.number}" for row in report.trials if row.name == segment.trial), "")
+
+
+def _css(report: Report, segment: Segment, i: int) -> str:
+    choice = report.answer.choice
+    if not segment.trial:
+        return "none"
+    if choice is not None and segment.trial in choice.trials:
+        return "rec"
+    return f"other{i % 2}"
+
+
+def _span(segment: Segment, write: Callable[[float], str]) -> str:
+    if segment.end is None:
+        return f"{write(segment.start)} and more" if segment.start > 0 else "any"
+    return (
+        f"below {write(segment.end)}"
+        if segment.start == 0
+        else f"{write(segment.start)} to {write(segment.end)}"
+    )
+
+
+def _better(report: Report, segment: Segment, write: Callable[[float], str]) -> str:
+    if _css(report, segment, 0) == "rec":
+        return figures.DASH
+    if segment.factor is None:
+        return "that one is not allowed there" if segment.trial else figures.DASH
+    return f"{figures.percent(segment.factor - 1)} better at {write(segment.at)}"
+
+
+def _tip(segment: Segment, write: Callable[[float], str]) -> str:
+    name = phrases.spec(segment.settings) if segment.trial else "no measured spec"
+    return f"{_span(segment, write)}: {name}"

@@ -1,0 +1,1 @@
+"""The sentences of the report, which the page and the terminal share."""

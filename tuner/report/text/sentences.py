@@ -1,0 +1,41 @@
+"""Everything that the report says in words, from its JSON alone: the page and a terminal say the same.
+
+Nothing is computed here that the JSON does not have; numbers are turned into words with units and as many digits as they deserve.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+from tuner.report.schema import Report
+from tuner.report.text import answers, findings, thresholds
+
+
+def of(report: Mapping[str, Any]) -> dict[str, list[str]]:
+    """Return the sentences of each section, in the order in which they are read; sections without any are empty.
+
+    `headline` is one sentence; `trials` has one for each trial, in their order.
+
+    Raises:
+        pydantic.ValidationError: not a report of this version; it names the field.
+    """
+    return told(Report.model_validate(report))
+
+
+def told(report: Report) -> dict[str, list[str]]:
+    """Return the sentences of each section of a report that was read."""
+    return {
+        "headline": [answers.headline(report)],
+        "cautions": findings.cautions(report),
+        "details": answers.details(report),
+        "current": answers.against_current(report),
+        "runnerUp": answers.against_runner_up(report),
+        "impossible": answers.impossible(report),
+        "prices": thresholds.prices(report),
+        "bounds": thresholds.bounds(report),
+        "fronts": findings.fronts(report),
+        "spent": findings.spent(report),
+        "shares": findings.shares(report),
+        "model": findings.model(report),
+        "question": findings.question(report),
+        "trials": findings.trials(report),
+    }

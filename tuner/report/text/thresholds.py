@@ -1,0 +1,99 @@
+"""Sentences of what would change the answer: at which price, at which bound, to what, and by how much."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from serving.pages import figures
+from serving.resources.trial import Estimate
+from tuner.report.schema import PriceChange, Report, Segment
+from tuner.report.text import answers, phrases
+
+_NEAR = 1.25
+"""A price or bound within this factor of today's is near: the answer hangs on it."""
+
+
+def prices(report: Report) -> list[str]:
+    """Return, for each price, at which another measured spec wins."""
+    return [words for change in report.prices for words in _price(report, change)]
+
+
+def _price(report: Report, change: PriceChange) -> list[str]:
+    name, write = phrases.PRICES[change.price], figures.number
+    return _told(
+        report,
+        change.segments,
+        _Words(
+            write,
+            change.today,
+            f"Were {name} cheaper than {{}} per hour",
+            f"Were {name} {{}} per hour or dearer",
+            f"Whatever {name} costs, no other measured spec wins.",
+        ),
+    )
+
+
+def bounds(report: Report) -> list[str]:
+    """Return, for each constraint, at which bound another measured spec wins."""
+    found: list[str] = []
+    for change in report.bounds:
+        bound = report.question.constraints[change.constraint]
+        name = phrases.metric(bound)
+        words = _Words(
+            phrases.value(bound),
+            change.today,
+            f"Were less than {{}} of {name} allowed",
+            f"Were {{}} of {name} or more allowed",
+            f"Whatever {name} is allowed, no other measured spec wins.",
+        )
+        found += _told(report, change.segments, words)
+    return found
+
+
+@dataclass(frozen=True)
+class _Words:
+    """How a change of one price or bound is told."""
+
+    write: Callable[[float], str]
+    today: float
+    below: str
+    above: str
+    never: str
+
+
+def _told(report: Report, segments: list[Segment], words: _Words) -> list[str]:
+    """Return what happens on both sides of today's value."""
+    here = _index(segments, words.today)
+    said: list[str] = []
+    if here > 0:
+        begin = words.below.format(words.write(segments[here].start))
+        said.append(_sentence(report, begin, segments[here].start, segments[here - 1], words))
+    if here < len(segments) - 1:
+        after = segments[here + 1]
+        said.append(
+            _sentence(report, words.above.format(words.write(after.start)), after.start, after, words)
+        )
+    return said or [words.never]
+
+
+def _sentence(report: Report, begin: str, turn: float, segment: Segment, words: _Words) -> str:
+    today = words.write(words.today)
+    near = ", which is near" if turn > 0 and words.today > 0 and _factor(turn, words.today) < _NEAR else ""
+    return f"{begin} (today {today}{near}), {_wins(report, segment, words.write)}."
+
+
+def _factor(value: float, other: float) -> float:
+    return max(value / other, other / value)
+
+
+def _index(segments: list[Segment], today: float) -> int:
+    return max((i for i, segment in enumerate(segments) if segment.start <= today), default=0)
+
+
+def _wins(report: Report, segment: Segment, write: Callable[[float], str]) -> str:
+    if not segment.trial:
+        return "no measured spec would be allowed"
+    name = phrases.spec(segment.settings)
+    if segment.factor is None:
+        return f"{name} would win, as the recommended spec would not be allowed"
+    exact = Estimate(value=segment.factor, low=segment.factor, high=segment.factor)
+    return f"{name} would win: at {write(segment.at)} {answers.gain(report, exact)} with it"

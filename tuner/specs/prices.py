@@ -1,0 +1,188 @@
+"""What a replica costs per hour, from what it has and what that costs; in whatever currency the prices are."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from serving.errors import Permanent
+from serving.planning import gpu as renderers
+from serving.planning.inference.revision import CONTAINER
+from serving.resources import quantity
+from serving.resources.experiment import Prices, ProfilingExperimentSpec
+from serving.resources.inference import Gpu, Resources
+from tuner.specs.space import Space
+
+Number = float | NDArray[np.float64]
+_GIB = 2.0**30
+_WHOLE_GPU = "nvidia.com/gpu"
+"""https://github.com/NVIDIA/k8s-device-plugin: counts whole GPUs, where no share is asked for."""
+_NEED_COST = frozenset({"throughputPerCost", "tokensPerCost", "costAtRate", "cost"})
+"""Objectives of which cost is a part."""
+
+
+@dataclass(frozen=True)
+class Amounts:
+    """What one replica has; each is a number, or an array with a number for each of many specs."""
+
+    cpu: Number = 0.0
+    """Cores."""
+    memory: Number = 0.0
+    """Bytes."""
+    gpu_memory: Number = 0.0
+    """Bytes of one GPU."""
+    gpu_cores: Number = 0.0
+    """Percent of one GPU."""
+    gpus: Number = 0.0
+    """Whole GPUs beside that share."""
+
+
+def amounts(containers: Sequence[Mapping[str, Any]], resources: Resources) -> Amounts:
+    """Return what a Pod has: CPU and memory of all its containers, and the share of a GPU that its predictor is given.
+
+    Raises:
+        Permanent: GpuShareInvalid, there is no such share.
+    """
+    limits = [_limits(container) for container in containers]
+    memory, cores = (0.0, 0.0) if resources.gpu is None else _granted(resources.gpu)
+    return Amounts(
+        cpu=sum(_amount(limit, "cpu") for limit in limits),
+        memory=sum(_amount(limit, "memory") for limit in limits),
+        gpu_memory=memory,
+        gpu_cores=cores,
+        gpus=sum(_amount(limit, _WHOLE_GPU) for limit in limits) if resources.gpu is None else 0.0,
+    )
+
+
+def unlimited(containers: Sequence[Mapping[str, Any]], names: Iterable[str]) -> tuple[str, ...]:
+    """Return which of cpu and memory, of these, the predictor may use without limit: nobody knows what such a Pod costs.
+
+    What other containers take without limit is in no spec's cost, today's or another.
+    """
+    (own,) = (_limits(container) for container in containers if container["name"] == CONTAINER)
+    return tuple(name for name in names if name in ("cpu", "memory") and name not in own)
+
+
+def cost_per_hour(has: Amounts, prices: Prices) -> Number:
+    """Return what this costs for an hour; what has no price is free.
+
+    A share of a GPU costs the larger of its two shares, as the rest of that is of no use to others. Where it cannot be known
+    how large a share the memory is, and no share of the cores was asked for, it is the whole GPU.
+    """
+    total = has.cpu * _price(prices.cpu) + has.memory / _GIB * _price(prices.memory)
+    if prices.gpu is None:
+        return total
+    shares = has.gpu_cores / 100.0
+    if prices.gpu_memory is not None:
+        shares = np.maximum(shares, has.gpu_memory / float(quantity.parse(prices.gpu_memory)))
+    else:
+        shares = np.where((np.asarray(has.gpu_memory) > 0) & (np.asarray(shares) == 0), 1.0, shares)
+    return total + (shares + has.gpus) * _price(prices.gpu)
+
+
+def costs(first: Amounts, resources: Resources, space: Space, prices: Prices) -> NDArray[np.float64]:
+    """Return for each spec of a space what its replica costs for an hour.
+
+    Args:
+        first: what a Pod of spec 0 has, other containers included.
+        resources: of the predictor, with the settings of spec 0.
+        space: its `resource` axes say what other specs have instead.
+        prices: of the experiment.
+
+    Raises:
+        Permanent: GpuShareInvalid, a spec asks for a share that there is not.
+    """
+    has = first
+    ranks = space.ranks()
+    for column, axis in enumerate(space.axes):
+        if axis.label in ("resource/cpu", "resource/memory"):
+            values = np.array([float(quantity.parse(text)) for text in axis.values])
+            more = values[ranks[:, column]] - values[0]
+            has = (
+                replace(has, cpu=has.cpu + more)
+                if axis.name == "cpu"
+                else replace(has, memory=has.memory + more)
+            )
+    if resources.gpu is not None:
+        has = _with_shares(has, resources.gpu, space)
+    return np.broadcast_to(np.asarray(cost_per_hour(has, prices), dtype=np.float64), (space.size,)).copy()
+
+
+def _with_shares(has: Amounts, gpu: Gpu, space: Space) -> Amounts:
+    columns = [
+        i for i, axis in enumerate(space.axes) if axis.label in ("resource/gpu.memory", "resource/gpu.cores")
+    ]
+    if not columns:
+        return has
+    pairs, which = np.unique(space.ranks()[:, columns], axis=0, return_inverse=True)
+    shares = np.empty((len(pairs), 2))
+    for row, pair in enumerate(pairs):
+        asked = gpu.model_dump(exclude_none=True)
+        for column, rank in zip(columns, pair, strict=True):
+            asked[space.axes[column].name.removeprefix("gpu.")] = space.axes[column].values[rank]
+        shares[row] = _granted(Gpu.model_validate(asked))
+    given = shares[which.reshape(-1)]
+    return replace(has, gpu_memory=given[:, 0], gpu_cores=given[:, 1])
+
+
+def _granted(gpu: Gpu) -> tuple[float, float]:
+    """Return what the mechanism gives for what is asked: bytes, and percent; 0 where it does not limit it."""
+    share = renderers.render(gpu).granted
+    return float(share.memory or 0), float(share.cores or 0)
+
+
+def check(spec: ProfilingExperimentSpec, space: Space, found: NDArray[np.float64]) -> None:
+    """Refuse an experiment that counts cost and does not say what its resources cost.
+
+    Args:
+        spec: the experiment.
+        space: its space.
+        found: what `costs` says of it.
+
+    Raises:
+        Permanent: PricesMissing, with the field.
+    """
+    metric = spec.objective.objective_metric_name
+    if metric not in _NEED_COST and spec.max_cost is None:
+        return
+    reason = f"the objective {metric} counts cost" if metric in _NEED_COST else "maxCost limits cost"
+    for axis in space.axes:
+        if axis.category != "resource":
+            continue
+        field = axis.name.split(".", maxsplit=1)[0]
+        if getattr(spec.prices, field) is None:
+            raise Permanent(
+                "PricesMissing", f"spec.prices.{field}: is missing; {axis.name} is tuned, and {reason}"
+            )
+        if axis.name == "gpu.memory":
+            _check_gpu_memory(spec.prices, axis.values[-1], reason)
+    if not (found > 0).all():
+        raise Permanent(
+            "PricesMissing",
+            f"spec.prices: a replica would cost nothing, and {reason}; give a price for what it has, and its container limits",
+        )
+
+
+def _check_gpu_memory(prices: Prices, largest: str, reason: str) -> None:
+    if prices.gpu_memory is None:
+        message = f"spec.prices.gpuMemory: is missing; gpu.memory is tuned, and {reason}: what does a whole GPU have?"
+        raise Permanent("PricesMissing", message)
+    if quantity.parse(largest) > quantity.parse(prices.gpu_memory):
+        message = f"spec.prices.gpuMemory: a whole GPU has {prices.gpu_memory}, and {largest} of one is tuned"
+        raise Permanent("PricesMissing", message)
+
+
+def _price(text: str | None) -> float:
+    return float(text) if text is not None else 0.0
+
+
+def _amount(of: Mapping[str, Any], name: str) -> float:
+    return float(quantity.parse(str(of.get(name) or 0)))
+
+
+def _limits(container: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what a container may use: its limits, and its requests where it has none."""
+    resources = container.get("resources") or {}
+    return {**(resources.get("requests") or {}), **(resources.get("limits") or {})}

@@ -1,0 +1,258 @@
+"""Settings → the predictor that has them, and the Pod in which a trial measures it: what the predictor itself would run.
+
+A parameter that was set already is replaced, wherever it was set. It starts nothing and asks no API.
+"""
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import ValidationError
+
+from serving.errors import Permanent, Temporary
+from serving.objects import Object
+from serving.planning.gpu import hami, mps
+from serving.planning.inference import revision
+from serving.resources import names
+from serving.resources.experiment import Prices, Setting, Target
+from serving.resources.inference import Framework, InferenceSpec, Predictor, PredictorTemplate, Resources
+from tuner.specs import prices as costing
+from tuner.specs.space import Space, flag
+
+_BATCHING_ENV = frozenset({names.BATCH_SIZE_ENV, names.BATCH_TIMEOUT_ENV})
+_GPU_ENV = frozenset({mps.THREADS, mps.MEMORY, hami.POLICY})
+_GPU_LIMITS = ("nvidia.com/", "aliyun.com/gpu")
+"""How the resources of GPU mechanisms begin."""
+_SHELLS = re.compile(r"(.*/)?(ba|da|z|k|a)?sh")
+_NUMBER = re.compile(r"-[0-9.]")
+_ONE_REQUEST = 1
+
+
+@dataclass(frozen=True)
+class Source:
+    """What is tuned."""
+
+    name: str
+    """As clients call the model."""
+    framework: Framework
+    predictor: Predictor
+    """As it is today; its `model_version` names the ModelVersion to render with."""
+
+
+@dataclass(frozen=True)
+class Rendering:
+    """What a Trial needs to know of its spec."""
+
+    template: Object
+    """Of the Pod, without labels: those of the service would give it the service's traffic."""
+    cost_per_hour: float
+    batch: int
+    """Items in one request: one, as the runtimes gather requests themselves."""
+    model_name: str
+    model_version: str
+    model_digest: str
+
+
+def source(target: Target, inference: Mapping[str, Any] | None) -> Source:
+    """Return what a target means.
+
+    Args:
+        target: of the experiment.
+        inference: the Inference that it names; None where it names a ModelVersion.
+
+    Raises:
+        Permanent: TargetInvalid, with the field.
+    """
+    if inference is None:
+        if target.model_version is None or target.framework is None:
+            raise Permanent(
+                "TargetInvalid", "spec.target: give an inference, or a modelVersion with its framework"
+            )
+        predictor = Predictor(
+            name="trial",
+            model_version=target.model_version,
+            resources=target.resources or Resources(),
+            template=target.template,
+        )
+        return Source(target.model_version, target.framework, predictor)
+    name = inference["metadata"]["name"]
+    spec = InferenceSpec.model_validate(inference["spec"])
+    there = ", ".join(predictor.name for predictor in spec.predictors)
+    if target.predictor is None and len(spec.predictors) > 1:
+        raise Permanent("TargetInvalid", f"spec.target.predictor: say which; {name} has {there}")
+    wanted = target.predictor or spec.predictors[0].name
+    for predictor in spec.predictors:
+        if predictor.name == wanted:
+            return Source(name, spec.framework, predictor)
+    raise Permanent("TargetInvalid", f"spec.target.predictor: {name} has no {wanted}; it has {there}")
+
+
+def pod(
+    source: Source, model_version: Mapping[str, Any], settings: Sequence[Setting], prices: Prices
+) -> Rendering:
+    """Return the Pod that measures a spec; without settings, the one that runs today.
+
+    Raises:
+        Permanent: SettingsInvalid, with the parameter that cannot be put in; GpuShareInvalid, there is no such share;
+            TargetInvalid, no trial can have what the predictor has.
+        Temporary: ModelNotReady; the ModelVersion has no image yet.
+    """
+    template, has = _render(source, model_version, settings)
+    return Rendering(
+        template=template,
+        cost_per_hour=float(costing.cost_per_hour(has, prices)),
+        batch=_ONE_REQUEST,
+        model_name=source.name,
+        model_version=model_version["metadata"]["name"],
+        model_digest=model_version["status"]["digest"],
+    )
+
+
+def costs(
+    source: Source, model_version: Mapping[str, Any], space: Space, prices: Prices
+) -> NDArray[np.float64]:
+    """Return for each spec what its replica costs for an hour: `pod(...).cost_per_hour`, for all of them at once.
+
+    Raises:
+        Permanent, Temporary: as `pod`.
+    """
+    _, first = _render(source, model_version, space.settings(0))
+    return costing.costs(first, tuned(source, space.settings(0)).resources, space, prices)
+
+
+def _render(
+    source: Source, model_version: Mapping[str, Any], settings: Sequence[Setting]
+) -> tuple[Object, costing.Amounts]:
+    status = model_version.get("status") or {}
+    if not status.get("image") or not status.get("digest"):
+        raise Temporary("ModelNotReady", f"ModelVersion {model_version['metadata']['name']} has no image yet")
+    predictor = tuned(source, settings)
+    found = revision.render(source.name, source.framework, predictor, model_version)
+    if found.claim is not None:
+        raise Permanent(
+            "TargetInvalid",
+            "resources.gpu.mechanism: dra; a trial makes no ResourceClaimTemplate: tune with another mechanism, such as mps",
+        )
+    annotations = {**found.template["metadata"]["annotations"], names.ZYGOTE_ANNOTATION: "disabled"}
+    template = {"metadata": {"annotations": annotations}, "spec": found.template["spec"]}
+    return template, costing.amounts(template["spec"]["containers"], predictor.resources)
+
+
+def tuned(source: Source, settings: Sequence[Setting]) -> Predictor:
+    """Return the predictor with these settings, as it would be written into an Inference.
+
+    Raises:
+        Permanent: SettingsInvalid, with the parameter that cannot be put in.
+    """
+    by_category: dict[str, dict[str, str]] = {"resource": {}, "batching": {}, "env": {}, "args": {}}
+    for setting in settings:
+        by_category[setting.category][setting.name] = setting.value
+    if not settings:
+        return source.predictor
+    value = source.predictor.model_dump(by_alias=True, exclude_none=True)
+    _put_resources(value, by_category["resource"])
+    if by_category["batching"]:
+        if source.framework == "custom":
+            raise Permanent(
+                "SettingsInvalid", "batching: framework custom gathers no requests; tune an argument of yours"
+            )
+        value["batching"] = {**value.get("batching", {}), **by_category["batching"]}
+    container = _container(source.predictor.template or PredictorTemplate(), by_category)
+    _put_env(container, by_category["env"])
+    _put_arguments(container, by_category["args"], source.framework)
+    if len(container) > 1:
+        value["template"] = _with_container(value.get("template", {}), container)
+    try:
+        return Predictor.model_validate(value)
+    except ValidationError as error:
+        where = ".".join(str(part) for part in error.errors()[0]["loc"])
+        raise Permanent("SettingsInvalid", f"predictor.{where}: {error.errors()[0]['msg']}") from error
+
+
+def _put_resources(predictor: Object, settings: Mapping[str, str]) -> None:
+    resources = dict(predictor.get("resources", {}))
+    for name, value in settings.items():
+        device, _, part = name.partition(".")
+        resources[device] = {**resources.get(device, {}), part: value} if part else value
+    predictor["resources"] = resources
+
+
+def _container(template: PredictorTemplate, settings: Mapping[str, Mapping[str, str]]) -> Object:
+    """Return the template's own container of the predictor, without what the settings say elsewhere."""
+    own = next(
+        (c for c in template.containers if c["name"] == revision.CONTAINER), {"name": revision.CONTAINER}
+    )
+    container = dict(own)
+    on_gpu = any(name.startswith("gpu.") for name in settings["resource"])
+    if "resources" in container:
+        gone = tuple(name for name in settings["resource"] if "." not in name)
+        prefixes = _GPU_LIMITS if on_gpu else ()
+        container["resources"] = {
+            kind: {k: v for k, v in (found or {}).items() if k not in gone and not k.startswith(prefixes)}
+            if kind in ("requests", "limits")
+            else found
+            for kind, found in container["resources"].items()
+        }
+    if "env" in container:
+        gone_env = (_BATCHING_ENV if settings["batching"] else frozenset()) | (
+            _GPU_ENV if on_gpu else frozenset()
+        )
+        container["env"] = [entry for entry in container["env"] if entry["name"] not in gone_env]
+    return container
+
+
+def _put_env(container: Object, settings: Mapping[str, str]) -> None:
+    if not settings:
+        return
+    entries: dict[str, Object] = {entry["name"]: entry for entry in container.get("env", [])}
+    entries |= {name: {"name": name, "value": value} for name, value in settings.items()}
+    container["env"] = list(entries.values())
+
+
+def _put_arguments(container: Object, settings: Mapping[str, str], framework: Framework) -> None:
+    if not settings:
+        return
+    command = [str(word) for word in container.get("command") or []]
+    if framework != "custom" and not command and "image" not in container:
+        raise Permanent(
+            "SettingsInvalid", f"args: the runtime of framework {framework} takes none; tune env instead"
+        )
+    if command and _SHELLS.fullmatch(command[0]) and "-c" in command:
+        raise Permanent("SettingsInvalid", "args: a script of a shell does not see them; tune env instead")
+    arguments = [str(word) for word in container.get("args") or []]
+    for name, value in settings.items():
+        word = f"{flag(name)}={value}"
+        command, found = _replaced(command, flag(name), word)
+        arguments, found_too = _replaced(arguments, flag(name), None if found else word)
+        if not found and not found_too:
+            end = arguments.index("--") if "--" in arguments else len(arguments)
+            arguments.insert(end, word)
+    container["args"] = arguments
+    if command:
+        container["command"] = command
+
+
+def _replaced(words: Sequence[str], name: str, word: str | None) -> tuple[list[str], bool]:
+    """Return the words with the first `--name VALUE` or `--name=VALUE` replaced and others gone, and whether there was one."""
+    result: list[str] = []
+    is_found = is_value = False
+    for found in words:
+        if is_value and (not found.startswith("-") or _NUMBER.match(found)):
+            is_value = False
+            continue
+        is_value = found == name
+        if found == name or found.startswith(f"{name}="):
+            if word is not None and not is_found:
+                result.append(word)
+            is_found = True
+        else:
+            result.append(found)
+    return result, is_found
+
+
+def _with_container(template: Object, container: Object) -> Object:
+    others = [c for c in template.get("containers", []) if c["name"] != revision.CONTAINER]
+    return {**template, "containers": [container, *others]}

@@ -1,0 +1,276 @@
+"""The specs that an experiment may try: a finite grid, its rows numbered, with each axis on its natural scale.
+
+It holds no results and chooses nothing. What cannot be a space is refused with the field, the rule and the value.
+"""
+
+import itertools
+import math
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from decimal import Decimal
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from serving.errors import SpaceInvalid
+from serving.resources import names
+from serving.resources.experiment import Category, Parameter, ProfilingExperimentSpec, Setting
+from tuner.specs import values
+from tuner.specs.values import POINTS, Value
+
+_MIB = Decimal(2**20)
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What the values of a parameter must be, in natural units."""
+
+    least: Decimal
+    grain: Decimal
+    """Every value is a whole multiple of it."""
+    rule: str
+    most: Decimal | None = None
+    digits_only: bool = False
+    """Where it is put in, no suffix is understood: `1k` is put in as `1000`."""
+
+
+RESOURCES: Mapping[str, Limits] = {
+    "cpu": Limits(Decimal("0.001"), Decimal("0.001"), "whole thousandths of a core above 0, as in 500m or 2"),
+    "memory": Limits(_MIB, Decimal(1), "whole bytes and at least 1Mi, as in 512Mi"),
+    "gpu.memory": Limits(_MIB, Decimal(1), "whole bytes and at least 1Mi, as in 4Gi"),
+    "gpu.cores": Limits(
+        Decimal(1), Decimal(1), "whole percent of a GPU from 1 to 100", Decimal(100), digits_only=True
+    ),
+}
+BATCHING: Mapping[str, Limits] = {
+    "batchSize": Limits(
+        Decimal(1), Decimal(1), "a whole number from 1 to 1024", Decimal(1024), digits_only=True
+    ),
+    "timeout": Limits(Decimal(0), Decimal("1e-9"), "a duration of at most 10s, as in 2ms", Decimal(10)),
+}
+_FIXED_ENV = frozenset(
+    {names.MODEL_NAME_ENV, names.MODEL_VERSION_ENV, names.MODEL_DIR_ENV, names.MODEL_DIGEST_ENV,
+     names.MODEL_SEALED_ENV, names.SPAWNED_ENV, "POD_IP", "HOST", "PORT"}
+)  # fmt: skip
+"""They say which model a replica serves, and where."""
+_ENV = re.compile(r"[-._a-zA-Z][-._a-zA-Z0-9]*")
+"""k8s.io/apimachinery/pkg/util/validation, IsEnvVarName."""
+_ARGUMENT = re.compile(r"-{0,2}[a-zA-Z0-9][-._a-zA-Z0-9]*")
+_WHOLE = Decimal(1)
+
+Scale = Literal["log", "linear", "none"]
+"""How the values of an axis lie; categories have no order, and no scale."""
+
+
+@dataclass(frozen=True)
+class Axis:
+    """One parameter with its values: ascending if they are ordered, else as the user listed them."""
+
+    category: Category
+    name: str
+    values: tuple[str, ...]
+    positions: tuple[float, ...]
+    """Of each value: log2 or the amount itself, in natural units (cores, bytes, seconds); its rank if there is no order."""
+    scale: Scale
+
+    @property
+    def ordered(self) -> bool:
+        """Whether one value is more than another."""
+        return self.scale != "none"
+
+    @property
+    def label(self) -> str:
+        """`resource/cpu`, for people."""
+        return f"{self.category}/{self.name}"
+
+
+@dataclass(frozen=True)
+class Space:
+    """All combinations of the axes' values; spec 0 has the first of each, and the last axis changes fastest."""
+
+    axes: tuple[Axis, ...]
+
+    @classmethod
+    def of(cls, spec: ProfilingExperimentSpec) -> "Space":
+        """Return the space that an experiment describes.
+
+        Raises:
+            SpaceInvalid: with the field, the rule and the value.
+        """
+        axes: dict[tuple[str, str], Axis] = {}
+        for i, group in enumerate(spec.tunable_parameters):
+            for j, parameter in enumerate(group.parameters):
+                path = f"spec.tunableParameters[{i}].parameters[{j}]"
+                key = (group.category, flag(parameter.name) if group.category == "args" else parameter.name)
+                if key in axes:
+                    raise SpaceInvalid(f"{path}.name", f"{key[1]} is tuned twice in {group.category}")
+                axes[key] = _axis(path, group.category, parameter)
+        space = cls(tuple(axes.values()))
+        if space.size > POINTS:
+            counts = " x ".join(str(len(axis.values)) for axis in space.axes)
+            raise SpaceInvalid(
+                "spec.tunableParameters",
+                f"{counts} are {space.size:,} specs; at most {POINTS:,} can be searched: use larger steps, or powers",
+            )
+        return space
+
+    @property
+    def size(self) -> int:
+        """Specs in the space."""
+        return math.prod(len(axis.values) for axis in self.axes)
+
+    def beside(self, other: "Space") -> "Space | None":
+        """Return this space with its axes and categories where another has them, so that specs of both can be compared.
+
+        Categories that the other lacks come after its own. None where the axes are not the same parameters on the same scales.
+        """
+        mine = {axis.label: axis for axis in self.axes}
+        if mine.keys() != {axis.label for axis in other.axes}:
+            return None
+        pairs = [(mine[theirs.label], theirs) for theirs in other.axes]
+        if any(axis.scale != theirs.scale for axis, theirs in pairs):
+            return None
+        return Space(tuple(axis if axis.ordered else _beside(axis, theirs) for axis, theirs in pairs))
+
+    def settings(self, index: int) -> tuple[Setting, ...]:
+        """Return the spec of this row. Raises IndexError outside of the space."""
+        if not 0 <= index < self.size:
+            raise IndexError(f"spec {index} of a space of {self.size}")
+        found: list[Setting] = []
+        for axis in reversed(self.axes):
+            index, rank = divmod(index, len(axis.values))
+            found.append(Setting(category=axis.category, name=axis.name, value=axis.values[rank]))
+        return tuple(reversed(found))
+
+    def index(self, settings: Sequence[Setting]) -> int:
+        """Return the row of a spec, whatever the order of its settings; `1` and `1000m` are the same.
+
+        Raises:
+            SpaceInvalid: the settings are of other parameters, or a value is none of the axis's.
+        """
+        given = {(setting.category, setting.name): setting.value for setting in settings}
+        wanted = {(axis.category, axis.name) for axis in self.axes}
+        if given.keys() != wanted or len(given) != len(settings):
+            shown = ", ".join(f"{s.category}/{s.name}" for s in settings) or "none"
+            raise SpaceInvalid(
+                "settings", f"must be of {', '.join(axis.label for axis in self.axes)}, and are of {shown}"
+            )
+        index = 0
+        for axis in self.axes:
+            index = index * len(axis.values) + _rank(axis, given[axis.category, axis.name])
+        return index
+
+    def ranks(self) -> NDArray[np.int64]:
+        """Return for each spec (rows) which of each axis's values (columns) it has."""
+        counts = np.array([len(axis.values) for axis in self.axes], dtype=np.int64)
+        strides = np.concatenate([np.cumprod(counts[:0:-1])[::-1], [1]]).astype(np.int64)
+        return np.arange(self.size, dtype=np.int64)[:, None] // strides % counts
+
+    def coordinates(self) -> NDArray[np.float64]:
+        """Return where each spec (rows) lies on each axis (columns), on its natural scale."""
+        ranks = self.ranks()
+        columns = [np.array(axis.positions)[ranks[:, i]] for i, axis in enumerate(self.axes)]
+        return np.stack(columns, axis=1)
+
+
+def flag(name: str) -> str:
+    """Return an argument's name as a command takes it: `threads` is `--threads`, and `-j` stays."""
+    return name if name.startswith("-") else f"--{name}"
+
+
+def _beside(mine: Axis, theirs: Axis) -> Axis:
+    known = dict(zip(theirs.values, theirs.positions, strict=True))
+    new = (value for value in mine.values if value not in known)
+    known |= {value: float(len(theirs.values) + i) for i, value in enumerate(new)}
+    return replace(mine, positions=tuple(known[value] for value in mine.values))
+
+
+def _rank(axis: Axis, text: str) -> int:
+    read = _reader(axis.category, axis.name) if axis.ordered else str
+    try:
+        return [read(value) for value in axis.values].index(read(text))
+    except ValueError as error:
+        raise SpaceInvalid(axis.label, f"{text} is none of {', '.join(axis.values)}") from error
+
+
+def _reader(category: str, name: str) -> values.Reader:
+    return values.span if (category, name) == ("batching", "timeout") else values.number
+
+
+def _axis(path: str, category: Category, parameter: Parameter) -> Axis:
+    limits = _limits(path, category, parameter)
+    field = f"{path}.feasibleSpace"
+    space = parameter.feasible_space
+    if space.values and any(end is not None for end in (space.min, space.max, space.step, space.factor)):
+        raise SpaceInvalid(field, "give either list, or min and max with one of step and factor")
+    if parameter.parameter_type == "categorical":
+        return _categories(path, category, parameter)
+    grain = limits.grain if limits else _WHOLE if parameter.parameter_type == "int" else None
+    if space.values:
+        found = values.listed(field, space.values, _reader(category, parameter.name))
+    elif _reader(category, parameter.name) is values.span:
+        raise SpaceInvalid(field, "durations have no range: give them as a list")
+    else:
+        found = values.ranged(field, space, grain)
+    for value in found:
+        _check(field, parameter, limits, value)
+    for before, after in itertools.pairwise(found):
+        if before.amount == after.amount:
+            raise SpaceInvalid(field, f"{before.text} and {after.text} are the same value")
+    scale = _scale(path, parameter, [value.amount for value in found])
+    positions = tuple(float(v.amount) if scale == "linear" else math.log2(v.amount) for v in found)
+    plain = limits is not None and limits.digits_only
+    texts = tuple(str(int(value.amount)) if plain else value.text for value in found)
+    return Axis(category, parameter.name, texts, positions, scale)
+
+
+def _limits(path: str, category: Category, parameter: Parameter) -> Limits | None:
+    """Return what the values must be, once the name is known to be one of the category's."""
+    name, field = parameter.name, f"{path}.name"
+    tables = {"resource": RESOURCES, "batching": BATCHING}
+    if category in tables:
+        table = tables[category]
+        if name not in table:
+            known = ", ".join(table)
+            raise SpaceInvalid(field, f"{name} is no parameter of {category}; there are {known}")
+        if parameter.parameter_type == "categorical":
+            raise SpaceInvalid(f"{path}.parameterType", f"{name} is ordered, and not categorical")
+        return table[name]
+    if category == "env" and _ENV.fullmatch(name) is None:
+        raise SpaceInvalid(field, f"{name!r} is no name of an environment variable")
+    if category == "env" and name in _FIXED_ENV:
+        raise SpaceInvalid(field, f"{name} says what a replica serves and where; it cannot be tuned")
+    if category == "args" and _ARGUMENT.fullmatch(name) is None:
+        raise SpaceInvalid(field, f"{name!r} is no name of an argument such as --threads")
+    return None
+
+
+def _categories(path: str, category: Category, parameter: Parameter) -> Axis:
+    listed = parameter.feasible_space.values
+    if not listed:
+        raise SpaceInvalid(f"{path}.feasibleSpace.list", "categorical values are given as a list")
+    if parameter.scale:
+        raise SpaceInvalid(f"{path}.scale", f"categorical values have no scale, and it is {parameter.scale}")
+    for text in listed:
+        if listed.count(text) > 1:
+            raise SpaceInvalid(f"{path}.feasibleSpace.list", f"{text!r} is there twice")
+    ranks = tuple(float(rank) for rank in range(len(listed)))
+    return Axis(category, parameter.name, tuple(listed), ranks, "none")
+
+
+def _check(field: str, parameter: Parameter, limits: Limits | None, value: Value) -> None:
+    if limits:
+        most = limits.most if limits.most is not None else value.amount
+        if not limits.least <= value.amount <= most or value.amount % limits.grain:
+            raise SpaceInvalid(field, f"{parameter.name} must be {limits.rule}, and {value.text} is not")
+    elif parameter.parameter_type == "int" and value.amount % _WHOLE:
+        raise SpaceInvalid(field, f"values of type int must be whole, and {value.text} is not")
+
+
+def _scale(path: str, parameter: Parameter, amounts: Sequence[Decimal]) -> Scale:
+    positive = all(amount > 0 for amount in amounts)
+    if parameter.scale == "log" and not positive:
+        raise SpaceInvalid(f"{path}.scale", f"log needs values greater than 0, and there is {min(amounts):f}")
+    return "linear" if parameter.scale == "linear" or not positive else "log"

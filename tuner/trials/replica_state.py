@@ -1,0 +1,108 @@
+"""What a trial's Deployment and Pod say of it: on its way, ready, or why it will never be. Pure."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from serving.objects import Object
+from serving.resources import conditions, names
+from serving.resources.trial import Reason
+
+_UNSEEN = "ContainerStatusUnknown"
+"""An end that nobody saw: the machine was restarted, which says nothing of the container."""
+_LIMITS_ENFORCED = "slipway.dev/LimitsEnforced"
+
+
+@dataclass(frozen=True)
+class ReplicaState:
+    """How the replica stands."""
+
+    state: Literal["starting", "ready", "ended"]
+    reason: Reason = ""
+    """Of an end."""
+    message: str = ""
+    """Of an end; of a start, what holds it up, if anything does."""
+    pod: str = ""
+    """uid of the replica's Pod."""
+    address: str = ""
+    restarts: int = 0
+
+
+def look(deployment: Object | None, pods: Sequence[Object], uid: str = "") -> ReplicaState:
+    """Return how the trial's only replica stands.
+
+    Args:
+        deployment: of the trial.
+        pods: of the trial.
+        uid: of the Pod that was ready already; another one in its place is an interruption.
+    """
+    failure = conditions.find(((deployment or {}).get("status") or {}).get("conditions"), "ReplicaFailure")
+    if failure is not None and failure.get("status") == "True":
+        return ReplicaState("ended", "Refused", str(failure.get("message", "")))
+    ours = [pod for pod in pods if not uid or pod["metadata"]["uid"] == uid]
+    ours = [pod for pod in ours if not pod["metadata"].get("deletionTimestamp")]
+    if not ours:
+        if uid:
+            return ReplicaState("ended", "Interrupted", "somebody deleted the Pod")
+        return ReplicaState("starting", message="there is no Pod yet")
+    return _look_at(ours[0])
+
+
+def _look_at(pod: Object) -> ReplicaState:
+    status = pod.get("status") or {}
+    containers = [*(status.get("initContainerStatuses") or []), *(status.get("containerStatuses") or [])]
+    uid, restarts = pod["metadata"]["uid"], sum(int(c.get("restartCount") or 0) for c in containers)
+    for container in containers:
+        if (end := _end(container)) is not None:
+            return ReplicaState("ended", *end, pod=uid, restarts=restarts)
+    ready = conditions.find(status.get("conditions"), "Ready") or {}
+    if ready.get("status") == "True" and status.get("podIP"):
+        return ReplicaState("ready", pod=uid, address=status["podIP"])
+    return ReplicaState("starting", message=_held_up_by(status, containers), pod=uid)
+
+
+def _end(container: Mapping[str, Any]) -> tuple[Reason, str] | None:
+    """Return reason and message of a container that has ended, though it may run again."""
+    state, last = container.get("state") or {}, container.get("lastState") or {}
+    ended = state.get("terminated") or last.get("terminated")
+    if ended is None:
+        restarted = int(container.get("restartCount") or 0)
+        return ("Crashed", "the container was restarted") if restarted else None
+    if ended.get("reason") == _UNSEEN:
+        return "Interrupted", "the machine was restarted"
+    if ended.get("reason") == "Completed" and not container.get("restartCount") and "running" in state:
+        return None
+    detail = f": {ended['message']}" if ended.get("message") else ""
+    if ended.get("reason") == "OOMKilled":
+        return (
+            "OutOfMemory",
+            f"container {container['name']} was killed as it used more than its memory{detail}",
+        )
+    signal = f", signal {ended['signal']}" if ended.get("signal") else ""
+    return (
+        "Crashed",
+        f"container {container['name']} ended with exit code {ended.get('exitCode')}{signal}{detail}",
+    )
+
+
+def _held_up_by(status: Mapping[str, Any], containers: Sequence[Mapping[str, Any]]) -> str:
+    scheduled = conditions.find(status.get("conditions"), "PodScheduled") or {}
+    if scheduled.get("status") == "False":
+        return str(scheduled.get("message") or "no node takes the Pod")
+    for container in containers:
+        waiting = (container.get("state") or {}).get("waiting") or {}
+        if waiting:
+            return f"{waiting.get('reason', 'waiting')} {waiting.get('message', '')}".strip()
+    return "it does not answer its readiness probe"
+
+
+def not_enforced(pod: Object | None) -> str:
+    """Return which limits the node says that it cannot enforce; empty where it enforces all."""
+    found = conditions.find(((pod or {}).get("status") or {}).get("conditions"), _LIMITS_ENFORCED) or {}
+    return str(found.get("message") or found.get("reason")) if found.get("status") == "False" else ""
+
+
+def of_trial(pod: Object) -> str:
+    """Return the name of the trial whose replica this is."""
+    name: str = pod["metadata"]["labels"].get(names.TRIAL_LABEL, "")
+    return name

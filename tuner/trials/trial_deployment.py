@@ -1,0 +1,116 @@
+"""A trial's Deployment, and what is worth noting about how its replica was measured. Pure."""
+
+from collections.abc import Mapping, Sequence
+from decimal import Decimal
+
+from serving.objects import Object
+from serving.resources import kinds, names, quantity
+from serving.resources.trial import TrialSpec, Window
+from tuner.trials import gpu_notes
+from tuner.trials.cores import Cores, wanted
+
+_PERIOD = 0.1
+"""Seconds over which a limit of cores is kept, by default everywhere: a window that begins and ends within one sees the use of one more."""
+_CPU_SLACK = 1.05
+"""Beyond that, as a node's clock is not ours: of 2,553 windows of 0.25 to 3 s (`benchmarks/live_tuning.py`) none used more than 0.99 of the limit."""
+_MEMORY_SLACK = 1.02
+"""Counted in pages and by batches of them for each core."""
+
+
+def deployment(trial: Object, spec: TrialSpec, cores: Cores, grace_seconds: int) -> Object:
+    """Return the Deployment of one replica, owned by the trial.
+
+    The labels are the trial's alone: with those of a predictor it would be found by who looks after that.
+    """
+    meta = trial["metadata"]
+    labels = {names.TRIAL_LABEL: meta["name"], names.EXPERIMENT_LABEL: spec.experiment}
+    owner = {
+        "apiVersion": kinds.TRIAL.api_version, "kind": kinds.TRIAL.kind, "name": meta["name"],
+        "uid": meta["uid"], "controller": True, "blockOwnerDeletion": True,
+    }  # fmt: skip
+    own = spec.template.get("metadata") or {}
+    annotations = {**(own.get("annotations") or {}), names.CPUSET_ANNOTATION: cores.cpuset}
+    template = {
+        "metadata": {"labels": labels, "annotations": annotations},
+        "spec": {**spec.template["spec"], "terminationGracePeriodSeconds": grace_seconds},
+    }
+    return {
+        "apiVersion": kinds.DEPLOYMENT.api_version,
+        "kind": kinds.DEPLOYMENT.kind,
+        "metadata": {
+            "name": meta["name"],
+            "namespace": meta["namespace"],
+            "labels": {**labels, names.MANAGED_BY_LABEL: "slipway"},
+            "ownerReferences": [owner],
+        },
+        "spec": {
+            "replicas": 1,
+            "selector": {"matchLabels": {names.TRIAL_LABEL: meta["name"]}},
+            "template": template,
+        },
+    }
+
+
+def before(spec: TrialSpec, cores: Cores) -> list[str]:
+    """Return what is to be noted whatever is measured."""
+    notes = gpu_notes.before(spec.template)
+    if cores.shared:
+        notes.append(
+            "GeneratorShared: this machine has one core, and the load generator ran on the replica's"
+        )
+    limit = wanted(spec.template)
+    if limit is not None and limit > len(cores.target):
+        notes.append(
+            f"FewerCores: the limit is {limit:f} cores, and there were {len(cores.target)} for the replica"
+        )
+    return notes
+
+
+def after(spec: TrialSpec, windows: Sequence[Window]) -> list[str]:
+    """Return which limits did not hold, by what was used."""
+    notes = gpu_notes.after(spec.template, windows)
+    memory = max((window.usage.memory_bytes for window in windows), default=0)
+    cpu_limit, memory_limit = wanted(spec.template), _memory(spec.template)
+    if cpu_limit is not None:
+        over = [window.usage.cpu_cores for window in windows if _exceeds(window, float(cpu_limit))]
+        notes += [f"LimitNotEnforced: it used {max(over):.2f} cores of {cpu_limit:f}"] if over else []
+    if memory_limit is not None and memory > float(memory_limit) * _MEMORY_SLACK:
+        notes.append(f"LimitNotEnforced: it used {memory} bytes of memory of {memory_limit:.0f}")
+    return notes
+
+
+def _exceeds(window: Window, limit: float) -> bool:
+    """Whether a window saw more of the cores than a limit allows over its time."""
+    allowed = limit * _CPU_SLACK * (1 + _PERIOD / max(window.seconds, _PERIOD))
+    return window.usage.cpu_cores > allowed
+
+
+def failures(asked: int, errors: Mapping[str, int]) -> list[str]:
+    """Return how many of the requests of all windows failed, and what was said most often."""
+    if not errors:
+        return []
+    most = max(errors, key=lambda text: errors[text])
+    return [f"RequestsFailed: {sum(errors.values())} of {asked}; most often, {errors[most]} times: {most}"]
+
+
+def disturbed(others: Sequence[float], allowed: float) -> list[str]:
+    """Return whether somebody else was on the replica's cores.
+
+    Args:
+        others: of each window, the share of these cores' time that others used.
+        allowed: what is not worth a note.
+    """
+    most = max(others, default=0.0)
+    if most <= allowed:
+        return []
+    return [f"MachineBusy: others used up to {most:.0%} of the replica's cores; alone it may do more"]
+
+
+def _memory(template: Object) -> Decimal | None:
+    limits = [
+        ((container.get("resources") or {}).get("limits") or {}).get("memory")
+        for container in template["spec"]["containers"]
+    ]
+    if None in limits:
+        return None
+    return sum((quantity.parse(str(limit)) for limit in limits), Decimal(0))
