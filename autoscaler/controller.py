@@ -292,7 +292,9 @@ class AutoscalerController:
         """Return the condition `ScalingActive`: whether this controller writes the count."""
         scaler = await self._targets.other_scaler(Key(key.namespace, seen.name), seen.kind)
         return other_writers.condition(
-            state.config.prediction, scaler, is_fought=other_writers.is_fought(state.theirs, moment)
+            state.config.prediction,
+            scaler,
+            is_contested=other_writers.is_contested(state.changes_by_others, moment),
         )
 
     def _load(self, autoscaler: Object, now: float) -> Load | None:
@@ -375,7 +377,7 @@ def _desired(state: TargetState, deployment: Object, manager: str) -> int:
     mine = (state.known, state.intended)  # what was intended may have been done though nobody answered
     if state.known is not None and count not in mine:
         if not other_writers.wrote(deployment, manager):
-            other_writers.count(state.theirs, clock.monotonic())
+            other_writers.add_change(state.changes_by_others, clock.monotonic())
         if count > state.known:
             state.raised = state.raised.again(count, clock.monotonic())
     state.known, state.intended = count, None

@@ -46,7 +46,7 @@ class TargetState:
     """The entries of `status.decisions`."""
     wrote: tuple[int, int] | None = None
     """The last written count and its resourceVersion, until the watch has shown it."""
-    theirs: list[float] = field(default_factory=list)
+    changes_by_others: list[float] = field(default_factory=list)
     """Times at which another writer had changed the count."""
     known: int | None = None
     """The count that was last written or observed."""

@@ -235,7 +235,7 @@ async def test_one_refusal_of_the_scale_subresource_is_not_said_and_neither_is_a
     monkeypatch.setattr(
         other_writers,
         "refused",
-        lambda _, error: reported.append(str(error)) or other_writers.condition("", "", is_fought=False),
+        lambda _, error: reported.append(str(error)) or other_writers.condition("", "", is_contested=False),
     )
     async with running(api, pages):
         await until(lambda: "currentReplicas" in said(api), "a status")
