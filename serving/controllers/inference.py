@@ -14,7 +14,8 @@ from serving.controllers.prober import Prober
 from serving.kube import Key, Kube, Reconciler, Recorder, Result, Watches
 from serving.objects import Object
 from serving.planning.inference import planner, replicas
-from serving.planning.inference.observed import Ensure, Plan, Probe, Remove, SetFinalizers, World
+from serving.planning.inference.observed import Observed
+from serving.planning.inference.plan import BackendProbe, Ensure, InferencePlan, Remove, SetFinalizers
 from serving.resources import kinds, names
 from serving.settings import ControllerSettings
 
@@ -62,7 +63,7 @@ class InferenceController:
         asked_again = self._settings.probe_retry_seconds if any(verdicts.values()) else None
         return Result(min((wait for wait in (held, asked_again) if wait is not None), default=None))
 
-    async def _ask(self, key: Key, probes: Sequence[Probe]) -> dict[str, str]:
+    async def _ask(self, key: Key, probes: Sequence[BackendProbe]) -> dict[str, str]:
         """Return what probing says of each backend; if that takes long, say first that it is being done."""
         asking = asyncio.gather(*(self._prober.verdict(key.namespace, probe) for probe in probes))
         try:
@@ -76,12 +77,12 @@ class InferenceController:
 
     async def _carry_out(
         self, key: Key, verdicts: dict[str, str], *, is_probing: bool = False
-    ) -> tuple[Plan, float | None]:
+    ) -> tuple[InferencePlan, float | None]:
         """Return the plan that was carried out, and the seconds until the status that it holds back is due."""
         inference = self._cache.get(kinds.INFERENCE, *key)
         if inference is None:
             self._held_since.pop(key, None)
-            return Plan(), None
+            return InferencePlan(), None
         refused: dict[str, str] = {}
         plan = self._plan(inference, verdicts, refused)
         while not await self._act(inference, plan, refused):
@@ -91,7 +92,7 @@ class InferenceController:
             self._held_since[key] = clock.monotonic()
         return plan, await self._report(key, inference, plan)
 
-    async def _report(self, key: Key, inference: Object, plan: Plan) -> float | None:
+    async def _report(self, key: Key, inference: Object, plan: InferencePlan) -> float | None:
         """Write the status and announce what it changes; return the seconds to wait if it is too early for that."""
         if plan.status is None:
             self._held_since.pop(key, None)
@@ -110,10 +111,10 @@ class InferenceController:
             await self._recorder.emit(inference, event.reason, event.message, event.type)
         return None
 
-    def _plan(self, inference: Object, verdicts: dict[str, str], refused: dict[str, str]) -> Plan:
-        return planner.plan(self._world(inference, verdicts, refused), clock.rfc3339(clock.now()))
+    def _plan(self, inference: Object, verdicts: dict[str, str], refused: dict[str, str]) -> InferencePlan:
+        return planner.plan(self._observe(inference, verdicts, refused), clock.rfc3339(clock.now()))
 
-    async def _act(self, inference: Object, plan: Plan, refused: dict[str, str]) -> bool:
+    async def _act(self, inference: Object, plan: InferencePlan, refused: dict[str, str]) -> bool:
         """Do the plan's writes; False where another plan is needed, as a revision turned out to be impossible.
 
         What a user wrote in a predictor's containers is checked where a Deployment is made of it, and one arm's
@@ -139,14 +140,14 @@ class InferenceController:
                     await self._set_finalizers(inference, action)
         return True
 
-    def _world(self, inference: Object, verdicts: dict[str, str], refused: dict[str, str]) -> World:
+    def _observe(self, inference: Object, verdicts: dict[str, str], refused: dict[str, str]) -> Observed:
         meta = inference["metadata"]
         namespace = meta["namespace"]
         predictors = inference["spec"].get("predictors") or []
         versions = {p["modelVersion"]: self._versions.get(namespace, p["modelVersion"]) for p in predictors}
         route = self._cache.get(kinds.ROUTE, namespace, meta["name"])
         deployments = self._cache.owned(kinds.DEPLOYMENT, inference)
-        return World(
+        return Observed(
             inference=inference,
             model_versions={name: version for name, version in versions.items() if version is not None},
             deployments=deployments,
@@ -221,7 +222,7 @@ class InferenceController:
 
     def _pod_changed(self, before: Object | None, after: Object | None) -> None:
         """Only what a Pod is in trouble with matters; how many are ready stands in the Deployment."""
-        if (before and replicas.trouble(before)) == (after and replicas.trouble(after)):
+        if (before and replicas.pod_problem(before)) == (after and replicas.pod_problem(after)):
             return
         meta = (after or before or {})["metadata"]
         self._add_soon(Key(meta["namespace"], meta["labels"][names.INFERENCE_LABEL]))

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import aiohttp
 
-from serving.planning.inference.observed import Probe
+from serving.planning.inference.plan import BackendProbe
 
 
 class Prober:
@@ -19,7 +19,7 @@ class Prober:
             cookie_jar=aiohttp.DummyCookieJar(),
         )
 
-    async def verdict(self, namespace: str, probe: Probe) -> str:
+    async def verdict(self, namespace: str, probe: BackendProbe) -> str:
         """Return the empty string if every path answers 200, else what went wrong first."""
         for path in probe.paths:
             try:

@@ -8,6 +8,14 @@ Status = Literal["True", "False", "Unknown"]
 
 
 @dataclass(frozen=True)
+class StatusReason:
+    """Why something is in its state: a reason in CamelCase, and a message for people."""
+
+    reason: str
+    message: str = ""
+
+
+@dataclass(frozen=True)
 class Condition:
     """What a controller has to say about one aspect, before times are put to it."""
 

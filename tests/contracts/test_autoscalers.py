@@ -10,7 +10,7 @@ from serving import errors
 from serving.kube import Kube
 from serving.planning.inference import children
 from serving.planning.inference.arms import Arm
-from serving.planning.inference.observed import covers
+from serving.planning.inference.drift import covers
 from serving.resources import kinds
 from serving.resources.inference import Predictor
 from tests.objects.stored import gone, inference

@@ -11,8 +11,9 @@ from typing import Any
 
 from serving.objects import Object
 from serving.planning.apportionment import RING_UNITS
-from serving.planning.inference import arms, planner
-from serving.planning.inference.observed import Action, Ensure, Plan, Remove, SetFinalizers, World
+from serving.planning.inference import facts, planner
+from serving.planning.inference.observed import Observed
+from serving.planning.inference.plan import Action, Ensure, InferencePlan, Remove, SetFinalizers
 from serving.resources import kinds, names
 from tests.fakes.surroundings import inference, ready_version
 
@@ -52,9 +53,9 @@ class InferenceWorld:
     def deployments(self) -> dict[str, Object]:
         return self.children["Deployment"]
 
-    def now(self, verdicts: Mapping[str, str] | None = None, **more: Any) -> World:
+    def now(self, verdicts: Mapping[str, str] | None = None, **more: Any) -> Observed:
         wanted = {p["modelVersion"] for p in self.inference["spec"]["predictors"]}
-        return World(
+        return Observed(
             inference=self.inference,
             model_versions={name: ready_version(name) for name in wanted - self.unready},
             deployments=self.deployments,
@@ -71,7 +72,7 @@ class InferenceWorld:
         self.inference["spec"]["predictors"] = list(predictors)
         self.inference["metadata"]["generation"] += 1
 
-    def plan(self, *, actions: int | None = None) -> Plan:
+    def plan(self, *, actions: int | None = None) -> InferencePlan:
         """Carry out a plan, or only its first actions; probes are asked and lead to another plan."""
         plan = self._carry_out({}, actions)
         if actions is None and plan.probes:
@@ -105,7 +106,7 @@ class InferenceWorld:
             self.route["status"] = {"gateways": [entry]}
         self.check()
 
-    def go_on(self) -> Plan:
+    def go_on(self) -> InferencePlan:
         """What usually happens, in the order in which it usually does."""
         self.size(idle=False)
         self.ready()
@@ -140,7 +141,7 @@ class InferenceWorld:
         assert backend in known, "probed before the gateway knows it"
         return "503" if _version(self.deployments[backend]) in self.sick else ""
 
-    def _carry_out(self, verdicts: Mapping[str, str], actions: int | None) -> Plan:
+    def _carry_out(self, verdicts: Mapping[str, str], actions: int | None) -> InferencePlan:
         plan = planner.plan(self.now(verdicts), NOW)
         for action in plan.actions[:actions]:
             self._act(action)
@@ -156,7 +157,7 @@ class InferenceWorld:
 
     def _check_proofs(self, held_back: Object) -> None:
         """Whoever reads the API finds proven what a status says that is held back."""
-        kept = arms.serving_backends(self.now())
+        kept = facts.derive(self.now()).serving
         for predictor in held_back["predictors"]:
             assert kept.get(predictor["name"], "") == predictor["revision"], "a proof was lost"
 

@@ -12,7 +12,7 @@ from typing import Any
 from serving import clock
 from serving.controllers.prober import Prober
 from serving.objects import Object
-from serving.planning.inference.observed import Probe
+from serving.planning.inference.plan import BackendProbe
 from serving.resources import kinds, names
 from tests.fakes.kube import FakeKube
 
@@ -26,7 +26,7 @@ class FakeProber(Prober):
         self.sick: set[str] = set()
         self.asked: list[str] = []
 
-    async def verdict(self, namespace: str, probe: Probe) -> str:
+    async def verdict(self, namespace: str, probe: BackendProbe) -> str:
         await asyncio.sleep(0)
         self.asked.append(probe.backend)
         return "GET /v2/health/ready: 503" if any(probe.backend.startswith(s) for s in self.sick) else ""

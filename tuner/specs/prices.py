@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from serving.errors import Permanent
-from serving.planning import gpu as renderers
+from serving.planning.gpu import pod as gpu_pod
 from serving.planning.inference.revision import CONTAINER
 from serving.resources import quantity
 from serving.resources.experiment import Prices, ProfilingExperimentSpec
@@ -129,7 +129,7 @@ def _with_shares(has: Amounts, gpu: Gpu, space: Space) -> Amounts:
 
 def _granted(gpu: Gpu) -> tuple[float, float]:
     """Return what the mechanism gives for what is asked: bytes, and percent; 0 where it does not limit it."""
-    share = renderers.render(gpu).granted
+    share = gpu_pod.render(gpu).granted
     return float(share.memory or 0), float(share.cores or 0)
 
 

@@ -1,22 +1,22 @@
-"""Dynamic resource allocation: a claim of a GPU whose driver shares it by MPS.
+"""Dynamic resource allocation: a claim on a GPU that its driver shares by MPS.
 
 https://github.com/kubernetes-sigs/dra-driver-nvidia-gpu (api/nvidia.com/resource/v1beta1), resource.k8s.io/v1
 """
 
 from typing import Any
 
-from serving.planning.gpu.share import MIB, Rendered, Share, up
+from serving.planning.gpu.share import MIB, GpuShare, RenderedShare, round_up
 
 REQUEST = "gpu"
 CLASS = "gpu.nvidia.com"
 
 
-def render(asked: Share) -> Rendered:
-    """Return the share by a claim: percents as they are, memory in whole MiB."""
-    memory = None if asked.memory is None else up(asked.memory, MIB)
+def render(requested: GpuShare) -> RenderedShare:
+    """Return the share as a claim: percentages unchanged, memory in whole MiB."""
+    memory = None if requested.memory is None else round_up(requested.memory, MIB)
     limits: dict[str, Any] = {}
-    if asked.cores is not None:
-        limits["defaultActiveThreadPercentage"] = asked.cores
+    if requested.cores is not None:
+        limits["defaultActiveThreadPercentage"] = requested.cores
     if memory is not None:
         limits["defaultPinnedDeviceMemoryLimit"] = f"{memory // MIB}Mi"
     config = {
@@ -28,8 +28,8 @@ def render(asked: Share) -> Rendered:
         "requests": [{"name": REQUEST, "exactly": {"deviceClassName": CLASS}}],
         "config": [{"requests": [REQUEST], "opaque": {"driver": CLASS, "parameters": config}}],
     }
-    return Rendered(
-        Share(memory, asked.cores),
+    return RenderedShare(
+        GpuShare(memory, requested.cores),
         claim={"spec": {"devices": devices}},
         enforced_if=("the driver's feature gate MPSSupport is on, and its MPS control daemon is ready",),
     )

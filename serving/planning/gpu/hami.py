@@ -1,31 +1,31 @@
-"""HAMi: resources of its scheduler, kept to by a library inside of the container.
+"""HAMi: resources of its scheduler, enforced by a library inside the container.
 
 https://github.com/Project-HAMi/HAMi/blob/master/docs/config.md
 """
 
-from serving.planning.gpu.share import MIB, Rendered, Share, up
+from serving.planning.gpu.share import MIB, GpuShare, RenderedShare, round_up
 
 POLICY = "GPU_CORE_UTILIZATION_POLICY"
 
 
-def render(asked: Share) -> Rendered:
-    """Return the share by HAMi: memory in whole MiB, percents as they are.
+def render(requested: GpuShare) -> RenderedShare:
+    """Return the share for HAMi: memory in whole MiB, percentages unchanged.
 
-    The policy `force` limits a Pod that is alone on its GPU as well. By default it would not: a trial on an idle GPU would
+    The policy `force` also limits a Pod that is alone on its GPU. With the default policy a trial on an idle GPU would
     measure a whole one.
     """
-    memory = None if asked.memory is None else up(asked.memory, MIB)
+    memory = None if requested.memory is None else round_up(requested.memory, MIB)
     limits = {"nvidia.com/gpu": "1"}
     if memory is not None:
         limits["nvidia.com/gpumem"] = str(memory // MIB)
     env = {}
-    if asked.cores is not None:
-        limits["nvidia.com/gpucores"] = str(asked.cores)
+    if requested.cores is not None:
+        limits["nvidia.com/gpucores"] = str(requested.cores)
         env[POLICY] = "force"
-    return Rendered(
-        Share(memory, asked.cores), limits, env,
+    return RenderedShare(
+        GpuShare(memory, requested.cores), limits, env,
         enforced_if=(
             "HAMi's library is loaded in the container and CUDA_DISABLE_CONTROL is not true",
-            "kernels are short: one that runs is not interrupted, so that cores are kept to on average",
+            "kernels are short: a running kernel is not interrupted, so that cores are limited on average",
         ),
     )  # fmt: skip

@@ -1,4 +1,4 @@
-"""A share of a GPU, and what it is written as: values only."""
+"""A share of a GPU, and how a mechanism writes it into a Pod: values only."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -10,8 +10,8 @@ GIB = 1024**3
 
 
 @dataclass(frozen=True)
-class Share:
-    """A share of one GPU; None where it is not limited."""
+class GpuShare:
+    """A share of one GPU; None means no limit."""
 
     memory: int | None = None
     """Bytes."""
@@ -20,32 +20,32 @@ class Share:
 
 
 @dataclass(frozen=True)
-class Rendered:
-    """What a mechanism gives for a share that was asked for: never less, and more only where its values are coarse."""
+class RenderedShare:
+    """What a mechanism grants for a requested share: never less, and more only because its steps are coarse."""
 
-    granted: Share
+    granted: GpuShare
     limits: Mapping[str, str] = field(default_factory=dict)
-    """Resources of the container, as requests and limits."""
+    """Resources of the container, to be written as requests and as limits."""
     env: Mapping[str, str] = field(default_factory=dict)
-    """Of the container."""
+    """Environment of the container."""
     node_selector: Mapping[str, str] = field(default_factory=dict)
-    """Of the Pod."""
+    """Node selector of the Pod."""
     claim: Object | None = None
-    """Spec of the ResourceClaimTemplate (resource.k8s.io/v1) whose claim the container has."""
+    """Spec of a ResourceClaimTemplate (resource.k8s.io/v1) whose claim the container uses."""
     enforced_if: tuple[str, ...] = ()
-    """What must hold on the node, and cannot be seen from here, for the share to be really kept to."""
+    """Conditions on the node under which the share is enforced; they cannot be checked from here."""
 
 
-def up(amount: int, step: int) -> int:
-    """Return the smallest multiple of `step` that is not less."""
+def round_up(amount: int, step: int) -> int:
+    """Return the smallest multiple of `step` that is at least `amount`."""
     return -(-amount // step) * step
 
 
-def snapped(asked: Share, granted: Share) -> str:
-    """Say what became of the values that had to be rounded up; empty where none had to."""
-    said = []
-    if asked.memory is not None and granted.memory != asked.memory:
-        said.append(f"memory {asked.memory / MIB:g}Mi became {(granted.memory or 0) / MIB:g}Mi")
-    if asked.cores is not None and granted.cores != asked.cores:
-        said.append(f"cores {asked.cores}% became {granted.cores}%")
-    return "; ".join(said)
+def describe_rounding(requested: GpuShare, granted: GpuShare) -> str:
+    """Return a text about the values that were rounded up; empty if none was."""
+    changes = []
+    if requested.memory is not None and granted.memory != requested.memory:
+        changes.append(f"memory {requested.memory / MIB:g}Mi became {(granted.memory or 0) / MIB:g}Mi")
+    if requested.cores is not None and granted.cores != requested.cores:
+        changes.append(f"cores {requested.cores}% became {granted.cores}%")
+    return "; ".join(changes)

@@ -1,78 +1,101 @@
-"""Whether a revision's replicas can take traffic, and what its Pods say where they cannot.
+"""The replicas of a revision, and why they cannot take traffic.
 
-A Deployment's status says how many replicas are ready and never why one is not: that stands in its Pods.
+A Deployment's status has the number of ready replicas. The reason why one is not ready stands in its Pods.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from serving.objects import Object
-from serving.planning.inference.observed import Problem, World
 from serving.resources import conditions
+from serving.resources.conditions import StatusReason
 
 SCALED_TO_ZERO = "ScaledToZero"
 WAKING = "Waking"
-_ON_ITS_WAY = "ReplicasNotReady"
+_NOT_READY = "ReplicasNotReady"
 _STARTING = ("ContainerCreating", "PodInitializing")
 _CRASHED = ("Completed", "Error")
-"""Reasons of an end that say nothing beyond the exit code; a server has no business to end at all."""
-_UNSEEN = "ContainerStatusUnknown"
-"""An end that nobody saw: the machine was restarted, which says nothing of the container."""
+"""Reasons of a terminated container that add nothing to its exit code; a server should not exit at all."""
+_UNKNOWN = "ContainerStatusUnknown"
+"""Nobody saw the container end: the machine was restarted, which says nothing about the container."""
+_WAITING = StatusReason(_NOT_READY)
+"""Replicas that may only be slow."""
 
 
-def counts(deployment: Object | None) -> tuple[int, int]:
-    """Return (wanted, ready) replicas."""
-    if deployment is None:
-        return 0, 0
-    wanted = (deployment.get("spec") or {}).get("replicas", 1)
-    return wanted, (deployment.get("status") or {}).get("readyReplicas", 0)
+@dataclass(frozen=True)
+class ReplicaState:
+    """Replicas of one revision, counted."""
+
+    desired: int = 0
+    current: int = 0
+    ready: int = 0
+    waiting: StatusReason = _WAITING
+    """Why replicas are not ready, as their Pods or the Deployment report it."""
 
 
-def problem(world: World, name: str, *, everything: bool) -> Problem | None:
-    """Return why this revision cannot take traffic: no replica (or, with `everything`, not every one) is ready."""
-    deployment = world.deployments.get(name)
-    wanted, ready = counts(deployment)
-    if deployment is not None and ready >= (max(wanted, 1) if everything else 1):
-        return None
-    reason, said = _why(world, name, deployment)
-    message = f"revision {name}: {ready} of {wanted} replicas ready"
-    return Problem(reason, f"{message} ({said})" if said else message)
+def read(deployment: Object, pods: Iterable[Object]) -> ReplicaState:
+    """Return the state of the replicas of a Deployment with these Pods."""
+    status = deployment.get("status") or {}
+    desired = (deployment.get("spec") or {}).get("replicas", 1)
+    ready = status.get("readyReplicas", 0)
+    counts = ReplicaState(desired, status.get("replicas", 0), ready)
+    if ready >= max(desired, 1):
+        return counts
+    return ReplicaState(desired, counts.current, ready, _waiting(status, pods))
 
 
-def at_zero(world: World, name: str) -> Problem | None:
-    """Return in what state a proven revision is that may be at zero; None where it has a ready replica.
+def problem(name: str, state: ReplicaState | None, *, all_ready: bool) -> StatusReason | None:
+    """Return why this revision cannot take traffic, or None.
 
-    At zero and on its way back it serves, as its requests wait; what keeps it from coming back is a problem.
+    It needs one ready replica; with `all_ready`, every desired one.
     """
-    deployment = world.deployments.get(name)
-    wanted, ready = counts(deployment)
-    if deployment is None or ready:
+    if state is not None and state.ready >= (max(state.desired, 1) if all_ready else 1):
         return None
-    if not wanted:
-        return Problem(SCALED_TO_ZERO, f"revision {name}: the next request starts a replica")
-    reason, _ = _why(world, name, deployment)
-    return Problem(WAKING, f"revision {name}: a replica is starting") if reason == _ON_ITS_WAY else None
+    state = state or ReplicaState()
+    message = f"revision {name}: {state.ready} of {state.desired} replicas ready"
+    detail = state.waiting.message
+    return StatusReason(state.waiting.reason, f"{message} ({detail})" if detail else message)
 
 
-def _why(world: World, name: str, deployment: Object | None) -> tuple[str, str]:
-    """Return reason and detail: what a Pod is in trouble with, else what the Deployment says."""
-    pods = sorted(world.pods.get(name, ()), key=lambda pod: str(pod["metadata"]["name"]))
-    found = next(filter(None, map(trouble, pods)), None)
-    said = ((deployment or {}).get("status") or {}).get("conditions")
-    progressing = conditions.find(said, "Progressing") or {}
-    stuck = progressing.get("status") == "False"
-    if found is not None:
-        return "RevisionFailed" if stuck else found.reason, found.message
-    refused = conditions.find(said, "ReplicaFailure") or {}
-    if refused.get("status") == "True":
-        return "RevisionFailed" if stuck else "ReplicaFailure", str(refused.get("message", ""))
-    return ("RevisionFailed", str(progressing.get("message", ""))) if stuck else (_ON_ITS_WAY, "")
+def at_zero(name: str, state: ReplicaState | None) -> StatusReason | None:
+    """Return how a proven revision that may be at zero is doing without a ready replica; None if it has one.
+
+    At zero, and while a replica is starting, the revision serves: its requests wait. None too if the replica
+    cannot start, which is a problem.
+    """
+    if state is None or state.ready:
+        return None
+    if not state.desired:
+        return StatusReason(SCALED_TO_ZERO, f"revision {name}: the next request starts a replica")
+    if state.waiting.reason != _NOT_READY:
+        return None
+    return StatusReason(WAKING, f"revision {name}: a replica is starting")
 
 
-def trouble(pod: Mapping[str, Any]) -> Problem | None:
-    """Return why a Pod does not get ready, in its status's words; None while it is ready or may only be slow.
+def _waiting(status: Mapping[str, Any], pods: Iterable[Object]) -> StatusReason:
+    """Return the first Pod's problem, else the Deployment's."""
+    by_name = sorted(pods, key=lambda pod: str(pod["metadata"]["name"]))
+    pod_trouble = next(filter(None, map(pod_problem, by_name)), None)
+    deployment_conditions = status.get("conditions")
+    progressing = conditions.find(deployment_conditions, "Progressing") or {}
+    timed_out = progressing.get("status") == "False"
+    if pod_trouble is not None:
+        return StatusReason("RevisionFailed" if timed_out else pod_trouble.reason, pod_trouble.message)
+    failure = conditions.find(deployment_conditions, "ReplicaFailure") or {}
+    if failure.get("status") == "True":
+        return StatusReason(
+            "RevisionFailed" if timed_out else "ReplicaFailure", str(failure.get("message", ""))
+        )
+    if timed_out:
+        return StatusReason("RevisionFailed", str(progressing.get("message", "")))
+    return _WAITING
 
-    A container that has ended is in trouble even while it runs again, so that the reason does not come and go
+
+def pod_problem(pod: Mapping[str, Any]) -> StatusReason | None:
+    """Return why a Pod does not become ready; None while it is ready or may only be slow.
+
+    A container that has ended is a problem even while it runs again, so that the reason does not come and go
     with every restart.
     """
     if pod["metadata"].get("deletionTimestamp"):
@@ -80,23 +103,26 @@ def trouble(pod: Mapping[str, Any]) -> Problem | None:
     status = pod.get("status") or {}
     scheduled = conditions.find(status.get("conditions"), "PodScheduled") or {}
     if scheduled.get("status") == "False":
-        return Problem(str(scheduled.get("reason") or "Unschedulable"), str(scheduled.get("message", "")))
+        return StatusReason(
+            str(scheduled.get("reason") or "Unschedulable"), str(scheduled.get("message", ""))
+        )
     containers = [*(status.get("initContainerStatuses") or []), *(status.get("containerStatuses") or [])]
-    return next(filter(None, map(_container_trouble, containers)), None)
+    return next(filter(None, map(_container_problem, containers)), None)
 
 
-def _container_trouble(container: Mapping[str, Any]) -> Problem | None:
+def _container_problem(container: Mapping[str, Any]) -> StatusReason | None:
     if container.get("ready"):
         return None
     state = container.get("state") or {}
-    named = f"container {container['name']}"
+    label = f"container {container['name']}"
     waiting = state.get("waiting") or {}
-    ended = state.get("terminated") or (container.get("lastState") or {}).get("terminated") or {}
+    terminated = state.get("terminated") or (container.get("lastState") or {}).get("terminated") or {}
     if waiting.get("reason") not in (None, "CrashLoopBackOff", *_STARTING):
-        return Problem(str(waiting["reason"]), f"{named}: {waiting.get('message', '')}".removesuffix(": "))
-    if not ended or ended.get("reason") == _UNSEEN:
+        message = f"{label}: {waiting.get('message', '')}".removesuffix(": ")
+        return StatusReason(str(waiting["reason"]), message)
+    if not terminated or terminated.get("reason") == _UNKNOWN:
         return None
-    reason = str(ended.get("reason") or "Error")
-    detail = f": {ended['message']}" if ended.get("message") else ""
-    message = f"{named} ended with exit code {ended.get('exitCode')}{detail}"
-    return Problem("CrashLoopBackOff" if reason in _CRASHED else reason, message)
+    reason = str(terminated.get("reason") or "Error")
+    detail = f": {terminated['message']}" if terminated.get("message") else ""
+    message = f"{label} ended with exit code {terminated.get('exitCode')}{detail}"
+    return StatusReason("CrashLoopBackOff" if reason in _CRASHED else reason, message)

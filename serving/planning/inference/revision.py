@@ -1,6 +1,6 @@
-"""A predictor → its revision: the Pod template it needs, and the name that the template's hash gives it.
+"""A predictor → its revision: a Pod template, and a name made of the template's hash.
 
-Two predictors with the same template in different arms are different revisions, as labels are part of it.
+The same template in two arms makes two revisions, as the labels are part of it.
 """
 
 import hashlib
@@ -11,15 +11,15 @@ from dataclasses import dataclass
 from typing import Any
 
 from serving.objects import Object
-from serving.planning import gpu
+from serving.planning.gpu import pod as gpu_pod
 from serving.resources import names
 from serving.resources.inference import Batching, Predictor, PredictorTemplate
 
 NAME_LIMIT = 63
-"""A DNS label: names of Services and values of labels."""
+"""Length of a DNS label: the name of a Service, the value of a label."""
 CONTAINER = "predictor"
 _LABEL = re.compile(r"[a-z]([-a-z0-9]*[a-z0-9])?")
-"""A DNS-1035 label: before 1.36 a Service's name must not begin with a digit, and here it must not."""
+"""A DNS-1035 label: before Kubernetes 1.36 the name of a Service must not begin with a digit."""
 _READY_PATH = "/v2/health/ready"
 
 
@@ -28,15 +28,15 @@ class Revision:
     """What one predictor should run."""
 
     name: str
-    """Of the Deployment, the Service and the Route's backend."""
+    """Name of the Deployment, the Service and the Route's backend."""
     arm: str
     model_version: str
     port: int
     template: Object
     probe_paths: tuple[str, ...]
-    """GET each through the gateway; all must answer 200 before the revision gets traffic."""
+    """Paths to GET through the gateway; all must answer 200 before the revision gets traffic."""
     claim: Object | None = None
-    """Spec of the ResourceClaimTemplate of the revision's name that its Pods need, where they need one."""
+    """Spec of the ResourceClaimTemplate that the Pods use, if any; it has the revision's name."""
 
 
 def hash8(value: Any) -> str:
@@ -46,12 +46,12 @@ def hash8(value: Any) -> str:
 
 
 def is_usable_name(name: str) -> bool:
-    """Whether an Inference of this name can have children: a DNS label that begins with a letter, as a Service's does."""
+    """Whether an Inference of this name can have children: it is a DNS label that begins with a letter."""
     return len(name) <= NAME_LIMIT and _LABEL.fullmatch(name) is not None
 
 
 def revision_name(inference: str, arm: str, hash_: str) -> str:
-    """Return `<inference>-<arm>-<hash>` in at most 63 characters; what is cut off is kept as a hash."""
+    """Return `<inference>-<arm>-<hash>` in at most 63 characters; a hash stands for what is cut off."""
     stem = f"{inference}-{arm}"
     room = NAME_LIMIT - len(hash_) - 1
     if len(stem) > room:
@@ -60,9 +60,9 @@ def revision_name(inference: str, arm: str, hash_: str) -> str:
 
 
 def autoscaler_name(inference: str, arm: str) -> str:
-    """Return `<inference>-<arm>`, with a hash behind where that would be ambiguous or too long.
+    """Return `<inference>-<arm>`, with a hash appended if that is ambiguous or too long.
 
-    Inference `a` with the arm `b-c` and Inference `a-b` with the arm `c` must not share an Autoscaler.
+    The arm `b-c` of Inference `a` and the arm `c` of Inference `a-b` must not share an Autoscaler.
     """
     plain = f"{inference}-{arm}"
     if "-" not in arm and len(plain) <= NAME_LIMIT:
@@ -76,13 +76,13 @@ def render(
     """Return the revision of a predictor whose ModelVersion is ready.
 
     Args:
-        inference: its name; clients know the model under it.
-        framework: names the runtime's image, or `custom`.
+        inference: name of the Inference, which is also the model's name for clients.
+        framework: name of a runtime, or `custom`.
         predictor: the arm.
         model_version: the ModelVersion, with `status.image` and `status.digest`.
 
     Raises:
-        errors.Permanent: `GpuShareInvalid`, no such share of a GPU can be had.
+        errors.Permanent: `GpuShareInvalid`, the mechanism cannot give this share of a GPU.
     """
     status = model_version["status"]
     version = model_version["metadata"]["name"]
@@ -101,12 +101,12 @@ def render(
         },
     }
     share = predictor.resources.gpu
-    claim = None if share is None else gpu.put(template, base, share).claim
+    claim = None if share is None else gpu_pod.add_share(template, base, share).claim
     containers = _merge_containers([base], own.containers)
     template["spec"]["containers"] = containers
     name = revision_name(inference, predictor.name, hash8([template, claim] if claim else template))
     if claim is not None:
-        gpu.name_claim(template, name)
+        gpu_pod.name_claim(template, name)
     template["metadata"]["labels"] = {**labels, names.REVISION_LABEL: name}
     ready = containers[0].get("readinessProbe", {}).get("httpGet", {}).get("path", _READY_PATH)
     paths = (ready,) if framework == "custom" else (ready, f"/v2/models/{inference}/ready")
@@ -131,7 +131,7 @@ def _container(inference: str, framework: str, predictor: Predictor, version: st
     if framework != "custom":
         container |= {
             "image": f"{names.RUNTIME_IMAGE_PREFIX}{framework}",
-            # Loading a model may take minutes; until it is done neither of the other probes counts.
+            # Loading a model may take minutes; until then neither of the other probes counts.
             "startupProbe": _probe(_READY_PATH, periodSeconds=1, failureThreshold=300),
             "livenessProbe": _probe("/v2/health/live", periodSeconds=10, failureThreshold=3),
         }
@@ -142,7 +142,7 @@ def _container(inference: str, framework: str, predictor: Predictor, version: st
 
 
 def _batching(batching: Batching | None) -> dict[str, str]:
-    # A predictor that gathers nothing says nothing, so that its revision is what it was before it could.
+    # Without batching there are no variables, so that the template and its hash are as before batching existed.
     if batching is None or batching.batch_size == 1:
         return {}
     return {names.BATCH_SIZE_ENV: str(batching.batch_size), names.BATCH_TIMEOUT_ENV: batching.timeout}
@@ -165,7 +165,7 @@ _MAPS = frozenset({"resources", "requests", "limits"})
 
 
 def _overlay(base: Object, own: Object) -> Object:
-    """Merge as strategic merge does: maps by key, keyed lists by their key, the rest is replaced."""
+    """Merge as a strategic merge patch does: maps by key, keyed lists by their key; the rest is replaced."""
     result = dict(base)
     for field, value in own.items():
         before = result.get(field)

@@ -1,17 +1,19 @@
-"""Weights → the hash ring: who is served by which arm, and how few callers move when weights change.
+"""Weights → the hash ring: which arm serves which callers, and how few callers move when weights change.
 
-The ring has 10,000 units; a caller's hash falls on one. Segments of the ring belong to owners (arms, or
-backends). A change of weights hands over exactly as many units as some owner must lose: the share of callers
-that moves is the total variation distance between the old and the new weights, the least that is possible,
-and nobody leaves an arm whose weight grew. Borders are moved before segments are cut, so that going there
-and back restores the ring in the common case and the number of segments stays small.
+The hash of a caller falls on one of the ring's 10,000 units. A change of weights reassigns exactly as many units
+as some arms must lose: the share of callers that moves is the total variation distance between the old and the
+new weights, the least that is possible, and no caller leaves an arm whose weight grew. Borders between segments
+are moved before segments are cut, so that a change and its reversal restore the ring in the common case, and the
+number of segments stays small.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
+from serving.planning.apportionment import apportion_at_least_one
+
 MAX_SEGMENTS = 512
-"""Above it the ring is laid out anew, which moves more callers than needed; `Route.spec.segments` has this limit."""
+"""Limit of `Route.spec.segments`. Above it the ring is laid out anew, which moves more callers than needed."""
 
 
 class Segment(NamedTuple):
@@ -21,8 +23,35 @@ class Segment(NamedTuple):
     size: int
 
 
+def target_units(
+    ring: Iterable[Segment], weights: Mapping[str, int], proven: Collection[str]
+) -> dict[str, int]:
+    """Return the units of the ring that each arm should have.
+
+    An arm that is not proven yet gets none. Its share goes to arms that have left the spec and still serve (so
+    that no request fails when an arm is renamed), else to the proven arms in proportion.
+
+    Args:
+        ring: the ring as it is.
+        weights: arm → weight, of the arms in the spec.
+        proven: the arms of the spec that have a proven backend.
+    """
+    serving = {arm: weight for arm, weight in weights.items() if arm in proven}
+    leaving: dict[str, int] = {}
+    for segment in ring:
+        if segment.owner not in weights:
+            leaving[segment.owner] = leaving.get(segment.owner, 0) + segment.size
+    pending = sum(weights.values()) - sum(serving.values())
+    if not leaving or not pending:
+        return apportion_at_least_one(serving)
+    # In whole numbers: weights are multiplied by the units of the leaving arms, which share the pending weight.
+    scale = sum(leaving.values())
+    scaled = {arm: weight * scale for arm, weight in serving.items()}
+    return apportion_at_least_one(scaled | {arm: pending * size for arm, size in leaving.items()})
+
+
 def reassign(ring: Sequence[Segment], target: Mapping[str, int]) -> tuple[Segment, ...]:
-    """Return the ring that gives each owner its `target` units and moves as few units as possible.
+    """Return the ring that gives each owner its `target` units and reassigns as few units as possible.
 
     Args:
         ring: the ring now, 10,000 units in all, or empty.
@@ -35,24 +64,17 @@ def reassign(ring: Sequence[Segment], target: Mapping[str, int]) -> tuple[Segmen
     for segment in ring:
         held[segment.owner] = held.get(segment.owner, 0) + segment.size
     owners = [*wanted, *(owner for owner in held if owner not in wanted)]
-    balance = {owner: held.get(owner, 0) - wanted.get(owner, 0) for owner in owners}
-    now = merged(ring)
-    while (shifted := _shift_borders(now, balance)) != now:
-        now = shifted
-    result = _cut(now, balance)
+    surplus = {owner: held.get(owner, 0) - wanted.get(owner, 0) for owner in owners}
+    current = _merged(ring)
+    while (shifted := _shift_borders(current, surplus)) != current:
+        current = shifted
+    result = _cut(current, surplus)
     if len(result) > MAX_SEGMENTS:
         return tuple(Segment(owner, size) for owner, size in wanted.items())
     return tuple(result)
 
 
-def moved(before: Sequence[Segment], after: Sequence[Segment]) -> int:
-    """Count the units that changed their owner."""
-    old = [s.owner for s in before for _ in range(s.size)]
-    new = [s.owner for s in after for _ in range(s.size)]
-    return sum(a != b for a, b in zip(old, new, strict=True))
-
-
-def merged(ring: Iterable[Segment]) -> list[Segment]:
+def _merged(ring: Iterable[Segment]) -> list[Segment]:
     """Return the ring with neighbours of one owner joined and empty segments left out."""
     result: list[Segment] = []
     for segment in ring:
@@ -65,34 +87,34 @@ def merged(ring: Iterable[Segment]) -> list[Segment]:
     return result
 
 
-def _shift_borders(ring: Sequence[Segment], balance: dict[str, int]) -> list[Segment]:
-    """Move borders between an owner with too much (balance > 0) and a neighbour with too little, once each."""
-    owners = [s.owner for s in ring]
-    sizes = [s.size for s in ring]
+def _shift_borders(ring: Sequence[Segment], surplus: dict[str, int]) -> list[Segment]:
+    """Move each border once between an owner with a surplus and a neighbour with a deficit; updates `surplus`."""
+    owners = [segment.owner for segment in ring]
+    sizes = [segment.size for segment in ring]
     for left in range(len(ring) - 1):
         for giver, taker in ((left, left + 1), (left + 1, left)):
-            count = min(balance[owners[giver]], -balance[owners[taker]], sizes[giver])
+            count = min(surplus[owners[giver]], -surplus[owners[taker]], sizes[giver])
             if count > 0:
                 sizes[giver] -= count
                 sizes[taker] += count
-                balance[owners[giver]] -= count
-                balance[owners[taker]] += count
-    return merged(map(Segment, owners, sizes))
+                surplus[owners[giver]] -= count
+                surplus[owners[taker]] += count
+    return _merged(map(Segment, owners, sizes))
 
 
-def _cut(ring: Sequence[Segment], balance: dict[str, int]) -> list[Segment]:
-    """Hand over what no border could: whole segments where they fit, else the end of one."""
-    takers = [owner for owner, count in balance.items() if count < 0]
+def _cut(ring: Sequence[Segment], surplus: dict[str, int]) -> list[Segment]:
+    """Reassign the units that no border could: whole segments if they fit, else the end of one."""
+    takers = [owner for owner, count in surplus.items() if count < 0]
     result: list[Segment] = []
     for segment in ring:
-        spare = min(max(balance[segment.owner], 0), segment.size)
-        balance[segment.owner] -= spare
+        spare = min(max(surplus[segment.owner], 0), segment.size)
+        surplus[segment.owner] -= spare
         result.append(Segment(segment.owner, segment.size - spare))
         while spare:
-            count = min(spare, -balance[takers[0]])
+            count = min(spare, -surplus[takers[0]])
             result.append(Segment(takers[0], count))
-            balance[takers[0]] += count
+            surplus[takers[0]] += count
             spare -= count
-            if balance[takers[0]] == 0:
+            if surplus[takers[0]] == 0:
                 takers.pop(0)
-    return merged(result)
+    return _merged(result)

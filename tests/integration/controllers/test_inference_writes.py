@@ -17,7 +17,7 @@ from serving.controllers.prober import Prober
 from serving.data_dir import DataDir
 from serving.kube import Informer, Kube, Watches, connect
 from serving.objects import Object
-from serving.planning.inference.observed import Probe
+from serving.planning.inference.plan import BackendProbe
 from serving.resources import conditions, kinds
 from serving.settings import DEFAULTS
 from tests.fakes.surroundings import inference, predictor, ready_version
@@ -163,8 +163,8 @@ async def quiet(surroundings: Surroundings) -> None:
 async def test_a_probe_is_the_first_answer_that_is_not_200_in_its_words(tmp_path: Path) -> None:
     runner = await answering(tmp_path / "probe.sock")
     prober = Prober(tmp_path / "probe.sock", 5.0)
-    assert await prober.verdict("n", Probe("good", ("/v2/health/ready", "/v2/models/m/ready"))) == ""
-    assert await prober.verdict("n", Probe("good", ("/a", "/sick", "/b"))) == "GET /sick: 503 no model"
+    assert await prober.verdict("n", BackendProbe("good", ("/v2/health/ready", "/v2/models/m/ready"))) == ""
+    assert await prober.verdict("n", BackendProbe("good", ("/a", "/sick", "/b"))) == "GET /sick: 503 no model"
     await runner.cleanup()
-    assert (await prober.verdict("n", Probe("good", ("/a",)))).startswith("GET /a: ")
+    assert (await prober.verdict("n", BackendProbe("good", ("/a",)))).startswith("GET /a: ")
     await prober.close()

@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager
 from serving.controllers.inference import InferenceController
 from serving.kube import Watches
 from serving.objects import Object
-from serving.planning.inference.observed import Probe
+from serving.planning.inference.plan import BackendProbe
 from serving.resources import conditions, kinds
 from serving.settings import ControllerSettings
 from tests.fakes.kube import FakeKube
@@ -149,7 +149,7 @@ class SlowProber(FakeProber):
         super().__init__()
         self.go = asyncio.Event()
 
-    async def verdict(self, namespace: str, probe: Probe) -> str:
+    async def verdict(self, namespace: str, probe: BackendProbe) -> str:
         self.asked.append(probe.backend)
         await self.go.wait()
         return ""

@@ -8,9 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from serving import errors
-from serving.planning import gpu
-from serving.planning.gpu import mig
-from serving.planning.gpu.share import GIB, MIB, Share, snapped
+from serving.planning.gpu import mig, pod
+from serving.planning.gpu.share import GIB, MIB, GpuShare, RenderedShare, describe_rounding
 from serving.planning.inference import revision
 from serving.resources import names
 from serving.resources.inference import Gpu, Predictor, Resources
@@ -157,12 +156,12 @@ def test_a_share_that_no_profile_has_is_refused_with_what_there_is() -> None:
     with pytest.raises(
         errors.Permanent, match=r"resources.gpu.memory: 39Gi; of a whole A100-40GB \(7g.40gb\) 38Gi"
     ):
-        gpu.render(_gpu("mig", "39Gi", None, "A100-40GB"))
+        pod.render(_gpu("mig", "39Gi", None, "A100-40GB"))
 
 
 def test_ack_without_memory_is_refused() -> None:
     with pytest.raises(errors.Permanent, match=r"resources\.gpu\.memory: ack shares cores with memory only"):
-        gpu.render(_gpu("ack", None, 30))
+        pod.render(_gpu("ack", None, 30))
 
 
 def test_every_type_of_gpu_that_can_be_named_has_a_ladder_that_only_rises() -> None:
@@ -182,8 +181,8 @@ MEMORIES = st.integers(1, 20 * GIB)
 CORES = st.integers(1, 100)
 
 
-def _render(kind: tuple[str, str | None], memory: int | None, cores: int | None) -> gpu.Rendered:
-    return gpu.render(
+def _render(kind: tuple[str, str | None], memory: int | None, cores: int | None) -> RenderedShare:
+    return pod.render(
         Gpu.model_validate(
             {
                 "memory": None if memory is None else str(memory),
@@ -195,7 +194,7 @@ def _render(kind: tuple[str, str | None], memory: int | None, cores: int | None)
     )
 
 
-def _at_least(granted: Share, asked: Share) -> bool:
+def _at_least(granted: GpuShare, asked: GpuShare) -> bool:
     def enough(got: int | None, wanted: int | None) -> bool:
         return wanted is None or (got is not None and got >= wanted)
 
@@ -207,11 +206,11 @@ def test_never_less_than_asked_and_granting_what_was_granted_changes_nothing(
     kind: tuple[str, str | None], memory: int, cores: int | None
 ) -> None:
     once = _render(kind, memory, cores)
-    assert _at_least(once.granted, Share(memory, cores))
+    assert _at_least(once.granted, GpuShare(memory, cores))
     again = _render(kind, once.granted.memory, once.granted.cores)
     assert again.granted == once.granted
     assert again == once, "the Pod says the same"
-    assert not snapped(once.granted, again.granted)
+    assert not describe_rounding(once.granted, again.granted)
 
 
 @given(MECHANISMS, MEMORIES, CORES, MEMORIES, CORES)

@@ -1,7 +1,7 @@
 """Inferences whose arms have a share of a GPU, as the planner sees them."""
 
 from serving.objects import Object
-from serving.planning.inference.observed import Ensure
+from serving.planning.inference.plan import Ensure
 from serving.resources import conditions, kinds
 from tests.fakes.inference_world import InferenceWorld
 from tests.fakes.surroundings import predictor

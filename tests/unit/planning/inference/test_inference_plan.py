@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from serving.objects import Object
 from serving.planning.inference import planner
-from serving.planning.inference.observed import Ensure, Remove, SetFinalizers
+from serving.planning.inference.plan import Ensure, Remove, SetFinalizers
 from serving.resources import conditions, names
 from tests.fakes.inference_world import NOW, InferenceWorld
 from tests.fakes.surroundings import predictor

@@ -2,7 +2,7 @@ import pytest
 
 from serving.objects import Object
 from serving.planning.inference import replicas
-from serving.planning.inference.observed import Problem, World
+from serving.resources.conditions import StatusReason
 
 
 def pod(name: str = "p", *, ready: bool = False, last: Object | None = None, **state: Object) -> Object:
@@ -19,9 +19,9 @@ def deployment(wanted: int, ready: int, **conditions: tuple[str, str]) -> Object
     return {"spec": {"replicas": wanted}, "status": {"readyReplicas": ready, "conditions": said}}
 
 
-def world(found: Object | None, *pods: Object) -> World:
-    table = {} if found is None else {"r": found}
-    return World({}, {}, table, {}, {}, None, frozenset(), pods={"r": pods})
+def problem(deployment: Object | None, *pods: Object, all_ready: bool = False) -> StatusReason | None:
+    state = None if deployment is None else replicas.read(deployment, pods)
+    return replicas.problem("r", state, all_ready=all_ready)
 
 
 BACK_OFF = {"reason": "CrashLoopBackOff", "message": "back-off"}
@@ -50,8 +50,10 @@ BACK_OFF = {"reason": "CrashLoopBackOff", "message": "back-off"}
         ),
     ],
 )
-def test_a_container_in_trouble_is_named_with_the_reason(found: Object, reason: str, message: str) -> None:
-    assert replicas.trouble(found) == Problem(reason, message)
+def test_the_problem_of_a_failed_container_names_it_and_its_reason(
+    found: Object, reason: str, message: str
+) -> None:
+    assert replicas.pod_problem(found) == StatusReason(reason, message)
 
 
 @pytest.mark.parametrize(
@@ -65,51 +67,47 @@ def test_a_container_in_trouble_is_named_with_the_reason(found: Object, reason: 
         pod(**ended()) | {"metadata": {"name": "p", "deletionTimestamp": "2026-01-01T00:00:00Z"}},
     ],
 )
-def test_a_container_that_starts_serves_or_is_being_stopped_is_in_no_trouble(found: Object) -> None:
-    assert replicas.trouble(found) is None
+def test_a_container_that_starts_serves_or_is_being_stopped_has_no_problem(found: Object) -> None:
+    assert replicas.pod_problem(found) is None
 
 
-def test_a_pod_that_finds_no_node_says_so() -> None:
+def test_a_pod_that_cannot_be_scheduled_has_the_schedulers_reason() -> None:
     condition = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": "no room"}
     found = {"metadata": {"name": "p"}, "status": {"conditions": [condition]}}
-    assert replicas.trouble(found) == Problem("Unschedulable", "no room")
+    assert replicas.pod_problem(found) == StatusReason("Unschedulable", "no room")
 
 
 @pytest.mark.parametrize(
-    ("wanted", "ready", "everything", "fine"),
+    ("wanted", "ready", "all_ready", "fine"),
     [(3, 1, False, True), (3, 1, True, False), (3, 3, True, True), (0, 0, True, False), (0, 1, True, True)],
 )
-def test_one_ready_replica_is_enough_but_for_what_takes_over_a_whole_load(
-    wanted: int, ready: int, *, everything: bool, fine: bool
+def test_one_ready_replica_is_enough_unless_the_revision_takes_over_the_whole_load(
+    wanted: int, ready: int, *, all_ready: bool, fine: bool
 ) -> None:
-    found = replicas.problem(world(deployment(wanted, ready)), "r", everything=everything)
+    found = problem(deployment(wanted, ready), all_ready=all_ready)
     assert (found is None) == fine
 
 
-def test_the_reason_is_a_pods_then_the_deployments_own() -> None:
+def test_the_reason_is_the_first_failed_pods_else_the_deployments() -> None:
     slow = deployment(2, 0)
-    assert replicas.problem(world(slow, pod("a", running={})), "r", everything=False) == Problem(
+    assert problem(slow, pod("a", running={})) == StatusReason(
         "ReplicasNotReady", "revision r: 0 of 2 replicas ready"
     )
-    found = replicas.problem(world(slow, pod("a", running={}), pod("b", **ended())), "r", everything=False)
-    assert found == Problem(
+    found = problem(slow, pod("a", running={}), pod("b", **ended()))
+    assert found == StatusReason(
         "CrashLoopBackOff",
         "revision r: 0 of 2 replicas ready (container predictor ended with exit code 3)",
     )
     refused = deployment(2, 0, ReplicaFailure=("True", "no Pod may be made"), Progressing=("True", ""))
-    assert replicas.problem(world(refused), "r", everything=False) == Problem(
+    assert problem(refused) == StatusReason(
         "ReplicaFailure", "revision r: 0 of 2 replicas ready (no Pod may be made)"
     )
-    assert replicas.problem(world(None), "r", everything=False) == Problem(
-        "ReplicasNotReady", "revision r: 0 of 0 replicas ready"
-    )
+    assert problem(None) == StatusReason("ReplicasNotReady", "revision r: 0 of 0 replicas ready")
 
 
-def test_a_revision_that_ran_out_of_time_has_failed_and_still_says_why() -> None:
+def test_a_revision_past_its_deadline_has_failed_and_keeps_the_pods_message() -> None:
     late = deployment(1, 0, Progressing=("False", "timed out"))
-    assert replicas.problem(world(late), "r", everything=False) == Problem(
-        "RevisionFailed", "revision r: 0 of 1 replicas ready (timed out)"
-    )
-    found = replicas.problem(world(late, pod(**ended())), "r", everything=False)
+    assert problem(late) == StatusReason("RevisionFailed", "revision r: 0 of 1 replicas ready (timed out)")
+    found = problem(late, pod(**ended()))
     assert found is not None
     assert (found.reason, "exit code 3" in found.message) == ("RevisionFailed", True)

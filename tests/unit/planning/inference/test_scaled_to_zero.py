@@ -4,7 +4,7 @@ import pytest
 
 from serving.objects import Object
 from serving.planning.inference import planner
-from serving.planning.inference.observed import Ensure
+from serving.planning.inference.plan import Ensure
 from serving.resources import conditions, names
 from tests.fakes.inference_world import NOW, InferenceWorld
 from tests.fakes.surroundings import predictor

@@ -3,7 +3,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from serving.objects import Object
-from serving.planning.inference import planner
+from serving.planning.inference import facts, planner
 from serving.planning.inference import status as statuses
 from serving.resources import conditions
 from tests.fakes.inference_world import GATEWAY, NOW, InferenceWorld
@@ -49,9 +49,9 @@ def test_the_split_is_what_the_gateway_says_it_serves() -> None:
     weights = [{"arm": "a", "percent": 0.0}, {"arm": "b", "percent": 100.0}]
     entry = world.children["Route"]["digits"]["status"]["gateways"][0]
     entry["weights"] = weights
-    assert statuses.effective_percent(world.now()) == {"b": 100.0}
+    assert statuses.effective_percent(facts.derive(world.now())) == {"b": 100.0}
     world.alive = False
-    assert statuses.effective_percent(world.now()) == {"a": 90.0, "b": 10.0}, (
+    assert statuses.effective_percent(facts.derive(world.now())) == {"a": 90.0, "b": 10.0}, (
         "a dead gateway's word does not count"
     )
 
@@ -94,7 +94,7 @@ def test_a_crashed_last_replica_makes_it_not_ready_though_the_revision_is_proven
 def test_a_transition_is_announced_and_as_a_warning_if_it_will_not_pass_by_itself(
     before: Object, after: Object, reason: str, *, warning: bool
 ) -> None:
-    (announced,) = statuses.transitions(before, after)
+    (announced,) = statuses.events(before, after)
     assert (announced.reason, announced.type == "Warning") == (reason, warning)
     assert announced.message
 
@@ -102,24 +102,24 @@ def test_a_transition_is_announced_and_as_a_warning_if_it_will_not_pass_by_itsel
 def test_the_same_reason_again_is_not_announced_and_a_proven_revision_is() -> None:
     old = ready("False", "ReplicasNotReady", "0 of 2") | {"predictors": [{"name": "a", "revision": "r1"}]}
     new = ready("False", "ReplicasNotReady", "1 of 2") | {"predictors": [{"name": "a", "revision": "r1"}]}
-    assert statuses.transitions(old, new) == ()
+    assert statuses.events(old, new) == ()
     proven = {**new, "predictors": [{"name": "a", "revision": "r2"}]}
-    assert [a.reason for a in statuses.transitions(old, proven)] == ["RevisionProven"]
-    assert statuses.transitions(old, {**new, "predictors": [{"name": "a", "revision": ""}]}) == ()
+    assert [a.reason for a in statuses.events(old, proven)] == ["RevisionProven"]
+    assert statuses.events(old, {**new, "predictors": [{"name": "a", "revision": ""}]}) == ()
 
 
 @pytest.mark.parametrize("before", [{}, ready("False", "ReplicasNotReady")])
 def test_what_is_on_its_way_from_the_beginning_is_not_announced(before: Object) -> None:
-    assert statuses.transitions(before, ready("False", "RouteNotAccepted")) == ()
-    assert [a.reason for a in statuses.transitions(before, ready("False", "NoGateway"))] == ["NoGateway"]
-    assert [
-        a.reason for a in statuses.transitions(ready("False", "NoGateway"), ready("False", "Probing"))
-    ] == ["Probing"]
+    assert statuses.events(before, ready("False", "RouteNotAccepted")) == ()
+    assert [a.reason for a in statuses.events(before, ready("False", "NoGateway"))] == ["NoGateway"]
+    assert [a.reason for a in statuses.events(ready("False", "NoGateway"), ready("False", "Probing"))] == [
+        "Probing"
+    ]
 
 
 def test_revisions_that_are_proven_as_all_gets_ready_are_named_there_and_not_announced_apart() -> None:
     new = ready("True", "Ready") | {"predictors": [{"name": "a", "revision": "r1"}]}
-    (announced,) = statuses.transitions({}, new)
+    (announced,) = statuses.events({}, new)
     assert (announced.reason, announced.type == "Warning") == ("Ready", False)
     assert announced.message == "all predictors are proven and routed; a: revision r1"
 

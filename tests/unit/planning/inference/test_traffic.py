@@ -19,15 +19,20 @@ def total_variation(before: dict[str, int], after: dict[str, int]) -> int:
     return sum(max(0, before.get(arm, 0) - after.get(arm, 0)) for arm in ARMS)
 
 
+def moved(before: tuple[Segment, ...], after: tuple[Segment, ...]) -> int:
+    """Count the units that changed their owner."""
+    return sum(a != b for a, b in zip(_owners(before), _owners(after), strict=True))
+
+
 def sizes(ring: tuple[Segment, ...]) -> dict[str, int]:
-    found: dict[str, int] = {}
+    units: dict[str, int] = {}
     for segment in ring:
-        found[segment.owner] = found.get(segment.owner, 0) + segment.size
-    return found
+        units[segment.owner] = units.get(segment.owner, 0) + segment.size
+    return units
 
 
 @given(st.lists(weights, min_size=2, max_size=12))
-def test_as_few_callers_move_as_can_when_weights_change_again_and_again(steps: list[dict[str, int]]) -> None:
+def test_every_change_of_weights_moves_as_few_callers_as_possible(steps: list[dict[str, int]]) -> None:
     ring: tuple[Segment, ...] = ()
     for step in steps:
         target = apportion_at_least_one(step)
@@ -35,24 +40,24 @@ def test_as_few_callers_move_as_can_when_weights_change_again_and_again(steps: l
         assert sizes(after) == target
         assert all(a.owner != b.owner for a, b in pairwise(after))
         if ring:
-            assert traffic.moved(ring, after) == total_variation(sizes(ring), target)
+            assert moved(ring, after) == total_variation(sizes(ring), target)
         ring = after
 
 
-def test_nobody_leaves_an_arm_that_grows() -> None:
+def test_no_caller_leaves_an_arm_whose_weight_grows() -> None:
     before = traffic.reassign((), apportion_at_least_one({"a": 90, "b": 10}))
     after = traffic.reassign(before, apportion_at_least_one({"a": 50, "b": 30, "c": 20}))
-    owners = [(x, y) for x, y in zip(_spread(before), _spread(after), strict=True) if x != y]
+    owners = [(x, y) for x, y in zip(_owners(before), _owners(after), strict=True) if x != y]
     assert {x for x, _ in owners} == {"a"}
 
 
-def test_there_and_back_is_the_ring_as_it_was() -> None:
+def test_a_change_and_its_reversal_restore_the_ring() -> None:
     first = traffic.reassign((), apportion_at_least_one({"a": 90, "b": 10}))
     there = traffic.reassign(first, apportion_at_least_one({"a": 50, "b": 50}))
     assert traffic.reassign(there, apportion_at_least_one({"a": 90, "b": 10})) == first
 
 
-def test_ten_thousand_callers_move_at_most_by_the_change_and_none_moves_back() -> None:
+def test_ten_thousand_callers_move_by_at_most_the_change_and_none_moves_back() -> None:
     def arm(caller: int, ring: tuple[Segment, ...]) -> str:
         point = int.from_bytes(hashlib.sha256(f"salt/{caller}".encode()).digest()[:8]) % RING_UNITS
         return ring[bisect.bisect_right(list(accumulate(s.size for s in ring)), point)].owner
@@ -69,11 +74,23 @@ def test_ten_thousand_callers_move_at_most_by_the_change_and_none_moves_back() -
         seen = now
 
 
-def test_the_ring_is_laid_out_anew_when_it_is_in_too_many_pieces() -> None:
+def test_the_ring_is_laid_out_anew_when_it_has_too_many_segments() -> None:
     ring = tuple(Segment("a" if i % 2 else "b", 10) for i in range(1000))
     after = traffic.reassign(ring, {"a": 5000, "b": 5000})
     assert after == (Segment("a", 5000), Segment("b", 5000))
 
 
-def _spread(ring: tuple[Segment, ...]) -> list[str]:
+def _owners(ring: tuple[Segment, ...]) -> list[str]:
     return [s.owner for s in ring for _ in range(s.size)]
+
+
+def test_the_share_of_an_unproven_arm_goes_to_the_proven_ones_in_proportion() -> None:
+    weights = {"a": 60, "b": 20, "c": 20}
+    assert traffic.target_units((), weights, {"a", "b"}) == {"a": 7_500, "b": 2_500}
+    assert traffic.target_units((), weights, ()) == {}
+
+
+def test_the_share_of_an_unproven_arm_stays_with_arms_that_have_left_the_spec() -> None:
+    ring = (Segment("a", 6_000), Segment("old", 3_000), Segment("older", 1_000))
+    target = traffic.target_units(ring, {"a": 60, "new": 40}, {"a"})
+    assert target == {"a": 6_000, "old": 3_000, "older": 1_000}

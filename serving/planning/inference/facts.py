@@ -1,0 +1,123 @@
+"""The facts that an Inference is planned from, derived once from the observed objects."""
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from serving.objects import Object
+from serving.planning.inference import replicas
+from serving.planning.inference.drift import routes_alike
+from serving.planning.inference.observed import Observed
+from serving.planning.inference.plan import Ensure
+from serving.planning.inference.replicas import ReplicaState
+from serving.resources import kinds
+from serving.resources.inference import AutoScale
+
+
+@dataclass(frozen=True)
+class Facts:
+    """What is known of one Inference before anything is decided."""
+
+    observed: Observed
+    """The objects themselves, for code that compares, renders or deletes them."""
+    backends: Mapping[str, Object]
+    """The Route's backends, by name."""
+    segments: Sequence[Object]
+    """The Route's hash ring, in order."""
+    gateway_statuses: Mapping[str, Object]
+    """Entries of the Route's status by live gateways, in its order."""
+    lagging: Mapping[str, str]
+    """Live gateways that have not accepted the Route, with their messages."""
+    replicas: Mapping[str, ReplicaState]
+    """Of every revision that has a Deployment."""
+    serving: Mapping[str, str]
+    """Arm → proven backend, also for arms that have left the spec and still get traffic."""
+
+    @property
+    def name(self) -> str:
+        """The Inference's."""
+        name: str = self.observed.inference["metadata"]["name"]
+        return name
+
+    @property
+    def is_accepted(self) -> bool:
+        """Whether every live gateway, and at least one, has accepted the Route."""
+        return bool(self.observed.gateways) and not self.lagging
+
+    def was_on_demand(self, revision: str) -> bool:
+        """Whether the Route has the revision's backend as on demand."""
+        return bool(self.backends.get(revision, {}).get("onDemand"))
+
+    def is_on_demand(self, revision: str, bounds: AutoScale) -> bool:
+        """Whether requests to a revision may have to wait for a replica: it may be at zero, or still is."""
+        if bounds.may_be_zero:
+            return True
+        return self.was_on_demand(revision) and not self.replicas.get(revision, ReplicaState()).ready
+
+    def after(self, writes: Iterable[Ensure]) -> "Facts":
+        """Return the facts once these are written.
+
+        A new revision has no replica yet, and no gateway has accepted a Route whose spec changed.
+        """
+        facts = self
+        states = dict(self.replicas)
+        for ensure in writes:
+            if ensure.kind is kinds.DEPLOYMENT:
+                created = ReplicaState(desired=ensure.at_creation["spec"]["replicas"])
+                states.setdefault(ensure.object["metadata"]["name"], created)
+            elif ensure.kind is kinds.ROUTE:
+                facts = self._after_route(ensure.object["spec"])
+        serving = _proven(self.observed.inference, facts.backends, facts.segments, states)
+        return replace(facts, replicas=states, serving=serving)
+
+    def _after_route(self, spec: Object) -> "Facts":
+        backends = {backend["name"]: backend for backend in spec["backends"]}
+        facts = replace(self, backends=backends, segments=spec["segments"])
+        before = self.observed.route
+        if before is not None and routes_alike(before["spec"], spec):
+            return facts
+        statuses = self.gateway_statuses
+        lagging = {name: statuses.get(name, {}).get("message", "") for name in sorted(self.observed.gateways)}
+        return replace(facts, lagging=lagging)
+
+
+def derive(observed: Observed) -> Facts:
+    """Return the facts of an Inference."""
+    route = observed.route or {}
+    spec = route.get("spec") or {}
+    backends = {backend["name"]: backend for backend in spec.get("backends") or []}
+    segments = spec.get("segments") or []
+    statuses = {
+        status["name"]: status
+        for status in (route.get("status") or {}).get("gateways") or []
+        if status["name"] in observed.gateways
+    }
+    generation = route["metadata"].get("generation", 1) if route else None
+    lagging = {
+        name: statuses.get(name, {}).get("message", "")
+        for name in sorted(observed.gateways)
+        if generation is None or statuses.get(name, {}).get("acceptedGeneration", 0) < generation
+    }
+    states = {
+        name: replicas.read(deployment, observed.pods.get(name, ()))
+        for name, deployment in observed.deployments.items()
+    }
+    serving = _proven(observed.inference, backends, segments, states)
+    return Facts(observed, backends, segments, statuses, lagging, states, serving)
+
+
+def _proven(
+    inference: Object, backends: Mapping[str, Object], segments: Sequence[Object], revisions: Collection[str]
+) -> dict[str, str]:
+    """Return arm → proven backend.
+
+    A backend is proven if the Route's segments name it, or (for an arm without weight) the Inference's status.
+    Both are in the API, so proof survives a restart of the controller.
+    """
+    proven: dict[str, str] = {}
+    for predictor in (inference.get("status") or {}).get("predictors") or []:
+        arm, revision = predictor["name"], predictor.get("revision", "")
+        if revision and (backends.get(revision, {}).get("arm") == arm or revision in revisions):
+            proven[arm] = revision
+    for segment in segments:
+        proven[backends[segment["backend"]]["arm"]] = segment["backend"]
+    return proven

@@ -1,0 +1,62 @@
+"""What the planner of an Inference asks for: writes in order, a status, probes and Events. Values only.
+
+If the controller is killed after any prefix of the actions, the next plan asks for the rest.
+"""
+
+from dataclasses import dataclass, field
+
+from serving.objects import Object
+from serving.resources.events import EventToEmit
+from serving.resources.kinds import Kind
+
+
+@dataclass(frozen=True)
+class Ensure:
+    """Apply the object; `at_creation` is merged into it if it does not exist yet, and never afterwards."""
+
+    kind: Kind
+    object: Object
+    at_creation: Object = field(default_factory=dict)
+    claim_template: Object | None = None
+    """An immutable ResourceClaimTemplate that must exist before the object is created."""
+
+
+@dataclass(frozen=True)
+class Remove:
+    """Delete the object with this uid; with `foreground` it stays until its dependents are gone."""
+
+    kind: Kind
+    name: str
+    uid: str
+    foreground: bool = False
+
+
+@dataclass(frozen=True)
+class SetFinalizers:
+    """Replace the Inference's finalizers unless somebody else has changed the object."""
+
+    finalizers: tuple[str, ...]
+
+
+Action = Ensure | Remove | SetFinalizers
+
+
+@dataclass(frozen=True)
+class BackendProbe:
+    """GET these paths of a backend through the gateway's private listener."""
+
+    backend: str
+    paths: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class InferencePlan:
+    """What to do now: the actions in order, then the status, then the probes, whose verdicts make another plan."""
+
+    actions: tuple[Action, ...] = ()
+    status: Object | None = None
+    """The status once the actions are done; None if it is stored already."""
+    status_may_wait: bool = False
+    """Whether the status only reports progress, so that it is worth writing only if it lasts."""
+    probes: tuple[BackendProbe, ...] = ()
+    events: tuple[EventToEmit, ...] = ()

@@ -1,0 +1,85 @@
+"""The Route of an Inference: its hash ring over proven backends, and every backend that gateways must reach."""
+
+from collections.abc import Mapping, Sequence
+
+from serving.objects import Object
+from serving.planning.inference import children, traffic
+from serving.planning.inference.arms import Arm
+from serving.planning.inference.facts import Facts
+from serving.planning.inference.plan import Ensure
+from serving.planning.inference.revision import autoscaler_name
+from serving.resources import kinds
+from serving.resources.inference import AutoScale, Routing
+
+MAX_BACKENDS = 64
+"""Limit of `Route.spec.backends`; further candidates wait until revisions have been retired."""
+
+
+def render(facts: Facts, routing: Routing, arms: Sequence[Arm]) -> Ensure:
+    """Return the Route of these arms; its ring differs as little as possible from the one there is."""
+    segments = _segments(facts, arms)
+    backends = _backends(facts, arms, keep={segment["backend"] for segment in segments})
+    labels = children.on_demand_label(on_demand=any(backend.get("onDemand") for backend in backends))
+    spec: Object = {"inference": facts.name, "backends": backends, "segments": segments}
+    if routing.sticky is not None:
+        salt = facts.observed.inference["metadata"]["uid"]
+        spec["sticky"] = {"header": routing.sticky.header, "salt": salt}
+    body = {"metadata": children.metadata(facts.observed.inference, facts.name, labels), "spec": spec}
+    return Ensure(kinds.ROUTE, body)
+
+
+def _segments(facts: Facts, arms: Sequence[Arm]) -> list[Object]:
+    ring = [
+        traffic.Segment(facts.backends[segment["backend"]]["arm"], segment["size"])
+        for segment in facts.segments
+    ]
+    proven = {arm.predictor.name: arm.serving for arm in arms if arm.serving}
+    weights = {arm.predictor.name: arm.predictor.traffic_weight for arm in arms}
+    backend_of = {**facts.serving, **proven}
+    return [
+        {"backend": backend_of[segment.owner], "size": segment.size}
+        for segment in traffic.reassign(ring, traffic.target_units(ring, weights, proven))
+    ]
+
+
+def _backends(facts: Facts, arms: Sequence[Arm], *, keep: set[str]) -> list[Object]:
+    """Return the backends of the ring (`keep`), those that a gateway may still send to, and the candidates."""
+    needed = keep | {arm.serving for arm in arms} | {segment["backend"] for segment in facts.segments}
+    if not facts.is_accepted:
+        needed |= set(facts.backends)
+    wanted = {
+        arm.wanted.name: arm.wanted
+        for arm in arms
+        if arm.wanted is not None and arm.wanted.name not in facts.observed.refused
+    }
+    result = {name: entry for name, entry in facts.backends.items() if name in needed or name in wanted}
+    for name, revision in wanted.items():
+        if name in result or len(result) < MAX_BACKENDS:
+            result[name] = {
+                "name": name,
+                "arm": revision.arm,
+                "service": name,
+                "port": revision.port,
+                "modelVersion": revision.model_version,
+            }
+    for arm in arms:
+        if arm.serving and arm.serving not in result:
+            result[arm.serving] = _lost_backend(facts, arm)
+    bounds: Mapping[str, AutoScale] = {arm.predictor.name: arm.predictor.auto_scale for arm in arms}
+    return [_scaled(facts, entry, bounds.get(entry["arm"])) for entry in result.values()]
+
+
+def _scaled(facts: Facts, backend: Object, bounds: AutoScale | None) -> Object:
+    """Return the entry with `onDemand` as its arm is scaled now; unchanged if the arm has left the spec."""
+    if bounds is None:
+        return backend
+    plain = {key: value for key, value in backend.items() if key not in ("onDemand", "autoscaler")}
+    if not facts.is_on_demand(backend["name"], bounds):
+        return plain
+    return {**plain, "onDemand": True, "autoscaler": autoscaler_name(facts.name, backend["arm"])}
+
+
+def _lost_backend(facts: Facts, arm: Arm) -> Object:
+    """Rebuild the entry of a proven backend whose Route was deleted by somebody."""
+    port = children.service_port(facts.observed.services.get(arm.serving))
+    return {"name": arm.serving, "arm": arm.predictor.name, "service": arm.serving, "port": port}
