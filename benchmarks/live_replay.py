@@ -35,11 +35,11 @@ from rig.harness import interval, report  # noqa: E402
 from serving.resources import quantity  # noqa: E402
 from serving.resources.experiment import ProfilingExperimentSpec  # noqa: E402
 from serving.resources.trial import Estimate, Reason, TrialSpec, TrialStatus, Window  # noqa: E402
-from tuner import intervals  # noqa: E402
+from tuner import intervals, trial_record  # noqa: E402
 from tuner.load.level_search import highest_load, results  # noqa: E402
 from tuner.load.level_search.state import Finished, State  # noqa: E402
 from tuner.objective import HOUR  # noqa: E402
-from tuner.observation import observation_of, problem_of  # noqa: E402
+from tuner.observation import problem_of  # noqa: E402
 from tuner.search.decide import decide  # noqa: E402
 from tuner.search.decision import Confirm, Explore, Recommend  # noqa: E402
 from tuner.search.problem import Budget, Observation, Problem  # noqa: E402
@@ -81,12 +81,13 @@ class Grid:
         """Return a recorded trial of a spec, stopped where it surely gives less than `below`."""
         ended, reason, seconds = self._ended(row, number, below)
         trial = {
+            "metadata": {"name": f"recorded-{number}"},
             "spec": self._trial(row, "Confirm" if confirms else "Explore"),
             "status": TrialStatus(phase="Succeeded", reason=reason, result=ended, seconds=seconds).model_dump(
                 by_alias=True, exclude_none=True
             ),
         }
-        found = observation_of(trial, self.space, self.spec.objective, self.spec.constraints)
+        found = trial_record.read(trial, self.space, self.spec.objective, self.spec.constraints).observation
         assert found is not None
         return found
 

@@ -11,9 +11,10 @@ from serving.data_dir import DataDir
 from serving.kube import Key, Kube, Reconciler, Recorder, Result, Watches, connect_eventually
 from serving.objects import Object
 from serving.resources import kinds
+from serving.resources.trial import FINISHED
 from serving.settings import ControllerSettings
 from tuner.planning import earlier
-from tuner.planning.exchange import OVER, ExperimentPlan, PlanRequest, RecordedExperiment
+from tuner.planning.exchange import ExperimentPlan, PlanRequest, RecordedExperiment
 from tuner.search_worker import SearchWorker
 from tuner.settings import DEFAULTS, TunerSettings
 
@@ -155,7 +156,7 @@ class ExperimentController:
 def _is_over(experiment: Object) -> bool:
     status = experiment.get("status") or {}
     current = status.get("observedGeneration") == experiment["metadata"].get("generation")
-    return current and status.get("phase") in OVER
+    return current and status.get("phase") in FINISHED
 
 
 def _asked(experiment: Object) -> Object:
@@ -170,7 +171,7 @@ def _generation(obj: Object) -> tuple[str, int]:
 
 def _phase(trial: Object) -> tuple[str, bool]:
     said = (trial.get("status") or {}).get("phase", "")
-    return said if said in OVER else "", bool(trial["metadata"].get("deletionTimestamp"))
+    return said if said in FINISHED else "", bool(trial["metadata"].get("deletionTimestamp"))
 
 
 def _target(experiment: Object) -> Iterable[str]:

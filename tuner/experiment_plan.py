@@ -5,7 +5,6 @@ It runs in a process of its own (`search_worker.py`): with scikit-learn behind i
 
 import datetime as dt
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from functools import partial
 from typing import Protocol
 
@@ -20,16 +19,17 @@ from serving.resources.experiment import (
     ProfilingExperimentStatus,
     Setting,
 )
-from serving.resources.trial import TrialSpec, TrialStatus
-from tuner.observation import observation_of, problem_of
+from tuner import trial_record
+from tuner.observation import problem_of
 from tuner.planning import experiment as planning
 from tuner.planning.exchange import ExperimentPlan, PlanRequest, RecordedExperiment
-from tuner.planning.snapshot import ExperimentSnapshot, KnownTrial, Phase
+from tuner.planning.snapshot import ExperimentSnapshot, Phase
 from tuner.search.decision import Decision
 from tuner.search.problem import Budget, Earlier, Floats, Observation, Problem
 from tuner.settings import SearchSettings
 from tuner.specs import prices, rendering
 from tuner.specs.space import Space
+from tuner.trial_record import TrialRecord
 
 Price = Callable[[Space], Floats]
 """What each spec of a space costs here for an hour."""
@@ -66,7 +66,7 @@ def make_plan(request: PlanRequest, now: dt.datetime, search: Decide) -> Experim
         phase = "Failed"
         aspect = _ASPECTS.get(error.reason, planning.SPACE_VALID)
         condition = Condition(aspect, "False", error.reason, str(error))
-    trials = [_read(trial) for trial in request.recorded.trials]
+    trials = [trial_record.parse(trial) for trial in request.recorded.trials]
     return planning.refused(request.recorded.experiment, trials, condition, phase, now)
 
 
@@ -89,7 +89,7 @@ def _make_plan(request: PlanRequest, now: dt.datetime, search: Decide) -> Experi
         spec=spec,
         status=ProfilingExperimentStatus.model_validate(asked.get("status") or {}),
         space=space,
-        trials=_known(request.recorded, spec, space, version["status"]["digest"]),
+        trials=_records(request.recorded, spec, space, version["status"]["digest"]),
         render=partial(_rendered, source, version, spec),
         settings=request.settings,
     )
@@ -130,31 +130,21 @@ def _rendered(
     return rendering.pod(source, version, settings, spec.prices)
 
 
-def _known(
+def _records(
     recorded: RecordedExperiment, spec: ProfilingExperimentSpec, space: Space, digest: str | None = None
-) -> tuple[KnownTrial, ...]:
-    """Return the trials; those of another model than this one, where it is given, have measured something else."""
-    found = [_one(trial, spec, space, digest) for trial in recorded.trials]
-    return tuple(sorted(found, key=lambda known: known.spec.number))
-
-
-def _read(trial: Object) -> KnownTrial:
-    """Return a trial without what it says of a space."""
-    status = TrialStatus.model_validate(trial.get("status") or {})
-    return KnownTrial(trial["metadata"]["name"], TrialSpec.model_validate(trial["spec"]), status, None, None)
-
-
-def _one(trial: Object, spec: ProfilingExperimentSpec, space: Space, digest: str | None) -> KnownTrial:
-    known = _read(trial)
-    known = replace(known, stale=digest is not None and known.spec.model_digest != digest)
-    try:
-        index = space.index(known.spec.settings)
-    except errors.SpaceInvalid:
-        return known  # today's spec lies beside the space, or the space was changed since
-    if known.stale:
-        return replace(known, index=index)
-    observation = observation_of(trial, space, spec.objective, spec.constraints)
-    return replace(known, index=index, observation=observation)
+) -> tuple[TrialRecord, ...]:
+    """Return the trials by number; with a `digest`, those that measured another model are stale."""
+    records = [
+        trial_record.read(
+            trial,
+            space,
+            spec.objective,
+            spec.constraints,
+            stale=digest is not None and trial["spec"].get("modelDigest") != digest,
+        )
+        for trial in recorded.trials
+    ]
+    return tuple(sorted(records, key=lambda record: record.spec.number))
 
 
 def _prices(source: rendering.Source, version: Object, spec: ProfilingExperimentSpec, space: Space) -> Floats:
@@ -181,7 +171,7 @@ def _earlier(recorded: RecordedExperiment, world: ExperimentSnapshot, price: Pri
         return None
     shared = _shared(spec.constraints, world.spec.constraints)
     spec = spec.model_copy(update={"constraints": [spec.constraints[place] for place in shared.values()]})
-    found = [known.observation for known in _known(recorded, spec, beside)]
+    found = [known.observation for known in _records(recorded, spec, beside)]
     return Earlier(
         recorded.experiment["metadata"]["name"],
         problem_of(spec, beside, price(beside)),

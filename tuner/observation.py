@@ -2,12 +2,11 @@
 
 import math
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 
 from serving.resources.experiment import Constraint, Objective, ProfilingExperimentSpec
-from serving.resources.trial import Estimate, TrialSpec, TrialStatus, Window
+from serving.resources.trial import FINISHED, Estimate, TrialSpec, TrialStatus, Window
 from tuner import intervals
 from tuner.constraints import bound_of, measured_value
 from tuner.objective import objective_value
@@ -48,20 +47,14 @@ def problem_of(spec: ProfilingExperimentSpec, space: Space, costs: Floats) -> Pr
 
 
 def observation_of(
-    trial: dict[str, Any], space: Space, objective: Objective, constraints: Sequence[Constraint]
+    spec: TrialSpec, status: TrialStatus, index: int, objective: Objective, constraints: Sequence[Constraint]
 ) -> Observation | None:
-    """Return what a Trial says; None while it runs, and where it says nothing of its spec.
+    """Return what the search learns from a Trial; None while it runs, and if it says nothing about its spec.
 
-    A spec that runs and of which the objective cannot be computed (nothing was answered) is one that crashed.
-
-    Raises:
-        SpaceInvalid: its settings are no spec of the space.
+    A spec that ran and whose objective cannot be computed (nothing was answered) counts as one that crashed.
     """
-    spec = TrialSpec.model_validate(trial["spec"])
-    status = TrialStatus.model_validate(trial.get("status") or {})
-    if status.phase not in ("Succeeded", "Failed") or status.reason in SILENT:
+    if status.phase not in FINISHED or status.reason in SILENT:
         return None
-    index = space.index(spec.settings)
     confirms = spec.purpose == "Confirm"
     if status.reason in CAUSES:
         cause = CAUSES[status.reason]

@@ -13,9 +13,9 @@ from serving.kube import Kube
 from serving.objects import Object
 from serving.resources import kinds
 from serving.resources.experiment import ProfilingExperimentSpec, Setting
-from serving.resources.trial import TrialSpec, TrialStatus
+from serving.resources.trial import FINISHED, TrialSpec, TrialStatus
+from tuner import trial_record
 from tuner.load.level_search import results
-from tuner.observation import observation_of
 from tuner.search.problem import Observation
 from tuner.settings import DEFAULTS
 from tuner.specs import rendering
@@ -24,7 +24,6 @@ from tuner.specs.space import Space
 MODEL, SERVICE, GRID = "digits-forest", "digits", "grid"
 POLL_SECONDS = 0.5
 """Seldom: every look takes time from what is measured."""
-OVER = ("Succeeded", "Failed")
 
 
 @dataclass(frozen=True)
@@ -100,7 +99,7 @@ class World:
         return found
 
     def _observation(self, trial: Object) -> Observation | None:
-        return observation_of(trial, self.space, self.spec.objective, self.spec.constraints)
+        return trial_record.read(trial, self.space, self.spec.objective, self.spec.constraints).observation
 
     async def _trial(self, row: int, number: int) -> Object:
         inference = await self._kube.get(kinds.INFERENCE, "default", SERVICE)
@@ -133,4 +132,4 @@ class World:
 
 
 def _is_over(obj: Object) -> bool:
-    return (obj.get("status") or {}).get("phase") in OVER
+    return (obj.get("status") or {}).get("phase") in FINISHED

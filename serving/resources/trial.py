@@ -16,6 +16,10 @@ Reason = Literal[
 the last two say nothing of the spec, and the trial is made again."""
 
 
+FINISHED = ("Succeeded", "Failed")
+"""Phases in which a Trial, or a ProfilingExperiment, changes no more."""
+
+
 class TrialSpec(Base):
     """One spec to measure; immutable."""
 

@@ -10,12 +10,13 @@ from serving.resources.trial import TrialSpec, TrialStatus
 from tests.objects import experiments
 from tests.objects.experiments import failed
 from tuner.planning import experiment as planning
-from tuner.planning.snapshot import ExperimentSnapshot, KnownTrial
+from tuner.planning.snapshot import ExperimentSnapshot
 from tuner.search.decision import Decision
 from tuner.search.problem import Observation
 from tuner.settings import DEFAULTS
 from tuner.specs import rendering
 from tuner.specs.space import Space
+from tuner.trial_record import TrialRecord
 
 NOW = dt.datetime(2026, 1, 1, 0, 10, tzinfo=dt.UTC)
 RUNNING: Object = {"phase": "Measuring"}
@@ -68,7 +69,7 @@ def world(
             and state.reason not in {"LoadFailed", "Interrupted"}
         ):
             observation = Observation(index, cause="boot")
-        known.append(KnownTrial(f"pe-{number}", body, state, index, observation))
+        known.append(TrialRecord(f"pe-{number}", body, state, index, observation=observation))
     found["status"] = status
     return ExperimentSnapshot(
         found, read, ProfilingExperimentStatus.model_validate(status), space, tuple(known), render, DEFAULTS

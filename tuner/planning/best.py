@@ -5,9 +5,10 @@ import math
 from serving.resources.experiment import Recommendation
 from tuner import intervals
 from tuner.objective import objective_value
-from tuner.planning.snapshot import ExperimentSnapshot, KnownTrial
+from tuner.planning.snapshot import ExperimentSnapshot
 from tuner.search.decision import Decision
 from tuner.specs.rendering import Rendering
+from tuner.trial_record import TrialRecord
 
 
 def recommendation(world: ExperimentSnapshot, index: int, repeatability: float) -> Recommendation | None:
@@ -40,7 +41,7 @@ def recommendation(world: ExperimentSnapshot, index: int, repeatability: float) 
     )
 
 
-def measured(world: ExperimentSnapshot, index: int) -> list[KnownTrial]:
+def measured(world: ExperimentSnapshot, index: int) -> list[TrialRecord]:
     """Return the trials of a spec that were measured to their end, else those that were stopped early."""
     of_it = [trial for trial in world.trials if trial.index == index and trial.over and not trial.stale]
     ran = [trial for trial in of_it if trial.status.result is not None]

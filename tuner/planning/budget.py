@@ -9,8 +9,9 @@ from typing import Literal
 from serving.objects import Object
 from serving.resources import duration, quantity
 from serving.resources.experiment import Setting
-from tuner.planning.snapshot import ExperimentSnapshot, KnownTrial, Settings
+from tuner.planning.snapshot import ExperimentSnapshot, Settings
 from tuner.search.problem import Budget
+from tuner.trial_record import TrialRecord
 
 Purpose = Literal["Explore", "Confirm", "Baseline"]
 
@@ -33,7 +34,7 @@ class Spent:
     """Of the replicas that were measured, by the experiment's prices."""
 
 
-def spent(trials: Sequence[KnownTrial]) -> Spent:
+def spent(trials: Sequence[TrialRecord]) -> Spent:
     """Return what those of them that are over have taken."""
     return Spent(
         sum(trial.status.seconds for trial in trials),
@@ -62,7 +63,7 @@ def owed(world: ExperimentSnapshot) -> list[WantedTrial]:
     return wishes
 
 
-def to_repeat(world: ExperimentSnapshot) -> list[KnownTrial]:
+def to_repeat(world: ExperimentSnapshot) -> list[TrialRecord]:
     """Return trials that said nothing of their specs, and are to be made again."""
     return [
         tried[-1]
@@ -72,7 +73,7 @@ def to_repeat(world: ExperimentSnapshot) -> list[KnownTrial]:
     ]
 
 
-def unloadable(world: ExperimentSnapshot) -> KnownTrial | None:
+def unloadable(world: ExperimentSnapshot) -> TrialRecord | None:
     """Return a Trial whose spec's load could not be made however often it was tried; None where there is none."""
     return next(
         (
@@ -96,7 +97,7 @@ def of_search(world: ExperimentSnapshot, now: dt.datetime) -> Budget:
     return Budget(total - unseen, world.spec.parallelism)
 
 
-def is_seen(trial: KnownTrial) -> bool:
+def is_seen(trial: TrialRecord) -> bool:
     """Whether the search is told of this trial, as measured or as being measured."""
     return trial.index is not None and not trial.stale and (trial.observation is not None or not trial.over)
 
@@ -131,14 +132,14 @@ def _in_numbers(template: Object) -> Object:
     return {**template, "spec": {**template["spec"], "containers": containers}}
 
 
-def _failures(tried: list[KnownTrial], tries: int) -> int:
+def _failures(tried: list[TrialRecord], tries: int) -> int:
     """Return how often the load could not be made; one that was wrong as it was asked for will not be right the next time."""
-    return sum(tries if trial.load_is_wrong else 1 for trial in tried if trial.failed_to_load)
+    return sum(tries if trial.load_is_invalid else 1 for trial in tried if trial.failed_to_load)
 
 
-def _groups(world: ExperimentSnapshot) -> list[list[KnownTrial]]:
+def _groups(world: ExperimentSnapshot) -> list[list[TrialRecord]]:
     """Return the trials of today's model by what they were to measure, each by number."""
-    found: dict[tuple[str, Settings], list[KnownTrial]] = defaultdict(list)
+    found: dict[tuple[str, Settings], list[TrialRecord]] = defaultdict(list)
     for trial in world.trials:
         if not trial.stale:
             key = (trial.spec.purpose, tuple(sorted(trial.spec.settings, key=str)))

@@ -5,7 +5,7 @@ from typing import Any
 
 from serving.objects import Object
 from serving.resources.experiment import Objective
-from tuner.planning.exchange import OVER
+from serving.resources.trial import FINISHED
 
 
 def candidates(asked: Object, others: Iterable[Object], most: int) -> list[Object]:
@@ -23,7 +23,7 @@ def candidates(asked: Object, others: Iterable[Object], most: int) -> list[Objec
         other
         for other in others
         if other["metadata"]["uid"] != asked["metadata"]["uid"]
-        and (other.get("status") or {}).get("phase") in OVER
+        and (other.get("status") or {}).get("phase") in FINISHED
         and other["metadata"]["name"] in (wanted.get("experiments") or [other["metadata"]["name"]])
         and _axes(other) == _axes(asked)
         and _objective(other) == _objective(asked)

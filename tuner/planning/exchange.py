@@ -7,9 +7,6 @@ from serving.objects import Object
 from serving.resources.events import EventToEmit
 from tuner.settings import TunerSettings
 
-OVER = ("Succeeded", "Failed")
-"""Phases of a Trial, and of an experiment, in which nothing more is coming."""
-
 
 @dataclass(frozen=True)
 class RecordedExperiment:

@@ -12,13 +12,15 @@ from collections.abc import Sequence
 from serving.objects import Object
 from serving.resources.conditions import Condition, Status
 from serving.resources.experiment import Learned, ProfilingExperimentStatus, Recommendation
+from serving.resources.trial import FINISHED
 from tuner.planning import best, budget, status_messages, status_report, trial_objects
 from tuner.planning.budget import WantedTrial
-from tuner.planning.exchange import OVER, ExperimentPlan
-from tuner.planning.snapshot import ExperimentSnapshot, KnownTrial, Phase
+from tuner.planning.exchange import ExperimentPlan
+from tuner.planning.snapshot import ExperimentSnapshot, Phase
 from tuner.planning.status_report import Verdict
 from tuner.search.decision import Confirm, Decision, Explore, Impossible, Recommend, Wait
 from tuner.search.problem import Budget
+from tuner.trial_record import TrialRecord
 
 SPACE_VALID = "SpaceValid"
 TARGET_READY = "TargetReady"
@@ -81,7 +83,7 @@ def plan(world: ExperimentSnapshot, decision: Decision | None, now: dt.datetime)
 
 
 def refused(
-    experiment: Object, trials: Sequence[KnownTrial], condition: Condition, phase: Phase, now: dt.datetime
+    experiment: Object, trials: Sequence[TrialRecord], condition: Condition, phase: Phase, now: dt.datetime
 ) -> ExperimentPlan:
     """Return the plan of an experiment that cannot go on: no space, no target, or no such search; what came before is so.
 
@@ -89,7 +91,7 @@ def refused(
     """
     before = ProfilingExperimentStatus.model_validate(experiment.get("status") or {})
     before_it = {SPACE_VALID: (), TARGET_READY: (_VALID,), RECOMMENDED: (_VALID, _READY)}[condition.type]
-    if phase in OVER and not all(trial.over for trial in trials):
+    if phase in FINISHED and not all(trial.over for trial in trials):
         phase = "Running"
     used = budget.spent(trials)
     status, events = status_report.finished(
@@ -163,6 +165,6 @@ def _recommendation(world: ExperimentSnapshot, decision: Recommend) -> Recommend
     return found.model_copy(update={"message": message})
 
 
-def _measured(world: ExperimentSnapshot, index: int) -> KnownTrial:
+def _measured(world: ExperimentSnapshot, index: int) -> TrialRecord:
     """Return the trial that measured this row last."""
     return [trial for trial in world.trials if trial.index == index and trial.observation is not None][-1]

@@ -6,9 +6,10 @@ from collections.abc import Sequence
 from serving.resources.experiment import Constraint, Recommendation, Setting
 from serving.resources.trial import Estimate
 from tuner.observation import CAUSES
-from tuner.planning.snapshot import ExperimentSnapshot, KnownTrial
+from tuner.planning.snapshot import ExperimentSnapshot
 from tuner.report.text import measure, phrases
 from tuner.search.decision import Impossible
+from tuner.trial_record import TrialRecord
 
 _SHARE = 0.005
 """Savings below half a percent are none."""
@@ -53,7 +54,7 @@ def so_far(world: ExperimentSnapshot, made: int) -> str:
     return words + (f"; {stale} measured the model of before, and no longer say anything" if stale else "")
 
 
-def _failure(trial: KnownTrial) -> str:
+def _failure(trial: TrialRecord) -> str:
     """Return why a spec did not run; nothing where it did."""
     status = trial.status
     if status.reason in CAUSES:
@@ -65,7 +66,7 @@ def _failure(trial: KnownTrial) -> str:
 
 
 def impossible(
-    world: ExperimentSnapshot, decision: Impossible, nearest: KnownTrial | None
+    world: ExperimentSnapshot, decision: Impossible, nearest: TrialRecord | None
 ) -> tuple[str, str]:
     """Return the reason and the words for a search that found nothing: which constraint, and the nearest that there is."""
     over = sum(trial.over for trial in world.trials)

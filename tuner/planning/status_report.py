@@ -12,8 +12,7 @@ from serving.resources.base import ConditionStatus, in_six_digits
 from serving.resources.conditions import Condition
 from serving.resources.events import EventToEmit
 from serving.resources.experiment import Counts, Learned, ProfilingExperimentStatus, Recommendation
-from serving.resources.trial import TrialStatus
-from tuner.planning.exchange import OVER
+from serving.resources.trial import FINISHED, TrialStatus
 from tuner.planning.snapshot import Phase
 
 _EARLY = ("CannotBeatBest", "BreaksConstraint")
@@ -38,7 +37,7 @@ class Verdict:
 
 def counts(statuses: Sequence[TrialStatus], made: int = 0) -> Counts:
     """Return the trials by what became of them; `made` are about to be created."""
-    over = [status for status in statuses if status.phase in OVER]
+    over = [status for status in statuses if status.phase in FINISHED]
     early = sum(status.reason in _EARLY for status in over)
     succeeded = sum(status.phase == "Succeeded" for status in over)
     return Counts(
@@ -82,7 +81,7 @@ def finished(
         spent_seconds=round(seconds, 3),
         spent_cost=round(cost, 9),
         start_time=before.start_time or (stamp if counted.total else ""),
-        completion_time=(before.completion_time or stamp) if verdict.phase in OVER else "",
+        completion_time=(before.completion_time or stamp) if verdict.phase in FINISHED else "",
         observed_generation=generation,
         conditions=[ConditionStatus.model_validate(one) for one in merged],
     )

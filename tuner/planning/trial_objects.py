@@ -8,9 +8,10 @@ from serving.resources.trial import TrialSpec, Window
 from tuner.load.level_search import results
 from tuner.planning import best, budget
 from tuner.planning.budget import WantedTrial
-from tuner.planning.snapshot import ExperimentSnapshot, KnownTrial
+from tuner.planning.snapshot import ExperimentSnapshot
 from tuner.search.decision import Decision
 from tuner.specs import prices
+from tuner.trial_record import TrialRecord
 
 
 def trial_name(experiment: str, number: int) -> str:
@@ -81,7 +82,7 @@ def _spec(world: ExperimentSnapshot, number: int, wish: WantedTrial, decision: D
     )
 
 
-def profile(world: ExperimentSnapshot, measured: KnownTrial) -> Object | None:
+def profile(world: ExperimentSnapshot, measured: TrialRecord) -> Object | None:
     """Return the CapacityProfile of a measured spec; None where no window of it was recorded.
 
     It has no owner: whoever sizes the service reads it when the experiment has long been deleted.

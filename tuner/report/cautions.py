@@ -5,9 +5,10 @@ from collections.abc import Sequence
 
 from tuner.observation import CAUSES
 from tuner.report import evidence as ev
-from tuner.report import judgement, whatif
-from tuner.report.evidence import Evidence, Row
+from tuner.report import judgement, sensitivity
+from tuner.report.evidence import Evidence
 from tuner.report.schema import Answer, Caution, Choice
+from tuner.trial_record import TrialRecord
 
 _NOTED = ("GeneratorLimited", "LimitNotEnforced", "NotSteady")
 
@@ -36,7 +37,7 @@ def _of_answer(evidence: Evidence, answer: Answer) -> list[Caution]:
         found.append(Caution(code="Unfinished"))
     if answer.choice is not None:
         found += _of_choice(evidence, answer, answer.choice)
-    if not whatif.given(evidence):
+    if not sensitivity.given(evidence):
         found.append(Caution(code="NoPrices"))
     current = answer.current
     if current is not None and current.spec is None:
@@ -64,7 +65,7 @@ def _of_choice(evidence: Evidence, answer: Answer, chosen: Choice) -> list[Cauti
 def _of_today(evidence: Evidence, current: Choice | None) -> list[Caution]:
     """Return why nobody knows what the recommendation saves."""
     if current is not None:
-        unknown = current.cost_per_hour is None and whatif.given(evidence)
+        unknown = current.cost_per_hour is None and sensitivity.given(evidence)
         return [Caution(code="CurrentCostUnknown")] if unknown else []
     failed = [row for row in evidence.rows if row.spec.purpose == "Baseline" and row.status.reason in CAUSES]
     if failed:
@@ -83,7 +84,7 @@ def _beaten_by_today(evidence: Evidence, answer: Answer) -> bool:
     return against.verdict == "Worse" and ev.allowed(evidence, current)
 
 
-def _noted(rows: Sequence[Row]) -> list[Caution]:
+def _noted(rows: Sequence[TrialRecord]) -> list[Caution]:
     """Return what trials noted, each note once with the trials that have it; of a kind that says other numbers each time, the first."""
     noted: dict[tuple[str, str], list[tuple[str, str]]] = defaultdict(list)
     for row in rows:

@@ -10,12 +10,21 @@ from typing import Any
 from serving.objects import Object
 from serving.resources import duration
 from serving.resources.load import Load
-from tuner.report import cautions, convergence, evidence, expectation, judgement, load_curves, pareto, whatif
-from tuner.report.asked import Axis, Question
-from tuner.report.evidence import Evidence, Row
-from tuner.report.schema import Answer, Choice, Lesson, Report, Spent, TrialRow
+from tuner.report import (
+    cautions,
+    convergence,
+    evidence,
+    judgement,
+    load_curves,
+    pareto,
+    sensitivity,
+    surfaces,
+)
+from tuner.report.evidence import Evidence
+from tuner.report.schema import Answer, Axis, Choice, Lesson, Question, Report, Spent, TrialRow
 from tuner.settings import TunerSettings
 from tuner.specs import space
+from tuner.trial_record import TrialRecord
 
 
 def of(
@@ -36,7 +45,7 @@ def of(
     found = evidence.read(experiment, trials, settings)
     answer = judgement.answer(found)
     chosen = answer.choice
-    known = expectation.seen(found)
+    data = convergence.search_data(found)
     report = Report(
         generated_at=now.astimezone(dt.UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
         name=found.name,
@@ -48,12 +57,12 @@ def of(
         learned=[Lesson(experiment=one.experiment, weight=one.weight) for one in found.status.learned],
         repeatability=found.status.repeatability,
         answer=answer,
-        cautions=cautions.cautions(found, answer, narrow=_is_narrow(found, known, answer)),
-        prices=whatif.prices(found, chosen) if chosen else [],
-        bounds=whatif.bounds(found, chosen) if chosen else [],
+        cautions=cautions.cautions(found, answer, narrow=_has_narrow_margin(found, data, answer)),
+        prices=sensitivity.prices(found, chosen) if chosen else [],
+        bounds=sensitivity.bounds(found, chosen) if chosen else [],
         fronts=pareto.fronts(found),
-        model=expectation.model(found, known, chosen or _nearest(answer)),
-        steps=convergence.steps(found, expectation.missed(known, settings.search)),
+        model=surfaces.model(found, data, chosen or _nearest(answer)),
+        steps=convergence.steps(found, convergence.expected_regrets(data, settings.search)),
         trials=[_row(row) for row in sorted([*found.rows, *found.stale], key=lambda row: row.spec.number)],
         courses=load_curves.courses(found, answer),
         spent=_spent(found),
@@ -62,10 +71,10 @@ def of(
     return body
 
 
-def _is_narrow(found: Evidence, known: expectation.SearchData, answer: Answer) -> bool:
+def _has_narrow_margin(found: Evidence, data: convergence.SearchData, answer: Answer) -> bool:
     if answer.kind != "Recommended" or answer.choice is None:
         return False
-    return expectation.narrow(known, answer.choice, found.settings.search)
+    return convergence.has_narrow_margin(data, answer.choice, found.settings.search)
 
 
 def _nearest(answer: Answer) -> Choice | None:
@@ -94,7 +103,7 @@ def question(found: Evidence) -> Question:
         "maxLevel": _number(load.max_level),
         "windowSeconds": load.window_seconds,
         "warmupSeconds": load.warmup_seconds,
-        "prices": whatif.given(found),
+        "prices": sensitivity.given(found),
         "gpuMemory": spec.prices.gpu_memory or "",
         "trials": spec.max_num_trials,
         "seconds": duration.seconds(spec.max_duration) if spec.max_duration else None,
@@ -131,7 +140,7 @@ def _number(text: str | None) -> float | None:
     return float(text) if text is not None else None
 
 
-def _row(row: Row) -> TrialRow:
+def _row(row: TrialRecord) -> TrialRow:
     spec, status = row.spec, row.status
     return TrialRow(
         name=row.name,

@@ -6,9 +6,8 @@ It judges nothing: which spec is recommended stands in the experiment's status.
 import math
 from collections import defaultdict
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
-from serving.errors import SpaceInvalid
 from serving.objects import Object
 from serving.resources.experiment import (
     Constraint,
@@ -16,55 +15,13 @@ from serving.resources.experiment import (
     ProfilingExperimentStatus,
     Setting,
 )
-from serving.resources.trial import Estimate, TrialSpec, TrialStatus, Window
-from tuner import intervals
+from serving.resources.trial import Estimate, Window
+from tuner import intervals, trial_record
 from tuner.constraints import bound_of, measured_value
-from tuner.objective import objective_value
-from tuner.report.asked import Bound
-from tuner.report.schema import Check, Choice, Comparison, Meets
+from tuner.report.schema import Bound, Check, Choice, Comparison
 from tuner.settings import TunerSettings
 from tuner.specs.space import Space
-
-Key = int | tuple[tuple[str, str, str], ...]
-"""A spec: its row in the space, or its settings where it lies outside of it."""
-FULL = "Measured"
-"""The reason of a trial that was measured to its end: only such ones are compared."""
-BROKE = "BreaksConstraint"
-"""The reason of one that no load was within the constraints of: its objective is of no use, and what it saw of the constraints counts."""
-
-
-@dataclass(frozen=True)
-class Row:
-    """One trial."""
-
-    name: str
-    spec: TrialSpec
-    status: TrialStatus
-    index: int | None
-    objective: Estimate | None
-    """In natural units, at the load of the result; None where there is no result."""
-
-    @property
-    def key(self) -> Key:
-        """What tells its spec from others."""
-        if self.index is not None:
-            return self.index
-        return tuple(sorted((s.category, s.name, s.value) for s in self.spec.settings))
-
-    @property
-    def complete(self) -> bool:
-        """Whether it was measured to its end, and so can be compared."""
-        return self.status.reason == FULL and self.objective is not None
-
-    @property
-    def decided(self) -> bool:
-        """Whether it was found out whether it meets the constraints."""
-        return self.status.reason in (FULL, BROKE) and self.status.result is not None
-
-    @property
-    def meets(self) -> Meets:
-        """Whether it met the constraints."""
-        return self.status.result.meets if self.status.result is not None else ""
+from tuner.trial_record import BREAKS_CONSTRAINT, Key, TrialRecord
 
 
 @dataclass(frozen=True)
@@ -76,10 +33,8 @@ class Evidence:
     spec: ProfilingExperimentSpec
     status: ProfilingExperimentStatus
     space: Space
-    rows: tuple[Row, ...]
-    objects: tuple[Object, ...]
-    """The trials as they are stored, in the same order."""
-    stale: tuple[Row, ...]
+    rows: tuple[TrialRecord, ...]
+    stale: tuple[TrialRecord, ...]
     """Trials of another model than that of the newest one: they say nothing of this one."""
     settings: TunerSettings
     """Those that the trials were measured with."""
@@ -89,9 +44,9 @@ class Evidence:
         """Whether more of the objective is better."""
         return self.spec.objective.type == "maximize"
 
-    def specs(self) -> dict[Key, list[Row]]:
+    def specs(self) -> dict[Key, list[TrialRecord]]:
         """Return the complete trials of each spec."""
-        found: dict[Key, list[Row]] = defaultdict(list)
+        found: dict[Key, list[TrialRecord]] = defaultdict(list)
         for row in self.rows:
             if row.complete:
                 found[row.key].append(row)
@@ -121,24 +76,12 @@ def read(experiment: Object, trials: Sequence[Object], settings: TunerSettings) 
         spec=spec,
         status=ProfilingExperimentStatus.model_validate(experiment.get("status") or {}),
         space=space,
-        rows=tuple(_row(trial, spec, space) for trial in ordered),
-        objects=tuple(ordered),
-        stale=tuple(replace(_row(trial, spec, space), objective=None) for trial in others),
+        rows=tuple(trial_record.read(trial, space, spec.objective, spec.constraints) for trial in ordered),
+        stale=tuple(
+            trial_record.read(trial, space, spec.objective, spec.constraints, stale=True) for trial in others
+        ),
         settings=settings,
     )
-
-
-def _row(trial: Object, spec: ProfilingExperimentSpec, space: Space) -> Row:
-    said = TrialSpec.model_validate(trial["spec"])
-    status = TrialStatus.model_validate(trial.get("status") or {})
-    try:
-        index: int | None = space.index(said.settings)
-    except SpaceInvalid:
-        index = None  # what runs today may lie beside the space
-    objective = None
-    if status.result is not None:
-        objective = objective_value(spec.objective, status.result, said.cost_per_hour, said.batch)
-    return Row(trial["metadata"]["name"], said, status, index, objective)
 
 
 def bound(constraint: Constraint) -> Bound:
@@ -146,7 +89,7 @@ def bound(constraint: Constraint) -> Bound:
     return Bound(metric=constraint.metric, percentile=constraint.percentile, bound=bound_of(constraint))
 
 
-def choice(evidence: Evidence, rows: Sequence[Row]) -> Choice:
+def choice(evidence: Evidence, rows: Sequence[TrialRecord]) -> Choice:
     """Return one spec with all that these trials of it measured, the last of which says what it was seen to use.
 
     Of the constraints counts what every trial of it saw that was not stopped as too slow: also one that broke them at every load.
@@ -165,7 +108,9 @@ def choice(evidence: Evidence, rows: Sequence[Row]) -> Choice:
         cost_per_hour=last.spec.cost_per_hour if last.spec.cost_per_hour > 0 else None,
         throughput=intervals.pooled([result.throughput for result in results], spread) if results else None,
         checks=checks(evidence, [row.status.result for row in decided if row.status.result] or results),
-        broken=[row.name for row in decided if row.status.reason == BROKE and row.name not in names],
+        broken=[
+            row.name for row in decided if row.status.reason == BREAKS_CONSTRAINT and row.name not in names
+        ],
         latencies=results[-1].latencies if results else [],
         cpu_cores=results[-1].usage.cpu_cores if results else 0,
         memory_bytes=max((result.usage.memory_bytes for result in results), default=0),

@@ -8,8 +8,9 @@ from collections.abc import Mapping
 
 from tuner.observation import CAUSES, SILENT
 from tuner.report import evidence as ev
-from tuner.report.evidence import Evidence, Key, Row
+from tuner.report.evidence import Evidence
 from tuner.report.schema import Answer, Choice, Obstacle, Reach
+from tuner.trial_record import Key, TrialRecord
 
 _UNCOMPUTABLE = "the objective could not be computed of any measurement"
 """What is asked for was not there to be measured, as tokens of a server that counts none: specs did run."""
@@ -41,7 +42,7 @@ def answer(evidence: Evidence) -> Answer:
     )
 
 
-def _rows_of(evidence: Evidence, trial: str) -> list[Row]:
+def _rows_of(evidence: Evidence, trial: str) -> list[TrialRecord]:
     """Return the complete trials of the spec that this trial measured; those that were stopped early where there is none."""
     key = next((row.key for row in evidence.rows if row.name == trial), None)
     if key is None:
@@ -67,7 +68,7 @@ def candidates(evidence: Evidence) -> dict[Key, Choice]:
     return {key: choice for key, choice in found.items() if ev.allowed(evidence, choice)}
 
 
-def runnable(evidence: Evidence) -> dict[Key, list[Row]]:
+def runnable(evidence: Evidence) -> dict[Key, list[TrialRecord]]:
     """Return the complete trials of each spec that could be recommended: it is of the space, and ran whenever it was tried."""
     failed = {row.key for row in evidence.rows if row.status.reason in CAUSES}
     return {
@@ -120,7 +121,7 @@ def _without(evidence: Evidence, message: str) -> Answer:
 
 def _choices_with_results(evidence: Evidence) -> dict[Key, Choice]:
     """Return every spec of which anything was measured: those that break a constraint are stopped early."""
-    rows: dict[Key, list[Row]] = {}
+    rows: dict[Key, list[TrialRecord]] = {}
     for row in evidence.rows:
         if row.objective is not None and row.index is not None:
             rows.setdefault(row.key, []).append(row)

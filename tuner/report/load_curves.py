@@ -4,8 +4,9 @@ from serving.resources.trial import LatencyAt, Window
 from tuner.load.level_search import results
 from tuner.load.level_search.load_model import Metric
 from tuner.load.level_search.verdicts import verdicts
-from tuner.report.evidence import Evidence, Row
+from tuner.report.evidence import Evidence
 from tuner.report.schema import Answer, Choice, Course, CoursePoint
+from tuner.trial_record import TrialRecord
 
 _STEP = 1.1
 """From one load to the next: a line through them is smooth to the eye."""
@@ -27,13 +28,13 @@ def courses(evidence: Evidence, answer: Answer) -> list[Course]:
     return found
 
 
-def _last(evidence: Evidence, choice: Choice | None) -> Row | None:
+def _last(evidence: Evidence, choice: Choice | None) -> TrialRecord | None:
     """Return the last measurement of a spec that has windows."""
     rows = [row for row in evidence.rows if choice and row.name in choice.trials and row.status.windows]
     return rows[-1] if rows else None
 
 
-def _points(evidence: Evidence, row: Row, metric: Metric, percentile: int) -> list[CoursePoint]:
+def _points(evidence: Evidence, row: TrialRecord, metric: Metric, percentile: int) -> list[CoursePoint]:
     """Return what the curves say from the lowest load to the highest at which the target did not fail."""
     asked = evidence.spec.constraints
     state = results.again(row.spec.load, asked, row.status.windows, evidence.settings.load)

@@ -1,13 +1,14 @@
-"""From the evidence to Pareto fronts: cost per hour against throughput, and against the latency that the experiment is about."""
+"""Pareto fronts of the measured specs: cost per hour against throughput, and against the constrained latency."""
 
 from collections.abc import Sequence
+from itertools import groupby
 
 from serving.resources.experiment import Constraint
 from serving.resources.trial import Estimate
 from tuner.constraints import measured_value
-from tuner.report.evidence import Evidence, Key, Row
-from tuner.report.front import efficient
+from tuner.report.evidence import Evidence
 from tuner.report.schema import Front, Point
+from tuner.trial_record import Key, TrialRecord
 
 
 def fronts(evidence: Evidence) -> list[Front]:
@@ -34,9 +35,9 @@ def fronts(evidence: Evidence) -> list[Front]:
     return [front for front in found if front.points]
 
 
-def _last(evidence: Evidence) -> list[Row]:
+def _last(evidence: Evidence) -> list[TrialRecord]:
     """Return the last trial of each spec with a result and a cost: a complete one where there is one."""
-    found: dict[Key, Row] = {}
+    found: dict[Key, TrialRecord] = {}
     for row in evidence.rows:
         if (
             row.status.result is not None
@@ -47,7 +48,7 @@ def _last(evidence: Evidence) -> list[Row]:
     return list(found.values())
 
 
-def _points(rows: Sequence[tuple[Row, Estimate]], sign: int) -> list[Point]:
+def _points(rows: Sequence[tuple[TrialRecord, Estimate]], sign: int) -> list[Point]:
     """Return the points; only specs that may meet the constraints, and were measured to the end, can be on the front."""
     able = [i for i, (row, _) in enumerate(rows) if row.complete and row.meets != "No"]
     best = efficient([(rows[i][0].spec.cost_per_hour, sign * rows[i][1].value) for i in able])
@@ -63,3 +64,18 @@ def _points(rows: Sequence[tuple[Row, Estimate]], sign: int) -> list[Point]:
         )
         for i, (row, value) in enumerate(rows)
     ]
+
+
+def efficient(points: Sequence[tuple[float, float]]) -> list[bool]:
+    """Return for each point (both measures: less is better) whether no other is at most as great in both and less in one."""
+    answer = [False] * len(points)
+    best = float("inf")
+    order = sorted(range(len(points)), key=lambda i: points[i])
+    for _, column in groupby(order, key=lambda i: points[i][0]):
+        members = list(column)
+        least = points[members[0]][1]
+        if least < best:
+            for i in members:
+                answer[i] = points[i][1] == least
+            best = least
+    return answer

@@ -1,6 +1,6 @@
-"""Slices and averages of what the trials let expect of the whole space: surfaces over two axes, curves along one.
+"""The model of the whole space as the report shows it: surfaces over two axes, curves along one, and the axes that matter.
 
-It takes predictions and makes none. Values are geometric means, as objectives are predicted as logarithms.
+It shows predictions and makes none. Values are geometric means, as objectives are predicted as logarithms.
 """
 
 from dataclasses import dataclass
@@ -9,8 +9,9 @@ from itertools import combinations
 import numpy as np
 from numpy.typing import NDArray
 
-from tuner.report.importance import full
-from tuner.report.schema import Curve, Surface
+from tuner.report.convergence import SearchData
+from tuner.report.evidence import Evidence
+from tuner.report.schema import Choice, Curve, Model, Share, Surface
 
 BAND = 1.96
 """Standard deviations on each side: 95 % of a normal distribution."""
@@ -20,6 +21,35 @@ PAIRS = 28
 """Surfaces at most, those of the axes that matter most: a page of hundreds would not open on a phone. All pairs of eight axes."""
 _LARGEST = 700.0
 """Greatest exponent whose power is still a float."""
+
+
+def model(evidence: Evidence, data: SearchData, chosen: Choice | None) -> Model | None:
+    """Return the model around the recommended spec, else around the best expected one; None without enough data."""
+    if not data.is_enough:
+        return None
+    prediction = data.prediction
+    meets: NDArray[np.float64] = prediction.p_meets * prediction.p_boots
+    around = (
+        chosen.spec
+        if chosen is not None and chosen.spec is not None
+        else _best_expected(prediction.objective.mean, meets)
+    )
+    mean = prediction.objective.mean if evidence.maximized else -prediction.objective.mean
+    ranks = evidence.space.ranks()
+    by_axes = shares(mean, ranks)
+    grid = Grid.of(ranks, mean, prediction.objective.deviation, meets, around)
+    weight = {axes[0]: share for axes, share in by_axes.items() if len(axes) == 1}
+    return Model(
+        observations=len(data.observations),
+        around=around,
+        surfaces=surfaces(grid, weight),
+        curves=curves(grid),
+        shares=[Share(axes=list(axes), share=share) for axes, share in by_axes.items()],
+    )
+
+
+def _best_expected(mean: NDArray[np.float64], meets: NDArray[np.float64]) -> int:
+    return int(np.argmax(np.where(meets >= meets.max() / 2, mean, -np.inf)))
 
 
 @dataclass(frozen=True)
@@ -116,3 +146,39 @@ def _curve(grid: Grid, axis: int) -> Curve:
 def natural(logs: NDArray[np.float64]) -> NDArray[np.float64]:
     """Return the powers of e, finite whatever the logarithms."""
     return np.asarray(np.exp(np.clip(logs, -_LARGEST, _LARGEST)), dtype=np.float64)
+
+
+def shares(mean: NDArray[np.float64], ranks: NDArray[np.int64]) -> dict[tuple[int, ...], float]:
+    """Return the share of the variance due to every axis and every pair of axes; empty if nothing varies.
+
+    Functional ANOVA of a full grid (Hutter, Hoos and Leyton-Brown, An efficient approach for assessing hyperparameter
+    importance, ICML 2014): a main effect is the variance of the means over all other axes; an interaction is the variance
+    of the joint means that neither axis explains alone. The shares of all subsets of axes add up to one.
+
+    Args:
+        mean: (n,) of every spec of a full grid.
+        ranks: (n, d) of each spec's values among its axes' values.
+    """
+    grid = full(mean, ranks)
+    total = float(grid.var())
+    if total <= np.finfo(float).eps * max(1.0, float(np.abs(grid).max()) ** 2):
+        return {}
+    axes = range(grid.ndim)
+    found: dict[tuple[int, ...], float] = {(i,): _variance(grid, (i,)) / total for i in axes}
+    pairs: dict[tuple[int, ...], float] = {
+        (i, j): max(0.0, _variance(grid, (i, j)) / total - found[i,] - found[j,])
+        for i, j in combinations(axes, 2)
+    }
+    return found | pairs
+
+
+def full(values: NDArray[np.float64], ranks: NDArray[np.int64]) -> NDArray[np.float64]:
+    """Return the values of a full grid as an array with one dimension for each axis."""
+    grid = np.empty(tuple(int(count) for count in ranks.max(axis=0) + 1))
+    grid[tuple(ranks.T)] = values
+    return grid
+
+
+def _variance(grid: NDArray[np.float64], kept: tuple[int, ...]) -> float:
+    others = tuple(axis for axis in range(grid.ndim) if axis not in kept)
+    return float(grid.mean(axis=others).var())

@@ -16,7 +16,7 @@ from serving.data_dir import DataDir
 from serving.kube import Key, Kube, Reconciler, Recorder, Result, Watches, connect_eventually
 from serving.objects import Object
 from serving.resources import kinds
-from serving.resources.trial import TrialStatus
+from serving.resources.trial import FINISHED, TrialStatus
 from serving.settings import ControllerSettings
 from tuner.settings import DEFAULTS, TrialSettings, TunerSettings
 from tuner.trials import cores, trial_status
@@ -26,8 +26,6 @@ from tuner.trials.trial_status import Report
 
 Measure = Callable[[Object, Cores, Replicas, Report], Awaitable[TrialStatus]]
 """Measures one trial and reports each step; the replica is left for the caller to remove."""
-
-_OVER = ("Succeeded", "Failed")
 
 
 class TrialController:
@@ -72,7 +70,7 @@ class TrialController:
             return None  # what it owns goes with it
         if self._cleared.get(key) == trial["metadata"]["uid"]:
             return None
-        if (trial.get("status") or {}).get("phase") in _OVER:
+        if (trial.get("status") or {}).get("phase") in FINISHED:
             if self._replicas.has(trial):
                 await self._replicas.remove(trial)
             self._cleared[key] = trial["metadata"]["uid"]

@@ -8,7 +8,7 @@ from serving.objects import Object
 from serving.resources import conditions
 from serving.resources.base import ConditionStatus, in_six_digits
 from serving.resources.conditions import Condition
-from serving.resources.trial import Reason, TrialStatus, Window
+from serving.resources.trial import FINISHED, Reason, TrialStatus, Window
 
 Report = Callable[[Object, TrialStatus], Awaitable[None]]
 """Writes a trial's status, however often it has to be tried."""
@@ -48,7 +48,7 @@ def ended(
 def as_written(trial: Object, status: TrialStatus, now: dt.datetime) -> Object:
     """Return the whole status as JSON, with its conditions."""
     generation = trial["metadata"].get("generation", 1)
-    over = status.phase in ("Succeeded", "Failed")
+    over = status.phase in FINISHED
     ready = Condition(
         "Ready",
         "True" if status.phase == "Succeeded" else "False",

@@ -10,11 +10,10 @@ from serving.objects import Object
 from serving.pages import figures
 from serving.resources import ages, conditions
 from serving.resources.experiment import Objective
-from serving.resources.trial import Estimate
+from serving.resources.trial import FINISHED, Estimate
 from tuner.report.text import measure, phrases
 from tuner.report.text.measure import Measure
 
-OVER = ("Succeeded", "Failed")
 """Phases of an experiment, and of a trial, after which nothing comes."""
 _METRICS: Mapping[str, str] = {"latency": "latency", "ttft": "TTFT", "itl": "ITL", "errorRate": "errors"}
 
@@ -126,12 +125,12 @@ def phase(experiment: Object) -> str:
     said = experiment.get("status") or {}
     found = str(said.get("phase") or "Pending")
     is_old = said.get("observedGeneration", 0) < experiment["metadata"].get("generation", 0)
-    return "Pending" if found in OVER and is_old else found
+    return "Pending" if found in FINISHED and is_old else found
 
 
 def has_ended(experiment: Object) -> bool:
     """Whether nothing more comes of its newest spec."""
-    return phase(experiment) in OVER
+    return phase(experiment) in FINISHED
 
 
 def goal(spec: Object) -> str:
@@ -173,7 +172,7 @@ def elapsed(experiment: Object, now: datetime) -> float | None:
 
 
 def is_over(trial: Object) -> bool:
-    return stage(trial) in OVER
+    return stage(trial) in FINISHED
 
 
 def stage(trial: Object) -> str:

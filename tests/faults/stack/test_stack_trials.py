@@ -16,6 +16,7 @@ from serving.objects import Object
 from serving.resources import conditions, kinds, names
 from serving.resources.experiment import Prices
 from serving.resources.inference import Predictor
+from serving.resources.trial import FINISHED
 from serving.system import processes
 from tests.rig import stack as stacks
 from tests.rig.stack import NAMESPACE, Stack, light, until, version, write_model
@@ -29,7 +30,6 @@ LOAD: Object = {
     "levels": ["1", "2"], "windowSeconds": 1, "warmupSeconds": 0,
 }  # fmt: skip
 LONG: Object = {**LOAD, "levels": ["1"], "windowSeconds": 60}
-OVER = ("Succeeded", "Failed")
 SEEN: set[int] = set()
 """Processes that were the controllers; a generator's command line names the one that started it."""
 
@@ -85,7 +85,7 @@ def _object(kind: kinds.Kind, name: str, spec: Object) -> Object:
 
 
 def is_over(obj: Object) -> bool:
-    return (obj.get("status") or {}).get("phase") in OVER
+    return (obj.get("status") or {}).get("phase") in FINISHED
 
 
 def is_measuring(obj: Object) -> bool:

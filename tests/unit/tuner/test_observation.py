@@ -5,7 +5,8 @@ import numpy as np
 import pytest
 
 from serving.resources.experiment import Constraint, Objective, ProfilingExperimentSpec, Setting
-from tuner.observation import MOST_MARGIN, observation_of, problem_of
+from tuner import trial_record
+from tuner.observation import MOST_MARGIN, problem_of
 from tuner.search.problem import Observation
 from tuner.specs import scaling
 from tuner.specs.space import Space
@@ -59,7 +60,10 @@ def trial(reason: str = "Measured", purpose: str = "Explore", **status: Any) -> 
 def said(
     found: dict[str, Any], objective: Objective = SPEC.objective, constraints: list[Constraint] | None = None
 ) -> Observation | None:
-    return observation_of(found, SPACE, objective, SPEC.constraints if constraints is None else constraints)
+    record = {"metadata": {"name": "pe-1"}, **found}
+    return trial_record.read(
+        record, SPACE, objective, SPEC.constraints if constraints is None else constraints
+    ).observation
 
 
 def test_a_measured_trial_says_its_objective_its_margins_and_their_noise():

@@ -8,8 +8,7 @@ from markupsafe import Markup
 from serving.pages import figures, svg
 from serving.pages.plots import Plot, Table, wide
 from serving.pages.svg import Scale, Tick, marks
-from tuner.report.asked import Axis
-from tuner.report.schema import Curve, Report, Surface
+from tuner.report.schema import Axis, Curve, Report, Surface
 from tuner.report.surfaces import BAND
 from tuner.report.text import measure
 

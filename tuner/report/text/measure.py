@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from serving.pages import figures
 from serving.resources.experiment import Objective
 from serving.resources.trial import Estimate
-from tuner.report.asked import Question
+from tuner.report.schema import Question
 
 MILLION = 1e6
 

@@ -7,8 +7,7 @@ from typing import Final
 from serving.pages import figures
 from serving.resources.experiment import Setting
 from serving.resources.trial import Estimate, Reason
-from tuner.report.asked import Bound, Question
-from tuner.report.schema import TrialRow
+from tuner.report.schema import Bound, Question, TrialRow
 
 METRICS: Final = {
     "latency": "latency",

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tuner.report.importance import shares
+from tuner.report.surfaces import shares
 
 RANKS = np.array(list(product(range(3), range(2), range(4))), dtype=np.int64)
 

@@ -6,7 +6,7 @@ import math
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tuner.report.sensitivity import BoundReading, Line, envelope, staircase, worth
+from tuner.report.sensitivity import BoundReading, Line, envelope, log_score, staircase
 
 AMOUNTS = st.integers(min_value=0, max_value=400).map(lambda n: n / 8)
 LINES = st.lists(st.builds(Line, AMOUNTS, AMOUNTS), min_size=1, max_size=8)
@@ -81,7 +81,7 @@ def test_staircase_names_a_best_allowed_spec_at_any_bound(
     if span.winner is None:
         assert best == 0
     else:
-        assert math.isclose(math.exp(worth(specs[span.winner], bound)), best, rel_tol=1e-9)
+        assert math.isclose(math.exp(log_score(specs[span.winner], bound)), best, rel_tol=1e-9)
 
 
 @given(READINGS)

@@ -1,7 +1,7 @@
 """What was to be missed, of the specs that the search could still have tried."""
 
 from tests.reference.known_surfaces import grid
-from tuner.report.regrets import regrets
+from tuner.report.convergence import regrets
 from tuner.search.problem import Observation
 from tuner.settings import DEFAULTS
 

@@ -1,0 +1,128 @@
+"""A Trial as everything that plans or reports reads it: its spec's row in the space, its objective, its observation. Pure."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from serving.errors import SpaceInvalid
+from serving.objects import Object
+from serving.resources.experiment import Constraint, Objective
+from serving.resources.trial import FINISHED, Estimate, TrialSpec, TrialStatus
+from tuner.objective import objective_value
+from tuner.observation import SILENT, observation_of
+from tuner.search.problem import Observation
+from tuner.specs.space import Space
+
+Meets = Literal["Yes", "No", "Unsure", ""]
+"""Whether the constraints are met, by the intervals; empty if nothing was measured."""
+Key = int | tuple[tuple[str, str, str], ...]
+"""A spec: its row in the space, or its settings if it lies outside the space."""
+MEASURED = "Measured"
+"""The reason of a trial that was measured completely: only such trials are compared."""
+BREAKS_CONSTRAINT = "BreaksConstraint"
+"""The reason of a trial that met its constraints at no load: its constraint values count, its objective does not."""
+LOAD_FAILED = "LoadFailed"
+"""The reason of a trial whose load could not be generated."""
+LOAD_RESTARTED = "LoadRestarted"
+"""Prefix of a trial's note that its load generator died and was started again."""
+
+
+@dataclass(frozen=True)
+class TrialRecord:
+    """One Trial of an experiment."""
+
+    name: str
+    spec: TrialSpec
+    status: TrialStatus
+    index: int | None = None
+    """The row of its spec in the space; None outside the space."""
+    objective: Estimate | None = None
+    """In natural units, at the load of the result; None without a result, or if it cannot be computed."""
+    observation: Observation | None = None
+    """What the search learns from it; None while it runs, outside the space, or if it says nothing about its spec."""
+    stale: bool = False
+    """It measured another model than the target has now: it counts in the budget and says nothing about a spec."""
+
+    @property
+    def key(self) -> Key:
+        """Identity of its spec."""
+        if self.index is not None:
+            return self.index
+        return tuple(sorted((s.category, s.name, s.value) for s in self.spec.settings))
+
+    @property
+    def over(self) -> bool:
+        """Whether the trial has ended."""
+        return self.status.phase in FINISHED
+
+    @property
+    def complete(self) -> bool:
+        """Whether it was measured completely, so that it can be compared."""
+        return self.status.reason == MEASURED and self.objective is not None
+
+    @property
+    def decided(self) -> bool:
+        """Whether it found out if its spec meets the constraints."""
+        return self.status.reason in (MEASURED, BREAKS_CONSTRAINT) and self.status.result is not None
+
+    @property
+    def meets(self) -> Meets:
+        """Whether it met the constraints."""
+        return self.status.result.meets if self.status.result is not None else ""
+
+    @property
+    def says_nothing(self) -> bool:
+        """Whether it ended without a statement about its spec."""
+        return self.over and self.status.reason in SILENT
+
+    @property
+    def failed_to_load(self) -> bool:
+        """Whether it ended because its load could not be generated."""
+        return self.over and self.status.reason == LOAD_FAILED
+
+    @property
+    def load_is_invalid(self) -> bool:
+        """Whether its load can never be generated: a generator that died was started again, which is noted."""
+        return self.failed_to_load and not any(note.startswith(LOAD_RESTARTED) for note in self.status.notes)
+
+    @property
+    def throughput(self) -> float | None:
+        """Requests per second at the highest load that met the constraints."""
+        return self.status.result.throughput.value if self.status.result is not None else None
+
+
+def parse(trial: Object) -> TrialRecord:
+    """Return a Trial without its place in a space.
+
+    Raises:
+        pydantic.ValidationError: not a Trial.
+    """
+    status = TrialStatus.model_validate(trial.get("status") or {})
+    return TrialRecord(trial["metadata"]["name"], TrialSpec.model_validate(trial["spec"]), status)
+
+
+def read(
+    trial: Object,
+    space: Space,
+    objective: Objective,
+    constraints: Sequence[Constraint],
+    *,
+    stale: bool = False,
+) -> TrialRecord:
+    """Return a Trial with its row, objective and observation; a stale one has neither of the latter.
+
+    Raises:
+        pydantic.ValidationError: not a Trial.
+    """
+    record = parse(trial)
+    spec, status = record.spec, record.status
+    try:
+        index: int | None = space.index(spec.settings)
+    except SpaceInvalid:
+        index = None  # what runs today may lie outside the space, or the space was changed
+    value, observation = None, None
+    if not stale and status.result is not None:
+        value = objective_value(objective, status.result, spec.cost_per_hour, spec.batch)
+    if not stale and index is not None:
+        observation = observation_of(spec, status, index, objective, constraints)
+    return TrialRecord(record.name, spec, status, index, value, observation, stale)
