@@ -8,10 +8,10 @@ import asyncio
 from collections.abc import Sequence
 
 from serving import clock, errors
-from serving.controllers.cache import OWNER, Cache, owner_uids
 from serving.controllers.gateways import Gateways
 from serving.controllers.prober import Prober
 from serving.kube import Key, Kube, Reconciler, Recorder, Result, Watches
+from serving.kube.cache import Cache, owner_uids
 from serving.objects import Object
 from serving.planning.inference import planner, replicas
 from serving.planning.inference.observed import Observed
@@ -209,8 +209,7 @@ class InferenceController:
         self._inferences.index(_VERSION, _model_versions)
         self._cache.on_news(kinds.INFERENCE, self._inference_changed)
         self._versions.on_change(self._version_changed)
-        for kind, informer in self._children.items():
-            informer.index(OWNER, owner_uids)
+        for kind in self._children:
             self._cache.on_news(kind, self._child_changed)
         self._pods.index(_REVISION, _revision)
         self._pods.on_change(self._pod_changed)

@@ -9,7 +9,6 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 
 from serving import clock, errors
-from serving.controllers.cache import Cache
 from serving.controllers.image_builder import Maker
 from serving.controllers.image_retention import Keeper
 from serving.controllers.image_transfer import Say
@@ -17,6 +16,7 @@ from serving.controllers.version_usage import Usage
 from serving.data_dir import DataDir
 from serving.images.store.model_store import ModelStore
 from serving.kube import Key, Kube, Reconciler, Recorder, Result, Watches
+from serving.kube.cache import Cache
 from serving.objects import Object
 from serving.planning.models import version as planner
 from serving.resources import kinds

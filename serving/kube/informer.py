@@ -54,6 +54,8 @@ class Informer:
         self._indexes: dict[str, tuple[Callable[[Object], Iterable[str]], dict[str, dict[Key, Object]]]] = {}
         self.items: dict[Key, Object] = {}
         self.synced = asyncio.Event()
+        self._resource_version = 0
+        """This copy is the API's as of this version."""
 
     def on_change(self, handler: Handler) -> None:
         """Call `handler(before, after)` at every change; must be set before `run`."""
@@ -75,6 +77,14 @@ class Informer:
         """Return the cached object, or None."""
         return self.items.get(Key(namespace, name))
 
+    def has_seen(self, obj: Object) -> bool:
+        """Whether this copy is as new as an object of the API: it has the object, or what became of it.
+
+        resourceVersions of one kind are compared as numbers, which the embedded API promises, and clusters do by
+        KEP-5504.
+        """
+        return self._resource_version >= int(obj["metadata"]["resourceVersion"])
+
     def __iter__(self) -> Iterator[Object]:
         return iter(list(self.items.values()))
 
@@ -90,6 +100,7 @@ class Informer:
                 async for event in self._watch(version):
                     delay = 0.05
                     version = event.object["metadata"]["resourceVersion"]
+                    self._resource_version = int(version)
                     if event.type == "DELETED":
                         self._store(Key.of(event.object), None)
                     elif event.type != "BOOKMARK":
@@ -111,6 +122,7 @@ class Informer:
 
     async def _list(self) -> str:
         listing = await self._kube.list(self.kind, self._namespace, labels=self._labels, fields=self._fields)
+        self._resource_version = int(listing.resource_version)
         found = {Key.of(item): item for item in listing.items}
         for key in [key for key in self.items if key not in found]:
             self._store(key, None)

@@ -1,39 +1,25 @@
-"""The Pods of an owner as they are after our own writes, though the watch has not told of these yet.
+"""The Pods of an owner as they are after our own writes, which the watch may not have shown yet (`serving.kube.cache`).
 
-A controller that plans on a cache which lacks its last create or delete does it again, to another Pod. So what
-was written here is laid over the cache until the watch has caught up (or `FORGET_SECONDS` have passed), and
-where an answer was lost the API is asked. A restarted agent lists before it plans, so it needs no memory.
+Where the answer to a write was lost, the API is asked. A restarted agent lists before it plans, so it needs no memory.
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Awaitable, Callable, Sequence
 from typing import TypeVar
 
-from serving import clock, errors
+from serving import errors
 from serving.embedded.event_queue import EventQueue, Told
 from serving.embedded.workloads import pods
 from serving.kube import Informer, Key, Kube
+from serving.kube.cache import Cache, owner_uids
 from serving.objects import Object
 from serving.resources import kinds
 
 T = TypeVar("T")
 
-FORGET_SECONDS = 30.0
-"""A watch that has not told of a write by then has missed it (the Pod came and went between two lists)."""
 MOST_AT_ONCE = 32
 """Requests in flight for one owner; the first round is one, then two, and so on, so that what is refused
 for all is refused once (k8s.io/kubernetes/pkg/controller/replicaset: slow start)."""
-OWNER = "owner"
-
-
-@dataclass(frozen=True)
-class _Ahead:
-    """One write that the watch has not told of: a created Pod, or (None) the deletion of `uid`."""
-
-    uid: str
-    created: Object | None
-    forget_at: float
 
 
 class OwnedPods:
@@ -43,38 +29,24 @@ class OwnedPods:
         self._kube = kube
         self._events = events
         self._node = node
-        self._informer = informer
-        self._ahead: dict[str, dict[Key, _Ahead]] = {}
+        self._cache = Cache(informer)
         self._unsure: dict[str, set[Key]] = {}
         self._taken: dict[str, set[str]] = {}
-        informer.index(OWNER, owner_uids)
-        informer.on_change(self._seen)
 
     def of(self, owner: Object) -> list[Object]:
         """Return all Pods that the owner controls; those that were deleted have a deletionTimestamp."""
-        uid = owner["metadata"]["uid"]
-        found = {Key.of(pod): pod for pod in self._informer.by_index(OWNER, uid)}
-        ahead = self._ahead.get(uid, {})
-        for key, write in list(ahead.items()):
-            if write.forget_at < clock.monotonic():
-                del ahead[key]
-            elif write.created is not None:
-                found.setdefault(key, write.created)
-            elif key in found and found[key]["metadata"]["uid"] == write.uid:
-                found[key] = _terminating(found[key])
-        return list(found.values())
+        return list(self._cache.owned(kinds.POD, owner).values())
 
     def taken(self, owner: Object) -> frozenset[str]:
         """Return names that the owner's Pods cannot have, as others have them."""
         return frozenset(self._taken.get(owner["metadata"]["uid"], ()))
 
-    def waits(self, owner: Object) -> bool:
-        """Whether the watch has yet to tell of a write."""
-        return bool(self._ahead.get(owner["metadata"]["uid"]))
+    def is_behind(self, owner: Object) -> bool:
+        """Whether the watch has yet to show a write to one of the owner's Pods."""
+        return self._cache.is_behind(kinds.POD, owner)
 
     def forget(self, uid: str) -> None:
         """Drop all memory of an owner that is gone."""
-        self._ahead.pop(uid, None)
         self._unsure.pop(uid, None)
         self._taken.pop(uid, None)
 
@@ -82,15 +54,14 @@ class OwnedPods:
         """Ask the API what became of the writes whose answers were lost; call before `of`."""
         uid = owner["metadata"]["uid"]
         for key in list(self._unsure.get(uid, ())):
-            cached = self._informer.items.get(key)
+            cached = self._cache.get(kinds.POD, *key)
             try:
-                stored = await self._kube.get(kinds.POD, key.namespace, key.name)
+                stored = await self._kube.get(kinds.POD, *key)
             except errors.NotFound:
                 if cached is not None:
-                    self._remember(owner, cached, deleted=True)
+                    self._cache.deleted(kinds.POD, cached)
             else:
-                if uid in owner_uids(stored):
-                    self._remember(owner, stored, deleted="deletionTimestamp" in stored["metadata"])
+                self._cache.wrote(kinds.POD, stored)
             self._unsure[uid].discard(key)
 
     async def create(self, kind: kinds.Kind, owner: Object, bodies: Sequence[Object]) -> None:
@@ -132,7 +103,7 @@ class OwnedPods:
         except errors.Unavailable:
             self._unsure.setdefault(meta["uid"], set()).add(key)
             raise
-        self._remember(owner, created, deleted=False)
+        self._cache.wrote(kinds.POD, created)
 
     async def _delete(self, owner: Object, pod: pods.PodState) -> None:
         meta = owner["metadata"]
@@ -142,45 +113,8 @@ class OwnedPods:
         except errors.Unavailable:
             self._unsure.setdefault(meta["uid"], set()).add(key)
             raise
-        if (cached := self._informer.items.get(key)) is not None:
-            self._remember(owner, cached, deleted=True)
-
-    def _remember(self, owner: Object, pod: Object, *, deleted: bool) -> None:
-        key, uid = Key.of(pod), pod["metadata"]["uid"]
-        cached = self._informer.items.get(key)
-        if cached is not None and cached["metadata"]["uid"] == uid:
-            if not deleted or "deletionTimestamp" in cached["metadata"]:
-                return
-        elif deleted and cached is None:
-            pod = _terminating(pod)
-        until = clock.monotonic() + FORGET_SECONDS
-        known = deleted and cached is not None
-        write = _Ahead(uid, None if known else pod, until)
-        self._ahead.setdefault(owner["metadata"]["uid"], {})[key] = write
-
-    def _seen(self, before: Object | None, after: Object | None) -> None:
-        """Forget a write that the watch now tells of."""
-        for owner in {uid for pod in (before, after) if pod is not None for uid in owner_uids(pod)}:
-            ahead = self._ahead.get(owner)
-            pod = after or before
-            if not ahead or pod is None or (write := ahead.get(Key.of(pod))) is None:
-                continue
-            pending = write.created is None and after is not None and after["metadata"]["uid"] == write.uid
-            if not pending or "deletionTimestamp" in pod["metadata"]:
-                del ahead[Key.of(pod)]
-                if not ahead:
-                    del self._ahead[owner]
-
-
-def owner_uids(pod: Object) -> Iterable[str]:
-    """Return the uid of the Pod's controller, in a list; empty where it has none."""
-    owner = pods.controller_of(pod)
-    return [owner["uid"]] if owner else []
-
-
-def _terminating(pod: Object) -> Object:
-    stamp = clock.rfc3339(clock.now())
-    return {**pod, "metadata": {"deletionTimestamp": stamp, **pod["metadata"]}}
+        if (cached := self._cache.get(kinds.POD, *key)) is not None and cached["metadata"]["uid"] == pod.uid:
+            self._cache.deleted(kinds.POD, cached)
 
 
 def _typed(kind: kinds.Kind, owner: Object) -> Object:

@@ -7,9 +7,9 @@ from serving import clock, errors
 from serving.embedded.event_queue import EventQueue, Told
 from serving.embedded.workloads import naming, pods
 from serving.embedded.workloads.deployment import plan, standby, status
-from serving.embedded.workloads.freshest import Freshest
-from serving.embedded.workloads.owned_pods import FORGET_SECONDS, OwnedPods
+from serving.embedded.workloads.owned_pods import OwnedPods
 from serving.kube import Informer, Key, Kube, Result
+from serving.kube.cache import LIFETIME_SECONDS, Cache
 from serving.objects import Object
 from serving.resources import kinds, names
 
@@ -21,14 +21,14 @@ class DeploymentController:
         self, kube: Kube, informer: Informer, owned: OwnedPods, events: EventQueue, node: str
     ) -> None:
         self._kube = kube
-        self._deployments = Freshest(informer)
+        self._cache = Cache(informer)
         self._owned = owned
         self._events = events
         self._node = node
 
     async def reconcile(self, key: Key) -> Result | None:
         """Converge one Deployment; safe to be killed between any two writes."""
-        deployment = self._deployments.get(key)
+        deployment = self._cache.get(kinds.DEPLOYMENT, *key)
         if deployment is None or "deletionTimestamp" in deployment["metadata"]:
             return None
         await self._owned.settle(deployment)
@@ -53,7 +53,7 @@ class DeploymentController:
         await self._write(deployment, report)
         if failure is not None:
             raise errors.Temporary("FailedCreate", failure.message) from failure
-        waits = dt.timedelta(seconds=FORGET_SECONDS) if self._owned.waits(deployment) else None
+        waits = dt.timedelta(seconds=LIFETIME_SECONDS) if self._owned.is_behind(deployment) else None
         looks = (planned.requeue_after, reserve.requeue_after, report.requeue_after, waits)
         due = [after for after in looks if after is not None]
         return Result(max(min(due).total_seconds(), 0.0)) if due else None
@@ -75,7 +75,7 @@ class DeploymentController:
         }
         patch = {"metadata": {"resourceVersion": meta["resourceVersion"], "annotations": annotations}}
         answer = await self._kube.patch(kinds.DEPLOYMENT, meta["namespace"], meta["name"], patch)
-        self._deployments.wrote(answer)
+        self._cache.wrote(kinds.DEPLOYMENT, answer)
 
     async def _act(
         self, deployment: Object, want: plan.Wanted, planned: plan.Plan, reserve: standby.Plan
@@ -116,7 +116,8 @@ class DeploymentController:
         before = deployment.get("status") or {}
         if before == report.status:
             return
-        self._deployments.wrote(await self._kube.apply_status(kinds.DEPLOYMENT, deployment, report.status))
+        answer = await self._kube.apply_status(kinds.DEPLOYMENT, deployment, report.status)
+        self._cache.wrote(kinds.DEPLOYMENT, answer)
         if report.exceeded and not status.has_exceeded(before):
             message = "The rollout made no progress within progressDeadlineSeconds"
             self._events.tell(deployment, Told(status.EXCEEDED, message, "Warning"))

@@ -8,10 +8,10 @@ import datetime as dt
 from serving import clock
 from serving.embedded.event_queue import EventQueue, Told
 from serving.embedded.workloads import pods
-from serving.embedded.workloads.freshest import Freshest
 from serving.embedded.workloads.job import plan, status
-from serving.embedded.workloads.owned_pods import FORGET_SECONDS, OwnedPods
+from serving.embedded.workloads.owned_pods import OwnedPods
 from serving.kube import Informer, Key, Kube, Result
+from serving.kube.cache import LIFETIME_SECONDS, Cache
 from serving.objects import Object
 from serving.resources import kinds, names
 from serving.settings import NodeSettings
@@ -24,7 +24,7 @@ class JobController:
         self, kube: Kube, informer: Informer, owned: OwnedPods, events: EventQueue, settings: NodeSettings
     ) -> None:
         self._kube = kube
-        self._jobs = Freshest(informer)
+        self._cache = Cache(informer)
         self._owned = owned
         self._events = events
         self._node = settings.name
@@ -32,7 +32,7 @@ class JobController:
 
     async def reconcile(self, key: Key) -> Result | None:
         """Converge one Job; safe to be killed between any two writes."""
-        job = self._jobs.get(key)
+        job = self._cache.get(kinds.JOB, *key)
         if job is None or "deletionTimestamp" in job["metadata"]:
             return None
         await self._owned.settle(job)
@@ -49,9 +49,9 @@ class JobController:
             return None
         if planned.start or planned.delete:
             # The watch will tell of these Pods; the counts need not wait for it.
-            job = self._jobs.get(key) or job
+            job = self._cache.get(kinds.JOB, *key) or job
             await self._report(job, status.report(job, want, planned.progress, self._pods(job), now))
-        waits = dt.timedelta(seconds=FORGET_SECONDS) if self._owned.waits(job) else None
+        waits = dt.timedelta(seconds=LIFETIME_SECONDS) if self._owned.is_behind(job) else None
         due = [after for after in (planned.requeue_after, waits) if after is not None]
         return Result(max(min(due).total_seconds(), 0.0)) if due else None
 
@@ -73,4 +73,4 @@ class JobController:
 
     async def _report(self, job: Object, report: Object) -> None:
         if (job.get("status") or {}) != report:
-            self._jobs.wrote(await self._kube.apply_status(kinds.JOB, job, report))
+            self._cache.wrote(kinds.JOB, await self._kube.apply_status(kinds.JOB, job, report))
