@@ -29,7 +29,7 @@ from autoscaler.targets import Seen
 from autoscaler.writer import Writer
 from serving import clock, errors, metrics
 from serving.data_dir import DataDir
-from serving.kube import Key, Kube, Reconciler, Recorder, Result, Watches, connect_eventually
+from serving.kube import EventRecorder, Key, Kube, Reconciler, Result, Watches, connect_eventually
 from serving.objects import Object
 from serving.resources import kinds, leases, names
 from serving.resources.conditions import Condition
@@ -62,7 +62,7 @@ class AutoscalerController:
         scaling: AutoscalerSettings = DEFAULTS,
     ) -> None:
         self._kube = kube
-        self._recorder = Recorder(kube, kube.field_manager)
+        self._recorder = EventRecorder(kube, kube.field_manager)
         self._pages, self._store, self._settings = pages, store, scaling
         self._autoscalers = watches.of(kinds.AUTOSCALER)
         self._deployments = watches.of(kinds.DEPLOYMENT)

@@ -9,7 +9,7 @@ from autoscaler.signals.board import Health
 from autoscaler.target_state import TargetState
 from autoscaler.targets import Seen, Targets
 from serving import clock, errors
-from serving.kube import Key, Kube, Recorder
+from serving.kube import EventRecorder, Key, Kube
 from serving.objects import Object
 from serving.resources import kinds
 from serving.resources.conditions import Condition
@@ -21,7 +21,7 @@ SAY_SECONDS = 30.0
 class Writer:
     """The writes of one controller."""
 
-    def __init__(self, kube: Kube, recorder: Recorder, targets: Targets) -> None:
+    def __init__(self, kube: Kube, recorder: EventRecorder, targets: Targets) -> None:
         self._kube, self._recorder, self._targets = kube, recorder, targets
 
     async def act(

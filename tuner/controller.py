@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager
 
 from serving import errors
 from serving.data_dir import DataDir
-from serving.kube import Key, Kube, Reconciler, Recorder, Result, Watches, connect_eventually
+from serving.kube import EventRecorder, Key, Kube, Reconciler, Result, Watches, connect_eventually
 from serving.objects import Object
 from serving.resources import kinds
 from serving.resources.trial import FINISHED
@@ -36,7 +36,7 @@ class ExperimentController:
         self._kube = kube
         self._settings = settings
         self._worker = worker
-        self._recorder = Recorder(kube, kube.field_manager)
+        self._recorder = EventRecorder(kube, kube.field_manager)
         self._experiments = watches.of(kinds.PROFILING_EXPERIMENT)
         self._trials = watches.of(kinds.TRIAL)
         self._inferences = watches.of(kinds.INFERENCE)

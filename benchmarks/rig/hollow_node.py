@@ -18,7 +18,7 @@ from serving.embedded.kubelet.pod import status
 from serving.embedded.kubelet.pod.lifecycle import Container, Run
 from serving.embedded.kubelet.pod.status_writer import StatusWriter
 from serving.embedded.workloads.run import run_workloads
-from serving.kube import Kube, Recorder, Watches, connect
+from serving.kube import EventRecorder, Kube, Watches, connect
 from serving.resources import kinds
 from serving.settings import DEFAULTS
 
@@ -30,7 +30,7 @@ class HollowNode:
     def __init__(self, kube: Kube, address: str) -> None:
         self._kube = kube
         self._address = address
-        self._events = Recorder(kube, "node")
+        self._events = EventRecorder(kube, "node")
         self._tasks: set[asyncio.Task[None]] = set()
 
     def changed(self, before: dict[str, object] | None, after: dict[str, object] | None) -> None:

@@ -1,7 +1,7 @@
 """The hand-off controller: Jobs with the annotation `slipway.dev/model` become ModelVersions."""
 
 from serving import errors
-from serving.kube import Key, Kube, Reconciler, Recorder, Result, Watches
+from serving.kube import EventRecorder, Key, Kube, Reconciler, Result, Watches
 from serving.objects import Object
 from serving.planning.models import handoff as planner
 from serving.resources import kinds, names
@@ -16,7 +16,7 @@ class HandoffController:
     def __init__(self, kube: Kube, settings: ControllerSettings, watches: Watches) -> None:
         versions, jobs = watches.of(kinds.MODEL_VERSION), watches.of(kinds.JOB)
         self._kube = kube
-        self._recorder = Recorder(kube, kube.field_manager)
+        self._recorder = EventRecorder(kube, kube.field_manager)
         self._versions, self._jobs = versions, jobs
         self._loop = Reconciler("hand-off", self.reconcile, settings)
         jobs.index(_VERSION, _version_of)

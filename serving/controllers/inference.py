@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from serving import clock, errors
 from serving.controllers.gateways import Gateways
 from serving.controllers.prober import Prober
-from serving.kube import Key, Kube, Reconciler, Recorder, Result, Watches
+from serving.kube import EventRecorder, Key, Kube, Reconciler, Result, Watches
 from serving.kube.cache import Cache, owner_uids
 from serving.objects import Object
 from serving.planning.inference import planner, replicas
@@ -33,7 +33,7 @@ class InferenceController:
         self._kube = kube
         self._settings = settings
         self._prober = prober
-        self._recorder = Recorder(kube, kube.field_manager)
+        self._recorder = EventRecorder(kube, kube.field_manager)
         self._inferences = watches.of(kinds.INFERENCE)
         self._versions = watches.of(kinds.MODEL_VERSION)
         self._leases = watches.of(kinds.LEASE, namespace="default")

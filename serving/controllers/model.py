@@ -7,7 +7,7 @@ from contextlib import suppress
 
 from serving import clock, errors
 from serving.controllers.version_usage import Usage
-from serving.kube import Key, Kube, Reconciler, Recorder, Result, Watches
+from serving.kube import EventRecorder, Key, Kube, Reconciler, Result, Watches
 from serving.objects import Object
 from serving.planning.models import model as planner
 from serving.planning.models import release
@@ -23,7 +23,7 @@ class ModelController:
 
     def __init__(self, kube: Kube, settings: ControllerSettings, watches: Watches) -> None:
         self._kube = kube
-        self._recorder = Recorder(kube, kube.field_manager)
+        self._recorder = EventRecorder(kube, kube.field_manager)
         self._retired: set[str] = set()
         """Uids of versions whose retirement has been announced and that are still there."""
         self._models = watches.of(kinds.MODEL)

@@ -15,7 +15,7 @@ from serving.controllers.image_transfer import Say
 from serving.controllers.version_usage import Usage
 from serving.data_dir import DataDir
 from serving.images.store.model_store import ModelStore
-from serving.kube import Key, Kube, Reconciler, Recorder, Result, Watches
+from serving.kube import EventRecorder, Key, Kube, Reconciler, Result, Watches
 from serving.kube.cache import Cache
 from serving.objects import Object
 from serving.planning.models import version as planner
@@ -33,7 +33,7 @@ class ModelVersionController:
     def __init__(self, kube: Kube, settings: Settings, data: DataDir, watches: Watches) -> None:
         self._kube = kube
         self._settings = settings.controllers
-        self._recorder = Recorder(kube, kube.field_manager)
+        self._recorder = EventRecorder(kube, kube.field_manager)
         self._versions, self._jobs = watches.of(kinds.MODEL_VERSION), watches.of(kinds.JOB)
         self._models = watches.of(kinds.MODEL)
         self._cache = Cache(self._versions)

@@ -5,7 +5,7 @@ import logging
 from typing import Any, Literal, NamedTuple
 
 from serving import clock
-from serving.kube import Recorder
+from serving.kube import EventRecorder
 
 log = logging.getLogger(__name__)
 
@@ -27,7 +27,7 @@ class Told(NamedTuple):
 class EventQueue:
     """Takes Events without waiting; `run()` writes them."""
 
-    def __init__(self, recorder: Recorder) -> None:
+    def __init__(self, recorder: EventRecorder) -> None:
         self._recorder = recorder
         self._queue: asyncio.Queue[tuple[float, dict[str, Any], Told]] = asyncio.Queue(LIMIT)
 

@@ -5,11 +5,19 @@ services, and our kinds are not in it. Nothing here decides anything.
 """
 
 from serving.kube.client import Kube, connect, connect_eventually
-from serving.kube.events import Recorder
+from serving.kube.events import EventRecorder
 from serving.kube.informer import Informer, Key
 from serving.kube.loop import Reconciler, Result
 from serving.kube.watches import Watches
 
 __all__ = [
-    "Informer", "Key", "Kube", "Reconciler", "Recorder", "Result", "Watches", "connect", "connect_eventually",
+    "EventRecorder",
+    "Informer",
+    "Key",
+    "Kube",
+    "Reconciler",
+    "Result",
+    "Watches",
+    "connect",
+    "connect_eventually",
 ]  # fmt: skip

@@ -333,9 +333,12 @@ def _session_options(host: str) -> dict[str, Any]:
 
 async def connect_eventually(kubeconfig: Path | None = None, *, component: str) -> Kube:
     """Connect as soon as there is a configuration: a component may be started before the API writes it."""
+    is_logged = False
     while True:
         try:
             return await connect(kubeconfig, component=component)
         except errors.UserError as error:
-            log.info("no API yet: %s", error)
+            if not is_logged:
+                log.info("waiting for the API: %s", error)
+                is_logged = True
             await asyncio.sleep(CONFIG_SECONDS)

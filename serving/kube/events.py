@@ -11,7 +11,7 @@ from serving.resources import kinds
 log = logging.getLogger(__name__)
 
 
-class Recorder:
+class EventRecorder:
     """Writes core/v1 Events under one component's name; the same event again raises its count."""
 
     def __init__(self, kube: Kube, component: str) -> None:

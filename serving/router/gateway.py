@@ -12,8 +12,8 @@ import orjson
 
 from serving import clock, errors, metrics
 from serving.data_dir import DataDir
-from serving.kube import Informer, Key, Kube, Recorder, connect
-from serving.resources import kinds, names
+from serving.kube import EventRecorder, Informer, Key, Kube, connect_eventually
+from serving.resources import kinds
 from serving.router.envoy.admin import Admin
 from serving.router.envoy.bootstrap import bootstrap
 from serving.router.envoy.process import EnvoyProcess, digest
@@ -21,7 +21,7 @@ from serving.router.envoy.render import Renderer
 from serving.router.metrics.collector import Signals
 from serving.router.metrics.labels import labels_of
 from serving.router.plan.route_table import Assembly, RoutePlan
-from serving.router.plan.service import Service, service_of
+from serving.router.plan.service import Service, service_of, service_of_slice, services_used
 from serving.router.route_status import Reporter
 from serving.router.xds.grpc_stream import listening
 from serving.router.xds.server import Delivery, Rejected
@@ -58,7 +58,7 @@ async def run(data_dir: DataDir, settings: Settings) -> None:
                 log.info("started Envoy %d", process.start(config).pid)
             await delivery.wait_ready(ENVOY_START_SECONDS)
             signals = Signals(admin, process)
-            kube = await _connect(data_dir)
+            kube = await connect_eventually(data_dir.kubeconfig, component="gateway")
             async with (
                 kube,
                 metrics.served(
@@ -113,13 +113,13 @@ class Gateway:
     ) -> None:
         self._routes = Informer(kube, kinds.ROUTE)
         self._slices = Informer(kube, kinds.ENDPOINT_SLICE)
-        self._slices.index("service", lambda item: [_service_key(item)])
-        self._routes.index("service", _services_used)
+        self._slices.index("service", lambda item: [service_of_slice(item)])
+        self._routes.index("service", services_used)
         self._routes.on_change(self._route_changed)
         self._slices.on_change(self._slice_changed)
         self._delivery = delivery
         self._renderer = Renderer(settings.gateway, str(data_dir.activator))
-        self._reporter = Reporter(kube, self._routes, Recorder(kube, "gateway"), settings)
+        self._reporter = Reporter(kube, self._routes, EventRecorder(kube, "gateway"), settings)
         self._signals = signals
         self._changed: set[Key] = set()
         self._wake = asyncio.Event()
@@ -259,7 +259,7 @@ class Gateway:
     def _slice_changed(self, before: dict[str, object] | None, after: dict[str, object] | None) -> None:
         for item in (before, after):
             if item is not None:
-                for route in self._routes.by_index("service", _service_key(item)):
+                for route in self._routes.by_index("service", service_of_slice(item)):
                     self._mark(Key.of(route))
 
     def _mark(self, key: Key) -> None:
@@ -272,19 +272,6 @@ def _spec(route: dict[str, object]) -> object:
     meta = route["metadata"]
     assert isinstance(meta, dict)
     return (meta.get("generation"), meta.get("uid"), route.get("spec"))
-
-
-def _service_key(item: dict[str, object]) -> str:
-    meta = item["metadata"]
-    assert isinstance(meta, dict)
-    return f"{meta.get('namespace')}/{(meta.get('labels') or {}).get(names.SERVICE_NAME_LABEL, '')}"
-
-
-def _services_used(route: dict[str, object]) -> set[str]:
-    meta, spec = route["metadata"], route["spec"]
-    assert isinstance(meta, dict)
-    assert isinstance(spec, dict)
-    return {f"{meta['namespace']}/{backend['service']}" for backend in spec.get("backends") or []}
 
 
 async def _adopted(process: EnvoyProcess, config: bytes, data_dir: DataDir, settings: Settings) -> bool:
@@ -309,13 +296,3 @@ async def _keep_alive(process: EnvoyProcess, config: bytes, settings: Settings) 
                 process.start(config)
             except errors.UserError as error:
                 log.error("Envoy cannot start: %s", error)  # noqa: TRY400 the message is all there is
-
-
-async def _connect(data_dir: DataDir) -> Kube:
-    """Wait for the API's kubeconfig, which it writes before it listens."""
-    while True:
-        try:
-            return await connect(data_dir.kubeconfig, component="gateway")
-        except errors.UserError as error:
-            log.info("no API yet: %s", error)
-            await asyncio.sleep(0.2)

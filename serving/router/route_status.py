@@ -5,7 +5,7 @@ import logging
 from typing import Any
 
 from serving import clock, errors
-from serving.kube import Informer, Key, Kube, Reconciler, Recorder, Result
+from serving.kube import EventRecorder, Informer, Key, Kube, Reconciler, Result
 from serving.resources import kinds
 from serving.router.plan.service import NOTHING_PROVEN, Service
 from serving.settings import FIELD_MANAGER_PREFIX, Settings
@@ -19,7 +19,7 @@ NAME = "local"
 class Reporter:
     """Keeps what should be said of each Route, and says it when it differs from what is there."""
 
-    def __init__(self, kube: Kube, routes: Informer, recorder: Recorder, settings: Settings) -> None:
+    def __init__(self, kube: Kube, routes: Informer, recorder: EventRecorder, settings: Settings) -> None:
         self._kube = kube
         self._routes = routes
         self._recorder = recorder

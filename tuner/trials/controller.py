@@ -13,7 +13,7 @@ from dataclasses import replace
 
 from serving import clock, errors
 from serving.data_dir import DataDir
-from serving.kube import Key, Kube, Reconciler, Recorder, Result, Watches, connect_eventually
+from serving.kube import EventRecorder, Key, Kube, Reconciler, Result, Watches, connect_eventually
 from serving.objects import Object
 from serving.resources import kinds
 from serving.resources.trial import FINISHED, TrialStatus
@@ -45,7 +45,7 @@ class TrialController:
         self._settings = settings
         self._machine = machine
         self._measure = measure
-        self._recorder = Recorder(kube, kube.field_manager)
+        self._recorder = EventRecorder(kube, kube.field_manager)
         self._trials = watches.of(kinds.TRIAL)
         self._trials.on_change(self._changed)
         self._replicas = Replicas(kube, settings, watches)

@@ -3,7 +3,6 @@
 import asyncio
 import logging
 
-from serving import errors
 from serving.data_dir import DataDir
 from serving.embedded.kubelet.container import stopping
 from serving.embedded.kubelet.container.stopping import stop_everything
@@ -12,7 +11,7 @@ from serving.embedded.kubelet.pod.runner import PodRunner
 from serving.embedded.kubelet.records import pods
 from serving.embedded.workloads.finished_pods import FinishedPods
 from serving.embedded.workloads.run import run_workloads
-from serving.kube import Informer, Kube, Watches, connect
+from serving.kube import Informer, Watches, connect_eventually
 from serving.objects import Object
 from serving.resources import kinds
 from serving.settings import Settings
@@ -23,7 +22,6 @@ log = logging.getLogger(__name__)
 
 RETRY_SECONDS = 1.0
 """Before a Pod's runner that failed (a bug, a full disk) begins again."""
-CONFIG_POLL_SECONDS = 0.05
 
 
 class Agent:
@@ -91,19 +89,10 @@ class Agent:
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
 
-async def _connect(data_dir: DataDir) -> Kube:
-    while True:
-        try:
-            return await connect(data_dir.kubeconfig, component="node")
-        except errors.UserError as error:
-            log.debug("waiting for the API: %s", error)
-            await asyncio.sleep(CONFIG_POLL_SECONDS)
-
-
 async def run(data_dir: DataDir, settings: Settings) -> None:
     """Run Pods until cancelled; then their processes stay, for the next agent to adopt."""
     data_dir.pods.mkdir(parents=True, exist_ok=True, mode=0o700)
-    async with await _connect(data_dir) as kube:
+    async with await connect_eventually(data_dir.kubeconfig, component="node") as kube:
         node = discover(data_dir, settings, kube)
         for pod in pods(data_dir.pods):
             if address := pod.info.get("ip"):

@@ -19,7 +19,7 @@ from serving.embedded.kubelet.pod.addresses import Addresses
 from serving.embedded.kubelet.resources.cgroups import Cgroups, detect
 from serving.embedded.kubelet.zygote.pool import Zygotes
 from serving.images.store.model_store import ModelStore
-from serving.kube import Kube, Recorder
+from serving.kube import EventRecorder, Kube
 from serving.settings import NodeSettings, Settings
 
 LAUNCHES_AT_ONCE = 4
@@ -102,7 +102,7 @@ def discover(data_dir: DataDir, settings: Settings, kube: Kube) -> Node:
         data_dir,
         settings.node,
         kube,
-        EventQueue(Recorder(kube, "node")),
+        EventQueue(EventRecorder(kube, "node")),
         cgroups,
         Addresses(settings.node.pod_network),
         confined,

@@ -8,7 +8,7 @@ from serving.embedded.workloads.deployment.controller import DeploymentControlle
 from serving.embedded.workloads.endpoint_slice.controller import SLICE_LABELS, EndpointsController
 from serving.embedded.workloads.job.controller import JobController
 from serving.embedded.workloads.owned_pods import OwnedPods
-from serving.kube import Informer, Key, Kube, Reconciler, Recorder, Watches
+from serving.kube import EventRecorder, Informer, Key, Kube, Reconciler, Watches
 from serving.objects import Object
 from serving.resources import kinds, names
 from serving.settings import Settings
@@ -16,7 +16,7 @@ from serving.settings import Settings
 
 async def run_workloads(kube: Kube, settings: Settings, watches: Watches) -> None:
     """Run the controllers, and the watches of this process, until cancelled; they survive the API's absence."""
-    events = EventQueue(Recorder(kube, "slipway-node"))
+    events = EventQueue(EventRecorder(kube, "slipway-node"))
     pod_informer, deployment_informer = watches.of(kinds.POD), watches.of(kinds.DEPLOYMENT)
     owned = OwnedPods(kube, pod_informer, events, settings.node.name)
     deployments = DeploymentController(kube, deployment_informer, owned, events, settings.node.name)

@@ -25,7 +25,14 @@ from serving.router.activator.forwarding import STOPPING, Backend, Listener, Wat
 from serving.router.activator.metrics import ActivatorMetrics
 from serving.router.activator.request_queue import Total
 from serving.router.metrics.labels import Labels, labels_of
-from serving.router.plan.service import Cluster, Endpoint, cluster_of, replicas_of
+from serving.router.plan.service import (
+    Cluster,
+    Endpoint,
+    cluster_of,
+    replicas_of,
+    service_of_slice,
+    services_used,
+)
 from serving.settings import Settings
 from serving.system.sockets import SOCKET_PATH_BYTES
 
@@ -101,8 +108,8 @@ class Activator:
         self._settings = settings.activator
         self._routes = Informer(kube, kinds.ROUTE, labels=_LABEL)
         self._slices = Informer(kube, kinds.ENDPOINT_SLICE, labels=_LABEL)
-        self._slices.index(_SERVICE, lambda item: [_service_key(item)])
-        self._routes.index(_SERVICE, _services_used)
+        self._slices.index(_SERVICE, lambda item: [service_of_slice(item)])
+        self._routes.index(_SERVICE, services_used)
         self._routes.on_change(lambda before, after: self._changes.put_nowait(Key.of(after or before or {})))
         self._slices.on_change(self._slice_changed)
         self._demand = Demand(kube, self._waiting, settings.activator, settings.controllers)
@@ -243,15 +250,5 @@ class Activator:
 
     def _slice_changed(self, before: Object | None, after: Object | None) -> None:
         for item in (before, after):
-            for route in self._routes.by_index(_SERVICE, _service_key(item)) if item is not None else ():
+            for route in self._routes.by_index(_SERVICE, service_of_slice(item)) if item is not None else ():
                 self._changes.put_nowait(Key.of(route))
-
-
-def _service_key(item: Object) -> str:
-    meta = item["metadata"]
-    return f"{meta.get('namespace')}/{(meta.get('labels') or {}).get(names.SERVICE_NAME_LABEL, '')}"
-
-
-def _services_used(route: Object) -> set[str]:
-    meta = route["metadata"]
-    return {f"{meta['namespace']}/{backend['service']}" for backend in route["spec"].get("backends") or []}

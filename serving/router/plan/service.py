@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 
 from serving.objects import Object
+from serving.resources import names
 
 RING = 10_000
 """Units of the hash ring: serving/planning/inference/traffic.py makes segments that sum to it."""
@@ -207,6 +208,18 @@ def _split(
     for name, value in ideal.items():
         carry[name] = value - given[name]
     return list(given.items())
+
+
+def services_used(route: Object) -> set[str]:
+    """Return the Services that a Route sends to, as `NAMESPACE/NAME`."""
+    namespace = route["metadata"]["namespace"]
+    return {f"{namespace}/{backend['service']}" for backend in route["spec"].get("backends") or []}
+
+
+def service_of_slice(endpoint_slice: Object) -> str:
+    """Return the Service that an EndpointSlice belongs to, as `NAMESPACE/NAME`."""
+    meta = endpoint_slice["metadata"]
+    return f"{meta.get('namespace')}/{(meta.get('labels') or {}).get(names.SERVICE_NAME_LABEL, '')}"
 
 
 def cluster_of(namespace: str, backend: Object, slices: Sequence[Object]) -> Cluster:

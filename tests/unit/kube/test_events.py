@@ -1,6 +1,6 @@
 """Events."""
 
-from serving.kube import Recorder
+from serving.kube import EventRecorder
 from serving.resources import kinds
 from tests.fakes.kube import FakeKube
 
@@ -12,7 +12,7 @@ INFERENCE = {
 
 async def test_an_event_that_is_new_takes_one_request() -> None:
     api = FakeKube()
-    await Recorder(api, "inference").emit(INFERENCE, "Ready", "all is well")
+    await EventRecorder(api, "inference").emit(INFERENCE, "Ready", "all is well")
     assert len(api.writes) == 1
     (event,) = api.find(kinds.EVENT_V1)
     assert (event["reason"], event["count"]) == ("Ready", 1)
@@ -20,7 +20,7 @@ async def test_an_event_that_is_new_takes_one_request() -> None:
 
 async def test_the_same_event_again_raises_its_count() -> None:
     api = FakeKube()
-    recorder = Recorder(api, "inference")
+    recorder = EventRecorder(api, "inference")
     for _ in range(3):
         await recorder.emit(INFERENCE, "Ready", "all is well")
     await recorder.emit(INFERENCE, "Ready", "all is better")
