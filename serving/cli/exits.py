@@ -1,4 +1,4 @@
-"""Exit codes that scripts can rely on, and the words for each kind of failure. docs/cli.md lists the codes."""
+"""Exit codes, which docs/cli.md lists, and the messages of failures."""
 
 from enum import IntEnum
 
@@ -7,7 +7,7 @@ from serving.resources import kinds
 
 
 class Exit(IntEnum):
-    """What the shell sees in `$?`."""
+    """Exit codes of `slipway`."""
 
     OK = 0
     FAILED = 1
@@ -38,7 +38,7 @@ def code(error: errors.SlipwayError) -> Exit:
 
 
 def words(error: errors.SlipwayError) -> str:
-    """Return what to tell the user: what is wrong, where, and what to do about it."""
+    """Return the message of a failure: cause, place and what to do."""
     text = str(error)
     if isinstance(error, errors.ApiError) and error.causes:
         lines = [

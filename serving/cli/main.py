@@ -1,9 +1,8 @@
-"""The `slipway` command: how every failure ends: one message, one exit code, no traceback."""
+"""The `slipway` command: every failure ends with one message, an exit code and no traceback."""
 
+import os
 import sys
 from collections.abc import Sequence
-
-from serving import errors
 
 
 def run(arguments: Sequence[str] | None = None) -> None:
@@ -13,6 +12,7 @@ def run(arguments: Sequence[str] | None = None) -> None:
         from serving.cli.machine import component
 
         sys.exit(component.main(argv[1:]))
+    from serving import errors
     from serving.cli.machine import logfile
 
     logfile.of_nothing()
@@ -24,16 +24,13 @@ def run(arguments: Sequence[str] | None = None) -> None:
         sys.stdout.flush()
         print(f"error: {words(error)}", file=sys.stderr)
         sys.exit(code(error))
+    except BrokenPipeError:  # as in `slipway get | head -1`; Python flushes once more at exit
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(1)
 
 
 def _run(argv: list[str]) -> None:
-    if argv == [
-        "version"
-    ]:  # Typer reads options with Pydantic, which alone takes longer than all of this command
-        from serving.cli.version import version
+    from serving.cli import command_group
+    from serving.cli.commands import COMMANDS
 
-        version(None, None, "text", ask=True)
-    else:
-        from serving.cli.commands import app
-
-        app(argv, prog_name="slipway")
+    command_group.run("slipway", COMMANDS, argv)

@@ -1,24 +1,80 @@
-"""Options that several commands have. Imports nothing that does any work."""
+"""Options that several commands have, and `with_target`, which gives a command those that choose the API."""
 
+import functools
+import inspect
+from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import typer
 
-Kubeconfig = Annotated[
-    Path | None, typer.Option("--kubeconfig", metavar="FILE", help="The API to talk to.  [default: that of the running `up`, else the current one]")
-]  # fmt: skip
-DataDirOfUp = Annotated[
-    Path | None, typer.Option("--data-dir", metavar="DIR", help="Talk to the `up` of this directory.")
-]
-OwnDataDir = Annotated[
-    Path | None, typer.Option("--data-dir", metavar="DIR", help="Where everything lies.  [default: $SLIPWAY_DATA_DIR or ~/.local/share/slipway]")
-]  # fmt: skip
-ConfigFile = Annotated[
-    Path | None, typer.Option("--config", metavar="FILE", help="The configuration file.  [default: DIR/config.yaml, where it exists]")
-]  # fmt: skip
+Output = Literal["table", "wide", "json", "yaml", "name"]
+
+OutputOption = Annotated[Output, typer.Option("-o", "--output", help="Output format.")]
+Watch = Annotated[bool, typer.Option("-w", "--watch", help="Follow it to its end; exit code 1 if it fails.")]
+AllNamespaces = Annotated[bool, typer.Option("-A", "--all-namespaces", help="All namespaces.")]
 Namespace = Annotated[
     str | None,
     typer.Option("-n", "--namespace", metavar="NAME", help="[default: the kubeconfig's, else default]"),
 ]
-Output = Literal["table", "wide", "json", "yaml", "name"]
+Kubeconfig = Annotated[
+    Path | None,
+    typer.Option(
+        "--kubeconfig",
+        metavar="FILE",
+        help="The API to talk to.  [default: that of the running `up`, else the current one]",
+    ),
+]
+DataDirOfUp = Annotated[
+    Path | None, typer.Option("--data-dir", metavar="DIR", help="Talk to the `up` of this directory.")
+]
+OwnDataDir = Annotated[
+    Path | None,
+    typer.Option(
+        "--data-dir",
+        metavar="DIR",
+        help="Data directory.  [default: $SLIPWAY_DATA_DIR or ~/.local/share/slipway]",
+    ),
+]
+ConfigFile = Annotated[
+    Path | None,
+    typer.Option(
+        "--config",
+        metavar="FILE",
+        help="The configuration file.  [default: DIR/config.yaml, where it exists]",
+    ),
+]
+
+_TARGET_OPTIONS = [
+    inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=annotation)
+    for name, annotation in (
+        ("namespace", Namespace), ("kubeconfig", Kubeconfig), ("data_dir", DataDirOfUp),
+    )
+]  # fmt: skip
+
+
+def with_target(command: Callable[..., None]) -> Callable[..., None]:
+    """Give a command -n, --kubeconfig and --data-dir; it takes the API that they choose as `target`."""
+
+    @functools.wraps(command)
+    def run(
+        *,
+        namespace: str | None = None,
+        kubeconfig: Path | None = None,
+        data_dir: Path | None = None,
+        **values: Any,
+    ) -> None:
+        from serving.cli.target import resolve
+
+        command(target=resolve(kubeconfig, data_dir, namespace), **values)
+
+    signature = inspect.signature(command)
+    own = [
+        parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY)
+        for parameter in signature.parameters.values()
+        if parameter.name != "target"
+    ]
+    parameters = [*own, *_TARGET_OPTIONS]
+    run.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]
+    run.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
+    return run

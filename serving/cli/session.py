@@ -1,4 +1,4 @@
-"""Which API a command talks to, and the connection to it; the client is imported only when it is needed."""
+"""Finds the kubeconfig of a command and connects with it. The client is imported when a command connects."""
 
 import os
 from collections.abc import Awaitable, Callable
@@ -52,8 +52,8 @@ def _existing(path: Path, source: str) -> Path:
 
 def _runs(data_dir: DataDir) -> bool:
     for component in ("up", "api"):
-        found = processes.read_identity(data_dir.identity(component))
-        if found is not None and processes.is_alive(found[0]):
+        record = processes.read_identity(data_dir.identity(component))
+        if record is not None and processes.is_alive(record[0]):
             return True
     return False
 
@@ -73,7 +73,7 @@ def default_namespace(kubeconfig: Path) -> str:
 
 
 def with_kube(kubeconfig: Path, work: "Callable[[Kube], Awaitable[T]]") -> T:
-    """Connect as the command line, do the work, close."""
+    """Connect, do the work, close the connection and return the result."""
     import asyncio
 
     from serving.kube import connect
@@ -89,7 +89,7 @@ def with_kube(kubeconfig: Path, work: "Callable[[Kube], Awaitable[T]]") -> T:
 
 
 async def answers(kubeconfig: Path) -> bool:
-    """Whether the API that this kubeconfig names is there."""
+    """Whether the API of a kubeconfig answers."""
     import asyncio
 
     if not await asyncio.to_thread(kubeconfig.exists):

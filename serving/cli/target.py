@@ -1,4 +1,4 @@
-"""Which API, namespace and kind a command means."""
+"""The API, namespace and kinds that a command acts on."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,35 +11,37 @@ from serving.resources.kinds import Kind
 
 @dataclass(frozen=True)
 class Target:
-    """An API server and the namespace that is meant where none is said."""
+    """An API server and the namespace of objects that name none."""
 
     kubeconfig: Path
     namespace: str
     explicit: bool
-    """The namespace was asked for with -n."""
+    """The namespace was given with -n."""
+    data_dir: Path | None = None
+    """The value of --data-dir."""
 
 
-def target(kubeconfig: Path | None, data_dir: Path | None, namespace: str | None = None) -> Target:
-    """Resolve the shared options.
+def resolve(kubeconfig: Path | None, data_dir: Path | None, namespace: str | None = None) -> Target:
+    """Return what --kubeconfig, --data-dir and -n choose.
 
     Raises:
         errors.UserError: there is no API to talk to.
     """
     path = find_kubeconfig(kubeconfig, data_dir)
-    return Target(path, namespace or default_namespace(path), namespace is not None)
+    return Target(path, namespace or default_namespace(path), namespace is not None, data_dir)
 
 
 def kind_of(word: str) -> Kind:
-    """Return the kind that a plural, singular or short name means.
+    """Return the kind of a plural, singular or short name.
 
     Raises:
-        errors.UserError: there is none; the message lists those there are.
+        errors.UserError: no kind has this name; the message lists all kinds.
     """
-    found = kinds.find(word)
-    if found is None:
+    kind = kinds.find(word)
+    if kind is None:
         known = ", ".join(f"{k.plural} ({', '.join(k.short)})" if k.short else k.plural for k in kinds.ALL)
         raise errors.UserError(f"there is no kind {word!r}; there are {known}")
-    return found
+    return kind
 
 
 def named(words: list[str]) -> list[tuple[Kind, str | None]]:
@@ -52,12 +54,12 @@ def named(words: list[str]) -> list[tuple[Kind, str | None]]:
         if not all("/" in word for word in words):
             raise errors.UserError("give either KIND NAME... or KIND/NAME..., not both")
         return [(kind_of(word.split("/", 1)[0]), word.split("/", 1)[1]) for word in words]
-    found = [k for k in kinds.ALL if words[0] in k.categories] or [kind_of(w) for w in words[0].split(",")]
+    selected = [k for k in kinds.ALL if words[0] in k.categories] or [kind_of(w) for w in words[0].split(",")]
     if len(words) == 1:
-        return [(kind, None) for kind in found]
-    if len(found) > 1:
+        return [(kind, None) for kind in selected]
+    if len(selected) > 1:
         raise errors.UserError("names can only be given with one kind")
-    return [(found[0], name) for name in words[1:]]
+    return [(selected[0], name) for name in words[1:]]
 
 
 def full_name(kind: Kind, name: str) -> str:

@@ -1,12 +1,15 @@
-"""`slipway traffic`: the weights of an Inference's arms: those that are named change, nothing else does."""
+"""`slipway traffic`: shows and sets the weights of an Inference's arms."""
 
 import asyncio
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
 
 from serving import clock, errors
 from serving.cli.objects.conflicts import TRAFFIC_MANAGER
 from serving.cli.objects.patching import patched
+from serving.cli.options import with_target
 from serving.cli.output import tables
 from serving.cli.session import with_kube
 from serving.cli.target import Target
@@ -18,59 +21,71 @@ if TYPE_CHECKING:
 POLL_SECONDS = 0.05
 
 
-def get(name: str, meant: Target) -> None:
-    """Print the weights that are asked for and the shares that are served."""
+InferenceName = Annotated[str, typer.Argument(help="The Inference.")]
+
+
+@with_target
+def get(target: Target, name: InferenceName) -> None:
+    """Show the weights that are asked for and the shares that are served."""
 
     async def work(kube: "Kube") -> None:
-        _show(await kube.get(kinds.INFERENCE, meant.namespace, name))
+        _show(await kube.get(kinds.INFERENCE, target.namespace, name))
 
-    with_kube(meant.kubeconfig, work)
+    with_kube(target.kubeconfig, work)
 
 
-def set_(name: str, wanted: Mapping[str, int], meant: Target, *, timeout: float | None) -> None:
-    """Set weights; `timeout` is how many seconds to wait until they are served, None does not wait."""
+@with_target
+def set_(
+    target: Target,
+    name: InferenceName,
+    weights: Annotated[list[str], typer.Argument(help="ARM=WEIGHT ...; weights are relative to their sum.")],
+    wait: Annotated[bool, typer.Option("--wait", help="Until every gateway serves it.")] = False,
+    timeout: Annotated[float, typer.Option(metavar="SECONDS", help="Longest wait.")] = 30.0,
+) -> None:
+    """Set the weights of the arms that are named; the others keep theirs."""
+    new = parse(weights)
 
     async def work(kube: "Kube") -> None:
-        obj = await shift(kube, meant.namespace, name, wanted)
-        if timeout is not None:
+        obj = await shift(kube, target.namespace, name, new)
+        if wait:
             obj = await accepted(kube, obj, timeout)
         _show(obj)
 
-    with_kube(meant.kubeconfig, work)
+    with_kube(target.kubeconfig, work)
 
 
 def parse(words: Sequence[str]) -> dict[str, int]:
-    """Parse `arm=weight` words.
+    """Return the weights of `ARM=WEIGHT` words, by arm.
 
     Raises:
-        errors.UserError: a word has another form, or an arm is named twice.
+        errors.UserError: a word has another form, or an arm is given twice.
     """
-    wanted: dict[str, int] = {}
+    weights: dict[str, int] = {}
     for word in words:
         arm, _, weight = word.partition("=")
         if not arm or not weight.isascii() or not weight.isdigit():
             raise errors.UserError(
                 f"{word!r} is not ARM=WEIGHT with a whole weight of 0 or more, like stable=90"
             )
-        if arm in wanted:
+        if arm in weights:
             raise errors.UserError(f"arm {arm} is given twice")
-        wanted[arm] = int(weight)
-    return wanted
+        weights[arm] = int(weight)
+    return weights
 
 
-def patch(obj: Mapping[str, Any], wanted: Mapping[str, int]) -> list[dict[str, Any]]:
-    """Return the JSON patch; each position is tested to hold the arm that is meant.
+def patch(obj: Mapping[str, Any], weights: Mapping[str, int]) -> list[dict[str, Any]]:
+    """Return the JSON patch; it tests that each position still has the same arm.
 
     Raises:
         errors.UserError: the Inference has no such arm.
     """
     arms = [predictor["name"] for predictor in obj["spec"]["predictors"]]
-    if unknown := [arm for arm in wanted if arm not in arms]:
+    if unknown := [arm for arm in weights if arm not in arms]:
         raise errors.UserError(
             f"Inference {obj['metadata']['name']} has no arm {', '.join(unknown)}; its arms are {', '.join(arms)}"
         )
     operations: list[dict[str, Any]] = []
-    for arm, weight in wanted.items():
+    for arm, weight in weights.items():
         where = f"/spec/predictors/{arms.index(arm)}"
         operations += [
             {"op": "test", "path": f"{where}/name", "value": arm},
@@ -79,29 +94,29 @@ def patch(obj: Mapping[str, Any], wanted: Mapping[str, int]) -> list[dict[str, A
     return operations
 
 
-async def shift(kube: "Kube", namespace: str, name: str, wanted: Mapping[str, int]) -> dict[str, Any]:
-    """Set the weights; tried again where the arms were reordered in between."""
+async def shift(kube: "Kube", namespace: str, name: str, weights: Mapping[str, int]) -> dict[str, Any]:
+    """Set the weights; return the Inference."""
     path = kinds.INFERENCE.path(namespace, name)
-    return await patched(kube, path, lambda obj: patch(obj, wanted), TRAFFIC_MANAGER)
+    return await patched(kube, path, lambda obj: patch(obj, weights), TRAFFIC_MANAGER)
 
 
 async def accepted(kube: "Kube", obj: Mapping[str, Any], timeout: float) -> dict[str, Any]:
-    """Wait until every gateway has accepted this generation; returns the Inference as it is then.
+    """Wait until every gateway has accepted this generation; return the current Inference.
 
     Raises:
-        errors.UserError: not within `timeout` seconds; the message has the condition's words.
+        errors.UserError: not within `timeout` seconds; the message has the reason of the condition.
     """
     meta = obj["metadata"]
     deadline = clock.monotonic() + timeout
     while True:
         now = await kube.get(kinds.INFERENCE, meta["namespace"], meta["name"])
-        found = conditions.find((now.get("status") or {}).get("conditions"), "RoutesReady") or {}
-        if found.get("status") == "True" and int(found.get("observedGeneration", 0)) >= meta["generation"]:
+        routes = conditions.find((now.get("status") or {}).get("conditions"), "RoutesReady") or {}
+        if routes.get("status") == "True" and int(routes.get("observedGeneration", 0)) >= meta["generation"]:
             return now
         if clock.monotonic() > deadline:
             raise errors.UserError(
                 f"the weights are stored, but not served after {timeout:g} s: "
-                f"{found.get('reason', 'no controller has looked at them')} {found.get('message', '')}".rstrip()
+                f"{routes.get('reason', 'no controller has looked at them')} {routes.get('message', '')}".rstrip()
             )
         await asyncio.sleep(POLL_SECONDS)
 

@@ -1,6 +1,4 @@
-"""What `slipway autoscale explain` says. Pure: takes an Autoscaler as the API gives it, whatever it lacks,
-and `now`.
-"""
+"""The text of `slipway autoscale explain`. Pure; every field of the Autoscaler may be missing."""
 
 from collections.abc import Iterator, Mapping
 from datetime import datetime
@@ -19,19 +17,19 @@ _SOURCES: Mapping[str, str] = {
     "Learned": "learned from load and latency",
 }
 _MODES: Mapping[str, str] = {
-    "Observe": "Prediction is in the mode Observe: this is decided and said, and not done.",
+    "Observe": "Prediction is in the mode Observe: decisions are reported, and not applied.",
     "Disabled": "Prediction is Disabled: replicas follow the load.",
 }
 
 
 def explanation(scaler: Object, now: datetime) -> str:
-    """Return sentences, and tables of what they rest on."""
+    """Return sentences, then tables with the facts behind them."""
     state = scaler.get("status") or {}
     parts = ["\n".join(_replicas(scaler, now))]
     sections = {
         f"Load{_age(state, now)}": _load(state),
         "Next": _next(scaler),
-        "What is known of it": _learned(state),
+        "Learned": _learned(state),
         "Metrics": _metrics(state),
         "Last changes": _changes(state, now),
         "Signals": _signals(state),
@@ -41,7 +39,7 @@ def explanation(scaler: Object, now: datetime) -> str:
 
 
 def _replicas(scaler: Object, now: datetime) -> Iterator[str]:
-    """Yield where it is, and why."""
+    """Yield the replicas and the reason for their number."""
     spec, state = scaler.get("spec") or {}, scaler.get("status") or {}
     bounds = f"between {spec.get('minReplicas', 1)} and {spec.get('maxReplicas', 1)}"
     name, target = summary.name(scaler), summary.target(scaler)
@@ -73,25 +71,25 @@ def _bound(state: Object) -> Iterator[str]:
 
 
 def _ready(state: Object) -> Iterator[str]:
-    """Yield what is wrong."""
+    """Yield the conditions that are False."""
     for condition in state.get("conditions") or []:
         if condition.get("type") in ("Ready", "ScalingActive") and condition.get("status") == "False":
             yield f"{condition['type']} is False: {condition.get('reason', '')}: {condition.get('message', '')}"
 
 
 def _age(state: Object, now: datetime) -> str:
-    """Return how old the decision is: it is not written again while nothing follows from it."""
+    """Return the age of the decision: the status is only written when a decision changes something."""
     time = (state.get("decision") or {}).get("time")
     return f" when that was decided, {ages.since(time, now)} ago" if time else ""
 
 
 def _load(state: Object) -> str:
-    """Return the load, and which metric decided."""
+    """Return the load and the metric that decided."""
     decision = state.get("decision") or {}
     lines = []
     if "rate" in decision:
         lines.append(
-            f"{figures.number(decision['rate'])} of work arrive per second"
+            f"{figures.number(decision['rate'])} units of work arrive per second"
             " (requests, unless a metric counts tokens)."
         )
     if decision.get("capacity"):
@@ -111,7 +109,7 @@ def _source(state: Object) -> str:
 
 
 def _next(scaler: Object) -> str:
-    """Return what is expected."""
+    """Return the forecast and what follows from it."""
     state = scaler.get("status") or {}
     decision = state.get("decision") or {}
     forecast = decision.get("forecast") or {}
@@ -123,7 +121,7 @@ def _next(scaler: Object) -> str:
             f" (as likely as not {figures.number(forecast.get('median', 0))},"
             f" hardly below {figures.number(forecast.get('lower', 0))})."
         )
-        lines += _wanted(decision, forecast)
+        lines += _replicas_of(decision, forecast)
     if decision.get("startupSeconds"):
         lines.append(
             f"A replica that is ordered now is ready within {figures.duration(decision['startupSeconds'])}."
@@ -134,8 +132,8 @@ def _next(scaler: Object) -> str:
     return "\n".join(lines)
 
 
-def _wanted(decision: Object, forecast: Object) -> Iterator[str]:
-    """Yield the calculation that leads from the forecast to replicas."""
+def _replicas_of(decision: Object, forecast: Object) -> Iterator[str]:
+    """Yield the calculation of replicas from the forecast."""
     if decision.get("capacity"):
         replicas = figures.number(forecast["upper"] / decision["capacity"])
         yield (

@@ -1,6 +1,8 @@
-"""Which Autoscaler a name means: its own, or INFERENCE/PREDICTOR."""
+"""Finds an Autoscaler by its name or by INFERENCE/PREDICTOR."""
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
+
+import typer
 
 from serving import errors
 from serving.objects import Object
@@ -9,6 +11,8 @@ from serving.resources import kinds
 
 if TYPE_CHECKING:
     from serving.kube import Kube
+
+ScalerName = Annotated[str, typer.Argument(metavar="NAME", help="The Autoscaler, or INFERENCE/PREDICTOR.")]
 
 
 def own_name(name: str) -> str:
@@ -26,7 +30,7 @@ def own_name(name: str) -> str:
 
 
 async def read(kube: "Kube", namespace: str, name: str | None) -> list[Object]:
-    """Return the Autoscaler that is meant, or with None all of the namespace.
+    """Return one Autoscaler, or with None all of the namespace.
 
     Raises:
         errors.NotFound: there is no such Autoscaler.

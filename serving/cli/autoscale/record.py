@@ -1,4 +1,4 @@
-"""`slipway autoscale record`: what arrives at a live predictor, second by second, as a trace."""
+"""`slipway autoscale record`: records the requests per second of a live predictor as a trace."""
 
 import asyncio
 import contextlib
@@ -7,17 +7,20 @@ import math
 import os
 import signal
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
 import aiohttp
+import typer
 from prometheus_client.parser import text_string_to_metric_families
 
 from serving import clock, errors, metrics
 from serving.cli.autoscale import lookup
+from serving.cli.autoscale.lookup import ScalerName
 from serving.cli.autoscale.sources import seconds
+from serving.cli.options import with_target
 from serving.cli.session import with_kube
 from serving.cli.target import Target
 from serving.data_dir import DataDir
@@ -28,27 +31,26 @@ if TYPE_CHECKING:
     from serving.kube import Kube
 
 RECEIVED = "slipway_requests_received_total"
-"""Counted by gateways, where a request enters."""
+"""Gateways count each request when it arrives."""
 HEADER = "time_s,requests\n"
-TIMEOUT = 2.0
-"""Seconds that a page may take: it is on this machine or near it."""
+TIMEOUT_SECONDS = 2.0
+"""Of reading a page of metrics, which is on this machine or near it."""
 MEMBER_SECONDS = 30
-"""Seconds of a .gz that are packed and written together: each part is a whole member, so that a kill leaves
-a good file."""
+"""Seconds in one gzip member of a .gz file: every member is written at once, so a kill leaves a valid file."""
 SILENT_SECONDS = 5
-"""Without any page for so long, people are told."""
+"""Without any page for this long, a warning is printed."""
 
 
 @dataclass(frozen=True)
 class Predictor:
-    """Whose requests are counted."""
+    """A predictor whose requests are counted."""
 
     namespace: str
     inference: str
     predictor: str
 
     def has(self, labels: Mapping[str, str]) -> bool:
-        """Whether a sample is of it, in any revision."""
+        """Whether the labels of a sample are of this predictor, in any revision."""
         return (labels.get("namespace"), labels.get("inference"), labels.get("predictor")) == (
             self.namespace, self.inference, self.predictor,
         )  # fmt: skip
@@ -56,7 +58,7 @@ class Predictor:
 
 @dataclass
 class Counter:
-    """Arrivals since the last reading, over pages whose counters may begin again. Pure."""
+    """Requests since the last reading of several pages, whose counters may start again from 0."""
 
     _last: dict[tuple[str, str], float] = field(default_factory=dict)
     _known: set[str] = field(default_factory=set)
@@ -65,9 +67,8 @@ class Counter:
         """Return the requests since the last call.
 
         Args:
-            readings: of each page that answered, the counts by revision. What a page had when it was first read
-                is no arrival; a revision that a known page did not have before begins at 0, and so does a count
-                that is lower.
+            readings: counts by revision of each page that answered. Counts of the first reading of a page are not
+                arrivals. A new revision of a known page starts at 0, and so does a count that has decreased.
         """
         total = 0.0
         for page, counts in readings.items():
@@ -80,13 +81,13 @@ class Counter:
 
 
 class Trace:
-    """A new file to which whole rows are added: whenever it is killed, what is there can be read."""
+    """A new trace file, appended in complete rows, so that it is valid whenever the process is killed."""
 
     def __init__(self, path: Path) -> None:
         """Create the file.
 
         Raises:
-            errors.UserError: it is there already, has another ending, or cannot be written.
+            errors.UserError: it exists, has another suffix, or cannot be written.
         """
         if not path.name.endswith((".csv", ".csv.gz")):
             raise errors.UserError(f"--out {path} must end in .csv or .csv.gz")
@@ -94,20 +95,20 @@ class Trace:
         try:
             self._file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND, 0o644)
         except FileExistsError:
-            raise errors.UserError(f"{path} is there already: a recording does not write over it") from None
+            raise errors.UserError(f"{path} exists: a recording does not overwrite files") from None
         except OSError as error:
             raise errors.UserError(f"cannot write {path}: {error.strerror}") from error
         self.flush()
 
     def add(self, first: int, count: int, arrivals: float) -> None:
-        """Add `count` seconds from the Unix second `first` on, which have `arrivals` together."""
+        """Add `count` seconds from the Unix second `first` on, with `arrivals` requests in total."""
         self._waiting += [f"{first + i},{arrivals / count:g}\n" for i in range(count)]
         self._rows += count
         if not self._packed or len(self._waiting) >= MEMBER_SECONDS:
             self.flush()
 
     def flush(self) -> None:
-        """Write the rows that wait."""
+        """Write the rows that are not written yet."""
         if self._waiting:
             rows = "".join(self._waiting).encode()
             data = gzip.compress(rows, mtime=0) if self._packed else rows
@@ -116,20 +117,37 @@ class Trace:
             self._waiting.clear()
 
     def close(self) -> int:
-        """Write what is left; returns the seconds that were recorded."""
+        """Write the remaining rows and close the file; return the recorded seconds."""
         self.flush()
         os.close(self._file)
         return self._rows
 
 
-def record(name: str, meant: Target, out: Path, duration: str, pages: Sequence[str]) -> None:
-    """Record until interrupted, or for a duration.
-
-    Raises:
-        errors.UserError: the file is there, no gateway has a page, or the target is no predictor.
-    """
+@with_target
+def record(
+    target: Target,
+    name: ScalerName,
+    out: Annotated[
+        Path,
+        typer.Option(
+            "--out", metavar="FILE", help="A new .csv or .csv.gz file, which `simulate --trace` reads."
+        ),
+    ],
+    duration: Annotated[
+        str, typer.Option("--duration", metavar="30s|10m|2h", help="[default: until Ctrl-C]")
+    ] = "",
+    pages: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--metrics",
+            metavar="URL",
+            help="Page of a gateway's metrics; may be repeated.  [default: those of the `up` on this machine]",
+        ),
+    ] = None,
+) -> None:
+    """Record what arrives at a predictor, second by second."""
     limit = seconds(duration, "--duration") if duration else math.inf
-    data_dir = DataDir(meant.kubeconfig.parent)
+    data_dir = DataDir(target.kubeconfig.parent)
 
     def places() -> dict[str, str]:
         if pages:
@@ -137,15 +155,15 @@ def record(name: str, meant: Target, out: Path, duration: str, pages: Sequence[s
         return {page.component: page.url for page in metrics.pages(data_dir.pages)}
 
     async def work(kube: "Kube") -> None:
-        scaler, *_ = await lookup.read(kube, meant.namespace, name)
-        predictor = _predictor(scaler, meant.namespace)
+        scaler, *_ = await lookup.read(kube, target.namespace, name)
+        predictor = _predictor(scaler, target.namespace)
         if not places():
             raise errors.UserError(
                 f"no component has a page of metrics below {data_dir.pages}; name the gateways' with --metrics URL"
             )
         await _record(predictor, places, out, limit)
 
-    with_kube(meant.kubeconfig, work)
+    with_kube(target.kubeconfig, work)
 
 
 def _predictor(scaler: Object, namespace: str) -> Predictor:
@@ -161,13 +179,13 @@ def _predictor(scaler: Object, namespace: str) -> Predictor:
 async def _record(
     predictor: Predictor, places: Callable[[], dict[str, str]], out: Path, limit: float
 ) -> None:
-    """Read once a second until the limit or Ctrl-C; what was recorded until then is kept."""
+    """Read once a second until the limit or Ctrl-C; the file keeps what was recorded."""
     stopped = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGINT, signal.SIGTERM):
         with contextlib.suppress(NotImplementedError, RuntimeError, ValueError):
             loop.add_signal_handler(number, stopped.set)
-    async with aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=TIMEOUT)) as session:
+    async with aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=TIMEOUT_SECONDS)) as session:
         counter = Counter()
         first = await _read(session, places(), predictor)
         if not first:
@@ -186,9 +204,7 @@ async def _seconds(
     session: aiohttp.ClientSession, places: Callable[[], dict[str, str]], predictor: Predictor, counter: Counter,
     trace: Trace, stopped: asyncio.Event, limit: float,
 ) -> float:  # fmt: skip
-    """Add rows until it is stopped; returns the requests that arrived. Seconds without a reading share the
-    next one's.
-    """
+    """Add rows until stopped; return the number of requests. The next reading is spread over seconds without one."""
     begun = clock.monotonic()
     start = math.floor(clock.now().timestamp())
     done, silent, total = 0, 0, 0.0
@@ -204,7 +220,7 @@ async def _seconds(
             silent += 1
             if silent == SILENT_SECONDS:
                 print("no page of metrics answers any more; still trying", file=sys.stderr)
-            await asyncio.sleep(min(1.0, TIMEOUT))
+            await asyncio.sleep(min(1.0, TIMEOUT_SECONDS))
             continue
         silent = 0
         arrived = counter.arrived(readings)
@@ -218,9 +234,9 @@ async def _seconds(
 async def _read(
     session: aiohttp.ClientSession, places: Mapping[str, str], predictor: Predictor
 ) -> dict[str, dict[str, float]]:
-    """Return the counts by revision of each page that answers."""
+    """Return counts by revision of each page that answers."""
 
-    async def one(name: str, url: str) -> tuple[str, dict[str, float]] | None:
+    async def read(name: str, url: str) -> tuple[str, dict[str, float]] | None:
         try:
             async with session.get(url) as response:
                 if response.status != 200:
@@ -229,22 +245,20 @@ async def _read(
         except (aiohttp.ClientError, TimeoutError, ValueError):
             return None
 
-    answers = await asyncio.gather(*(one(name, url) for name, url in places.items()))
+    answers = await asyncio.gather(*(read(name, url) for name, url in places.items()))
     return dict(answer for answer in answers if answer is not None)
 
 
 def counts(page: str, predictor: Predictor) -> dict[str, float]:
-    """Return the requests that a predictor has received, by revision and what else a page tells apart.
+    """Return the requests that a predictor has received, by the labels of the samples.
 
     Raises:
-        ValueError: the page is not in Prometheus's text form.
+        ValueError: the page is not in Prometheus's text format.
     """
-    wanted = "\n".join(
-        line for line in page.splitlines() if line.startswith((RECEIVED, f"# TYPE {RECEIVED}"))
-    )
+    lines = "\n".join(line for line in page.splitlines() if line.startswith((RECEIVED, f"# TYPE {RECEIVED}")))
     return {
         ",".join(f"{key}={value}" for key, value in sorted(sample.labels.items())): sample.value
-        for metric in text_string_to_metric_families(wanted + "\n")
+        for metric in text_string_to_metric_families(lines + "\n")
         for sample in metric.samples
         if sample.name == RECEIVED and predictor.has(sample.labels)
     }

@@ -1,175 +1,161 @@
-"""`slipway autoscale simulate`: our policy and the field's on recorded load, compared."""
+"""`slipway autoscale simulate`: the options of a simulation on recorded load; `simulation` runs it."""
 
-import os
-from collections.abc import Iterator, Sequence
-from concurrent.futures import Future, ProcessPoolExecutor, as_completed
-from concurrent.futures.process import BrokenProcessPool
-from importlib import metadata
-from multiprocessing import get_context
 from pathlib import Path
+from typing import Annotated, Literal
 
-import orjson
-from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
-
-from autoscaler.report import content, page, plots, sentences, shape
-from autoscaler.simulate import comparison
-from autoscaler.simulate.comparison import OURS, Contender, Outcome
-from autoscaler.simulate.oracle import Oracle
-from autoscaler.simulate.startup import Startup
-from autoscaler.simulate.workloads.service import Service, Wish, service
-from autoscaler.simulate.workloads.traces import Unreadable
-from serving import clock, errors
-from serving.cli.autoscale import sources
-from serving.cli.autoscale.sources import Source
-from serving.cli.output import files, tables
-
-ALL = "all"
-"""As a policy: every baseline."""
-_THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS")
-
-
-def wish(
-    min_replicas: int, max_replicas: int | None, capacity: float | None, concurrency: int | None,
-    days: float | None, history: float | None, client: str,
-) -> Wish:  # fmt: skip
-    """Return what is asked of the service.
-
-    Raises:
-        errors.UserError: it cannot be.
-    """
-    if max_replicas is not None and max_replicas < min_replicas:
-        raise errors.UserError(f"--max {max_replicas} is below --min {min_replicas}")
-    for option, value in (("--capacity", capacity), ("--days", days)):
-        if value is not None and value <= 0:
-            raise errors.UserError(f"{option} {value:g} must be above 0")
-    return Wish(min_replicas, max_replicas, capacity, concurrency, days, history, client)
+import typer
 
 
 def simulate(
-    source: Source, wished: Wish, policies: Sequence[str], risk: float | None, startup: str, seed: int,
-    output: str | None, out: Path | None, jobs: int | None,
-) -> None:  # fmt: skip
-    """Print the comparison, or write it to files.
+    trace: Annotated[
+        Path | None,
+        typer.Option(
+            "--trace", metavar="FILE", help="Recorded load: .csv or .csv.gz, recognised by its columns."
+        ),
+    ] = None,
+    policy: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--policy",
+            metavar="NAME",
+            help="Compare with this policy; may be repeated; `all` is all.  [default: one of each kind]",
+        ),
+    ] = None,
+    risk: Annotated[
+        float | None,
+        typer.Option(
+            "--risk",
+            metavar="PERCENT",
+            min=0.001,
+            max=50,
+            help="Of requests that may arrive while there is too little capacity.  [default: the autoscaler's, "
+            "and one lower and higher for comparison]",
+        ),
+    ] = None,
+    min_replicas: Annotated[
+        int, typer.Option("--min", metavar="N", min=0, max=1000, help="Least replicas.")
+    ] = 1,
+    max_replicas: Annotated[
+        int | None,
+        typer.Option(
+            "--max",
+            metavar="N",
+            min=1,
+            max=1000,
+            help="Most replicas.  [default: three times what the peak needs]",
+        ),
+    ] = None,
+    startup: Annotated[
+        str,
+        typer.Option(
+            "--startup",
+            metavar="SECONDS",
+            help="Duration of a start; `fleet`: as measured on a fleet of GPUs.",
+        ),
+    ] = "60",
+    capacity: Annotated[
+        float | None,
+        typer.Option(
+            "--capacity",
+            metavar="RATE",
+            help="Requests, tokens (an output token counts as 4) or GPU seconds per second that one replica takes."
+            "  [default: so that 15 are needed on the mean]",
+        ),
+    ] = None,
+    concurrency: Annotated[
+        int | None,
+        typer.Option(
+            "--concurrency",
+            metavar="N",
+            min=1,
+            help="Requests that one replica serves at the same time.  [default: by --capacity, so that a request "
+            "takes 2 s]",
+        ),
+    ] = None,
+    days: Annotated[
+        float | None,
+        typer.Option(
+            "--days",
+            metavar="D",
+            help="Simulate the last days of the trace.  [default: 2, and at most three quarters of it]",
+        ),
+    ] = None,
+    history: Annotated[
+        float | None,
+        typer.Option(
+            "--history",
+            metavar="D",
+            min=0,
+            help="Days before those that policies know.  [default: all, 14 at most]",
+        ),
+    ] = None,
+    client: Annotated[
+        str,
+        typer.Option("--client", metavar="NAME", help="Of a trace with several clients: only this one."),
+    ] = "",
+    seed: Annotated[
+        int,
+        typer.Option(
+            "--seed",
+            metavar="N",
+            min=0,
+            help="Of start-up times, lost readings, and values that the trace lacks.",
+        ),
+    ] = 0,
+    output: Annotated[
+        Literal["text", "html", "json"] | None,
+        typer.Option(
+            "-o",
+            "--output",
+            help="Output format; a page comes with a JSON file.  [default: by the name of --out, else text]",
+        ),
+    ] = None,
+    out: Annotated[
+        Path | None,
+        typer.Option(
+            "--out",
+            metavar="FILE",
+            help="Write it there.  [default: of html, TRACE.html; else standard output]",
+        ),
+    ] = None,
+    jobs: Annotated[
+        int | None,
+        typer.Option("--jobs", metavar="N", min=1, help="Processes.  [default: one per core]"),
+    ] = None,
+    prometheus: Annotated[
+        str,
+        typer.Option("--prometheus", metavar="URL", help="Take the load from there, instead of --trace."),
+    ] = "",
+    query: Annotated[
+        str,
+        typer.Option(
+            "--query",
+            metavar="PROMQL",
+            help='Requests per second: sum(rate(slipway_requests_received_total{predictor="..."}[1m])).',
+        ),
+    ] = "",
+    start: Annotated[
+        str,
+        typer.Option("--start", metavar="TIME", help="RFC 3339, Unix seconds, or how long ago: 2d."),
+    ] = "2d",
+    end: Annotated[str, typer.Option("--end", metavar="TIME", help="[default: now]")] = "0s",
+    step: Annotated[str, typer.Option("--step", metavar="1m", help="Between two values.")] = "1m",
+) -> None:
+    """Run our policy and the field's on recorded load, and compare them.
 
-    Raises:
-        errors.UserError: an unknown policy, a trace that is not understood, a file that cannot be written.
+    It needs no API. Nothing is deployed.
     """
-    form = output or (files.form(out) if out else "text")
-    contenders = chosen(policies, risk)
-    _law(startup)
-    trace = sources.read(source)
-    try:
-        simulated = service(source.name, trace, wished, seed)
-    except Unreadable as error:
-        raise errors.UserError(str(error)) from error
-    console = Console(stderr=True)
-    with console.status("what perfect knowledge would do"):
-        known, limit = comparison.yardstick(simulated.workload, _law(startup), simulated.max_replicas)
-    outcomes = _played(simulated, contenders, startup, known, limit, seed, jobs, console)
-    report = content.of(
-        simulated, outcomes, known=known, startup=startup, limit=limit, seed=seed, now=clock.now(),
-        version=f"slipway {metadata.version('slipway')}",
-    )  # fmt: skip
-    _write(report, form, out or (Path(f"{source.name}.html") if form == "html" else None))
+    from serving.cli.autoscale import simulation
+    from serving.cli.autoscale.sources import LoadSource
 
-
-def chosen(policies: Sequence[str], risk: float | None) -> list[Contender]:
-    """Return the policies to run, ours first: as asked, at a lower and a higher risk, then the others.
-
-    Raises:
-        errors.UserError: there is no such policy; the message lists those there are.
-    """
-    known = comparison.names()
-    if unknown := [name for name in policies if name not in (*known, ALL)]:
-        raise errors.UserError(
-            f"there is no policy {', '.join(unknown)}; there are {', '.join(known)}, {ALL}"
-        )
-    others = comparison.DEFAULT if not policies else known if ALL in policies else policies
-    ours = [Contender(OURS, risk)]
-    if not policies or ALL in policies:
-        ours += [Contender(OURS, other) for other in comparison.RISKS if other != risk]
-    return [*ours, *(Contender(name) for name in dict.fromkeys(others) if name != OURS)]
-
-
-def text(report: shape.Report) -> str:
-    """Return the report for a terminal."""
-    words = sentences.of(report)
-    rows = [[cell for cell, _ in plots.cells(row)] for row in report.rows]
-    parts = [
-        "\n".join([*words["headline"], *words["compared"]]),
-        tables.text(plots.COLUMNS, rows),
-        "\n".join([*words["service"], *words["assumed"]]),
-    ]
-    return "\n\n".join(parts).replace("\u00a0", " ") + "\n"
-
-
-def _law(startup: str) -> Startup:
-    try:
-        return comparison.startup_of(startup)
-    except ValueError as error:
-        raise errors.UserError(
-            f"--startup {startup!r} is neither seconds nor `{comparison.FLEET}`"
-        ) from error
-
-
-def _write(report: shape.Report, form: str, out: Path | None) -> None:
-    data = orjson.dumps(shape.as_json(report), option=orjson.OPT_INDENT_2).decode() + "\n"
-    if form == "html" and out is not None:
-        files.write(out, page.render(report))
-        files.write(out.with_suffix(".json"), data)
-    else:
-        files.put(out, data if form == "json" else text(report))
-
-
-def _played(
-    simulated: Service, contenders: Sequence[Contender], startup: str, known: Oracle, limit: int, seed: int,
-    jobs: int | None, console: Console,
-) -> list[Outcome]:  # fmt: skip
-    """Run all contenders in processes of their own; what takes longest begins first."""
-    for name in _THREADS:
-        os.environ.setdefault(name, "1")  # small arrays; the other cores have runs of their own
-    workers = min(jobs or len(os.sched_getaffinity(0)), len(contenders))
-    state = (simulated, startup, known, limit, seed)
-    pool = ProcessPoolExecutor(workers, mp_context=get_context("spawn"), initializer=_prepare, initargs=state)
-    try:
-        waiting = [pool.submit(_play, contender) for contender in contenders]
-        for _ in _shown(waiting, console):
-            pass
-    except BrokenProcessPool as error:
-        raise errors.UserError(
-            "a process of the simulation was killed: is there memory for --jobs?"
-        ) from error
-    finally:  # after Ctrl+C no other run begins
-        pool.shutdown(wait=False, cancel_futures=True)
-    return [future.result() for future in waiting]
-
-
-def _shown(waiting: "Sequence[Future[Outcome]]", console: Console) -> "Iterator[Future[Outcome]]":
-    """Yield what is done, with how far it is on standard error where that is a terminal."""
-    bar = Progress(
-        TextColumn("policies"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), TextColumn("{task.description}"),
-        console=console, transient=True, disable=not console.is_terminal,
-    )  # fmt: skip
-    with bar:
-        task = bar.add_task("", total=len(waiting))
-        for done in as_completed(waiting):
-            outcome = done.result()
-            bar.update(task, advance=1, description=f"{outcome.name} is done")
-            if not console.is_terminal:
-                console.print(f"{outcome.name}: {outcome.scores.violations:.3g} % late", highlight=False)
-            yield done
-
-
-_STATE: list[tuple[Service, str, Oracle, int, int]] = []
-"""Of a worker: what all its runs have in common; sent once, as a load may be large."""
-
-
-def _prepare(simulated: Service, startup: str, known: Oracle, limit: int, seed: int) -> None:
-    _STATE.append((simulated, startup, known, limit, seed))
-
-
-def _play(contender: Contender) -> Outcome:
-    simulated, startup, known, limit, seed = _STATE[0]
-    law = comparison.startup_of(startup)
-    return comparison.play(simulated.workload, law, contender, known=known, limit=limit, seed=seed)
+    simulation.run(
+        LoadSource(trace, prometheus, query, start, end, step),
+        simulation.wish(min_replicas, max_replicas, capacity, concurrency, days, history, client),
+        policies=policy or [],
+        risk=risk,
+        startup=startup,
+        seed=seed,
+        output=output,
+        out=out,
+        jobs=jobs,
+    )

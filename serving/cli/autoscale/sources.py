@@ -1,4 +1,4 @@
-"""Where `slipway autoscale simulate` takes load from: a file, or a range of a Prometheus."""
+"""Reads the load of `slipway autoscale simulate` from a file or from a Prometheus."""
 
 import datetime as dt
 import gzip
@@ -20,17 +20,16 @@ from autoscaler.simulate.workloads import traces
 from autoscaler.simulate.workloads.traces import BinTrace, Trace
 from serving import clock, errors
 
-TIMEOUT = 30.0
-"""Seconds that a Prometheus may take: its own limit for a query is 120 s, but nobody waits that long for one
-part."""
-MOST_POINTS = 10_000
-"""Values of a series in one answer: a Prometheus refuses more than 11,000."""
+TIMEOUT_SECONDS = 30.0
+"""Of one query; Prometheus itself stops a query after 120 s."""
+MAX_POINTS = 10_000
+"""Values of a series in one response: Prometheus refuses more than 11,000."""
 _UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86_400, "w": 604_800}
 
 
 @dataclass(frozen=True)
-class Source:
-    """A file, or a query with its range."""
+class LoadSource:
+    """A file, or a query and its range."""
 
     trace: Path | None
     prometheus: str = ""
@@ -41,15 +40,15 @@ class Source:
 
     @property
     def name(self) -> str:
-        """For people, and for the name of a page."""
+        """The source in reports and in the default name of a page."""
         return self.trace.name.split(".")[0] if self.trace is not None else "prometheus"
 
 
-def read(source: Source) -> Trace:
+def read(source: LoadSource) -> Trace:
     """Return the recorded load.
 
     Raises:
-        errors.UserError: there is none, or it is not understood; the message says file, column and row.
+        errors.UserError: there is no source, or it cannot be parsed; the message has file, column and row.
         errors.Unavailable: the Prometheus does not answer.
     """
     if (source.trace is None) == (not source.prometheus):
@@ -63,7 +62,7 @@ def read(source: Source) -> Trace:
 
 
 def text(path: Path) -> str:
-    """Return what a file has in it, unpacked where it ends in .gz.
+    """Return the content of a file, decompressed if its name ends in .gz.
 
     Raises:
         errors.UserError: it cannot be read.
@@ -75,22 +74,24 @@ def text(path: Path) -> str:
         reason = getattr(error, "strerror", None) or error
         raise errors.UserError(f"cannot read {path}: {reason}") from error
     except UnicodeDecodeError as error:
-        raise errors.UserError(f"{path} is no text in UTF-8; a packed one must end in .gz") from error
+        raise errors.UserError(
+            f"{path} is not UTF-8 text; the name of a gzip file must end in .gz"
+        ) from error
 
 
 def seconds(words: str, option: str) -> float:
     """Return the seconds of `30s`, `10m`, `2h`, `1d`, `1w` or a plain number.
 
     Raises:
-        errors.UserError: it is none of them.
+        errors.UserError: the text has another form.
     """
     match = re.fullmatch(r"(\d+(?:\.\d+)?)([smhdw]?)", words.strip())
     if match is None:
-        raise errors.UserError(f"{option} {words!r} is no length of time such as 30s, 10m, 2h or 1d")
+        raise errors.UserError(f"{option} {words!r} is not a duration such as 30s, 10m, 2h or 1d")
     return float(match[1]) * _UNITS[match[2] or "s"]
 
 
-def _range(source: Source) -> BinTrace:
+def _range(source: LoadSource) -> BinTrace:
     if not source.query:
         raise errors.UserError("--prometheus needs --query: what arrives, in requests per second")
     now = clock.now().timestamp()
@@ -100,9 +101,9 @@ def _range(source: Source) -> BinTrace:
         raise errors.UserError(f"from --start to --end must be at least two steps of {source.step}")
     first = math.ceil(first / step) * step
     rates = np.full(math.floor((last - first) / step) + 1, np.nan)
-    for begin in range(0, len(rates), MOST_POINTS):
-        count = min(MOST_POINTS, len(rates) - begin)
-        series = _asked(source, first + begin * step, first + (begin + count - 1) * step, step)
+    for begin in range(0, len(rates), MAX_POINTS):
+        count = min(MAX_POINTS, len(rates) - begin)
+        series = _query(source, first + begin * step, first + (begin + count - 1) * step, step)
         _add(rates, series, first, step)
     known = np.flatnonzero(~np.isnan(rates))
     if not len(known):
@@ -112,45 +113,45 @@ def _range(source: Source) -> BinTrace:
 
 
 def _moment(words: str, option: str, now: float) -> float:
-    """Return Unix seconds of an RFC 3339 time, of Unix seconds, or of how long ago."""
+    """Return Unix seconds of an RFC 3339 time, of Unix seconds, or of a duration before now."""
     if re.fullmatch(r"\d{9,}(\.\d+)?", words):
         return float(words)
     if re.match(r"\d{4}-", words):
         try:
             moment = dt.datetime.fromisoformat(words)
         except ValueError as error:
-            raise errors.UserError(f"{option} {words!r} is no RFC 3339 time: {error}") from error
+            raise errors.UserError(f"{option} {words!r} is not an RFC 3339 time: {error}") from error
         return (moment if moment.tzinfo else moment.replace(tzinfo=dt.UTC)).timestamp()
     return now - seconds(words, option)
 
 
 def _add(rates: Any, series: Sequence[Mapping[str, Any]], first: float, step: float) -> None:
-    """Add up the series; a moment that none of them has stays unknown."""
-    for one in series:
-        for moment, value in one.get("values") or []:
+    """Add the values of the series to `rates`; a time without a value stays NaN."""
+    for each in series:
+        for moment, value in each.get("values") or []:
             at, number = round((float(moment) - first) / step), float(value)
             if 0 <= at < len(rates) and math.isfinite(number):
                 rates[at] = number if np.isnan(rates[at]) else rates[at] + number
 
 
-def _asked(source: Source, first: float, last: float, step: float) -> Sequence[Mapping[str, Any]]:
+def _query(source: LoadSource, first: float, last: float, step: float) -> Sequence[Mapping[str, Any]]:
     if not source.prometheus.startswith(("http://", "https://")):
         raise errors.UserError(
-            f"--prometheus {source.prometheus!r} is no URL such as http://prometheus.example:9090"
+            f"--prometheus {source.prometheus!r} is not a URL such as http://prometheus.example:9090"
         )
-    asked = {"query": source.query, "start": f"{first:.3f}", "end": f"{last:.3f}", "step": f"{step:g}"}
-    url = f"{source.prometheus.rstrip('/')}/api/v1/query_range?{urllib.parse.urlencode(asked)}"
+    parameters = {"query": source.query, "start": f"{first:.3f}", "end": f"{last:.3f}", "step": f"{step:g}"}
+    url = f"{source.prometheus.rstrip('/')}/api/v1/query_range?{urllib.parse.urlencode(parameters)}"
     try:
-        with urllib.request.urlopen(url, timeout=TIMEOUT) as response:  # noqa: S310 - checked above
-            answer = orjson.loads(response.read())
+        with urllib.request.urlopen(url, timeout=TIMEOUT_SECONDS) as response:  # noqa: S310 - checked above
+            body = orjson.loads(response.read())
     except urllib.error.HTTPError as error:
         raise errors.UserError(f"{source.prometheus} refuses the query: {_refusal(error)}") from error
     except (OSError, orjson.JSONDecodeError) as error:
         raise errors.UserError(f"{source.prometheus} does not answer as a Prometheus: {error}") from error
-    data = answer.get("data") or {}
-    if answer.get("status") != "success" or data.get("resultType") != "matrix":
+    data = body.get("data") or {}
+    if body.get("status") != "success" or data.get("resultType") != "matrix":
         raise errors.UserError(
-            f"{source.prometheus}: {answer.get('error') or 'the answer is no range of values'}"
+            f"{source.prometheus}: {body.get('error') or 'the response is not a range of values'}"
         )
     result: Sequence[Mapping[str, Any]] = data.get("result") or []
     return result

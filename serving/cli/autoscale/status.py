@@ -1,14 +1,17 @@
-"""`slipway autoscale status` and `explain`: what the autoscaler does, and why."""
+"""`slipway autoscale status` and `explain`: decisions of the autoscaler and their reasons."""
 
 import asyncio
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated, Literal
 
+import typer
 from rich.console import Console
 from rich.live import Live
 from rich.text import Text
 
 from serving import clock, errors
 from serving.cli.autoscale import explanation, lookup, summary
+from serving.cli.autoscale.lookup import ScalerName
+from serving.cli.options import with_target
 from serving.cli.output.printing import print_objects, print_rows
 from serving.cli.session import with_kube
 from serving.cli.target import Target
@@ -18,47 +21,59 @@ if TYPE_CHECKING:
     from serving.kube import Kube
 
 POLL_SECONDS = 1.0
-"""Between two looks: the autoscaler decides every few seconds."""
+"""Between two reads: the autoscaler decides every few seconds."""
 
 
-def status(name: str | None, meant: Target, output: str, *, watch: bool) -> None:
-    """Print Autoscalers, or follow them until interrupted.
-
-    Raises:
-        errors.UserError: `watch` goes with a table only.
-    """
+@with_target
+def status(
+    target: Target,
+    name: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="NAME", help="An Autoscaler, or INFERENCE/PREDICTOR; without: all of the namespace."
+        ),
+    ] = None,
+    watch: Annotated[bool, typer.Option("-w", "--watch", help="Follow changes until Ctrl-C.")] = False,
+    output: Annotated[
+        Literal["table", "json", "yaml"], typer.Option("-o", "--output", help="Output format.")
+    ] = "table",
+) -> None:
+    """Show replicas, load, forecast and the rule that bound."""
     if watch and output != "table":
         raise errors.UserError(f"-w follows in lines: leave out -o {output}, or -w")
 
     async def work(kube: "Kube") -> None:
         if watch:
-            await _follow(kube, meant.namespace, name)
+            await _follow(kube, target.namespace, name)
             return
-        scalers = await lookup.read(kube, meant.namespace, name)
+        scalers = await lookup.read(kube, target.namespace, name)
         if output == "table":
             rows = [summary.row(scaler) for scaler in sorted(scalers, key=summary.name)]
-            print_rows(list(summary.HEADERS), rows, meant.namespace)
+            print_rows(list(summary.HEADERS), rows, target.namespace)
         else:
             print_objects(scalers, output, single=name is not None)
 
-    with_kube(meant.kubeconfig, work)
+    with_kube(target.kubeconfig, work)
 
 
-def explain(name: str, meant: Target) -> None:
-    """Print why one is where it is."""
+@with_target
+def explain(target: Target, name: ScalerName) -> None:
+    """Say why the count is what it is, and what is expected next."""
 
     async def work(kube: "Kube") -> None:
-        scaler, *_ = await lookup.read(kube, meant.namespace, name)
+        scaler, *_ = await lookup.read(kube, target.namespace, name)
         print(explanation.explanation(scaler, clock.now()))
 
-    with_kube(meant.kubeconfig, work)
+    with_kube(target.kubeconfig, work)
 
 
 async def _follow(kube: "Kube", namespace: str, name: str | None) -> None:
-    """Show them until interrupted: on a terminal one table, else a line at each change. An API that restarts is waited for.
+    """Print Autoscalers until interrupted, also through restarts of the API.
+
+    A terminal shows a table that is updated; other outputs get one line per change.
 
     Raises:
-        errors.NotFound: the one that is meant is not there, or not any more.
+        errors.NotFound: the named Autoscaler does not exist, or was deleted.
     """
     console = Console()
     if not console.is_terminal:
@@ -67,8 +82,8 @@ async def _follow(kube: "Kube", namespace: str, name: str | None) -> None:
     with Live(console=console, auto_refresh=False, vertical_overflow="visible") as live:
         while True:
             scalers = await _read_again(kube, namespace, name)
-            shown = summary.status(scalers) if scalers else "no Autoscaler yet"
-            live.update(Text(shown, no_wrap=True, overflow="ellipsis"), refresh=True)
+            table = summary.status(scalers) if scalers else "no Autoscaler yet"
+            live.update(Text(table, no_wrap=True, overflow="ellipsis"), refresh=True)
             await asyncio.sleep(POLL_SECONDS)
 
 

@@ -1,6 +1,4 @@
-"""What `slipway autoscale status` shows. Pure: takes Autoscalers as the API gives them, whatever they
-lack.
-"""
+"""The table of `slipway autoscale status`. Pure; every field of an Autoscaler may be missing."""
 
 from collections.abc import Iterable
 from typing import Any
@@ -23,7 +21,7 @@ def name(scaler: Object) -> str:
 
 
 def row(scaler: Object) -> list[object]:
-    """Return what is known of one; cells of what is not are empty."""
+    """Return the cells of one Autoscaler; unknown values are empty."""
     spec, state = scaler.get("spec") or {}, scaler.get("status") or {}
     decision = state.get("decision") or {}
     forecast = decision.get("forecast") or {}
@@ -42,7 +40,7 @@ def target(scaler: Object) -> str:
 
 
 def line(scaler: Object) -> str:
-    """Return one Autoscaler in one line, for who follows without a terminal."""
+    """Return one Autoscaler as one line, for following without a terminal."""
     words = [
         f"{header.lower()} {value}"
         for header, value in zip(HEADERS[4:-1], row(scaler)[4:-1], strict=True)

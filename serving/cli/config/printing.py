@@ -5,15 +5,16 @@ import sys
 import textwrap
 from collections.abc import Mapping
 from dataclasses import asdict
-from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, Literal
 
 import orjson
+import typer
 import yaml
 
 from serving import errors
 from serving.cli.config.configuration import Resolved, Values, load
 from serving.cli.config.explain import Setting, sections, settings
+from serving.cli.options import ConfigFile, OwnDataDir
 from serving.data_dir import DataDir
 
 _WIDTH = 100
@@ -21,9 +22,19 @@ _COMMENT = 40
 """Column from which a value's source is printed."""
 
 
-def show(data_dir: Path | None, file: Path | None, output: str, *, every: bool) -> None:
-    """Print the validated configuration: what differs from the defaults, or every setting."""
-    resolved = load(DataDir.named(data_dir), file)
+def show(
+    every: Annotated[bool, typer.Option("--all", help="Defaults too.")] = False,
+    output: Annotated[
+        Literal["yaml", "json"], typer.Option("-o", "--output", help="Output format.")
+    ] = "yaml",
+    config_file: ConfigFile = None,
+    data_dir: OwnDataDir = None,
+) -> None:
+    """Validate the configuration and print what differs from the defaults.
+
+    Values come from the file, then SLIPWAY_SECTION__NAME in the environment. The output is a valid file.
+    """
+    resolved = load(DataDir.named(data_dir), config_file)
     values = asdict(resolved.configuration) if every else changed(resolved)
     if output == "json":
         sys.stdout.buffer.write(orjson.dumps(values, option=orjson.OPT_INDENT_2) + b"\n")
@@ -33,12 +44,16 @@ def show(data_dir: Path | None, file: Path | None, output: str, *, every: bool) 
         print("\n".join(_lines(values, resolved.sources)))
 
 
-def explain(path: str | None, output: str) -> None:
-    """Print the sections, the settings of a section, or one setting.
-
-    Raises:
-        errors.UserError: there is no such section or setting.
-    """
+def explain(
+    path: Annotated[
+        str | None,
+        typer.Argument(metavar="[SECTION[.SETTING]]", help="A section or a setting; without: all sections."),
+    ] = None,
+    output: Annotated[
+        Literal["text", "json"], typer.Option("-o", "--output", help="Output format.")
+    ] = "text",
+) -> None:
+    """Explain settings: unit, bounds, default and reason."""
     if path is None and output == "text":
         width = max(len(section.path) for section in sections())
         for section in sections():

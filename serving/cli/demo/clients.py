@@ -1,4 +1,4 @@
-"""The demo's clients: two processes of `serving.cli.demo.load`, told how many requests to send, and what came of each."""
+"""The demo's clients: two processes of `serving.cli.demo.load`, which send requests and report each result."""
 
 import asyncio
 import contextlib
@@ -16,7 +16,7 @@ POLL_SECONDS = 0.1
 
 @contextlib.asynccontextmanager
 async def started(url: str, model: str) -> AsyncIterator["Clients"]:
-    """Start the processes, which takes them seconds; they are ended on leaving."""
+    """Start the processes, which takes seconds; the context ends them."""
     clients = Clients()
     try:
         for seed in range(PROCESSES):
@@ -27,7 +27,7 @@ async def started(url: str, model: str) -> AsyncIterator["Clients"]:
 
 
 class Clients:
-    """Sends requests when told to, and keeps what came of them in `rows`."""
+    """Sends requests and collects the results in `rows`."""
 
     def __init__(self) -> None:
         self._processes: list[asyncio.subprocess.Process] = []
@@ -35,7 +35,7 @@ class Clients:
         self.rows: list[Row] = []
 
     async def add(self, *arguments: str) -> None:
-        """Start one more process, out of the terminal's reach: Ctrl-C is this program's to handle."""
+        """Start one more process in a session of its own, so that Ctrl-C reaches this program alone."""
         process = await asyncio.create_subprocess_exec(
             sys.executable, "-m", "serving.cli.demo.load", *arguments,
             stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE, start_new_session=True,
@@ -45,7 +45,7 @@ class Clients:
         self._reading.append(asyncio.create_task(self._read(process.stdout)))
 
     def send(self, requests: int) -> None:
-        """Send this many requests, shared out over the processes."""
+        """Send this many requests, divided among the processes."""
         for number, process in enumerate(self._processes):
             assert process.stdin is not None
             process.stdin.write(b"%d\n" % ((requests + number) // len(self._processes)))
@@ -57,7 +57,7 @@ class Clients:
             await asyncio.sleep(POLL_SECONDS)
 
     async def end(self) -> None:
-        """End the processes, whatever they are doing."""
+        """Kill the processes and wait for them."""
         for process in self._processes:
             if process.returncode is None:
                 process.kill()

@@ -1,64 +1,75 @@
-"""`slipway demo`: where it runs and how it ends; `demo_story` has the steps."""
+"""`slipway demo`: its data directory, signals and exit code. `story` has the steps."""
 
 import asyncio
 import signal
+import sys
 import tempfile
 from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from serving import errors
-from serving.cli.demo.console import Story
-from serving.cli.demo.stack import Stack
-from serving.cli.demo.story import tell
 from serving.cli.exits import Exit
 from serving.data_dir import DataDir
+
+if TYPE_CHECKING:
+    from serving.cli.demo.console import Story
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
-def demo(data_dir: Path | None, *, keep: bool) -> None:
-    """Run the demo in this directory, or in a temporary one.
+def demo(
+    keep: Annotated[bool, typer.Option("--keep", help="Leave everything running at the end.")] = False,
+    data_dir: Annotated[
+        Path | None,
+        typer.Option("--data-dir", metavar="DIR", help="Data directory.  [default: a temporary directory]"),
+    ] = None,
+) -> None:
+    """Train, serve and shift traffic; then clean up.
 
-    Raises:
-        errors.UserError: the directory is not empty, or a step could not be done.
-        typer.Exit: a check failed (1), or a signal came (130).
+    Two models, one endpoint, a few thousand requests: every number that is shown is measured.
     """
     if data_dir is not None and data_dir.exists() and any(data_dir.iterdir()):
         raise errors.UserError(f"{data_dir} is not empty; the demo wants a directory of its own")
+    from serving.cli.demo.console import Story
+
     with Story() as story:
-        done = asyncio.run(_until_signal(story, data_dir, keep=keep))
-    if not done:
-        raise typer.Exit(Exit.INTERRUPTED)
+        completed = asyncio.run(_until_signal(story, data_dir, keep=keep))
+    if not completed:
+        sys.exit(Exit.INTERRUPTED)
     if story.failed:
-        raise typer.Exit(Exit.FAILED)
+        sys.exit(Exit.FAILED)
 
 
-async def _until_signal(story: Story, data_dir: Path | None, *, keep: bool) -> bool:
-    """Tell the story to its end, or until a signal; then stop what was started, which no signal interrupts."""
+async def _until_signal(story: "Story", data_dir: Path | None, *, keep: bool) -> bool:
+    """Run the steps to the end, or until a signal; then stop everything, which no signal interrupts."""
+    from serving.cli.demo.stack import Stack
+    from serving.cli.demo.story import tell
+
     root = data_dir or Path(tempfile.mkdtemp(prefix="slipway-demo-"))
     stack = Stack(DataDir(root.absolute()))
-    telling = asyncio.ensure_future(tell(story, stack, keep=keep))
-    asked = False
+    steps = asyncio.ensure_future(tell(story, stack, keep=keep))
+    interrupted = False
 
     def signalled() -> None:
-        nonlocal asked
-        if not asked and not telling.done():
-            telling.cancel()
+        nonlocal interrupted
+        if not interrupted and not steps.done():
+            steps.cancel()
         else:
             story.show("still cleaning up; this takes some seconds")
-        asked = True
+        interrupted = True
 
     for number in SIGNALS:
         asyncio.get_running_loop().add_signal_handler(number, signalled)
     try:
-        await asyncio.wait([telling])
+        await asyncio.wait([steps])
     finally:
         if not stack.kept:
-            story.step("Interrupted: cleaning up" if telling.cancelled() else "Cleaning up")
+            story.step("Interrupted: cleaning up" if steps.cancelled() else "Cleaning up")
             story.doing("draining the gateway, then stopping replicas and components")
             await stack.end()
             story.show(f"nothing is left running, and {root} is removed")
-    if not telling.cancelled():
-        telling.result()
-    return not telling.cancelled()
+    if not steps.cancelled():
+        steps.result()
+    return not steps.cancelled()

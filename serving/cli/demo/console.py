@@ -1,4 +1,4 @@
-"""How the demo shows its progress: lines that stay, and, on a terminal only, one line with a spinner below them."""
+"""The demo's output: lines, and on a terminal a spinner below them."""
 
 from types import TracebackType
 from typing import Self
@@ -13,7 +13,7 @@ INDENT = " " * 10
 
 
 class Story:
-    """Prints the steps with their times, and remembers which checks failed. Piped, it is the same lines, plain."""
+    """Prints the steps with their times, and collects failed checks."""
 
     def __init__(self, console: Console | None = None) -> None:
         self._console = console or Console()
@@ -42,7 +42,7 @@ class Story:
         self._progress.reset(self._task, description="")
 
     def doing(self, text: str) -> None:
-        """Say beside the spinner what is being waited for."""
+        """Show beside the spinner what the step waits for."""
         self._progress.update(self._task, description=text)
 
     def show(self, text: str) -> None:
@@ -50,7 +50,7 @@ class Story:
         self._print(Text("\n".join(INDENT + line for line in text.splitlines())))
 
     def check(self, claim: str, *, holds: bool) -> None:
-        """Print a claim and whether it holds."""
+        """Print a check and whether it holds."""
         word = ("ok  ", "green") if holds else ("FAIL", "bold red")
         self._print(Text.assemble(INDENT, word, " ", claim))
         if not holds:

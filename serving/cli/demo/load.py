@@ -1,8 +1,8 @@
-"""One load process of the demo: Open Inference Protocol v2 with `tritonclient` as it comes, tensors in binary.
+"""One load process of the demo: Open Inference Protocol v2 with an unmodified `tritonclient` and binary tensors.
 
-A process of its own, because tritonclient brings gevent, which an asyncio program must not share a thread with.
-Prints one JSON line per request to standard output: [seconds, ModelVersion that answered, milliseconds, right?],
-where seconds are of the machine's monotonic clock; after a failure [seconds, null, milliseconds, reason].
+A process of its own, as tritonclient uses gevent, which cannot share a thread with asyncio. Prints one JSON line per
+request: [seconds, ModelVersion that answered, milliseconds, correct], with seconds of the machine's monotonic clock;
+after a failure [seconds, null, milliseconds, reason].
 """
 
 import argparse
@@ -19,12 +19,12 @@ from tritonclient.utils import InferenceServerException
 from serving import clock
 from serving.training.digits import held_out
 
-FLUSHED = 20
-"""Rows written at once: flushing each would be a system call beside each request."""
+FLUSH_ROWS = 20
+"""Rows between two flushes: flushing each would be a system call per request."""
 
 
 def requests(url: str, model: str, seed: int) -> Iterator[tuple[Any, ...]]:
-    """Send one held-out image after another, in an order given by `seed`, and yield what came of each."""
+    """Send held-out images in an order given by `seed`, and yield the result of each."""
     images, labels = held_out()
     client = InferenceServerClient(url)
     described = client.get_model_metadata(model)
@@ -34,10 +34,10 @@ def requests(url: str, model: str, seed: int) -> Iterator[tuple[Any, ...]]:
         at = int(order.integers(len(labels)))
         tensor = InferInput(name, [1, images.shape[1]], "FP64")
         tensor.set_data_from_numpy(images[at : at + 1], binary_data=True)
-        wanted = InferRequestedOutput(label, binary_data=True)
+        output = InferRequestedOutput(label, binary_data=True)
         started = clock.monotonic()
         try:
-            result = client.infer(model, [tensor], outputs=[wanted])
+            result = client.infer(model, [tensor], outputs=[output])
         except (InferenceServerException, OSError) as error:
             yield started, None, 1000 * (clock.monotonic() - started), f"{type(error).__name__}: {error}"
             continue
@@ -47,7 +47,7 @@ def requests(url: str, model: str, seed: int) -> Iterator[tuple[Any, ...]]:
 
 
 def main() -> None:
-    """Send as many requests as each line of standard input says; end with it."""
+    """Send as many requests as each line of standard input says; exit at its end."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--url", required=True, help="HOST:PORT/NAMESPACE/NAME")
     parser.add_argument("--model", required=True)
@@ -58,7 +58,7 @@ def main() -> None:
     for line in sys.stdin:
         for number, row in enumerate(islice(answers, int(line)), 1):
             out.write(orjson.dumps(row) + b"\n")
-            if number % FLUSHED == 0:
+            if number % FLUSH_ROWS == 0:
                 out.flush()
         out.flush()
 

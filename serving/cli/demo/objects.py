@@ -1,4 +1,4 @@
-"""Objects of the demo: samples as they are shipped, and waiting for a condition."""
+"""The demo's objects: reads the samples and waits for conditions."""
 
 import asyncio
 import contextlib
@@ -23,27 +23,31 @@ def sample(file: str) -> list[Object]:
     """Return the objects of a file of `manifests/samples`, in the demo's namespace."""
     text = (resources.files("serving.cli") / "samples" / file).read_text()
     return [
-        {**found, "metadata": {**found["metadata"], "namespace": NAMESPACE}}
-        for found in yaml.safe_load_all(text)
+        {**body, "metadata": {**body["metadata"], "namespace": NAMESPACE}}
+        for body in yaml.safe_load_all(text)
     ]
 
 
 async def until(kube: Kube, kind: Kind, name: str, condition: str, *, bad: str = "") -> Object:
-    """Wait for a condition; returns the object.
+    """Wait for a condition and return the object.
 
     Raises:
-        errors.UserError: not in time, or the condition `bad` is True.
+        errors.UserError: it took too long, or the condition `bad` is True.
     """
     deadline = clock.monotonic() + WAIT_SECONDS
-    found: Mapping[str, Any] | None = None
+    current: Mapping[str, Any] | None = None
     while clock.monotonic() < deadline:
         with contextlib.suppress(errors.NotFound, errors.Unavailable):
             obj = await kube.get(kind, NAMESPACE, name)
             if conditions.is_true(obj, condition):
                 return obj
-            found = conditions.find((obj.get("status") or {}).get("conditions"), bad or condition)
+            current = conditions.find((obj.get("status") or {}).get("conditions"), bad or condition)
             if bad and conditions.is_true(obj, bad):
                 break
         await asyncio.sleep(POLL_SECONDS)
-    said = f"{found.get('reason', '')}: {found.get('message', '')}" if found else "nothing is said about it"
-    raise errors.UserError(f"{kind.kind} {name} did not become {condition}: {said}")
+    reason = (
+        f"{current.get('reason', '')}: {current.get('message', '')}"
+        if current
+        else "it has no such condition"
+    )
+    raise errors.UserError(f"{kind.kind} {name} did not become {condition}: {reason}")

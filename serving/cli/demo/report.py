@@ -1,4 +1,4 @@
-"""What the demo's requests say: shares against their interval, latencies, accuracy. Pure."""
+"""Results of the demo's requests: shares with their interval, latencies, accuracy. Pure."""
 
 import statistics
 from collections.abc import Mapping, Sequence
@@ -8,11 +8,15 @@ from typing import NamedTuple
 from scipy.stats import binom
 
 CONFIDENCE = 0.999_999
-"""A right split fails the demo once in a million runs: it is a test of ours too, and 99.9 % failed one in 500."""
+"""A correct split fails the demo once in a million runs; it is one of our tests, and with 99.9 % one run in 500 failed."""
 
 
 class Row(NamedTuple):
-    """One request: when (monotonic seconds), which ModelVersion answered, how long (ms), and whether rightly."""
+    """The result of one request.
+
+    `at` is in monotonic seconds; `version` is the ModelVersion that answered, None after a failure; `right` is whether
+    the prediction is correct, or the reason of the failure.
+    """
 
     at: float
     version: str | None
@@ -22,7 +26,7 @@ class Row(NamedTuple):
 
 @dataclass(frozen=True)
 class Arm:
-    """What one arm did."""
+    """Results of one arm."""
 
     name: str
     version: str
@@ -31,7 +35,7 @@ class Arm:
     share: float
     low: float
     high: float
-    """Bounds of the share that a right split stays within, with `CONFIDENCE`."""
+    """`low` and `high` bound the share of a correct split, with `CONFIDENCE`."""
     p50: float
     p99: float
     accuracy: float
@@ -42,29 +46,29 @@ class Arm:
 
 
 def arms(rows: Sequence[Row], versions: Mapping[str, str], weights: Mapping[str, float]) -> list[Arm]:
-    """Return what each arm did.
+    """Return the results of each arm.
 
     Args:
         rows: the requests.
-        versions: ModelVersion by arm; they differ, so an answer's version names the arm.
-        weights: asked for, by arm, in any unit.
+        versions: ModelVersion by arm, all different.
+        weights: of the spec, by arm, relative to their sum.
     """
     answered = [row for row in rows if row.version is not None]
     total = len(answered)
-    found = []
+    results = []
     for name, version in versions.items():
-        mine = [row for row in answered if row.version == version]
+        own = [row for row in answered if row.version == version]
         expected = weights[name] / sum(weights.values())
         low, high = binom.interval(CONFIDENCE, total, expected) if total else (0, 0)
-        times = [row.milliseconds for row in mine] or [float("nan")]
-        found.append(
+        times = [row.milliseconds for row in own] or [float("nan")]
+        results.append(
             Arm(
-                name, version, len(mine), expected, len(mine) / (total or 1),
+                name, version, len(own), expected, len(own) / (total or 1),
                 low / (total or 1), high / (total or 1), statistics.median(times), percentile(times, 0.99),
-                sum(row.right is True for row in mine) / (len(mine) or 1),
+                sum(row.right is True for row in own) / (len(own) or 1),
             )
         )  # fmt: skip
-    return found
+    return results
 
 
 def percentile(values: Sequence[float], quantile: float) -> float:

@@ -1,4 +1,4 @@
-"""What `slipway demo` shows of the autoscaler: a burst that brings replicas, silence that takes them to zero, a request that wakes them."""
+"""The demo's autoscaling steps: a burst adds replicas, silence removes all, a request starts one again."""
 
 import asyncio
 from collections.abc import Callable
@@ -18,17 +18,18 @@ NAME = "digits-elastic"
 ARM = f"{NAME}/only"
 MANIFEST = "elastic.yaml"
 RATE = 70
-"""Requests per second of the burst: at 25 for each replica it takes three, and two clients can drive it on a busy machine."""
-ENOUGH = 3
-"""Replicas that the burst has to bring."""
-BEHIND = 20
-"""Requests that may be without an answer before no more are sent: clients on a slow machine are not to go on after the burst."""
+"""Requests per second of the burst: with 25 per replica it needs three, and two clients can send it on a busy
+machine."""
+BURST_REPLICAS = 3
+"""Replicas that the burst must add up to."""
+MAX_OUTSTANDING = 20
+"""Unanswered requests at which sending pauses: on a slow machine clients must not go on after the burst."""
 COLUMNS = (("Seconds", 7), ("Desired", 7), ("Ready", 5), ("Rate", 6), ("Rule", 10), ("Reason", 0))
-"""With their widths: rows come one by one."""
+"""Columns with their widths, which are fixed as rows are printed one by one."""
 
 
-class Table:
-    """A row at each change of what `slipway autoscale status` has of the demo's Autoscaler."""
+class ScalingTable:
+    """Prints a row at each change of the demo's Autoscaler."""
 
     def __init__(self, story: Story, kube: Kube) -> None:
         self._story, self._kube = story, kube
@@ -40,7 +41,7 @@ class Table:
         self._story.show(_line([name.upper() for name, _ in COLUMNS]))
 
     async def until(self, holds: Callable[[Object], bool], each: Callable[[], None] = lambda: None) -> bool:
-        """Print changes until this holds of the Autoscaler's status, or not in time; `each` is called at every look."""
+        """Print changes until `holds` is true of the status; return whether it was in time. `each` runs at every read."""
         deadline = clock.monotonic() + WAIT_SECONDS
         while clock.monotonic() < deadline:
             each()
@@ -67,41 +68,43 @@ def _line(cells: list[str]) -> str:
 
 
 async def scale(story: Story, kube: Kube, clients: Clients) -> None:
-    """Tell of the burst, the silence and the request that wakes."""
+    """Run the burst, the silence and the request that starts a replica."""
     (inference,) = sample(MANIFEST)
     story.step(f"An endpoint that is sized by its load: slipway apply -f manifests/samples/{MANIFEST}")
     await kube.apply(kinds.INFERENCE, inference, manager="slipway")
     story.doing("starting a replica, and proving it")
     await until(kube, kinds.INFERENCE, NAME, "Ready")
-    table = Table(story, kube)
+    table = ScalingTable(story, kube)
     await _burst(story, table, clients)
     await _silence(story, table)
     await _wake(story, table, clients)
 
 
-async def _burst(story: Story, table: Table, clients: Clients) -> None:
+async def _burst(story: Story, table: ScalingTable, clients: Clients) -> None:
     story.step(f"A burst of {RATE} requests/s, with a replica for each 25: slipway autoscale status {ARM} -w")
     table.head()
     began, sent = clock.monotonic(), 0
 
     def send() -> None:
         nonlocal sent
-        due = min(int(RATE * (clock.monotonic() - began)) - sent, BEHIND - (sent - len(clients.rows)))
+        due = min(
+            int(RATE * (clock.monotonic() - began)) - sent, MAX_OUTSTANDING - (sent - len(clients.rows))
+        )
         if due > 0:
             clients.send(due)
             sent += due
         story.doing(f"{len(clients.rows)} requests answered")
 
-    enough = await table.until(lambda status: status.get("readyReplicas", 0) >= ENOUGH, send)
+    enough = await table.until(lambda status: status.get("readyReplicas", 0) >= BURST_REPLICAS, send)
     await clients.until(sent, lambda count: story.doing(f"{count} of {sent} requests answered"))
-    story.check(f"the burst brought {ENOUGH} replicas or more", holds=enough)
+    story.check(f"the burst brought {BURST_REPLICAS} replicas or more", holds=enough)
     failed = failures(clients.rows)
     story.check(
         f"{len(clients.rows)} requests, {len(failed)} errors", holds=bool(clients.rows) and not failed
     )
 
 
-async def _silence(story: Story, table: Table) -> None:
+async def _silence(story: Story, table: ScalingTable) -> None:
     story.step(
         "Silence: zero replicas 3 s after the last request (idleSeconds: 3 in the manifest; else the time is learned)"
     )
@@ -110,7 +113,7 @@ async def _silence(story: Story, table: Table) -> None:
     story.check("silence took the last replica", holds=gone)
 
 
-async def _wake(story: Story, table: Table, clients: Clients) -> None:
+async def _wake(story: Story, table: ScalingTable, clients: Clients) -> None:
     story.step("One request: it is held, not refused, until a replica is there")
     table.head()
     before = len(clients.rows)

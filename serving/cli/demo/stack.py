@@ -1,4 +1,4 @@
-"""The demo's own `slipway up`: started as a process, as every user has it, and ended with all that it started."""
+"""The demo's own `slipway up`: starts it as a process, and stops it with everything that it started."""
 
 import asyncio
 import contextlib
@@ -13,7 +13,7 @@ from serving.system import processes
 
 READY_SECONDS = 60.0
 STOP_SECONDS = 90.0
-"""Draining may take 30 s, and each component has as long again."""
+"""Draining may take 30 s, and stopping the components as long again."""
 POLL_SECONDS = 0.1
 
 
@@ -33,23 +33,23 @@ class Stack:
         """Start it in a session of its own, so that Ctrl-C reaches it through this program alone.
 
         Raises:
-            errors.UserError: it does not start; the message has its words.
+            errors.UserError: it does not start; the message has its output.
         """
         self.where.logs.mkdir(parents=True, exist_ok=True)
-        said = self.where.logs / "up.out"
-        with said.open("wb") as sink:
+        output = self.where.logs / "up.out"
+        with output.open("wb") as sink:
             self._up = await asyncio.create_subprocess_exec(
                 *_slipway("up", self.where), "--port", "0", "--gateway-port", "0",
                 stdin=asyncio.subprocess.DEVNULL, stdout=sink, stderr=sink, start_new_session=True,
             )  # fmt: skip
         deadline = clock.monotonic() + READY_SECONDS
-        while b"Slipway is up" not in said.read_bytes():
+        while b"Slipway is up" not in output.read_bytes():
             if self._up.returncode is not None or clock.monotonic() > deadline:
-                raise errors.UserError(f"slipway up did not start:\n{said.read_text(errors='replace')}")
+                raise errors.UserError(f"slipway up did not start:\n{output.read_text(errors='replace')}")
             await asyncio.sleep(POLL_SECONDS)
 
     async def end(self) -> None:
-        """Stop `up`, then what it may have left where it was killed itself, and remove the data."""
+        """Stop `up`, then what remains where it was killed, and remove the data."""
         if self._up is not None and self._up.returncode is None:
             self._up.terminate()
             with contextlib.suppress(TimeoutError):
@@ -58,7 +58,7 @@ class Stack:
             if self._up.returncode is None:
                 self._up.kill()
                 await self._up.wait()
-        if self._left():
+        if self._components_run():
             down = await asyncio.create_subprocess_exec(
                 *_slipway("down", self.where),
                 stdin=asyncio.subprocess.DEVNULL, stdout=asyncio.subprocess.DEVNULL, start_new_session=True,
@@ -66,17 +66,17 @@ class Stack:
             await down.wait()
         await asyncio.to_thread(shutil.rmtree, self.where.root, True)
 
-    def _left(self) -> bool:
-        found = (processes.read_identity(self.where.identity(name)) for name in supervisor.COMPONENTS)
-        return any(each is not None and processes.is_alive(each[0]) for each in found)
+    def _components_run(self) -> bool:
+        records = (processes.read_identity(self.where.identity(name)) for name in supervisor.COMPONENTS)
+        return any(record is not None and processes.is_alive(record[0]) for record in records)
 
 
 def _slipway(command: str, where: DataDir) -> list[str]:
     return [sys.executable, "-m", "serving.app", command, "--data-dir", str(where.root)]
 
 
-def to_type() -> str:
-    """Return what to type for `slipway` here: where it is not on the path, with its directory."""
+def command_name() -> str:
+    """Return how to call `slipway` here: with its directory where it is not on the path."""
     if shutil.which("slipway"):
         return "slipway"
     command = Path(sys.executable).parent / "slipway"

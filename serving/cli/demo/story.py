@@ -1,7 +1,7 @@
-"""What `slipway demo` tells: from two training Jobs to weighted traffic, and to zero and back, for real, in about a minute.
+"""The steps of `slipway demo`: from two training Jobs to weighted traffic, then to zero replicas and back.
 
-It uses what every user has: `slipway up` as a process, the API through its kubeconfig, and unmodified
-`tritonclient`. Every number is measured in this run, and a check that fails makes the exit code 1.
+Uses what every user has: `slipway up` as a process, the API through its kubeconfig, and an unmodified
+`tritonclient`. Every number is measured in this run; a failed check makes the exit code 1.
 """
 
 from collections.abc import Sequence
@@ -15,7 +15,7 @@ from serving.cli.demo.clients import Clients, started
 from serving.cli.demo.console import Story
 from serving.cli.demo.objects import NAMESPACE, WAIT_SECONDS, sample, until
 from serving.cli.demo.report import Arm, Row, arms, failures
-from serving.cli.demo.stack import Stack, to_type
+from serving.cli.demo.stack import Stack, command_name
 from serving.cli.objects import lineage
 from serving.cli.output import tables
 from serving.data_dir import DataDir
@@ -26,14 +26,14 @@ from serving.resources import kinds, names
 NAME = "digits"
 REQUESTS = 3000
 BEFORE_SHIFT = 500
-"""Requests that are answered by the old weights first, so that the shift is under load."""
+"""Requests with the old weights, so that the shift happens under load."""
 AFTER_SHIFT = 2000
-"""Requests in the measured stretch; at 50/50 they give an interval of +-5.5 points."""
+"""Requests with the new weights; at 50/50 they give an interval of +-5.5 points."""
 HEADERS = ("Arm", "Version", "Share", "Expected", "Chance allows", "Requests", "p50 ms", "p99 ms", "Accuracy")
 
 
 async def tell(story: Story, stack: Stack, *, keep: bool) -> None:
-    """Run all steps; cancelled anywhere, it leaves `stack` to be ended by who started it."""
+    """Run all steps; the caller ends `stack`, also after a cancellation."""
     story.step(f"Starting `slipway up` on free ports, data in {stack.where.root}")
     story.doing("waiting for the API and the gateway")
     await stack.start()
@@ -58,10 +58,10 @@ async def _steps(story: Story, where: DataDir) -> None:
 
 
 def _next(story: Story, stack: Stack) -> None:
-    """Say what to do now; commands are to be typed as they are."""
+    """Print the next commands, which can be copied."""
     if story.failed:
         story.step(f"{len(story.failed)} checks failed")
-    slipway, root = to_type(), stack.where.root
+    slipway, root = command_name(), stack.where.root
     if not stack.kept:
         story.step("Where to look next")
         story.show(
@@ -113,8 +113,10 @@ async def _serve(story: Story, kube: Kube) -> None:
     steps = await lineage.of_pod(kube, pods[0])
     story.show(tables.text(lineage.Step._fields, steps))
     proven = {step.what: step.proof for step in steps}
-    whole = proven.get("Image mounted") == proven.get("ModelVersion") and "File" in proven and "Job" in proven
-    story.check("the image that the replica mounts is the ModelVersion's, made from that Job", holds=whole)
+    complete = (
+        proven.get("Image mounted") == proven.get("ModelVersion") and "File" in proven and "Job" in proven
+    )
+    story.check("the image that the replica mounts is the ModelVersion's, made from that Job", holds=complete)
 
 
 async def _split(story: Story, kube: Kube, address: str, clients: Clients) -> None:
@@ -143,24 +145,24 @@ async def _shift(story: Story, kube: Kube, clients: Clients) -> None:
     )
     await clients.end()
     rows = clients.rows[first:]
-    story.show(f"from the API write to every gateway's word: {1000 * (after - before):.0f} ms; "
+    story.show(f"from the API write to every gateway's acknowledgement: {1000 * (after - before):.0f} ms; "
                f"{len(rows)} requests in all, {len(failures(rows))} failed")  # fmt: skip
     story.check("no request failed during the shift", holds=not failures(rows))
     _judge(story, [row for row in rows if row.at > after], await _predictors(kube))
 
 
 def _judge(story: Story, rows: Sequence[Row], predictors: Sequence[Object]) -> None:
-    found = arms(
+    results = arms(
         rows,
         {p["name"]: p["modelVersion"] for p in predictors},
         {p["name"]: float(p["trafficWeight"]) for p in predictors},
     )
     failed = failures(rows)
-    story.show(tables.text(HEADERS, [_cells(arm) for arm in found]))
+    story.show(tables.text(HEADERS, [_cells(arm) for arm in results]))
     if failed:
         story.show(f"first failure: {failed[0]}")
     story.check(f"{len(rows)} requests, {len(failed)} errors", holds=bool(rows) and not failed)
-    for arm in found:
+    for arm in results:
         story.check(f"{arm.name}'s share is what its weight says", holds=arm.as_expected)
 
 
@@ -172,5 +174,5 @@ def _cells(arm: Arm) -> list[object]:
 
 
 async def _predictors(kube: Kube) -> list[Object]:
-    found: list[Object] = (await kube.get(kinds.INFERENCE, NAMESPACE, NAME))["spec"]["predictors"]
-    return found
+    predictors: list[Object] = (await kube.get(kinds.INFERENCE, NAMESPACE, NAME))["spec"]["predictors"]
+    return predictors

@@ -1,7 +1,7 @@
-"""Runs one component of `slipway up` in this process; what the supervisor starts.
+"""Runs one component of `slipway up` in this process; the supervisor starts it.
 
-Exit codes are the supervisor's to read: 0 stopped as asked, `restart_policy.GIVES_UP` cannot run as asked (the
-last line says why), anything else a defect or a kill, after which it is started again.
+Exit codes: 0 after SIGTERM; `restart_policy.GIVES_UP` for a configuration that cannot run (the last line has the
+reason); after any other, the supervisor starts it again.
 """
 
 import argparse
@@ -42,11 +42,11 @@ MODULES = {
 join `serving.controllers.run` here, as packages meet only in the API and at this edge."""
 
 COLLECT_AFTER = (50_000, 50, 100)
-"""Thresholds of the cycle collector. What a component allocates is mostly JSON that stays (objects, caches), in which
-there are no cycles: Python's defaults walk it again and again, an eighth of the API's time at 100 services."""
+"""Thresholds of the cycle collector. Components hold much JSON (objects, caches) without cycles, which Python's defaults
+walk again and again: an eighth of the API's time at 100 services."""
 
 ALREADY_RUNS = 75
-"""Another process is this component of this data directory (sysexits.h EX_TEMPFAIL)."""
+"""Exit code where another process runs this component of this data directory (sysexits.h EX_TEMPFAIL)."""
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -71,14 +71,14 @@ def main(arguments: Sequence[str]) -> int:
         apiPort=configuration.api.port,
         gatewayPort=configuration.gateway.port,
     )
-    wrong: BaseException | None = None
+    failure: BaseException | None = None
     try:
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
             runner.run(_until_stopped(_load(options.name, configuration), data_dir, configuration))
     except* errors.UserError as group:
-        wrong = _first(group)
-    if wrong is not None:
-        print(f"error: {wrong}", file=sys.stderr, flush=True)
+        failure = _first(group)
+    if failure is not None:
+        print(f"error: {failure}", file=sys.stderr, flush=True)
         return GIVES_UP
     return 0
 
@@ -97,7 +97,7 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _configuration(data_dir: DataDir, file: Path | None) -> Configuration:
-    """Return the configuration of a file, else what the running `up` has validated, else that of the directory."""
+    """Return the configuration of `file`, else of the running `up`, else of the data directory."""
     if file is None:
         with contextlib.suppress(FileNotFoundError):
             return snapshot.read(data_dir.configuration)
@@ -126,7 +126,7 @@ async def _as_task(work: Awaitable[None]) -> None:
 
 
 async def _until_stopped(run: Run, data_dir: DataDir, settings: Settings) -> None:
-    """Run until SIGTERM or SIGINT cancels; a second signal kills, as its default action does."""
+    """Run until SIGTERM or SIGINT; a second signal kills the process, as by default."""
     loop = asyncio.get_running_loop()
     work = loop.create_task(_as_task(run(data_dir, settings)))
 

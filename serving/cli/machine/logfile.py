@@ -1,4 +1,4 @@
-"""Where log lines go: to files of the data directory; a terminal gets only what its user must know."""
+"""Configures logging: to files of the data directory; a terminal gets warnings only."""
 
 import logging
 import os
@@ -9,18 +9,18 @@ from serving.data_dir import DataDir
 _FORMAT = "%(asctime)s.%(msecs)03d %(levelname)s {name} %(name)s %(message)s"
 _DATES = "%Y-%m-%dT%H:%M:%S"
 _LEVEL = "SLIPWAY_LOG"
-"""Environment variable: the least level that is written; INFO where it is not set."""
+"""Environment variable: the lowest level that is logged; INFO by default."""
 _TALKATIVE = ("uvicorn.error",)
-"""Libraries that report every request or start at INFO: their warnings are enough."""
+"""Libraries that log every request or start at INFO; only their warnings are logged."""
 
 
 def of_component(name: str) -> None:
-    """Log to standard error, which `up` has made the component's file."""
+    """Log to standard error, which `up` redirects to the component's file."""
     _configure(name, logging.StreamHandler(sys.stderr))
 
 
 def of_up(where: DataDir) -> None:
-    """Log to `up.log`, and our own warnings (a component died) to the terminal too, bare."""
+    """Log to `up.log`; our own warnings, such as the death of a component, go to the terminal too."""
     where.logs.mkdir(parents=True, exist_ok=True)
     _configure("up", logging.FileHandler(where.logs / "up.log"))
     terminal = logging.StreamHandler(sys.stderr)
@@ -30,7 +30,7 @@ def of_up(where: DataDir) -> None:
 
 
 def of_nothing() -> None:
-    """Keep libraries' warnings off the terminal: what matters of them reaches the user as an error."""
+    """Log nothing: without a handler, Python prints libraries' warnings to the terminal."""
     logging.getLogger().addHandler(logging.NullHandler())
 
 

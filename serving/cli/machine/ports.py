@@ -1,4 +1,4 @@
-"""Which ports `up` uses: those given, else those of what already runs, else last time's, else the defaults."""
+"""Chooses the ports of `up`: the given ones, else those of running components, else last time's, else the defaults."""
 
 import contextlib
 from typing import NamedTuple
@@ -12,23 +12,23 @@ from serving.system import atomic_file, processes, sockets
 
 
 class Ports(NamedTuple):
-    """Of the API and of the gateway's public listener."""
+    """The ports of the API and of the gateway's public listener."""
 
     api: int
     gateway: int
 
 
 def choose(data_dir: DataDir, settings: Settings, api: int | None, gateway: int | None) -> Ports:
-    """Decide, pick free ones for 0, and remember for the next `up` on this directory.
+    """Return the ports, with free ones for 0, and store them for the next `up` of this directory.
 
     Raises:
-        errors.UserError: a port is taken by a stranger, or what already runs uses another one than was asked for.
+        errors.UserError: another program has a port, or a running component has another one than was given.
     """
-    last = _remembered(data_dir)
+    last = _stored(data_dir)
     before = last or Ports(settings.api.port, settings.gateway.port)
     ports = Ports(
-        _one(data_dir, "api", "--port", given=api, otherwise=before.api, host=settings.api.host),
-        _one(
+        _choose(data_dir, "api", "--port", given=api, otherwise=before.api, host=settings.api.host),
+        _choose(
             data_dir, "gateway", "--gateway-port",
             given=gateway, otherwise=before.gateway, host=settings.gateway.host,
         ),
@@ -36,31 +36,31 @@ def choose(data_dir: DataDir, settings: Settings, api: int | None, gateway: int 
     if ports.api == ports.gateway:
         raise errors.UserError(f"--port and --gateway-port are both {ports.api}; they must differ")
     if last is not None and ports.api != last.api:
-        # A component that reads it before the API has written its own would look for the API at the old port for ever.
+        # A component that reads the old file before the API has written the new one would never find the API.
         data_dir.kubeconfig.unlink(missing_ok=True)
     data_dir.ports.parent.mkdir(parents=True, exist_ok=True)
     atomic_file.replace(data_dir.ports, orjson.dumps(ports._asdict()))
     return ports
 
 
-def _remembered(data_dir: DataDir) -> Ports | None:
+def _stored(data_dir: DataDir) -> Ports | None:
     with contextlib.suppress(FileNotFoundError, orjson.JSONDecodeError, TypeError):
         return Ports(**orjson.loads(data_dir.ports.read_bytes()))
     return None
 
 
-def _one(
+def _choose(
     data_dir: DataDir, component: str, option: str, *, given: int | None, otherwise: int, host: str
 ) -> int:
-    found = processes.read_identity(data_dir.identity(component))
-    if found is not None and processes.is_alive(found[0]):
-        runs = int(found[1][f"{component}Port"])
-        if given not in (None, 0, runs):
+    record = processes.read_identity(data_dir.identity(component))
+    if record is not None and processes.is_alive(record[0]):
+        current = int(record[1][f"{component}Port"])
+        if given not in (None, 0, current):
             raise errors.UserError(
-                f"{component} of {data_dir.root} already runs on port {runs}; leave out {option}, "
+                f"{component} of {data_dir.root} already runs on port {current}; leave out {option}, "
                 f"or stop it first with `slipway down --data-dir {data_dir.root}`"
             )
-        return runs
+        return current
     port = otherwise if given is None else given
     try:
         return sockets.try_port(host, port)
@@ -70,7 +70,7 @@ def _one(
         ) from error
     except OSError as error:
         if component == "gateway" and given in (None, otherwise):
-            return port  # our own Envoy may have outlived its gateway; the gateway tells it from a stranger
+            return port  # perhaps our Envoy, which outlives its gateway; the gateway checks that it is ours
         raise errors.UserError(
             f"port {port} on {host} is in use; choose another with {option} (0 picks a free one)"
         ) from error

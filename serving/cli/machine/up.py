@@ -1,4 +1,4 @@
-"""`slipway up` and `slipway down`: everything of one machine, in the foreground, and its end."""
+"""`slipway up` and `slipway down`: run all components of one machine in the foreground, and stop them."""
 
 import asyncio
 import contextlib
@@ -6,10 +6,9 @@ import importlib
 import os
 import signal
 import sys
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable
 from dataclasses import replace
-from pathlib import Path
-from typing import Any
+from typing import Annotated
 
 import typer
 
@@ -18,6 +17,7 @@ from serving.cli.config import snapshot
 from serving.cli.config.configuration import load
 from serving.cli.exits import Exit
 from serving.cli.machine import logfile, ports
+from serving.cli.options import ConfigFile, OwnDataDir
 from serving.cli.session import answers
 from serving.data_dir import DataDir
 from serving.embedded.supervisor import supervisor
@@ -28,16 +28,67 @@ from serving.system import processes
 Cleanup = Callable[[DataDir, Settings], Awaitable[None]]
 
 
-def up(data_dir: Path | None, file: Path | None, options: Mapping[str, tuple[str, Any]]) -> None:
-    """Run all components until a signal.
+Port = Annotated[
+    int | None,
+    typer.Option(
+        help="Port of the API; 0 picks a free one.  [default: the configured one, else last time's, else 7443]",
+        metavar="N",
+        min=0,
+        max=65535,
+    ),
+]
+GatewayPort = Annotated[
+    int | None,
+    typer.Option(
+        help="Port of the gateway; 0 picks a free one.  [default: the configured one, else last time's, "
+        "else 8080]",
+        metavar="N",
+        min=0,
+        max=65535,
+    ),
+]
+Host = Annotated[
+    str | None,
+    typer.Option(
+        metavar="ADDRESS",
+        help="Address of the API, as `api.host` of the configuration. Anyone who reaches it and has the token can "
+        "run commands.",
+    ),
+]
+GatewayHost = Annotated[
+    str | None,
+    typer.Option(metavar="ADDRESS", help="Address of the gateway, as `gateway.host` of the configuration."),
+]
+Prometheus = Annotated[
+    str | None,
+    typer.Option(
+        metavar="URL",
+        help="The Prometheus of metrics that name none, and of the load of the last weeks, as "
+        "`controllers.prometheus` of the configuration.",
+    ),
+]
 
-    Args:
-        data_dir: None for the default one.
-        file: the configuration file; None for that of the data directory.
-        options: settings of the command line by path, each with the name of its option.
-    """
+
+def up(
+    data_dir: OwnDataDir = None,
+    config_file: ConfigFile = None,
+    port: Port = None,
+    gateway_port: GatewayPort = None,
+    host: Host = None,
+    gateway_host: GatewayHost = None,
+    prometheus: Prometheus = None,
+) -> None:
+    """Run everything on this machine until Ctrl-C."""
+    options = {
+        "api.port": ("--port", port),
+        "api.host": ("--host", host),
+        "gateway.port": ("--gateway-port", gateway_port),
+        "gateway.host": ("--gateway-host", gateway_host),
+        "controllers.prometheus": ("--prometheus", prometheus),
+    }
     where = DataDir.named(data_dir)
-    resolved = load(where, file, options)
+    given_options = {path: option for path, option in options.items() if option[1] is not None}
+    resolved = load(where, config_file, given_options)
     given = {
         path: value for path, value in _ports(resolved.configuration).items() if path in resolved.sources
     }
@@ -53,44 +104,47 @@ def up(data_dir: Path | None, file: Path | None, options: Mapping[str, tuple[str
         snapshot.write(where.configuration, final)
         code = asyncio.run(_foreground(where, final))
     if code:
-        raise typer.Exit(code)
+        sys.exit(code)
 
 
 def _ports(settings: Settings) -> dict[str, int]:
     return {"api.port": settings.api.port, "gateway.port": settings.gateway.port}
 
 
-def down(data_dir: Path | None) -> None:
-    """Stop the `up` of this directory, or what a killed one left."""
+def down(data_dir: OwnDataDir = None) -> None:
+    """Stop what `slipway up` started.
+
+    Also after `up` itself was killed.
+    """
     where = DataDir.named(data_dir)
     if not where.root.is_dir():
         raise errors.UserError(f"there is nothing in {where.root}; name the directory with --data-dir")
-    found = processes.read_identity(where.identity("up"))
-    if found is not None and processes.send_signal(found[0], signal.SIGTERM):
-        print(f"Stopping slipway (pid {found[0].pid}) ...", flush=True)
-        asyncio.run(_gone(found[0], _left(where).supervisor))
+    record = processes.read_identity(where.identity("up"))
+    if record is not None and processes.send_signal(record[0], signal.SIGTERM):
+        print(f"Stopping slipway (pid {record[0].pid}) ...", flush=True)
+        asyncio.run(_wait_until_ended(record[0], _last_settings(where).supervisor))
     else:
         with supervisor.owned(where):
-            left = _left(where)
-            keeper = supervisor.Supervisor(where, (), left.supervisor)
+            settings = _last_settings(where)
+            keeper = supervisor.Supervisor(where, (), settings.supervisor)
             adopted = keeper.adopt()
             print(f"Stopping what an earlier up left: {', '.join(adopted) or 'no component'} ...", flush=True)
-            asyncio.run(_stop(keeper, where, left))
+            asyncio.run(_stop(keeper, where, settings))
     print("Stopped.")
 
 
-def _left(where: DataDir) -> Settings:
+def _last_settings(where: DataDir) -> Settings:
     """Return the settings of the last `up`."""
     with contextlib.suppress(FileNotFoundError):
         return snapshot.read(where.configuration)
     return DEFAULTS
 
 
-async def _gone(who: processes.ProcessIdentity, settings: SupervisorSettings) -> None:
+async def _wait_until_ended(process: processes.ProcessIdentity, settings: SupervisorSettings) -> None:
     deadline = clock.monotonic() + 3 * settings.stop_seconds
-    while processes.is_alive(who):
+    while processes.is_alive(process):
         if clock.monotonic() > deadline:
-            raise errors.UserError(f"pid {who.pid} does not stop; a second `slipway down` forces it")
+            raise errors.UserError(f"pid {process.pid} does not stop; a second `slipway down` forces it")
         await asyncio.sleep(settings.poll_seconds)
 
 
@@ -99,16 +153,16 @@ async def _foreground(where: DataDir, final: Settings) -> int:
     keeper = supervisor.Supervisor(where, ["--data-dir", str(where.root)], final.supervisor)
     if adopted := keeper.adopt():
         print(f"Adopted what was left running: {', '.join(adopted)}.", flush=True)
-    asked, forced = asyncio.Event(), asyncio.Event()
+    stop, forced = asyncio.Event(), asyncio.Event()
     loop = asyncio.get_running_loop()
 
     def signalled() -> None:
-        (forced if asked.is_set() else asked).set()
+        (forced if stop.is_set() else stop).set()
 
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         loop.add_signal_handler(number, signalled)
     keeping = loop.create_task(keeper.run())
-    waiting = loop.create_task(asked.wait())
+    waiting = loop.create_task(stop.wait())
     greeting = loop.create_task(_greet(keeper, where, final))
     listing = loop.create_task(ScrapeTargets(where).run())
     try:
@@ -149,7 +203,7 @@ async def _stop_or_force(
 
 
 async def _stop(keeper: supervisor.Supervisor, where: DataDir, final: Settings) -> None:
-    """First who would start anything again, then who is drained, last the API that all of them report to."""
+    """Stop first what restarts things, then what is drained, and last the API, to which all report."""
     await keeper.stop("controllers", "gateway", "activator")
     await _cleanup("serving.router.gateway")(where, final)
     await keeper.stop("node")
@@ -159,12 +213,12 @@ async def _stop(keeper: supervisor.Supervisor, where: DataDir, final: Settings) 
 
 
 def _cleanup(module: str) -> Cleanup:
-    found: Cleanup = importlib.import_module(module).stop_everything
-    return found
+    stop_everything: Cleanup = importlib.import_module(module).stop_everything
+    return stop_everything
 
 
 async def _greet(keeper: supervisor.Supervisor, where: DataDir, final: Settings) -> None:
-    """Wait until the API and the gateway answer, and say so."""
+    """Wait until the API and the gateway answer, then print their addresses."""
     deadline = clock.monotonic() + final.supervisor.ready_seconds
     while not (await answers(where.kubeconfig) and await _listens(final.gateway.host, final.gateway.port)):
         if clock.monotonic() > deadline:

@@ -1,10 +1,11 @@
-"""Making a ModelVersion and following it until it is Ready or Failed."""
+"""Creates a ModelVersion and waits until it is Ready or Failed."""
 
 import asyncio
 import sys
 from contextlib import nullcontext
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
+import typer
 from rich.console import Console
 
 from serving import clock, errors
@@ -17,11 +18,14 @@ if TYPE_CHECKING:
 
 POLL_SECONDS = 0.2
 
+Framework = Annotated[str, typer.Option(metavar="NAME", help="[default: what the files say]")]
+Timeout = Annotated[float, typer.Option(metavar="SECONDS", help="Longest wait until the version is ready.")]
 
-def version(
+
+def manifest(
     namespace: str, name: str, model: str, source: dict[str, str], framework: str, by: str
 ) -> dict[str, Any]:
-    """Return the ModelVersion to create."""
+    """Return a ModelVersion to create."""
     spec: dict[str, Any] = {"modelName": model, "source": source, "createdBy": by}
     return {
         "apiVersion": kinds.MODEL_VERSION.api_version,
@@ -31,20 +35,20 @@ def version(
     }
 
 
-async def make(kube: "Kube", wanted: dict[str, Any], timeout: float) -> dict[str, Any]:
-    """Create a version, print how far it is to standard error, and return it when it is ready.
+async def create(kube: "Kube", version: dict[str, Any], timeout: float) -> dict[str, Any]:
+    """Create a version, print its progress to standard error, and return it when it is ready.
 
     Raises:
         errors.AlreadyExists: the name is taken.
-        errors.UserError: it has failed, or is not ready after `timeout` seconds; the message says why.
+        errors.UserError: it has failed, or is not ready after `timeout` seconds; the message has the reason.
     """
-    made = await kube.create(kinds.MODEL_VERSION, wanted)
+    created = await kube.create(kinds.MODEL_VERSION, version)
     console, deadline, shown = Console(stderr=True), clock.monotonic() + timeout, ""
     status = console.status("") if console.is_terminal else nullcontext()
-    name = full_name(kinds.MODEL_VERSION, made["metadata"]["name"])
+    name = full_name(kinds.MODEL_VERSION, created["metadata"]["name"])
     with status as spinner:
-        while not is_finished(made):
-            words = _words(made)
+        while not is_finished(created):
+            words = _condition(created)
             if clock.monotonic() > deadline:
                 raise errors.UserError(f"{name} is not ready after {timeout:g} s, and goes on: {words}")
             if words != shown and spinner is not None:
@@ -53,15 +57,15 @@ async def make(kube: "Kube", wanted: dict[str, Any], timeout: float) -> dict[str
                 print(words, file=sys.stderr, flush=True)
             shown = words
             await asyncio.sleep(POLL_SECONDS)
-            made = await kube.get(
-                kinds.MODEL_VERSION, made["metadata"]["namespace"], made["metadata"]["name"]
+            created = await kube.get(
+                kinds.MODEL_VERSION, created["metadata"]["namespace"], created["metadata"]["name"]
             )
-    if made["status"]["phase"] == "Failed":
-        raise errors.UserError(f"{name} has failed: {_words(made)}")
-    print(f"{name} ready: {made['status']['image']}")
-    return made
+    if created["status"]["phase"] == "Failed":
+        raise errors.UserError(f"{name} has failed: {_condition(created)}")
+    print(f"{name} ready: {created['status']['image']}")
+    return created
 
 
-def _words(found: dict[str, Any]) -> str:
-    said = conditions.find((found.get("status") or {}).get("conditions"), "Ready") or {}
-    return f"{said.get('reason', 'Pending')}: {said.get('message', 'waiting for the controllers')}"
+def _condition(version: dict[str, Any]) -> str:
+    ready = conditions.find((version.get("status") or {}).get("conditions"), "Ready") or {}
+    return f"{ready.get('reason', 'Pending')}: {ready.get('message', 'waiting for the controllers')}"

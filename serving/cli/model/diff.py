@@ -1,11 +1,12 @@
-"""`slipway model diff`: what is different between two versions, like `git diff --stat`."""
+"""`slipway model diff`: the differences between two versions, like `git diff --stat`."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from rich.filesize import decimal
 
-from serving.cli.model.store import ready
+from serving.cli.model.store import VersionName, ready
+from serving.cli.options import with_target
 from serving.cli.output import tables
 from serving.cli.session import with_kube
 from serving.cli.target import Target
@@ -15,13 +16,16 @@ if TYPE_CHECKING:
     from serving.kube import Kube
 
 
-def diff(a: str, b: str, meant: Target) -> None:
-    """Print what changes from `a` to `b`."""
+@with_target
+def diff(target: Target, a: VersionName, b: VersionName) -> None:
+    """Compare two versions: files, metrics, lineage."""
 
     async def work(kube: "Kube") -> None:
-        print("\n".join(lines(await ready(kube, meant.namespace, a), await ready(kube, meant.namespace, b))))
+        print(
+            "\n".join(lines(await ready(kube, target.namespace, a), await ready(kube, target.namespace, b)))
+        )
 
-    with_kube(meant.kubeconfig, work)
+    with_kube(target.kubeconfig, work)
 
 
 def lines(a: Object, b: Object) -> Iterator[str]:
@@ -56,8 +60,8 @@ def _values(metrics: Object | None) -> dict[str, str]:
 
 
 def _lineage(status: Object) -> dict[str, str]:
-    found = {"framework": status.get("framework"), **(status.get("lineage") or {})}
-    return {name: str(value) for name, value in found.items() if value}
+    lineage = {"framework": status.get("framework"), **(status.get("lineage") or {})}
+    return {name: str(value) for name, value in lineage.items() if value}
 
 
 def _section(

@@ -1,6 +1,6 @@
-"""What a directory is that another tool wrote: an MLflow run or model, a Hugging Face style directory, or just files.
+"""Recognises directories of other tools: an MLflow run or model, a Hugging Face style directory, or plain files.
 
-It reads, and neither changes nor unpickles anything; MLflow and huggingface_hub are not needed.
+Only reads: nothing is changed or unpickled, and neither MLflow nor huggingface_hub is needed.
 """
 
 from collections.abc import Iterator, Mapping
@@ -15,15 +15,15 @@ _HF_FILES = ("*.safetensors", "pytorch_model*.bin", "tokenizer.json", "tokenizer
 
 
 @dataclass(frozen=True)
-class Found:
-    """What is to be imported."""
+class ForeignModel:
+    """A directory to import."""
 
     kind: str
     """For people: `MLflow run`, `Hugging Face directory`, `directory`."""
     root: Path
     """The directory of the files."""
     links_within: Path | None = None
-    """Links of `root` may point to files below this directory, which are copied; None: links are refused."""
+    """Links in `root` may lead to files below this directory, which are copied; None: links are refused."""
     framework: str = ""
     metrics: Mapping[str, float] = field(default_factory=dict)
     revision: str = ""
@@ -32,27 +32,27 @@ class Found:
     inputs: tuple[Mapping[str, object], ...] = ()
 
 
-def recognise(directory: Path) -> Found:
-    """Return what lies there.
+def recognise(directory: Path) -> ForeignModel:
+    """Return the model in a directory.
 
     Raises:
-        errors.UserError: not a directory; or it is ambiguous, and the message says what to name instead.
+        errors.UserError: not a directory, or it has several models; the message lists them.
     """
     path = directory.expanduser().absolute()
     if not path.is_dir():
-        raise errors.UserError(f"{directory}: is no directory")
+        raise errors.UserError(f"{directory}: not a directory")
     if model := mlflow.model_of(path):
         return _mlflow(model)
     if cached := _cached(path):
         return cached
     if (path / HF_CONFIG).is_file() and any(any(path.glob(pattern)) for pattern in _HF_FILES):
         return _hugging_face(path, None, "")
-    return Found("directory", path)
+    return ForeignModel("directory", path)
 
 
-def _mlflow(model: Path) -> Found:
+def _mlflow(model: Path) -> ForeignModel:
     about = mlflow.describe(model)
-    return Found(
+    return ForeignModel(
         kind="MLflow run" if about.run_id else "MLflow model",
         root=model,
         framework=about.framework,
@@ -63,8 +63,8 @@ def _mlflow(model: Path) -> Found:
     )
 
 
-def _cached(path: Path) -> Found | None:
-    """A snapshot of huggingface_hub's cache: links into `blobs`.
+def _cached(path: Path) -> ForeignModel | None:
+    """Return a snapshot of huggingface_hub's cache, which has links into `blobs`; None for other directories.
 
     https://huggingface.co/docs/huggingface_hub/guides/manage-cache
     """
@@ -81,30 +81,32 @@ def _snapshot(cache: Path) -> Path:
         named = cache / "snapshots" / main.read_text().strip()
         if named.is_dir() and named.parent == cache / "snapshots":
             return named
-    found = sorted(path for path in (cache / "snapshots").iterdir() if path.is_dir())
-    if len(found) != 1:
-        listed = "".join(f"\n  {path}" for path in found) or " none"
-        raise errors.UserError(f"{cache}: has {len(found)} snapshots, name one:{listed}")
-    return found[0]
+    snapshots = sorted(path for path in (cache / "snapshots").iterdir() if path.is_dir())
+    if len(snapshots) != 1:
+        listed = "".join(f"\n  {path}" for path in snapshots) or " none"
+        raise errors.UserError(f"{cache}: has {len(snapshots)} snapshots, name one:{listed}")
+    return snapshots[0]
 
 
-def _hugging_face(root: Path, blobs: Path | None, revision: str) -> Found:
+def _hugging_face(root: Path, blobs: Path | None, revision: str) -> ForeignModel:
     framework = "transformers" if (root / HF_CONFIG).is_file() else "pytorch"
-    return Found("Hugging Face directory", root, links_within=blobs, framework=framework, revision=revision)
+    return ForeignModel(
+        "Hugging Face directory", root, links_within=blobs, framework=framework, revision=revision
+    )
 
 
-def files(found: Found) -> Iterator[tuple[Path, str]]:
+def files(model: ForeignModel) -> Iterator[tuple[Path, str]]:
     """Yield (file to read, name in the image) for every file.
 
     Raises:
-        errors.UserError: a link that leads out, or something that is neither a file nor a directory.
+        errors.UserError: a link to a file outside, or an entry that is neither a file nor a directory.
     """
-    for path in sorted(_walk(found.root)):
-        name = str(path.relative_to(found.root))
+    for path in sorted(_walk(model.root)):
+        name = str(path.relative_to(model.root))
         if path.is_symlink():
-            yield _target(path, found), found.renamed.get(name, name)
+            yield _target(path, model), model.renamed.get(name, name)
         elif path.is_file():
-            yield path, found.renamed.get(name, name)
+            yield path, model.renamed.get(name, name)
         else:
             raise errors.UserError(f"{path}: is neither a file nor a directory")
 
@@ -117,12 +119,12 @@ def _walk(root: Path) -> Iterator[Path]:
             yield path
 
 
-def _target(link: Path, found: Found) -> Path:
-    if found.links_within is None:
+def _target(link: Path, model: ForeignModel) -> Path:
+    if model.links_within is None:
         raise errors.UserError(
-            f"{link}: is a link. Copy the files it stands for (`cp -rL`), or name the cache directory `models--...` itself"
+            f"{link}: is a link. Copy the files (`cp -rL`), or name the cache directory `models--...` itself"
         )
     target = link.resolve()
-    if not target.is_file() or not target.is_relative_to(found.links_within.resolve()):
-        raise errors.UserError(f"{link}: leads out of {found.links_within}, or to nothing")
+    if not target.is_file() or not target.is_relative_to(model.links_within.resolve()):
+        raise errors.UserError(f"{link}: leads out of {model.links_within}, or to nothing")
     return target

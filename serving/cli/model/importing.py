@@ -1,7 +1,7 @@
-"""`slipway model import`: a directory on this machine becomes a ModelVersion, with what its tool says of it.
+"""`slipway model import`: makes a ModelVersion of a directory, with the metadata of the tool that wrote it.
 
-What needs a `slipway.json`, other names or no links is built from a copy below the data directory; the user's directory is
-only read.
+A directory that needs a `slipway.json`, other file names or copies of links is copied below the data directory; the
+user's directory is only read.
 """
 
 import json
@@ -9,13 +9,17 @@ import shutil
 import sys
 from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
 
 from serving import clock, errors
 from serving.cli.model import creation, formats
-from serving.cli.model.formats import Found
+from serving.cli.model.creation import Framework, Timeout
+from serving.cli.model.formats import ForeignModel
 from serving.cli.model.pull import label
 from serving.cli.model.store import data_dir
+from serving.cli.options import with_target
 from serving.cli.session import with_kube
 from serving.cli.target import Target
 from serving.data_dir import DataDir
@@ -26,60 +30,80 @@ from serving.resources import kinds, names
 if TYPE_CHECKING:
     from serving.kube import Kube
 
-_REVISION_SHOWN = 12
+_REVISION_CHARACTERS = 12
+"""Of a revision in the name of a version."""
 
 
-def import_(directory: Path, model: str, version: str, framework: str, meant: Target, timeout: float) -> None:
-    """Make the version and follow it."""
-    where = data_dir(meant)
-    found = formats.recognise(directory)
-    said = framework or found.framework
-    name = version or default_name(model, found, clock.now())
+@with_target
+def import_(
+    target: Target,
+    directory: Annotated[
+        Path,
+        typer.Argument(
+            metavar="DIR", help="Files of a model; an MLflow run or model; a Hugging Face style directory."
+        ),
+    ],
+    model: Annotated[str, typer.Option("--model", metavar="NAME", help="Make a version of this Model.")],
+    version: Annotated[
+        str,
+        typer.Option("--version", metavar="NAME", help="[default: the Model and where the files come from]"),
+    ] = "",
+    framework: Framework = "",
+    timeout: Timeout = 600.0,
+) -> None:
+    """Make a version of a directory.
+
+    And wait until it is ready. The directory is only read.
+    """
+    where = data_dir(target)
+    foreign = formats.recognise(directory)
+    framework = framework or foreign.framework
+    name = version or default_name(model, foreign, clock.now())
 
     async def work(kube: "Kube") -> None:
         await _sweep(kube, where)
-        copy = where.imports / meant.namespace / name
-        path = _prepared(found, said, copy)
-        by = f"slipway model import {found.root} ({found.kind})"
-        wanted = creation.version(meant.namespace, name, model, {"path": str(path)}, said, by)
+        copy = where.imports / target.namespace / name
+        path = _prepared(foreign, framework, copy)
+        by = f"slipway model import {foreign.root} ({foreign.kind})"
+        body = creation.manifest(target.namespace, name, model, {"path": str(path)}, framework, by)
         try:
-            await creation.make(kube, wanted, timeout)
+            await creation.create(kube, body, timeout)
         finally:
             await _sweep(kube, where)
 
-    with_kube(meant.kubeconfig, work)
+    with_kube(target.kubeconfig, work)
 
 
-def default_name(model: str, found: Found, now: datetime) -> str:
-    """Return the Model and the run's or snapshot's id; for plain files the time, as nothing else tells them apart."""
-    return label(f"{model}-{found.revision[:_REVISION_SHOWN] or now.strftime('%Y%m%d-%H%M%S')}")
+def default_name(model: str, foreign: ForeignModel, now: datetime) -> str:
+    """Return a name of the Model and the run's or snapshot's id; plain files have no id, so it has the time."""
+    return label(f"{model}-{foreign.revision[:_REVISION_CHARACTERS] or now.strftime('%Y%m%d-%H%M%S')}")
 
 
-def described(found: Found, framework: str) -> dict[str, Any]:
-    """Return the `slipway.json` of a foreign layout; empty where there is nothing to say."""
-    said = {
-        "framework": framework, "metrics": dict(found.metrics), "sourceRevision": found.revision,
-        "inputs": [dict(tensor) for tensor in found.inputs],
+def described(foreign: ForeignModel, framework: str) -> dict[str, Any]:
+    """Return the `slipway.json` of a foreign layout; empty where it would have no fields."""
+    fields = {
+        "framework": framework, "metrics": dict(foreign.metrics), "sourceRevision": foreign.revision,
+        "inputs": [dict(tensor) for tensor in foreign.inputs],
     }  # fmt: skip
-    return {key: value for key, value in said.items() if value}
+    return {key: value for key, value in fields.items() if value}
 
 
-def _prepared(found: Found, framework: str, copy: Path) -> Path:
+def _prepared(foreign: ForeignModel, framework: str, copy: Path) -> Path:
     """Return the directory to build from: the user's, or a copy of it.
 
     Raises:
-        errors.UserError: it cannot be copied as it is.
-        errors.Permanent: `InvalidManifest`, what the foreign tool says cannot be said in a slipway.json.
+        errors.UserError: it cannot be copied.
+        errors.Permanent: `InvalidManifest`, the foreign metadata do not fit a slipway.json.
     """
-    own = (found.root / names.MANIFEST_FILE).exists()
-    about = {} if own or found.kind == "directory" else described(found, framework)
-    if not about and not found.renamed and found.links_within is None:
-        return found.root
+    own = (foreign.root / names.MANIFEST_FILE).exists()
+    about = {} if own or foreign.kind == "directory" else described(foreign, framework)
+    if not about and not foreign.renamed and foreign.links_within is None:
+        return foreign.root
     data = json.dumps(about, indent=2).encode()
     output_manifest.parse(data)
-    print(f"{found.kind} {found.root}: copying", file=sys.stderr, flush=True)
+    print(f"{foreign.kind} {foreign.root}: copying", file=sys.stderr, flush=True)
     try:
-        _copy(found, copy)
+        _copy(foreign, copy)
         if about:
             (copy / names.MANIFEST_FILE).write_bytes(data)
     except FileExistsError as error:
@@ -90,16 +114,16 @@ def _prepared(found: Found, framework: str, copy: Path) -> Path:
     return copy
 
 
-def _copy(found: Found, copy: Path) -> None:
+def _copy(foreign: ForeignModel, copy: Path) -> None:
     copy.mkdir(parents=True, mode=0o700)
-    for path, name in formats.files(found):
+    for path, name in formats.files(foreign):
         target = copy / name
         target.parent.mkdir(parents=True, exist_ok=True)
         shutil.copyfile(path, target)
 
 
 async def _sweep(kube: "Kube", where: DataDir) -> None:
-    """Remove copies whose versions are finished or gone: an import that was interrupted left its own to the build."""
+    """Remove copies whose versions are finished or gone; an interrupted import leaves its copy to the build."""
     for copy in where.imports.glob("*/*"):
         try:
             version = await kube.get(kinds.MODEL_VERSION, copy.parent.name, copy.name)

@@ -1,14 +1,15 @@
-"""`slipway model list` and `get`: versions with what people ask first: ready, from where, how large, used by whom."""
+"""`slipway model list` and `get`: a table of versions with phase, source, size and users."""
 
 import sys
 from collections.abc import Iterable
 from datetime import datetime
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
+import typer
 from rich.filesize import decimal
 
 from serving import clock
-from serving.cli.options import Output
+from serving.cli.options import AllNamespaces, OutputOption, with_target
 from serving.cli.output import tables
 from serving.cli.output.printing import print_objects
 from serving.cli.session import with_kube
@@ -21,50 +22,62 @@ if TYPE_CHECKING:
     from serving.kube import Kube
 
 
-_DIGEST_SHOWN = len("sha256:") + 12
+_DIGEST_CHARACTERS = len("sha256:") + 12
 _HEADERS = ("Name", "Model", "Phase", "Source", "Framework", "Size", "Digest", "Used-By", "Reason", "Age")
 _WIDE = ("Image", "Message")
 
 
-def list_(meant: Target, where: str | None, model: str, output: Output) -> None:
-    """Print the versions of a namespace (None: of all), of one Model where it is named."""
+@with_target
+def list_(
+    target: Target,
+    model: Annotated[str, typer.Option("--model", metavar="NAME", help="Of this Model.")] = "",
+    output: OutputOption = "table",
+    all_namespaces: AllNamespaces = False,
+) -> None:
+    """Show the versions of models, and who uses them."""
+    where = None if all_namespaces else target.namespace
 
     async def work(kube: "Kube") -> None:
-        found = (await kube.list(kinds.MODEL_VERSION, where)).items
-        found = [v for v in found if model in ("", v["spec"]["modelName"])]
+        listed = (await kube.list(kinds.MODEL_VERSION, where)).items
+        versions = [v for v in listed if model in ("", v["spec"]["modelName"])]
         if output in ("json", "yaml", "name"):
-            print_objects(found, output, single=False)
-        elif found:
-            await _print(kube, found, where, wide=output == "wide")
+            print_objects(versions, output, single=False)
+        elif versions:
+            await _print(kube, versions, where, wide=output == "wide")
         else:
             of, at = f" of Model {model}" if model else "", f" in namespace {where}" if where else ""
             print(f"No versions{of} found{at}.", file=sys.stderr)
 
-    with_kube(meant.kubeconfig, work)
+    with_kube(target.kubeconfig, work)
 
 
-def get(names: list[str], meant: Target, output: Output) -> None:
-    """Print the versions that are named."""
+@with_target
+def get(
+    target: Target,
+    names: Annotated[list[str], typer.Argument(metavar="VERSION...", help="ModelVersions.")],
+    output: OutputOption = "table",
+) -> None:
+    """Show some versions."""
 
     async def work(kube: "Kube") -> None:
-        found = [await kube.get(kinds.MODEL_VERSION, meant.namespace, name) for name in names]
+        versions = [await kube.get(kinds.MODEL_VERSION, target.namespace, name) for name in names]
         if output in ("json", "yaml", "name"):
-            print_objects(found, output, single=len(found) == 1)
+            print_objects(versions, output, single=len(versions) == 1)
         else:
-            await _print(kube, found, meant.namespace, wide=output == "wide")
+            await _print(kube, versions, target.namespace, wide=output == "wide")
 
-    with_kube(meant.kubeconfig, work)
+    with_kube(target.kubeconfig, work)
 
 
-async def _print(kube: "Kube", found: list[Any], where: str | None, *, wide: bool) -> None:
+async def _print(kube: "Kube", versions: list[Any], where: str | None, *, wide: bool) -> None:
     inferences = (await kube.list(kinds.INFERENCE, where)).items
-    print(tables.text(*rows(found, inferences, clock.now(), wide=wide, namespaced=where is None)))
+    print(tables.text(*rows(versions, inferences, clock.now(), wide=wide, namespaced=where is None)))
 
 
 def rows(
     versions: Iterable[Object], inferences: Iterable[Object], now: datetime, *, wide: bool, namespaced: bool
 ) -> tuple[list[str], list[list[object]]]:
-    """Return the table's headers and rows, by Model and age, the newest last."""
+    """Return headers and rows, by Model and age, the newest last."""
     users: dict[tuple[str, str], list[str]] = {}
     for inference in inferences:
         user = inference["metadata"]
@@ -93,6 +106,6 @@ def _row(version: Object, used_by: str, now: datetime) -> list[object]:
     size = status.get("size")
     return [
         meta["name"], version["spec"]["modelName"], phase, next(iter(version["spec"]["source"])),
-        status.get("framework"), decimal(size) if size else None, status.get("digest", "")[:_DIGEST_SHOWN], used_by,
+        status.get("framework"), decimal(size) if size else None, status.get("digest", "")[:_DIGEST_CHARACTERS], used_by,
         ready.get("reason"), ages.since(meta["creationTimestamp"], now), status.get("image"), ready.get("message"),
     ]  # fmt: skip

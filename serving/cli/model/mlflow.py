@@ -1,4 +1,4 @@
-"""MLflow's files: a run's directory with its metrics, and the MLmodel file of a logged model.
+"""Reads MLflow's files: a run's directory with its metrics, and the MLmodel file of a logged model.
 
 Formats: https://mlflow.org/docs/latest/ml/model/ (MLmodel), mlflow/store/tracking/file_store.py (a run's directory:
 meta.yaml, metrics/NAME with lines of `timestamp value step`), both as of MLflow 2 and 3.
@@ -19,15 +19,15 @@ from serving import errors
 MLMODEL = "MLmodel"
 _META = "meta.yaml"
 _MAX_BYTES = 1024 * 1024
-"""Of a file that describes; larger is none of MLflow's."""
-_UP = 8
-"""Directories between a model and its run's: artifacts, and the path under which it was logged."""
+"""Largest metadata file; MLflow writes none as large."""
+_MAX_PARENTS = 8
+"""Parents of a model that are searched for its run's directory: the artifact path may have several parts."""
 _MAX_METRICS = 256
 _FRAMEWORKS = (
     "sklearn", "pytorch", "transformers", "sentence_transformers", "onnx", "xgboost", "lightgbm", "catboost",
     "tensorflow", "keras",
 )  # fmt: skip
-"""Flavors that say how the files are loaded; `python_function` is beside each."""
+"""Flavors that are frameworks; every model has the flavor `python_function` too."""
 _DATATYPES = {
     "bool": "BOOL", "uint8": "UINT8", "uint16": "UINT16", "uint32": "UINT32", "uint64": "UINT64", "int8": "INT8",
     "int16": "INT16", "int32": "INT32", "int64": "INT64", "float16": "FP16", "float32": "FP32", "float64": "FP64",
@@ -36,7 +36,7 @@ _DATATYPES = {
 
 @dataclass(frozen=True)
 class About:
-    """What MLflow says of a model."""
+    """MLflow's metadata of a model."""
 
     framework: str
     run_id: str
@@ -46,7 +46,7 @@ class About:
 
 
 def model_of(path: Path) -> Path | None:
-    """Return the model's directory where `path` is one, or a run's that has logged one; else None.
+    """Return the directory of the model that `path` is, or that the run at `path` has logged; else None.
 
     Raises:
         errors.UserError: the run has logged several models, or none.
@@ -55,18 +55,18 @@ def model_of(path: Path) -> Path | None:
         return path
     if not (path / _META).is_file() or not (path / "artifacts").is_dir():
         return None
-    found = sorted(file.parent for file in (path / "artifacts").rglob(MLMODEL))
-    if len(found) == 1:
-        return found[0]
-    listed = "".join(f"\n  {each}" for each in found)
+    models = sorted(file.parent for file in (path / "artifacts").rglob(MLMODEL))
+    if len(models) == 1:
+        return models[0]
+    listed = "".join(f"\n  {model}" for model in models)
     raise errors.UserError(
-        f"{path}: this MLflow run has logged {len(found)} models below artifacts"
-        + (f", name one:{listed}" if found else "; name a directory that has an MLmodel file")
+        f"{path}: this MLflow run has logged {len(models)} models below artifacts"
+        + (f", name one:{listed}" if models else "; name a directory that has an MLmodel file")
     )
 
 
 def describe(model: Path) -> About:
-    """Return what the MLmodel file and the run say.
+    """Return the metadata of the MLmodel file and of the run.
 
     Raises:
         errors.UserError: the MLmodel file cannot be read, or names files that no runtime loads.
@@ -86,7 +86,7 @@ def describe(model: Path) -> About:
 
 
 def _sklearn(model: Path, flavor: Any) -> Mapping[str, str]:
-    """MLflow names the pickle; the runtime looks for `model.pkl`."""
+    """Return the new name of the pickle, which the runtime expects as `model.pkl`."""
     named = str((flavor or {}).get("pickled_model", "model.pkl"))
     if not (model / named).is_file() or Path(named).suffix not in (".pkl", ".joblib"):
         raise errors.UserError(
@@ -96,17 +96,17 @@ def _sklearn(model: Path, flavor: Any) -> Mapping[str, str]:
 
 
 def _run(model: Path) -> Path | None:
-    """Return the directory of the run (or, in MLflow 3, of the logged model) that the model lies in."""
-    for directory in list(model.parents)[:_UP]:
+    """Return the directory of the run (in MLflow 3, of the logged model) of a model."""
+    for directory in list(model.parents)[:_MAX_PARENTS]:
         if (directory / _META).is_file():
             return directory if (directory / "metrics").is_dir() else None
     return None
 
 
 def _metrics(directory: Path) -> Iterator[tuple[str, float]]:
-    """Yield the last value of each metric, under names that slipway.json takes."""
-    found = [path for path in sorted(directory.rglob("*")) if path.is_file() and not path.is_symlink()]
-    for path in found[:_MAX_METRICS]:
+    """Yield the last value of each metric, under names that slipway.json allows."""
+    paths = [path for path in sorted(directory.rglob("*")) if path.is_file() and not path.is_symlink()]
+    for path in paths[:_MAX_METRICS]:
         name = re.sub(r"[^-A-Za-z0-9_.@/]+", "_", str(path.relative_to(directory))).strip("-_.@/")[:128]
         lines = _text(path).splitlines()
         try:
@@ -118,7 +118,7 @@ def _metrics(directory: Path) -> Iterator[tuple[str, float]]:
 
 
 def _inputs(signature: Any) -> Iterator[Mapping[str, object]]:
-    """Yield the one input tensor, where the signature has exactly one whose first size is the batch."""
+    """Yield the input tensor where the signature has exactly one, with the batch as its first dimension."""
     try:
         (tensor,) = json.loads((signature or {})["inputs"])
         spec = tensor["tensor-spec"]

@@ -1,9 +1,14 @@
-"""`slipway model pull`: an image of a registry becomes a ModelVersion; the controllers fetch it."""
+"""`slipway model pull`: makes a ModelVersion of an image in a registry, which the controllers fetch."""
 
 import re
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
+
+import typer
 
 from serving.cli.model import creation
+from serving.cli.model.creation import Framework, Timeout
+from serving.cli.model.store import ImageName
+from serving.cli.options import with_target
 from serving.cli.session import with_kube
 from serving.cli.target import Target
 from serving.images.registry import Reference
@@ -11,24 +16,46 @@ from serving.images.registry import Reference
 if TYPE_CHECKING:
     from serving.kube import Kube
 
-_SHOWN = 12
+_DIGEST_CHARACTERS = 12
+"""Of a digest in the name of a version."""
 
 
-def pull(reference: str, model: str, name: str, framework: str, meant: Target, timeout: float) -> None:
-    """Make the version and follow it."""
+@with_target
+def pull(
+    target: Target,
+    reference: ImageName,
+    model: Annotated[
+        str,
+        typer.Option(
+            "--model",
+            metavar="NAME",
+            help="Make a version of this Model.  [default: the repository's last part]",
+        ),
+    ] = "",
+    name: Annotated[
+        str, typer.Option("--name", metavar="VERSION", help="[default: the Model and the tag]")
+    ] = "",
+    framework: Framework = "",
+    timeout: Timeout = 600.0,
+) -> None:
+    """Make a version of a registry's image.
+
+    And wait until it is ready.
+    """
     image = Reference.parse(reference)
-    of = model or label(image.repository.rpartition("/")[2])
-    called = name or label(f"{of}-{image.tag or image.digest.removeprefix('sha256:')[:_SHOWN] or 'latest'}")
-    wanted = creation.version(
-        meant.namespace, called, of, {"image": str(image)}, framework, "slipway model pull"
+    model = model or label(image.repository.rpartition("/")[2])
+    tag = image.tag or image.digest.removeprefix("sha256:")[:_DIGEST_CHARACTERS] or "latest"
+    name = name or label(f"{model}-{tag}")
+    version = creation.manifest(
+        target.namespace, name, model, {"image": str(image)}, framework, "slipway model pull"
     )
 
     async def work(kube: "Kube") -> None:
-        await creation.make(kube, wanted, timeout)
+        await creation.create(kube, version, timeout)
 
-    with_kube(meant.kubeconfig, work)
+    with_kube(target.kubeconfig, work)
 
 
 def label(text: str) -> str:
-    """Return a name that objects may have, as near to `text` as possible: RFC 1123, at most 63 characters."""
+    """Return `text` as a valid name of an object: RFC 1123, at most 63 characters."""
     return re.sub(r"[^a-z0-9-]+", "-", text.lower())[:63].strip("-") or "model"

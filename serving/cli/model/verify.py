@@ -1,14 +1,16 @@
-"""`slipway model verify`: every byte of a version against its digests, and its signature against trusted keys."""
+"""`slipway model verify`: checks a version's files against their digests, and its signature."""
 
 import asyncio
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
+import typer
 from rich.filesize import decimal
 
 from serving import errors
-from serving.cli.model.store import opened, ready
+from serving.cli.model.store import VersionName, open_store, ready
+from serving.cli.options import with_target
 from serving.cli.session import with_kube
 from serving.cli.target import Target
 from serving.images.documents.signing import PublicKey, public_key
@@ -20,17 +22,27 @@ if TYPE_CHECKING:
     from serving.kube import Kube
 
 
-def verify(name: str, meant: Target, key_files: Sequence[Path]) -> None:
-    """Print what was checked.
+@with_target
+def verify(
+    target: Target,
+    name: VersionName,
+    key: Annotated[
+        list[Path] | None,
+        typer.Option(
+            "--key",
+            metavar="FILE",
+            help="PEM public key; the image must be signed with one of them.  [default: the Model's]",
+        ),
+    ] = None,
+) -> None:
+    """Check a version's files and its signature.
 
-    Raises:
-        errors.Permanent: `SealBroken`, `ImageMissing`, `SignatureMissing`, `SignatureInvalid`, `InvalidKey`.
-        errors.UserError: the status does not say what the image holds, or a key cannot be read.
+    Every byte in this machine's model store is read; exit code 1 if something is wrong.
     """
-    store = opened(meant, ModelStore)
+    store = open_store(target, ModelStore)
 
     async def work(kube: "Kube") -> None:
-        version = await ready(kube, meant.namespace, name)
+        version = await ready(kube, target.namespace, name)
         status = version["status"]
         files = await asyncio.to_thread(store.verify, status["digest"], deep=True)
         _compare(name, status, {file.path: file.digest for file in files})
@@ -38,8 +50,8 @@ def verify(name: str, meant: Target, key_files: Sequence[Path]) -> None:
         print(
             f"  {len(files)} files, {decimal(sum(file.size for file in files))}: seal and digests are right"
         )
-        keys = [_read(path) for path in key_files] or await _of_model(
-            kube, meant.namespace, version["spec"]["modelName"]
+        keys = [_read(path) for path in key or []] or await _of_model(
+            kube, target.namespace, version["spec"]["modelName"]
         )
         if keys:
             await _signed(status["image"], status["digest"], keys)
@@ -47,12 +59,14 @@ def verify(name: str, meant: Target, key_files: Sequence[Path]) -> None:
         else:
             print("  signature not checked: no --key, and the Model has no verification.keys")
 
-    with_kube(meant.kubeconfig, work)
+    with_kube(target.kubeconfig, work)
 
 
-def _compare(name: str, status: Any, found: dict[str, str]) -> None:
-    said = {file["path"]: file["digest"] for file in status.get("files") or []}
-    if wrong := sorted(path for path in said.keys() | found.keys() if said.get(path) != found.get(path)):
+def _compare(name: str, status: Any, digests: dict[str, str]) -> None:
+    expected = {file["path"]: file["digest"] for file in status.get("files") or []}
+    if wrong := sorted(
+        path for path in expected.keys() | digests.keys() if expected.get(path) != digests.get(path)
+    ):
         raise errors.UserError(
             f"the status of ModelVersion {name} does not describe its image: {', '.join(wrong[:3])}"
         )

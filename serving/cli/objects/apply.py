@@ -1,14 +1,15 @@
-"""`slipway apply`: server-side apply under one name."""
+"""`slipway apply`: server-side apply of manifests under one field manager."""
 
 import sys
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from serving import errors
 from serving.cli import exits
 from serving.cli.objects import conflicts, manifests
+from serving.cli.options import with_target
 from serving.cli.session import with_kube
 from serving.cli.target import Target, full_name
 
@@ -16,37 +17,59 @@ if TYPE_CHECKING:
     from serving.kube import Kube
 
 MANAGER = "slipway"
-"""Field manager of what users apply with this command, so that controllers' names stay theirs."""
+"""Field manager of this command; controllers have their own."""
 APPLY = "application/apply-patch+yaml"
 
 
-def apply(files: list[str], meant: Target, *, force: bool, dry_run: bool) -> None:
-    """Apply every object of the manifests."""
-    documents(manifests.read(files, meant), meant, force=force, dry_run=dry_run)
+@with_target
+def apply(
+    target: Target,
+    file: Annotated[
+        list[str],
+        typer.Option(
+            "-f",
+            "--filename",
+            metavar="FILE",
+            help="File or directory of manifests; - is standard input.",
+        ),
+    ],
+    force_conflicts: Annotated[
+        bool, typer.Option("--force-conflicts", help="Take over fields of other field managers.")
+    ] = False,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Let the API check everything, and change nothing.")
+    ] = False,
+) -> None:
+    """Create or change the objects of manifests."""
+    apply_documents(manifests.read(file, target), target, force=force_conflicts, dry_run=dry_run)
 
 
-def documents(found: list[manifests.Document], meant: Target, *, force: bool, dry_run: bool) -> None:
-    """Apply these, and exit with the first failure's code where something failed."""
+def apply_documents(
+    documents: list[manifests.Document], target: Target, *, force: bool = False, dry_run: bool = False
+) -> None:
+    """Apply objects; exit with the code of the first failure if one fails."""
     query = {"fieldManager": MANAGER, "fieldValidation": "Strict", "force": str(force).lower()}
     if dry_run:
         query["dryRun"] = "All"
-    failed = with_kube(meant.kubeconfig, lambda kube: _apply_all(kube, found, query))
+    failed = with_kube(target.kubeconfig, lambda kube: _apply_all(kube, documents, query))
     if failed:
-        raise typer.Exit(failed)
+        sys.exit(failed)
 
 
 async def _apply_all(kube: "Kube", documents: list[manifests.Document], query: dict[str, str]) -> int:
-    """Apply all in order; what fails does not keep the others from being applied."""
+    """Apply all in order, also after a failure; return the exit code of the first failure, else 0."""
     failed = 0
     for document in documents:
         try:
-            done = await _apply(kube, document, query)
+            result = await _apply(kube, document, query)
         except errors.ApiError as error:
-            said = await _words(kube, document, error)
-            print(f"error: {document.source}: {document.kind.kind} {document.name}: {said}", file=sys.stderr)
+            message = await _message(kube, document, error)
+            print(
+                f"error: {document.source}: {document.kind.kind} {document.name}: {message}", file=sys.stderr
+            )
             failed = failed or exits.code(error)
         else:
-            print(f"{full_name(document.kind, document.name)} {done}", flush=True)
+            print(f"{full_name(document.kind, document.name)} {result}", flush=True)
     return failed
 
 
@@ -63,8 +86,8 @@ async def _apply(kube: "Kube", document: manifests.Document, query: dict[str, st
 def outcome(before: Mapping[str, Any] | None, after: Mapping[str, Any]) -> str:
     """Return `created`, `unchanged` or `configured`.
 
-    The resourceVersion does not tell: kube-apiserver leaves it as it was in the answer to a dry run, and moves it
-    where only the stored form changes, as at the second apply of a Job.
+    The resourceVersion cannot decide this: in a dry run kube-apiserver does not change it, and it changes with the
+    stored form alone, as at the second apply of a Job.
     """
     if before is None:
         return "created"
@@ -72,7 +95,7 @@ def outcome(before: Mapping[str, Any] | None, after: Mapping[str, Any]) -> str:
 
 
 def _applied(obj: Mapping[str, Any]) -> dict[str, Any]:
-    """Leave out what an apply does not write (status, in which others write meanwhile), the version, and times."""
+    """Return the object without status, resourceVersion and the times of field managers."""
     meta = {
         key: value
         for key, value in obj["metadata"].items()
@@ -87,7 +110,7 @@ def _applied(obj: Mapping[str, Any]) -> dict[str, Any]:
     return {**rest, "metadata": meta, "owned": owned}
 
 
-async def _words(kube: "Kube", document: manifests.Document, error: errors.ApiError) -> str:
+async def _message(kube: "Kube", document: manifests.Document, error: errors.ApiError) -> str:
     if not conflicts.of_fields(error):
         return exits.words(error)
     stored = await kube.get(document.kind, document.namespace, document.name)

@@ -1,4 +1,4 @@
-"""What to say when a manifest wants fields that somebody else has set: which, who, both values, what to type. Pure."""
+"""The message of a conflict between field managers: fields, managers, both values and the way out. Pure."""
 
 import re
 from collections.abc import Mapping
@@ -8,10 +8,9 @@ from serving import errors
 
 REASON = "FieldManagerConflict"
 TRAFFIC_MANAGER = "slipway-traffic"
-"""Field manager of weights set by `slipway traffic set`: a later apply of other weights is a conflict that names it,
-not a silent undo."""
+"""Field manager of `slipway traffic set`: a later apply of other weights is a conflict, not a silent undo."""
 TUNE_MANAGER = "slipway-tune"
-"""Field manager of what `slipway tune apply` sets."""
+"""Field manager of `slipway tune apply`."""
 _COMMANDS: Mapping[str, str] = {TRAFFIC_MANAGER: "slipway traffic set", TUNE_MANAGER: "slipway tune apply"}
 _STEP = re.compile(r"\.([^.\[\]]+)|\[([^\]]*)\]")
 _MANAGER = re.compile(r'conflicts? with "([^"]*)"')
@@ -24,7 +23,7 @@ def of_fields(error: errors.ApiError) -> bool:
 
 
 def words(error: errors.ApiError, stored: Mapping[str, Any], manifest: Mapping[str, Any]) -> str:
-    """Return the message: a line for each field, then what to do."""
+    """Return the message: one line per field, then what to do."""
     lines = ["somebody else has set fields that the manifest sets to other values:"]
     for cause in error.causes:
         has, wants = value(stored, cause.field), value(manifest, cause.field)
@@ -38,15 +37,15 @@ def words(error: errors.ApiError, stored: Mapping[str, Any], manifest: Mapping[s
 
 
 def _who(message: str) -> str:
-    found = _MANAGER.search(message)
-    name = found[1] if found else message
+    match = _MANAGER.search(message)
+    name = match[1] if match else message
     return f"{name} (`{_COMMANDS[name]}`)" if name in _COMMANDS else name
 
 
 def value(obj: Any, path: str) -> Any:
-    """Return what is at a path as conflicts name it, `.spec.predictors[name="stable"].trafficWeight`.
+    """Return the value at a path of a conflict, such as `.spec.predictors[name="stable"].trafficWeight`.
 
-    What is not there is an object that is equal to nothing else.
+    A missing value is `_ABSENT`, which equals nothing else.
     """
     for name, selector in _STEP.findall(path):
         if name:
@@ -61,10 +60,10 @@ def _item(items: Any, selector: str) -> Any:
         return _ABSENT
     if selector.isdigit():
         return items[int(selector)] if int(selector) < len(items) else _ABSENT
-    wanted = dict(part.partition("=")[::2] for part in selector.split(","))
+    keys = dict(part.partition("=")[::2] for part in selector.split(","))
     for item in items:
         if isinstance(item, Mapping) and all(
-            str(item.get(key)) == text.strip('"') for key, text in wanted.items()
+            str(item.get(key)) == text.strip('"') for key, text in keys.items()
         ):
             return item
     return _ABSENT

@@ -1,11 +1,14 @@
-"""`slipway describe`: objects with what belongs to them: conditions, replicas, lineage, Events."""
+"""`slipway describe`: objects with their conditions, replicas, lineage and Events."""
 
 from collections.abc import AsyncIterator, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
 
 from serving import clock, errors
 from serving.cli.objects import lineage, sections
 from serving.cli.objects.sections import titled
+from serving.cli.options import with_target
 from serving.cli.output import tables
 from serving.cli.session import with_kube
 from serving.cli.target import Target, named
@@ -20,20 +23,23 @@ if TYPE_CHECKING:
 BETWEEN_OBJECTS = "\n\n\n"
 
 
-def describe(what: list[str], meant: Target) -> None:
-    """Print each object; a kind without a name means all of it."""
+@with_target
+def describe(
+    target: Target, what: Annotated[list[str], typer.Argument(help="KIND NAME..., or KIND/NAME...")]
+) -> None:
+    """Show objects with their conditions, Events and lineage."""
 
     async def work(kube: "Kube") -> None:
         texts: list[str] = []
         for kind, name in named(what):
-            where = meant.namespace if kind.namespaced else None
+            where = target.namespace if kind.namespaced else None
             objects = [await kube.get(kind, where, name)] if name else (await kube.list(kind, where)).items
             if not objects:
-                raise errors.UserError(f"there are no {kind.plural} in namespace {meant.namespace}")
+                raise errors.UserError(f"there are no {kind.plural} in namespace {target.namespace}")
             texts += [await _text(kube, kind, obj) for obj in objects]
         print(BETWEEN_OBJECTS.join(texts))
 
-    with_kube(meant.kubeconfig, work)
+    with_kube(target.kubeconfig, work)
 
 
 async def _text(kube: "Kube", kind: Kind, obj: Object) -> str:
@@ -51,8 +57,8 @@ async def _sections(kube: "Kube", kind: Kind, obj: Object) -> AsyncIterator[str]
                 yield titled(part.capitalize(), sections.document(_shown(kind, obj[part])))
         if kind.status:
             yield titled("Status", sections.document({k: v for k, v in status.items() if k != "conditions"}))
-    if found := status.get("conditions"):
-        yield titled("Conditions", sections.conditions(sections.without_start(found), now))
+    if conditions := status.get("conditions"):
+        yield titled("Conditions", sections.conditions(sections.without_start(conditions), now))
     if kind is kinds.POD and (start := sections.start(obj)):
         yield titled("Start", start)
     if kind is kinds.PROFILING_EXPERIMENT:
@@ -65,7 +71,7 @@ async def _sections(kube: "Kube", kind: Kind, obj: Object) -> AsyncIterator[str]
 
 
 def _shown(kind: Kind, part: Mapping[str, Any]) -> Any:
-    """Secrets' values are for those who ask for them by `get`, as with kubectl."""
+    """Return a part of an object; of a Secret, only how long its values are, as kubectl does."""
     return (
         {key: f"{len(value)} characters of base64" for key, value in part.items()}
         if kind is kinds.SECRET

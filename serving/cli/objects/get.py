@@ -1,12 +1,14 @@
-"""`slipway get`: tables as the server lays them out, and objects as JSON or YAML."""
+"""`slipway get`: the server's tables, or objects as JSON or YAML."""
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
 
 from serving import errors
 from serving.cli.objects import watching
-from serving.cli.options import Output
+from serving.cli.options import AllNamespaces, OutputOption, with_target
 from serving.cli.output import tables
-from serving.cli.output.printing import placed, print_objects, print_rows, served
+from serving.cli.output.printing import print_objects, print_rows, scope, server_table
 from serving.cli.session import with_kube
 from serving.cli.target import Target, full_name, named
 from serving.resources import kinds
@@ -16,10 +18,25 @@ if TYPE_CHECKING:
     from serving.kube import Kube
 
 
+@with_target
 def get(
-    what: list[str], meant: Target, where: str | None, output: Output, labels: str, *, watch: bool
+    target: Target,
+    what: Annotated[
+        list[str] | None,
+        typer.Argument(
+            help="KIND [NAME...], KIND/NAME..., KIND,KIND; without: every arm of every Inference."
+        ),
+    ] = None,
+    output: OutputOption = "table",
+    labels: Annotated[
+        str,
+        typer.Option("-l", "--selector", metavar="KEY=VALUE,...", help="Only objects with these labels."),
+    ] = "",
+    watch: Annotated[bool, typer.Option("-w", "--watch", help="Go on printing changes.")] = False,
+    all_namespaces: AllNamespaces = False,
 ) -> None:
-    """Print objects; `where` is the namespace, None means all."""
+    """Show objects."""
+    where = None if all_namespaces else target.namespace
 
     async def work(kube: "Kube") -> None:
         if not what and output in ("table", "wide") and not watch:
@@ -36,7 +53,7 @@ def get(
         else:
             await _print_tables(kube, objects, where, labels, wide=output == "wide")
 
-    with_kube(meant.kubeconfig, work)
+    with_kube(target.kubeconfig, work)
 
 
 def _single(objects: list[tuple[Kind, str | None]]) -> bool:
@@ -46,13 +63,13 @@ def _single(objects: list[tuple[Kind, str | None]]) -> bool:
 async def _objects(
     kube: "Kube", objects: list[tuple[Kind, str | None]], where: str | None, labels: str
 ) -> list[Any]:
-    found: list[Any] = []
+    items: list[Any] = []
     for kind, name in objects:
         if name is None:
-            found += (await kube.list(kind, placed(kind, where), labels=labels)).items
+            items += (await kube.list(kind, scope(kind, where), labels=labels)).items
         else:
-            found.append(await kube.get(kind, placed(kind, where), name))
-    return found
+            items.append(await kube.get(kind, scope(kind, where), name))
+    return items
 
 
 async def _print_tables(
@@ -60,7 +77,7 @@ async def _print_tables(
 ) -> None:
     groups: dict[Kind, tuple[list[str], list[list[object]]]] = {}
     for kind, name in objects:
-        _, headers, rows = await served(kube, kind, name, where, labels, wide=wide)
+        _, headers, rows = await server_table(kube, kind, name, where, labels, wide=wide)
         groups.setdefault(kind, (headers, []))[1].extend(rows)
     shown = {kind: group for kind, group in groups.items() if group[1]} or dict(list(groups.items())[:1])
     for number, (kind, (headers, rows)) in enumerate(shown.items()):

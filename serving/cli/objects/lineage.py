@@ -1,4 +1,4 @@
-"""The way back from what serves to what was trained: Pod → predictor → ModelVersion → digest → Job → files."""
+"""The lineage of a Pod or ModelVersion: Pod, predictor, ModelVersion, digest, Job, files."""
 
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -11,11 +11,11 @@ if TYPE_CHECKING:
 
 
 _PLACES = {"path": "Path", "uri": "URI", "image": "Image"}
-"""Fields of a lineage that say where files lay, and what they are called here."""
+"""Fields of a lineage that locate files, with their titles here."""
 
 
 class Step(NamedTuple):
-    """One step back: what it is, its name, and what proves that it is that one."""
+    """One step of a lineage: what it is, its name and the proof of its identity."""
 
     what: str
     name: str
@@ -23,7 +23,7 @@ class Step(NamedTuple):
 
 
 async def of_pod(kube: "Kube", pod: Mapping[str, Any]) -> list[Step]:
-    """Walk back from a replica."""
+    """Return the lineage of a replica."""
     meta = pod["metadata"]
     labels = meta.get("labels") or {}
     steps = [Step("Pod", meta["name"], f"uid {meta['uid']}")]
@@ -42,7 +42,7 @@ async def of_pod(kube: "Kube", pod: Mapping[str, Any]) -> list[Step]:
 
 
 async def of_version(kube: "Kube", namespace: str, name: str) -> list[Step]:
-    """Walk back from a ModelVersion."""
+    """Return the lineage of a ModelVersion."""
     try:
         version = await kube.get(kinds.MODEL_VERSION, namespace, name)
     except errors.NotFound:

@@ -1,11 +1,14 @@
-"""`slipway logs`: of a Pod, or of all Pods of an Inference, a Job or a Deployment."""
+"""`slipway logs`: logs of a Pod, or of all Pods of an Inference, a Job or a Deployment."""
 
 import asyncio
 import re
 import sys
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
 
 from serving import errors
+from serving.cli.options import with_target
 from serving.cli.session import with_kube
 from serving.cli.target import Target, kind_of
 from serving.resources import kinds, names
@@ -17,29 +20,52 @@ HAVE_PODS = (kinds.INFERENCE, kinds.POD, kinds.JOB, kinds.DEPLOYMENT)
 
 
 def seconds(text: str) -> int:
-    """Parse a duration as kubectl has it: `90s`, `2m`, `1h30m`.
+    """Return the seconds of a duration in kubectl's form: `90s`, `2m`, `1h30m`.
 
     Raises:
-        errors.UserError: it has another form.
+        errors.UserError: the text has another form.
     """
-    found = re.fullmatch(r"(?:(\d+)h)?(?:(\d+)m)?(?:(\d+)s)?", text)
-    if not text or found is None:
-        raise errors.UserError(f"{text!r} is no duration; write it like 90s, 2m or 1h30m")
-    hours, minutes, rest = (int(part or 0) for part in found.groups())
+    match = re.fullmatch(r"(?:(\d+)h)?(?:(\d+)m)?(?:(\d+)s)?", text)
+    if not text or match is None:
+        raise errors.UserError(f"{text!r} is not a duration; write it like 90s, 2m or 1h30m")
+    hours, minutes, rest = (int(part or 0) for part in match.groups())
     return 3600 * hours + 60 * minutes + rest
 
 
-def logs(name: str, meant: Target, query: dict[str, str], predictor: str) -> None:
-    """Print the logs of all Pods that `name` means; `query` goes to the API as it is."""
+@with_target
+def logs(
+    target: Target,
+    name: Annotated[str, typer.Argument(help="An Inference's name; or pod/NAME, job/NAME, deployment/NAME.")],
+    follow: Annotated[bool, typer.Option("-f", "--follow", help="Go on printing new lines.")] = False,
+    previous: Annotated[
+        bool, typer.Option("-p", "--previous", help="Of the run before the last restart.")
+    ] = False,
+    container: Annotated[
+        str, typer.Option("-c", "--container", metavar="NAME", help="[default: the first]")
+    ] = "",
+    predictor: Annotated[str, typer.Option(metavar="ARM", help="Only this arm of the Inference.")] = "",
+    tail: Annotated[int | None, typer.Option(metavar="N", help="Only the last lines.", min=0)] = None,
+    since: Annotated[str, typer.Option(metavar="5s|2m|3h", help="Only lines that are not older.")] = "",
+    timestamps: Annotated[bool, typer.Option("--timestamps", help="Print the time of each line.")] = False,
+) -> None:
+    """Print what replicas and Jobs have written."""
+    query = {
+        "follow": str(follow).lower(),
+        "previous": str(previous).lower(),
+        "timestamps": str(timestamps).lower(),
+        "container": container,
+        "tailLines": "" if tail is None else str(tail),
+        "sinceSeconds": str(seconds(since)) if since else "",
+    }
 
     async def work(kube: "Kube") -> None:
-        pods = await _pods(kube, meant.namespace, name, predictor)
+        pods = await _pods(kube, target.namespace, name, predictor)
         if not pods:
             raise errors.UserError(
-                f"{name} has no Pods in namespace {meant.namespace} (yet); see `slipway describe`"
+                f"{name} has no Pods in namespace {target.namespace} (yet); see `slipway describe`"
             )
         prefixes = [f"[{pod['metadata']['name']}] " if len(pods) > 1 else "" for pod in pods]
-        if query["follow"] == "true":
+        if follow:
             async with asyncio.TaskGroup() as group:
                 for pod, prefix in zip(pods, prefixes, strict=True):
                     group.create_task(_print(kube, pod, query, prefix))
@@ -49,7 +75,7 @@ def logs(name: str, meant: Target, query: dict[str, str], predictor: str) -> Non
 
     failed: Exception | None = None
     try:
-        with_kube(meant.kubeconfig, work)
+        with_kube(target.kubeconfig, work)
     except* (errors.SlipwayError, BrokenPipeError) as group:
         failed = group.exceptions[0]
     if failed is not None:
@@ -81,21 +107,21 @@ async def _pods(kube: "Kube", namespace: str, name: str, predictor: str) -> list
 async def _print(kube: "Kube", pod: dict[str, Any], query: dict[str, str], prefix: str) -> None:
     path = kinds.POD.path(pod["metadata"]["namespace"], pod["metadata"]["name"], "log")
     query = {**query, "container": query["container"] or _first_container(pod)}
-    rest = b""
-    async for piece in kube.stream(path, query):
-        lines = (rest + piece).split(b"\n")
-        rest = lines.pop()
+    partial = b""
+    async for chunk in kube.stream(path, query):
+        lines = (partial + chunk).split(b"\n")
+        partial = lines.pop()
         for line in lines:
             _write(prefix, line)
-    if rest:
-        _write(prefix, rest)
+    if partial:
+        _write(prefix, partial)
 
 
 def _first_container(pod: dict[str, Any]) -> str:
-    found = [container["name"] for container in pod["spec"]["containers"]]
-    if len(found) > 1:
-        print(f"container {found[0]} of {', '.join(found)}; -c names another", file=sys.stderr)
-    return str(found[0])
+    containers = [container["name"] for container in pod["spec"]["containers"]]
+    if len(containers) > 1:
+        print(f"container {containers[0]} of {', '.join(containers)}; -c names another", file=sys.stderr)
+    return str(containers[0])
 
 
 def _write(prefix: str, line: bytes) -> None:

@@ -1,4 +1,4 @@
-"""Reads manifests: files, directories or standard input, every document with the place it came from."""
+"""Reads manifests from files, directories or standard input, with the source of each document."""
 
 import sys
 from collections.abc import Iterator
@@ -32,21 +32,23 @@ def read(names: list[str], target: Target) -> list[Document]:
     """Return all documents in order; `-` is standard input, directories are not entered recursively.
 
     Raises:
-        errors.UserError: a file that is not there, is not YAML, or holds something that is no object of ours.
+        errors.UserError: a file does not exist, is not YAML, or has a document that is not a known object.
     """
     return [_document(source, body, target) for source, body in bodies(names)]
 
 
 def bodies(names: list[str]) -> list[tuple[str, Any]]:
-    """Return what stands in all documents, and where each was found; a List is the objects in it.
+    """Return the source and the content of all documents; a List counts as its items.
 
     Raises:
-        errors.UserError: a file that is not there or is not YAML, or there is nothing in them.
+        errors.UserError: a file does not exist or is not YAML, or all files are empty.
     """
-    found = [body for name in names for file, content in _texts(name) for body in _documents(file, content)]
-    if not found:
+    documents = [
+        body for name in names for file, content in _texts(name) for body in _documents(file, content)
+    ]
+    if not documents:
         raise errors.UserError(f"there are no objects in {', '.join(names)}")
-    return found
+    return documents
 
 
 def _texts(name: str) -> Iterator[tuple[str, str]]:
@@ -68,13 +70,13 @@ def _texts(name: str) -> Iterator[tuple[str, str]]:
 
 def _documents(file: str, content: str) -> Iterator[tuple[str, Any]]:
     try:
-        whole = [body for body in yaml.safe_load_all(content) if body is not None]
+        documents = [body for body in yaml.safe_load_all(content) if body is not None]
     except (yaml.YAMLError, ValueError, RecursionError) as error:
         mark = getattr(error, "problem_mark", None)
         where = f"{file}:{mark.line + 1}:{mark.column + 1}" if mark else file
         raise errors.UserError(f"{where}: not YAML: {getattr(error, 'problem', None) or error}") from error
-    for number, body in enumerate(whole, 1):
-        source = f"{file} document {number}" if len(whole) > 1 else file
+    for number, body in enumerate(documents, 1):
+        source = f"{file} document {number}" if len(documents) > 1 else file
         items = body.get("items") if isinstance(body, dict) and body.get("kind") == "List" else [body]
         for item in items or []:
             yield source, item
@@ -82,7 +84,7 @@ def _documents(file: str, content: str) -> Iterator[tuple[str, Any]]:
 
 def _document(source: str, body: Any, target: Target) -> Document:
     if not isinstance(body, dict):
-        raise errors.UserError(f"{source}: an object is needed, not {type(body).__name__}")
+        raise errors.UserError(f"{source}: must be an object, not {type(body).__name__}")
     api_version, word = body.get("apiVersion"), body.get("kind")
     if not api_version or not word:
         raise errors.UserError(f"{source}: {'kind' if api_version else 'apiVersion'} is missing")

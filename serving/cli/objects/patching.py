@@ -1,4 +1,4 @@
-"""A change of an object that is made of what is stored, and made again where that moved in between."""
+"""JSON patches computed from the stored object, and computed again where it has changed in the meantime."""
 
 import asyncio
 from collections.abc import Callable, Mapping
@@ -23,14 +23,14 @@ async def patched(
     manager: str,
     query: Mapping[str, str] | None = None,
 ) -> Object:
-    """Return the object at `path` with these operations done on what is stored then; with none, as it is.
+    """Patch the object at `path` and return it; without operations, return it unchanged.
 
     Args:
         kube: the API.
         path: of the object.
-        operations: JSON patch operations for the stored object; it may refuse by raising.
-        manager: the field manager whose fields these are.
-        query: more of the request, `dryRun` for example.
+        operations: returns the JSON patch of the stored object; it may raise to refuse.
+        manager: the field manager.
+        query: further query parameters, `dryRun` for example.
     """
     for attempt in range(ATTEMPTS):
         obj = await kube.request("GET", path)
@@ -39,12 +39,12 @@ async def patched(
             return obj
         version = obj["metadata"]["resourceVersion"]
         body = [{"op": "test", "path": "/metadata/resourceVersion", "value": version}, *changes]
-        asked = {"fieldManager": manager, **(query or {})}
+        parameters = {"fieldManager": manager, **(query or {})}
         try:
-            return await kube.request("PATCH", path, body=body, query=asked, content_type=JSON_PATCH)
+            return await kube.request("PATCH", path, body=body, query=parameters, content_type=JSON_PATCH)
         except errors.ApiError:
-            moved = await kube.request("GET", path)
-            if moved["metadata"]["resourceVersion"] == version or attempt == ATTEMPTS - 1:
+            current = await kube.request("GET", path)
+            if current["metadata"]["resourceVersion"] == version or attempt == ATTEMPTS - 1:
                 raise
             await asyncio.sleep(RETRY_SECONDS)
     raise AssertionError

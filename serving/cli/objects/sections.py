@@ -1,4 +1,4 @@
-"""What `describe` shows of an object, as text. Pure: takes objects and `now`."""
+"""The sections of `slipway describe`, as text. Pure."""
 
 from collections.abc import Iterable
 from datetime import datetime
@@ -19,7 +19,7 @@ NONE = "<none>"
 
 
 def head(kind: Kind, obj: Object, now: datetime) -> str:
-    """Return the metadata that people ask for, one to a line; times with how long ago they were."""
+    """Return kind, metadata and URL, one per line; times with their age."""
     meta = obj["metadata"]
     fields = {"Kind": f"{kind.kind} ({kind.api_version})"}
     for key in _METADATA:
@@ -49,8 +49,8 @@ def document(value: Any) -> str:
     return yaml.safe_dump(value, sort_keys=False).rstrip() if value else NONE
 
 
-def conditions(found: Iterable[Object], now: datetime) -> str:
-    """Return the conditions; the age is the time since the status changed."""
+def conditions(conditions: Iterable[Object], now: datetime) -> str:
+    """Return the table of conditions; the age is the time since the status changed."""
     rows = [
         [
             c["type"],
@@ -59,32 +59,34 @@ def conditions(found: Iterable[Object], now: datetime) -> str:
             ages.since(c.get("lastTransitionTime"), now),
             c.get("message", ""),
         ]
-        for c in found
+        for c in conditions
     ]
     return tables.text(["Type", "Status", "Reason", "Age", "Message"], rows)
 
 
-def without_start(found: Iterable[Object]) -> list[Object]:
-    """Return the conditions but that whose message is a table of its own."""
-    return [c for c in found if c["type"] != names.STARTED_CONDITION]
+def without_start(conditions: Iterable[Object]) -> list[Object]:
+    """Return the conditions except `Started`, which has a section of its own."""
+    return [c for c in conditions if c["type"] != names.STARTED_CONDITION]
 
 
 def start(pod: Object) -> str:
-    """Return what the Pod's start was made of: milliseconds by phase, and their shares; empty where nobody said."""
-    said = find((pod.get("status") or {}).get("conditions"), names.STARTED_CONDITION)
+    """Return the phases of the Pod's start: milliseconds and shares; empty where they are unknown."""
+    condition = find((pod.get("status") or {}).get("conditions"), names.STARTED_CONDITION)
     try:
-        told = orjson.loads((said or {}).get("message", ""))
-        total = 1000 * (told.pop("ready") - told.pop("seen"))
+        phases = orjson.loads((condition or {}).get("message", ""))
+        total = 1000 * (phases.pop("ready") - phases.pop("seen"))
     except (orjson.JSONDecodeError, KeyError, TypeError, AttributeError):
         return ""
-    assert said is not None
-    rows = [[phase, f"{spent:.1f}", f"{spent / total:.0%}" if total else ""] for phase, spent in told.items()]
-    rows.append([f"ready ({said.get('reason', '').lower()})", f"{total:.1f}", ""])
+    assert condition is not None
+    rows = [
+        [phase, f"{spent:.1f}", f"{spent / total:.0%}" if total else ""] for phase, spent in phases.items()
+    ]
+    rows.append([f"ready ({condition.get('reason', '').lower()})", f"{total:.1f}", ""])
     return tables.text(["Phase", "Milliseconds", "Share"], rows)
 
 
 def predictors(inference: Object) -> str:
-    """Return the arms: what each should and does serve."""
+    """Return the table of arms."""
     headers, rows = tables.overview([inference], namespaced=False)
     shown = [headers.index(name) for name in ("Arm", "Version", "Weight", "Traffic", "Replicas", "Reason")]
     return tables.text([headers[i] for i in shown], [[row[i] for i in shown] for row in rows])
@@ -98,23 +100,23 @@ def replicas(pods: Iterable[Object], now: datetime) -> str:
 
 
 def wakes(autoscalers: Iterable[Object], now: datetime) -> str:
-    """Return where the time of each arm's last start from zero went, in milliseconds; empty where there was none."""
-    found = {
-        str((scaler["metadata"].get("labels") or {}).get(names.PREDICTOR_LABEL)): said["lastWake"]
+    """Return the phases of each arm's last start from zero, in milliseconds; empty where there was none."""
+    last = {
+        str((scaler["metadata"].get("labels") or {}).get(names.PREDICTOR_LABEL)): demand["lastWake"]
         for scaler in autoscalers
-        for said in (scaler.get("status") or {}).get("demand") or []
-        if said.get("lastWake")
+        for demand in (scaler.get("status") or {}).get("demand") or []
+        if demand.get("lastWake")
     }
-    phases = list(dict.fromkeys(phase["name"] for wake in found.values() for phase in wake["phases"]))
+    phases = list(dict.fromkeys(phase["name"] for wake in last.values() for phase in wake["phases"]))
     rows = []
-    for arm, wake in sorted(found.items()):
-        took = {phase["name"]: round(phase["milliseconds"]) for phase in wake["phases"]}
+    for arm, wake in sorted(last.items()):
+        milliseconds = {phase["name"]: round(phase["milliseconds"]) for phase in wake["phases"]}
         rows.append(
             [
                 arm,
                 ages.since(wake["acceptedAt"], now),
                 round(wake["total"]),
-                *(took.get(name) for name in phases),
+                *(milliseconds.get(name) for name in phases),
             ]
         )
     return tables.text(["Arm", "Age", "Total", *(name.capitalize() for name in phases)], rows) if rows else ""
@@ -134,8 +136,8 @@ def _replica(pod: Object, now: datetime) -> list[object]:
     ]  # fmt: skip
 
 
-def events(found: Iterable[Object], now: datetime) -> str:
-    """Return the Events, oldest first, with kubectl's columns."""
+def events(events: Iterable[Object], now: datetime) -> str:
+    """Return the table of Events, oldest first, with kubectl's columns."""
     rows = [
         [
             e.get("type"),
@@ -144,7 +146,7 @@ def events(found: Iterable[Object], now: datetime) -> str:
             (e.get("source") or {}).get("component"),
             e.get("message"),
         ]
-        for e in sorted(found, key=_last)
+        for e in sorted(events, key=_last)
     ]
     return tables.text(["Type", "Reason", "Age", "From", "Message"], rows) if rows else NONE
 
@@ -154,7 +156,7 @@ def _last(event: Object) -> str:
 
 
 def _when(event: Object, now: datetime) -> str:
-    """Return `5s`, or of a repeated one `5s (x3 over 2m)`."""
+    """Return the age of an Event, `5s`, or of a repeated one `5s (x3 over 2m)`."""
     last, count = ages.since(_last(event), now), int(event.get("count") or 1)
     if count < 2:
         return last

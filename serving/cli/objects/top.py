@@ -1,10 +1,13 @@
-"""`slipway top`: what replicas use now, beside what they asked for and may have."""
+"""`slipway top`: usage of replicas, with their requests and limits."""
 
 from collections.abc import Iterable, Mapping
 from decimal import Decimal
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
+
+import typer
 
 from serving import errors
+from serving.cli.options import AllNamespaces, with_target
 from serving.cli.output.printing import print_rows
 from serving.cli.session import with_kube
 from serving.cli.target import Target, named
@@ -23,10 +26,22 @@ HEADERS = [
 MIB = 1024 * 1024
 
 
-def top(what: list[str], meant: Target, where: str | None, labels: str) -> None:
-    """Print what the Pods that are meant use; `where` is the namespace, None means all."""
-    wanted = named(what or [kinds.INFERENCE.plural])
-    if unknown := [kind.plural for kind, _ in wanted if kind not in HAVE_USAGE]:
+@with_target
+def top(
+    target: Target,
+    what: Annotated[
+        list[str] | None,
+        typer.Argument(help="inference [NAME...], pod [NAME...]; without: the replicas of every Inference."),
+    ] = None,
+    labels: Annotated[
+        str, typer.Option("-l", "--selector", metavar="KEY=VALUE,...", help="Only Pods with these labels.")
+    ] = "",
+    all_namespaces: AllNamespaces = False,
+) -> None:
+    """Show what replicas use, beside their requests and limits."""
+    where = None if all_namespaces else target.namespace
+    selected = named(what or [kinds.INFERENCE.plural])
+    if unknown := [kind.plural for kind, _ in selected if kind not in HAVE_USAGE]:
         raise errors.UserError(f"{', '.join(unknown)} have no usage; give an inference or a pod")
 
     async def work(kube: "Kube") -> None:
@@ -34,19 +49,19 @@ def top(what: list[str], meant: Target, where: str | None, labels: str) -> None:
         try:
             usage = await kube.request("GET", path, query={"labelSelector": labels})
         except errors.NotFound as error:
-            message = "this API does not say what Pods use: its cluster has no metrics-server"
+            message = "this API has no usage of Pods: its cluster has no metrics-server"
             raise errors.UserError(message) from error
         pods = [
             pod
             for pod in (await kube.list(kinds.POD, where, labels=labels)).items
-            if any(_means(kind, name, pod) for kind, name in wanted)
+            if any(_selects(kind, name, pod) for kind, name in selected)
         ]
         print_rows(*rows(pods, usage.get("items") or [], namespaced=where is None), where)
 
-    with_kube(meant.kubeconfig, work)
+    with_kube(target.kubeconfig, work)
 
 
-def _means(kind: kinds.Kind, name: str | None, pod: Object) -> bool:
+def _selects(kind: kinds.Kind, name: str | None, pod: Object) -> bool:
     if kind == kinds.POD:
         return name in (None, pod["metadata"]["name"])
     inference = (pod["metadata"].get("labels") or {}).get(names.INFERENCE_LABEL)
@@ -56,9 +71,9 @@ def _means(kind: kinds.Kind, name: str | None, pod: Object) -> bool:
 def rows(
     pods: Iterable[Object], usage: Iterable[Object], *, namespaced: bool
 ) -> tuple[list[str], list[list[object]]]:
-    """Return headers and one row per Pod, in order; one that has no usage (yet) is there all the same."""
+    """Return headers and one row per Pod, in order; a Pod without usage (yet) has a row too."""
     known = {(u["metadata"].get("namespace"), u["metadata"]["name"]): u for u in usage}
-    found: list[list[object]] = []
+    rows: list[list[object]] = []
     for pod in sorted(pods, key=_order):
         meta = pod["metadata"]
         labels = meta.get("labels") or {}
@@ -68,8 +83,8 @@ def rows(
             meta["name"], labels.get(names.INFERENCE_LABEL), labels.get(names.PREDICTOR_LABEL),
             *_cells(pod, used, "cpu"), *_cells(pod, used, "memory"),
         ]  # fmt: skip
-        found.append([meta.get("namespace"), *row] if namespaced else row)
-    return (["Namespace", *HEADERS] if namespaced else HEADERS), found
+        rows.append([meta.get("namespace"), *row] if namespaced else row)
+    return (["Namespace", *HEADERS] if namespaced else HEADERS), rows
 
 
 def _order(pod: Object) -> tuple[str, ...]:
@@ -81,22 +96,22 @@ def _order(pod: Object) -> tuple[str, ...]:
 
 
 def _cells(pod: Object, used: list[Mapping[str, str]], resource: str) -> list[str | None]:
-    """Return usage, request, limit, and the usage's share of the limit (of the request where there is no limit)."""
-    now = sum((quantity.parse(one.get(resource, "0")) for one in used), Decimal(0)) if used else None
-    request, limit = _asked(pod, "requests", resource), _asked(pod, "limits", resource)
+    """Return usage, request, limit, and usage in percent of the limit (without one, of the request)."""
+    now = sum((quantity.parse(usage.get(resource, "0")) for usage in used), Decimal(0)) if used else None
+    request, limit = _total(pod, "requests", resource), _total(pod, "limits", resource)
     bound = limit if limit is not None else request
     share = None if now is None or not bound else f"{100 * now / bound:.0f}%"
     return [_shown(amount, resource) for amount in (now, request, limit)] + [share]
 
 
-def _asked(pod: Object, kind: str, resource: str) -> Decimal | None:
-    """Return what the containers together ask for; None where one of them asks for nothing, and so has no bound."""
+def _total(pod: Object, kind: str, resource: str) -> Decimal | None:
+    """Return the sum over the containers; None where a container has no such bound."""
     total = Decimal(0)
     for container in pod["spec"]["containers"]:
-        asked = ((container.get("resources") or {}).get(kind) or {}).get(resource)
-        if asked is None:
+        amount = ((container.get("resources") or {}).get(kind) or {}).get(resource)
+        if amount is None:
             return None
-        total += quantity.parse(asked)
+        total += quantity.parse(amount)
     return total
 
 

@@ -1,4 +1,4 @@
-"""Files that commands write: the whole or nothing, in the form that their name says."""
+"""Writes the output files of commands, atomically and in the format of their suffix."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -10,14 +10,14 @@ _BY_SUFFIX: Mapping[str, str] = {".html": "html", ".htm": "html", ".json": "json
 
 
 def form(out: Path) -> str:
-    """Return `html`, `json` or `text`, by the file's name.
+    """Return `html`, `json` or `text`, by the suffix.
 
     Raises:
-        errors.UserError: it says none of them.
+        errors.UserError: the suffix is none of theirs.
     """
     known = _BY_SUFFIX.get(out.suffix.lower())
     if known is None:
-        raise errors.UserError(f"{out} is no .html, .json or .txt: say which of them with -o")
+        raise errors.UserError(f"{out} is not a .html, .json or .txt file: choose the format with -o")
     return known
 
 

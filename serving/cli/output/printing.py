@@ -1,4 +1,4 @@
-"""Objects and tables as `get` prints them, once or at each change."""
+"""Prints objects and the tables of the API server."""
 
 import sys
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -17,46 +17,50 @@ if TYPE_CHECKING:
 TABLE = "application/json;as=Table;v=v1;g=meta.k8s.io,application/json"
 
 
-class Served(NamedTuple):
-    """A table as the server lays it out, and the resourceVersion that it is of."""
+class ServerTable(NamedTuple):
+    """A table that the API server made, and its resourceVersion."""
 
     resource_version: str
     headers: list[str]
     rows: list[list[object]]
 
 
-def placed(kind: Kind, where: str | None) -> str | None:
+def scope(kind: Kind, where: str | None) -> str | None:
+    """Return the namespace to read a kind in; None for all, and for kinds without a namespace."""
     return where if kind.namespaced else None
 
 
-async def served(
+async def server_table(
     kube: "Kube", kind: Kind, name: str | None, where: str | None, labels: str, *, wide: bool
-) -> Served:
-    """Return the table of a kind or of one object; `where` is the namespace, None means all."""
-    path = kind.path(placed(kind, where), name)
+) -> ServerTable:
+    """Return the table of a kind or of one object in the namespace `where`; None means all namespaces."""
+    path = kind.path(scope(kind, where), name)
     query = {} if name else {"labelSelector": labels}
     table = await kube.request("GET", path, query=query, accept=TABLE)
     version = str((table.get("metadata") or {}).get("resourceVersion", ""))
-    return Served(version, *tables.served(table, wide=wide, namespaced=kind.namespaced and where is None))
+    return ServerTable(
+        version, *tables.of_server(table, wide=wide, namespaced=kind.namespaced and where is None)
+    )
 
 
-def print_objects(found: list[Any], output: str, *, single: bool) -> None:
+def print_objects(objects: list[Any], output: str, *, single: bool) -> None:
+    """Print objects as `name`, `json` or `yaml`; a single one not as a List."""
     if output == "name":
-        for item in found:
+        for item in objects:
             kind = kinds.of(item["apiVersion"], item["kind"])
             print(full_name(kind, item["metadata"]["name"]) if kind else item["metadata"]["name"])
         return
-    for item in found:
+    for item in objects:
         item["metadata"].pop("managedFields", None)
-    whole = found[0] if single else {"apiVersion": "v1", "kind": "List", "items": found}
+    document = objects[0] if single else {"apiVersion": "v1", "kind": "List", "items": objects}
     if output == "json":
-        print(orjson.dumps(whole, option=orjson.OPT_INDENT_2).decode())
+        print(orjson.dumps(document, option=orjson.OPT_INDENT_2).decode())
     else:
-        print(yaml.safe_dump(whole, sort_keys=False), end="")
+        print(yaml.safe_dump(document, sort_keys=False), end="")
 
 
 def print_rows(headers: list[str], rows: list[list[object]], where: str | None) -> None:
-    """Print a table, or that there is nothing; `where` is the namespace that was looked in."""
+    """Print a table, or a message where it has no rows; `where` is the namespace that was searched."""
     if rows:
         print(tables.text(headers, rows), flush=True)
     else:

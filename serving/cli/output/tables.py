@@ -1,4 +1,4 @@
-"""Tables in arena's manner: left aligned, two spaces between, upper-case headers, nothing else. Pure."""
+"""Plain text tables: left aligned, two spaces between columns, upper-case headers. Pure."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
@@ -8,13 +8,13 @@ UNKNOWN = "N/A"
 
 def text(headers: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
     """Return the table; empty cells read N/A."""
-    cells = [[header.upper() for header in headers], *map(shown, rows)]
-    across = widths(cells)
-    return "\n".join(line(row, across) for row in cells)
+    lines = [[header.upper() for header in headers], *map(cells, rows)]
+    columns = widths(lines)
+    return "\n".join(line(row, columns) for row in lines)
 
 
-def shown(row: Sequence[object]) -> list[str]:
-    """Return a row's cells as they are printed."""
+def cells(row: Sequence[object]) -> list[str]:
+    """Return the printed cells of a row."""
     return [UNKNOWN if value in (None, "") else str(value) for value in row]
 
 
@@ -23,12 +23,14 @@ def widths(rows: Sequence[Sequence[str]]) -> list[int]:
     return [max(map(len, column)) for column in zip(*rows, strict=True)]
 
 
-def line(cells: Sequence[str], across: Sequence[int]) -> str:
-    """Return one line; a cell that is wider than its column pushes the others."""
-    return "  ".join(cell.ljust(width) for cell, width in zip(cells, across, strict=True)).rstrip()
+def line(row: Sequence[str], columns: Sequence[int]) -> str:
+    """Return one line; a cell that is wider than its column moves the following cells."""
+    return "  ".join(cell.ljust(width) for cell, width in zip(row, columns, strict=True)).rstrip()
 
 
-def served(table: Mapping[str, Any], *, wide: bool, namespaced: bool) -> tuple[list[str], list[list[object]]]:
+def of_server(
+    table: Mapping[str, Any], *, wide: bool, namespaced: bool
+) -> tuple[list[str], list[list[object]]]:
     """Return headers and rows of a meta.k8s.io Table; columns of a priority above 0 only where `wide`."""
     columns = table.get("columnDefinitions") or []
     shown = [index for index, column in enumerate(columns) if wide or not column.get("priority")]
@@ -44,7 +46,7 @@ def served(table: Mapping[str, Any], *, wide: bool, namespaced: bool) -> tuple[l
 def overview(
     inferences: Iterable[Mapping[str, Any]], *, namespaced: bool
 ) -> tuple[list[str], list[list[object]]]:
-    """Return one row per arm of every Inference: what serves, with which share, and what is wrong."""
+    """Return headers and one row per arm of every Inference: version, traffic, replicas and reason."""
     headers = ["Name", "Ready", "Arm", "Version", "Weight", "Traffic", "Replicas", "Reason", "URL"]
     rows: list[list[object]] = []
     for item in inferences:

@@ -1,18 +1,21 @@
-"""`slipway tune apply`: the recommended spec into the Inference; of a ModelVersion, into a manifest."""
+"""`slipway tune apply`: writes the recommended spec into the Inference, or prints a manifest of a ModelVersion."""
 
 import sys
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
+import typer
 import yaml
 
 from serving import errors
 from serving.cli.objects.conflicts import TUNE_MANAGER
 from serving.cli.objects.patching import patched
+from serving.cli.options import with_target
 from serving.cli.session import with_kube
 from serving.cli.target import Target, full_name
 from serving.cli.tune import change
 from serving.cli.tune.change import Tuning
+from serving.cli.tune.status import ExperimentName
 from serving.objects import Object
 from serving.resources import kinds
 from tuner.specs import rendering
@@ -22,22 +25,31 @@ if TYPE_CHECKING:
     from serving.kube import Kube
 
 
-def apply(name: str, meant: Target, *, dry_run: bool, force: bool) -> None:
-    """Let the target run what the experiment recommends; doing it twice does it once.
+@with_target
+def apply(
+    target: Target,
+    name: ExperimentName,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Show what would change, and change nothing.")
+    ] = False,
+    force: Annotated[
+        bool, typer.Option("--force", help="Also where the predictor has changed since it was measured.")
+    ] = False,
+) -> None:
+    """Let the predictor run the recommended spec.
 
-    Raises:
-        errors.UserError: nothing is recommended, or (without `force`) the target is not what was measured.
+    Of an experiment on a ModelVersion: print an Inference that does.
     """
 
     async def work(kube: "Kube") -> None:
-        experiment = await kube.get(kinds.PROFILING_EXPERIMENT, meant.namespace, name)
+        experiment = await kube.get(kinds.PROFILING_EXPERIMENT, target.namespace, name)
         tuning = change.of(experiment)
         if tuning.spec.target.inference is None:
-            await _print_manifest(kube, meant.namespace, tuning)
+            await _print_manifest(kube, target.namespace, tuning)
         else:
-            await _apply(kube, meant.namespace, tuning, dry_run=dry_run, force=force)
+            await _apply(kube, target.namespace, tuning, dry_run=dry_run, force=force)
 
-    with_kube(meant.kubeconfig, work)
+    with_kube(target.kubeconfig, work)
 
 
 async def _apply(kube: "Kube", namespace: str, tuning: Tuning, *, dry_run: bool, force: bool) -> None:
@@ -57,10 +69,10 @@ async def _apply(kube: "Kube", namespace: str, tuning: Tuning, *, dry_run: bool,
     path = kinds.INFERENCE.path(namespace, inference["metadata"]["name"])
     query = {"fieldValidation": "Strict"} | ({"dryRun": "All"} if dry_run else {})
     await patched(kube, path, operations, TUNE_MANAGER, query)
-    _say(inference, tuning, source, version, " (dry run)" if dry_run else "")
+    _print_result(inference, tuning, source, version, " (dry run)" if dry_run else "")
 
 
-def _say(inference: Object, tuning: Tuning, source: Source, version: Object, suffix: str) -> None:
+def _print_result(inference: Object, tuning: Tuning, source: Source, version: Object, suffix: str) -> None:
     name = full_name(kinds.INFERENCE, inference["metadata"]["name"])
     changes = change.diff(source.predictor, rendering.tuned(source, tuning.settings))
     if not changes:
@@ -77,8 +89,8 @@ async def _print_manifest(kube: "Kube", namespace: str, tuning: Tuning) -> None:
     source = rendering.source(tuning.spec.target, None)
     version = await kube.get(kinds.MODEL_VERSION, namespace, source.predictor.model_version)
     tuned = rendering.tuned(source, tuning.settings)
-    found = change.manifest(version["spec"]["modelName"], namespace, source, tuned)
-    print(yaml.safe_dump(found, sort_keys=False), end="")
+    manifest = change.manifest(version["spec"]["modelName"], namespace, source, tuned)
+    print(yaml.safe_dump(manifest, sort_keys=False), end="")
     print(change.worth(tuning, source, version), file=sys.stderr)
 
 

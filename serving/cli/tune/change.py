@@ -1,4 +1,4 @@
-"""What applying a recommendation changes of an Inference, and whether it may: is it still what was measured? Pure."""
+"""The change of an Inference that applies a recommendation, and the check that it still is what was measured. Pure."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -16,15 +16,16 @@ from tuner.specs.rendering import Source
 
 ABSENT = "-"
 ARM = "stable"
-"""The predictor's name in an Inference that is made of a recommendation."""
+"""The predictor's name in a new Inference of a recommendation."""
 _TUNED = ("resources", "batching", "template")
-"""Fields of a predictor that settings are put into."""
-_SHOWN = 5
+"""Fields of a predictor that settings change."""
+_MAX_NAMES = 5
+"""Changed fields in an error message."""
 
 
 @dataclass(frozen=True)
 class Tuning:
-    """What an experiment says of its target."""
+    """The recommendation of an experiment."""
 
     name: str
     spec: ProfilingExperimentSpec
@@ -33,20 +34,20 @@ class Tuning:
 
     @property
     def prices(self) -> Prices:
-        """The experiment's."""
+        """The prices of the experiment."""
         return self.spec.prices
 
 
 def of(experiment: Object) -> Tuning:
-    """Return what is recommended.
+    """Return the recommendation of an experiment.
 
     Raises:
-        errors.UserError: nothing is; the message says why.
+        errors.UserError: there is none; the message has the reason.
     """
-    name, said = experiment["metadata"]["name"], experiment.get("status") or {}
-    found = said.get("recommendation")
-    if not found:
-        why = summary.words(experiment)
+    name = experiment["metadata"]["name"]
+    recommendation = (experiment.get("status") or {}).get("recommendation")
+    if not recommendation:
+        why = summary.reason(experiment)
         if summary.has_ended(experiment):
             raise errors.UserError(f"experiment {name} has ended without a recommendation: {why}")
         phase = summary.phase(experiment)
@@ -54,44 +55,40 @@ def of(experiment: Object) -> Tuning:
             f"experiment {name} has no recommendation yet: {phase}{f', {why}' if why else ''}\n"
             f"Follow it with `slipway tune status {name} -w`."
         )
-    settings = tuple(Setting.model_validate(one) for one in found.get("settings") or [])
-    return Tuning(name, ProfilingExperimentSpec.model_validate(experiment["spec"]), found, settings)
+    settings = tuple(Setting.model_validate(each) for each in recommendation.get("settings") or [])
+    return Tuning(name, ProfilingExperimentSpec.model_validate(experiment["spec"]), recommendation, settings)
 
 
 def check(tuning: Tuning, source: Source, version: Object, trial: Mapping[str, Any] | None) -> None:
-    """Refuse what is not what was measured any more, but for the settings themselves.
+    """Refuse a target that has changed since it was measured, apart from the settings themselves.
 
     Args:
         tuning: the recommendation.
-        source: the target as it is now.
-        version: the ModelVersion that it serves now.
-        trial: that measured the recommended spec; None where it is gone.
+        source: the current target.
+        version: the ModelVersion that the target serves.
+        trial: the trial that measured the recommended spec; None where it was deleted.
 
     Raises:
-        errors.UserError: the message says what has changed.
+        errors.UserError: the message names the changes.
     """
     of_trial = tuning.recommendation.get("trial")
     if trial is None:
-        raise _stale(
-            f"trial {of_trial}, which measured it, is gone, so nobody can say whether it is the same"
-        )
+        raise _stale(f"trial {of_trial}, which measured it, was deleted, so it cannot be compared")
     measured, serves = trial["spec"].get("modelVersion"), version["metadata"]["name"]
     if measured != serves:
         raise _stale(f"predictor {source.predictor.name} serves {serves} now, and {measured} was measured")
     now = rendering.pod(source, version, tuning.settings, tuning.prices).template
     if changed := _differing(trial["spec"]["template"], now):
-        shown = ", ".join(changed[:_SHOWN]) + (", ..." if len(changed) > _SHOWN else "")
-        raise _stale(
-            f"predictor {source.predictor.name} is not what {of_trial} measured any more: {shown} changed"
-        )
+        shown = ", ".join(changed[:_MAX_NAMES]) + (", ..." if len(changed) > _MAX_NAMES else "")
+        raise _stale(f"predictor {source.predictor.name} has changed since {of_trial} measured it: {shown}")
 
 
 def _stale(why: str) -> errors.UserError:
-    return errors.UserError(f"{why}\nTune again, or apply it all the same with --force.")
+    return errors.UserError(f"{why}\nTune again, or apply it with --force.")
 
 
 def operations(inference: Mapping[str, Any], source: Source, tuned: Predictor) -> list[Object]:
-    """Return the JSON patch that makes the predictor the tuned one; nothing where it is that already."""
+    """Return the JSON patch from the predictor to the tuned one; empty where they are equal."""
     position = [p["name"] for p in inference["spec"]["predictors"]].index(source.predictor.name)
     where = f"/spec/predictors/{position}"
     before, after = _dumped(source.predictor), _dumped(tuned)
@@ -105,19 +102,19 @@ def operations(inference: Mapping[str, Any], source: Source, tuned: Predictor) -
 
 
 def diff(before: Predictor, after: Predictor) -> str:
-    """Return a table of the fields that differ; empty where none does."""
-    was, becomes = dict(_leaves(_dumped(before))), dict(_leaves(_dumped(after)))
+    """Return a table of the changed fields; empty where none differs."""
+    old, new = dict(_leaves(_dumped(before))), dict(_leaves(_dumped(after)))
     rows = [
-        [path, was.get(path, ABSENT), becomes.get(path, ABSENT)]
-        for path in dict.fromkeys([*was, *becomes])
-        if was.get(path) != becomes.get(path)
+        [path, old.get(path, ABSENT), new.get(path, ABSENT)]
+        for path in dict.fromkeys([*old, *new])
+        if old.get(path) != new.get(path)
     ]
     return tables.text(["Field", "Now", "Tuned"], rows) if rows else ""
 
 
 def worth(tuning: Tuning, source: Source, version: Object) -> str:
-    """Return what a replica costs then and now, where one runs now, and what was measured of it."""
-    found = tuning.recommendation
+    """Return a sentence with the cost of a tuned and of a current replica, and the measured objective."""
+    recommendation = tuning.recommendation
     then = rendering.pod(source, version, tuning.settings, tuning.prices).cost_per_hour
     today = rendering.pod(source, version, (), tuning.prices)
     tuned = [setting.name for setting in tuning.settings if setting.category == "resource"]
@@ -125,7 +122,7 @@ def worth(tuning: Tuning, source: Source, version: Object) -> str:
     spec = tuning.spec.model_dump(by_alias=True, exclude_none=True)
     runs = tuning.spec.target.inference is not None
     cost = _money(then, today.cost_per_hour, unlimited) if runs else _money(then, 0.0, ())
-    value, by = summary.worth(spec, found), f"measured by {found.get('trial')}"
+    value, by = summary.objective(spec, recommendation), f"measured by {recommendation.get('trial')}"
     return f"{cost}{summary.measured(spec).sentence.format(value)}, {by}" if value else f"{cost}{by}"
 
 
@@ -153,7 +150,7 @@ def manifest(name: str, namespace: str, source: Source, tuned: Predictor) -> Obj
 
 
 def _dumped(predictor: Predictor) -> Object:
-    """Return what is said of it; what is as it is by default is not."""
+    """Return the fields of a predictor that differ from the defaults."""
     return predictor.model_dump(by_alias=True, exclude_none=True, exclude_defaults=True)
 
 
@@ -163,11 +160,11 @@ def _differing(was: Any, now: Any) -> list[str]:
 
 
 _KEYS = ("name", "mountPath", "containerPort")
-"""What the items of a Pod's lists are told apart by."""
+"""Keys of the items in lists of a Pod template."""
 
 
 def _leaves(value: Any, path: str = "") -> Iterator[tuple[str, str]]:
-    """Yield each plain value by its path; items of a list that have a name by that."""
+    """Yield path and text of each scalar; items of a list have their name in the path, if they have one."""
     if isinstance(value, Mapping):
         for key, child in value.items():
             if not (key in _KEYS and path.endswith("]")):

@@ -1,25 +1,25 @@
-"""`slipway tune report`: what an experiment found, in sentences, as one HTML page or as JSON."""
+"""`slipway tune report`: the result of an experiment, in sentences, as one HTML page or as JSON."""
 
 import textwrap
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Annotated, Literal
 
 import orjson
-from rich.console import Console
-from threadpoolctl import threadpool_limits
+import typer
 
 from serving import clock
+from serving.cli.options import with_target
 from serving.cli.output import files
 from serving.cli.session import with_kube
 from serving.cli.target import Target
 from serving.cli.tune import status
-from tuner.report import content, page
-from tuner.report.text import sentences
-from tuner.settings import TunerSettings
+from serving.cli.tune.status import ExperimentName
+from serving.data_dir import DataDir
 
 _INDENT = "  "
-_WIDEST = 110
-"""Characters in a line on a terminal: longer ones are hard to read."""
+_MAX_WIDTH = 110
+"""Characters in a line on a terminal: longer lines are hard to read."""
 _TITLES: Mapping[str, str] = {
     "cautions": "Before you trust it",
     "current": "Against today's spec",
@@ -32,43 +32,66 @@ _TITLES: Mapping[str, str] = {
     "shares": "What matters",
     "spent": "What it took",
 }
-"""Sections of the summary on a terminal, in their order; the page has the others too."""
+"""Sections of the text, in order; the page has further ones."""
 
 
-def report(name: str, meant: Target, output: str | None, out: Path | None, settings: TunerSettings) -> None:
-    """Print the report, or write it to a file.
+@with_target
+def report(
+    target: Target,
+    name: ExperimentName,
+    output: Annotated[
+        Literal["text", "html", "json"] | None,
+        typer.Option("-o", "--output", help="Output format.  [default: by the name of --out, else text]"),
+    ] = None,
+    out: Annotated[
+        Path | None,
+        typer.Option(
+            "--out",
+            metavar="FILE",
+            help="Write it there.  [default: of html, NAME.html; else standard output]",
+        ),
+    ] = None,
+) -> None:
+    """Explain the result.
 
-    Raises:
-        errors.UserError: the file's name says no form, or it cannot be written.
+    In sentences, as one HTML page, or as JSON.
     """
+    from rich.console import Console
+    from threadpoolctl import threadpool_limits
+
+    from serving.cli.config.configuration import load
+    from tuner.report import content, page
+    from tuner.report.text import sentences
+
+    settings = load(DataDir.named(target.data_dir)).configuration.tuner
     form = output or (files.form(out) if out else "text")
-    experiment, trials = with_kube(meant.kubeconfig, lambda kube: status.read(kube, meant.namespace, name))
-    # The matrices are small: on a busy machine more threads wait for each other, for many times as long.
+    experiment, trials = with_kube(target.kubeconfig, lambda kube: status.read(kube, target.namespace, name))
+    # The matrices are small: on a busy machine several threads take many times as long as one.
     with threadpool_limits(1):
-        found = content.of(experiment, trials, clock.now(), settings)
+        result = content.of(experiment, trials, clock.now(), settings)
     if form == "html":
-        files.write(out or Path(f"{name}.html"), page.render(found))
+        files.write(out or Path(f"{name}.html"), page.render(result))
     elif form == "json":
-        files.put(out, orjson.dumps(found, option=orjson.OPT_INDENT_2).decode() + "\n")
+        files.put(out, orjson.dumps(result, option=orjson.OPT_INDENT_2).decode() + "\n")
     elif out:
-        files.write(out, plain(sentences.of(found)))
+        files.write(out, plain(sentences.of(result)))
     else:
         console = Console()
-        width = min(console.width, _WIDEST) if console.is_terminal else None
-        print(plain(sentences.of(found), width), end="")
+        width = min(console.width, _MAX_WIDTH) if console.is_terminal else None
+        print(plain(sentences.of(result), width), end="")
 
 
-def plain(told: Mapping[str, Sequence[str]], width: int | None = None) -> str:
-    """Return the sentences as text: the headline, then a section for each that has any.
+def plain(sections: Mapping[str, Sequence[str]], width: int | None = None) -> str:
+    """Return sentences as text: the headline, then every section that has sentences.
 
     Args:
-        told: by section.
+        sections: sentences by section.
         width: characters in a line; with None each sentence has a line of its own.
     """
-    parts = ["\n".join(_line(sentence, "", width) for sentence in told["headline"])]
+    parts = ["\n".join(_line(sentence, "", width) for sentence in sections["headline"])]
     for section, title in _TITLES.items():
-        if told[section]:
-            lines = [_line(sentence, _INDENT, width) for sentence in told[section]]
+        if sections[section]:
+            lines = [_line(sentence, _INDENT, width) for sentence in sections[section]]
             parts.append("\n".join([f"{title}:", *lines]))
     return "\n\n".join(parts).replace("\u00a0", " ") + "\n"
 

@@ -1,4 +1,4 @@
-"""`slipway tune -f`: starting an experiment, as `apply` does, once it is clear that its space is one."""
+"""`slipway tune -f`: checks the space of an experiment and applies it."""
 
 import sys
 from typing import TYPE_CHECKING
@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING
 from pydantic import ValidationError
 
 from serving import errors
-from serving.cli.objects import apply, manifests
+from serving.cli.objects import manifests
+from serving.cli.objects.apply import apply_documents
 from serving.cli.objects.manifests import Document
 from serving.cli.session import with_kube
 from serving.cli.target import Target
@@ -20,14 +21,14 @@ if TYPE_CHECKING:
     from serving.kube import Kube
 
 
-def start(files: list[str], meant: Target, *, watch: bool) -> None:
-    """Apply the manifests, of which at least one is an experiment; with `watch`, follow that one to its end.
+def start(files: list[str], target: Target, *, watch: bool) -> None:
+    """Apply manifests with at least one experiment; with `watch`, follow it to its end.
 
     Raises:
         errors.UserError: there is no experiment, or several to watch.
-        errors.SpaceInvalid: its space is none; nothing is applied then.
+        errors.SpaceInvalid: the space of an experiment is invalid; nothing is applied.
     """
-    documents = manifests.read(files, meant)
+    documents = manifests.read(files, target)
     experiments = [document for document in documents if document.kind is kinds.PROFILING_EXPERIMENT]
     if not experiments:
         raise errors.UserError(f"there is no ProfilingExperiment in {', '.join(files)}")
@@ -37,24 +38,24 @@ def start(files: list[str], meant: Target, *, watch: bool) -> None:
             f"--watch follows one experiment, and there are {named}; follow each with `slipway tune status`"
         )
     sizes = {(document.namespace, document.name): _size(document) for document in experiments}
-    apply.documents(documents, meant, force=False, dry_run=False)
+    apply_documents(documents, target)
     for document in experiments:
-        print(started(document, sizes[document.namespace, document.name]), file=sys.stderr)
+        print(announcement(document, sizes[document.namespace, document.name]), file=sys.stderr)
         if not watch:
             print(f"Follow it with `slipway tune status {document.name} -w`.", file=sys.stderr)
     if watch:
-        _follow(experiments[0], meant)
+        _follow(experiments[0], target)
 
 
-def started(document: Document, size: int | None) -> str:
-    """Return how much there is to do; `size` None: how many specs there are is not known."""
+def announcement(document: Document, size: int | None) -> str:
+    """Return the number of specs (unknown where `size` is None) and the budget of an experiment."""
     budget = (document.body.get("spec") or {}).get("maxNumTrials") or 20
     specs = f"{figures.count(size, 'spec')}, " if size is not None else ""
     return f"{document.name}: {specs}at most {figures.count(budget, 'trial')}"
 
 
 def _size(document: Document) -> int | None:
-    """Return how many specs there are; None where the API will refuse the object with better words."""
+    """Return the number of specs; None where the API will refuse the object with a better message."""
     try:
         spec = ProfilingExperimentSpec.model_validate(document.body.get("spec"))
     except ValidationError:
@@ -66,8 +67,8 @@ def _size(document: Document) -> int | None:
         raise errors.SpaceInvalid(where, str(error).removeprefix(f"{error.field}: ")) from error
 
 
-def _follow(document: Document, meant: Target) -> None:
+def _follow(document: Document, target: Target) -> None:
     async def work(kube: "Kube") -> str:
         return await status.follow(kube, str(document.namespace), document.name)
 
-    status.ended(with_kube(meant.kubeconfig, work), document.name)
+    status.finish(with_kube(target.kubeconfig, work), document.name)

@@ -1,8 +1,8 @@
-"""`slipway tune status`: how far an experiment is, once or until it has ended."""
+"""`slipway tune status`: prints the progress of an experiment, once or until it has ended."""
 
 import asyncio
 import sys
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 from rich.console import Console
@@ -11,6 +11,7 @@ from rich.text import Text
 
 from serving import clock, errors
 from serving.cli.exits import Exit
+from serving.cli.options import Watch, with_target
 from serving.cli.output.printing import print_objects
 from serving.cli.session import with_kube
 from serving.cli.target import Target
@@ -25,33 +26,39 @@ if TYPE_CHECKING:
 POLL_SECONDS = 0.5
 RETRY_SECONDS = 1.0
 
+ExperimentName = Annotated[str, typer.Argument(metavar="NAME", help="The ProfilingExperiment.")]
 
-def status(name: str, meant: Target, output: str, *, watch: bool) -> None:
-    """Print an experiment, or follow it to its end.
 
-    Raises:
-        errors.UserError: `watch` goes with a table only.
-    """
+@with_target
+def status(
+    target: Target,
+    name: ExperimentName,
+    watch: Watch = False,
+    output: Annotated[
+        Literal["table", "json", "yaml"], typer.Option("-o", "--output", help="Output format.")
+    ] = "table",
+) -> None:
+    """Show progress, the best spec so far and what runs now."""
     if watch and output != "table":
         raise errors.UserError(f"-w follows in lines: leave out -o {output}, or -w")
 
     async def work(kube: "Kube") -> str:
         if watch:
-            return await follow(kube, meant.namespace, name)
-        experiment, trials = await read(kube, meant.namespace, name)
+            return await follow(kube, target.namespace, name)
+        experiment, trials = await read(kube, target.namespace, name)
         if output == "table":
             print(summary.status(experiment, trials, clock.now()))
         else:
             print_objects([experiment], output, single=True)
         return ""
 
-    ended(with_kube(meant.kubeconfig, work), name)
+    finish(with_kube(target.kubeconfig, work), name)
 
 
-def ended(phase: str, name: str) -> None:
-    """Say what to do with what was found, or exit as a failure does; `phase` is empty where nobody waited for it."""
+def finish(phase: str, name: str) -> None:
+    """Print the next commands, or exit with 1 where `phase` is Failed; empty: it was not followed to its end."""
     if phase == "Failed":
-        raise typer.Exit(Exit.FAILED)
+        sys.exit(Exit.FAILED)
     if phase:
         print(
             f"Explain it with `slipway tune report {name}`, apply it with `slipway tune apply {name}`.",
@@ -60,19 +67,19 @@ def ended(phase: str, name: str) -> None:
 
 
 async def read(kube: "Kube", namespace: str, name: str) -> tuple[Object, list[Object]]:
-    """Return an experiment with its trials."""
+    """Return an experiment and its trials."""
     experiment = await kube.get(kinds.PROFILING_EXPERIMENT, namespace, name)
     own = f"{names.EXPERIMENT_LABEL}={name}"
     return experiment, (await kube.list(kinds.TRIAL, namespace, labels=own)).items
 
 
 async def follow(kube: "Kube", namespace: str, name: str) -> str:
-    """Show an experiment until it has ended; returns its last phase. An API that restarts is waited for.
+    """Print an experiment until it has ended, also through restarts of the API; return its last phase.
 
-    On a terminal the table stays current; anything else gets a line at each change.
+    A terminal shows a table that is updated; other outputs get one line per change.
 
     Raises:
-        errors.NotFound: it is not there, or not any more.
+        errors.NotFound: it does not exist, or was deleted.
     """
     console = Console()
     try:
@@ -88,20 +95,20 @@ async def _live(kube: "Kube", namespace: str, name: str, console: Console) -> st
     with Live(console=console, auto_refresh=False, vertical_overflow="visible") as live:
         while True:
             experiment, trials = await _read_again(kube, namespace, name)
-            shown = summary.status(experiment, trials, clock.now())
-            live.update(Text(shown, no_wrap=True, overflow="ellipsis"), refresh=True)
+            table = summary.status(experiment, trials, clock.now())
+            live.update(Text(table, no_wrap=True, overflow="ellipsis"), refresh=True)
             if summary.has_ended(experiment):
                 return summary.phase(experiment)
             await asyncio.sleep(POLL_SECONDS)
 
 
 async def _in_lines(kube: "Kube", namespace: str, name: str) -> str:
-    told: dict[str, str] = {}
+    printed: dict[str, str] = {}
     while True:
         experiment, trials = await _read_again(kube, namespace, name)
-        for line in lines.new(told, experiment, trials):
+        for line in lines.new(printed, experiment, trials):
             print(lines.text(line, experiment, clock.now()), flush=True)
-            told[line.about] = line.text
+            printed[line.subject] = line.text
         if summary.has_ended(experiment):
             return summary.phase(experiment)
         await asyncio.sleep(POLL_SECONDS)

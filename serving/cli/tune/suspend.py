@@ -1,11 +1,13 @@
-"""`slipway tune stop` and `resume`."""
+"""`slipway tune stop` and `slipway tune resume`."""
 
 from typing import TYPE_CHECKING
 
 from serving.cli.objects.conflicts import TUNE_MANAGER
+from serving.cli.options import with_target
 from serving.cli.session import with_kube
 from serving.cli.target import Target, full_name
 from serving.cli.tune import summary
+from serving.cli.tune.status import ExperimentName
 from serving.resources import kinds
 
 if TYPE_CHECKING:
@@ -14,23 +16,35 @@ if TYPE_CHECKING:
 MERGE_PATCH = "application/merge-patch+json"
 
 
-def suspend(name: str, meant: Target, *, suspended: bool) -> None:
-    """Let an experiment start no more trials, or go on; what is so already stays."""
+@with_target
+def stop(target: Target, name: ExperimentName) -> None:
+    """Start no more trials.
 
+    Running trials are finished, and their results stay.
+    """
+    _suspend(name, target, suspended=True)
+
+
+@with_target
+def resume(target: Target, name: ExperimentName) -> None:
+    """Go on with an experiment that was stopped."""
+    _suspend(name, target, suspended=False)
+
+
+def _suspend(name: str, target: Target, *, suspended: bool) -> None:
     async def work(kube: "Kube") -> None:
-        path = kinds.PROFILING_EXPERIMENT.path(meant.namespace, name)
-        found = await kube.request("GET", path)
-        print(
-            f"{full_name(kinds.PROFILING_EXPERIMENT, name)} {await _set(kube, path, found, suspended=suspended)}"
-        )
+        path = kinds.PROFILING_EXPERIMENT.path(target.namespace, name)
+        experiment = await kube.request("GET", path)
+        result = await _set(kube, path, experiment, suspended=suspended)
+        print(f"{full_name(kinds.PROFILING_EXPERIMENT, name)} {result}")
 
-    with_kube(meant.kubeconfig, work)
+    with_kube(target.kubeconfig, work)
 
 
-async def _set(kube: "Kube", path: str, found: dict[str, object], *, suspended: bool) -> str:
-    if summary.has_ended(found):
-        return f"has ended ({summary.phase(found)}); nothing changed"
-    spec = found["spec"]
+async def _set(kube: "Kube", path: str, experiment: dict[str, object], *, suspended: bool) -> str:
+    if summary.has_ended(experiment):
+        return f"has ended ({summary.phase(experiment)}); nothing changed"
+    spec = experiment["spec"]
     assert isinstance(spec, dict)
     if bool(spec.get("suspend")) == suspended:
         return f"{'is stopped' if suspended else 'goes on'} already"

@@ -14,7 +14,7 @@ import pytest
 from autoscaler.simulate.workloads.traces import BinTrace
 from serving import errors
 from serving.cli.autoscale import sources
-from serving.cli.autoscale.sources import MOST_POINTS, Source
+from serving.cli.autoscale.sources import MAX_POINTS, LoadSource
 
 START, STEP = 1_700_000_040, 60
 
@@ -59,8 +59,8 @@ def prometheus() -> Iterator[Prometheus]:
     server.server_close()
 
 
-def source(server: Prometheus, last: int, query: str = "sum(x)") -> Source:
-    return Source(
+def source(server: Prometheus, last: int, query: str = "sum(x)") -> LoadSource:
+    return LoadSource(
         None, f"http://127.0.0.1:{server.server_port}", query, str(START), str(START + last * STEP), "1m"
     )
 
@@ -73,9 +73,9 @@ def test_series_of_a_range_add_up_and_a_gap_has_no_requests(prometheus: Promethe
 
 
 def test_a_long_range_is_asked_for_in_parts_that_do_not_overlap(prometheus: Prometheus) -> None:
-    trace = sources.read(source(prometheus, MOST_POINTS + 9))
+    trace = sources.read(source(prometheus, MAX_POINTS + 9))
     assert isinstance(trace, BinTrace)
-    assert trace.rates[-1] == MOST_POINTS + 9
+    assert trace.rates[-1] == MAX_POINTS + 9
     assert len(prometheus.asked) == 2
     assert float(prometheus.asked[1]["start"]) == float(prometheus.asked[0]["end"]) + STEP
 
@@ -88,16 +88,16 @@ def test_a_refusal_is_said_in_the_words_of_the_prometheus(prometheus: Prometheus
 
 def test_a_prometheus_that_is_not_there_is_said() -> None:
     with pytest.raises(errors.UserError, match="does not answer as a Prometheus"):
-        sources.read(Source(None, "http://127.0.0.1:9", "x", "2h"))
+        sources.read(LoadSource(None, "http://127.0.0.1:9", "x", "2h"))
 
 
 def test_a_query_is_needed() -> None:
     with pytest.raises(errors.UserError, match="needs --query"):
-        sources.read(Source(None, "http://127.0.0.1:9"))
+        sources.read(LoadSource(None, "http://127.0.0.1:9"))
 
 
-@pytest.mark.parametrize("chosen", [Source(None), Source(Path("x.csv"), "http://127.0.0.1:9", "x")])
-def test_load_comes_from_one_place(chosen: Source) -> None:
+@pytest.mark.parametrize("chosen", [LoadSource(None), LoadSource(Path("x.csv"), "http://127.0.0.1:9", "x")])
+def test_load_comes_from_one_place(chosen: LoadSource) -> None:
     with pytest.raises(errors.UserError, match="say where the load is"):
         sources.read(chosen)
 
@@ -120,7 +120,7 @@ def test_a_file_that_is_no_trace_is_refused_with_its_place(
     if data is not None:
         (tmp_path / name).write_bytes(data)
     with pytest.raises(errors.UserError, match=words):
-        sources.read(Source(tmp_path / name))
+        sources.read(LoadSource(tmp_path / name))
 
 
 @pytest.mark.parametrize(

@@ -13,8 +13,8 @@ def test_columns_of_low_priority_are_shown_only_when_wide() -> None:
         "columnDefinitions": [{"name": "Name", "priority": 0}, {"name": "Image", "priority": 1}],
         "rows": [{"cells": ["a", "i"], "object": {"metadata": {"namespace": "team"}}}],
     }
-    assert tables.served(table, wide=False, namespaced=False) == (["Name"], [["a"]])
-    assert tables.served(table, wide=True, namespaced=True) == (
+    assert tables.of_server(table, wide=False, namespaced=False) == (["Name"], [["a"]])
+    assert tables.of_server(table, wide=True, namespaced=True) == (
         ["Namespace", "Name", "Image"],
         [["team", "a", "i"]],
     )

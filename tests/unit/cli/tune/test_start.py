@@ -20,4 +20,4 @@ def test_counts_are_singular_for_one_only_and_what_is_not_known_is_left_out(
 ) -> None:
     body = {"spec": {"maxNumTrials": budget}}
     document = Document("a.yaml", kinds.PROFILING_EXPERIMENT, "default", "digits", body)
-    assert start.started(document, size) == words
+    assert start.announcement(document, size) == words

@@ -4,7 +4,7 @@ import pytest
 
 from autoscaler.simulate.comparison import DEFAULT, OURS, RISKS, names
 from serving import errors
-from serving.cli.autoscale.simulate import chosen, text, wish
+from serving.cli.autoscale.simulation import chosen, text, wish
 from tests.objects import simulations
 
 
