@@ -12,11 +12,9 @@ from urllib.request import getproxies, proxy_bypass
 
 import aiohttp
 import orjson
-from kubernetes.aio import config
-from kubernetes.aio.client.configuration import Configuration
-from kubernetes.aio.client.rest import RESTClientObject
 
 from serving import errors
+from serving.kube.kubernetes_aio import Configuration, RESTClientObject, config
 from serving.objects import Object
 from serving.resources.kinds import Kind
 

@@ -361,4 +361,4 @@ async def test_a_report_that_cannot_be_written_says_where(
     code, _, err = await slipway("tune", "report", "digits", "--out", str(missing))
     assert (code, f"cannot write {missing}: No such file or directory" in err) == (1, True)
     code, _, err = await slipway("tune", "report", "digits", "--out", str(tmp_path / "it.pdf"))
-    assert (code, "is no .html, .json or .txt" in err) == (1, True)
+    assert (code, "is not a .html, .json or .txt" in err) == (1, True)

@@ -64,7 +64,7 @@ def explained(found: Object) -> str:
         "The rule that bound: Forecast.",
         "The bounds are those of the schedule office.",
         "Load when that was decided, 2m ago:",
-        "11 of work arrive per second",
+        "11 units of work arrive per second",
         "One replica takes 5 per second (learned from load and latency).",
         "4 requests wait beyond what the replicas work on.",
         "The metric that asks for the most replicas is QPS.",
@@ -142,7 +142,7 @@ def test_explanation_says_that_a_limit_holds_the_count_below_the_need() -> None:
 def test_explanation_says_what_is_not_done_when_it_only_observes() -> None:
     observed = whole()
     observed["spec"]["prediction"] = {"mode": "Observe"}
-    assert "this is decided and said, and not done" in explained(observed)
+    assert "decisions are reported, and not applied" in explained(observed)
 
 
 def test_explanation_says_what_is_wrong() -> None:

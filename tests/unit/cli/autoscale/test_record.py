@@ -102,7 +102,7 @@ def test_seconds_without_a_reading_share_what_came(tmp_path: Path) -> None:
 
 def test_a_file_that_is_there_is_not_written_over(tmp_path: Path) -> None:
     (tmp_path / "x.csv").write_text("mine")
-    with pytest.raises(errors.UserError, match="is there already"):
+    with pytest.raises(errors.UserError, match="exists: a recording"):
         Trace(tmp_path / "x.csv")
     assert (tmp_path / "x.csv").read_text() == "mine"
 

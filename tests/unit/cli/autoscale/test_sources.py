@@ -109,7 +109,7 @@ def test_load_comes_from_one_place(chosen: LoadSource) -> None:
         ("x.csv", b"second,requests\n0,1\n1,many\n", "x.csv: row 3, column requests: 'many' is no number"),
         ("x.csv", b"second,requests\n0,1\n1\n", "x.csv: row 3 has 1 values for 2 columns"),
         ("x.csv", b"where,requests\nhere,1\nthere,2\n", "x.csv: no column says when; there are where, requests"),
-        ("x.csv", gzip.compress(b"second,requests\n", mtime=0), "no text in UTF-8; a packed one must end in .gz"),
+        ("x.csv", gzip.compress(b"second,requests\n", mtime=0), "not UTF-8 text; the name of a gzip file must end in .gz"),
         ("x.csv.gz", b"second,requests\n", "cannot read .*x.csv.gz"),
         ("x.csv.gz", gzip.compress(b"second,requests\n0,1\n", mtime=0)[:-9], "cannot read .*x.csv.gz"),
     ],
@@ -132,5 +132,5 @@ def test_lengths_of_time_have_units(words: str, number: float) -> None:
 
 @pytest.mark.parametrize("words", ["", "soon", "-1s", "1y", "1h30m"])
 def test_what_is_no_length_of_time_is_refused_by_its_option(words: str) -> None:
-    with pytest.raises(errors.UserError, match=r"--x .* is no length of time"):
+    with pytest.raises(errors.UserError, match=r"--x .* is not a duration"):
         sources.seconds(words, "--x")

@@ -61,18 +61,18 @@ def test_what_is_shown_is_a_file_with_the_same_values(
     monkeypatch.setenv("SLIPWAY_TUNER__SEARCH__REGRET", "0.5")
     file = tmp_path / "config.yaml"
     file.write_text("gateway: {port: 9090}\nautoscaler: {risk: 1}\n")
-    printing.show(tmp_path, None, "yaml", every=False)
+    printing.show(every=False, output="yaml", data_dir=tmp_path)
     shown = capsys.readouterr().out
     expected = {"gateway": {"port": 9090}, "autoscaler": {"risk": 1.0}, "tuner": {"search": {"regret": 0.5}}}
     assert yaml.safe_load(shown) == expected
     assert "# SLIPWAY_TUNER__SEARCH__REGRET" in shown
     file.write_text(shown)
     monkeypatch.delenv("SLIPWAY_TUNER__SEARCH__REGRET")
-    printing.show(tmp_path, None, "json", every=False)
+    printing.show(every=False, output="json", data_dir=tmp_path)
     assert json.loads(capsys.readouterr().out) == expected
 
 
 def test_every_setting_is_shown_when_asked_for(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    printing.show(tmp_path, None, "yaml", every=True)
+    printing.show(every=True, output="yaml", data_dir=tmp_path)
     shown = yaml.safe_load(capsys.readouterr().out)
     assert set(shown) == {section.path for section in sections() if "." not in section.path}

@@ -108,5 +108,5 @@ def test_other_directories_are_just_files(tmp_path: Path) -> None:
     (tmp_path / "model.joblib").write_text("x")
     found: Any = formats.recognise(tmp_path)
     assert (found.kind, found.framework, found.root) == ("directory", "", tmp_path)
-    with pytest.raises(errors.UserError, match="is no directory"):
+    with pytest.raises(errors.UserError, match="not a directory"):
         formats.recognise(tmp_path / "model.joblib")

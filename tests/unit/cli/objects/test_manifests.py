@@ -22,7 +22,7 @@ def test_every_document_knows_its_file_number_and_namespace(tmp_path: Path) -> N
     ("text", "said"),
     [
         ("a: [", "one.yaml:2:1: not YAML"),
-        ("- 1", "an object is needed"),
+        ("- 1", "must be an object"),
         ("kind: Pod", "apiVersion is missing"),
         ("apiVersion: v9\nkind: Thing\nmetadata: {name: a}", "Thing of v9 is not a kind"),
         ("apiVersion: v1\nkind: Pod", "metadata.name is missing"),

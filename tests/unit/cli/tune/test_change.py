@@ -86,7 +86,7 @@ def test_another_model_version_than_was_measured_is_refused_by_name() -> None:
 
 def test_a_predictor_that_changed_elsewhere_is_refused_with_the_field() -> None:
     more = {"template": {"containers": [{"name": "predictor", "env": [{"name": "X", "value": "y"}]}]}}
-    with pytest.raises(errors.UserError, match=r"env\[X\]\.value changed") as refused:
+    with pytest.raises(errors.UserError, match=r"env\[X\]\.value") as refused:
         change.check(tuning(), source(inference(**more)), VERSION, measured(inference()))
     assert "--force" in str(refused.value)
 
@@ -97,7 +97,7 @@ def test_a_change_of_what_was_tuned_itself_is_no_reason_to_refuse() -> None:
 
 
 def test_a_trial_that_is_gone_cannot_vouch() -> None:
-    with pytest.raises(errors.UserError, match="digits-3, which measured it, is gone"):
+    with pytest.raises(errors.UserError, match="digits-3, which measured it, was deleted"):
         change.check(tuning(), source(inference()), VERSION, None)
 
 

@@ -117,7 +117,7 @@ def told(*states: tuple[dict[str, object], list[dict[str, object]]]) -> list[str
     for said, trials in states:
         for line in lines.new(known, said, trials):
             out.append(lines.text(line, said, NOW))
-            known[line.about] = line.text
+            known[line.subject] = line.text
     return out
 
 
