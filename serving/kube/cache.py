@@ -1,7 +1,7 @@
 """The informers' copies with this process's own writes laid over them, until the watch has shown these.
 
-A controller that decides on a copy which lacks its last write does it again: it creates another Pod, reports a
-transition twice, or computes the next ring from the one before. Decides nothing.
+A controller that decides on a copy which lacks its last write does it again: it creates another Pod, reports
+a transition twice, or computes the next ring from the one before. Decides nothing.
 """
 
 from collections.abc import Iterable
@@ -46,7 +46,9 @@ class Cache:
             informer.on_change(partial(self._changed, informer.kind))
 
     def on_news(self, kind: Kind, handler: Handler) -> None:
-        """Call `handler(before, after)` at every change but the echo of an own write; must be set before it runs."""
+        """Call `handler(before, after)` at every change but the echo of an own write; must be set before it
+        runs.
+        """
         self._on_news[kind] = handler
 
     def wrote(self, kind: Kind, obj: Object) -> None:

@@ -1,4 +1,4 @@
-"""Requests to the API, as JSON dictionaries in and out, with Status answers as exceptions."""
+"""Requests to the API: JSON dictionaries in and out, exceptions for error responses."""
 
 import asyncio
 import logging
@@ -25,11 +25,11 @@ JSON_PATCH = "application/json-patch+json"
 APPLY_PATCH = "application/apply-patch+yaml"
 REQUEST_SECONDS = 30.0
 STRICT = {"fieldValidation": "Strict"}
-"""A field that the server does not know is an error; left to itself, kube-apiserver drops it and only warns."""
+"""The server refuses unknown fields; by default kube-apiserver drops them with a warning."""
 KEEP_SECONDS = 10.0
-"""Between requests that only keep a connection: aiohttp closes one that was idle for 15 s."""
+"""Between requests that keep a connection open: aiohttp closes a connection that was idle for 15 s."""
 CONFIG_SECONDS = 0.2
-"""Between looks for a kubeconfig that is not there yet."""
+"""Between tries to read a kubeconfig that does not exist yet."""
 
 
 class Listing(NamedTuple):
@@ -49,21 +49,19 @@ class WatchEvent(NamedTuple):
 class Kube:
     """One connection pool to one API server.
 
-    Every method raises `errors.ApiError` (by its subclasses) for a Status answer and
-    `errors.Unavailable` where no answer came; a request that got no answer may or may not have been done.
+    Every method raises a subclass of `errors.ApiError` for an error response, and `errors.Unavailable` if
+    none came: that request may or may not have been carried out.
     """
 
-    def __init__(
-        self, configuration: Configuration, *, field_manager: str, namespace: str = "default"
-    ) -> None:
+    def __init__(self, configuration: Configuration, *, field_manager: str) -> None:
         self._configuration = configuration
         self._rest = RESTClientObject(configuration)
         self._session: aiohttp.ClientSession | None = None
         self.field_manager = field_manager
-        self.namespace = namespace
+        self.namespace = "default"
 
     @property
-    def _written_by(self) -> Mapping[str, str]:
+    def _write_query(self) -> Mapping[str, str]:
         return {"fieldManager": self.field_manager, **STRICT}
 
     async def __aenter__(self) -> "Kube":
@@ -91,7 +89,7 @@ class Kube:
         fields: str = "",
         limit: int = 500,
     ) -> Listing:
-        """Return all objects, page by page but as of one resourceVersion; items have apiVersion and kind."""
+        """Return all objects as of one resourceVersion, with apiVersion and kind."""
         items: list[Object] = []
         query = {"limit": str(limit), "labelSelector": labels, "fieldSelector": fields, "continue": ""}
         while True:
@@ -116,11 +114,11 @@ class Kube:
         fields: str = "",
         timeout_seconds: int = 300,
     ) -> AsyncIterator[WatchEvent]:
-        """Yield what happens after `resource_version` until the server ends the watch.
+        """Yield the changes after `resource_version` until the server ends the watch.
 
         Raises:
-            errors.Gone: list again.
-        """  # fmt: skip
+            errors.Gone: the version is too old; list again.
+        """
         query = {
             "watch": "1", "allowWatchBookmarks": "true", "resourceVersion": resource_version,
             "labelSelector": labels, "fieldSelector": fields, "timeoutSeconds": str(timeout_seconds),
@@ -137,24 +135,24 @@ class Kube:
                 yield WatchEvent(event["type"], event["object"])
 
     async def create(self, kind: Kind, obj: Object) -> Object:
-        """Create the object; raises AlreadyExists where the name is taken."""
+        """Create the object; raises AlreadyExists if the name is taken."""
         namespace = obj["metadata"].get("namespace", self.namespace) if kind.namespaced else None
         body = {"apiVersion": kind.api_version, "kind": kind.kind, **obj}
-        return await self._json("POST", kind.path(namespace), body=body, query=self._written_by)
+        return await self._json("POST", kind.path(namespace), body=body, query=self._write_query)
 
     async def update(self, kind: Kind, obj: Object, *, subresource: str | None = None) -> Object:
-        """Replace the object; raises Conflict where its resourceVersion is stale."""
+        """Replace the object; raises Conflict if its resourceVersion is stale."""
         meta = obj["metadata"]
         path = kind.path(meta.get("namespace"), meta["name"], subresource)
-        return await self._json("PUT", path, body=obj, query=self._written_by)
+        return await self._json("PUT", path, body=obj, query=self._write_query)
 
     async def patch(
         self, kind: Kind, namespace: str | None, name: str, patch: Any, *, subresource: str | None = None,
         content_type: str = MERGE_PATCH,
     ) -> Object:  # fmt: skip
-        """Patch the object; merge patch unless said otherwise."""
+        """Patch the object, by default with a merge patch."""
         path = kind.path(namespace, name, subresource)
-        return await self._json("PATCH", path, body=patch, content_type=content_type, query=self._written_by)
+        return await self._json("PATCH", path, body=patch, content_type=content_type, query=self._write_query)
 
     async def apply(
         self,
@@ -165,9 +163,9 @@ class Kube:
         force: bool = True,
         manager: str | None = None,
     ) -> Object:
-        """Server-side apply: this manager wants these fields, and gives up those it had and no longer names."""
+        """Server-side apply: set these fields; remove those that the manager owned and names no more."""
         meta = obj["metadata"]
-        query = {**self._written_by, "force": "true" if force else "false"}
+        query = {**self._write_query, "force": "true" if force else "false"}
         if manager:
             query["fieldManager"] = manager
         body = {"apiVersion": kind.api_version, "kind": kind.kind, **obj}
@@ -177,7 +175,7 @@ class Kube:
     async def apply_status(
         self, kind: Kind, obj: Object, status: Object, *, manager: str | None = None
     ) -> Object:
-        """Server-side apply of `status` alone, for the object that `obj` is (by name, not by resourceVersion)."""
+        """Server-side apply of `status` alone; of `obj` only name and namespace count."""
         meta = {key: obj["metadata"][key] for key in ("name", "namespace") if key in obj["metadata"]}
         return await self.apply(
             kind, {"metadata": meta, "status": status}, subresource="status", manager=manager
@@ -193,9 +191,9 @@ class Kube:
         propagation: str = "Background",
         grace_seconds: int | None = None,
     ) -> None:
-        """Delete the object; one that is not there is fine. With `uid`, never another object of the same name.
+        """Delete the object; an absent one is no error. With `uid`, another object of the same name stays.
 
-        `grace_seconds=0` is how the node says that a Pod's processes are gone.
+        The node agent deletes with `grace_seconds=0` when a Pod's processes have ended.
         """
         body: Object = {"apiVersion": "v1", "kind": "DeleteOptions", "propagationPolicy": propagation}
         if grace_seconds is not None:
@@ -214,27 +212,29 @@ class Kube:
         self, method: str, path: str, *, body: Any = None, query: Mapping[str, str] | None = None,
         content_type: str = "application/json", accept: str = "application/json",
     ) -> Object:  # fmt: skip
-        """Send any request; for the command line, which wants Tables, dry runs and strict field validation."""
+        """Send any request; for the command line, which asks for Tables and dry runs."""
         return await self._json(
             method, path, body=body, query=query, content_type=content_type, accept=accept
         )
 
     async def raw(self, path: str, query: Mapping[str, str] | None = None) -> bytes:
-        """GET any path; for logs, discovery and the like."""
+        """Return the body of any path: logs, discovery and the like."""
         async with self._request("GET", path, query=query) as response:
             await _raise_for_status(response)
             return await response.read()
 
     async def stream(self, path: str, query: Mapping[str, str] | None = None) -> AsyncIterator[bytes]:
-        """GET any path, in pieces as they come; without a time limit."""
+        """Yield the body of any path as it arrives, without a time limit."""
         timeout = aiohttp.ClientTimeout(total=None, sock_connect=REQUEST_SECONDS)
         async with self._request("GET", path, query=query, timeout=timeout) as response:
             await _raise_for_status(response)
-            async for piece in response.content.iter_any():
-                yield piece
+            async for chunk in response.content.iter_any():
+                yield chunk
 
     async def stay_connected(self, wanted: Callable[[], bool]) -> None:
-        """Until cancelled, keep a connection while it is wanted: after a silence, a handshake is most of a request."""
+        """Keep a connection open while it is wanted, until cancelled: a handshake is most of the time of a
+        request.
+        """
         while True:
             await asyncio.sleep(KEEP_SECONDS)
             if wanted():
@@ -258,10 +258,10 @@ class Kube:
         content_type: str = "application/json", accept: str = "application/json",
         timeout: aiohttp.ClientTimeout | None = None,
     ) -> AsyncIterator[aiohttp.ClientResponse]:  # fmt: skip
-        """Map what goes wrong on the way to `errors.Unavailable`; what goes wrong in the caller's body passes."""
+        """Send a request; raise `errors.Unavailable` if no response came or it broke off."""
         if self._session is None:
             self._session = self._rest._create_pool_manager()  # noqa: SLF001 the documented seam for a session
-        # By its name a cluster's audit log, metrics and fair queueing tell one component from another.
+        # By it a cluster's audit log, metrics and fair queueing tell components apart.
         headers = {"Content-Type": content_type, "Accept": accept, "User-Agent": self.field_manager}
         for auth in (await self._configuration.auth_settings()).values():
             headers[auth["key"]] = auth["value"]
@@ -291,7 +291,7 @@ async def _raise_for_status(response: aiohttp.ClientResponse) -> None:
 
 
 async def connect(kubeconfig: Path | None = None, *, component: str, pool: int = 64) -> Kube:
-    """Connect with a kubeconfig, or (None) as a Pod of a cluster does, else with the current kubeconfig.
+    """Connect with a kubeconfig; without one as a Pod of a cluster does, else with the current kubeconfig.
 
     Args:
         kubeconfig: path of the file.
@@ -303,7 +303,6 @@ async def connect(kubeconfig: Path | None = None, *, component: str, pool: int =
     """
     configuration = Configuration()
     configuration.connection_pool_maxsize = pool
-    namespace = "default"
     if kubeconfig is not None and not kubeconfig.exists():  # noqa: ASYNC240 once, and where it is read next
         raise errors.UserError(f"cannot use {kubeconfig}: there is no such file")
     try:
@@ -317,12 +316,12 @@ async def connect(kubeconfig: Path | None = None, *, component: str, pool: int =
     except (config.ConfigException, FileNotFoundError, PermissionError) as error:
         raise errors.UserError(f"cannot use {kubeconfig or 'the current kubeconfig'}: {error}") from error
     configuration.client_session_kwargs = _session_options(configuration.host)
-    return Kube(configuration, field_manager=f"slipway-{component}", namespace=namespace)
+    return Kube(configuration, field_manager=f"slipway-{component}")
 
 
 def _session_options(host: str) -> dict[str, Any]:
-    """Find the environment's proxy once: left to aiohttp, every request reads the environment and ~/.netrc again,
-    the latter in a thread, which doubled the cost of a request.
+    """Look up the environment's proxy once: aiohttp would read the environment and ~/.netrc at every request,
+    which doubled the cost of a request.
     """
     parts = urlsplit(host)
     proxy = None if proxy_bypass(parts.hostname or "") else getproxies().get(parts.scheme)

@@ -1,4 +1,4 @@
-"""Events: what happened to an object, for people. Emitted at transitions only; losing one is harmless."""
+"""Events: transitions of an object, for people to read. Nothing depends on them; losing one is harmless."""
 
 import hashlib
 import logging
@@ -12,7 +12,7 @@ log = logging.getLogger(__name__)
 
 
 class EventRecorder:
-    """Writes core/v1 Events under one component's name; the same event again raises its count."""
+    """Writes core/v1 Events in the name of one component; a repeated Event raises its count."""
 
     def __init__(self, kube: Kube, component: str) -> None:
         self._kube = kube
@@ -40,7 +40,7 @@ class EventRecorder:
         }  # fmt: skip
         try:
             try:
-                await self._kube.create(kinds.EVENT_V1, event)  # most happen once
+                await self._kube.create(kinds.EVENT_V1, event)  # first, as most happen once
             except errors.AlreadyExists:
                 seen = await self._kube.get(kinds.EVENT_V1, namespace, name)
                 patch = {"count": int(seen.get("count") or 1) + 1, "lastTimestamp": now}

@@ -1,7 +1,7 @@
-"""A local copy of one kind, kept by list-then-watch, and the keys that changed.
+"""A local copy of the objects of one kind, kept up to date by list and watch.
 
-Level-triggered: what is handed on is a key, never an event's content. A reader of the cache may be behind
-the API by a moment; writes are server-side apply or compare-and-swap, so being behind costs a retry.
+The copy may be behind the API by a moment. Writes are server-side apply or compare-and-swap, so a decision on
+an old copy costs a retry.
 """
 
 import asyncio
@@ -18,7 +18,7 @@ log = logging.getLogger(__name__)
 
 
 class Key(NamedTuple):
-    """Names an object of a known kind."""
+    """Namespace and name of an object whose kind is known."""
 
     namespace: str
     name: str
@@ -34,7 +34,7 @@ class Key(NamedTuple):
 
 
 Handler = Callable[[Object | None, Object | None], None]
-"""Called with (before, after); None where it was not there."""
+"""Called with (before, after); None stands for an object that does not exist."""
 
 
 class Informer:
@@ -62,7 +62,7 @@ class Informer:
         self._handlers.append(handler)
 
     def index(self, name: str, values: Callable[[Object], Iterable[str]]) -> None:
-        """Keep an index, so that looking up children costs nothing per bystander; must be set before `run`."""
+        """Keep an index of the objects by some of their values; must be set before `run`."""
         self._indexes[name] = (values, {})
 
     def by_index(self, name: str, value: str) -> list[Object]:
@@ -80,8 +80,8 @@ class Informer:
     def has_seen(self, obj: Object) -> bool:
         """Whether this copy is as new as an object of the API: it has the object, or what became of it.
 
-        resourceVersions of one kind are compared as numbers, which the embedded API promises, and clusters do by
-        KEP-5504.
+        resourceVersions of one kind are compared as numbers, which the embedded API promises, and clusters do
+        by KEP-5504.
         """
         return self._resource_version >= int(obj["metadata"]["resourceVersion"])
 
@@ -89,7 +89,7 @@ class Informer:
         return iter(list(self.items.values()))
 
     async def run(self) -> None:
-        """List and watch until cancelled; whatever goes wrong is retried with back-off."""
+        """List and watch until cancelled; errors are retried with back-off."""
         delay = 0.05
         version = ""
         while True:
@@ -112,7 +112,7 @@ class Informer:
                 await asyncio.sleep(delay)
                 delay = min(delay * 2, 1.0)
             except (KeyError, ValueError) as error:
-                log.warning("watch %s: a lying peer: %r; listing again", self.kind.plural, error)
+                log.warning("watch %s: malformed response: %r; listing again", self.kind.plural, error)
                 version = ""
                 await asyncio.sleep(delay)
                 delay = min(delay * 2, 1.0)
@@ -123,10 +123,10 @@ class Informer:
     async def _list(self) -> str:
         listing = await self._kube.list(self.kind, self._namespace, labels=self._labels, fields=self._fields)
         self._resource_version = int(listing.resource_version)
-        found = {Key.of(item): item for item in listing.items}
-        for key in [key for key in self.items if key not in found]:
+        listed = {Key.of(item): item for item in listing.items}
+        for key in [key for key in self.items if key not in listed]:
             self._store(key, None)
-        for key, item in found.items():
+        for key, item in listed.items():
             before = self.items.get(key)
             if before is None or before["metadata"]["resourceVersion"] != item["metadata"]["resourceVersion"]:
                 self._store(key, item)

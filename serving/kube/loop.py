@@ -1,7 +1,7 @@
-"""A keyed queue and its workers: a key is worked on by one worker at a time, and never forgotten.
+"""A work queue of keys and its workers; one worker at a time reconciles a key.
 
-The same key added many times is reconciled once; added while it is being worked on, once more afterwards;
-failed, again after an exponential back-off (k8s.io/client-go/util/workqueue).
+A key that is added many times is reconciled once, and once more if it is added during that. A reconcile that
+fails is repeated with exponential back-off (k8s.io/client-go/util/workqueue).
 """
 
 import asyncio
@@ -18,13 +18,15 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Result:
-    """What a reconcile asks for: `requeue_after` seconds, or nothing more until something changes."""
+    """When to reconcile again: after `requeue_after` seconds, or only at the next change."""
 
     requeue_after: float | None = None
 
 
 class Reconciler:
-    """Runs `reconcile(key)` for every key added; whole snapshots are read inside, never an event's content."""
+    """Runs `reconcile(key)` for every key added; it reads the present state, never the content of a watch
+    event.
+    """
 
     def __init__(
         self, name: str, reconcile: Callable[[Key], Awaitable[Result | None]], settings: ControllerSettings
@@ -33,7 +35,7 @@ class Reconciler:
         self._reconcile = reconcile
         self._settings = settings
         self._queue: asyncio.Queue[Key] = asyncio.Queue()
-        self._waiting: set[Key] = set()
+        self._queued: set[Key] = set()
         self._active: set[Key] = set()
         self._again: set[Key] = set()
         self._failures: dict[Key, int] = {}
@@ -43,14 +45,14 @@ class Reconciler:
         """Reconcile the key soon."""
         if key in self._active:
             self._again.add(key)
-        elif key not in self._waiting:
-            self._waiting.add(key)
+        elif key not in self._queued:
+            self._queued.add(key)
             self._queue.put_nowait(key)
 
     def add_after(self, key: Key, seconds: float) -> None:
-        """Reconcile the key after a while; an earlier timer for it stays if it is due sooner.
+        """Reconcile the key after so many seconds, or at its earlier timer if it has one.
 
-        A reconcile that begins before then is that look: whatever still waits for a time asks for it again.
+        A reconcile that begins sooner cancels the timer, and asks for another if it still needs one.
         """
         loop = asyncio.get_running_loop()
         timer = self._timers.get(key)
@@ -75,25 +77,25 @@ class Reconciler:
     async def _work(self) -> None:
         while True:
             key = await self._queue.get()
-            self._waiting.discard(key)
+            self._queued.discard(key)
             self._active.add(key)
             if (timer := self._timers.pop(key, None)) is not None:
                 timer.cancel()
             try:
-                await self._one(key)
+                await self._run_once(key)
             finally:
                 self._active.discard(key)
                 if key in self._again:
                     self._again.discard(key)
                     self.add(key)
 
-    async def _one(self, key: Key) -> None:
+    async def _run_once(self, key: Key) -> None:
         try:
             result = await self._reconcile(key)
         except errors.Temporary as error:
             self._retry(key, error, error.retry_after)
         except (errors.Conflict, errors.NotFound, errors.Forbidden, errors.Unavailable) as error:
-            self._retry(key, error)  # forbidden: a right that is missing, or a namespace that is going
+            self._retry(key, error)  # Forbidden: a missing permission, or a namespace that terminates
         except Exception as error:  # a bug must not stop the other keys
             log.exception("%s %s", self.name, key)
             self._retry(key, error)

@@ -1,4 +1,4 @@
-"""The informers of one process. Whoever reads a kind reads the same copy of it: a second watch costs the API and us twice."""
+"""The informers of one process: all its readers of a kind share one copy and one watch."""
 
 import asyncio
 
@@ -8,14 +8,14 @@ from serving.resources.kinds import Kind
 
 
 class Watches:
-    """Informers by what they watch; they run together."""
+    """Informers by kind, namespace and labels; they run together."""
 
     def __init__(self, kube: Kube) -> None:
         self._kube = kube
         self._informers: dict[tuple[Kind, str | None, str], Informer] = {}
 
     def of(self, kind: Kind, *, namespace: str | None = None, labels: str = "") -> Informer:
-        """Return the informer of a kind (in a namespace, of objects with these labels); must be called before `run`."""
+        """Return the informer of a kind, a namespace (None: all) and labels; call it before `run`."""
         key = (kind, namespace, labels)
         if key not in self._informers:
             self._informers[key] = Informer(self._kube, kind, namespace=namespace, labels=labels)

@@ -1,3 +1,1 @@
-"""What several packages ask of the operating system: files, locks, ports and processes. The lowest package: it knows
-nothing of Slipway, and imports little more than the standard library, as it runs in every process.
-"""
+"""Files, locks, sockets and processes of the operating system. The lowest package: it knows nothing of Slipway."""

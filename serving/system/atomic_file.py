@@ -1,4 +1,4 @@
-"""Atomic replacement of files. Imports `os` alone: an exit recorder, which imports this, runs beside every replica."""
+"""Atomic replacement of files. Imports little: each exit recorder imports this, and each replica has one."""
 
 from __future__ import annotations
 

@@ -1,17 +1,15 @@
-"""What a process of ours that computes in the background does first, so that it neither disturbs nor outlives
-its parent.
-"""
+"""How a process that computes in the background begins, so that it neither disturbs nor outlives its parent."""
 
 import multiprocessing
 import os
 import threading
 
 _NICENESS = 10
-"""What answers requests, and what is measured, goes first."""
+"""Processes that answer requests, or are measured, have precedence."""
 
 
 def yield_to_parent() -> None:
-    """Lower the priority of this process, and end it when its parent ends, which may be killed at any moment."""
+    """Lower the priority of this process, and end it when its parent ends, even if killed."""
     os.nice(_NICENESS)
     parent = multiprocessing.parent_process()
     assert parent is not None, "started by multiprocessing"

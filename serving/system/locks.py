@@ -1,4 +1,4 @@
-"""File locks (flock) that end with the process that holds them. Imports little, for the reason of `atomic_file`."""
+"""File locks (flock), which end with the process that holds them. Imports little, as `atomic_file`."""
 
 from __future__ import annotations
 
@@ -11,10 +11,9 @@ if TYPE_CHECKING:
 
 
 def try_lock(path: Path) -> int | None:
-    """Lock a file, which is made where it is missing; None where another process holds the lock.
+    """Lock a file, created if missing; return its descriptor, or None while another process holds the lock.
 
-    Returns the descriptor that holds it, until it is closed or the process ends; a program that this process starts
-    does not inherit it, a fork does.
+    The lock lasts until the descriptor is closed or the process ends. Forks inherit it, other programs do not.
     """
     fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     if try_lock_descriptor(fd):

@@ -1,13 +1,14 @@
-"""What /proc says of processes. Imports little, for the reason of `atomic_file`."""
+"""Processes as /proc shows them. Imports little, as `atomic_file`."""
 
 from __future__ import annotations
 
 import os
 
 STATE = 0
+"""Index in `stat`; proc(5) has it as field 3."""
 PARENT = 1
 START_TIME = 19
-"""Clock ticks from boot to the process's start. Places in what `stat` returns: proc(5) counts from 1, and two more."""
+"""In clock ticks since boot."""
 
 
 def boot_id() -> str:
@@ -17,7 +18,7 @@ def boot_id() -> str:
 
 
 def stat(pid: int) -> list[str] | None:
-    """Return the fields of /proc/PID/stat from the third on (the state); None where there is no such process."""
+    """Return the fields of /proc/PID/stat from the third on; None if there is no such process."""
     try:
         with open(f"/proc/{pid}/stat", "rb") as file:
             return file.read().rpartition(b")")[2].decode().split()
@@ -26,7 +27,7 @@ def stat(pid: int) -> list[str] | None:
 
 
 def start_time(pid: int) -> int:
-    """Return the process's start in clock ticks since boot; 0 where it is gone. A zombie has one."""
+    """Return the process's start in clock ticks since boot, 0 if it is gone; a zombie is not."""
     fields = stat(pid)
     return 0 if fields is None else int(fields[START_TIME])
 
