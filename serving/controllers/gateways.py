@@ -1,6 +1,6 @@
-"""Which gateways are alive, as it changes. Their word on Routes is what counts.
+"""The live gateways, whose statuses of Routes count.
 
-A gateway that is killed and comes back within its Lease was never away.
+A gateway that is killed and returns before its Lease expires has been alive all the time.
 """
 
 import asyncio
@@ -11,23 +11,23 @@ from serving.kube import Informer
 from serving.resources.leases import live
 
 
-class Gateways:
-    """Keeps `alive` right as Leases are renewed and run out; renewals alone wake nobody."""
+class LiveGateways:
+    """Keeps `alive` up to date as Leases begin and expire; a renewal alone calls nobody."""
 
-    def __init__(self, leases: Informer, changed: Callable[[], None]) -> None:
+    def __init__(self, leases: Informer, on_change: Callable[[], None]) -> None:
         self.alive: frozenset[str] = frozenset()
         self._leases = leases
-        self._changed = changed
-        leases.on_change(lambda _before, _after: self._look())
+        self._on_change = on_change
+        leases.on_change(lambda _before, _after: self._update())
 
     async def run(self, period: float = 1.0) -> None:
-        """Notice Leases that run out, every `period` seconds, until cancelled."""
+        """Check for expired Leases every `period` seconds, until cancelled."""
         while True:
             await asyncio.sleep(period)
-            self._look()
+            self._update()
 
-    def _look(self) -> None:
+    def _update(self) -> None:
         alive = live(self._leases, clock.now())
         if alive != self.alive:
             self.alive = alive
-            self._changed()
+            self._on_change()

@@ -28,18 +28,18 @@ class HandoffController:
         await self._loop.run(self._versions, self._jobs)
 
     async def reconcile(self, key: Key) -> Result | None:
-        """Do the next write for one Job; its effect wakes this again."""
+        """Do the next write for one Job; the watch then wakes this again."""
         job = self._jobs.get(*key)
         if job is None:
             return None
         step = planner.next_step(job, self._versions.get(key.namespace, planner.version_name(job)))
         finalizers = job["metadata"].get("finalizers") or []
         match step:
-            case planner.Hold():
+            case planner.HoldJob():
                 await self._write(job, {"finalizers": [*finalizers, names.HANDOFF_FINALIZER]})
             case planner.CreateVersion(version):
                 await self._create(job, version)
-            case planner.Release(handed_off, warning):
+            case planner.ReleaseJob(handed_off, warning):
                 if warning:
                     await self._recorder.emit(job, "HandOffRefused", warning, "Warning")
                 meta: Object = {"finalizers": [f for f in finalizers if f != names.HANDOFF_FINALIZER]}
@@ -51,7 +51,7 @@ class HandoffController:
         return None
 
     async def _write(self, job: Object, metadata: Object) -> None:
-        """Compare and swap: somebody else may hold finalizers too."""
+        """Compare and swap: others may have changed the finalizers."""
         meta = job["metadata"]
         patch = {"metadata": {**metadata, "resourceVersion": meta["resourceVersion"]}}
         await self._kube.patch(kinds.JOB, meta["namespace"], meta["name"], patch)
@@ -60,7 +60,7 @@ class HandoffController:
         try:
             await self._kube.create(kinds.MODEL_VERSION, version)
         except errors.AlreadyExists:
-            return  # by an earlier try whose answer was lost; the watch brings it
+            return  # by an earlier attempt whose response was lost; the watch brings it
         except errors.Invalid as error:
             await self._recorder.emit(job, "HandOffRefused", str(error), "Warning")
             if job["metadata"].get("deletionTimestamp"):

@@ -1,6 +1,6 @@
-"""Makes a version's image, whatever its source: whole in the store, pinned, and pushed where its Model says so.
+"""Builds or imports the image of a ModelVersion: complete in the store, pinned, and pushed if its Model asks for it.
 
-Every step is a no-op where it has been done before, so a build that was killed at any point can be repeated.
+Every step is idempotent, so a build that was killed at any point can be repeated.
 """
 
 import asyncio
@@ -12,8 +12,8 @@ from typing import Any, TypeVar
 
 from serving import errors
 from serving.controllers import storage_download
-from serving.controllers.image_transfer import Registries, Say
-from serving.controllers.job_output import Output, locate
+from serving.controllers.image_transfer import ImageTransfer, ReportProgress
+from serving.controllers.job_output import JobOutput, locate
 from serving.data_dir import DataDir
 from serving.images.capture.build import Built, capture
 from serving.images.documents import output_manifest
@@ -31,46 +31,48 @@ _JOB_LABEL = "batch.kubernetes.io/job-name"
 _FILE = "file://"
 
 
-def owner(version: Mapping[str, Any]) -> str:
-    """Return the name under which a ModelVersion pins its image."""
+def pin_owner(version: Mapping[str, Any]) -> str:
+    """Return the owner of a ModelVersion's pin on its image."""
     return f"modelversion-{version['metadata']['uid']}"
 
 
-class Maker:
+class ImageBuilder:
     """One per process."""
 
     def __init__(self, kube: Kube, store: ModelStore, data: DataDir, settings: Settings) -> None:
         self._kube = kube
         self.store = store
         self._data = data
-        self._registries = Registries(kube, store, settings.registry)
+        self._images = ImageTransfer(kube, store, settings.registry)
         self._builds = asyncio.Semaphore(settings.controllers.builds)
         self._transfers = asyncio.Semaphore(settings.controllers.transfers)
-        self._moving: dict[str, asyncio.Task[Any]] = {}
+        self._transferring: dict[str, asyncio.Task[Any]] = {}
         self._stopped: set[str] = set()
 
-    async def make(self, version: Object, job: Object | None, model: Object, say: Say) -> Object:
-        """Return the part of the status that says what was made.
+    async def build(
+        self, version: Object, job: Object | None, model: Object, report: ReportProgress
+    ) -> Object:
+        """Build the image; returns the part of the status that describes it.
 
         Args:
             version: the ModelVersion.
             job: its source, if that is a Job.
-            model: by whose policy.
-            say: told how far it is.
+            model: its Model, which has the policy.
+            report: takes messages about progress.
 
         Raises:
-            errors.Permanent, errors.Temporary: with the reason for the status.
+            errors.Permanent, errors.Temporary: with a reason for the status.
         """
         policy = ModelSpec.model_validate(model.get("spec") or {})
         source = version["spec"]["source"]
         if "image" in source:
-            return await self._import(version, policy, source["image"], say)
-        built = await self._build(version, job, policy, say)
+            return await self._import(version, policy, source["image"], report)
+        built = await self._build(version, job, policy, report)
         image = built.image
         if policy.registry is not None:
-            say(f"pushing to {policy.registry.repository}")
+            report(f"pushing to {policy.registry.repository}")
             meta = version["metadata"]
-            push = partial(self._registries.push, meta["namespace"], policy, built.digest, meta["name"], say)
+            push = partial(self._images.push, meta["namespace"], policy, built.digest, meta["name"], report)
             image = await self._transfer(version, push)
             await asyncio.to_thread(self.store.set_origin, built.digest, image)
         return planner.describe(
@@ -80,68 +82,72 @@ class Maker:
         )  # fmt: skip
 
     async def restore(self, version: Object, model: Object | None) -> None:
-        """Bring the image of a ready version back from where it was pushed to or pulled from.
+        """Fetch the image of a ready version again, from the registry that it was pushed to or pulled from.
 
         Raises:
-            errors.Permanent, errors.Temporary: as `make`; `ImageLost`, it was in this machine's store and nowhere else.
+            errors.Permanent, errors.Temporary: as `build`; `ImageLost`, it was only in this machine's store.
         """
         if version["status"]["image"].startswith(f"{names.LOCAL_REGISTRY}/"):
-            raise errors.Permanent("ImageLost", "it was never pushed: make another version from its files")
+            raise errors.Permanent("ImageLost", "it was never pushed: create another version from its files")
         policy = ModelSpec.model_validate((model or {}).get("spec") or {})
         namespace, image = version["metadata"]["namespace"], version["status"]["image"]
-        ours = "image" not in version["spec"]["source"]
-        pull = partial(self._registries.pull, namespace, policy, image, ours=ours)
+        built_here = "image" not in version["spec"]["source"]
+        pull = partial(self._images.pull, namespace, policy, image, built_here=built_here)
         digest = await self._transfer(version, pull)
         await self._pin(version, digest)
 
     def stop(self, version: Object) -> None:
-        """Have what is fetched or pushed for a version that is being deleted end soon; what is being captured goes on."""
+        """End transfers for a version that is being deleted; a capture in progress goes on."""
         uid = version["metadata"]["uid"]
         self._stopped.add(uid)
-        if uid in self._moving:
-            self._moving[uid].cancel()
+        if uid in self._transferring:
+            self._transferring[uid].cancel()
 
-    async def _transfer(self, version: Object, move: Callable[[], Coroutine[Any, Any, T]]) -> T:
-        """Pull or push, unless and until the version is stopped."""
+    async def _transfer(self, version: Object, transfer: Callable[[], Coroutine[Any, Any, T]]) -> T:
+        """Run a pull or push until it is done or the version is stopped."""
         uid = version["metadata"]["uid"]
         async with self._transfers:
-            self._check(uid)
-            task: asyncio.Task[T] = asyncio.create_task(move())
-            self._moving[uid] = task
+            self._raise_if_stopped(uid)
+            task: asyncio.Task[T] = asyncio.create_task(transfer())
+            self._transferring[uid] = task
             try:
                 await asyncio.wait({task})
-                self._check(uid)
+                self._raise_if_stopped(uid)
                 return task.result()
             finally:
                 task.cancel()
-                del self._moving[uid]
+                del self._transferring[uid]
 
-    def _check(self, uid: str) -> None:
+    def _raise_if_stopped(self, uid: str) -> None:
         if uid in self._stopped:
             raise errors.Temporary("Stopped", "stopped, as the version is being deleted")
 
     def forget(self, version: Object) -> None:
-        """Remove what a version that is finished or goes has left outside the store; blocking."""
+        """Remove what a finished or deleted version left outside the store; blocking."""
         self._stopped.discard(version["metadata"]["uid"])
         self._discard_download(version)
 
     def _discard_download(self, version: Object) -> None:
-        shutil.rmtree(self._download(version), ignore_errors=True)
+        shutil.rmtree(self._download_dir(version), ignore_errors=True)
 
-    async def _fetch(self, version: Object, uri: str, say: Say) -> Path:
-        """Fetch from a storage. Its threads cannot be cancelled: what they report to stops them."""
+    async def _fetch(self, version: Object, uri: str, report: ReportProgress) -> Path:
+        """Download from a storage. Its threads cannot be cancelled, so the progress callback stops them."""
         uid = version["metadata"]["uid"]
 
-        def watched(words: str) -> None:
-            self._check(uid)
-            say(words)
+        def report_or_stop(message: str) -> None:
+            self._raise_if_stopped(uid)
+            report(message)
 
         async with self._transfers:
-            return await asyncio.to_thread(storage_download.fetch, uri, self._download(version), watched)
+            return await asyncio.to_thread(
+                storage_download.fetch, uri, self._download_dir(version), report_or_stop
+            )
 
-    async def _build(self, version: Object, job: Object | None, policy: ModelSpec, say: Say) -> Built:
-        output = await self._output(version, job, say)
-        say("the image is being built")
+    async def _build(
+        self, version: Object, job: Object | None, policy: ModelSpec, report: ReportProgress
+    ) -> Built:
+        output = await self._output(version, job, report)
+        report("the image is being built")
         async with self._builds:
             built = await asyncio.to_thread(self._capture, version, job, output, policy)
             await self._pin(version, built.digest)
@@ -149,23 +155,23 @@ class Maker:
         return built
 
     async def _pin(self, version: Object, digest: str) -> None:
-        """Keep the image; an eviction may have been faster, and then all of it is done again."""
+        """Pin the image; if an eviction was faster, the whole build is repeated."""
         try:
-            await asyncio.to_thread(self.store.pin, digest, owner(version))
+            await asyncio.to_thread(self.store.pin, digest, pin_owner(version))
         except errors.Permanent as error:
             raise errors.Temporary(error.reason, str(error)) from error
 
-    async def _output(self, version: Object, job: Object | None, say: Say) -> Output:
+    async def _output(self, version: Object, job: Object | None, report: ReportProgress) -> JobOutput:
         if job is not None:
             return await self._job_output(job)
         source = version["spec"]["source"]
         if "uri" in source and not source["uri"].startswith(_FILE):
-            path = await self._fetch(version, source["uri"], say)
+            path = await self._fetch(version, source["uri"], report)
         else:
             path = Path(source.get("path") or source["uri"].removeprefix(_FILE))
-        return Output(path, path)
+        return JobOutput(path, path)
 
-    async def _job_output(self, job: Object) -> Output:
+    async def _job_output(self, job: Object) -> JobOutput:
         meta = job["metadata"]
         labels = f"{_JOB_LABEL}={meta['name']}"
         listing = await self._kube.list(kinds.POD, meta["namespace"], labels=labels)
@@ -176,7 +182,7 @@ class Maker:
         ]
         return locate(job, owned, self._data)
 
-    def _capture(self, version: Object, job: Object | None, output: Output, policy: ModelSpec) -> Built:
+    def _capture(self, version: Object, job: Object | None, output: JobOutput, policy: ModelSpec) -> Built:
         return capture(
             output.path,
             self.store,
@@ -187,14 +193,14 @@ class Maker:
             compression=policy.compression,
         )
 
-    async def _import(self, version: Object, policy: ModelSpec, image: str, say: Say) -> Object:
-        say(f"pulling {image}")
-        pull = partial(self._registries.pull, version["metadata"]["namespace"], policy, image)
+    async def _import(self, version: Object, policy: ModelSpec, image: str, report: ReportProgress) -> Object:
+        report(f"pulling {image}")
+        pull = partial(self._images.pull, version["metadata"]["namespace"], policy, image)
         digest = await self._transfer(version, pull)
         await self._pin(version, digest)
-        return await asyncio.to_thread(self._imported, version, image, digest)
+        return await asyncio.to_thread(self._describe_import, version, image, digest)
 
-    def _imported(self, version: Object, image: str, digest: str) -> Object:
+    def _describe_import(self, version: Object, image: str, digest: str) -> Object:
         files = self.store.verify(digest)
         described = output_manifest.OutputManifest()
         if any(file.path == names.MANIFEST_FILE for file in files):
@@ -202,16 +208,16 @@ class Maker:
                 (self.store.tree(digest) / "models" / names.MANIFEST_FILE).read_bytes()
             )
         framework = _agreed(described.framework, version["spec"].get("framework", ""))
-        named, at, _ = image.partition("@")
-        origin = planner.lineage(version, None) | {"image": image if at else f"{named}@{digest}"}
+        name, at, _ = image.partition("@")
+        origin = planner.lineage(version, None) | {"image": image if at else f"{name}@{digest}"}
         return planner.describe(
-            image=f"{_without_tag(named)}@{digest}", digest=digest, size=sum(file.size for file in files),
+            image=f"{_without_tag(name)}@{digest}", digest=digest, size=sum(file.size for file in files),
             framework=framework, metrics=described.metrics,
             files=[(file.path, file.digest, file.size) for file in files],
             origin=origin, source_revision=described.source_revision,
         )  # fmt: skip
 
-    def _download(self, version: Object) -> Path:
+    def _download_dir(self, version: Object) -> Path:
         return self._data.downloads / str(version["metadata"]["uid"])
 
 
@@ -220,10 +226,10 @@ def _without_tag(name: str) -> str:
     return f"{host}{slash}{repository.partition(':')[0]}"
 
 
-def _agreed(found: str, said: str) -> str:
-    if found and said and found != said:
+def _agreed(in_manifest: str, in_spec: str) -> str:
+    if in_manifest and in_spec and in_manifest != in_spec:
         raise errors.Permanent(
             "InvalidManifest",
-            f"{names.MANIFEST_FILE}: framework: must be the ModelVersion's {said!r}, got {found!r}",
+            f"{names.MANIFEST_FILE}: framework: must be the ModelVersion's {in_spec!r}, got {in_manifest!r}",
         )
-    return found or said
+    return in_manifest or in_spec

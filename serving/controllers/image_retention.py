@@ -1,66 +1,68 @@
-"""What becomes of images that are made: pinned while an Inference wants them, removed when nothing needs them.
+"""Keeps model images in the store while they are used, and removes them when nothing needs them.
 
-A ready version's pin begins with its build, stays while anything refers to the version, and is taken off when nothing
-does: then the image may be evicted, if it can be fetched again.
+The pin of a ready version begins with its build and stays while anything refers to the version. Without the pin the
+image may be evicted, if it can be fetched again.
 """
 
 import asyncio
 from collections.abc import Iterable
 
 from serving import clock, errors
-from serving.controllers.image_builder import Maker, owner
-from serving.controllers.version_usage import Usage
+from serving.controllers.image_builder import ImageBuilder, pin_owner
+from serving.controllers.version_usage import VersionUsage
 from serving.images.store import page_cache
 from serving.kube import Informer, Key, Kube, Result
 from serving.objects import Object
-from serving.planning.models import release
+from serving.planning.models import retention
+from serving.planning.models.version import is_ready
 from serving.resources import kinds, names
 from serving.settings import Settings
 
 _DIGEST = "digest"
 
 
-class Keeper:
+class ImageRetention:
     """One per process."""
 
     def __init__(
-        self, kube: Kube, maker: Maker, usage: Usage, versions: Informer, settings: Settings
+        self, kube: Kube, builder: ImageBuilder, usage: VersionUsage, versions: Informer, settings: Settings
     ) -> None:
         self._kube = kube
-        self._store = maker.store
-        self._maker = maker
+        self._store = builder.store
+        self._builder = builder
         self._usage = usage
         self._versions = versions
         self._release_seconds = settings.controllers.release_seconds
         self._max_bytes = settings.store.max_bytes
         self._warm_share = settings.controllers.warm_share
         self._warm: set[str] = set()
+        """Digests of images that have been read into the page cache."""
         versions.index(_DIGEST, _digests)
 
-    async def is_kept(self, version: Object) -> bool:
-        """Pin or unpin the image of a ready version; False if it is needed and has to be fetched first."""
+    async def update_pin(self, version: Object) -> bool:
+        """Pin or unpin the image of a ready version; False if it is in use and has to be fetched first."""
         digest = version["status"]["digest"]
         if self._usage.is_used(Key.of(version)):
-            if not await asyncio.to_thread(self._pinned, digest, owner(version)):
+            if not await asyncio.to_thread(self._pin, digest, pin_owner(version)):
                 return False
             await self.warm(digest)
             return True
         self._warm.discard(digest)
-        # Until the watch has shown it as ready, others of its digest do not know that they share the image.
-        seen = self._versions.get(*Key.of(version))
-        if seen is not None and release.is_ready(seen):
-            await asyncio.to_thread(self._store.unpin, digest, owner(version))
+        # Until the watch has shown this version as ready, others of its digest do not know that they share it.
+        watched = self._versions.get(*Key.of(version))
+        if watched is not None and is_ready(watched):
+            await asyncio.to_thread(self._store.unpin, digest, pin_owner(version))
         return True
 
     async def warm(self, digest: str) -> None:
-        """Bring an image into the page cache, once as long as it is used."""
+        """Read an image into the page cache, once as long as it is used."""
         if digest not in self._warm:
             self._warm.add(digest)
             await asyncio.to_thread(page_cache.warm, self._store.tree(digest), self._warm_share)
 
-    def _pinned(self, digest: str, who: str) -> bool:
+    def _pin(self, digest: str, owner: str) -> bool:
         try:
-            self._store.pin(digest, who)
+            self._store.pin(digest, owner)
         except errors.Permanent as error:
             if error.reason != "ImageMissing":
                 raise
@@ -68,48 +70,48 @@ class Keeper:
         return True
 
     async def release(self, version: Object) -> Result | None:
-        """Let go of a version that is being deleted, and of its image; or say who keeps it.
+        """Release a version that is being deleted, and its image; or report who uses it.
 
-        The finalizer goes last: killed before that, all of it is done again.
+        The finalizer goes last: if the process is killed before that, all of it is repeated.
         """
-        users, others = self._usage.of(Key.of(version)), self._sharing(version, _digest(version))
-        pinned: set[str] = set()
+        users, shared_with = self._usage.users(Key.of(version)), self._sharing(version, _digest(version))
+        pinned_by: set[str] = set()
         if not users:
-            await self.abandon(version)
+            await self.discard_attempts(version)
             if digest := _digest(version):
-                await asyncio.to_thread(self._store.unpin, digest, owner(version))
-                pinned = await asyncio.to_thread(self._store.pins, digest)
-        match release.release(version, users, sorted(pinned), others):
-            case release.Await(message):
-                await self._say(version, message)
+                await asyncio.to_thread(self._store.unpin, digest, pin_owner(version))
+                pinned_by = await asyncio.to_thread(self._store.pins, digest)
+        match retention.on_deletion(version, users, sorted(pinned_by), shared_with):
+            case retention.KeepImage(message):
+                await self._report(version, message)
                 return Result(self._release_seconds)
-            case release.Release(to_remove):
+            case retention.ReleaseImage(to_remove):
                 if to_remove and not await asyncio.to_thread(self._store.remove, to_remove):
                     return Result(self._release_seconds)
-        await self._let_go(version)
+        await self._remove_finalizer(version)
         return None
 
-    async def abandon(self, version: Object) -> None:
-        """Let go of what tries have left of which the status says nothing: downloads, and images that were not pushed."""
-        await asyncio.to_thread(self._maker.forget, version)
-        for digest in await asyncio.to_thread(self._held, owner(version)):
+    async def discard_attempts(self, version: Object) -> None:
+        """Discard downloads and images of attempts that the status does not mention."""
+        await asyncio.to_thread(self._builder.forget, version)
+        for digest in await asyncio.to_thread(self._pinned, pin_owner(version)):
             if digest != _digest(version):
-                await asyncio.to_thread(self._store.unpin, digest, owner(version))
+                await asyncio.to_thread(self._store.unpin, digest, pin_owner(version))
                 if not self._sharing(version, digest):
                     await asyncio.to_thread(self._store.remove, digest)
 
-    def _held(self, who: str) -> list[str]:
-        return [digest for digest in self._store.images() if who in self._store.pins(digest)]
+    def _pinned(self, owner: str) -> list[str]:
+        return [digest for digest in self._store.images() if owner in self._store.pins(digest)]
 
     async def evict(self) -> list[str]:
-        """Bring the store below its bound, as far as images can be fetched again and nobody has pinned them.
+        """Evict images that can be fetched again and have no pin, until the store is below its limit.
 
-        The store does so itself when an image comes in; one that was built can be fetched again only when it is pushed.
+        The store does so itself when an image is pulled; one that was built can be fetched only once it is pushed.
         """
         return await asyncio.to_thread(self._store.evict, self._max_bytes)
 
     def _sharing(self, version: Object, digest: str) -> list[str]:
-        """Others of a digest that will stay; one that is going, and that nobody uses, may be gone already."""
+        """Return other versions of this digest that will stay: used, or not being deleted."""
         return [
             str(Key.of(other))
             for other in self._versions.by_index(_DIGEST, digest)
@@ -117,23 +119,24 @@ class Keeper:
             and ("deletionTimestamp" not in other["metadata"] or self._usage.is_used(Key.of(other)))
         ]
 
-    async def _say(self, version: Object, message: str) -> None:
-        if not release.is_said(version, message):
-            status = release.awaiting(version, message, clock.rfc3339(clock.now()))
+    async def _report(self, version: Object, message: str) -> None:
+        if not retention.is_reported(version, message):
+            status = retention.kept_status(version, message, clock.rfc3339(clock.now()))
             await self._kube.apply_status(kinds.MODEL_VERSION, version, status)
 
-    async def _let_go(self, version: Object) -> None:
-        """Compare and swap: somebody else may hold finalizers too."""
+    async def _remove_finalizer(self, version: Object) -> None:
+        """Compare and swap: others may have changed the finalizers."""
         meta = version["metadata"]
-        left = [name for name in meta.get("finalizers") or [] if name != names.MODEL_IMAGE_FINALIZER]
-        if left == (meta.get("finalizers") or []):
+        finalizers = meta.get("finalizers") or []
+        remaining = [name for name in finalizers if name != names.MODEL_IMAGE_FINALIZER]
+        if remaining == finalizers:
             return
-        patch = {"metadata": {"finalizers": left, "resourceVersion": meta["resourceVersion"]}}
+        patch = {"metadata": {"finalizers": remaining, "resourceVersion": meta["resourceVersion"]}}
         await self._kube.patch(kinds.MODEL_VERSION, meta["namespace"], meta["name"], patch)
 
 
 def _digest(version: Object) -> str:
-    """Return what was made; empty where the status does not say so yet."""
+    """Return the image's digest; empty until the status has it."""
     digest: str = (version.get("status") or {}).get("digest", "")
     return digest
 

@@ -1,4 +1,4 @@
-"""Registries as a Model's policy wants them: whose login, which key signs, whose signature is trusted."""
+"""Pushes and pulls images as a Model's policy asks: its credentials, signing key and trusted keys."""
 
 import asyncio
 import base64
@@ -16,35 +16,38 @@ from serving.resources import kinds
 from serving.resources.model import ModelSpec
 from serving.settings import RegistrySettings
 
-Say = Callable[[str], None]
+ReportProgress = Callable[[str], None]
+"""Takes a message about progress, from any thread."""
 
 DOCKER_CONFIG_KEY = ".dockerconfigjson"
-"""Of a Secret of type kubernetes.io/dockerconfigjson."""
+"""Key in a Secret of type kubernetes.io/dockerconfigjson."""
 SIGNING_KEY = "cosign.key"
-"""Of a signing Secret, as cosign names it; not in cosign's own encryption."""
-SIGNING_PASSWORD = "cosign.password"  # noqa: S105 the name of a Secret's key, no password
+"""Key in a signing Secret, named as by cosign; the private key is not in cosign's own encryption."""
+SIGNING_PASSWORD = "cosign.password"  # noqa: S105 a key in a Secret, not a password
 _MOUNTED_FROM = 3
-"""Repositories that are asked for a blob: each is a request for each blob that the target lacks."""
-_MENDABLE = frozenset({"Unauthorized", "InvalidCredentials", "InvalidKey", "UntrustedCertificate"})
-"""What whoever keeps the Secret or the registry can put right: worth another try, though not for the client's code."""
+"""Repositories to mount blobs from: each costs a request for every blob that the target lacks."""
+_CORRECTABLE = frozenset({"Unauthorized", "InvalidCredentials", "InvalidKey", "UntrustedCertificate"})
+"""Reasons that an administrator of the Secret or the registry can correct: another attempt may succeed."""
 
 
-class Registries:
-    """Pushes and pulls for the versions of a Model."""
+class ImageTransfer:
+    """Pushes and pulls the images of ModelVersions."""
 
     def __init__(self, kube: Kube, store: ModelStore, settings: RegistrySettings) -> None:
         self._kube = kube
         self._store = store
         self._settings = settings
 
-    async def push(self, namespace: str, policy: ModelSpec, digest: str, tag: str, say: Say) -> str:
-        """Push an image of the store, signed where the policy says so; returns `REPOSITORY@DIGEST`.
+    async def push(
+        self, namespace: str, policy: ModelSpec, digest: str, tag: str, report: ReportProgress
+    ) -> str:
+        """Push an image from the store, signed if the policy asks for it; returns `REPOSITORY@DIGEST`.
 
-        `say` is told how far it is, often, from other threads.
+        `report` is called often, from other threads.
 
         Raises:
-            errors.Permanent, errors.Temporary: as `serving.images.registry.push`; what a Secret's keeper can mend is
-                Temporary.
+            errors.Permanent, errors.Temporary: as `serving.images.registry.push`; what an administrator can correct
+                is Temporary.
         """
         assert policy.registry is not None
         target = Reference.parse(f"{policy.registry.repository}:{tag}")
@@ -52,60 +55,64 @@ class Registries:
             credentials = await self._credentials(namespace, policy)
             key = await self._signing_key(namespace, policy)
             async with Registry(credentials, self._settings) as registry:
-                store = await asyncio.to_thread(self._counted, digest, target, say)
-                shared = await asyncio.to_thread(self._sharing, digest, target)
+                store = await asyncio.to_thread(self._counting_store, digest, target, report)
+                shared = await asyncio.to_thread(self._mountable, digest, target)
                 pushed = await push(registry, store, digest, target, mount_from=shared, signing_key=key)
         except errors.Permanent as error:
-            raise _mendable(error) from error
+            raise _temporary_if_correctable(error) from error
         return pushed.image
 
-    def _sharing(self, digest: str, target: Reference) -> list[str]:
-        """Return repositories of the same registry that have layers of this image: it need not be sent them again."""
+    def _mountable(self, digest: str, target: Reference) -> list[str]:
+        """Return repositories of the same registry with layers of this image, which need not be sent again."""
         wanted = self._layers(digest)
-        found: set[str] = set()
+        repositories: set[str] = set()
         for other in self._store.images():
             origin = self._store.origin(other)
             if origin is None:
                 continue
-            place = Reference.parse(origin)
-            if place.host == target.host and place.name != target.name and wanted & self._layers(other):
-                found.add(place.repository)
-        return sorted(found)[:_MOUNTED_FROM]
+            reference = Reference.parse(origin)
+            if (
+                reference.host == target.host
+                and reference.name != target.name
+                and wanted & self._layers(other)
+            ):
+                repositories.add(reference.repository)
+        return sorted(repositories)[:_MOUNTED_FROM]
 
     def _layers(self, digest: str) -> frozenset[str]:
-        """Return an image's layers; none of one that has just been evicted."""
+        """Return the digests of an image's layers; none if it has just been evicted."""
         try:
             return frozenset(layer.digest for layer in parse(self._store.read_manifest(digest)).layers)
         except errors.Permanent:
             return frozenset()
 
-    def _counted(self, digest: str, target: Reference, say: Say) -> CountedStore:
+    def _counting_store(self, digest: str, target: Reference, report: ReportProgress) -> CountedStore:
         total, sent = disk.size(self._store.tree(digest)), 0
 
         def count(size: int) -> None:
             nonlocal sent
             sent += size
-            say(f"pushing to {target.name}: sent {sent / 2**20:.1f} of at most {total / 2**20:.1f} MiB")
+            report(f"pushing to {target.name}: sent {sent / 2**20:.1f} of at most {total / 2**20:.1f} MiB")
 
         return CountedStore(self._store.root, count)
 
-    async def pull(self, namespace: str, policy: ModelSpec, image: str, *, ours: bool = False) -> str:
-        """Bring an image into the store; returns its digest. Its signature must be trusted where the policy asks for one.
+    async def pull(self, namespace: str, policy: ModelSpec, image: str, *, built_here: bool = False) -> str:
+        """Pull an image into the store; returns its digest.
 
-        `ours` were built and pushed here: their digest is what was built, signed or not.
+        Its signature must be trusted if the policy asks for one, unless it was built here: its digest is then known.
 
         Raises:
-            errors.Permanent, errors.Temporary: as `serving.images.registry.pull`; what a Secret's keeper can mend is
-                Temporary.
+            errors.Permanent, errors.Temporary: as `serving.images.registry.pull`; what an administrator can correct
+                is Temporary.
         """
-        trusted = policy.verification.keys if policy.verification and not ours else []
+        trusted = policy.verification.keys if policy.verification and not built_here else []
         try:
             keys = [public_key(pem.encode()) for pem in trusted]
             credentials = await self._credentials(namespace, policy)
             async with Registry(credentials, self._settings) as registry:
                 return await pull(registry, self._store, Reference.parse(image), trusted_keys=keys)
         except errors.Permanent as error:
-            raise _mendable(error) from error
+            raise _temporary_if_correctable(error) from error
 
     async def _credentials(self, namespace: str, policy: ModelSpec) -> Credentials:
         if policy.registry is None or policy.registry.secret_name is None:
@@ -135,5 +142,5 @@ def _value(data: dict[str, Any], secret: str, key: str) -> bytes:
     return base64.b64decode(data[key])
 
 
-def _mendable(error: errors.Permanent) -> errors.SlipwayError:
-    return errors.Temporary(error.reason, str(error)) if error.reason in _MENDABLE else error
+def _temporary_if_correctable(error: errors.Permanent) -> errors.SlipwayError:
+    return errors.Temporary(error.reason, str(error)) if error.reason in _CORRECTABLE else error

@@ -1,14 +1,14 @@
 """The Inference controller: reads the caches, asks the planner, carries the plan out, reports.
 
-It holds no state that a restart would lose: what has been proven is in the API, a verdict lives for one reconcile,
-and a status that was held back is worked out again.
+A restart loses nothing: proofs are in the API, verdicts of probes live for one reconcile, and a status that was held
+back is planned again.
 """
 
 import asyncio
 from collections.abc import Sequence
 
 from serving import clock, errors
-from serving.controllers.gateways import Gateways
+from serving.controllers.gateways import LiveGateways
 from serving.controllers.prober import Prober
 from serving.kube import EventRecorder, Key, Kube, Reconciler, Result, Watches
 from serving.kube.cache import Cache, owner_uids
@@ -22,7 +22,7 @@ from serving.settings import ControllerSettings
 _VERSION = "version"
 _REVISION = "revision"
 _REFUSALS = (400, 422)
-"""Answers to an object that will not become better by itself: it cannot be read, or breaks a rule."""
+"""Status codes that reject an object for good: it cannot be decoded, or breaks a rule."""
 _CHILDREN = (kinds.DEPLOYMENT, kinds.SERVICE, kinds.AUTOSCALER, kinds.ROUTE)
 
 
@@ -40,9 +40,9 @@ class InferenceController:
         self._children = {kind: watches.of(kind) for kind in _CHILDREN}
         self._pods = watches.of(kinds.POD, labels=names.INFERENCE_LABEL)
         self._loop = Reconciler("inference", self.reconcile, settings)
-        self._gateways = Gateways(self._leases, self._add_all)
+        self._gateways = LiveGateways(self._leases, self._add_all)
         self._held_since: dict[Key, float] = {}
-        """When the stored status of these began to differ from what is so; monotonic seconds."""
+        """When the stored status of an Inference became outdated, in monotonic seconds."""
         self._cache = Cache(self._inferences, *self._children.values())
         self._watch()
 
@@ -54,31 +54,31 @@ class InferenceController:
             group.create_task(self._loop.run(*read))
 
     async def reconcile(self, key: Key) -> Result | None:
-        """Bring one Inference nearer to its spec."""
+        """Bring one Inference closer to its spec."""
         plan, held = await self._carry_out(key, {})
         if not plan.probes:
             return Result(held)
-        verdicts = await self._ask(key, plan.probes)
+        verdicts = await self._probe(key, plan.probes)
         _, held = await self._carry_out(key, verdicts)
-        asked_again = self._settings.probe_retry_seconds if any(verdicts.values()) else None
-        return Result(min((wait for wait in (held, asked_again) if wait is not None), default=None))
+        retry = self._settings.probe_retry_seconds if any(verdicts.values()) else None
+        return Result(min((wait for wait in (held, retry) if wait is not None), default=None))
 
-    async def _ask(self, key: Key, probes: Sequence[BackendProbe]) -> dict[str, str]:
-        """Return what probing says of each backend; if that takes long, say first that it is being done."""
-        asking = asyncio.gather(*(self._prober.verdict(key.namespace, probe) for probe in probes))
+    async def _probe(self, key: Key, probes: Sequence[BackendProbe]) -> dict[str, str]:
+        """Return the verdict on each backend; if probing takes long, report first that it is in progress."""
+        probing = asyncio.gather(*(self._prober.verdict(key.namespace, probe) for probe in probes))
         try:
-            await asyncio.wait({asking}, timeout=self._settings.status_settle_seconds)
-            if not asking.done():
+            await asyncio.wait({probing}, timeout=self._settings.status_settle_seconds)
+            if not probing.done():
                 await self._carry_out(key, {}, is_probing=True)
-            said = await asking
+            results = await probing
         finally:
-            asking.cancel()
-        return {probe.backend: verdict for probe, verdict in zip(probes, said, strict=True)}
+            probing.cancel()
+        return {probe.backend: verdict for probe, verdict in zip(probes, results, strict=True)}
 
     async def _carry_out(
         self, key: Key, verdicts: dict[str, str], *, is_probing: bool = False
     ) -> tuple[InferencePlan, float | None]:
-        """Return the plan that was carried out, and the seconds until the status that it holds back is due."""
+        """Carry out a plan; returns it, and the seconds until a status that is held back is due."""
         inference = self._cache.get(kinds.INFERENCE, *key)
         if inference is None:
             self._held_since.pop(key, None)
@@ -88,18 +88,18 @@ class InferenceController:
         while not await self._act(inference, plan, refused):
             plan = self._plan(inference, verdicts, refused)
         if plan.probes and not is_probing:
-            # The answers come at once, and say more than what is so far.
+            # The verdicts follow at once, and make a better status.
             self._held_since[key] = clock.monotonic()
         return plan, await self._report(key, inference, plan)
 
     async def _report(self, key: Key, inference: Object, plan: InferencePlan) -> float | None:
-        """Write the status and announce what it changes; return the seconds to wait if it is too early for that."""
+        """Write the status and emit the Events; if it is too early for that, return the seconds to wait."""
         if plan.status is None:
             self._held_since.pop(key, None)
             return None
         if plan.status_may_wait:
             now = clock.monotonic()
-            # Since the first difference, not the last: what keeps changing would never be said.
+            # Since the first difference, not the last: a status that keeps changing would never be written.
             due = self._held_since.setdefault(key, now) + self._settings.status_settle_seconds
             if now < due:
                 return due - now
@@ -115,10 +115,9 @@ class InferenceController:
         return planner.plan(self._observe(inference, verdicts, refused), clock.rfc3339(clock.now()))
 
     async def _act(self, inference: Object, plan: InferencePlan, refused: dict[str, str]) -> bool:
-        """Do the plan's writes; False where another plan is needed, as a revision turned out to be impossible.
+        """Do the plan's writes; False if the API rejected a revision, so that another plan is needed.
 
-        What a user wrote in a predictor's containers is checked where a Deployment is made of it, and one arm's
-        mistake must not hold up the others.
+        Users' containers are validated only when a Deployment has them, and one arm's mistake must not block the others.
         """
         for action in plan.actions:
             match action:
@@ -174,11 +173,11 @@ class InferenceController:
             else:
                 return
         if existing is not None:
-            await self._refuse_strangers(inference, action, existing)
+            await self._refuse_foreign(inference, action, existing)
         self._cache.wrote(action.kind, await self._kube.apply(action.kind, action.object))
 
     async def _claim(self, template: Object) -> None:
-        """Make the ResourceClaimTemplate of a revision; one that is there is the same, as its name is the revision's."""
+        """Create the ResourceClaimTemplate of a revision; an existing one is equal, as it has the revision's name."""
         try:
             await self._kube.create(kinds.RESOURCE_CLAIM_TEMPLATE, template)
         except errors.AlreadyExists:
@@ -187,8 +186,8 @@ class InferenceController:
             message = "this API has no ResourceClaimTemplates (resource.k8s.io/v1), which the GPU mechanism dra needs"
             raise errors.Invalid(422, "Invalid", message) from error
 
-    async def _refuse_strangers(self, inference: Object, action: Ensure, existing: Object) -> None:
-        """An object without an owner is adopted (it was orphaned); another owner's is never touched."""
+    async def _refuse_foreign(self, inference: Object, action: Ensure, existing: Object) -> None:
+        """Raise if the object has another owner; one without an owner (it was orphaned) is adopted."""
         owners = list(owner_uids(existing))
         if not owners or inference["metadata"]["uid"] in owners:
             return
@@ -215,12 +214,12 @@ class InferenceController:
         self._pods.on_change(self._pod_changed)
 
     def _inference_changed(self, before: Object | None, after: Object | None) -> None:
-        """What its users say; its status is this controller's own."""
-        if before is None or after is None or _asked(before) != _asked(after):
+        """Ignore changes of the status, which is this controller's own."""
+        if before is None or after is None or _user_metadata(before) != _user_metadata(after):
             self._loop.add(Key.of(after or before or {}))
 
     def _pod_changed(self, before: Object | None, after: Object | None) -> None:
-        """Only what a Pod is in trouble with matters; how many are ready stands in the Deployment."""
+        """Only a Pod's problem matters: the Deployment has the number of ready Pods."""
         if (before and replicas.pod_problem(before)) == (after and replicas.pod_problem(after)):
             return
         meta = (after or before or {})["metadata"]
@@ -238,7 +237,7 @@ class InferenceController:
                     self._add_soon(Key(meta["namespace"], owner["name"]))
 
     def _add_soon(self, key: Key) -> None:
-        """Children change in bursts; one look is enough for each."""
+        """Children change in bursts; one reconcile is enough for each burst."""
         self._loop.add_after(key, self._settings.gather_seconds)
 
     def _add_all(self) -> None:
@@ -246,8 +245,8 @@ class InferenceController:
             self._loop.add(Key.of(inference))
 
 
-def _asked(inference: Object) -> Object:
-    """Return what users and their tools say; the generation stands for the spec."""
+def _user_metadata(inference: Object) -> Object:
+    """Return the metadata that users and their tools change; the generation stands for the spec."""
     own = ("resourceVersion", "managedFields")
     return {key: value for key, value in inference["metadata"].items() if key not in own}
 

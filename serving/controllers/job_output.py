@@ -1,4 +1,4 @@
-"""Where a Job's output lies on this machine, from the Pod that succeeded. Pure: it looks at no file."""
+"""The directory of a Job's output on this machine, from its succeeded Pod. Pure: it reads no file."""
 
 from collections.abc import Iterable, Mapping
 from pathlib import Path, PurePosixPath
@@ -10,25 +10,25 @@ from serving.objects import Object
 from serving.resources import names
 
 
-class Output(NamedTuple):
-    """A directory, and the volume's root that it lies in."""
+class JobOutput(NamedTuple):
+    """A directory, and the root of the volume that contains it."""
 
     path: Path
     volume: Path
 
 
-def locate(job: Mapping[str, Any], pods: Iterable[Object], data: DataDir) -> Output:
-    """Return the directory that the Job's newest succeeded Pod calls `$SLIPWAY_OUTPUT_DIR`.
+def locate(job: Mapping[str, Any], pods: Iterable[Object], data: DataDir) -> JobOutput:
+    """Return the directory that is `$SLIPWAY_OUTPUT_DIR` in the Job's newest succeeded Pod.
 
     Raises:
         errors.Permanent: `OutputGone` (no succeeded Pod is left), `NoOutputDir` (the variable is not set),
             `OutputNotOnVolume` (it is not below a mounted emptyDir or hostPath).
     """
     name = job["metadata"]["name"]
-    done = [pod for pod in pods if (pod.get("status") or {}).get("phase") == "Succeeded"]
-    if not done:
+    succeeded = [pod for pod in pods if (pod.get("status") or {}).get("phase") == "Succeeded"]
+    if not succeeded:
         raise errors.Permanent("OutputGone", f"Job {name} has no succeeded Pod any more")
-    pod = max(done, key=lambda pod: (pod["metadata"]["creationTimestamp"], pod["metadata"]["name"]))
+    pod = max(succeeded, key=lambda pod: (pod["metadata"]["creationTimestamp"], pod["metadata"]["name"]))
     for container in pod["spec"].get("containers") or []:
         for variable in container.get("env") or []:
             if variable["name"] == names.OUTPUT_DIR_ENV and variable.get("value"):
@@ -38,21 +38,21 @@ def locate(job: Mapping[str, Any], pods: Iterable[Object], data: DataDir) -> Out
     )
 
 
-def _resolve(pod: Object, container: Object, wanted: PurePosixPath, data: DataDir) -> Output:
-    if ".." in wanted.parts:
-        raise errors.Permanent("OutputNotOnVolume", f"{names.OUTPUT_DIR_ENV} {wanted} must not have '..'")
+def _resolve(pod: Object, container: Object, output_dir: PurePosixPath, data: DataDir) -> JobOutput:
+    if ".." in output_dir.parts:
+        raise errors.Permanent("OutputNotOnVolume", f"{names.OUTPUT_DIR_ENV} {output_dir} must not have '..'")
     mounts = [
         mount
         for mount in container.get("volumeMounts") or []
-        if wanted.is_relative_to(PurePosixPath(mount["mountPath"]))
+        if output_dir.is_relative_to(PurePosixPath(mount["mountPath"]))
     ]
     for mount in sorted(mounts, key=lambda mount: -len(PurePosixPath(mount["mountPath"]).parts)):
         root = _volume(pod, mount["name"], data)
         if root is None:
             break
         below = root / mount["subPath"] if mount.get("subPath") else root
-        return Output(below / wanted.relative_to(PurePosixPath(mount["mountPath"])), root)
-    message = f"{names.OUTPUT_DIR_ENV} {wanted} is not below a mounted emptyDir or hostPath volume"
+        return JobOutput(below / output_dir.relative_to(PurePosixPath(mount["mountPath"])), root)
+    message = f"{names.OUTPUT_DIR_ENV} {output_dir} is not below a mounted emptyDir or hostPath volume"
     raise errors.Permanent("OutputNotOnVolume", message)
 
 

@@ -1,16 +1,16 @@
-"""The Model controller: keeps `status.latestVersion` at the newest version that is ready, and removes what retention says.
+"""The Model controller: keeps `status.latestVersion` at the newest ready version, and applies retention.
 
-A Model that has versions but was never written is created, so that `get models` shows what there is.
+A Model that has versions but was never written is created, so that `get models` shows it.
 """
 
 from contextlib import suppress
 
 from serving import clock, errors
-from serving.controllers.version_usage import Usage
+from serving.controllers.version_usage import VersionUsage
 from serving.kube import EventRecorder, Key, Kube, Reconciler, Result, Watches
 from serving.objects import Object
 from serving.planning.models import model as planner
-from serving.planning.models import release
+from serving.planning.models import retention
 from serving.resources import kinds
 from serving.resources.model import ModelSpec
 from serving.settings import ControllerSettings
@@ -25,21 +25,21 @@ class ModelController:
         self._kube = kube
         self._recorder = EventRecorder(kube, kube.field_manager)
         self._retired: set[str] = set()
-        """Uids of versions whose retirement has been announced and that are still there."""
+        """Uids of versions whose retirement has an Event and which still exist."""
         self._models = watches.of(kinds.MODEL)
         self._versions = versions = watches.of(kinds.MODEL_VERSION)
         self._loop = Reconciler("model", self.reconcile, settings)
         versions.index(_MODEL, _model_of)
         versions.on_change(self._version_changed)
         self._models.on_change(lambda before, after: self._loop.add(Key.of(after or before or {})))
-        self._usage = Usage(watches, self._usage_changed)
+        self._usage = VersionUsage(watches, self._usage_changed)
 
     async def run(self) -> None:
         """Reconcile until cancelled."""
         await self._loop.run(self._models, self._versions, *self._usage.informers)
 
     async def reconcile(self, key: Key) -> Result | None:
-        """Write the Model's status if it is not what the cache has, then remove versions that are too old."""
+        """Write the Model's status if it has changed, then delete surplus versions."""
         model = self._models.get(*key)
         versions = self._versions.by_index(_MODEL, str(key))
         if model is None:
@@ -53,21 +53,21 @@ class ModelController:
         return None
 
     async def _retain(self, model: Object, versions: list[Object]) -> None:
-        """Delete what is beyond `retention.keep`; whoever begins to use one now still holds it by its finalizer."""
-        retention = ModelSpec.model_validate(model.get("spec") or {}).retention
-        if retention is None:
+        """Delete versions beyond `retention.keep`; the finalizer still holds one that comes into use meanwhile."""
+        policy = ModelSpec.model_validate(model.get("spec") or {}).retention
+        if policy is None:
             return
         used = [v["metadata"]["name"] for v in versions if self._usage.is_used(Key.of(v))]
-        for version in release.surplus(versions, retention.keep, used):
+        for version in retention.surplus(versions, policy.keep, used):
             meta = version["metadata"]
             await self._kube.delete(kinds.MODEL_VERSION, meta["namespace"], meta["name"], uid=meta["uid"])
-            if meta["uid"] not in self._retired:  # the watch may not have shown yet that it is going
+            if meta["uid"] not in self._retired:  # the watch may not have shown the deletion yet
                 self._retired.add(meta["uid"])
-                words = f"deleted {meta['name']}: {retention.keep} newer ready versions are kept"
-                await self._recorder.emit(model, "VersionRetired", words)
+                message = f"deleted {meta['name']}: {policy.keep} newer ready versions are kept"
+                await self._recorder.emit(model, "VersionRetired", message)
 
     async def _create(self, key: Key) -> None:
-        """A version whose Model nobody has written: create it, once; the watch brings it back here."""
+        """Create the Model; the watch then brings it back to `reconcile`."""
         with suppress(errors.AlreadyExists):
             meta = {"name": key.name, "namespace": key.namespace}
             await self._kube.create(

@@ -1,6 +1,6 @@
-"""The ModelVersion controller: makes each version's image once, keeps it while it is needed, lets it go when deleted.
+"""The ModelVersion controller: builds each image once, keeps it while it is used, and releases it on deletion.
 
-Two queues: one decides, quickly; the other makes and fetches, which may take hours.
+It has two queues: one decides, quickly; the other builds and fetches, which may take hours.
 """
 
 import asyncio
@@ -9,10 +9,10 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 
 from serving import clock, errors
-from serving.controllers.image_builder import Maker
-from serving.controllers.image_retention import Keeper
-from serving.controllers.image_transfer import Say
-from serving.controllers.version_usage import Usage
+from serving.controllers.image_builder import ImageBuilder
+from serving.controllers.image_retention import ImageRetention
+from serving.controllers.image_transfer import ReportProgress
+from serving.controllers.version_usage import VersionUsage
 from serving.data_dir import DataDir
 from serving.images.store.model_store import ModelStore
 from serving.kube import EventRecorder, Key, Kube, Reconciler, Result, Watches
@@ -37,66 +37,66 @@ class ModelVersionController:
         self._versions, self._jobs = watches.of(kinds.MODEL_VERSION), watches.of(kinds.JOB)
         self._models = watches.of(kinds.MODEL)
         self._cache = Cache(self._versions)
-        self._deciding = Reconciler("modelversion", self.reconcile, self._settings)
-        self._making = Reconciler("modelversion-build", self._work, self._settings)
+        self._decisions = Reconciler("modelversion", self.reconcile, self._settings)
+        self._builds = Reconciler("modelversion-build", self._work, self._settings)
         self._busy: set[Key] = set()
-        """What is being made or fetched now: only when that has ended is it let go."""
+        """Versions that are being built or fetched; they are released only afterwards."""
         self._due: dict[Key, float] = {}
-        """Monotonic seconds before which what has failed is not tried again."""
-        usage = Usage(watches, self._deciding.add)
-        self._maker = Maker(kube, ModelStore(data.models, settings.store), data, settings)
-        self._keeper = Keeper(kube, self._maker, usage, self._versions, settings)
+        """When the next attempt is due, in monotonic seconds."""
+        usage = VersionUsage(watches, self._decisions.add)
+        self._builder = ImageBuilder(kube, ModelStore(data.models, settings.store), data, settings)
+        self._retention = ImageRetention(kube, self._builder, usage, self._versions, settings)
         self._read = (self._versions, self._jobs, self._models, *usage.informers)
         self._watch()
 
     async def run(self) -> None:
         """Reconcile until cancelled."""
         async with asyncio.TaskGroup() as group:
-            group.create_task(self._deciding.run(*self._read))
-            group.create_task(self._making.run(*self._read))
+            group.create_task(self._decisions.run(*self._read))
+            group.create_task(self._builds.run(*self._read))
 
     async def reconcile(self, key: Key) -> Result | None:
-        """Do what is quick for one ModelVersion, and have done what is not."""
+        """Do the quick steps for one ModelVersion, and queue the slow ones."""
         version = self._cache.get(kinds.MODEL_VERSION, *key)
         if version is None:
             self._due.pop(key, None)
             return None
         if version["metadata"].get("deletionTimestamp"):
             if key not in self._busy:
-                return await self._keeper.release(version)
-            self._maker.stop(version)
+                return await self._retention.release(version)
+            self._builder.stop(version)
             return None
         match self._step(version):
-            case planner.Hold(metadata):
-                await self._hold(version, metadata)
-            case planner.Wait(reason="ModelNotFound"):
-                pass  # the Model controller makes it at once: not worth a write
-            case planner.Wait(reason, message):
+            case planner.AdoptVersion(metadata):
+                await self._adopt(version, metadata)
+            case planner.WaitForSource(reason="ModelNotFound"):
+                pass  # the Model controller creates it at once: not worth a write
+            case planner.WaitForSource(reason, message):
                 await self._report(version, "Pending", reason, message)
-            case planner.Fail(reason, message):
+            case planner.FailVersion(reason, message):
                 await self._report(version, "Failed", reason, message)
-            case planner.Build():
-                self._making.add(key)
-            case planner.Done():
-                if version["status"]["phase"] == "Ready" and not await self._keeper.is_kept(version):
-                    self._making.add(key)
+            case planner.BuildImage():
+                self._builds.add(key)
+            case planner.VersionFinished():
+                if version["status"]["phase"] == "Ready" and not await self._retention.update_pin(version):
+                    self._builds.add(key)
         return None
 
-    def _step(self, version: Object) -> planner.Step:
+    def _step(self, version: Object) -> planner.VersionStep:
         namespace, source = version["metadata"]["namespace"], version["spec"]["source"].get("job")
         job = self._jobs.get(namespace, source["name"]) if source else None
         return planner.next_step(version, job, self._models.get(namespace, version["spec"]["modelName"]))
 
-    async def _hold(self, version: Object, metadata: Object) -> None:
-        """Compare and swap: somebody else may hold finalizers and be owner too."""
+    async def _adopt(self, version: Object, metadata: Object) -> None:
+        """Compare and swap: others may have changed finalizers and owners."""
         meta = version["metadata"]
         patch = {"metadata": {**metadata, "resourceVersion": meta["resourceVersion"]}}
         written = await self._kube.patch(kinds.MODEL_VERSION, meta["namespace"], meta["name"], patch)
         self._cache.wrote(kinds.MODEL_VERSION, written)
-        self._deciding.add(Key.of(version))
+        self._decisions.add(Key.of(version))
 
     async def _work(self, key: Key) -> Result | None:
-        """Make or fetch one image, if that is due and still wanted."""
+        """Build or fetch one image, if that is due and still wanted."""
         version = self._cache.get(kinds.MODEL_VERSION, *key)
         if version is None or version["metadata"].get("deletionTimestamp"):
             return None
@@ -105,15 +105,15 @@ class ModelVersionController:
         self._busy.add(key)
         try:
             match self._step(version):
-                case planner.Build(job):
+                case planner.BuildImage(job):
                     return await self._build(version, job)
-                case planner.Done() if version["status"]["phase"] == "Ready":
+                case planner.VersionFinished() if version["status"]["phase"] == "Ready":
                     return await self._restore(version)
                 case _:
                     return None
         finally:
             self._busy.discard(key)
-            self._deciding.add(key)
+            self._decisions.add(key)
 
     async def _build(self, version: Object, job: Object | None) -> Result | None:
         meta = version["metadata"]
@@ -122,49 +122,50 @@ class ModelVersionController:
         if (version.get("status") or {}).get("phase") != "Building":
             version = await self._report(version, "Building", "Building", "the image is being built")
         try:
-            async with self._progress(version) as say:
-                built = await self._maker.make(version, job, model, say)
+            async with self._progress(version) as report:
+                built = await self._builder.build(version, job, model, report)
         except errors.Permanent as error:
             await self._report(version, "Failed", error.reason, str(error))
-            await self._keeper.abandon(version)
+            await self._retention.discard_attempts(version)
             return None
         except errors.Temporary as error:
             return await self._failed(version, error)
-        await self._keeper.warm(built["digest"])
+        await self._retention.warm(built["digest"])
         await self._report(version, "Ready", "Built", f"image {built['digest']}", built)
-        await self._keeper.evict()
+        await self._retention.evict()
         return None
 
     async def _failed(self, version: Object, error: errors.Temporary) -> Result | None:
-        if self._is_going(version):
+        if self._is_deleted(version):
             return None
         attempts = int((version.get("status") or {}).get("attempts", 0)) + 1
         config = self._settings
-        verdict = planner.after_failure(
+        step = planner.after_failure(
             attempts, error.reason, str(error), error.retry_after, limit=config.build_attempts,
             base=config.build_backoff_base_seconds, cap=config.build_backoff_cap_seconds,
         )  # fmt: skip
-        match verdict:
-            case planner.Fail(reason, message):
+        match step:
+            case planner.FailVersion(reason, message):
                 await self._report(version, "Failed", reason, message, attempts=attempts)
-                await self._keeper.abandon(version)
+                await self._retention.discard_attempts(version)
                 return None
-            case planner.Retry(reason, message, seconds):
+            case planner.RetryBuild(reason, message, seconds):
                 self._due[Key.of(version)] = clock.monotonic() + seconds
                 await self._report(version, "Building", reason, message, attempts=attempts, warn=True)
                 return Result(seconds)
 
-    def _is_going(self, version: Object) -> bool:
-        now = self._cache.get(kinds.MODEL_VERSION, *Key.of(version))
-        return now is None or "deletionTimestamp" in now["metadata"]
+    def _is_deleted(self, version: Object) -> bool:
+        """Whether the version is gone or is being deleted."""
+        current = self._cache.get(kinds.MODEL_VERSION, *Key.of(version))
+        return current is None or "deletionTimestamp" in current["metadata"]
 
     async def _restore(self, version: Object) -> Result | None:
-        """Fetch the image of a ready version again; what goes wrong is said by Events, as the version stays ready."""
-        if await self._keeper.is_kept(version):
+        """Fetch the image of a ready version again; failures are Events, as the version stays ready."""
+        if await self._retention.update_pin(version):
             return None
         image, meta = version["status"]["image"], version["metadata"]
         try:
-            await self._maker.restore(
+            await self._builder.restore(
                 version, self._models.get(meta["namespace"], version["spec"]["modelName"])
             )
         except (errors.Permanent, errors.Temporary) as error:
@@ -174,24 +175,24 @@ class ModelVersionController:
             )
             return Result(self._settings.build_backoff_cap_seconds)
         await self._recorder.emit(version, "Fetched", f"fetched {image} again")
-        await self._keeper.evict()
+        await self._retention.evict()
         return None
 
     @asynccontextmanager
-    async def _progress(self, version: Object) -> AsyncIterator[Say]:
-        """Give what takes words about how far it is, from any thread; the status has the last of them now and then."""
-        said: deque[str] = deque(maxlen=1)
+    async def _progress(self, version: Object) -> AsyncIterator[ReportProgress]:
+        """Yield a callback for progress messages, from any thread; the latest is written to the status regularly."""
+        messages: deque[str] = deque(maxlen=1)
 
         async def report() -> None:
             while True:
                 await asyncio.sleep(self._settings.progress_seconds)
-                if said:
+                if messages:
                     with suppress(errors.Unavailable, errors.ApiError):
-                        await self._report(version, "Building", "Building", said.pop(), quiet=True)
+                        await self._report(version, "Building", "Building", messages.pop(), quiet=True)
 
         task = asyncio.create_task(report())
         try:
-            yield said.append
+            yield messages.append
         finally:
             task.cancel()
             await asyncio.gather(task, return_exceptions=True)
@@ -200,7 +201,7 @@ class ModelVersionController:
         self, version: Object, phase: Phase, reason: str, message: str, built: Object | None = None, *,
         attempts: int | None = None, warn: bool = False, quiet: bool = False,
     ) -> Object:  # fmt: skip
-        """Write the status if it says something else, and announce it; returns the version as it is then."""
+        """Write the status and emit an Event if it has changed; returns the version as stored then."""
         now = clock.rfc3339(clock.now())
         old = version.get("status") or {}
         failed = int(old.get("attempts", 0)) if attempts is None else attempts
@@ -210,30 +211,30 @@ class ModelVersionController:
         written = await self._kube.apply_status(kinds.MODEL_VERSION, version, status)
         self._cache.wrote(kinds.MODEL_VERSION, written)
         if not quiet:
-            is_bad = warn or phase == "Failed"
-            await self._recorder.emit(version, reason, message, "Warning" if is_bad else "Normal")
+            is_warning = warn or phase == "Failed"
+            await self._recorder.emit(version, reason, message, "Warning" if is_warning else "Normal")
         return written
 
     def _watch(self) -> None:
         self._versions.index(_JOB, _job_of)
         self._versions.index(_MODEL, _model_of)
         self._cache.on_news(
-            kinds.MODEL_VERSION, lambda before, after: self._deciding.add(Key.of(after or before or {}))
+            kinds.MODEL_VERSION, lambda before, after: self._decisions.add(Key.of(after or before or {}))
         )
         self._jobs.on_change(self._job_changed)
         self._models.on_change(self._model_changed)
 
     def _job_changed(self, before: Object | None, after: Object | None) -> None:
         for version in self._versions.by_index(_JOB, str(Key.of(after or before or {}))):
-            self._deciding.add(Key.of(version))
+            self._decisions.add(Key.of(version))
 
     def _model_changed(self, before: Object | None, after: Object | None) -> None:
-        """A new policy is worth a try at once."""
+        """A changed policy is worth another attempt at once."""
         if before and after and before["metadata"]["generation"] == after["metadata"]["generation"]:
             return
         for version in self._versions.by_index(_MODEL, str(Key.of(after or before or {}))):
             self._due.pop(Key.of(version), None)
-            self._deciding.add(Key.of(version))
+            self._decisions.add(Key.of(version))
 
 
 def _job_of(version: Object) -> list[str]:

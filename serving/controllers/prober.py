@@ -1,4 +1,4 @@
-"""Asks a revision, through the gateway's private listener, whether it serves. The way is the one traffic takes."""
+"""Probes revisions through the gateway's private listener, on the path that traffic will take."""
 
 from pathlib import Path
 
@@ -8,10 +8,10 @@ from serving.planning.inference.plan import BackendProbe
 
 
 class Prober:
-    """GETs over the gateway's Unix socket; every answer but 200 is a reason not to send traffic."""
+    """Sends GET requests over the gateway's Unix socket; a revision is proven only by status 200."""
 
     def __init__(self, socket: Path, timeout: float) -> None:
-        """Must be called in a running event loop; `timeout` is of one GET, in seconds."""
+        """Must be called in a running event loop; `timeout` limits one GET, in seconds."""
         self._session = aiohttp.ClientSession(
             base_url="http://probe",
             connector=aiohttp.UnixConnector(path=str(socket)),
@@ -20,7 +20,7 @@ class Prober:
         )
 
     async def verdict(self, namespace: str, probe: BackendProbe) -> str:
-        """Return the empty string if every path answers 200, else what went wrong first."""
+        """Return an empty string if every path answers 200, else the first failure."""
         for path in probe.paths:
             try:
                 async with self._session.get(

@@ -16,18 +16,18 @@ from serving.settings import ControllerSettings, Settings
 
 
 class Controller(Protocol):
-    """Works on one kind."""
+    """Reconciles one kind."""
 
     async def run(self) -> None:
         """Reconcile until cancelled."""
 
 
 Prepare = Callable[[DataDir, ControllerSettings, Watches], AbstractAsyncContextManager[Controller]]
-"""Connects a controller of another package, and says what it watches."""
+"""Connects a controller of another package and registers what it watches."""
 
 
 async def run(data_dir: DataDir, settings: Settings, *others: Prepare) -> None:
-    """Run these controllers, and others beside them, until cancelled; the API may come, go and come back."""
+    """Run these controllers and `others` until cancelled; the API may be unavailable at any time."""
     config = settings.controllers
     async with AsyncExitStack() as stack:
         clients = {

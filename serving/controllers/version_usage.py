@@ -1,6 +1,6 @@
-"""Who uses which ModelVersion, read from the caches of Inferences, Deployments and Pods; says when that changes.
+"""Which ModelVersions are in use, from the caches of Inferences, Deployments and Pods.
 
-The Pods are those of Inferences. Others that mount a model image are known by their node's pins in the store.
+The Pods are those of Inferences. Other Pods that mount a model image are known by their node's pins in the store.
 """
 
 from collections.abc import Callable, Mapping
@@ -9,59 +9,59 @@ from typing import Any
 
 from serving.kube import Informer, Key, Watches
 from serving.objects import Object
-from serving.planning.models import release
+from serving.planning.models import retention
 from serving.resources import kinds, names
 from serving.resources.kinds import Kind
 
-_USED = "used-versions"
-_READ: Mapping[Kind, Callable[[Mapping[str, Any]], frozenset[str]]] = {
-    kinds.INFERENCE: release.versions_of_inference,
-    kinds.DEPLOYMENT: release.versions_of_deployment,
-    kinds.POD: release.versions_of_pod,
+_INDEX = "used-versions"
+_VERSIONS_OF: Mapping[Kind, Callable[[Mapping[str, Any]], frozenset[str]]] = {
+    kinds.INFERENCE: retention.versions_of_inference,
+    kinds.DEPLOYMENT: retention.versions_of_deployment,
+    kinds.POD: retention.versions_of_pod,
 }
 
 
-class Usage:
-    """One per controller that asks; must be made before the watches run."""
+class VersionUsage:
+    """The users of ModelVersions; each controller that asks has its own, made before the watches run."""
 
     def __init__(self, watches: Watches, on_change: Callable[[Key], None]) -> None:
-        """`on_change` is called with a ModelVersion's key when its first user comes, and when its last one has gone."""
+        """`on_change` gets the key of a ModelVersion when its first user comes and when its last one goes."""
         labels = {kinds.POD: names.INFERENCE_LABEL}
-        self._informers = {kind: watches.of(kind, labels=labels.get(kind, "")) for kind in _READ}
+        self._informers = {kind: watches.of(kind, labels=labels.get(kind, "")) for kind in _VERSIONS_OF}
         self._on_change = on_change
         for kind, informer in self._informers.items():
-            informer.index(_USED, partial(_keys, kind))
+            informer.index(_INDEX, partial(_keys, kind))
             informer.on_change(partial(self._changed, kind))
 
     @property
     def informers(self) -> tuple[Informer, ...]:
-        """What must be synced before anybody asks."""
+        """The informers that must be synced before anybody asks."""
         return tuple(self._informers.values())
 
     def is_used(self, version: Key) -> bool:
-        """Whether anybody uses a ModelVersion."""
+        """Whether a ModelVersion has a user."""
         return self._count(str(version)) > 0
 
-    def of(self, version: Key) -> list[str]:
-        """Return who uses a ModelVersion, as people would say it: `Inference digits`."""
+    def users(self, version: Key) -> list[str]:
+        """Return the users of a ModelVersion, for people: `Inference digits`."""
         return [
-            f"{kind.kind} {found['metadata']['name']}"
+            f"{kind.kind} {user['metadata']['name']}"
             for kind, informer in self._informers.items()
-            for found in informer.by_index(_USED, str(version))
+            for user in informer.by_index(_INDEX, str(version))
         ]
 
     def _changed(self, kind: Kind, before: Object | None, after: Object | None) -> None:
-        was = frozenset(_keys(kind, before)) if before is not None else frozenset()
-        now = frozenset(_keys(kind, after)) if after is not None else frozenset()
-        turned = {key for key in now - was if self._count(key) == 1}
-        turned |= {key for key in was - now if self._count(key) == 0}
-        for key in sorted(turned):
+        old = frozenset(_keys(kind, before)) if before is not None else frozenset()
+        new = frozenset(_keys(kind, after)) if after is not None else frozenset()
+        changed = {key for key in new - old if self._count(key) == 1}
+        changed |= {key for key in old - new if self._count(key) == 0}
+        for key in sorted(changed):
             namespace, _, name = key.partition("/")
             self._on_change(Key(namespace, name))
 
     def _count(self, key: str) -> int:
-        return sum(informer.count(_USED, key) for informer in self._informers.values())
+        return sum(informer.count(_INDEX, key) for informer in self._informers.values())
 
 
 def _keys(kind: Kind, obj: Object) -> list[str]:
-    return [str(Key(obj["metadata"]["namespace"], version)) for version in _READ[kind](obj)]
+    return [str(Key(obj["metadata"]["namespace"], version)) for version in _VERSIONS_OF[kind](obj)]

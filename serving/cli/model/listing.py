@@ -15,7 +15,7 @@ from serving.cli.output.printing import print_objects
 from serving.cli.session import with_kube
 from serving.cli.target import Target
 from serving.objects import Object
-from serving.planning.models import release
+from serving.planning.models import retention
 from serving.resources import ages, conditions, kinds
 
 if TYPE_CHECKING:
@@ -81,7 +81,7 @@ def rows(
     users: dict[tuple[str, str], list[str]] = {}
     for inference in inferences:
         user = inference["metadata"]
-        for used in release.versions_of_inference(inference):
+        for used in retention.versions_of_inference(inference):
             users.setdefault((user["namespace"], used), []).append(user["name"])
     result: list[list[object]] = []
     for version in sorted(versions, key=_order):

@@ -1,18 +1,18 @@
-"""A Model's status from its ModelVersions."""
+"""A Model's status, from its ModelVersions."""
 
 from collections.abc import Iterable, Mapping
 from typing import Any
 
 from serving.objects import Object
-from serving.planning.models.release import is_ready
+from serving.planning.models.version import is_ready
 from serving.resources import conditions, kinds
 from serving.resources.conditions import Condition
 
 
 def is_missing(versions: Iterable[Mapping[str, Any]]) -> bool:
-    """Whether a Model that is not there has to be made for these versions.
+    """Whether the missing Model of these versions has to be created.
 
-    Those that a Model owns have lost it: it was deleted on purpose, and they are about to be collected.
+    Versions with an owner have lost their Model: it was deleted on purpose, and garbage collection will delete them.
     """
     return any("deletionTimestamp" not in v["metadata"] and not _is_owned(v["metadata"]) for v in versions)
 
@@ -22,7 +22,7 @@ def _is_owned(meta: Mapping[str, Any]) -> bool:
 
 
 def status(model: Mapping[str, Any], versions: Iterable[Mapping[str, Any]], now: str) -> Object:
-    """Return the status to write: the newest ready version by creation (ties by name), and how many there are."""
+    """Return the status: the newest ready version by creation (ties by name), and the number of versions."""
     versions = list(versions)
     ready = [v for v in versions if is_ready(v)]
     latest = max(

@@ -1,6 +1,6 @@
-"""A ModelVersion's life: Pending (its source is not there yet) → Building → Ready or Failed, both for good.
+"""The phases of a ModelVersion: Pending (its source is missing) → Building → Ready or Failed, both final.
 
-What happens to one that is being deleted is `serving.planning.models.release`'s.
+`serving.planning.models.retention` decides what happens when it is deleted.
 """
 
 from collections.abc import Mapping, Sequence
@@ -14,38 +14,38 @@ from serving.resources.model import Phase
 
 
 @dataclass(frozen=True)
-class Hold:
-    """Write this metadata: the finalizer, by which deletion waits for the image, and the Model as owner."""
+class AdoptVersion:
+    """Write this metadata: the finalizer, which makes deletion wait for the image, and the Model as owner."""
 
     metadata: Object
 
 
 @dataclass(frozen=True)
-class Wait:
-    """The source is not there yet; what happens to it wakes the controller."""
+class WaitForSource:
+    """The source is not ready; the controller is woken when it changes."""
 
     reason: str
     message: str
 
 
 @dataclass(frozen=True)
-class Fail:
-    """Nothing can become of it: its spec cannot change."""
+class FailVersion:
+    """It cannot be built, ever: its spec is immutable."""
 
     reason: str
     message: str
 
 
 @dataclass(frozen=True)
-class Build:
-    """Make the image: of the output of this Job, or of what the spec names."""
+class BuildImage:
+    """Build the image from the output of this Job, or from the source in the spec."""
 
     job: Object | None
 
 
 @dataclass(frozen=True)
-class Retry:
-    """The try failed; another is due in `seconds`."""
+class RetryBuild:
+    """The attempt failed; the next is due in `seconds`."""
 
     reason: str
     message: str
@@ -53,54 +53,60 @@ class Retry:
 
 
 @dataclass(frozen=True)
-class Done:
-    """Ready or Failed already."""
+class VersionFinished:
+    """It is Ready or Failed already."""
 
 
-Step = Hold | Wait | Fail | Build | Done
+VersionStep = AdoptVersion | WaitForSource | FailVersion | BuildImage | VersionFinished
 
 
 def is_finished(version: Mapping[str, Any] | None) -> bool:
-    """Whether it is Ready or Failed, for good."""
+    """Whether it is Ready or Failed; both are final."""
     return ((version or {}).get("status") or {}).get("phase") in ("Ready", "Failed")
 
 
-def next_step(version: Mapping[str, Any], job: Object | None, model: Object | None) -> Step:
+def is_ready(version: Mapping[str, Any]) -> bool:
+    """Whether it is Ready and is not being deleted."""
+    deleting = "deletionTimestamp" in version["metadata"]
+    return (version.get("status") or {}).get("phase") == "Ready" and not deleting
+
+
+def next_step(version: Mapping[str, Any], job: Object | None, model: Object | None) -> VersionStep:
     """Return what to do with a ModelVersion that is not being deleted.
 
     Args:
         version: the ModelVersion.
-        job: the Job of its source's name, or None.
-        model: its Model; while there is none the policy to build by is not known, and the Model controller makes one.
+        job: the Job that its source names, or None.
+        model: its Model, which has the build policy. If it is None, the Model controller is about to create it.
     """
-    if model is not None and (metadata := _unheld(version["metadata"], model)):
-        return Hold(metadata)
+    if model is not None and (metadata := _missing_metadata(version["metadata"], model)):
+        return AdoptVersion(metadata)
     if is_finished(version):
-        return Done()
+        return VersionFinished()
     if model is None:
-        return Wait("ModelNotFound", f"there is no Model {version['spec']['modelName']} yet")
+        return WaitForSource("ModelNotFound", f"there is no Model {version['spec']['modelName']} yet")
     source = version["spec"]["source"]
-    return _of_job(source["job"], job) if "job" in source else Build(None)
+    return _from_job(source["job"], job) if "job" in source else BuildImage(None)
 
 
-def _of_job(source: Mapping[str, Any], job: Object | None) -> Step:
+def _from_job(source: Mapping[str, Any], job: Object | None) -> VersionStep:
     name, uid = source["name"], source.get("uid", "")
     if job is not None:
         return _after_job(job, name, uid)
     if uid:
-        return Fail("JobGone", f"Job {name} was deleted before its output was captured")
-    return Wait("JobNotFound", f"there is no Job {name}")
+        return FailVersion("JobGone", f"Job {name} was deleted before its output was captured")
+    return WaitForSource("JobNotFound", f"there is no Job {name}")
 
 
-def _unheld(meta: Mapping[str, Any], model: Mapping[str, Any]) -> Object:
-    """Return what is missing: nothing where it is held and owned."""
+def _missing_metadata(meta: Mapping[str, Any], model: Mapping[str, Any]) -> Object:
+    """Return the finalizer and owner that are missing; empty if none is."""
     missing: Object = {}
     finalizers = list(meta.get("finalizers") or [])
     if names.MODEL_IMAGE_FINALIZER not in finalizers:
         missing["finalizers"] = [*finalizers, names.MODEL_IMAGE_FINALIZER]
     owners = list(meta.get("ownerReferences") or [])
-    going = "deletionTimestamp" in model["metadata"]
-    if not going and not any(owner.get("controller") for owner in owners):
+    deleting = "deletionTimestamp" in model["metadata"]
+    if not deleting and not any(owner.get("controller") for owner in owners):
         missing["ownerReferences"] = [*owners, _owner(model)]
     return missing
 
@@ -114,38 +120,45 @@ def _owner(model: Mapping[str, Any]) -> Object:
 
 
 def after_failure(
-    attempts: int, reason: str, message: str, asked: float | None, *, limit: int, base: float, cap: float
-) -> Retry | Fail:
-    """Return what follows a try that failed for a reason that may pass.
+    attempts: int,
+    reason: str,
+    message: str,
+    retry_after: float | None,
+    *,
+    limit: int,
+    base: float,
+    cap: float,
+) -> RetryBuild | FailVersion:
+    """Return what follows an attempt that failed for a temporary reason.
 
     Args:
-        attempts: tries that have failed, this one included.
-        reason: CamelCase, of this one.
+        attempts: failed attempts, including this one.
+        reason: of this failure, in CamelCase.
         message: for people.
-        asked: seconds that whoever refused wants us to wait, if they said so.
-        limit: tries before it has failed for good.
-        base: seconds before the second try; doubles.
-        cap: most seconds between tries, whatever was asked for.
+        retry_after: seconds that the server asked to wait, if any.
+        limit: attempts before the version fails.
+        base: seconds before the second attempt; doubles.
+        cap: maximum seconds between attempts, also for `retry_after`.
     """
     if attempts >= limit:
-        return Fail(reason, f"{message}; given up after {attempts} attempts")
+        return FailVersion(reason, f"{message}; given up after {attempts} attempts")
     backoff = min(base * 2 ** min(attempts - 1, 30), cap)
-    delay = min(max(backoff, asked or 0.0), cap)
-    return Retry(reason, f"{message}; attempt {attempts} of {limit}, the next in {delay:g} s", delay)
+    delay = min(max(backoff, retry_after or 0.0), cap)
+    return RetryBuild(reason, f"{message}; attempt {attempts} of {limit}, the next in {delay:g} s", delay)
 
 
-def _after_job(job: Object, name: str, uid: str) -> Step:
+def _after_job(job: Object, name: str, uid: str) -> VersionStep:
     if uid and job["metadata"]["uid"] != uid:
-        return Fail("JobReplaced", f"Job {name} is another one than that with the uid {uid}")
+        return FailVersion("JobReplaced", f"Job {name} is another one than that with the uid {uid}")
     if conditions.is_true(job, "Failed"):
-        return Fail("JobFailed", f"Job {name} failed")
+        return FailVersion("JobFailed", f"Job {name} failed")
     if not conditions.is_true(job, "Complete"):
-        return Wait("JobRunning", f"Job {name} has not completed yet")
-    return Build(job)
+        return WaitForSource("JobRunning", f"Job {name} has not completed yet")
+    return BuildImage(job)
 
 
 def lineage(version: Mapping[str, Any], job: Object | None) -> dict[str, str]:
-    """Return where the files come from; an image's digest is added by whoever resolves it."""
+    """Return the origin of the files; whoever resolves an image adds its digest."""
     if job is not None:
         return {"kind": "Job", "name": job["metadata"]["name"], "uid": job["metadata"]["uid"]}
     source = version["spec"]["source"]
@@ -155,7 +168,7 @@ def lineage(version: Mapping[str, Any], job: Object | None) -> dict[str, str]:
 
 
 def repository(version: Mapping[str, Any]) -> str:
-    """Return the image's name without tag or digest."""
+    """Return the name of the image, without tag or digest."""
     return f"{names.LOCAL_REGISTRY}/{version['metadata']['namespace']}/{version['spec']['modelName']}"
 
 
@@ -172,11 +185,11 @@ def status(
 
     Args:
         version: the ModelVersion.
-        phase: where it is.
-        condition: reason and message of `Ready`, which is True in phase Ready alone.
+        phase: its new phase.
+        condition: reason and message of `Ready`, which is True only in phase Ready.
         now: RFC 3339; the finish time of a final phase.
-        built: image, digest, size and so on, once there are any.
-        attempts: tries that have failed so far.
+        built: image, digest, size and so on, once known.
+        attempts: failed attempts so far.
     """
     generation = version["metadata"].get("generation", 1)
     old = (version.get("status") or {}).get("conditions")
@@ -197,7 +210,7 @@ def describe(
     *, image: str, digest: str, size: int, framework: str, metrics: Mapping[str, float],
     files: Sequence[tuple[str, str, int]], origin: Mapping[str, str], source_revision: str,
 ) -> Object:  # fmt: skip
-    """Return the part of the status that says what was built; `files` are (path, digest, bytes)."""
+    """Return the part of the status that describes the image; `files` are (path, digest, bytes)."""
     return {
         "image": image, "digest": digest, "size": size, "framework": framework, "metrics": dict(metrics),
         "files": [{"path": path, "digest": sha, "size": bytes_} for path, sha, bytes_ in files],

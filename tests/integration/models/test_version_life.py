@@ -8,7 +8,7 @@ import fsspec
 import pytest
 from fsspec.registry import known_implementations
 
-from serving.planning.models import release
+from serving.planning.models import retention
 from serving.resources import conditions, kinds
 from tests.rig.model_controllers import Life
 
@@ -52,7 +52,7 @@ async def test_deletion_waits_while_an_inference_or_a_node_uses_the_image_and_sa
 
     def waits_for(whom: str) -> Callable[[dict[str, object]], bool]:
         def says(version: dict[str, object]) -> bool:
-            return release.is_said(version, whom)
+            return retention.is_reported(version, whom)
 
         return says
 

@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from serving.controllers.image_builder import Maker, owner
-from serving.controllers.image_retention import Keeper
-from serving.controllers.version_usage import Usage
+from serving.controllers.image_builder import ImageBuilder, pin_owner
+from serving.controllers.image_retention import ImageRetention
+from serving.controllers.version_usage import VersionUsage
 from serving.data_dir import DataDir
 from serving.images.capture.build import capture
 from serving.images.store.model_store import ModelStore
@@ -31,16 +31,16 @@ def show(informer: Informer, obj: Object | None, key: Key | None = None) -> None
 
 def test_only_the_first_user_and_the_end_of_the_last_are_news() -> None:
     watches, news = Watches(FakeKube()), []
-    usage = Usage(watches, news.append)
+    usage = VersionUsage(watches, news.append)
     inferences, deployments = watches.of(kinds.INFERENCE), watches.of(kinds.DEPLOYMENT)
     show(inferences, inference("a", "v1", "v2"))
-    assert (sorted(news), usage.of(V1)) == ([V1, V2], ["Inference a"])
+    assert (sorted(news), usage.users(V1)) == ([V1, V2], ["Inference a"])
     news.clear()
     show(inferences, inference("b", "v1"))
     template = {"metadata": {"annotations": {names.MODEL_VERSION_ANNOTATION: "v1"}}}
     deployment = {"metadata": {"name": "d", "namespace": "default"}, "spec": {"template": template}}
     show(deployments, deployment)
-    assert (news, usage.of(V1)) == ([], ["Inference a", "Inference b", "Deployment d"])
+    assert (news, usage.users(V1)) == ([], ["Inference a", "Inference b", "Deployment d"])
     show(inferences, inference("a", "v2"))
     show(inferences, None, Key("default", "b"))
     assert (news, usage.is_used(V1)) == ([], True)
@@ -70,9 +70,9 @@ async def test_an_image_goes_unless_another_version_of_its_digest_stays(
     files.mkdir()
     (files / "model.joblib").write_text("weights")
     digest = capture(files, store, repository="slipway.local/default/digits", lineage={}).digest
-    usage = Usage(watches, lambda key: None)
+    usage = VersionUsage(watches, lambda key: None)
     versions = watches.of(kinds.MODEL_VERSION)
-    keeper = Keeper(kube, Maker(kube, store, data, DEFAULTS), usage, versions, DEFAULTS)
+    images = ImageRetention(kube, ImageBuilder(kube, store, data, DEFAULTS), usage, versions, DEFAULTS)
     mine, other = version("v1", digest, going=True), version("v2", digest, going=going)
     for each in (mine, other):
         show(versions, each)
@@ -80,7 +80,7 @@ async def test_an_image_goes_unless_another_version_of_its_digest_stays(
         show(watches.of(kinds.INFERENCE), inference("a", "v2"))
     kube._create(kinds.MODEL_VERSION, mine)
     mine["metadata"]["resourceVersion"] = kube.find(kinds.MODEL_VERSION)[0]["metadata"]["resourceVersion"]
-    store.pin(digest, owner(mine))
-    assert await keeper.release(mine) is None
+    store.pin(digest, pin_owner(mine))
+    assert await images.release(mine) is None
     assert store.has(digest) == stays
     assert store.pins(digest) == set()

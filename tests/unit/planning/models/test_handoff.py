@@ -1,7 +1,7 @@
 from typing import Any
 
 from serving.planning.models import handoff
-from serving.planning.models.handoff import CreateVersion, Hold, Release
+from serving.planning.models.handoff import CreateVersion, HoldJob, ReleaseJob
 from serving.resources import names
 
 HELD = [names.HANDOFF_FINALIZER]
@@ -28,8 +28,8 @@ def version(phase: str, uid: str = "abcde-123") -> dict[str, Any]:
 
 
 def test_a_job_with_the_annotation_is_held_before_anything_else() -> None:
-    assert handoff.next_step(job(), None) == Hold()
-    assert handoff.next_step(job(condition="Complete"), None) == Hold()
+    assert handoff.next_step(job(), None) == HoldJob()
+    assert handoff.next_step(job(condition="Complete"), None) == HoldJob()
 
 
 def test_other_jobs_are_left_alone() -> None:
@@ -48,14 +48,14 @@ def test_a_complete_job_becomes_a_version_named_by_job_and_uid() -> None:
 def test_the_job_is_held_while_its_version_is_building_even_if_it_is_deleted() -> None:
     done = job(finalizers=HELD, condition="Complete", deletionTimestamp="2026-01-01T00:00:00Z")
     assert handoff.next_step(done, version("Building")) is None
-    assert handoff.next_step(done, version("Ready")) == Release("train-abcde")
-    assert handoff.next_step(done, version("Failed")) == Release("train-abcde")
+    assert handoff.next_step(done, version("Ready")) == ReleaseJob("train-abcde")
+    assert handoff.next_step(done, version("Failed")) == ReleaseJob("train-abcde")
 
 
 def test_a_failed_job_and_one_deleted_before_its_end_are_released() -> None:
-    assert handoff.next_step(job(finalizers=HELD, condition="Failed"), None) == Release("")
+    assert handoff.next_step(job(finalizers=HELD, condition="Failed"), None) == ReleaseJob("")
     gone = job(finalizers=HELD, deletionTimestamp="2026-01-01T00:00:00Z")
-    assert handoff.next_step(gone, None) == Release("")
+    assert handoff.next_step(gone, None) == ReleaseJob("")
 
 
 def test_a_version_that_was_deleted_later_is_not_built_again() -> None:
@@ -65,5 +65,5 @@ def test_a_version_that_was_deleted_later_is_not_built_again() -> None:
 
 def test_a_name_that_another_jobs_version_has_is_refused() -> None:
     step = handoff.next_step(job(finalizers=HELD, condition="Complete"), version("Ready", uid="other"))
-    assert isinstance(step, Release)
+    assert isinstance(step, ReleaseJob)
     assert "not from this Job" in step.warning

@@ -6,7 +6,14 @@ from hypothesis import strategies as st
 
 from serving.objects import Object
 from serving.planning.models import version as planner
-from serving.planning.models.version import Build, Done, Fail, Hold, Retry, Wait
+from serving.planning.models.version import (
+    AdoptVersion,
+    BuildImage,
+    FailVersion,
+    RetryBuild,
+    VersionFinished,
+    WaitForSource,
+)
 from serving.resources import conditions, names
 
 NOW = "2026-01-01T00:00:00Z"
@@ -40,19 +47,19 @@ def job(condition: str = "", uid: str = "u1") -> Object:
 @pytest.mark.parametrize(
     ("found", "source", "step", "reason"),
     [
-        (version(), None, Build, ""),
-        (of_job(), None, Wait, "JobNotFound"),
-        (of_job("u1"), None, Fail, "JobGone"),
-        (of_job(), job(), Wait, "JobRunning"),
-        (of_job("u1"), job(), Wait, "JobRunning"),
-        (of_job("u1"), job(uid="u2"), Fail, "JobReplaced"),
-        (of_job("u1"), job("Complete", uid="u2"), Fail, "JobReplaced"),
-        (of_job(), job("Failed"), Fail, "JobFailed"),
-        (of_job(), job("Complete"), Build, ""),
-        (of_job("u1"), job("Complete"), Build, ""),
-        (of_job(phase="Building"), job("Complete"), Build, ""),
-        (of_job(phase="Ready"), None, Done, ""),
-        (of_job("u1", phase="Failed"), job("Complete"), Done, ""),
+        (version(), None, BuildImage, ""),
+        (of_job(), None, WaitForSource, "JobNotFound"),
+        (of_job("u1"), None, FailVersion, "JobGone"),
+        (of_job(), job(), WaitForSource, "JobRunning"),
+        (of_job("u1"), job(), WaitForSource, "JobRunning"),
+        (of_job("u1"), job(uid="u2"), FailVersion, "JobReplaced"),
+        (of_job("u1"), job("Complete", uid="u2"), FailVersion, "JobReplaced"),
+        (of_job(), job("Failed"), FailVersion, "JobFailed"),
+        (of_job(), job("Complete"), BuildImage, ""),
+        (of_job("u1"), job("Complete"), BuildImage, ""),
+        (of_job(phase="Building"), job("Complete"), BuildImage, ""),
+        (of_job(phase="Ready"), None, VersionFinished, ""),
+        (of_job("u1", phase="Failed"), job("Complete"), VersionFinished, ""),
     ],
 )
 def test_what_is_next_follows_from_the_source(
@@ -69,7 +76,7 @@ def test_what_is_next_follows_from_the_source(
     st.sampled_from([None, job(), job("Complete"), job("Failed"), job("Complete", uid="u2")]),
 )
 def test_a_finished_version_is_never_touched_again(phase: str, uid: str, source: Object | None) -> None:
-    assert planner.next_step(of_job(uid, phase), source, MODEL) == Done()
+    assert planner.next_step(of_job(uid, phase), source, MODEL) == VersionFinished()
     assert planner.is_finished(of_job(uid, phase))
 
 
@@ -116,49 +123,49 @@ def test_what_is_no_job_is_its_own_lineage(source: Object, said: Object) -> None
 def test_a_version_is_held_and_owned_before_anything_is_made_of_it() -> None:
     bare = version() | {"metadata": {"name": "v1", "namespace": "default", "finalizers": ["other/one"]}}
     step = planner.next_step(bare, None, MODEL)
-    assert step == Hold(
+    assert step == AdoptVersion(
         {"finalizers": ["other/one", names.MODEL_IMAGE_FINALIZER], "ownerReferences": [OWNER]}
     )
     bare["metadata"] |= step.metadata  # type: ignore[union-attr]
-    assert planner.next_step(bare, None, MODEL) == Build(None)
+    assert planner.next_step(bare, None, MODEL) == BuildImage(None)
 
 
 def test_a_version_keeps_another_controller_as_its_owner() -> None:
     other = {"kind": "Pipeline", "name": "p", "uid": "p1", "controller": True}
     found = version()
     found["metadata"]["ownerReferences"] = [other]
-    assert planner.next_step(found, None, MODEL) == Build(None)
+    assert planner.next_step(found, None, MODEL) == BuildImage(None)
 
 
 def test_a_model_that_is_going_gets_no_more_versions() -> None:
     found = version()
     found["metadata"]["ownerReferences"] = []
     going = {**MODEL, "metadata": {**MODEL["metadata"], "deletionTimestamp": NOW}}
-    assert planner.next_step(found, None, going) == Build(None)
+    assert planner.next_step(found, None, going) == BuildImage(None)
 
 
 def test_nothing_is_built_before_the_policy_is_known() -> None:
-    assert isinstance(planner.next_step(version(), None, None), Wait)
-    assert planner.next_step(version("Ready"), None, None) == Done()
+    assert isinstance(planner.next_step(version(), None, None), WaitForSource)
+    assert planner.next_step(version("Ready"), None, None) == VersionFinished()
 
 
-def failed(attempts: int, asked: float | None = None) -> Retry | Fail:
+def failed(attempts: int, asked: float | None = None) -> RetryBuild | FailVersion:
     return planner.after_failure(attempts, "Down", "no answer", asked, limit=10, base=2.0, cap=300.0)
 
 
 def test_tries_are_delayed_twice_as_long_each_time_up_to_a_bound_and_end() -> None:
     delays = [failed(n) for n in range(1, 10)]
-    assert [d.seconds for d in delays if isinstance(d, Retry)] == [2, 4, 8, 16, 32, 64, 128, 256, 300]
+    assert [d.seconds for d in delays if isinstance(d, RetryBuild)] == [2, 4, 8, 16, 32, 64, 128, 256, 300]
     last = failed(10)
-    assert isinstance(last, Fail)
+    assert isinstance(last, FailVersion)
     assert (last.reason, last.message) == ("Down", "no answer; given up after 10 attempts")
 
 
 @given(st.integers(1, 9), st.floats(0, 1e6))
 def test_whoever_refuses_may_ask_for_a_longer_delay_but_not_for_any(attempts: int, asked: float) -> None:
     plain, delayed = failed(attempts), failed(attempts, asked)
-    assert isinstance(plain, Retry)
-    assert isinstance(delayed, Retry)
+    assert isinstance(plain, RetryBuild)
+    assert isinstance(delayed, RetryBuild)
     assert plain.seconds <= delayed.seconds <= 300
 
 

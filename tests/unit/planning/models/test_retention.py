@@ -3,8 +3,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from serving.objects import Object
-from serving.planning.models import release
-from serving.planning.models.release import Await, Release
+from serving.planning.models import retention
+from serving.planning.models.retention import KeepImage, ReleaseImage
+from serving.planning.models.version import is_ready
 from serving.resources import conditions, names
 
 NOW = "2026-01-01T00:00:00Z"
@@ -18,7 +19,7 @@ def version(name: str, created: int = 0, phase: str = "Ready", *, going: bool = 
 
 
 def retired(versions: list[Object], keep: int, used: list[str]) -> list[str]:
-    return [v["metadata"]["name"] for v in release.surplus(versions, keep, used)]
+    return [v["metadata"]["name"] for v in retention.surplus(versions, keep, used)]
 
 
 def test_the_oldest_ready_versions_beyond_the_number_go() -> None:
@@ -52,7 +53,7 @@ def test_retention_never_takes_the_newest_the_used_or_what_is_not_ready(
         version(f"v{i}", created, phase, going=going) for i, (created, phase, going) in enumerate(seen)
     ]
     gone = retired(versions, keep, [f"v{i}" for i in used])
-    ready = {v["metadata"]["name"] for v in versions if release.is_ready(v)}
+    ready = {v["metadata"]["name"] for v in versions if is_ready(v)}
     left = ready - set(gone)
     assert set(gone) <= ready
     assert not set(gone) & {f"v{i}" for i in used}
@@ -67,23 +68,23 @@ def test_retention_never_takes_the_newest_the_used_or_what_is_not_ready(
 @pytest.mark.parametrize(
     ("users", "pinned", "shared", "step"),
     [
-        ([], [], [], Release("sha256:v")),
-        (["Inference digits"], [], [], Await("used by Inference digits")),
-        (["Inference digits"], ["pod-1"], ["default/w"], Await("used by Inference digits")),
-        ([], ["pod-1"], [], Await("its image is pinned by pod-1")),
-        ([], ["pod-1"], ["default/w"], Release()),
-        ([], [], ["default/w"], Release()),
-        (["c", "b", "a", "d", "e"], [], [], Await("used by a, b, c and 2 more")),
+        ([], [], [], ReleaseImage("sha256:v")),
+        (["Inference digits"], [], [], KeepImage("used by Inference digits")),
+        (["Inference digits"], ["pod-1"], ["default/w"], KeepImage("used by Inference digits")),
+        ([], ["pod-1"], [], KeepImage("its image is pinned by pod-1")),
+        ([], ["pod-1"], ["default/w"], ReleaseImage()),
+        ([], [], ["default/w"], ReleaseImage()),
+        (["c", "b", "a", "d", "e"], [], [], KeepImage("used by a, b, c and 2 more")),
     ],
 )
 def test_a_deleted_version_goes_when_nobody_uses_it_and_its_image_when_nobody_shares_it(
-    users: list[str], pinned: list[str], shared: list[str], step: Await | Release
+    users: list[str], pinned: list[str], shared: list[str], step: KeepImage | ReleaseImage
 ) -> None:
-    assert release.release(version("v"), users, pinned, shared) == step
+    assert retention.on_deletion(version("v"), users, pinned, shared) == step
 
 
 def test_a_version_that_made_nothing_takes_nothing_with_it() -> None:
-    assert release.release({"metadata": {"name": "v"}}, [], [], []) == Release()
+    assert retention.on_deletion({"metadata": {"name": "v"}}, [], [], []) == ReleaseImage()
 
 
 def test_who_keeps_a_deleted_version_is_said_beside_what_was_said() -> None:
@@ -97,24 +98,24 @@ def test_who_keeps_a_deleted_version_is_said_beside_what_was_said() -> None:
     }
     found["status"]["conditions"] = [ready | {"lastTransitionTime": "2025-01-01T00:00:00Z"}]
     found["status"]["observedGeneration"] = 1
-    status = release.awaiting(found, "used by Inference digits", NOW)
-    said = conditions.find(status["conditions"], release.RELEASED)
+    status = retention.kept_status(found, "used by Inference digits", NOW)
+    said = conditions.find(status["conditions"], retention.RELEASED)
     assert said is not None
     assert (said["status"], said["reason"], said["message"]) == ("False", "InUse", "used by Inference digits")
     assert status["conditions"][0] == found["status"]["conditions"][0]
     assert status["digest"] == "sha256:v"
     after = found | {"status": status}
-    assert release.is_said(after, "used by Inference digits")
-    assert not release.is_said(after, "used by Pod p")
-    assert release.awaiting(after, "used by Inference digits", "2027-01-01T00:00:00Z") == status
+    assert retention.is_reported(after, "used by Inference digits")
+    assert not retention.is_reported(after, "used by Pod p")
+    assert retention.kept_status(after, "used by Inference digits", "2027-01-01T00:00:00Z") == status
 
 
 def test_who_uses_a_version_is_read_from_specs_revisions_and_living_pods() -> None:
     annotated = {"annotations": {names.MODEL_VERSION_ANNOTATION: "v1"}}
-    assert release.versions_of_inference(
+    assert retention.versions_of_inference(
         {"spec": {"predictors": [{"modelVersion": "v1"}, {"modelVersion": "v2"}]}}
     ) == {"v1", "v2"}
-    assert release.versions_of_deployment({"spec": {"template": {"metadata": annotated}}}) == {"v1"}
-    assert release.versions_of_deployment({"spec": {}}) == set()
-    assert release.versions_of_pod({"metadata": annotated, "status": {"phase": "Running"}}) == {"v1"}
-    assert release.versions_of_pod({"metadata": annotated, "status": {"phase": "Failed"}}) == set()
+    assert retention.versions_of_deployment({"spec": {"template": {"metadata": annotated}}}) == {"v1"}
+    assert retention.versions_of_deployment({"spec": {}}) == set()
+    assert retention.versions_of_pod({"metadata": annotated, "status": {"phase": "Running"}}) == {"v1"}
+    assert retention.versions_of_pod({"metadata": annotated, "status": {"phase": "Failed"}}) == set()

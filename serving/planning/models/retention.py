@@ -1,0 +1,115 @@
+"""Use of model images: which versions retention removes, and when the image of a deleted version may go."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from serving.objects import Object
+from serving.planning.models.version import is_ready
+from serving.resources import conditions, names
+from serving.resources.conditions import Condition
+
+RELEASED = "Released"
+"""Condition of a ModelVersion that is being deleted: False, with its users, as long as it is used."""
+_NAMED_USERS = 3
+
+
+def versions_of_inference(inference: Mapping[str, Any]) -> frozenset[str]:
+    """Return the names of the ModelVersions in an Inference's spec."""
+    return frozenset(p["modelVersion"] for p in (inference.get("spec") or {}).get("predictors") or [])
+
+
+def versions_of_deployment(deployment: Mapping[str, Any]) -> frozenset[str]:
+    """Return the version that a revision serves, even if the Inference's spec no longer names it."""
+    template = (deployment.get("spec") or {}).get("template") or {}
+    return _annotated_version(template.get("metadata") or {})
+
+
+def versions_of_pod(pod: Mapping[str, Any]) -> frozenset[str]:
+    """Return the version that a Pod has mounted; none once the Pod has succeeded or failed."""
+    if (pod.get("status") or {}).get("phase") in ("Succeeded", "Failed"):
+        return frozenset()
+    return _annotated_version(pod["metadata"])
+
+
+def _annotated_version(meta: Mapping[str, Any]) -> frozenset[str]:
+    version = (meta.get("annotations") or {}).get(names.MODEL_VERSION_ANNOTATION)
+    return frozenset({version}) if version else frozenset()
+
+
+def surplus(
+    versions: Iterable[Mapping[str, Any]], keep: int, used: Iterable[str]
+) -> tuple[Mapping[str, Any], ...]:
+    """Return the ready versions that retention removes, oldest first.
+
+    Args:
+        versions: the versions of one Model.
+        keep: number of the newest ready versions that stay.
+        used: names of versions in use, which stay in addition to the newest.
+    """
+    ready = sorted(
+        (v for v in versions if is_ready(v)),
+        key=lambda v: (v["metadata"]["creationTimestamp"], v["metadata"]["name"]),
+    )
+    kept = frozenset(used)
+    return tuple(v for v in ready[: max(len(ready) - keep, 0)] if v["metadata"]["name"] not in kept)
+
+
+@dataclass(frozen=True)
+class KeepImage:
+    """The image is in use; the message names its users."""
+
+    message: str
+
+
+@dataclass(frozen=True)
+class ReleaseImage:
+    """Remove the image with this digest from the store, if there is one; then remove the finalizer."""
+
+    digest: str = ""
+
+
+def on_deletion(
+    version: Mapping[str, Any], users: Sequence[str], pinned_by: Sequence[str], shared_with: Sequence[str]
+) -> KeepImage | ReleaseImage:
+    """Return what to do for a ModelVersion that is being deleted.
+
+    Args:
+        version: the ModelVersion.
+        users: objects of the API that use it.
+        pinned_by: other owners of a pin on its image in the store.
+        shared_with: other ModelVersions with the same digest; the image then stays in any case.
+    """
+    if users:
+        return KeepImage(f"used by {_named(users)}")
+    digest = (version.get("status") or {}).get("digest", "")
+    if not digest or shared_with:
+        return ReleaseImage()
+    return KeepImage(f"its image is pinned by {_named(pinned_by)}") if pinned_by else ReleaseImage(digest)
+
+
+def _named(users: Sequence[str]) -> str:
+    shown = ", ".join(sorted(users)[:_NAMED_USERS])
+    more = len(users) - _NAMED_USERS
+    return f"{shown} and {more} more" if more > 0 else shown
+
+
+def kept_status(version: Mapping[str, Any], message: str, now: str) -> Object:
+    """Return the status of a version whose deletion waits: its old status, with the condition `Released`."""
+    status = dict(version.get("status") or {})
+    stored = status.get("conditions") or []
+    others = [
+        Condition(c["type"], c["status"], c["reason"], c.get("message", ""))
+        for c in stored
+        if c["type"] != RELEASED
+    ]
+    released = Condition(RELEASED, "False", "InUse", message)
+    generation = status.get("observedGeneration", 1)
+    status["conditions"] = conditions.merge(stored, [*others, released], generation=generation, now=now)
+    return status
+
+
+def is_reported(version: Mapping[str, Any], message: str) -> bool:
+    """Whether the stored status has this message already."""
+    released = conditions.find((version.get("status") or {}).get("conditions"), RELEASED)
+    return released is not None and released.get("message") == message
