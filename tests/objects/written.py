@@ -3,15 +3,15 @@
 from typing import Any
 
 from serving.embedded.apiserver.writes import write_path
-from serving.embedded.apiserver.writes.write_path import Request
+from serving.embedded.apiserver.writes.write_path import WriteOptions, WriteRequest
 from serving.objects import Object
 from serving.resources.kinds import Kind
 
 NOW = "2026-01-02T03:04:05Z"
 
 
-def request(manager: str = "tester", **more: Any) -> Request:
-    return Request(manager=manager, now=NOW, uid="uid-1", suffix="abcde", **more)
+def request(manager: str = "tester", **more: Any) -> WriteRequest:
+    return WriteRequest(WriteOptions(manager, **more), now=NOW, uid="uid-1", suffix="abcde")
 
 
 def create(kind: Kind, body: Object, **more: Any) -> Object:

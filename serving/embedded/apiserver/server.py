@@ -22,7 +22,7 @@ from serving.embedded.apiserver.storage.database import Database
 from serving.embedded.apiserver.storage.garbage_collector import Collector
 from serving.embedded.apiserver.storage.store import Store
 from serving.embedded.apiserver.storage.watches import CONNECTION, Hub
-from serving.embedded.apiserver.storage.writer import Registry
+from serving.embedded.apiserver.storage.writer import ObjectWriter
 from serving.settings import ApiSettings, Settings
 
 log = logging.getLogger(__name__)
@@ -71,11 +71,11 @@ async def run(data_dir: DataDir, settings: Settings) -> None:
 
 async def _serve(store: Store, listener: socket.socket, data_dir: DataDir, settings: Settings) -> None:
     api = settings.api
-    registry, hub = Registry(store), Hub(store)
-    await registry.start()
+    writer, hub = ObjectWriter(store), Hub(store)
+    await writer.start()
     secret = access.token(data_dir.token)
     nodes = NodeProxy(data_dir, settings.node.name)
-    resources = Resources(registry, hub, api, data_dir)
+    resources = Resources(writer, hub, api, data_dir)
     app = access.Gate(dispatcher.build(resources, nodes, PodUsage(store, nodes)), secret)
     tls = _Tls(data_dir, api, listener.getsockname()[1], secret)
     tls.renew()
@@ -92,7 +92,7 @@ async def _serve(store: Store, listener: socket.socket, data_dir: DataDir, setti
     serving = asyncio.create_task(server.serve(sockets=[listener]))
     helpers = [
         asyncio.create_task(tls.keep_fresh(config.ssl)),
-        asyncio.create_task(Collector(registry, api).run()),
+        asyncio.create_task(Collector(writer, api).run()),
     ]
     log.info("serving on https://%s:%d", api.host, listener.getsockname()[1])
     try:

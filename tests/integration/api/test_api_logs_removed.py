@@ -15,7 +15,7 @@ from serving.embedded.apiserver.storage.database import Database
 from serving.embedded.apiserver.storage.history import Key
 from serving.embedded.apiserver.storage.store import Store
 from serving.embedded.apiserver.storage.watches import Hub
-from serving.embedded.apiserver.storage.writer import Registry
+from serving.embedded.apiserver.storage.writer import ObjectWriter
 from serving.resources import kinds
 from serving.settings import ApiSettings
 
@@ -55,7 +55,7 @@ async def machine(tmp_path: Path) -> AsyncIterator[Machine]:
            "spec": {"containers": [{"name": "main"}]}, "status": {"phase": "Failed", "containerStatuses": [said]}}  # fmt: skip
     await store.submit(kinds.POD, Key("default", "p"), pod).committed()
     data_dir = DataDir(tmp_path / "data")
-    found = Machine(data_dir, Resources(Registry(store), Hub(store), ApiSettings(), data_dir))
+    found = Machine(data_dir, Resources(ObjectWriter(store), Hub(store), ApiSettings(), data_dir))
     found.log(0).parent.mkdir(parents=True)
     for restart in (0, 1):
         found.log(restart).write_text(f"run {restart}\n")

@@ -89,7 +89,9 @@ def container(**fields: Any) -> dict[str, Any]:
 
 
 def accepted(body: dict[str, Any]) -> dict[str, Any]:
-    request = write_path.Request(manager="test", now="2026-01-01T00:00:00Z", uid="u", suffix="abcde")
+    request = write_path.WriteRequest(
+        write_path.WriteOptions("test"), now="2026-01-01T00:00:00Z", uid="u", suffix="abcde"
+    )
     namespace = body["metadata"].get("namespace", "default")
     return dict(write_path.create(kinds.PROFILING_EXPERIMENT, namespace, body, request).object)
 

@@ -34,7 +34,7 @@ _CHECKS: dict[Kind, Callable[[Object, Object | None], Iterator[Cause]]] = {
 }
 
 
-def beside(kind: Kind) -> frozenset[str]:
+def ignored_parts(kind: Kind) -> frozenset[str]:
     """Return the parts that neither the defaults nor the rules of this kind look at."""
     return frozenset({"metadata"}) if kind == kinds.DEPLOYMENT else frozenset()
 

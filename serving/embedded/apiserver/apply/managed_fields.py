@@ -1,35 +1,38 @@
 """Who owns which field: managedFields under server-side apply and under every other write.
 
 https://kubernetes.io/docs/reference/using-api/server-side-apply/ ; the rules are those of
-sigs.k8s.io/structured-merge-diff/merge, with one difference: a map that loses its last owned field goes whole, with
+sigs.k8s.io/structured-merge-diff/merge, with one difference: a map that loses its last owned field is removed with
 the defaults in it (there it would stay behind, and be refused as incomplete).
 """
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from serving import errors
-from serving.embedded.apiserver.apply import field_sets
-from serving.embedded.apiserver.apply.field_sets import Difference, Fields, Path
+from serving.embedded.apiserver.apply import field_trees, merging
+from serving.embedded.apiserver.apply.field_trees import EMPTY, LEAF, Tree
 from serving.embedded.apiserver.schema.schemas import Schema
 from serving.errors import Cause
 
+Entry = dict[str, Any]
+"""An item of managedFields."""
+
 APPLY, UPDATE = "Apply", "Update"
 
-SYSTEM: tuple[Path, ...] = (
-    ("f:apiVersion",), ("f:kind",),
-    *(("f:metadata", f"f:{name}") for name in (
+_METADATA = "f:metadata"
+_SYSTEM = frozenset({"f:apiVersion", "f:kind"})
+_SYSTEM_METADATA = frozenset(
+    f"f:{name}"
+    for name in (
         "name", "namespace", "uid", "resourceVersion", "generation", "creationTimestamp", "managedFields",
         "selfLink", "deletionTimestamp", "deletionGracePeriodSeconds",
-    )),
+    )
 )  # fmt: skip
 """Fields that the server writes; nobody owns them."""
 
 
-@dataclass(frozen=True, order=True)
-class Owner:
-    """One entry of managedFields."""
+class Owner(NamedTuple):
+    """Whose fields an entry of managedFields has."""
 
     operation: str
     manager: str
@@ -37,156 +40,175 @@ class Owner:
     api_version: str = ""
 
 
-Managers = Mapping[Owner, Fields]
+Managers = Mapping[Owner, Tree]
 
 
 class Applied(NamedTuple):
-    """The object after an apply, and who owns what then."""
+    """The object after an apply, and its managedFields."""
 
     object: dict[str, Any]
-    managers: Managers
+    entries: list[Entry]
 
 
-def read(entries: list[dict[str, Any]] | None) -> tuple[dict[Owner, Fields], dict[Owner, str]]:
-    """Return the owners' fields and when each was last written."""
-    managers: dict[Owner, Fields] = {}
-    times: dict[Owner, str] = {}
-    for found in entries or ():
-        if not found:
-            continue
-        owner = owner_of(found)
-        managers[owner] = field_sets.fields_of(found.get("fieldsV1") or {})
-        times[owner] = found.get("time", "")
-    return managers, times
+def owned_fields(obj: Mapping[str, Any], schema: Schema) -> Tree:
+    """Return the fields of an object that can be owned."""
+    return _without_system(field_trees.fields(obj, schema))
 
 
-def write(managers: Managers, before: list[dict[str, Any]] | None, now: str) -> list[dict[str, Any]]:
-    """Return managedFields; an entry's time moves only when its fields do."""
-    old, times = read(before)
-    entries = []
-    empty = not any(
+def _without_system(tree: Tree) -> Tree:
+    found = {key: below for key, below in tree.items() if key not in _SYSTEM}
+    if _METADATA in found:
+        found[_METADATA] = {
+            key: below for key, below in found[_METADATA].items() if key not in _SYSTEM_METADATA
+        }
+        if not found[_METADATA]:
+            del found[_METADATA]
+    return found
+
+
+def _difference(
+    before: Mapping[str, Any], after: Mapping[str, Any], schema: Schema
+) -> field_trees.Difference:
+    return field_trees.Difference(
+        *(_without_system(tree) for tree in field_trees.difference(before, after, schema))
+    )
+
+
+def created(obj: Mapping[str, Any], schema: Schema, owner: Owner, now: str) -> list[Entry]:
+    """Return the managedFields of a new object of which the owner wrote `obj`."""
+    return _write({owner: owned_fields(obj, schema)}, (), now)
+
+
+def updated(
+    entries: Sequence[Entry], old: Mapping[str, Any], new: Mapping[str, Any], schema: Schema, owner: Owner, *, now: str
+) -> list[Entry]:  # fmt: skip
+    """Return managedFields after a write other than apply: the writer owns what it changed, others lose it."""
+    difference = _difference(old, new, schema)
+    changed = field_trees.union(difference.added, difference.modified)
+    managers = _read(entries)
+    after = {other: _lose(fields, difference.removed, changed) for other, fields in managers.items()}
+    kept = field_trees.without(managers.get(owner, EMPTY), difference.removed)
+    return _write({**after, owner: field_trees.union(kept, changed)}, entries, now)
+
+
+def applied(
+    entries: Sequence[Entry], live: dict[str, Any], config: dict[str, Any], schema: Schema, owner: Owner, *,
+    force: bool, now: str,
+) -> Applied:  # fmt: skip
+    """Return the live object with the configuration applied by `owner`.
+
+    Fields that the owner named in its last apply and does not name now are removed, unless somebody else owns them.
+
+    Raises:
+        errors.Conflict: another owner has another value, and `force` is not set.
+    """
+    managers = _read(entries)
+    if not managers:
+        before = Owner(UPDATE, "before-first-apply", "", owner.api_version)
+        managers[before] = owned_fields(live, schema)
+    last = managers.pop(owner, EMPTY)
+    wanted = owned_fields(config, schema)
+    result: dict[str, Any] = merging.merge(live, config, schema)
+    if unnamed := field_trees.without(last, wanted):
+        owned = wanted
+        for fields in managers.values():
+            owned = field_trees.union(owned, fields)
+        left = merging.remove(result, _released(unnamed, owned), schema) or {}
+        result = merging.merge(left, config, schema)
+    contenders = {
+        other: fields
+        for other, fields in managers.items()
+        if not (fields.keys().isdisjoint(wanted) and fields.keys().isdisjoint(last))
+    }
+    if contenders:  # otherwise nobody else has fields where the owner had or has some
+        difference = _difference(live, result, schema)
+        changed = field_trees.intersection(field_trees.union(difference.added, difference.modified), wanted)
+        conflicts = {other: field_trees.intersection(fields, changed) for other, fields in contenders.items()}
+        if any(conflicts.values()) and not force:
+            raise _conflict({other: fields for other, fields in conflicts.items() if fields})
+        managers |= {
+            other: _lose(fields, difference.removed, changed) for other, fields in contenders.items()
+        }
+    return Applied(result, _write({**managers, owner: wanted}, entries, now))
+
+
+def well_formed(entries: Sequence[Entry]) -> list[Entry]:
+    """Return what a client sent as managedFields, without fields that are no trees."""
+    return [
+        _entry(_owner_of(entry), field_trees.well_formed(entry.get("fieldsV1") or {}), entry.get("time", ""))
+        for entry in entries
+        if entry
+    ]
+
+
+def _lose(fields: Tree, removed: Tree, changed: Tree) -> Tree:
+    return field_trees.without(field_trees.without(fields, removed), changed)
+
+
+def _released(unnamed: Tree, owned: Tree) -> Tree:
+    """Return what to remove: of each field nobody owns the topmost parent, below the top level, with nothing owned in it."""
+    released: Tree = {}
+    for key, fields in unnamed.items():
+        if key not in owned and field_trees.is_field(fields):
+            released[key] = LEAF
+        elif below := _topmost(fields, owned.get(key, EMPTY)):
+            released[key] = below
+    return released
+
+
+def _topmost(fields: Tree, owned: Tree) -> Tree:
+    found: Tree = {}
+    for key, below in field_trees.children(fields).items():
+        if key not in owned:
+            found[key] = LEAF
+        elif deeper := _topmost(below, owned[key]):
+            found[key] = deeper
+    return found
+
+
+def _read(entries: Sequence[Entry]) -> dict[Owner, Tree]:
+    return {_owner_of(entry): entry.get("fieldsV1") or EMPTY for entry in entries if entry}
+
+
+def _write(managers: Managers, before: Sequence[Entry], now: str) -> list[Entry]:
+    """Return managedFields; an entry changes, and has a new time, only where its fields do."""
+    known = {_owner_of(entry): entry for entry in before if entry}
+    nothing = not any(
         managers.values()
-    )  # then an apply of nothing is remembered, or the next would look like the first
+    )  # then an apply of nothing is kept, or the next would look like the first
+    entries = []
     for owner in sorted(managers):
-        if managers[owner] or (empty and owner.operation == APPLY):
-            same = old.get(owner) == managers[owner]
-            time = (times.get(owner) if same else "") or now
-            entries.append(entry(owner, field_sets.tree_of(managers[owner]), time))
+        fields, entry = managers[owner], known.get(owner)
+        if not fields and not (nothing and owner.operation == APPLY):
+            continue
+        if entry is not None and entry.get("time") and entry.get("fieldsV1") == fields:
+            entries.append(entry)
+        else:
+            entries.append(_entry(owner, fields, now))
     return entries
 
 
-def owner_of(entry: Mapping[str, Any]) -> Owner:
-    """Return whose entry of managedFields it is."""
+def _owner_of(entry: Entry) -> Owner:
     return Owner(
         entry.get("operation", UPDATE), entry.get("manager", ""), entry.get("subresource", ""),
         entry.get("apiVersion", ""),
     )  # fmt: skip
 
 
-def entry(owner: Owner, fields: field_sets.Tree, time: str) -> dict[str, Any]:
-    """Return the owner's entry of managedFields."""
-    made: dict[str, Any] = {
+def _entry(owner: Owner, fields: Tree, time: str) -> Entry:
+    subresource = {"subresource": owner.subresource} if owner.subresource else {}
+    return {
         "manager": owner.manager, "operation": owner.operation, "apiVersion": owner.api_version, "time": time,
-        "fieldsType": "FieldsV1", "fieldsV1": fields,
+        "fieldsType": "FieldsV1", "fieldsV1": fields, **subresource,
     }  # fmt: skip
-    if owner.subresource:
-        made["subresource"] = owner.subresource
-    return made
 
 
-def fields(obj: Mapping[str, Any], schema: Schema) -> dict[Path, Any]:
-    """Return the fields that can be owned, with their values."""
-    found = dict(field_sets.leaves(dict(obj), schema))
-    return {path: value for path, value in found.items() if path and not _is_system(path)}
-
-
-def _is_system(path: Path) -> bool:
-    return path[:1] in SYSTEM or path[:2] in SYSTEM or path == ("f:metadata",)
-
-
-def _compare(before: Mapping[str, Any], after: Mapping[str, Any], schema: Schema) -> Difference:
-    """Return what differs of the fields that can be owned."""
-    return Difference(
-        *(
-            frozenset(path for path in paths if path and not _is_system(path))
-            for paths in field_sets.difference(before, after, schema)
-        )
-    )
-
-
-def updated(
-    managers: Managers, old: Mapping[str, Any] | None, new: Mapping[str, Any], schema: Schema, owner: Owner
-) -> Managers:
-    """Return who owns what after a write that is no apply: the writer owns what it changed, others lose it."""
-    difference = _compare(old or {}, new, schema)
-    changed = difference.added | difference.modified
-    result = {other: owned - difference.removed - changed for other, owned in managers.items()}
-    result[owner] = (managers.get(owner, frozenset()) - difference.removed) | changed
-    return result
-
-
-def applied(
-    managers: Managers,
-    live: dict[str, Any],
-    config: dict[str, Any],
-    schema: Schema,
-    owner: Owner,
-    *,
-    force: bool,
-) -> Applied:
-    """Return the live object with the configuration applied by `owner`.
-
-    What the owner named last time and no longer names is removed, unless somebody else owns it.
-
-    Raises:
-        errors.Conflict: another owner wants another value, and `force` is not set.
-    """
-    wanted = frozenset(fields(config, schema))
-    others = {other: owned for other, owned in managers.items() if other != owner}
-    merged = field_sets.merge(live, config, schema)
-    gone = managers.get(owner, frozenset()) - wanted
-    gone = given_up(gone, wanted | frozenset().union(*others.values())) if gone else gone
-    result = without(merged, gone, config, schema) if gone else merged
-    difference = _compare(live, result, schema)
-    changed = (difference.added | difference.modified) & wanted
-    conflicts = {other: owned & changed for other, owned in others.items() if owned & changed}
-    if conflicts and not force:
-        raise _conflict(conflicts)
-    kept: dict[Owner, Fields] = {
-        other: owned - difference.removed - changed for other, owned in others.items()
-    }
-    return Applied(result, {**kept, owner: wanted})
-
-
-def without(
-    merged: dict[str, Any], gone: Fields, config: Mapping[str, Any], schema: Schema
-) -> dict[str, Any]:
-    """Return the object without these fields, and without maps that this empties, unless the configuration names them."""
-    left = field_sets.remove(merged, field_sets.encode(gone), schema) or {}
-    result: dict[str, Any] = field_sets.merge(left, config, schema)
-    return result
-
-
-def given_up(last: Fields, owned: Fields) -> Fields:
-    """Return what to remove: each path as high up as nothing that is still owned lies below it."""
-    kept = field_sets.prefixes(owned)
-    gone = set()
-    for path in last - kept:
-        for length in range(2, len(path) + 1):
-            if path[:length] not in kept and path[:length] != ("f:metadata",):
-                gone.add(path[:length])
-                break
-        else:
-            gone.add(path)
-    return frozenset(gone)
-
-
-def _conflict(conflicts: Mapping[Owner, Fields]) -> errors.Conflict:
+def _conflict(conflicts: Managers) -> errors.Conflict:
     causes, lines = [], []
     for owner in sorted(conflicts):
         part = f' with subresource "{owner.subresource}"' if owner.subresource else ""
         who = f'conflict with "{owner.manager}"{part} using {owner.api_version}'
-        paths = sorted(field_sets.describe(path) for path in conflicts[owner])
+        paths = sorted(field_trees.describe(path) for path in field_trees.paths(conflicts[owner]))
         causes += [Cause(path, who, "FieldManagerConflict") for path in paths]
         lines += [f"{who}: {path}" for path in paths]
     count = f"{len(causes)} conflict" + ("s" if len(causes) > 1 else "")

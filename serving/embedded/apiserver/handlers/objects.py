@@ -1,6 +1,7 @@
 """The handlers of kinds: from an HTTP request to a read or a write, and its answer."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import orjson
@@ -19,20 +20,21 @@ from serving.embedded.apiserver.storage import pages
 from serving.embedded.apiserver.storage.history import Entry, Key
 from serving.embedded.apiserver.storage.store import Store
 from serving.embedded.apiserver.storage.watches import Hub, WatchResponse
-from serving.embedded.apiserver.storage.writer import Asking, Registry, Written
+from serving.embedded.apiserver.storage.writer import ObjectWriter, WriteResult
 from serving.embedded.apiserver.writes import scale
+from serving.embedded.apiserver.writes.write_path import WriteOptions
 from serving.objects import Object
 from serving.resources import kinds
 from serving.settings import ApiSettings
 
-OPTION_NAMES = ("propagationPolicy", "orphanDependents", "gracePeriodSeconds")
+DELETE_OPTIONS = ("propagationPolicy", "orphanDependents", "gracePeriodSeconds")
 
 
 class Resources:
     """Answers requests for collections, objects and subresources."""
 
-    def __init__(self, registry: Registry, hub: Hub, settings: ApiSettings, data_dir: DataDir) -> None:
-        self._registry, self._hub = registry, hub
+    def __init__(self, writer: ObjectWriter, hub: Hub, settings: ApiSettings, data_dir: DataDir) -> None:
+        self._writer, self._hub = writer, hub
         self._settings, self._data_dir = settings, data_dir
         self._objects = {
             "GET": self._get, "PUT": self._put, "PATCH": self._patch, "DELETE": self._delete,
@@ -41,7 +43,7 @@ class Resources:
 
     @property
     def _store(self) -> Store:
-        return self._registry.store
+        return self._writer.store
 
     async def answer(self, request: Request, address: Address) -> ASGIApp:
         """Answer one request.
@@ -80,9 +82,9 @@ class Resources:
 
     async def _post(self, request: Request, address: Address) -> ASGIApp:
         accepted = queries.accepted(request.headers.get("accept", ""))
-        asking = _asking(request, address)
+        options = _write_options(request, address)
         body = await self._object(request, address)
-        written = await self._registry.create(address.kind, address.namespace, body, asking)
+        written = await self._writer.create(address.kind, address.namespace, body, options)
         return self._written(request, address, written, accepted)
 
     async def _get(self, request: Request, address: Address) -> ASGIApp:
@@ -99,9 +101,9 @@ class Resources:
 
     async def _put(self, request: Request, address: Address) -> ASGIApp:
         accepted = queries.accepted(request.headers.get("accept", ""))
-        asking = _asking(request, address)
+        options = _write_options(request, address)
         body = await self._object(request, address)
-        written = await self._registry.update(address.kind, _key(address), body, asking)
+        written = await self._writer.update(address.kind, _key(address), body, options)
         return self._written(request, address, written, accepted)
 
     async def _patch(self, request: Request, address: Address) -> ASGIApp:
@@ -109,20 +111,20 @@ class Resources:
         media = bodies.media_type(request.headers.get("content-type", ""))
         if media not in bodies.PATCHES:
             raise bodies.unsupported(media, bodies.PATCHES)
-        asking = _asking(request, address, applies=media == bodies.APPLY_PATCH)
+        options = _write_options(request, address, applies=media == bodies.APPLY_PATCH)
         patch = bodies.parse(await self._body(request), media)
         key = _key(address)
         if media == bodies.APPLY_PATCH:
             body = bodies.require_kind(bodies.require_object(patch))
-            written = await self._registry.apply(address.kind, key, body, asking)
+            written = await self._writer.apply(address.kind, key, body, options)
         else:
-            written = await self._registry.patch(address.kind, key, patch, media, asking)
+            written = await self._writer.patch(address.kind, key, patch, media, options)
         return self._written(request, address, written, accepted)
 
     async def _delete(self, request: Request, address: Address) -> ASGIApp:
         queries.accepted(request.headers.get("accept", ""))
-        asking, options = await self._delete_options(request, address)
-        written = await self._registry.delete(address.kind, _key(address), options, asking)
+        options, deletion = await self._delete_options(request, address)
+        written = await self._writer.delete(address.kind, _key(address), deletion, options)
         if written.removed and address.kind != kinds.POD:
             meta = written.object["metadata"]
             return Answer(
@@ -135,9 +137,9 @@ class Resources:
         if everywhere or "deletecollection" not in api_groups.verbs(address.kind):
             message = "the server does not allow this method on the requested resource"
             raise errors.ApiError(405, "MethodNotAllowed", message)
-        asking, options = await self._delete_options(request, address)
+        options, deletion = await self._delete_options(request, address)
         found = lists.select(self._store, address, request.query)
-        await self._registry.delete_all(address.kind, found, options, asking)
+        await self._writer.delete_all(address.kind, found, deletion, options)
         return Answer(
             rendering.listing(
                 address.kind, pages.Page([entry for _, entry in found]), self._store.version,
@@ -145,22 +147,20 @@ class Resources:
             )
         )  # fmt: skip
 
-    async def _delete_options(self, request: Request, address: Address) -> tuple[Asking, Object]:
-        query = request.query
-        asking = _asking(request, address)
+    async def _delete_options(self, request: Request, address: Address) -> tuple[WriteOptions, Object]:
+        """Return the options of the write, and metav1.DeleteOptions from the body and the query."""
+        query, options = request.query, _write_options(request, address)
         raw = await self._body(request)
-        options: Object = {}
+        deletion: Object = {}
         if raw.strip():
             media = bodies.media_type(request.headers.get("content-type", ""))
-            options = bodies.require_object(bodies.parse(raw, media, "DeleteOptions"))
-        for name in OPTION_NAMES:
-            if query.get(name, "") and name not in options:
-                options[name] = _option(query, name)
-        if options.get("dryRun") not in (None, [], ["All"]):
-            raise queries.bad("dryRun", str(options["dryRun"]), "supported values: All")
-        if options.get("dryRun"):
-            asking = Asking(asking.manager, asking.field_validation, dry_run=True)
-        return asking, options
+            deletion = bodies.require_object(bodies.parse(raw, media, "DeleteOptions"))
+        for name in DELETE_OPTIONS:
+            if query.get(name, "") and name not in deletion:
+                deletion[name] = _delete_option(query, name)
+        if deletion.get("dryRun") not in (None, [], ["All"]):
+            raise queries.bad("dryRun", str(deletion["dryRun"]), "supported values: All")
+        return replace(options, dry_run=options.dry_run or bool(deletion.get("dryRun"))), deletion
 
     def _log(self, request: Request, address: Address, pod: Object) -> ASGIApp:
         options = logs.Options(request.query, clock.now())
@@ -189,7 +189,7 @@ class Resources:
         )
 
     def _written(
-        self, request: Request, address: Address, written: Written, accepted: queries.Accepted
+        self, request: Request, address: Address, written: WriteResult, accepted: queries.Accepted
     ) -> Answer:
         if address.subresource == "scale":
             body = orjson.dumps(scale.to_scale(written.object))
@@ -222,7 +222,7 @@ def _include(query: Mapping[str, str]) -> str:
     return value
 
 
-def _asking(request: Request, address: Address, *, applies: bool = False) -> Asking:
+def _write_options(request: Request, address: Address, *, applies: bool = False) -> WriteOptions:
     query = request.query
     if applies and not query.get("fieldManager", ""):
         cause = errors.Cause(
@@ -235,14 +235,14 @@ def _asking(request: Request, address: Address, *, applies: bool = False) -> Ask
     force = queries.flag(query, "force")
     if force and not applies:
         raise queries.bad("force", query["force"], "may not be specified for non-apply patch")
-    return Asking(
+    return WriteOptions(
         manager=queries.manager(query, request.headers.get("user-agent", "")),
         field_validation=queries.field_validation(query),
         subresource=address.subresource, force=force, dry_run=queries.dry_run(query),
     )  # fmt: skip
 
 
-def _option(query: Mapping[str, str], name: str) -> Any:
+def _delete_option(query: Mapping[str, str], name: str) -> Any:
     if name == "gracePeriodSeconds":
         return queries.number(query, name)
     if name == "orphanDependents":

@@ -15,7 +15,6 @@ import cel
 
 from serving.embedded.apiserver import status_errors
 from serving.embedded.apiserver.schema import schemas
-from serving.embedded.apiserver.schema.pruning import join
 from serving.embedded.apiserver.schema.schemas import Schema
 from serving.errors import Cause
 
@@ -25,18 +24,29 @@ _OLD_SELF = re.compile(r"\boldSelf\b")
 
 
 def check(value: Any, old: Any, schema: Schema, path: str = "") -> Iterator[Cause]:
-    """Yield the broken rules of a structurally valid value; `old` is what stood there before, or None."""
+    """Yield the broken rules of a structurally valid value.
+
+    Args:
+        value: an object, or a part of one.
+        old: the value before the write, or None.
+        schema: of the value.
+        path: of the value relative to the object, such as `.spec`.
+    """
     for rule in schema.get("x-kubernetes-validations") or ():
         broken = _broken(rule, value, old)
         if broken:
-            yield Cause(path, f"Invalid value: {status_errors.show(value)}: {broken}", "FieldValueInvalid")
+            yield Cause(
+                path.removeprefix("."),
+                f"Invalid value: {status_errors.show(value)}: {broken}",
+                "FieldValueInvalid",
+            )
     if isinstance(value, dict):
         for key, item in value.items():
             below = schemas.child(schema, key)
             asked = _asked(below) if below else None
             before = old.get(key) if asked and isinstance(old, dict) else None
             if below and asked and (item is not before or asked == "always"):
-                yield from check(item, before, below, join(path, key))
+                yield from check(item, before, below, path + schemas.path_step(key))
     elif isinstance(value, list) and _asked(schemas.items(schema)):
         for index, item in enumerate(value):
             yield from check(item, _counterpart(item, old, schema), schemas.items(schema), f"{path}[{index}]")

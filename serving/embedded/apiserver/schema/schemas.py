@@ -117,6 +117,11 @@ def is_united(schema: Schema) -> bool:
     return schema.get("x-kubernetes-list-type") in ("map", "set")
 
 
+def path_step(key: str) -> str:
+    """Return the path of a member relative to its map; a key that is no identifier stands in brackets."""
+    return f".{key}" if key.replace("-", "").replace("_", "").isalnum() else f"[{key}]"
+
+
 def once(make: Callable[[Schema], T]) -> Callable[[Schema], T]:
     """Keep what a function returns for each schema: they are shared, told apart by identity, and never change."""
     made: dict[int, tuple[Schema, T]] = {}

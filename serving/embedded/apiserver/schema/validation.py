@@ -1,150 +1,331 @@
-"""Whether an object has the structure that its schema asks for; every broken rule, each with its full path."""
+"""Validation of values against structural schemas: every broken rule, each with its full path.
+
+A schema is compiled once into nested functions that return the faults of a value with paths relative to it, so that
+a valid value costs neither paths nor messages.
+"""
 
 import base64
 import binascii
+import math
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Container, Mapping, Sequence
 from datetime import datetime
-from functools import cache
-from typing import Any
+from functools import partial
+from typing import Any, Literal, NamedTuple, get_args
 
 from serving.embedded.apiserver import status_errors
 from serving.embedded.apiserver.schema import schemas
-from serving.embedded.apiserver.schema.pruning import join
 from serving.embedded.apiserver.schema.schemas import Schema
 from serving.errors import Cause
 from serving.resources import quantity
 
-_TYPES: dict[str, tuple[type, ...]] = {
-    "object": (dict,), "array": (list,), "string": (str,), "boolean": (bool,), "integer": (int,),
-    "number": (int, float),
-}  # fmt: skip
-SIZES = {"int32": 2**31, "int64": 2**63}
-"""Of an integer, by its format: one more than the largest."""
+Mode = Literal["complete", "partial", "sent"]
+"""What counts as a fault beside wrong values.
+
+complete: a missing member that is required.
+partial: only a missing key of an item of a list-map.
+sent: as partial, and what pruning would change: nulls, unknown fields, quantities that are numbers.
+"""
+INT_LIMITS = {"int32": 2**31, "int64": 2**63}
+"""One more than the largest integer of a format."""
+_TYPES: Mapping[str, frozenset[type]] = {
+    "object": frozenset({dict}),
+    "array": frozenset({list}),
+    "string": frozenset({str}),
+    "boolean": frozenset({bool}),
+    "integer": frozenset({int}),
+    "number": frozenset({int, float}),
+}
+
+_ALL_SCALARS: frozenset[type] = frozenset({str, int, float, bool, type(None)})
 
 
-def check(value: Any, schema: Schema, path: str = "", *, partial: bool = False) -> Iterator[Cause]:
-    """Yield what is wrong.
+class Fault(NamedTuple):
+    """A broken rule at a path relative to the value that was checked, such as `.spec.ports[0]`."""
 
-    Args:
-        value: an object, or a part of one.
-        schema: its structural schema.
-        path: where `value` stands.
-        partial: what is missing is fine (an apply configuration), except the keys of list-maps.
-    """
-    wrong = _wrong_type(value, schema)
-    if wrong:
-        yield status_errors.invalid(path, value, f"{path} in body must be of type {wrong}")
-        return
-    if isinstance(value, dict):
-        yield from _map(value, schema, path, partial=partial)
-    elif isinstance(value, list):
-        yield from _list(value, schema, path, partial=partial)
-    else:
-        yield from scalar(value, schema, path)
+    path: str
+    explain: Callable[[str], Cause]
+    """Returns the cause, given the full path."""
+
+    def cause(self) -> Cause:
+        return self.explain(self.path.removeprefix("."))
 
 
-def _wrong_type(value: Any, schema: Schema) -> str:
+class Rule(NamedTuple):
+    """A rule on a scalar."""
+
+    passes: Callable[[Any], bool]
+    explain: Callable[[Any, str], Cause]
+    """Returns the cause for a value at a path."""
+
+
+Check = Callable[[Any], Sequence[Fault]]
+
+
+class _Compiled(NamedTuple):
+    plain: type | None
+    """The scalar type whose every value is valid, if there is one."""
+    check: Check
+
+
+def check(value: Any, schema: Schema, mode: Mode = "complete") -> Sequence[Fault]:
+    """Return the faults of a value."""
+    return _compiled[mode](schema).check(value)
+
+
+def causes(
+    obj: dict[str, Any], schema: Schema, mode: Mode = "complete", *, unchanged: Container[str] = ()
+) -> list[Cause]:
+    """Return what is wrong with an object, except in its unchanged members, which were valid before."""
+    changed = {key: value for key, value in obj.items() if key not in unchanged} if unchanged else obj
+    found = [fault.cause() for fault in check(changed, schema, mode)]
+    return [cause for cause in found if cause.field not in unchanged] if found else found
+
+
+def unknown_fields(faults: Sequence[Fault]) -> list[Cause]:
+    """Return the causes of those faults that are fields which the schema does not have."""
+    return [fault.cause() for fault in faults if fault.explain is _unknown_field]
+
+
+def _unknown_field(path: str) -> Cause:
+    return Cause(path, "unknown field", "FieldValueInvalid")
+
+
+def _compile(schema: Schema, mode: Mode) -> _Compiled:
+    types = _types(schema, mode)
+    if types == _TYPES["object"]:
+        return _Compiled(None, _map(schema, mode))
+    if types == _TYPES["array"]:
+        return _Compiled(None, _list(schema, mode))
+    rules = _scalar_rules(schema, mode)
+    check_scalar = _scalar(schema, types or _ALL_SCALARS, rules)
+    if types is not None:
+        plain = next(iter(types))
+        return _Compiled(plain if plain in (str, bool) and not rules[plain] else None, check_scalar)
+    check_map, check_list = _map(schema, mode), _list(schema, mode)
+
+    def check_any(value: Any) -> Sequence[Fault]:
+        kind = type(value)
+        return (
+            check_map(value) if kind is dict else check_list(value) if kind is list else check_scalar(value)
+        )
+
+    return _Compiled(None, check_any)
+
+
+_compiled: Mapping[Mode, Callable[[Schema], _Compiled]] = {
+    mode: schemas.once(partial(_compile, mode=mode)) for mode in get_args(Mode)
+}
+
+
+def _types(schema: Schema, mode: Mode) -> frozenset[type] | None:
+    if mode == "sent" and schema.get("format") == "quantity":
+        return _TYPES["string"]
     if schema.get("x-kubernetes-int-or-string"):
-        number = isinstance(value, int | str) and not isinstance(value, bool)
-        return "" if number else "integer or string"
-    expected = schema.get("type")
-    if expected is None:
-        return ""
-    if isinstance(value, bool) and expected != "boolean":
-        return str(expected)
-    return "" if isinstance(value, _TYPES[expected]) else str(expected)
+        return frozenset({int, str})
+    return _TYPES.get(schema.get("type", ""))
 
 
-def missing(value: dict[str, Any], schema: Schema, path: str) -> Iterator[Cause]:
-    """Yield the members that a map must have and has not."""
-    for name in schema.get("required") or ():
-        if name not in value:
-            yield status_errors.required(join(path, name))
+def _wrong_type(schema: Schema, value: Any) -> Sequence[Fault]:
+    expected = "integer or string" if schema.get("x-kubernetes-int-or-string") else schema["type"]
+
+    def explain(path: str) -> Cause:
+        return status_errors.invalid(path, value, f"{path} in body must be of type {expected}")
+
+    return (Fault("", explain),)
 
 
-def _map(value: dict[str, Any], schema: Schema, path: str, *, partial: bool) -> Iterator[Cause]:
-    if not partial:
-        yield from missing(value, schema, path)
-    for key, item in value.items():
-        below = schemas.child(schema, key)
-        if below:
-            yield from check(item, below, join(path, key), partial=partial)
+def _map(schema: Schema, mode: Mode) -> Check:
+    required = frozenset(schema.get("required") or ()) if mode == "complete" else ()
+    properties = schema.get("properties") or {}
+    members: dict[str, _Compiled] = {}
+    others: list[_Compiled] = []
+
+    def member(key: str) -> _Compiled:
+        """Compile on first use: of most schemas, few parts are ever used."""
+        if key in properties:
+            members[key] = _compiled[mode](properties[key])
+            return members[key]
+        if not others:
+            below = schemas.child({**schema, "properties": {}}, "")
+            others.append(_Compiled(None, _unknown[mode]) if below is None else _compiled[mode](below))
+        return others[0]
+
+    def check_map(value: Any) -> Sequence[Fault]:
+        if type(value) is not dict:
+            return _wrong_type(schema, value)
+        faults: list[Fault] = []
+        if required and not value.keys() >= required:
+            absent = [name for name in schema["required"] if name not in value]
+            faults += [Fault(schemas.path_step(name), status_errors.required) for name in absent]
+        for key, item in value.items():
+            plain, check_item = members.get(key) or member(key)
+            if type(item) is not plain and (broken := check_item(item)):
+                faults += [Fault(schemas.path_step(key) + fault.path, fault.explain) for fault in broken]
+        return faults
+
+    return check_map
 
 
-def _list(value: list[Any], schema: Schema, path: str, *, partial: bool) -> Iterator[Cause]:
-    least, most = schema.get("minItems"), schema.get("maxItems")
-    if most is not None and len(value) > most:
-        yield status_errors.too_many(path, len(value), most)
-    if least is not None and len(value) < least and not partial:
-        yield status_errors.invalid(path, len(value), f"{path} in body should have at least {least} items")
-    keys = schemas.map_keys(schema)
-    unique = schema.get("x-kubernetes-list-type") == "set"
-    seen: list[Any] = []
-    for index, item in enumerate(value):
-        here = f"{path}[{index}]"
-        yield from check(item, schemas.items(schema), here, partial=partial)
-        key = schemas.key_of(item, schema) if keys else item
-        if keys and key is None and partial and isinstance(item, dict):
-            yield from (status_errors.required(join(here, name)) for name in keys if name not in item)
-        if (keys or unique) and key is not None:
+_unknown: Mapping[Mode, Check] = {
+    "complete": lambda _: (),
+    "partial": lambda _: (),
+    "sent": lambda _: (Fault("", _unknown_field),),
+}
+
+
+def _list(schema: Schema, mode: Mode) -> Check:
+    least, most = schema.get("minItems", 0) if mode == "complete" else 0, schema.get("maxItems", math.inf)
+    check_unique = _uniqueness(schema, mode)
+    items: list[_Compiled] = []
+
+    def check_list(value: Any) -> Sequence[Fault]:
+        if type(value) is not list:
+            return _wrong_type(schema, value)
+        faults: list[Fault] = []
+        if len(value) > most:
+            faults.append(Fault("", lambda path: status_errors.too_many(path, len(value), most)))
+        if len(value) < least:
+            rule = f"in body should have at least {least} items"
+            faults.append(Fault("", lambda path: status_errors.invalid(path, len(value), f"{path} {rule}")))
+        if not items:
+            items.append(_compiled[mode](schemas.items(schema)))
+        plain, check_item = items[0]
+        for index, item in enumerate(value):
+            if type(item) is not plain and (broken := check_item(item)):
+                faults += [Fault(f"[{index}]{fault.path}", fault.explain) for fault in broken]
+        return [*faults, *check_unique(value)] if check_unique is not None else faults
+
+    return check_list
+
+
+def _uniqueness(schema: Schema, mode: Mode) -> Check | None:
+    """Return the check that the items of a set, or the keys of a list-map's items, differ; None for other lists."""
+    if schema.get("x-kubernetes-list-type") == "set":
+        return _check_set
+    properties = schemas.items(schema).get("properties") or {}
+    keys = [(name, (properties.get(name) or {}).get("default")) for name in schemas.map_keys(schema)]
+    if not keys:
+        return None
+
+    def check_keys(value: list[Any]) -> Sequence[Fault]:
+        faults: list[Fault] = []
+        seen: set[Any] = set()
+        for index, item in enumerate(value):
+            if type(item) is not dict:
+                continue  # a fault of the item itself
+            for name, default in keys:
+                if item.get(name, default) is None and mode != "complete":
+                    faults.append(Fault(f"[{index}]{schemas.path_step(name)}", status_errors.required))
+            key = tuple([item.get(name, default) for name, default in keys])
+            if not _KEY_TYPES.issuperset(map(type, key)):
+                continue
             if key in seen:
-                yield status_errors.duplicate(here, key)
-            seen.append(key)
+                parts = {name: part for (name, _), part in zip(keys, key, strict=True)}
+                faults.append(Fault(f"[{index}]", partial(_duplicate, parts)))
+            seen.add(key)
+        return faults
+
+    return check_keys
 
 
-def scalar(value: Any, schema: Schema, path: str) -> Iterator[Cause]:
-    """Yield what is wrong with a string, number or boolean of the right type."""
-    if "enum" in schema and value not in schema["enum"]:
-        yield status_errors.unsupported(path, value, schema["enum"])
-    if isinstance(value, str):
-        yield from _string(value, schema, path)
-    elif isinstance(value, int | float) and not isinstance(value, bool):
-        if "minimum" in schema and value < schema["minimum"]:
-            yield status_errors.invalid(
-                path, value, f"{path} in body should be greater than or equal to {schema['minimum']}"
-            )
-        if "maximum" in schema and value > schema["maximum"]:
-            yield status_errors.invalid(
-                path, value, f"{path} in body should be less than or equal to {schema['maximum']}"
-            )
-        size = "int32" if schema.get("format") == "int32" else "int64"
-        if isinstance(value, int) and not -SIZES[size] <= value < SIZES[size]:
-            yield status_errors.invalid(path, value, f"{path} in body must be an {size}")
+_KEY_TYPES = frozenset({str, int})
 
 
-def _string(value: str, schema: Schema, path: str) -> Iterator[Cause]:
-    least, most = schema.get("minLength"), schema.get("maxLength")
-    if most is not None and len(value) > most:
-        yield status_errors.too_long(path, most)
-    if least is not None and len(value) < least:
-        yield status_errors.invalid(path, value, f"{path} in body should be at least {least} chars long")
-    pattern = schema.get("pattern")
-    if pattern is not None and not _compiled(pattern).search(value):
-        yield status_errors.invalid(path, value, f"{path} in body should match '{pattern}'")
-    rule = _broken_format(value, schema.get("format"))
-    if rule:
-        yield status_errors.invalid(path, value, rule)
+def _check_set(value: list[Any]) -> Sequence[Fault]:
+    faults: list[Fault] = []
+    seen: set[Any] = set()
+    for index, item in enumerate(value):
+        key = item if type(item) is str else (repr(item),)
+        if key in seen:
+            faults.append(Fault(f"[{index}]", partial(_duplicate, item)))
+        seen.add(key)
+    return faults
 
 
-@cache
-def _compiled(pattern: str) -> re.Pattern[str]:
-    return re.compile(pattern)
+def _duplicate(value: Any, path: str) -> Cause:
+    return status_errors.duplicate(path, value)
 
 
-def _broken_format(value: str, name: str | None) -> str:
+def _scalar(schema: Schema, types: frozenset[type], rules: Mapping[type, Sequence[Rule]]) -> Check:
+    def check_scalar(value: Any) -> Sequence[Fault]:
+        kind = type(value)
+        if kind not in types:
+            return _wrong_type(schema, value)
+        for passes, _ in rules[kind]:
+            if not passes(value):
+                break
+        else:
+            return ()
+        return [Fault("", partial(rule.explain, value)) for rule in rules[kind] if not rule.passes(value)]
+
+    return check_scalar
+
+
+def _scalar_rules(schema: Schema, mode: Mode) -> Mapping[type, Sequence[Rule]]:
+    """Return the rules for the scalars of each type."""
+    enum, minimum, maximum = schema.get("enum"), schema.get("minimum"), schema.get("maximum")
+    common: list[Rule] = []
+    if enum is not None:
+        common.append(
+            Rule(frozenset(enum).__contains__, lambda v, path: status_errors.unsupported(path, v, enum))
+        )
+    numbers = list(common)
+    if minimum is not None:
+        rule = f"in body should be greater than or equal to {minimum}"
+        numbers.append(Rule(lambda value: bool(value >= minimum), _invalid(rule)))
+    if maximum is not None:
+        rule = f"in body should be less than or equal to {maximum}"
+        numbers.append(Rule(lambda value: bool(value <= maximum), _invalid(rule)))
+    size = "int32" if schema.get("format") == "int32" else "int64"
+    limit = INT_LIMITS[size]
+    fits = Rule(lambda value: -limit <= value < limit, _invalid(f"in body must be an {size}"))
+    nulls = [Rule(lambda _: False, _invalid("in body must not be null"))] if mode == "sent" else []
+    strings = [*common, *_string_rules(schema)]
+    return {str: strings, int: [*numbers, fits], float: numbers, bool: common, type(None): [*common, *nulls]}
+
+
+def _string_rules(schema: Schema) -> list[Rule]:
+    least, most, pattern = schema.get("minLength"), schema.get("maxLength"), schema.get("pattern")
+    rules: list[Rule] = []
+    if most is not None:
+        rules.append(
+            Rule(lambda value: len(value) <= most, lambda _, path: status_errors.too_long(path, most))
+        )
+    if least is not None:
+        rule = f"in body should be at least {least} chars long"
+        rules.append(Rule(lambda value: len(value) >= least, _invalid(rule)))
+    if pattern is not None:
+        search = re.compile(pattern).search
+        rules.append(
+            Rule(lambda value: search(value) is not None, _invalid(f"in body should match '{pattern}'"))
+        )
+    if schema.get("format") in _FORMATS:
+        parse, rule = _FORMATS[schema["format"]]
+        rules.append(
+            Rule(partial(_parses, parse), lambda value, path: status_errors.invalid(path, value, rule))
+        )
+    return rules
+
+
+def _invalid(rule: str) -> Callable[[Any, str], Cause]:
+    return lambda value, path: status_errors.invalid(path, value, f"{path} {rule}")
+
+
+_FORMATS: Mapping[str, tuple[Callable[[str], object], str]] = {
+    "quantity": (
+        quantity.parse,
+        "quantities must match the regular expression '^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$'",
+    ),
+    "date-time": (datetime.fromisoformat, "must be an RFC 3339 date and time"),
+    "byte": (partial(base64.b64decode, validate=True), "must be base64"),
+}
+"""Of each string format: what parses it or raises a ValueError, and the rule in words."""
+
+
+def _parses(parse: Callable[[str], object], value: str) -> bool:
     try:
-        if name == "quantity":
-            quantity.parse(value)
-        elif name == "date-time":
-            datetime.fromisoformat(value)
-        elif name == "byte":
-            base64.b64decode(value, validate=True)
+        parse(value)
     except (ValueError, binascii.Error):
-        return {
-            "quantity": "quantities must match the regular expression "
-            "'^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$'",
-            "date-time": "must be an RFC 3339 date and time",
-            "byte": "must be base64",
-        }[str(name)]
-    return ""
+        return False
+    return True

@@ -7,8 +7,9 @@ from collections.abc import Iterator
 from serving import clock, errors
 from serving.embedded.apiserver.storage import garbage
 from serving.embedded.apiserver.storage.history import Change, Entry, Key
-from serving.embedded.apiserver.storage.store import Writing, identifier
-from serving.embedded.apiserver.storage.writer import Asking, Registry
+from serving.embedded.apiserver.storage.store import PendingWrite, identifier
+from serving.embedded.apiserver.storage.writer import ObjectWriter
+from serving.embedded.apiserver.writes.write_path import WriteOptions
 from serving.objects import Object
 from serving.resources import kinds
 from serving.resources.kinds import Kind
@@ -18,7 +19,7 @@ log = logging.getLogger(__name__)
 
 Place = tuple[str, Key]
 _KINDS = {identifier(kind): kind for kind in kinds.ALL}
-_ASKING = Asking("slipway-garbage-collector")
+_OPTIONS = WriteOptions("slipway-garbage-collector")
 _SLICE = 200
 """Objects looked at before requests get their turn."""
 
@@ -26,9 +27,9 @@ _SLICE = 200
 class Collector:
     """One task; lives on the store's event loop."""
 
-    def __init__(self, registry: Registry, settings: ApiSettings) -> None:
+    def __init__(self, writer: ObjectWriter, settings: ApiSettings) -> None:
         """Index what is there and follow what changes."""
-        self._registry, self._store, self._settings = registry, registry.store, settings
+        self._writer, self._store, self._settings = writer, writer.store, settings
         self._places: dict[str, Place] = {}
         self._owned: dict[str, dict[Place, None]] = {}
         self._going: set[str] = set()
@@ -137,24 +138,24 @@ class Collector:
 
     async def _take(self, steps: Iterator[garbage.Step]) -> None:
         """Take the steps, and look again at what could not be written."""
-        writings: list[tuple[Place, Writing]] = []
+        pending: list[tuple[Place, PendingWrite]] = []
         for step in steps:
             kind = kinds.of(step.target["apiVersion"], step.target["kind"])
             assert kind is not None
             meta = step.target["metadata"]
             key = Key(meta.get("namespace", ""), meta["name"])
-            writing = self._write(kind, key, step)
-            if writing is not None:
-                writings.append(((identifier(kind), key), writing))
-        for place, writing in writings:
+            write = self._write(kind, key, step)
+            if write is not None:
+                pending.append(((identifier(kind), key), write))
+        for place, write in pending:
             try:
-                await writing.committed()
+                await write.committed()
             except errors.ApiError as error:
                 log.warning("%s %s could not be collected, it is tried again: %s", *place, error)
                 await asyncio.sleep(self._settings.collect_retry_seconds)
                 self._look(place)
 
-    def _write(self, kind: Kind, key: Key, step: garbage.Step) -> Writing | None:
+    def _write(self, kind: Kind, key: Key, step: garbage.Step) -> PendingWrite | None:
         entry = self._store.newest(kind, key)
         if entry is None or entry.object is not step.target:
             if entry is not None:
@@ -165,5 +166,5 @@ class Collector:
         if isinstance(step, garbage.Rewrite):
             return self._store.submit(kind, key, step.after)
         options = {"propagationPolicy": step.policy} if step.policy != "Background" else {}
-        begun = self._registry.begin_delete(kind, key, entry, options, _ASKING)
-        return begun if isinstance(begun, Writing) else None
+        write = self._writer.begin_delete(kind, key, entry, options, _OPTIONS)
+        return write if isinstance(write, PendingWrite) else None

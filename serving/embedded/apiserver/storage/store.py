@@ -86,7 +86,7 @@ class Store:
         if pending is not None:
             await asyncio.shield(pending[1])
 
-    def submit(self, kind: Kind, key: Key, obj: Object | None) -> "Writing":
+    def submit(self, kind: Kind, key: Key, obj: Object | None) -> "PendingWrite":
         """Write the object under the next resourceVersion, or (None) remove it; await the result.
 
         Raises:
@@ -104,7 +104,7 @@ class Store:
         self._queue.append((change, done))
         if self._drain is None or self._drain.done():
             self._drain = asyncio.create_task(self._write_queue())
-        return Writing(change, done)
+        return PendingWrite(change, done)
 
     async def _write_queue(self) -> None:
         loop = asyncio.get_running_loop()
@@ -168,7 +168,7 @@ class Store:
         self._database.close()
 
 
-class Writing:
+class PendingWrite:
     """A write on its way."""
 
     def __init__(self, change: Change, done: asyncio.Future[None]) -> None:
@@ -191,4 +191,4 @@ def _refused(error: sqlite3.Error, *, full: bool) -> errors.ApiError:
     return errors.ApiError(500, "InternalError", f"the store failed, nothing was written: {error}")
 
 
-__all__ = ["Entry", "History", "Key", "Store", "Writing", "identifier"]
+__all__ = ["Entry", "History", "Key", "PendingWrite", "Store", "identifier"]

@@ -10,8 +10,9 @@ from typing import Any
 from serving import clock, errors
 from serving.embedded.apiserver import status_errors
 from serving.embedded.apiserver.storage.history import Entry, Key
-from serving.embedded.apiserver.storage.store import Store, Writing
+from serving.embedded.apiserver.storage.store import PendingWrite, Store
 from serving.embedded.apiserver.writes import object_meta, write_path
+from serving.embedded.apiserver.writes.write_path import WriteOptions, WriteOutcome, WriteRequest
 from serving.objects import Object
 from serving.resources import kinds
 from serving.resources.kinds import Kind
@@ -21,25 +22,14 @@ _SUFFIX = "bcdfghjklmnpqrstvwxz2456789"
 DEFAULT_NAMESPACE = "default"
 
 
-@dataclass(frozen=True)
-class Asking:
-    """Who writes, and how."""
-
-    manager: str
-    field_validation: str = "Strict"
-    subresource: str | None = None
-    force: bool = False
-    dry_run: bool = False
-
-    def request(self, *, creates: bool = False) -> write_path.Request:
-        """Return what the conventions need: this, the time, and fresh randomness for what is created."""
-        random = secrets.token_bytes(21) if creates else b""
-        return write_path.Request(
-            manager=self.manager, now=_second(clock.now().replace(microsecond=0)),
-            uid=str(uuid.UUID(bytes=random[:16], version=4)) if creates else "",
-            suffix="".join(_SUFFIX[byte % len(_SUFFIX)] for byte in random[16:]),
-            field_validation=self.field_validation, subresource=self.subresource, force=self.force,
-        )  # fmt: skip
+def _request(options: WriteOptions, *, creates: bool = False) -> WriteRequest:
+    """Return the request of a write now, with fresh randomness where it creates an object."""
+    now = _second(clock.now().replace(microsecond=0))
+    if not creates:
+        return WriteRequest(options, now)
+    random = secrets.token_bytes(21)
+    suffix = "".join(_SUFFIX[byte % len(_SUFFIX)] for byte in random[16:])
+    return WriteRequest(options, now, str(uuid.UUID(bytes=random[:16], version=4)), suffix)
 
 
 @lru_cache(1)
@@ -48,7 +38,7 @@ def _second(moment: dt.datetime) -> str:
 
 
 @dataclass(frozen=True)
-class Written:
+class WriteResult:
     """The object after a write; `body` where it is stored, and how to answer."""
 
     object: Object
@@ -58,7 +48,7 @@ class Written:
     removed: bool = False
 
 
-class Registry:
+class ObjectWriter:
     """The write operations on a store."""
 
     def __init__(self, store: Store) -> None:
@@ -72,21 +62,23 @@ class Registry:
                 "kind": "Namespace",
                 "metadata": {"name": DEFAULT_NAMESPACE},
             }
-            await self.create(kinds.NAMESPACE, None, body, Asking("slipway-api"))
+            await self.create(kinds.NAMESPACE, None, body, WriteOptions("slipway-api"))
 
-    async def create(self, kind: Kind, namespace: str | None, body: Object, asking: Asking) -> Written:
+    async def create(
+        self, kind: Kind, namespace: str | None, body: Object, options: WriteOptions
+    ) -> WriteResult:
         """Create an object.
 
         Raises:
             errors.AlreadyExists: the name is taken.
             errors.ApiError: 404 without the namespace, 403 in one that is going, 4xx for a bad object.
         """
-        outcome = write_path.create(kind, namespace, body, asking.request(creates=True))
-        return await self._insert(kind, namespace, outcome, asking)
+        outcome = write_path.create(kind, namespace, body, _request(options, creates=True))
+        return await self._insert(kind, namespace, outcome, options)
 
     async def _insert(
-        self, kind: Kind, namespace: str | None, outcome: write_path.Outcome, asking: Asking
-    ) -> Written:
+        self, kind: Kind, namespace: str | None, outcome: WriteOutcome, options: WriteOptions
+    ) -> WriteResult:
         obj = outcome.object
         key = Key(namespace or "", obj["metadata"]["name"])
         self._check_namespace(kind, key)
@@ -95,10 +87,10 @@ class Registry:
                 409, "AlreadyExists", f'{status_errors.resource(kind)} "{key.name}" already exists',
                 (), {"name": key.name, "group": kind.group, "kind": kind.plural},
             )  # fmt: skip
-        if asking.dry_run:
-            return Written(obj, None, tuple(outcome.warnings), created=True)
+        if options.dry_run:
+            return WriteResult(obj, None, tuple(outcome.warnings), created=True)
         entry = await self.store.submit(kind, key, obj).committed()
-        return Written(entry.object, entry.body, tuple(outcome.warnings), created=True)
+        return WriteResult(entry.object, entry.body, tuple(outcome.warnings), created=True)
 
     def _check_namespace(self, kind: Kind, key: Key) -> None:
         if not kind.namespaced:
@@ -127,93 +119,95 @@ class Registry:
             raise status_errors.not_found(kind, key.name)
         return found
 
-    async def update(self, kind: Kind, key: Key, body: Object, asking: Asking) -> Written:
+    async def update(self, kind: Kind, key: Key, body: Object, options: WriteOptions) -> WriteResult:
         """Replace an object, its status or its scale."""
         old = self.existing(kind, key)
-        if asking.subresource != "scale" and object_meta.must_say_version(kind):
+        if options.subresource != "scale" and object_meta.must_say_version(kind):
             _require_version(kind, key, body)
-        outcome = write_path.update(kind, old.object, body, asking.request())
-        return await self._replace(kind, key, old, outcome, asking)
+        outcome = write_path.update(kind, old.object, body, _request(options))
+        return await self._replace(kind, key, old, outcome, options)
 
-    async def patch(self, kind: Kind, key: Key, patch: Any, content_type: str, asking: Asking) -> Written:
+    async def patch(
+        self, kind: Kind, key: Key, patch: Any, content_type: str, options: WriteOptions
+    ) -> WriteResult:
         """Patch an object, its status or its scale."""
         old = self.existing(kind, key)
-        outcome = write_path.patch(kind, old.object, patch, content_type, asking.request())
-        return await self._replace(kind, key, old, outcome, asking)
+        outcome = write_path.patch(kind, old.object, patch, content_type, _request(options))
+        return await self._replace(kind, key, old, outcome, options)
 
-    async def apply(self, kind: Kind, key: Key, body: Object, asking: Asking) -> Written:
+    async def apply(self, kind: Kind, key: Key, body: Object, options: WriteOptions) -> WriteResult:
         """Apply on the server's side; creates what is not there, unless a subresource is meant."""
         namespace = key.namespace or None
         old = self.store.newest(kind, key)
-        if old is None and asking.subresource is not None:
+        if old is None and options.subresource is not None:
             raise status_errors.not_found(kind, key.name)
-        request = asking.request(creates=old is None)
+        request = _request(options, creates=old is None)
         outcome = write_path.apply(
             kind, None if old is None else old.object, namespace, key.name, body, request
         )
         if old is None:
-            return await self._insert(kind, namespace, outcome, asking)
-        return await self._replace(kind, key, old, outcome, asking)
+            return await self._insert(kind, namespace, outcome, options)
+        return await self._replace(kind, key, old, outcome, options)
 
     async def _replace(
-        self, kind: Kind, key: Key, old: Entry, outcome: write_path.Outcome, asking: Asking
-    ) -> Written:
+        self, kind: Kind, key: Key, old: Entry, outcome: WriteOutcome, options: WriteOptions
+    ) -> WriteResult:
         obj, warnings = outcome.object, tuple(outcome.warnings)
-        if asking.dry_run:
-            return Written(obj, None, warnings)
+        if options.dry_run:
+            return WriteResult(obj, None, warnings)
         if obj == old.object:
             await self.store.settled(kind, key)
-            return Written(old.object, old.body, warnings)
-        removed = kind != kinds.NAMESPACE and write_path.after_write(kind, obj)
+            return WriteResult(old.object, old.body, warnings)
+        removed = kind != kinds.NAMESPACE and write_path.is_gone(kind, obj)
         entry = await self.store.submit(kind, key, None if removed else obj).committed()
         if removed:
-            return Written(obj, None, warnings, removed=True)
-        return Written(entry.object, entry.body, warnings)
+            return WriteResult(obj, None, warnings, removed=True)
+        return WriteResult(entry.object, entry.body, warnings)
 
-    async def delete(self, kind: Kind, key: Key, options: Object, asking: Asking) -> Written:
+    async def delete(self, kind: Kind, key: Key, deletion: Object, options: WriteOptions) -> WriteResult:
         """Delete an object: at once, or when what holds it lets go."""
         old = self.existing(kind, key)
         if kind == kinds.NAMESPACE and key.name == DEFAULT_NAMESPACE:
             message = f'namespaces "{key.name}" is forbidden: this namespace may not be deleted'
             raise errors.Forbidden(403, "Forbidden", message, (), status_errors.details(kind, key.name))
-        writing = self.begin_delete(kind, key, old, options, asking)
-        if isinstance(writing, Writing):
-            entry = await writing.committed()
-            return Written(entry.object, entry.body, removed=writing.change.after is None)
+        write = self.begin_delete(kind, key, old, deletion, options)
+        if isinstance(write, PendingWrite):
+            entry = await write.committed()
+            return WriteResult(entry.object, entry.body, removed=write.change.after is None)
         await self.store.settled(kind, key)
-        return writing
+        return write
 
     def begin_delete(
-        self, kind: Kind, key: Key, old: Entry, options: Object, asking: Asking
-    ) -> Writing | Written:
+        self, kind: Kind, key: Key, old: Entry, deletion: Object, options: WriteOptions
+    ) -> PendingWrite | WriteResult:
         """Start a deletion; a dry run, or one that changes nothing, is done at once."""
-        request = asking.request()
-        after = write_path.delete(kind, old.object, options, request)
+        request = _request(options)
+        after = write_path.delete(kind, old.object, deletion, request)
         if kind == kinds.NAMESPACE and after is None:
             after = (
                 old.object
                 if "deletionTimestamp" in old.object["metadata"]
                 else _terminating(old, request.now)
             )
-        if asking.dry_run:
-            return Written(after or old.object, None, removed=after is None)
+        if options.dry_run:
+            return WriteResult(after or old.object, None, removed=after is None)
         if after == old.object:
-            return Written(old.object, old.body)
+            return WriteResult(old.object, old.body)
         return self.store.submit(kind, key, after)
 
     async def delete_all(
-        self, kind: Kind, entries: list[tuple[Key, Entry]], options: Object, asking: Asking
+        self, kind: Kind, entries: list[tuple[Key, Entry]], deletion: Object, options: WriteOptions
     ) -> None:
         """Delete these, whatever has become of some of them in the meantime."""
-        writings: list[Writing] = []
+        pending: list[PendingWrite] = []
         for key, _ in entries:
             newest = self.store.newest(kind, key)
             if newest is not None:
-                writing = self.begin_delete(kind, key, newest, options, asking)
-                if isinstance(writing, Writing):
-                    writings.append(writing)
-        for writing in writings:
-            await writing.committed()
+                write = self.begin_delete(kind, key, newest, deletion, options)
+                if isinstance(write, PendingWrite):
+                    pending.append(write)
+        for write in pending:
+            await write.committed()
 
 
 def _require_version(kind: Kind, key: Key, body: Object) -> None:

@@ -40,7 +40,7 @@ def delete(kind: Kind, old: dict[str, Any], options: Mapping[str, Any], now: str
         errors.Conflict: a precondition does not hold.
         errors.ApiError: 400 for options that make no sense.
     """
-    options = _read(options)
+    options = _read(dict(options))
     _check_preconditions(kind, old, options)
     obj: dict[str, Any] = schemas.clone(old)
     meta = obj["metadata"]
@@ -72,15 +72,15 @@ def is_finished(kind: Kind, obj: Mapping[str, Any]) -> bool:
     return kind != kinds.POD or not meta.get("deletionGracePeriodSeconds")
 
 
-def _read(options: Mapping[str, Any]) -> dict[str, Any]:
-    unknown: list[str] = []
-    found: dict[str, Any] = pruning.read(dict(options), _OPTIONS, unknown)
-    causes = [status_errors.forbidden(path, "unknown field") for path in unknown]
-    causes += validation.check(found, _OPTIONS)
+def _read(options: dict[str, Any]) -> dict[str, Any]:
+    unknown = validation.unknown_fields(validation.check(options, _OPTIONS, "sent"))
+    known: dict[str, Any] = pruning.prune(options, _OPTIONS)
+    causes = [status_errors.forbidden(cause.field, cause.message) for cause in unknown]
+    causes += validation.causes(known, _OPTIONS)
     if causes:
         texts = "; ".join(f"{cause.field}: {cause.message}" for cause in causes)
         raise status_errors.bad_request(f"DeleteOptions is invalid: {texts}", causes)
-    return found
+    return known
 
 
 def _check_preconditions(kind: Kind, old: Mapping[str, Any], options: Mapping[str, Any]) -> None:

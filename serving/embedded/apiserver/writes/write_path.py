@@ -1,7 +1,7 @@
-"""The door: what a write makes of what is stored. Takes JSON objects and the request, returns what to store.
+"""The write path: what a write makes of a stored object. Takes JSON objects and a request, returns what to store.
 
-Nothing that was passed in is changed. A write that changes nothing returns an object equal to the old one.
-resourceVersion belongs to the store. Every refusal is an `errors.ApiError` whose causes name field, rule and value.
+Nothing that is passed in is changed. A write that changes nothing returns an object equal to the old one. The store
+sets resourceVersion. Every refusal is an `errors.ApiError` whose causes name field, rule and value.
 """
 
 from collections.abc import Mapping
@@ -12,100 +12,105 @@ import orjson
 
 from serving.embedded.apiserver import status_errors
 from serving.embedded.apiserver.admission import by_kind as admission
-from serving.embedded.apiserver.apply import claims, managed_fields
+from serving.embedded.apiserver.apply import managed_fields
 from serving.embedded.apiserver.apply.managed_fields import Owner
-from serving.embedded.apiserver.schema import cel_rules, conforming, pruning, schemas, validation
-from serving.embedded.apiserver.writes import deletion, object_meta, patches
-from serving.embedded.apiserver.writes import scale as scales
-from serving.errors import Cause
+from serving.embedded.apiserver.schema import cel_rules, defaults, pruning, schemas, validation
+from serving.embedded.apiserver.writes import deletion, object_meta, patches, scale
 from serving.objects import Object
 from serving.resources import kinds
 from serving.resources.kinds import Kind
 
 
 @dataclass(frozen=True)
-class Request:
-    """What a write brings besides its body.
-
-    Attributes:
-        manager: the field manager.
-        now: RFC 3339, whole seconds.
-        uid: a fresh one, used on create.
-        suffix: five random characters, used for generateName.
-        field_validation: `Strict`, `Warn` or `Ignore`, of unknown fields.
-        subresource: None, `status` or `scale`.
-        force: an apply takes fields over from other managers.
-    """
+class WriteOptions:
+    """Who writes, and how: what a client chooses beside the body."""
 
     manager: str
-    now: str
-    uid: str
-    suffix: str
+    """The field manager."""
     field_validation: str = "Strict"
+    """`Strict`, `Warn` or `Ignore`: what unknown fields lead to."""
     subresource: str | None = None
+    """None, `status` or `scale`."""
     force: bool = False
+    """Whether an apply takes over fields of other managers."""
+    dry_run: bool = False
 
 
-class Outcome(NamedTuple):
+@dataclass(frozen=True)
+class WriteRequest:
+    """A write's options, its time, and randomness for a new object."""
+
+    options: WriteOptions
+    now: str
+    """RFC 3339, whole seconds."""
+    uid: str = ""
+    suffix: str = ""
+    """Five characters that generateName is completed with."""
+
+
+class WriteOutcome(NamedTuple):
     """The object to store, and the warnings to answer with."""
 
     object: Object
     warnings: tuple[str, ...]
 
 
-def create(kind: Kind, namespace: str | None, body: Object, request: Request) -> Outcome:
+def create(kind: Kind, namespace: str | None, body: Object, request: WriteRequest) -> WriteOutcome:
     """Return the new object."""
-    obj, warnings, clean = _read(kind, body, request)
-    obj["metadata"] = object_meta.begin(
-        kind, obj.get("metadata") or {}, namespace, uid=request.uid, now=request.now, suffix=request.suffix
-    )
+    sent = _read(kind, body, request)
+    obj = sent.object
+    obj["metadata"] = _new_metadata(kind, obj.get("metadata") or {}, namespace, request)
     if kind.status:
         obj.pop("status", None)
-    _complete(kind, obj, None, clean=clean)
+    _complete(kind, obj, None, valid=sent.valid)
     obj["metadata"].pop("managedFields", None)
     owner = _owner(kind, request, managed_fields.UPDATE)
-    return Outcome(_tracked(obj, claims.created(obj, schemas.of(kind), owner, request.now)), warnings)
+    entries = managed_fields.created(obj, schemas.of(kind), owner, request.now)
+    return WriteOutcome(_with_managed_fields(obj, entries), sent.warnings)
 
 
-def update(kind: Kind, old: Object, body: Object, request: Request) -> Outcome:
-    """Return the object after a PUT; with a subresource only what belongs to that is written."""
-    if request.subresource == "scale":
+def update(kind: Kind, old: Object, body: Object, request: WriteRequest) -> WriteOutcome:
+    """Return the object after a PUT; with a subresource, only the fields of the subresource are written."""
+    if request.options.subresource == "scale":
         _check_scale(kind, old, body)
-        body = scales.from_scale(old, body)
-    obj, warnings, clean = _read(kind, body, request, old)
+        body = scale.from_scale(old, body)
+    sent = _read(kind, body, request, old)
+    obj = sent.object
     obj["metadata"] = object_meta.keep(kind, old["metadata"], obj.get("metadata") or {})
-    obj = _scoped(kind, old, obj, request)
-    _complete(kind, obj, old, clean=clean)
-    entries = obj["metadata"].get("managedFields")
-    before = old["metadata"].get("managedFields")
-    base = before if entries is None else entries
+    obj = _in_scope(kind, old, obj, request)
+    _complete(kind, obj, old, valid=sent.valid)
+    before = old["metadata"].get("managedFields") or []
+    entries = obj["metadata"].get("managedFields", before)
+    if entries != before:
+        entries = managed_fields.well_formed(entries)
     owner = _owner(kind, request, managed_fields.UPDATE)
-    managers = managed_fields.updated(managed_fields.read(base)[0], old, obj, schemas.of(kind), owner)
-    return Outcome(_settle(old, _tracked(obj, managed_fields.write(managers, base, request.now))), warnings)
+    entries = managed_fields.updated(entries, old, obj, schemas.of(kind), owner, now=request.now)
+    return WriteOutcome(_old_if_equal(old, _with_managed_fields(obj, entries)), sent.warnings)
 
 
-def patch(kind: Kind, old: Object, patch: Any, content_type: str, request: Request) -> Outcome:
+def patch(kind: Kind, old: Object, patch: Any, content_type: str, request: WriteRequest) -> WriteOutcome:
     """Return the object after a merge patch, JSON patch or strategic merge patch."""
-    if request.subresource == "scale":
-        patched = patches.patched(kind, scales.to_scale(old), patch, content_type, scales.SCHEMA)
+    if request.options.subresource == "scale":
+        patched = patches.patched(kind, scale.to_scale(old), patch, content_type, scale.SCHEMA)
     else:
         patched = patches.patched(kind, old, patch, content_type, schemas.of(kind))
     return update(kind, old, patched, request)
 
 
-def apply(  # noqa: PLR0917 the shell calls all writes in one way
-    kind: Kind, old: Object | None, namespace: str | None, name: str, body: Object, request: Request
-) -> Outcome:
+def apply(  # noqa: PLR0917 positional, as the other writes
+    kind: Kind, old: Object | None, namespace: str | None, name: str, body: Object, request: WriteRequest
+) -> WriteOutcome:
     """Return the object after a server-side apply, which creates it where `old` is None.
 
     Raises:
-        errors.Conflict: other managers own fields that it would change, and `request.force` is not set.
+        errors.Conflict: other managers own fields that it would change, and `force` is not set.
     """
-    if request.subresource == "scale":
+    if request.options.subresource == "scale":
         if old is not None:
             _check_scale(kind, old, body)
         body = _scale_configuration(kind, name, body)
-    config, warnings, clean = _read(kind, body, request)
+    sent = _read(kind, body, request)
+    config = sent.object
     meta = config.get("metadata") or {}
     if meta.get("managedFields"):
         raise status_errors.bad_request("metadata.managedFields must be nil")
@@ -113,26 +118,28 @@ def apply(  # noqa: PLR0917 the shell calls all writes in one way
         raise status_errors.bad_request(
             f"the name of the object ({meta['name']}) does not match the name on the URL ({name})"
         )
-    broken = () if clean else conforming.broken(config, schemas.of(kind), partial=True)
+    broken = [] if sent.valid else validation.causes(config, schemas.of(kind), "partial")
     if broken:
         raise status_errors.unprocessable(kind, name, broken)
     if old is None:
-        return Outcome(_applied_new(kind, namespace, name, config, request), warnings)
-    return Outcome(_applied_over(kind, old, config, request), warnings)
+        return WriteOutcome(_applied_new(kind, namespace, name, config, request), sent.warnings)
+    return WriteOutcome(_applied_over(kind, old, config, request), sent.warnings)
 
 
-def delete(kind: Kind, old: Object, options: Mapping[str, Any], request: Request) -> Object | None:
+def delete(kind: Kind, old: Object, options: Mapping[str, Any], request: WriteRequest) -> Object | None:
     """Return the object to store until it may go, or None where it goes now."""
     return deletion.delete(kind, old, options, request.now)
 
 
-def after_write(kind: Kind, obj: Object) -> bool:
-    """Whether the store removes the object now: it is being deleted and nothing holds it any longer."""
+def is_gone(kind: Kind, obj: Object) -> bool:
+    """Whether the store removes the object after a write: it is being deleted and nothing holds it any longer."""
     return deletion.is_finished(kind, obj)
 
 
-def _applied_new(kind: Kind, namespace: str | None, name: str, config: Object, request: Request) -> Object:
-    if request.subresource:
+def _applied_new(
+    kind: Kind, namespace: str | None, name: str, config: Object, request: WriteRequest
+) -> Object:
+    if request.options.subresource:
         raise status_errors.not_found(kind, name)
     meta = {**(config.get("metadata") or {}), "name": name}
     if meta.get("uid"):
@@ -140,205 +147,184 @@ def _applied_new(kind: Kind, namespace: str | None, name: str, config: Object, r
             f"uid mismatch: the provided object specified uid {meta['uid']}, and no existing object was found"
         )
         raise status_errors.conflict(kind, name, why)
-    obj = dict(config)
-    obj["metadata"] = object_meta.begin(
-        kind, meta, namespace, uid=request.uid, now=request.now, suffix=request.suffix
-    )
+    obj = {**config, "metadata": _new_metadata(kind, meta, namespace, request)}
     if kind.status:
         obj.pop("status", None)
         config = {key: value for key, value in config.items() if key != "status"}
-    _complete(kind, obj, None, clean=True)
+    _complete(kind, obj, None, valid=True)
     owner = _owner(kind, request, managed_fields.APPLY)
-    return _tracked(obj, claims.created(config, schemas.of(kind), owner, request.now))
+    return _with_managed_fields(obj, managed_fields.created(config, schemas.of(kind), owner, request.now))
 
 
-def _applied_over(kind: Kind, old: Object, config: Object, request: Request) -> Object:
-    schema = schemas.of(kind)
-    sent = config.get("metadata") or {}
-    object_meta.keep(kind, old["metadata"], sent)
-    config = _configuration(kind, config, request)
-    before = old["metadata"].get("managedFields")
-    live: Object = {**old, "metadata": _unmanaged(old["metadata"])}
-    owner = _owner(kind, request, managed_fields.APPLY)
-    claimed = claims.applied(before or [], live, config, schema, owner, now=request.now)
-    obj, entries = claimed or _contested(before, live, config, schema, owner, request)
+def _applied_over(kind: Kind, old: Object, config: Object, request: WriteRequest) -> Object:
+    object_meta.keep(kind, old["metadata"], config.get("metadata") or {})
+    live = {**old, "metadata": _without_managed_fields(old["metadata"])}
+    obj, entries = managed_fields.applied(
+        old["metadata"].get("managedFields") or [], live, _ownable(kind, config, request), schemas.of(kind),
+        _owner(kind, request, managed_fields.APPLY), force=request.options.force, now=request.now,
+    )  # fmt: skip
     obj["metadata"] = object_meta.keep(kind, old["metadata"], obj.get("metadata") or {})
-    obj = _scoped(kind, old, obj, request)
-    _complete(kind, obj, old, clean=False)
-    return _settle(old, _tracked(obj, entries))
+    obj = _in_scope(kind, old, obj, request)
+    _complete(kind, obj, old, valid=False)
+    return _old_if_equal(old, _with_managed_fields(obj, entries))
 
 
-def _contested(  # noqa: PLR0917 as its twin in `claims`
-    before: list[Object] | None, live: Object, config: Object, schema: schemas.Schema, owner: Owner, request: Request
-) -> claims.Claimed:  # fmt: skip
-    """Apply where other owners may have a say."""
-    managers, _ = managed_fields.read(before)
-    if not managers:
-        first = Owner(managed_fields.UPDATE, "before-first-apply", "", owner.api_version)
-        managers[first] = frozenset(managed_fields.fields(live, schema))
-    result = managed_fields.applied(managers, live, config, schema, owner, force=request.force)
-    return claims.Claimed(result.object, managed_fields.write(result.managers, before, request.now))
-
-
-def _configuration(kind: Kind, config: Object, request: Request) -> Object:
-    """Return the part of an apply configuration that this resource or subresource may own."""
-    if request.subresource == "status":
+def _ownable(kind: Kind, config: Object, request: WriteRequest) -> Object:
+    """Return the part of an apply configuration that the manager of this resource or subresource may own."""
+    if request.options.subresource == "status":
         return {key: value for key, value in config.items() if key in ("apiVersion", "kind", "status")}
-    meta = {
-        key: value
-        for key, value in (config.get("metadata") or {}).items()
-        if key not in ("resourceVersion", "uid")
-    }
-    return {
-        key: (meta if key == "metadata" else value)
-        for key, value in config.items()
-        if not (key == "status" and kind.status)
-    }
+    owned = {key: value for key, value in config.items() if not (key == "status" and kind.status)}
+    if "metadata" in owned:
+        meta = owned["metadata"] or {}
+        owned["metadata"] = {key: meta[key] for key in meta if key not in ("resourceVersion", "uid")}
+    return owned
 
 
-class Body(NamedTuple):
-    """What a body says: without nulls and unknown fields, and the warnings about those. Shares what is unchanged."""
+def _new_metadata(kind: Kind, meta: Object, namespace: str | None, request: WriteRequest) -> Object:
+    return object_meta.begin(kind, meta, namespace, uid=request.uid, now=request.now, suffix=request.suffix)
+
+
+class _Body(NamedTuple):
+    """A body without nulls and unknown fields; shares what is unchanged with the body that was sent."""
 
     object: Object
     warnings: tuple[str, ...]
-    clean: bool
-    """It was right as it came; what is missing was not asked."""
+    """About unknown fields."""
+    valid: bool
+    """Whether the body needed no pruning and has no wrong values; members may be missing."""
 
 
-def _read(kind: Kind, body: Any, request: Request, old: Object | None = None) -> Body:
+def _read(kind: Kind, body: Any, request: WriteRequest, old: Object | None = None) -> _Body:
     if not isinstance(body, dict):
         raise status_errors.bad_request("the body of the request must be a JSON object")
-    for field, wanted in (("apiVersion", kind.api_version), ("kind", kind.kind)):
-        if body.get(field, wanted) != wanted:
+    for field, expected in (("apiVersion", kind.api_version), ("kind", kind.kind)):
+        if body.get(field, expected) != expected:
             raise status_errors.bad_request(
-                f"the {field} in the data ({body[field]}) does not match the expected {field} ({wanted})"
+                f"the {field} in the data ({body[field]}) does not match the expected {field} ({expected})"
             )
-    schema = schemas.of(kind)
-    # What a patch left alone is the old object's own, which was read when it was written.
+    schema, header = schemas.of(kind), {"apiVersion": kind.api_version, "kind": kind.kind}
+    # A member that a patch left alone is the old object's own, which was validated when it was written.
     new = {key: value for key, value in body.items() if value is not old.get(key)} if old else body
-    if conforming.clean(new, schema):
-        return Body({**body, "apiVersion": kind.api_version, "kind": kind.kind}, (), clean=True)
-    unknown: list[str] = []
-    obj = pruning.read(body, schema, unknown)
-    assert isinstance(obj, dict)
-    sent = obj.get("metadata", {})
-    broken = conforming.broken({"metadata": sent}, schema, partial=True)
+    faults = validation.check(new, schema, "sent")
+    if not faults:
+        return _Body({**body, **header}, (), valid=True)
+    obj = pruning.prune(body, schema)
+    meta = obj.get("metadata", {})
+    broken = validation.causes({"metadata": meta}, schema, "partial")
     if broken:
-        raise status_errors.unprocessable(
-            kind, str(sent.get("name", "")) if isinstance(sent, dict) else "", broken
-        )
-    obj |= {"apiVersion": kind.api_version, "kind": kind.kind}
-    texts = tuple(f'unknown field "{path}"' for path in unknown)
-    if texts and request.field_validation == "Strict":
-        causes = [Cause(path, "unknown field", "FieldValueInvalid") for path in unknown]
+        name = str(meta.get("name", "")) if isinstance(meta, dict) else ""
+        raise status_errors.unprocessable(kind, name, broken)
+    unknown = validation.unknown_fields(faults)
+    texts = tuple(f'unknown field "{cause.field}"' for cause in unknown)
+    if unknown and request.options.field_validation == "Strict":
         raise status_errors.bad_request(
             f'{kind.kind} in version "{kind.version}" cannot be handled as a {kind.kind}: '
             f"strict decoding error: {', '.join(texts)}",
-            causes,
+            unknown,
         )
-    return Body(obj, texts if request.field_validation == "Warn" else (), clean=False)
+    warnings = texts if request.options.field_validation == "Warn" else ()
+    return _Body({**obj, **header}, warnings, valid=False)
 
 
-def _scoped(kind: Kind, old: Object, obj: Object, request: Request) -> Object:
-    """Return the new object with what this request may not write as it was: a status write changes status only."""
-    if request.subresource == "status":
+def _in_scope(kind: Kind, old: Object, obj: Object, request: WriteRequest) -> Object:
+    """Return the new object with the old values of what this request may not write: a status write changes status only."""
+    if request.options.subresource == "status":
         meta = dict(old["metadata"])
         if "managedFields" in obj["metadata"]:
             meta["managedFields"] = obj["metadata"]["managedFields"]
-        scoped = {key: value for key, value in old.items() if key != "status"}
-        return {**scoped, "metadata": meta, **({"status": obj["status"]} if "status" in obj else {})}
-    if not kind.status or (kind == kinds.NAMESPACE and "status" not in old):
+        source, obj = obj, {**old, "metadata": meta}
+    elif kind.status and not (kind == kinds.NAMESPACE and "status" not in old):
+        source = old
+    else:
         return obj
-    kept = {key: value for key, value in obj.items() if key != "status"}
-    return {**kept, **({"status": old["status"]} if "status" in old else {})}
+    out = {key: value for key, value in obj.items() if key != "status"}
+    return {**out, "status": source["status"]} if "status" in source else out
 
 
-def _complete(kind: Kind, obj: Object, old: Object | None, *, clean: bool) -> None:
-    """Put defaults in, check every rule, count the generation; changes `obj` itself, and nothing below it.
+def _complete(kind: Kind, obj: Object, old: Object | None, *, valid: bool) -> None:
+    """Fill in defaults, check every rule and count the generation; changes `obj` itself, and nothing below it.
 
-    What is as it was has its defaults and was checked then: only rules between two versions are asked again.
+    An unchanged part has its defaults and was checked when it was written: only transition rules see it again.
 
     Args:
         kind: of the object.
         obj: the object after the write.
         old: the object before it, or None.
-        clean: what is there is known to be right, though something may be missing.
+        valid: its values are known to be valid, though members may be missing.
 
     Raises:
         errors.Invalid: names every broken rule.
     """
     schema = schemas.of(kind)
-    known = _unchanged(obj, old)
-    changed = (obj.keys() | (old or {}).keys()) - known - {"status"}
-    wants = bool(changed - admission.beside(kind))
-    # Kinds' own defaults look into an object: it must have the right types then.
-    structural = conforming.broken(obj, schema, known=known, partial=True) if changed and not clean else []
-    if not structural:
-        bare = dict(obj)
-        obj |= pruning.default(obj, schema, known=known)
-        if wants and admission.has_defaults(kind):
+    unchanged = _unchanged(obj, old)
+    changed = (obj.keys() | (old or {}).keys()) - unchanged - {"status"}
+    admits = bool(changed - admission.ignored_parts(kind))
+    # The defaults of a kind look into the object: its values must have the right types first.
+    broken = validation.causes(obj, schema, "partial", unchanged=unchanged) if changed and not valid else []
+    if not broken:
+        sent = dict(obj)
+        obj |= defaults.fill(obj, schema, unchanged=unchanged)
+        if admits and admission.has_defaults(kind):
             obj |= {key: schemas.clone(value) for key, value in obj.items()}
             admission.defaults(kind, obj)
-        structural = conforming.broken(obj, schema, known=known)
-        if structural and changed:
-            structural = conforming.broken(bare, schema, known=known, partial=True) or structural
-    meta = obj["metadata"]
-    broken = list(structural)
-    if "metadata" not in known:
-        broken = [*object_meta.check(kind, meta, old["metadata"] if old else None), *structural]
+        broken = validation.causes(obj, schema, unchanged=unchanged)
+        if broken and changed:  # messages show values as they were sent, where these are at fault
+            broken = validation.causes(sent, schema, "partial", unchanged=unchanged) or broken
+    structural, meta = bool(broken), obj["metadata"]
+    if "metadata" not in unchanged:
+        broken = [*object_meta.check(kind, meta, old["metadata"] if old else None), *broken]
     if not structural:
         broken += cel_rules.check(obj, old, schema)
-        broken += admission.check(kind, obj, old) if wants else ()
+        broken += admission.check(kind, obj, old) if admits else ()
     if broken:
         raise status_errors.unprocessable(kind, meta.get("name") or meta.get("generateName", ""), broken)
-    if old is not None and kind in object_meta.GENERATIONS and _wanted(obj) != _wanted(old):
+    if old is not None and kind in object_meta.GENERATIONS and _desired(obj) != _desired(old):
         meta["generation"] = int(meta.get("generation") or 0) + 1
 
 
 def _unchanged(obj: Object, old: Object | None) -> frozenset[str]:
-    """Return the parts that are as they were, to the letter; who owns what does not count."""
+    """Return the members that are exactly as they were; managedFields do not count."""
     if old is None:
         return frozenset()
-    same = {key for key, value in obj.items() if key in old and _same(old[key], value)}
-    if _same(_unmanaged(old["metadata"]), _unmanaged(obj["metadata"])):
+    same = {key for key, value in obj.items() if key in old and _is_same_json(old[key], value)}
+    if _is_same_json(_without_managed_fields(old["metadata"]), _without_managed_fields(obj["metadata"])):
         same.add("metadata")
     return frozenset(same)
 
 
-def _same(one: Any, other: Any) -> bool:
-    """Whether two values are the same JSON: to Python `True == 1 == 1.0`, and only one of them may be right."""
+def _is_same_json(one: Any, other: Any) -> bool:
+    """Whether two values are the same JSON: to Python `True == 1 == 1.0`, of which only one may be valid."""
     return one is other or (one == other and orjson.dumps(one) == orjson.dumps(other))
 
 
-def _unmanaged(meta: Object) -> Object:
-    return {key: value for key, value in meta.items() if key != "managedFields"}
-
-
-def _wanted(obj: Object) -> Object:
+def _desired(obj: Object) -> Object:
     return {key: value for key, value in obj.items() if key not in ("metadata", "status")}
 
 
-def _owner(kind: Kind, request: Request, operation: str) -> Owner:
-    return Owner(operation, request.manager, request.subresource or "", kind.api_version)
+def _owner(kind: Kind, request: WriteRequest, operation: str) -> Owner:
+    options = request.options
+    return Owner(operation, options.manager, options.subresource or "", kind.api_version)
 
 
-def _tracked(obj: Object, entries: list[Object]) -> Object:
-    meta = {key: value for key, value in obj["metadata"].items() if key != "managedFields"}
+def _without_managed_fields(meta: Object) -> Object:
+    return {key: value for key, value in meta.items() if key != "managedFields"}
+
+
+def _with_managed_fields(obj: Object, entries: list[Object]) -> Object:
+    meta = _without_managed_fields(obj["metadata"])
     return {**obj, "metadata": {**meta, **({"managedFields": entries} if entries else {})}}
 
 
-def _settle(old: Object, new: Object) -> Object:
-    """Return `old` itself where nothing changed."""
+def _old_if_equal(old: Object, new: Object) -> Object:
     return old if new == old else new
 
 
 def _check_scale(kind: Kind, old: Object, body: Object) -> None:
-    name = old["metadata"]["name"]
     if not isinstance(body, dict):
         raise status_errors.bad_request("the body of the request must be a JSON object")
-    broken = list(validation.check(body, scales.SCHEMA))
+    broken = validation.causes(body, scale.SCHEMA)
     if broken:
-        raise status_errors.unprocessable(kind, name, broken)
+        raise status_errors.unprocessable(kind, old["metadata"]["name"], broken)
 
 
 def _scale_configuration(kind: Kind, name: str, body: Object) -> Object:

@@ -24,10 +24,10 @@ def test_a_policy_holds_the_object_by_its_finalizer(policy: str, finalizer: str)
     assert held["metadata"]["finalizers"] == [finalizer]
     assert held["metadata"]["deletionTimestamp"] == request().now
     assert held["metadata"]["generation"] == 2
-    assert not write_path.after_write(kinds.INFERENCE, held)
+    assert not write_path.is_gone(kinds.INFERENCE, held)
     change = {"metadata": {"finalizers": []}}
     free = write_path.patch(kinds.INFERENCE, held, change, "application/merge-patch+json", request()).object
-    assert write_path.after_write(kinds.INFERENCE, free)
+    assert write_path.is_gone(kinds.INFERENCE, free)
     assert "deletionTimestamp" not in old["metadata"]
 
 
@@ -47,7 +47,7 @@ def test_a_running_pod_stays_for_its_grace_period_until_it_is_deleted_with_none(
     assert dying is not None
     assert dying["metadata"]["deletionGracePeriodSeconds"] == 30
     assert dying["metadata"]["deletionTimestamp"] == LATER
-    assert not write_path.after_write(kinds.POD, dying)
+    assert not write_path.is_gone(kinds.POD, dying)
     assert write_path.delete(kinds.POD, dying, {}, request()) == dying
     sooner = write_path.delete(kinds.POD, dying, {"gracePeriodSeconds": 2}, request())
     assert sooner is not None

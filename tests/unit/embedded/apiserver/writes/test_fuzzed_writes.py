@@ -41,7 +41,7 @@ def done_or_refused(kind: Kind, write: Any) -> None:
         orjson.dumps(found)
         assert found["metadata"]["name"]
         tables.table(kind, [found], now=NOW)
-        write_path.after_write(kind, found)
+        write_path.is_gone(kind, found)
         if kind.scale:
             scale.to_scale(found)
 
@@ -61,7 +61,7 @@ def test_creates_and_updates(kind: Kind, data: st.DataObject) -> None:
     body = data.draw(objects(kind, old))
     done_or_refused(kind, lambda: write_path.update(kind, old, body, asked).object)
     if kind.status:
-        status = request(field_validation=asked.field_validation, subresource="status")
+        status = request(field_validation=asked.options.field_validation, subresource="status")
         done_or_refused(kind, lambda: write_path.update(kind, old, body, status).object)
 
 

@@ -8,8 +8,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from serving import errors
-from serving.embedded.apiserver.apply import field_sets, managed_fields
+from serving.embedded.apiserver.apply import field_trees, managed_fields, merging
+from serving.embedded.apiserver.apply.field_trees import Path
 from serving.embedded.apiserver.apply.managed_fields import Applied, Owner
+from tests.reference.fields import leaves, prefixes
 
 SCHEMA: dict[str, Any] = {
     "type": "object",
@@ -75,51 +77,51 @@ metadata = st.fixed_dictionaries(
 configurations = st.fixed_dictionaries({"metadata": metadata, "spec": spec})
 
 
+NOW = "2026-01-02T00:00:00Z"
+
+
 def apply(state: Applied, owner: Owner, config: dict[str, Any], *, force: bool = True) -> Applied:
-    return managed_fields.applied(state.managers, state.object, config, SCHEMA, owner, force=force)
+    return managed_fields.applied(state.entries, state.object, config, SCHEMA, owner, force=force, now=NOW)
 
 
-def owned(obj: dict[str, Any]) -> dict[tuple[str, ...], Any]:
-    return managed_fields.fields(obj, SCHEMA)
+def values(obj: dict[str, Any]) -> dict[Path, Any]:
+    return {path: value for path, value in leaves(obj, SCHEMA).items() if path != ("f:metadata",)}
 
 
-EMPTY = Applied({"metadata": {}, "spec": {}}, {})
+def owned(state: Applied, owner: Owner) -> set[Path]:
+    """The fields that managedFields give to the owner."""
+    entry = next((entry for entry in state.entries if entry["manager"] == owner.manager), {})
+    return set(field_trees.paths(entry.get("fieldsV1", {})))
 
 
-@given(configurations, configurations)
-def test_a_difference_is_that_of_the_leaves(one: dict[str, Any], two: dict[str, Any]) -> None:
-    before, after = (dict(field_sets.leaves(obj, SCHEMA)) for obj in (one, two))
-    found = field_sets.difference(one, two, SCHEMA)
-    assert found.added == after.keys() - before.keys()
-    assert found.removed == before.keys() - after.keys()
-    assert found.modified == {path for path in before.keys() & after.keys() if before[path] != after[path]}
+EMPTY = Applied({"metadata": {}, "spec": {}}, [])
 
 
 @given(configurations, configurations)
 def test_applying_changes_nothing_that_was_passed_in(config: dict[str, Any], other: dict[str, Any]) -> None:
     before = apply(EMPTY, BOB, other)
-    copies = copy.deepcopy((before.object, config))
+    copies = copy.deepcopy((before, config))
     apply(before, ANN, config)
-    assert (before.object, config) == copies
+    assert (before, config) == copies
 
 
 @given(configurations, configurations)
 def test_applying_the_same_again_changes_nothing(first: dict[str, Any], other: dict[str, Any]) -> None:
     once = apply(apply(EMPTY, BOB, other), ANN, first)
     again = apply(once, ANN, first, force=False)
-    assert owned(again.object) == owned(once.object)
-    assert again.managers == once.managers
+    assert values(again.object) == values(once.object)
+    assert again.entries == once.entries
 
 
 @given(configurations, configurations)
 def test_what_is_applied_is_there_and_owned(config: dict[str, Any], other: dict[str, Any]) -> None:
     after = apply(apply(EMPTY, BOB, other), ANN, config)
-    wanted = owned(config)
-    assert after.managers[ANN] == frozenset(wanted)
+    wanted = values(config)
+    assert owned(after, ANN) == wanted.keys()
     empty = [path for path, value in wanted.items() if value in ({}, [])]
     for path, value in wanted.items():
         if path not in empty:
-            assert owned(after.object)[path] == value
+            assert values(after.object)[path] == value
 
 
 @given(configurations, configurations)
@@ -128,10 +130,10 @@ def test_given_up_fields_go_unless_somebody_else_owns_them(
 ) -> None:
     both = apply(apply(EMPTY, BOB, other), ANN, config)
     after = apply(both, ANN, {})
-    left = {path for path, value in owned(after.object).items() if value not in ({}, [])}
-    assert left <= field_sets.prefixes(both.managers[BOB])
-    for path in both.managers[BOB]:
-        assert owned(after.object).get(path) == owned(both.object).get(path)
+    left = {path for path, value in values(after.object).items() if value not in ({}, [])}
+    assert left <= prefixes(owned(both, BOB))
+    for path in owned(both, BOB):
+        assert values(after.object).get(path) == values(both.object).get(path)
 
 
 @given(configurations, configurations)
@@ -142,8 +144,8 @@ def test_without_force_no_owned_field_ever_changes(config: dict[str, Any], other
     except errors.Conflict as conflict:
         causes = conflict.causes
     else:
-        fields = owned(after.object)
-        kept = {path: value for path, value in owned(before.object).items() if value not in ({}, [])}
+        fields = values(after.object)
+        kept = {path: value for path, value in values(before.object).items() if value not in ({}, [])}
         assert all(fields.get(path) == value for path, value in kept.items())
         return
     assert causes
@@ -152,32 +154,39 @@ def test_without_force_no_owned_field_ever_changes(config: dict[str, Any], other
 
 @given(configurations, configurations)
 def test_managers_of_disjoint_fields_commute(one: dict[str, Any], two: dict[str, Any]) -> None:
-    both = field_sets.prefixes(owned(one)) & field_sets.prefixes(owned(two))
-    if both & (owned(one).keys() | owned(two).keys()):
+    both = prefixes(set(values(one))) & prefixes(set(values(two)))
+    if both & (values(one).keys() | values(two).keys()):
         return
     left = apply(apply(EMPTY, ANN, one, force=False), BOB, two, force=False)
     right = apply(apply(EMPTY, BOB, two, force=False), ANN, one, force=False)
-    assert owned(left.object) == owned(right.object)
-    assert left.managers == right.managers
+    assert values(left.object) == values(right.object)
+    assert left.entries == right.entries
 
 
 @given(configurations, configurations)
 def test_a_plain_write_takes_over_exactly_what_it_changes(one: dict[str, Any], two: dict[str, Any]) -> None:
     before = apply(EMPTY, ANN, one)
     writer = Owner("Update", "writer", "", "v1")
-    after = managed_fields.updated(before.managers, before.object, two, SCHEMA, writer)
-    for path, value in owned(two).items():
-        changed = owned(before.object).get(path, object()) != value
-        assert (path in after[writer]) == changed
-        assert not (changed and path in after[ANN])
-    assert after[ANN] <= frozenset(owned(two))
+    entries = managed_fields.updated(before.entries, before.object, two, SCHEMA, writer, now=NOW)
+    after = Applied(two, entries)
+    for path, value in values(two).items():
+        changed = values(before.object).get(path, object()) != value
+        assert (path in owned(after, writer)) == changed
+        assert not (changed and path in owned(after, ANN))
+    assert owned(after, ANN) <= values(two).keys()
 
 
 @given(configurations)
-def test_managed_fields_read_back_as_written(config: dict[str, Any]) -> None:
-    managers = {ANN: frozenset(owned(config))} if owned(config) else {}
-    found, _ = managed_fields.read(managed_fields.write(managers, None, "2026-01-01T00:00:00Z"))
-    assert found == managers
+def test_the_fields_of_a_new_object_are_its_writers(config: dict[str, Any]) -> None:
+    after = Applied(config, managed_fields.created(config, SCHEMA, ANN, NOW))
+    assert owned(after, ANN) == values(config).keys()
+
+
+def test_an_entry_changes_only_with_its_fields() -> None:
+    first = apply(EMPTY, BOB, {"spec": {"size": 1}})
+    before = Applied(first.object, [{**entry, "time": "2026-01-01T00:00:00Z"} for entry in first.entries])
+    after = apply(before, ANN, {"spec": {"color": "a"}})
+    assert [entry["time"] for entry in after.entries if entry["manager"] == "bob"] == ["2026-01-01T00:00:00Z"]
 
 
 def test_shared_fields_stay_until_the_last_owner_gives_up() -> None:
@@ -207,7 +216,7 @@ def test_a_conflict_names_manager_and_field() -> None:
 def test_items_keep_the_order_of_the_configuration_and_others_their_place() -> None:
     live = [{"name": "a"}, {"name": "z"}, {"name": "b"}]
     schema = SCHEMA["properties"]["spec"]["properties"]["parts"]
-    merged = field_sets.merge(live, [{"name": "b"}, {"name": "a"}], schema)
+    merged = merging.merge(live, [{"name": "b"}, {"name": "a"}], schema)
     assert [item["name"] for item in merged] == ["b", "a", "z"]
-    kept = field_sets.merge(live, [{"name": "a"}, {"name": "b"}, {"name": "n"}], schema)
+    kept = merging.merge(live, [{"name": "a"}, {"name": "b"}, {"name": "n"}], schema)
     assert [item["name"] for item in kept] == ["a", "z", "b", "n"]

@@ -1,0 +1,254 @@
+"""Sets of fields as trees in the FieldsV1 notation of managedFields.
+
+A tree's keys are path elements: `f:NAME` is a map's member, `k:JSON` an item of a list-map by its key, `v:JSON` a
+member of a set. An empty tree below a key means the field itself; `.` means the field itself beside fields below it.
+An empty tree is the empty set. Trees are shared and must not be changed.
+https://kubernetes.io/docs/reference/using-api/server-side-apply/#field-management
+"""
+
+import json
+from collections.abc import Iterator, Mapping
+from typing import Any, NamedTuple
+
+import orjson
+
+from serving.embedded.apiserver.schema import schemas
+from serving.embedded.apiserver.schema.schemas import Schema
+
+Path = tuple[str, ...]
+Tree = dict[str, Any]
+
+LEAF: Tree = {}
+EMPTY: Tree = {}
+_ITSELF = "."
+
+
+class Difference(NamedTuple):
+    """The fields in which two values differ."""
+
+    added: Tree
+    removed: Tree
+    modified: Tree
+
+
+def fields(value: Any, schema: Schema) -> Tree:
+    """Return the fields of an object. Values that the schema calls atomic are fields as a whole."""
+    return _fields(value, _plan(schema))
+
+
+def difference(before: Any, after: Any, schema: Schema) -> Difference:
+    """Return the fields in which two objects differ; equal parts are not looked into."""
+    if before == after:
+        return Difference(EMPTY, EMPTY, EMPTY)
+    added, removed, modified = _difference(before, after, _plan(schema))
+    return Difference(added or EMPTY, removed or EMPTY, modified or EMPTY)
+
+
+def union(one: Tree, other: Tree) -> Tree:
+    """Return the fields of both sets."""
+    if not one or not other:
+        return one or other
+    both = {**one, **other, **{key: _union(one[key], other[key]) for key in one if key in other}}
+    return dict(sorted(both.items()))
+
+
+def intersection(one: Tree, other: Tree) -> Tree:
+    """Return the fields that are in both sets."""
+    common = {key: _intersection(one[key], other[key]) for key in one if key in other}
+    return {key: below for key, below in common.items() if below is not None}
+
+
+def without(one: Tree, other: Tree) -> Tree:
+    """Return the fields of one set that are not in the other."""
+    if one == other:
+        return EMPTY
+    if one.keys().isdisjoint(other):
+        return one
+    left = {key: _without(below, other[key]) if key in other else below for key, below in one.items()}
+    return {key: below for key, below in left.items() if below is not None}
+
+
+def paths(tree: Tree, above: Path = ()) -> Iterator[Path]:
+    """Yield the path of every field of a set."""
+    for key, below in tree.items():
+        if key == _ITSELF:
+            yield above
+        elif below:
+            yield from paths(below, (*above, key))
+        else:
+            yield (*above, key)
+
+
+def well_formed(tree: Mapping[str, Any]) -> Tree:
+    """Return what a client sent as FieldsV1, without what is no tree."""
+    trees = ((key, below) for key, below in tree.items() if isinstance(below, dict))
+    found = {key: LEAF if key == _ITSELF else well_formed(below) for key, below in trees}
+    return LEAF if found.keys() == {_ITSELF} else found
+
+
+def describe(path: Path) -> str:
+    """Return a path as conflicts show it: `.spec.containers[name="a"].image`."""
+    text = ""
+    for element in path:
+        sort, content = element[:2], element[2:]
+        if sort == "f:":
+            text += f".{content}"
+        elif sort == "k:":
+            keys = (f"{key}={_compact(value)}" for key, value in json.loads(content).items())
+            text += f"[{','.join(keys)}]"
+        else:
+            text += f"[={content}]"
+    return text
+
+
+def is_field(tree: Tree) -> bool:
+    """Whether the field at the root of a tree is in the set itself, not only fields below it."""
+    return not tree or _ITSELF in tree
+
+
+def children(tree: Tree) -> Tree:
+    """Return the fields below the root of a tree."""
+    return {key: below for key, below in tree.items() if key != _ITSELF} if _ITSELF in tree else tree
+
+
+def _node(below: Tree, *, itself: bool) -> Tree | None:
+    """Return the tree of a field, or None where neither it nor a field below it is in the set."""
+    if not below:
+        return LEAF if itself else None
+    return {_ITSELF: LEAF, **below} if itself else below
+
+
+def _union(one: Tree, other: Tree) -> Tree:
+    below = union(children(one), children(other))
+    node = _node(below, itself=is_field(one) or is_field(other))
+    assert node is not None
+    return node
+
+
+def _intersection(one: Tree, other: Tree) -> Tree | None:
+    return _node(intersection(children(one), children(other)), itself=is_field(one) and is_field(other))
+
+
+def _without(one: Tree, other: Tree) -> Tree | None:
+    return _node(without(children(one), children(other)), itself=is_field(one) and not is_field(other))
+
+
+class _Plan:
+    """What a schema says about fields, prepared."""
+
+    __slots__ = ("_items", "atomic", "members", "schema", "united")
+
+    def __init__(self, schema: Schema) -> None:
+        self.schema = schema
+        self.atomic = schemas.is_atomic(schema)
+        self.united = schemas.is_united(schema)
+        self.members: dict[str, tuple[str, _Plan]] = {}
+        self._items: _Plan | None = None
+
+    def member(self, key: str) -> "tuple[str, _Plan]":
+        """Return the path element of a map's key, and the plan of what is below."""
+        known = self.members.get(key)
+        if known is None:
+            known = (f"f:{key}", _plan(schemas.child(self.schema, key) or schemas.ANY))
+            if key in (self.schema.get("properties") or {}):
+                self.members[key] = known
+        return known
+
+    @property
+    def items(self) -> "_Plan":
+        if self._items is None:
+            self._items = _plan(schemas.items(self.schema))
+        return self._items
+
+
+_plan = schemas.once(_Plan)
+
+
+def _fields(value: Any, plan: _Plan) -> Tree:
+    if not value or plan.atomic:
+        return LEAF
+    if type(value) is dict:
+        return dict(_member_fields(value, plan))
+    if type(value) is not list or not plan.united:
+        return LEAF
+    found: Tree = {}
+    for item in value:
+        element, node = element_of(item, plan.schema), _item_fields(item, plan.items)
+        found[element] = _union(found[element], node) if element in found else node
+    return dict(sorted(found.items())) if len(found) > 1 else found
+
+
+def _member_fields(value: dict[str, Any], plan: _Plan) -> Iterator[tuple[str, Tree]]:
+    for key in sorted(value):
+        item = value[key]
+        element, below = plan.members.get(key) or plan.member(key)
+        yield element, _fields(item, below) if type(item) is dict or type(item) is list else LEAF
+
+
+def _item_fields(item: Any, plan: _Plan) -> Tree:
+    below = _fields(item, plan) if type(item) is dict else LEAF
+    return {_ITSELF: LEAF, **below} if below else LEAF
+
+
+def _difference(old: Any, new: Any, plan: _Plan) -> tuple[Tree | None, Tree | None, Tree | None]:
+    """Return the trees of the fields added, removed and modified between unequal values; None where there are none."""
+    if not _is_divided(old, plan) and not _is_divided(new, plan):
+        return None, None, LEAF
+    if not _is_divided(old, plan) or not _is_divided(new, plan) or type(old) is not type(new):
+        return _fields(new, plan), _fields(old, plan), None
+    whole = _item_fields if type(old) is list else _fields
+    added: Tree = {}
+    removed: Tree = {}
+    modified: Tree = {}
+    for element, below, before, after in _changes(old, new, plan):
+        if before is _ABSENT:
+            added[element] = whole(after, below)
+        elif after is _ABSENT:
+            removed[element] = whole(before, below)
+        else:
+            parts = zip((added, removed, modified), _difference(before, after, below), strict=True)
+            for tree, part in parts:
+                if part is not None:
+                    tree[element] = part
+    return added or None, removed or None, modified or None
+
+
+def _is_divided(value: Any, plan: _Plan) -> bool:
+    """Whether a value has fields below it, rather than being one."""
+    return bool(value) and not plan.atomic and (type(value) is dict or (type(value) is list and plan.united))
+
+
+_ABSENT = object()
+
+
+def _changes(old: Any, new: Any, plan: _Plan) -> Iterator[tuple[str, _Plan, Any, Any]]:
+    """Yield the path element, the plan, the old and the new value of each direct part that changed."""
+    if type(old) is list:
+        old = {element_of(item, plan.schema): item for item in old}
+        new = {element_of(item, plan.schema): item for item in new}
+    for key in sorted(old.keys() | new.keys()):
+        before, after = old.get(key, _ABSENT), new.get(key, _ABSENT)
+        if before != after:
+            element, below = (key, plan.items) if plan.united else plan.member(key)
+            yield element, below, before, after
+
+
+def element_of(item: Any, schema: Schema) -> str:
+    """Return the path element of a list's item; an item without its key is known by its whole value."""
+    name = _only_key(schema)
+    only = item.get(name) if name and type(item) is dict else None
+    if type(only) is str:
+        return f'k:{{"{name}":{orjson.dumps(only).decode()}}}'
+    key = schemas.key_of(item, schema)
+    return f"v:{_compact(item)}" if key is None else f"k:{_compact(key)}"
+
+
+@schemas.once
+def _only_key(schema: Schema) -> str:
+    """Return the name of a list-map's key where it is one alphanumeric name, else an empty string."""
+    keys = schemas.map_keys(schema)
+    return keys[0] if len(keys) == 1 and keys[0].isalnum() else ""
+
+
+def _compact(value: Any) -> str:
+    return orjson.dumps(value, option=orjson.OPT_SORT_KEYS).decode()
