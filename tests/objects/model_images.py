@@ -84,7 +84,7 @@ def tar_of(members: Iterable[tuple[tarfile.TarInfo, bytes]]) -> bytes:
     return out.getvalue()
 
 
-def layer_tar(layer: layers.Layer, contents: Mapping[str, bytes]) -> bytes:
+def layer_tar(layer: layers.LayerPlan, contents: Mapping[str, bytes]) -> bytes:
     """The tar that our layer is, given its files' bytes by path."""
     out = io.BytesIO()
     for header, entry in layers.entries(layer):

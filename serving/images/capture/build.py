@@ -1,4 +1,4 @@
-"""`capture`: a directory of trained files becomes an image in the model store, in one pass over its bytes."""
+"""Builds an image of a directory of trained files, in the model store, in one pass over the bytes."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -10,6 +10,7 @@ from serving.images.capture import source
 from serving.images.capture.packing import pack
 from serving.images.documents import layers, oci, output_manifest
 from serving.images.documents.oci import File
+from serving.images.store import disk
 from serving.images.store.model_store import ModelStore
 from serving.images.store.staging import Staging
 
@@ -20,7 +21,7 @@ MANIFEST_FILE = "slipway.json"
 
 @dataclass(frozen=True)
 class Built:
-    """What a capture produced; all of it follows from the files, but for `image` and `lineage`."""
+    """A captured image. All but `image` and `lineage` is determined by the files."""
 
     digest: str
     image: str
@@ -32,7 +33,7 @@ class Built:
     modelpack: str
     """Digest of the ModelPack manifest over the same blobs."""
     lineage: str
-    """Digest of the document that says where the files came from; it refers to the image."""
+    """Digest of the document about the origin of the files, which refers to the image."""
 
 
 def capture(
@@ -45,34 +46,37 @@ def capture(
     within: Path | None = None,
     compression: Literal["none", "zstd"] = "none",
 ) -> Built:
-    """Put the files below `path` into the store as an image. The same files give the same digest; again is a no-op.
+    """Add the files below `path` to the store as an image. The same files give the same digest; repeating it
+    is a no-op.
 
     Args:
         path: an absolute directory.
-        store: where to.
+        store: gets the image.
         repository: the image's name without tag or digest.
-        lineage: who made the files; stored beside the image, never in it.
-        framework: what the ModelVersion says; must agree with `slipway.json` where both say one.
-        within: no component of `path` below this directory may be a link (give the volume's root for a Job's output).
-        compression: of the layers. Compressed ones are kept beside the tree, and may differ between versions of zstd.
+        lineage: what made the files; stored beside the image, never in it.
+        framework: of the ModelVersion; must agree with `slipway.json` if both name one.
+        within: no component of `path` below this directory may be a link: the volume's root for a Job's
+            output.
+        compression: of the layers. Compressed layers are kept beside the tree, and may differ between
+            versions of zstd.
 
     Raises:
         errors.Permanent: `EmptyOutput`, `InvalidOutput`, `InvalidManifest`, `TooManyFiles`.
         errors.Temporary: `OutputStillChanging`, `DiskFull`.
     """
-    with source.opened(path, within) as root, store.staging() as staging:
-        seen = source.walk(root)
-        if not set(seen) - {MANIFEST_FILE}:
+    with source.open_directory(path, within) as root, store.staging() as staging:
+        stamps = source.walk(root)
+        if not set(stamps) - {MANIFEST_FILE}:
             raise errors.Permanent("EmptyOutput", f"{path}: no files were written there")
-        output = _read_manifest(root, seen, framework)
-        plan = layers.plan(layers.Entry(name, found.size) for name, found in seen.items())
-        built = pack(root, seen, plan, staging, compression)
-        _check_unchanged(root, seen)
+        output = _read_manifest(root, stamps, framework)
+        plan = layers.plan(layers.Entry(name, stamp.size) for name, stamp in stamps.items())
+        built = pack(root, stamps, plan, staging, compression)
+        _check_unchanged(root, stamps)
         files = tuple(sorted((f for layer in built for f in layer.files), key=lambda f: f.path))
         documents = oci.documents(built, output)
         digest = staging.add(documents.image)
         image = f"{repository}@{digest}"
-        modelpack, about = _stage_documents(staging, documents, repository, lineage)
+        modelpack, lineage_digest = _stage_documents(staging, documents, repository, lineage)
         store.commit(staging, digest, {file.path: file.digest for file in files})
     return Built(
         digest=digest,
@@ -83,16 +87,16 @@ def capture(
         metrics=output.metrics,
         source_revision=output.source_revision,
         modelpack=modelpack,
-        lineage=about,
+        lineage=lineage_digest,
     )
 
 
 def _read_manifest(
-    root: int, seen: Mapping[str, source.Seen], framework: str
+    root: int, stamps: Mapping[str, disk.FileStamp], framework: str
 ) -> output_manifest.OutputManifest:
-    if MANIFEST_FILE not in seen:
+    if MANIFEST_FILE not in stamps:
         return output_manifest.OutputManifest()
-    with source.reading(root, MANIFEST_FILE, seen[MANIFEST_FILE]) as file:
+    with source.open_file(root, MANIFEST_FILE, stamps[MANIFEST_FILE]) as file:
         output = output_manifest.parse(file.read(output_manifest.MAX_BYTES + 1))
     if framework and output.framework and framework != output.framework:
         raise errors.Permanent(
@@ -108,13 +112,13 @@ def _stage_documents(
     staging.add(documents.config)
     staging.add(documents.modelpack_config)
     staging.add(oci.EMPTY)
-    about, blob = oci.lineage(documents.image, repository, facts)
+    manifest, blob = oci.lineage(documents.image, repository, facts)
     staging.add(blob)
-    return staging.add(documents.modelpack), staging.add(about)
+    return staging.add(documents.modelpack), staging.add(manifest)
 
 
-def _check_unchanged(root: int, seen: Mapping[str, source.Seen]) -> None:
+def _check_unchanged(root: int, stamps: Mapping[str, disk.FileStamp]) -> None:
     now = source.walk(root)
-    for path in sorted(now.keys() | seen.keys()):
-        if now.get(path) != seen.get(path):
+    for path in sorted(now.keys() | stamps.keys()):
+        if now.get(path) != stamps.get(path):
             raise source.still_changing(path)

@@ -1,7 +1,8 @@
-"""Each file is read once: into the tree, into its own hash, and into its layer's.
+"""Writes the files of a directory to a staged tree, and hashes each file and each layer, in one pass.
 
-Two hashes of each byte are what a build costs; they run on a thread each (hashlib releases the lock) while this one
-reads, others write and sync, over the ends of files and layers. Memory is a few buffers, whatever the size.
+Two hashes of each byte are the cost of a build. Each runs on a thread of its own (hashlib releases the lock)
+while this one reads and others write and sync, across the ends of files and layers. Memory is a few buffers,
+whatever the size.
 """
 
 import hashlib
@@ -24,19 +25,19 @@ from serving.images.store import disk
 from serving.images.store.staging import Staging
 
 _CHUNK = 4 * 1024 * 1024
-"""Bytes read at a time. Larger chunks were not faster; an anonymous map is aligned as direct writes need it."""
+"""Bytes read at a time. Larger chunks were not faster. Buffers are anonymous maps: aligned for direct writes."""
 _BUFFERS = 8
-"""Chunks alive at once: some being read while the threads work on others; disks and hashes are fast by turns."""
+"""Chunks in memory at once: disks and hashes are the slower part by turns."""
 _WRITERS = 2
-"""Writes at once: the disk has the next one already when one has ended, however busy the cores are with hashing."""
+"""Writes at once: the disk has the next one when one ends, even if hashing takes all cores."""
 _UNSYNCED = 32
-"""Files that wait to be synced at once; each is an open descriptor."""
+"""Most files that wait to be synced; each is an open descriptor."""
 _ZSTD_LEVEL = 3
-"""Fixed, as is one thread: both change the bytes. Higher levels gain little on weights."""
+"""Fixed, as is the single thread: both change the bytes. Higher levels gain little on weights."""
 
 
-class Tar:
-    """A layer on its way: hashes what goes into it. Its methods run on one thread, in order."""
+class LayerHash:
+    """Digest and size of a layer while its bytes pass. Its methods run on one thread, in order."""
 
     compression = ""
 
@@ -44,25 +45,25 @@ class Tar:
         self._hash = hashlib.sha256()
         self._size = 0
 
-    def update(self, ahead: bytes, data: memoryview) -> None:
-        """Take the next bytes of the tar: headers, and the file content after them."""
-        for part in (ahead, data):
+    def update(self, headers: bytes, data: memoryview) -> None:
+        """Add the next bytes of the tar: headers, and the file content after them."""
+        for part in (headers, data):
             self._hash.update(part)
             self._size += len(part)
 
-    def finish(self, rest: bytes) -> oci.BuiltLayer:
-        """Take the last bytes; return the layer, without its files."""
-        self.update(rest, memoryview(b""))
+    def finish(self, end: bytes) -> oci.BuiltLayer:
+        """Add the last bytes; return the layer, without its files."""
+        self.update(end, memoryview(b""))
         return oci.BuiltLayer(self.diff_id, self._size, (), self.diff_id)
 
     @property
     def diff_id(self) -> str:
-        """Digest of what was taken so far."""
+        """Digest of the bytes so far."""
         return f"sha256:{self._hash.hexdigest()}"
 
 
-class Compressed(Tar):
-    """A layer whose blob is kept: another version of the library may compress differently."""
+class CompressedLayer(LayerHash):
+    """A zstd layer. Its blob is kept: another version of the library may compress differently."""
 
     compression = "zstd"
 
@@ -75,15 +76,15 @@ class Compressed(Tar):
         self._blob = hashlib.sha256()
         self._blob_size = 0
 
-    def update(self, ahead: bytes, data: memoryview) -> None:
-        """Take the next bytes of the tar."""
-        super().update(ahead, data)
-        for part in (ahead, data):
+    def update(self, headers: bytes, data: memoryview) -> None:
+        """Add the next bytes of the tar."""
+        super().update(headers, data)
+        for part in (headers, data):
             self._write(self._compressor.compress(part))
 
-    def finish(self, rest: bytes) -> oci.BuiltLayer:
-        """Take the last bytes; return the layer, without its files. Its blob is staged."""
-        super().finish(rest)
+    def finish(self, end: bytes) -> oci.BuiltLayer:
+        """Add the last bytes; return the layer, without its files. Its blob is staged."""
+        super().finish(end)
         self._write(self._compressor.flush())
         os.fsync(self._file.fileno())
         digest = f"sha256:{self._blob.hexdigest()}"
@@ -93,12 +94,12 @@ class Compressed(Tar):
     def _write(self, data: bytes) -> None:
         self._blob.update(data)
         self._blob_size += len(data)
-        disk.put(self._file, data)
+        disk.write_all(self._file, data)
 
 
 @dataclass(frozen=True)
 class _Packed:
-    """A layer all of whose bytes were read; the threads may still be at it."""
+    """A layer whose bytes were all read; threads may still hash and write them."""
 
     layer: Future[oci.BuiltLayer]
     files: list[tuple[layers.Entry, Future[str]]]
@@ -110,115 +111,115 @@ class _Packed:
 
 def pack(
     root: int,
-    seen: Mapping[str, source.Seen],
-    plan: Iterable[layers.Layer],
+    stamps: Mapping[str, disk.FileStamp],
+    plan: Iterable[layers.LayerPlan],
     staging: Staging,
     compression: str,
 ) -> list[oci.BuiltLayer]:
-    """Write the files into the staged tree; return what the manifest says of their layers.
+    """Write the files to the staged tree; return their layers.
 
     Args:
         root: descriptor of the directory.
-        seen: its files, as the walk found them.
-        plan: which go into which layer.
-        staging: where to.
+        stamps: of its files, from `source.walk`.
+        plan: the files of each layer.
+        staging: has the tree.
         compression: `none` or `zstd`.
 
     Raises:
         errors.Temporary: `OutputStillChanging`.
     """
-    # Threads end before files are closed: a late write must not find its descriptor in another file's hands.
-    with ExitStack() as opened, ExitStack() as lanes:
-        packer = _Packer(root, seen, staging, opened, lanes)
+    # Threads end before files are closed: a late write must not hit another file that has got the descriptor.
+    with ExitStack() as opened, ExitStack() as pools:
+        packer = _Packer(root, stamps, staging, opened, pools)
         packed = [packer.layer(layer, compression) for layer in plan]
         packer.wait()
-        return [found.built() for found in packed]
+        return [layer.built() for layer in packed]
 
 
 class _Packer:
     def __init__(
         self,
         root: int,
-        seen: Mapping[str, source.Seen],
+        stamps: Mapping[str, disk.FileStamp],
         staging: Staging,
         opened: ExitStack,
-        lanes: ExitStack,
+        pools: ExitStack,
     ) -> None:
         self._root = root
-        self._seen = seen
+        self._stamps = stamps
         self._staging = staging
         self._opened = opened
-        self._layer_lane, self._file_lane, self._write_lane, self._sync_lane = (
-            lanes.enter_context(ThreadPoolExecutor(threads, thread_name_prefix=name))
+        self._layer_pool, self._file_pool, self._write_pool, self._sync_pool = (
+            pools.enter_context(ThreadPoolExecutor(threads, thread_name_prefix=name))
             for name, threads in (("layer", 1), ("file", 1), ("write", _WRITERS), ("sync", 1))
         )
         self._buffers = deque(memoryview(mmap.mmap(-1, _CHUNK)) for _ in range(_BUFFERS))
-        self._at_work: deque[tuple[Future[None], ...]] = deque(() for _ in range(_BUFFERS))
+        self._busy: deque[tuple[Future[None], ...]] = deque(() for _ in range(_BUFFERS))
         self._unsynced: deque[Future[None]] = deque()
         self._numbers = itertools.count()
 
-    def layer(self, layer: layers.Layer, compression: str) -> _Packed:
-        tar = self._tar(compression)
-        ahead = b""
+    def layer(self, layer: layers.LayerPlan, compression: str) -> _Packed:
+        layer_hash = self._layer_hash(compression)
+        headers = b""
         files: list[tuple[layers.Entry, Future[str]]] = []
         for header, entry in layers.entries(layer):
-            ahead += header
+            headers += header
             if entry is not None:
-                files.append((entry, self._file(entry, tar, ahead)))
-                ahead = layers.padding(entry.size)
-        return _Packed(self._layer_lane.submit(tar.finish, ahead + layers.TRAILER), files)
+                files.append((entry, self._file(entry, layer_hash, headers)))
+                headers = layers.padding(entry.size)
+        return _Packed(self._layer_pool.submit(layer_hash.finish, headers + layers.TRAILER), files)
 
     def wait(self) -> None:
-        """Wait for everything that was begun, and raise what went wrong."""
-        for work in self._at_work:
+        """Wait for all work, and raise its errors."""
+        for work in self._busy:
             _finish(work)
         _finish(self._unsynced)
 
-    def _tar(self, compression: str) -> Tar:
+    def _layer_hash(self, compression: str) -> LayerHash:
         if compression != "zstd":
-            return Tar()
+            return LayerHash()
         path = self._staging.path / f"layer-{next(self._numbers)}"
-        return Compressed(self._staging, path, self._opened.enter_context(path.open("xb", buffering=0)))
+        return CompressedLayer(self._staging, path, self._opened.enter_context(path.open("xb", buffering=0)))
 
-    def _file(self, entry: layers.Entry, tar: Tar, ahead: bytes) -> Future[str]:
-        own = hashlib.sha256()
+    def _file(self, entry: layers.Entry, layer_hash: LayerHash, headers: bytes) -> Future[str]:
+        file_hash = hashlib.sha256()
         path = self._staging.file_path(entry.path)
-        copy = disk.Copy(path, entry.size, direct=entry.size >= layers.BIG_FILE)
+        copy = disk.NewFile(path, entry.size, direct=entry.size >= layers.BIG_FILE)
         self._opened.callback(copy.close)
-        # The latest are enough: those before have lent their buffers again, hence ended.
+        # The latest suffice: the buffers of earlier writes are in use again, so these have ended.
         written: deque[Future[None]] = deque(maxlen=_BUFFERS)
-        with source.reading(self._root, entry.path, self._seen[entry.path]) as file:
+        with source.open_file(self._root, entry.path, self._stamps[entry.path]) as file:
             for start in range(0, max(entry.size, 1), _CHUNK):
                 data = self._fill(file, entry.path, min(_CHUNK, entry.size - start))
-                written.append(self._write_lane.submit(copy.write, data, start))
-                self._at_work.append(
+                written.append(self._write_pool.submit(copy.write, data, start))
+                self._busy.append(
                     (
-                        self._layer_lane.submit(tar.update, ahead, data),
-                        self._file_lane.submit(own.update, data),
+                        self._layer_pool.submit(layer_hash.update, headers, data),
+                        self._file_pool.submit(file_hash.update, data),
                         written[-1],
                     )
                 )
-                ahead = b""
-        self._unsynced.append(self._sync_lane.submit(_sync, copy, written))
+                headers = b""
+        self._unsynced.append(self._sync_pool.submit(_sync, copy, written))
         if len(self._unsynced) > _UNSYNCED:
             self._unsynced.popleft().result()
-        return self._file_lane.submit(lambda: f"sha256:{own.hexdigest()}")
+        return self._file_pool.submit(lambda: f"sha256:{file_hash.hexdigest()}")
 
     def _fill(self, file: BinaryIO, path: str, size: int) -> memoryview:
-        """Read so many bytes into the buffer whose last use is longest ago."""
-        _finish(self._at_work.popleft())
+        """Read so many bytes into the least recently used buffer."""
+        _finish(self._busy.popleft())
         self._buffers.rotate(-1)
         data = self._buffers[-1][:size]
-        done = 0
-        while done < size:
-            count = file.readinto(data[done:])  # type: ignore[attr-defined]
+        filled = 0
+        while filled < size:
+            count = file.readinto(data[filled:])  # type: ignore[attr-defined]
             if not count:
                 raise source.still_changing(path)
-            done += count
+            filled += count
         return data
 
 
-def _sync(copy: disk.Copy, written: Iterable[Future[None]]) -> None:
+def _sync(copy: disk.NewFile, written: Iterable[Future[None]]) -> None:
     _finish(written)
     copy.finish()
 

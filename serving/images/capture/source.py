@@ -1,48 +1,33 @@
-"""Reading a tree that somebody else wrote, and may still be writing, without being led out of it.
+"""Reads a directory that another process wrote, and may still be writing, without ever leaving it.
 
-Every directory is opened relative to its parent without following links, so that a name that is swapped for a
-link in between fails. Only directories and regular files with one name are taken.
+Each directory is opened relative to its parent without following links, so a name that is replaced by a link
+meanwhile is an error. Directories and regular files with one name are accepted, nothing else.
 """
 
 import os
 import stat
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
 
 from serving import errors
 from serving.images.documents import layers
+from serving.images.store.disk import FileStamp
 
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 MAX_FILES = 10_000
-"""Files in one model: each is listed in the manifest (4 MiB at most) and in the ModelVersion's status."""
-
-
-@dataclass(frozen=True)
-class Seen:
-    """What `stat` said of a file; any write to it changes one of these."""
-
-    inode: int
-    size: int
-    mtime_ns: int
-    ctime_ns: int
-
-    @classmethod
-    def of(cls, status: os.stat_result) -> "Seen":
-        """Take the four from a stat result."""
-        return cls(status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns)
+"""Most files in a model: the manifest (at most 4 MiB) and the ModelVersion's status list each."""
 
 
 @contextmanager
-def opened(source: Path, within: Path | None) -> Iterator[int]:
-    """Give a descriptor of the source directory.
+def open_directory(source: Path, within: Path | None) -> Iterator[int]:
+    """Yield a descriptor of the source directory.
 
     Args:
         source: an absolute directory.
-        within: below this directory no component may be a link; None checks only the last component.
+        within: no component below this directory may be a link; None checks the last component only.
 
     Raises:
         errors.Permanent: `InvalidOutput`, not absolute, missing, a link, or not a directory.
@@ -70,23 +55,23 @@ def opened(source: Path, within: Path | None) -> Iterator[int]:
         raise errors.Permanent("InvalidOutput", f"{at}: {rule}") from error
 
 
-def walk(root: int) -> dict[str, Seen]:
-    """Return every file below the descriptor by its relative path.
+def walk(root: int) -> dict[str, FileStamp]:
+    """Return the stamps of all files below an open directory, by relative path.
 
     Raises:
-        errors.Permanent: `InvalidOutput` for links, devices, sockets, second names and names that are not UTF-8;
-            `TooManyFiles`.
-        errors.Temporary: `OutputStillChanging`, a directory vanished while it was read.
+        errors.Permanent: `InvalidOutput` for links, devices, sockets, hard links and names that are not
+            UTF-8; `TooManyFiles`.
+        errors.Temporary: `OutputStillChanging`, a directory was removed while it was read.
     """
-    found: dict[str, Seen] = {}
+    stamps: dict[str, FileStamp] = {}
     try:
-        _walk(root, "", found, 0)
+        _walk(root, "", stamps, 0)
     except (FileNotFoundError, NotADirectoryError) as error:
         raise still_changing(str(error.filename)) from error
-    return found
+    return stamps
 
 
-def _walk(fd: int, prefix: str, found: dict[str, Seen], depth: int) -> None:
+def _walk(fd: int, prefix: str, stamps: dict[str, FileStamp], depth: int) -> None:
     if depth > layers.MAX_DEPTH:
         raise errors.Permanent("InvalidOutput", f"{prefix!r}: more than {layers.MAX_DEPTH} directories deep")
     with os.scandir(fd) as listing:
@@ -97,13 +82,13 @@ def _walk(fd: int, prefix: str, found: dict[str, Seen], depth: int) -> None:
         if stat.S_ISDIR(status.st_mode):
             inner = os.open(name, _DIRECTORY, dir_fd=fd)
             try:
-                _walk(inner, f"{path}/", found, depth + 1)
+                _walk(inner, f"{path}/", stamps, depth + 1)
             finally:
                 os.close(inner)
             continue
         _check_file(path, status)
-        found[path] = Seen.of(status)
-        if len(found) > MAX_FILES:
+        stamps[path] = FileStamp.of(status)
+        if len(stamps) > MAX_FILES:
             raise errors.Permanent("TooManyFiles", f"more than {MAX_FILES} files: pack small ones together")
 
 
@@ -119,8 +104,8 @@ def _check_file(path: str, status: os.stat_result) -> None:
 
 
 @contextmanager
-def reading(root: int, path: str, seen: Seen) -> Iterator[BinaryIO]:
-    """Open a file of the walk for reading, and check before and after that it is the one that was seen.
+def open_file(root: int, path: str, stamp: FileStamp) -> Iterator[BinaryIO]:
+    """Open a file for reading, and check before and after that its stamp is still this.
 
     Raises:
         errors.Temporary: `OutputStillChanging`.
@@ -133,9 +118,9 @@ def reading(root: int, path: str, seen: Seen) -> Iterator[BinaryIO]:
             fd = os.open(parent, _DIRECTORY, dir_fd=fd)
             fds.append(fd)
         with os.fdopen(os.open(name, _FILE, dir_fd=fd), "rb", buffering=0) as file:
-            _check_same(path, file.fileno(), seen)
+            _check_stamp(path, file.fileno(), stamp)
             yield file
-            _check_same(path, file.fileno(), seen)
+            _check_stamp(path, file.fileno(), stamp)
     except (FileNotFoundError, NotADirectoryError) as error:
         raise still_changing(path) from error
     finally:
@@ -143,8 +128,8 @@ def reading(root: int, path: str, seen: Seen) -> Iterator[BinaryIO]:
             os.close(fd)
 
 
-def _check_same(path: str, fd: int, seen: Seen) -> None:
-    if Seen.of(os.fstat(fd)) != seen:
+def _check_stamp(path: str, fd: int, stamp: FileStamp) -> None:
+    if FileStamp.of(os.fstat(fd)) != stamp:
         raise still_changing(path)
 
 

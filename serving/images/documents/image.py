@@ -1,6 +1,6 @@
-"""What an image's manifest and config say, whoever wrote them. Pure; everything here comes from outside.
+"""Reads the manifests and configs of images, also of those that buildah, docker and others built. Pure.
 
-`oci` writes these documents; this reads them, ours and those of buildah, docker and their like.
+All input comes from outside and is validated. `oci` writes these documents.
 """
 
 import json
@@ -21,12 +21,14 @@ COMPRESSION: Mapping[str, str] = {
     "application/vnd.docker.image.rootfs.diff.tar": "",
     "application/vnd.docker.image.rootfs.diff.tar.gzip": "gzip",
 }
-"""How a layer's bytes are compressed, by media type (OCI image-spec 1.1, layer.md; Docker image manifest v2.2)."""
+"""How a layer's bytes are compressed, by media type (OCI image-spec 1.1, layer.md; Docker image manifest
+v2.2).
+"""
 
 
 @dataclass(frozen=True)
 class Blob:
-    """What a descriptor says of a blob: its digest, and its size in bytes."""
+    """A blob by its descriptor; size in bytes."""
 
     digest: str
     size: int
@@ -34,22 +36,22 @@ class Blob:
 
 @dataclass(frozen=True)
 class Layer:
-    """One layer; `size` is the blob's, compressed where it is."""
+    """A layer by its descriptor; size of the blob, which may be compressed."""
 
     digest: str
     size: int
     compression: str
     files: tuple[oci.File, ...] | None
-    """What `dev.slipway.files` says; None where others built the layer."""
+    """From the annotation `dev.slipway.files`; None if another tool built the layer."""
 
     @property
-    def follows_from_its_files(self) -> bool:
-        """Whether `layers.entries` gives the blob's exact bytes again, so that it need not be kept."""
+    def is_reproducible(self) -> bool:
+        """Whether `layers.entries` reproduces the exact blob from the files, so that it need not be kept."""
         return self.files is not None and not self.compression
 
-    def plan(self) -> layers.Layer:
-        """Return what `layers.entries` takes."""
-        return layers.Layer(tuple(layers.Entry(file.path, file.size) for file in self.files or ()))
+    def plan(self) -> layers.LayerPlan:
+        """Return the layer as `layers.entries` takes it."""
+        return layers.LayerPlan(tuple(layers.Entry(file.path, file.size) for file in self.files or ()))
 
 
 @dataclass(frozen=True)
@@ -61,18 +63,18 @@ class Image:
 
     @property
     def blobs(self) -> frozenset[str]:
-        """Digests of everything that belongs to the image besides its manifest."""
+        """Digests of all blobs of the image but its manifest."""
         return frozenset({self.config.digest, *(layer.digest for layer in self.layers)})
 
     @property
     def kept(self) -> frozenset[str]:
-        """Digests of those that do not follow from the files."""
-        made = {layer.digest for layer in self.layers if layer.follows_from_its_files}
-        return self.blobs - made
+        """Digests of the blobs that the files do not reproduce."""
+        reproducible = {layer.digest for layer in self.layers if layer.is_reproducible}
+        return self.blobs - reproducible
 
 
 def hexadecimal(digest: str) -> str:
-    """Return the 64 digits of a digest.
+    """Return the 64 hexadecimal digits of a digest.
 
     Raises:
         errors.Permanent: `InvalidDigest`.
@@ -84,7 +86,7 @@ def hexadecimal(digest: str) -> str:
 
 
 def invalid(message: str) -> errors.Permanent:
-    """Return the error for an image that cannot be taken."""
+    """Return the error for an image that is refused."""
     return errors.Permanent("InvalidImage", message)
 
 
@@ -99,17 +101,17 @@ def parse(manifest: bytes) -> Image:
     document = _object(manifest, "the manifest")
     config = document.get("config")
     if not isinstance(config, dict) or config.get("mediaType") not in _CONFIG_TYPES:
-        found = config.get("mediaType") if isinstance(config, dict) else document.get("mediaType")
+        media_type = config.get("mediaType") if isinstance(config, dict) else document.get("mediaType")
         raise invalid(
             f"config.mediaType: must be one of {', '.join(_CONFIG_TYPES)} (an image, no index and no artifact),"
-            f" got {found!r}"
+            f" got {media_type!r}"
         )
-    listed = document.get("layers")
-    if not isinstance(listed, list) or not listed:
-        raise invalid(f"layers: must be a list with a layer, got {str(listed)[:60]}")
-    found_layers = tuple(_layer(f"layers[{i}]", item) for i, item in enumerate(listed))
-    check_paths([file.path for layer in found_layers for file in layer.files or ()])
-    return Image(_blob("config", config), found_layers)
+    descriptors = document.get("layers")
+    if not isinstance(descriptors, list) or not descriptors:
+        raise invalid(f"layers: must be a list with a layer, got {str(descriptors)[:60]}")
+    parsed = tuple(_layer(f"layers[{i}]", item) for i, item in enumerate(descriptors))
+    check_paths([file.path for layer in parsed for file in layer.files or ()])
+    return Image(_blob("config", config), parsed)
 
 
 def diff_ids(config: bytes, count: int) -> tuple[str, ...]:
@@ -119,33 +121,33 @@ def diff_ids(config: bytes, count: int) -> tuple[str, ...]:
         errors.Permanent: `InvalidImage`.
     """
     rootfs = _object(config, "the config").get("rootfs")
-    found = rootfs.get("diff_ids") if isinstance(rootfs, dict) else None
-    if not isinstance(found, list) or len(found) != count:
-        raise invalid(f"config: rootfs.diff_ids must list {count} layers, got {str(found)[:60]}")
-    return tuple(_digest("config: rootfs.diff_ids", item) for item in found)
+    digests = rootfs.get("diff_ids") if isinstance(rootfs, dict) else None
+    if not isinstance(digests, list) or len(digests) != count:
+        raise invalid(f"config: rootfs.diff_ids must list {count} layers, got {str(digests)[:60]}")
+    return tuple(_digest("config: rootfs.diff_ids", item) for item in digests)
 
 
 def subject(document: bytes) -> str | None:
-    """Return the digest of the image that a manifest refers to, None where this is no such manifest."""
+    """Return the digest of the image that a manifest refers to; None if it is no such manifest."""
     if len(document) > oci.MAX_MANIFEST or not document.startswith(b"{"):
         return None
     try:
-        found = json.loads(document)["subject"]["digest"]
+        digest = json.loads(document)["subject"]["digest"]
     except (ValueError, KeyError, TypeError, RecursionError):
         return None
-    return found if isinstance(found, str) and _DIGEST.fullmatch(found) else None
+    return digest if isinstance(digest, str) and _DIGEST.fullmatch(digest) else None
 
 
 def referred(document: bytes) -> frozenset[str]:
-    """Return the digests of config and layers of a manifest that `subject` knows."""
-    raw = json.loads(document)
-    listed = raw.get("layers")
-    found = [raw.get("config"), *(listed if isinstance(listed, list) else [])]
-    return frozenset(str(item.get("digest")) for item in found if isinstance(item, dict))
+    """Return the digests of config and layers of a manifest that has a `subject`."""
+    manifest = json.loads(document)
+    blobs = manifest.get("layers")
+    descriptors = [manifest.get("config"), *(blobs if isinstance(blobs, list) else [])]
+    return frozenset(str(item.get("digest")) for item in descriptors if isinstance(item, dict))
 
 
 def check_paths(paths: Sequence[str]) -> None:
-    """Refuse files that cannot lie in one tree.
+    """Refuse files that cannot be in one tree.
 
     Raises:
         errors.Permanent: `InvalidImage`.
@@ -174,8 +176,8 @@ def _layer(where: str, item: Any) -> Layer:
     annotations = item.get("annotations") or {}
     if not isinstance(annotations, dict):
         raise invalid(f"{where}.annotations: must be an object, got {str(annotations)[:60]}")
-    said = annotations.get(oci.FILES)
-    files = None if said is None else _files(f"{where}.annotations[{oci.FILES}]", said)
+    listed = annotations.get(oci.FILES)
+    files = None if listed is None else _files(f"{where}.annotations[{oci.FILES}]", listed)
     return Layer(blob.digest, blob.size, COMPRESSION[media_type], files)
 
 
@@ -185,11 +187,11 @@ def _blob(where: str, item: Any) -> Blob:
     return Blob(_digest(f"{where}.digest", item.get("digest")), _size(f"{where}.size", item.get("size")))
 
 
-def _files(where: str, said: Any) -> tuple[oci.File, ...]:
+def _files(where: str, text: Any) -> tuple[oci.File, ...]:
     try:
-        listed = json.loads(said)
         return tuple(
-            oci.File(str(f["path"]), _digest(where, f["digest"]), _size(where, f["size"])) for f in listed
+            oci.File(str(f["path"]), _digest(where, f["digest"]), _size(where, f["size"]))
+            for f in json.loads(text)
         )
     except (ValueError, KeyError, TypeError, RecursionError) as error:
         raise invalid(f"{where}: must be a JSON list of path, digest and size ({error!r})") from error

@@ -1,8 +1,8 @@
-"""Which files go into which layer, and the exact bytes of a layer around them.
+"""The assignment of files to layers, and the exact bytes of a layer around its files. Pure.
 
-Pure. The same files must give the same bytes on every machine, so nothing here depends on owners, times,
-umasks or the tar library's defaults: entries are sorted, mtime, uid and gid are 0, names are empty, modes are
-0644 and 0755. A layer is an uncompressed POSIX (pax) tar: its digest is also its diffID.
+The same files give the same bytes on every machine: entries are sorted, mtime, uid and gid are 0, owner names
+are empty, modes are 0644 and 0755. A layer is an uncompressed POSIX (pax) tar, so its digest is also its
+diffID.
 """
 
 import tarfile
@@ -13,19 +13,19 @@ from dataclasses import dataclass
 from serving import errors
 
 ROOT = "models"
-"""Everything lies below this directory, as KServe's modelcars and `oci+native` expect."""
+"""Directory of all files, as KServe's modelcars and `oci+native` expect."""
 BIG_FILE = 1024 * 1024
-"""Bytes from which a file gets a layer of its own, so that it is shared with every version that has it."""
+"""Size from which a file has a layer of its own, which all versions with that file share."""
 MAX_LAYERS = 60
 """overlayfs mounts of images fail near 70 layers (moby/buildkit#4810)."""
 MAX_DEPTH = 64
-"""Directories below each other; deeper is a mistake, and what walks a tree by recursion has to end."""
+"""Deepest nesting of directories: a deeper one is a mistake, and recursion over a tree must end."""
 BLOCK = 512
 TRAILER = bytes(2 * BLOCK)
 """End of archive: two zero blocks (POSIX.1-2001, pax)."""
 WHITEOUT = ".wh."
 _MAX_NAME = 255
-"""Bytes in one component: NAME_MAX of Linux file systems."""
+"""Most bytes in a component of a path: NAME_MAX of Linux file systems."""
 
 
 @dataclass(frozen=True)
@@ -37,19 +37,19 @@ class Entry:
 
 
 @dataclass(frozen=True)
-class Layer:
+class LayerPlan:
     """Files that share one tar, sorted by path."""
 
     files: tuple[Entry, ...]
 
 
-def plan(files: Iterable[Entry]) -> tuple[Layer, ...]:
-    """Group the files: small ones together first, then one layer per big file, in path order.
+def plan(files: Iterable[Entry]) -> tuple[LayerPlan, ...]:
+    """Group the files: one layer for all small files, then a layer per big file, in path order.
 
-    Where that would be more than `MAX_LAYERS`, the smallest of the big files join the first layer.
+    If that were more than `MAX_LAYERS`, the smallest of the big files join the first layer.
 
     Raises:
-        errors.Permanent: `InvalidOutput`, a path that no image can hold.
+        errors.Permanent: `InvalidOutput`, an image cannot hold a path.
     """
     entries = sorted(files, key=lambda entry: entry.path)
     check_paths([entry.path for entry in entries])
@@ -57,12 +57,12 @@ def plan(files: Iterable[Entry]) -> tuple[Layer, ...]:
     by_size = sorted(big, key=lambda entry: (-entry.size, entry.path))
     alone = set(by_size[: MAX_LAYERS - 1])
     together = tuple(entry for entry in entries if entry not in alone)
-    layers = [Layer(together)] if together else []
-    return (*layers, *(Layer((entry,)) for entry in entries if entry in alone))
+    layers = [LayerPlan(together)] if together else []
+    return (*layers, *(LayerPlan((entry,)) for entry in entries if entry in alone))
 
 
 def check_paths(paths: Sequence[str]) -> None:
-    """Refuse what would unpack differently from how it was packed.
+    """Refuse paths that would unpack differently from how they were packed.
 
     Raises:
         errors.Permanent: `InvalidOutput`; the message names the path and the rule.
@@ -86,7 +86,7 @@ def check_paths(paths: Sequence[str]) -> None:
 
 
 def broken_rule(path: str) -> str:
-    """Return the rule that a path breaks, or nothing."""
+    """Return the rule that a path breaks, or an empty string."""
     parts = path.split("/")
     if not path or path.startswith("/"):
         return "must be a relative path"
@@ -106,16 +106,16 @@ def _parents(path: str) -> list[str]:
     return ["/".join(parts[: i + 1]) for i in range(len(parts))]
 
 
-def entries(layer: Layer) -> Iterator[tuple[bytes, Entry | None]]:
+def entries(layer: LayerPlan) -> Iterator[tuple[bytes, Entry | None]]:
     """Yield (header bytes, file) in archive order; the file is None for directories.
 
     After a file's header come its bytes and `padding(size)`; after the last entry comes `TRAILER`.
     """
-    made: set[str] = set()
+    written: set[str] = set()
     for file in layer.files:
         for directory in (ROOT, *(f"{ROOT}/{parent}" for parent in _parents(file.path))):
-            if directory not in made:
-                made.add(directory)
+            if directory not in written:
+                written.add(directory)
                 yield _header(directory, 0, tarfile.DIRTYPE), None
         yield _header(f"{ROOT}/{file.path}", file.size, tarfile.REGTYPE), file
 

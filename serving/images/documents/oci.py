@@ -1,9 +1,8 @@
-"""The JSON documents of an image: config, image manifest, ModelPack manifest, lineage. Pure.
+"""Writes the JSON documents of an image: config, image manifest, ModelPack manifest, lineage. Pure.
 
-The image manifest holds only what follows from the files, so that the same files give the same digest. Who
-made them differs per Job: lineage is a document of its own that refers to the image (`subject`).
-Annotations and media types: `reference/images-and-cold-start.md` §1.4 has the sources; OCI image-spec 1.1;
-github.com/modelpack/model-spec.
+The files alone determine the image manifest, so the same files give the same digest. Their origin differs per
+Job: lineage is a document of its own that refers to the image (`subject`). Media types and annotations: OCI
+image-spec 1.1; github.com/modelpack/model-spec.
 """
 
 import hashlib
@@ -29,9 +28,9 @@ LINEAGE_TYPE = "application/vnd.slipway.lineage.v1+json"
 TITLE = "org.opencontainers.image.title"
 FILEPATH = "org.cncf.model.filepath"
 FILES = "dev.slipway.files"
-"""On a layer: JSON list of its files' paths, digests and sizes; how a runtime knows every byte it may load."""
+"""Annotation of a layer: JSON list of its files' paths, digests and sizes. A runtime loads no other bytes."""
 MAX_MANIFEST = 4 * 1024 * 1024
-"""Registries need not accept more (OCI distribution-spec, "Pushing Manifests")."""
+"""Bytes; registries need not accept more (OCI distribution-spec, "Pushing Manifests")."""
 _EPOCH = "1970-01-01T00:00:00Z"
 
 
@@ -46,7 +45,7 @@ class File:
 
 @dataclass(frozen=True)
 class BuiltLayer:
-    """A finished layer blob: `size` is the blob's."""
+    """A finished layer; digest and size are of its blob."""
 
     digest: str
     size: int
@@ -59,7 +58,7 @@ class BuiltLayer:
 
 @dataclass(frozen=True)
 class Documents:
-    """Everything of an image besides its layers, each as the exact bytes that are stored."""
+    """The exact bytes of an image's documents."""
 
     image: bytes
     config: bytes
@@ -83,21 +82,21 @@ def descriptor(media_type: str, data: bytes) -> dict[str, Any]:
 
 
 def referrer(document: Mapping[str, Any], data: bytes) -> dict[str, Any]:
-    """Return the descriptor by which a list of referrers names a document (OCI distribution-spec, "Listing Referrers")."""
+    """Return a document's descriptor in a list of referrers (OCI distribution-spec, "Listing Referrers")."""
     config = document.get("config")
     kind = document.get("artifactType") or (config.get("mediaType") if isinstance(config, dict) else None)
-    told = {"artifactType": kind, "annotations": document.get("annotations")}
+    optional = {"artifactType": kind, "annotations": document.get("annotations")}
     return descriptor(str(document.get("mediaType") or MANIFEST_TYPE), data) | {
-        name: value for name, value in told.items() if value
+        name: value for name, value in optional.items() if value
     }
 
 
 def documents(built: Sequence[BuiltLayer], output: OutputManifest) -> Documents:
-    """Return the image's and the ModelPack's documents over the same layers.
+    """Return the documents of an image and a ModelPack over the same layers.
 
     Args:
         built: the layers, in order.
-        output: what `slipway.json` says; it is one of the files, so the digest may depend on it.
+        output: the content of `slipway.json`, which is one of the files, so that the digest may depend on it.
 
     Raises:
         errors.Permanent: `TooManyFiles`, the manifest would be larger than registries accept.
@@ -133,7 +132,7 @@ def documents(built: Sequence[BuiltLayer], output: OutputManifest) -> Documents:
 
 
 def _config(diff_ids: Sequence[str]) -> dict[str, Any]:
-    # The files have no architecture; a bare manifest is pulled whatever this says, but containerd needs a value.
+    # The files have no architecture, but containerd needs a value; a manifest without an index is pulled with any.
     return {
         "architecture": "amd64",
         "os": "linux",
@@ -168,7 +167,7 @@ def _layer(layer: BuiltLayer, media_type: str) -> dict[str, Any]:
 
 def _annotations(built: Sequence[BuiltLayer], output: OutputManifest) -> dict[str, str]:
     files = [file for layer in built for file in layer.files]
-    found = {
+    annotations = {
         TITLE: layers.ROOT,
         "dev.slipway.framework": output.framework,
         "dev.slipway.metrics": encode(dict(output.metrics)).decode() if output.metrics else "",
@@ -176,11 +175,11 @@ def _annotations(built: Sequence[BuiltLayer], output: OutputManifest) -> dict[st
         "dev.slipway.file-count": str(len(files)),
         "org.opencontainers.image.revision": output.source_revision,
     }
-    return {name: value for name, value in found.items() if value}
+    return {name: value for name, value in annotations.items() if value}
 
 
 def lineage(image: bytes, repository: str, facts: Mapping[str, str]) -> tuple[bytes, bytes]:
-    """Return (manifest, blob) of the document that says where this image's files came from."""
+    """Return (manifest, blob) of the document about the origin of an image's files."""
     blob = encode({"repository": repository, **facts})
     manifest = encode(
         {

@@ -1,9 +1,10 @@
-"""`slipway.json`: what a training program says about the files it wrote. Pure, and light enough for runtimes.
+"""`slipway.json`: a training program's description of the files it wrote. Pure, and light enough for
+runtimes.
 
     {"framework": "sklearn", "metrics": {"accuracy": 0.97}, "sourceRevision": "4f2a9c1",
      "inputs": [{"name": "input", "datatype": "FP64", "shape": [-1, 64]}]}
 
-Every field is optional. What cannot be honoured is refused by its field, the rule and the value.
+Every field is optional. Errors name the field, the rule and the value.
 """
 
 import json
@@ -16,7 +17,7 @@ from typing import Any
 from serving import errors
 
 MAX_BYTES = 256 * 1024
-"""It ends up in annotations and in a status: a description, not a data file."""
+"""Its content becomes annotations and a status: a description, not a data file."""
 _FIELDS = ("framework", "metrics", "sourceRevision", "inputs")
 _FRAMEWORK = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
 _METRIC = re.compile(r"[A-Za-z0-9]([-A-Za-z0-9_.@/]{0,126}[A-Za-z0-9])?")
@@ -38,7 +39,7 @@ class Input:
 
 @dataclass(frozen=True)
 class OutputManifest:
-    """The contents of `slipway.json`, or nothing where there is none."""
+    """The content of `slipway.json`; defaults if there is none."""
 
     framework: str = ""
     metrics: Mapping[str, float] = field(default_factory=dict)
@@ -47,7 +48,7 @@ class OutputManifest:
 
 
 def parse(data: bytes) -> OutputManifest:
-    """Parse and validate.
+    """Parse and validate `slipway.json`.
 
     Raises:
         errors.Permanent: `InvalidManifest`; the message has the field, the rule and the value.

@@ -1,8 +1,9 @@
-"""Signatures in sigstore's key-based format, as `cosign sign --key` makes them. No IO: bytes in, bytes out.
+"""Signatures in sigstore's key-based format, as `cosign sign --key` makes them. Pure.
 
-The payload is a "simple signing" document (https://github.com/containers/image, docs/containers-signature.5.md), signed with
-ECDSA on P-256 over SHA-256, DER, base64 (https://github.com/sigstore/cosign, specs/SIGNATURE_SPEC.md). Keyless signatures
-(Fulcio, Rekor) are not looked at: they need services of other people at every verification.
+The payload is a "simple signing" document (https://github.com/containers/image,
+docs/containers-signature.5.md), signed with ECDSA on P-256 over SHA-256, DER, base64
+(https://github.com/sigstore/cosign, specs/SIGNATURE_SPEC.md). Keyless signatures (Fulcio, Rekor) are not
+supported: each verification would need services of others.
 """
 
 import base64
@@ -22,7 +23,9 @@ from serving.images.documents import oci
 PAYLOAD_TYPE = "application/vnd.dev.cosign.simplesigning.v1+json"
 SIGNATURE_ANNOTATION = "dev.cosignproject.cosign/signature"
 SIGNATURE_ARTIFACT = "application/vnd.dev.cosign.artifact.sig.v1+json"
-"""artifactType by which cosign finds signatures among an image's referrers (cosign, pkg/oci/remote, OCI 1.1 mode)."""
+"""artifactType by which cosign finds signatures among an image's referrers (cosign, pkg/oci/remote, OCI 1.1
+mode).
+"""
 _KIND = "cosign container image signature"
 _ALGORITHM = ec.ECDSA(hashes.SHA256())
 _COSIGN_PEM = (b"ENCRYPTED SIGSTORE PRIVATE KEY", b"ENCRYPTED COSIGN PRIVATE KEY")
@@ -76,7 +79,7 @@ def public_key(pem: bytes) -> PublicKey:
 
 
 def payload(name: str, digest: str) -> bytes:
-    """Return what is signed: that `digest` is an image, pushed as `name` (host and repository)."""
+    """Return the signed payload: `digest` is an image that was pushed as `name` (host and repository)."""
     return oci.encode(
         {
             "critical": {
@@ -90,12 +93,14 @@ def payload(name: str, digest: str) -> bytes:
 
 
 def sign(document: bytes, key: PrivateKey) -> Signature:
-    """Sign a payload; two signatures of the same one differ (ECDSA draws a number for each)."""
+    """Sign a payload; signatures of the same payload differ, as ECDSA draws a random number."""
     return Signature(document, base64.b64encode(key.sign(document, _ALGORITHM)).decode())
 
 
 def verify(signature: Signature, digest: str, keys: Sequence[PublicKey]) -> bool:
-    """Whether one of the keys has signed that `digest` is an image. The name is not compared: an image may be copied."""
+    """Whether the signature is by one of the keys and for this digest; the name may differ, as images are
+    copied.
+    """
     return any(_signed(signature, key) for key in keys) and _digest_in(signature.payload) == digest
 
 
@@ -122,10 +127,10 @@ def layer(signature: Signature) -> dict[str, Any]:
 
 
 def documents(layers: Sequence[Mapping[str, Any]], subject: Mapping[str, Any]) -> tuple[bytes, bytes]:
-    """Return (manifest, config) that hold these layers, signatures of the image that `subject` describes.
+    """Return (manifest, config) of these signature layers; `subject` is the signed image's descriptor.
 
-    cosign reads the layers as those of an image, so the config lists them. Layers that others wrote keep what they
-    have besides the signature: certificates, entries of a log.
+    cosign reads the layers as those of an image, so the config lists them. Layers of other signers keep their
+    further content: certificates, entries of a log.
     """
     config = oci.encode(
         {
@@ -134,7 +139,7 @@ def documents(layers: Sequence[Mapping[str, Any]], subject: Mapping[str, Any]) -
             "config": {},
             "created": "0001-01-01T00:00:00Z",
             "history": [{"created": "0001-01-01T00:00:00Z"} for _ in layers],
-            "rootfs": {"type": "layers", "diff_ids": [found["digest"] for found in layers]},
+            "rootfs": {"type": "layers", "diff_ids": [layer["digest"] for layer in layers]},
         }
     )
     manifest = oci.encode(

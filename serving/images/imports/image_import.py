@@ -1,4 +1,4 @@
-"""An image that somebody else built, on its way into the store, piece by piece."""
+"""The import of an image from outside into the store, layer by layer."""
 
 import threading
 from collections.abc import Iterable
@@ -13,14 +13,14 @@ from serving.images.store.staging import Staging
 
 
 class Import:
-    """What a pull fills. Its methods may be called from several threads at once."""
+    """One image that a pull adds to the store. Its methods may be called from several threads at once."""
 
     def __init__(self, manifest: bytes, staging: Staging) -> None:
         self.digest = oci.digest_of(manifest)
         self.image = image.parse(manifest)
         self._manifest = manifest
         self._staging = staging
-        self._guard = threading.Lock()
+        self._lock = threading.Lock()
         self._layers = {layer.digest: layer for layer in self.image.layers}
         self._unpacked: dict[str, Unpacked] = {}
 
@@ -30,19 +30,19 @@ class Import:
         Raises:
             errors.Temporary: `DigestMismatch`, `DiskFull`.
         """
-        if (found := oci.digest_of(data)) != digest:
+        if (actual := oci.digest_of(data)) != digest:
             raise errors.Temporary(
-                "DigestMismatch", f"blob: must be {digest}, got {found} ({len(data)} bytes)", retry_after=1.0
+                "DigestMismatch", f"blob: must be {digest}, got {actual} ({len(data)} bytes)", retry_after=1.0
             )
-        with self._guard, disk.disk_full():
+        with self._lock, disk.disk_full():
             self._staging.add(data)
 
     def add_layer(self, digest: str, chunks: Iterable[bytes]) -> None:
-        """Unpack a layer while it arrives. After an error it may be added again; a second time is a no-op.
+        """Unpack a layer while it arrives. After an error it may be added again; adding it twice is a no-op.
 
         Args:
             digest: of a layer of the manifest.
-            chunks: the blob as the registry has it, compressed or not.
+            chunks: of its blob, which may be compressed.
 
         Raises:
             errors.Permanent: `InvalidImage`; the message names the member and the rule.
@@ -53,14 +53,14 @@ class Import:
             raise invalid(f"{digest} is no layer of {self.digest}")
         if digest in self._unpacked:
             return
-        found = unpack(layer, self._staging, chunks)
-        with self._guard:
-            self._unpacked[digest] = found
-            if found.blob is not None:
-                self._staging.blobs[digest] = found.blob
+        unpacked = unpack(layer, self._staging, chunks)
+        with self._lock:
+            self._unpacked[digest] = unpacked
+            if unpacked.blob is not None:
+                self._staging.blobs[digest] = unpacked.blob
 
     def finish(self) -> dict[str, str]:
-        """Return the files' digests by path, once everything is there and fits together.
+        """Return the files' digests by path, after checking that the image is complete and consistent.
 
         Raises:
             errors.Permanent: `InvalidImage`.
@@ -69,7 +69,7 @@ class Import:
             if digest not in self._unpacked:
                 raise invalid(f"layer {digest} was not added")
         self._check_config()
-        files = {file.path: file.digest for found in self._unpacked.values() for file in found.files}
+        files = {file.path: file.digest for layer in self._unpacked.values() for file in layer.files}
         image.check_paths(list(files))
         if not 1 <= len(files) <= source.MAX_FILES:
             raise invalid(
@@ -83,7 +83,9 @@ class Import:
         if config is None:
             raise invalid(f"config {self.image.config.digest} was not added")
         listed = image.diff_ids(config.read_bytes(), len(self.image.layers))
-        for layer, said in zip(self.image.layers, listed, strict=True):
-            found = self._unpacked[layer.digest].diff_id
-            if found != said:
-                raise invalid(f"layer {layer.digest}: its diff ID is {said} in the config, {found} unpacked")
+        for layer, diff_id in zip(self.image.layers, listed, strict=True):
+            actual = self._unpacked[layer.digest].diff_id
+            if actual != diff_id:
+                raise invalid(
+                    f"layer {layer.digest}: its diff ID is {diff_id} in the config, {actual} unpacked"
+                )

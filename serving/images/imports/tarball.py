@@ -1,7 +1,8 @@
-"""Reading a layer that comes from outside: bounded memory, each byte once, nothing believed.
+"""Reads a layer that comes from outside in one pass, with bounded memory. Nothing in it is trusted; writes
+nothing.
 
-`tarfile` reads the headers. What it may read at once is bounded, and all that it asks for is hashed apart from the
-files' bytes (the frame), so that a layer is known to be one that `layers.entries` gives again. Writes nothing.
+`tarfile` reads the headers, and at most so many bytes at once. All that it reads is also hashed apart from
+the files' bytes (the frame), which tells whether `layers.entries` reproduces the layer.
 """
 
 import gzip
@@ -19,29 +20,29 @@ from serving.images.documents import layers
 from serving.images.documents.image import invalid
 
 CHUNK = 1024 * 1024
-"""Bytes of a file that are given at once."""
+"""Most bytes of a file in one chunk."""
 _MAX_HEADER = 1024 * 1024
-"""Bytes of headers of one member; a path has at most 4 KiB, and pax records of others are small."""
+"""Most bytes of headers of a member; a path has at most 4 KiB, and other pax records are small."""
 _MAX_MEMBERS = 100_000
-"""Members of one layer, those outside `models/` too."""
+"""Most members of a layer, those outside `models/` included."""
 _MAX_WINDOW = 32 * 1024 * 1024
-"""Bytes of memory that a zstd frame may ask for; level 19 asks for 8 MiB (zstd(1))."""
+"""Most bytes of memory for a zstd frame; level 19 needs 8 MiB (zstd(1))."""
 _T = TypeVar("_T")
 
 
-class Source(io.RawIOBase):
-    """The bytes as they arrive, hashed, and passed on to `keep`."""
+class LayerStream(io.RawIOBase):
+    """A layer's bytes as they arrive, hashed, and passed on to `keep`."""
 
     def __init__(self, chunks: Iterable[bytes], keep: Callable[[bytes], object] | None = None) -> None:
         self._chunks = iter(chunks)
-        self._rest = memoryview(b"")
+        self._chunk = memoryview(b"")
         self._keep = keep
         self._hash = hashlib.sha256()
         self.size = 0
 
     @property
     def digest(self) -> str:
-        """`sha256:<hex>` of what was read so far."""
+        """`sha256:<hex>` of the bytes read so far."""
         return f"sha256:{self._hash.hexdigest()}"
 
     def readable(self) -> bool:
@@ -50,25 +51,25 @@ class Source(io.RawIOBase):
 
     def readinto(self, buffer: Any) -> int:
         """Read at most as much as the buffer holds; 0 at the end."""
-        while not self._rest:
-            if not self._take():
+        while not self._chunk:
+            if not self._next():
                 return 0
-        count = min(len(buffer), len(self._rest))
-        buffer[:count] = self._rest[:count]
-        self._rest = self._rest[count:]
+        count = min(len(buffer), len(self._chunk))
+        buffer[:count] = self._chunk[:count]
+        self._chunk = self._chunk[count:]
         return count
 
     def drain(self) -> None:
         """Read to the end."""
-        while self._take():
+        while self._next():
             pass
-        self._rest = memoryview(b"")
+        self._chunk = memoryview(b"")
 
-    def _take(self) -> bool:
+    def _next(self) -> bool:
         chunk = next(self._chunks, None)
         if chunk is None:
             return False
-        self._rest = memoryview(chunk)
+        self._chunk = memoryview(chunk)
         self._hash.update(chunk)
         self.size += len(chunk)
         if self._keep is not None:
@@ -76,8 +77,8 @@ class Source(io.RawIOBase):
         return True
 
 
-def decompressed(source: Source, compression: str) -> IO[bytes]:
-    """Return the tar's bytes."""
+def decompressed(source: LayerStream, compression: str) -> IO[bytes]:
+    """Return the bytes of the tar in a layer."""
     if compression == "gzip":
         return cast("IO[bytes]", gzip.GzipFile(fileobj=io.BufferedReader(source, CHUNK), mode="rb"))
     if compression == "zstd":
@@ -89,15 +90,15 @@ def decompressed(source: Source, compression: str) -> IO[bytes]:
 
 
 @dataclass(frozen=True)
-class Member:
+class TarMember:
     """A regular file below `models/`: `path` is relative to it, `size` in bytes."""
 
     path: str
     size: int
 
 
-class Tar:
-    """One pass over a tar. Read each file's bytes with `data` before the next member is asked for."""
+class TarReader:
+    """One pass over a tar. Read each file's bytes with `data` before the next member."""
 
     def __init__(self, stream: IO[bytes]) -> None:
         self._stream = stream
@@ -109,19 +110,20 @@ class Tar:
 
     @property
     def diff_id(self) -> str:
-        """`sha256:<hex>` of the whole tar, once `members` has ended."""
+        """`sha256:<hex>` of the whole tar, after the end of `members`."""
         return f"sha256:{self._all.hexdigest()}"
 
     @property
     def frame(self) -> str:
-        """Hash of all that is no file's content, once `members` has ended."""
+        """Hash of all bytes but the files' content, after the end of `members`."""
         return self._frame.hexdigest()
 
-    def members(self) -> Iterator[Member]:
+    def members(self) -> Iterator[TarMember]:
         """Yield the files below `models/` in the archive's order.
 
         Raises:
-            errors.Permanent: `InvalidImage`: not a tar, or it has below `models/` what is no file of one name.
+            errors.Permanent: `InvalidImage`, not a tar, or with other members below `models/` than files and
+                directories.
         """
         tar: Any = _reading(lambda: tarfile.TarFile(fileobj=cast("IO[bytes]", self)))
         for _ in range(_MAX_MEMBERS):
@@ -137,10 +139,10 @@ class Tar:
         if self._last.strip(b"\0"):
             raise invalid(f"no tar header at byte {self._position - len(self._last)}")
         while rest := _reading(lambda: self._stream.read(CHUNK)):
-            self._hashed(rest)
+            self._hash(rest)
 
     def data(self, size: int) -> Iterator[bytes]:
-        """Yield the content of the member that was given last."""
+        """Yield the content of the latest member."""
         left = size
         while left:
             chunk = _reading(lambda: self._stream.read(min(CHUNK, left)))  # noqa: B023 called at once
@@ -158,26 +160,26 @@ class Tar:
     def seek(self, position: int) -> None:
         """For tarfile: forward only."""
         if position < self._position:
-            raise invalid("the tar's headers lead back")
+            raise invalid("the tar's headers point backwards")
         while self._position < position:
             chunk = self._stream.read(min(CHUNK, position - self._position))
             if not chunk:
                 return
-            self._hashed(chunk)
+            self._hash(chunk)
 
     def read(self, size: int) -> bytes:
         """For tarfile: headers, and the last byte of a padding."""
         self._allowance -= size
         if self._allowance < 0:
             raise invalid(f"a member has more than {_MAX_HEADER} bytes of headers")
-        found = b""
-        while len(found) < size and (chunk := self._stream.read(size - len(found))):
-            found += chunk
-        self._last = found
-        self._hashed(found)
-        return found
+        data = b""
+        while len(data) < size and (chunk := self._stream.read(size - len(data))):
+            data += chunk
+        self._last = data
+        self._hash(data)
+        return data
 
-    def _hashed(self, data: bytes) -> None:
+    def _hash(self, data: bytes) -> None:
         self._all.update(data)
         self._frame.update(data)
         self._position += len(data)
@@ -189,12 +191,12 @@ def _reading(read: Callable[[], _T]) -> _T:
     except (tarfile.TarError, zstandard.ZstdError, zlib.error, gzip.BadGzipFile) as error:
         raise invalid(f"the layer cannot be read: {error}") from error
     except (EOFError, ValueError, OverflowError, IndexError) as error:
-        # What tarfile lets through of odd headers.
+        # tarfile raises these for some malformed headers.
         raise invalid(f"the layer cannot be read: {error!r}") from error
 
 
-def _checked(info: tarfile.TarInfo) -> Member | None:
-    """Return the file, or None for what does not end up in the tree: directories, and all outside `models/`."""
+def _checked(info: tarfile.TarInfo) -> TarMember | None:
+    """Return the file, or None for a directory or a member outside `models/`, which are not unpacked."""
     name = info.name.removeprefix("./").rstrip("/")
     if name in {"", "."}:
         return None
@@ -209,15 +211,15 @@ def _checked(info: tarfile.TarInfo) -> Member | None:
         return None
     if info.type not in {tarfile.REGTYPE, tarfile.AREGTYPE} or info.issparse():
         raise invalid(f"{info.name!r}: must be a regular file, got tar type {info.type!r}")
-    return Member(path, info.size)
+    return TarMember(path, info.size)
 
 
-def frame(layer: layers.Layer) -> str:
-    """Return `Tar.frame` of the tar that `layers.entries` gives."""
-    found = hashlib.sha256()
+def frame(layer: layers.LayerPlan) -> str:
+    """Return the `TarReader.frame` of the tar that `layers.entries` makes."""
+    frame_hash = hashlib.sha256()
     for header, entry in layers.entries(layer):
-        found.update(header)
+        frame_hash.update(header)
         if entry is not None:
-            found.update(layers.padding(entry.size))
-    found.update(layers.TRAILER)
-    return found.hexdigest()
+            frame_hash.update(layers.padding(entry.size))
+    frame_hash.update(layers.TRAILER)
+    return frame_hash.hexdigest()

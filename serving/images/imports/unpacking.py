@@ -1,4 +1,4 @@
-"""A layer becomes files of a staged tree while it arrives; its blob is kept only where they do not give it again."""
+"""Unpacks a layer to a staged tree while it arrives. Its blob is kept only if the files do not reproduce it."""
 
 import hashlib
 import os
@@ -19,7 +19,9 @@ from serving.images.store.staging import Staging
 
 @dataclass(frozen=True)
 class Unpacked:
-    """What a layer had: the digest of its uncompressed tar, its files, and the blob where it is kept."""
+    """An unpacked layer: the digest of its uncompressed tar, its files, and the path of its blob if that is
+    kept.
+    """
 
     diff_id: str
     files: tuple[oci.File, ...]
@@ -27,67 +29,69 @@ class Unpacked:
 
 
 def unpack(layer: Layer, staging: Staging, chunks: Iterable[bytes]) -> Unpacked:
-    """Write the layer's files below `models/` into the staged tree; after an error none of them is left.
+    """Write the layer's files below `models/` to the staged tree; after an error none of them is left.
 
     Raises:
         errors.Permanent: `InvalidImage`; the message names the member and the rule.
         errors.Temporary: `DigestMismatch`, `DiskFull`.
     """
-    made: list[Path] = []
-    whole = False
+    created: list[Path] = []
+    is_complete = False
     try:
         with disk.disk_full(), ExitStack() as opened:
-            kept = None if layer.follows_from_its_files else staging.blob_path(layer.digest)
-            blob = None if kept is None else opened.enter_context(_create(kept, made))
-            found = _read(layer, staging, _arriving(chunks, blob), made)
+            kept = None if layer.is_reproducible else staging.blob_path(layer.digest)
+            blob = None if kept is None else opened.enter_context(_create(kept, created))
+            diff_id, files = _read(layer, staging, _stream(chunks, blob), created)
             if blob is not None:
                 os.fsync(blob.fileno())
-        whole = True
+        is_complete = True
     finally:
-        if not whole:
-            for path in made:
+        if not is_complete:
+            for path in created:
                 path.unlink(missing_ok=True)
-    return Unpacked(found[0], found[1], kept)
+    return Unpacked(diff_id, files, kept)
 
 
-def _arriving(chunks: Iterable[bytes], blob: BinaryIO | None) -> tarball.Source:
-    return tarball.Source(chunks, None if blob is None else lambda data: disk.put(blob, data))
+def _stream(chunks: Iterable[bytes], blob: BinaryIO | None) -> tarball.LayerStream:
+    return tarball.LayerStream(chunks, None if blob is None else lambda data: disk.write_all(blob, data))
 
 
-def _create(path: Path, made: list[Path]) -> BinaryIO:
+def _create(path: Path, created: list[Path]) -> BinaryIO:
     file = path.open("xb", buffering=0)
-    made.append(path)
+    created.append(path)
     return file
 
 
 def _read(
-    layer: Layer, staging: Staging, arriving: tarball.Source, made: list[Path]
+    layer: Layer, staging: Staging, stream: tarball.LayerStream, created: list[Path]
 ) -> tuple[str, tuple[oci.File, ...]]:
-    tar = tarball.Tar(tarball.decompressed(arriving, layer.compression))
+    tar = tarball.TarReader(tarball.decompressed(stream, layer.compression))
     try:
-        files = tuple(_write(tar, member, staging, made) for member in _few(tar))
+        files = tuple(_write(tar, member, staging, created) for member in _limited(tar))
         _check_description(layer, tar, files)
     except errors.Permanent as error:
         if error.reason == "InvalidImage":
-            # So it seems where bytes were damaged on the way, which may not last.
-            arriving.drain()
-            _check_digest(layer, arriving)
+            # Bytes that were damaged on the way look like this too, but may be right at the next try.
+            stream.drain()
+            _check_digest(layer, stream)
         raise
-    arriving.drain()
-    _check_digest(layer, arriving)
+    stream.drain()
+    _check_digest(layer, stream)
     return tar.diff_id, files
 
 
-def _few(tar: tarball.Tar) -> Iterable[tarball.Member]:
+def _limited(tar: tarball.TarReader) -> Iterable[tarball.TarMember]:
     for count, member in enumerate(tar.members()):
         if count == source.MAX_FILES:
             raise invalid(f"a layer has more than {source.MAX_FILES} files")
         yield member
 
 
-def _write(tar: tarball.Tar, member: tarball.Member, staging: Staging, made: list[Path]) -> oci.File:
+def _write(
+    tar: tarball.TarReader, member: tarball.TarMember, staging: Staging, created: list[Path]
+) -> oci.File:
     try:
-        file = _create(staging.file_path(member.path), made)
+        file = _create(staging.file_path(member.path), created)
     except (FileExistsError, NotADirectoryError, IsADirectoryError) as error:
         raise invalid(
             f"{member.path!r}: the image has this path twice, or a file where it needs a directory"
@@ -96,25 +100,25 @@ def _write(tar: tarball.Tar, member: tarball.Member, staging: Staging, made: lis
     with file:
         for chunk in tar.data(member.size):
             digest.update(chunk)
-            disk.put(file, chunk)
+            disk.write_all(file, chunk)
         os.fsync(file.fileno())
     return oci.File(member.path, f"sha256:{digest.hexdigest()}", member.size)
 
 
-def _check_description(layer: Layer, tar: tarball.Tar, files: tuple[oci.File, ...]) -> None:
+def _check_description(layer: Layer, tar: tarball.TarReader, files: tuple[oci.File, ...]) -> None:
     if layer.files is None:
         return
     if files != layer.files:
-        odd = min({file.path for file in {*files} ^ {*layer.files}}, default="their order")
-        raise invalid(f"layer {layer.digest}: {odd!r} is not as the annotation {oci.FILES} says")
-    if layer.follows_from_its_files and tar.frame != tarball.frame(layer.plan()):
+        differing = min({file.path for file in {*files} ^ {*layer.files}}, default="their order")
+        raise invalid(f"layer {layer.digest}: {differing!r} differs from the annotation {oci.FILES}")
+    if layer.is_reproducible and tar.frame != tarball.frame(layer.plan()):
         raise invalid(f"layer {layer.digest}: is not the tar that its annotation {oci.FILES} describes")
 
 
-def _check_digest(layer: Layer, arrived: tarball.Source) -> None:
-    if arrived.digest != layer.digest or arrived.size != layer.size:
+def _check_digest(layer: Layer, stream: tarball.LayerStream) -> None:
+    if stream.digest != layer.digest or stream.size != layer.size:
         raise errors.Temporary(
             "DigestMismatch",
-            f"layer: must be {layer.digest} ({layer.size} bytes), got {arrived.digest} ({arrived.size} bytes)",
+            f"layer: must be {layer.digest} ({layer.size} bytes), got {stream.digest} ({stream.size} bytes)",
             retry_after=1.0,
         )

@@ -1,4 +1,6 @@
-"""Blobs of a repository: whether one is there, a mount from another repository, and downloads that go on where they broke."""
+"""Blobs of a repository: whether one is there, a mount from another repository, and downloads that go on
+where they broke.
+"""
 
 import asyncio
 from collections.abc import AsyncGenerator
@@ -74,7 +76,8 @@ async def read(registry: Registry, target: Reference, blob: Blob) -> bytes:
 
 
 async def pieces(registry: Registry, target: Reference, blob: Blob) -> AsyncGenerator[bytes, None]:
-    """Yield exactly `blob.size` bytes; whoever uses them must check the digest. A broken download goes on where it broke.
+    """Yield exactly `blob.size` bytes; whoever uses them must check the digest. A broken download goes on
+    where it broke.
 
     Raises:
         errors.Permanent: `ImageNotFound`; `Unauthorized`.
@@ -137,7 +140,9 @@ def _begins_at(response: aiohttp.ClientResponse) -> int:
 
 
 class _Pace:
-    """Reads pieces, and gives up on a peer that trickles. Only waiting for the peer counts: our own disk may be slow."""
+    """Reads pieces, and gives up on a peer that trickles. Only waiting for the peer counts: our own disk may
+    be slow.
+    """
 
     def __init__(self, registry: Registry, host: str) -> None:
         self._settings = registry.settings

@@ -1,7 +1,7 @@
 """One client for any number of registries: requests with authorization, redirects, retries and deadlines.
 
-What the requests mean is in `blobs`, `uploads`, `manifests` and `referrers`. Memory is bounded: bodies that are read
-whole have a limit, others are streamed.
+What the requests mean is in `blobs`, `uploads`, `manifests` and `referrers`. Memory is bounded: bodies that
+are read whole have a limit, others are streamed.
 """
 
 import asyncio
@@ -136,7 +136,8 @@ class Registry:
         """Send a request and read the answer, again where that can help; the body must be sendable again.
 
         Raises:
-            errors.Permanent: `Unauthorized`, `UntrustedCertificate`, `RegistryRefused` (an answer without end).
+            errors.Permanent: `Unauthorized`, `UntrustedCertificate`, `RegistryRefused` (an answer without
+                end).
             errors.Temporary: `RegistryUnavailable` after the last try.
         """
         patience = wire.Patience(self.settings)
@@ -228,7 +229,9 @@ class Registry:
         return url.origin() == self.base(call.target).origin()
 
     def _secured(self, call: Call, url: URL) -> URL:
-        """Refuse to leave TLS. A registry behind a proxy that ends TLS may name itself with http: that means itself."""
+        """Refuse to leave TLS. A registry behind a proxy that ends TLS may name itself with http: that means
+        itself.
+        """
         if url.scheme == "https" or call.target.loopback or wire.may_be_plain(url):
             return url
         own = self.base(call.target)

@@ -1,7 +1,7 @@
 """Bytes that a thread uses: the store unpacks and hashes in threads, the client receives on the event loop.
 
-Nothing is read ahead here (aiohttp's buffer does that), so memory does not grow when the disk is the slower one. When
-`download` or `local` has ended, however it did, its thread uses nothing of it any more.
+Nothing is read ahead here (aiohttp's buffer does that), so memory does not grow when the disk is the slower
+one. When `download` or `local` has ended, however it did, its thread uses nothing of it any more.
 """
 
 import asyncio

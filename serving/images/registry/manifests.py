@@ -75,7 +75,8 @@ async def get_image(registry: Registry, reference: Reference) -> Fetched:
     """Return the manifest of one image; of an index, the entry for linux/amd64, or the only one.
 
     Raises:
-        errors.Permanent: `InvalidImage`, neither an image nor an index with a fitting entry; and what `get` raises.
+        errors.Permanent: `InvalidImage`, neither an image nor an index with a fitting entry; and what `get`
+            raises.
     """
     found = await get(registry, reference)
     if found.media_type in INDEXES:
@@ -106,7 +107,8 @@ async def put(registry: Registry, target: Reference, data: bytes) -> bool:
 
     Raises:
         errors.Permanent: `RegistryRefused`, `Unauthorized`.
-        errors.Temporary: `DigestMismatch`, it got other bytes; `RegistryUnavailable`; `BlobsMissing`, they went away.
+        errors.Temporary: `DigestMismatch`, it got other bytes; `RegistryUnavailable`; `BlobsMissing`, they
+            went away.
     """
     if len(data) > oci.MAX_MANIFEST:
         raise errors.Permanent(

@@ -1,7 +1,7 @@
 """An image from a registry into the store. Nothing is visible before all of it is there and has its digest.
 
-A layer that another stored image has is not downloaded. A broken download goes on where it broke while the pull lasts;
-killed, a pull begins anew.
+A layer that another stored image has is not downloaded. A broken download goes on where it broke while the
+pull lasts; killed, a pull begins anew.
 """
 
 import asyncio
@@ -39,8 +39,10 @@ async def pull(
         trusted_keys: the image must have a valid signature by one of them.
 
     Raises:
-        errors.Permanent: `ImageNotFound`, `InvalidImage`, `Unauthorized`, `SignatureMissing`, `SignatureInvalid`.
-        errors.Temporary: `RegistryUnavailable`, `DigestMismatch` (wrong bytes: try again, but not for ever), `DiskFull`.
+        errors.Permanent: `ImageNotFound`, `InvalidImage`, `Unauthorized`, `SignatureMissing`,
+            `SignatureInvalid`.
+        errors.Temporary: `RegistryUnavailable`, `DigestMismatch` (wrong bytes: try again, but not for ever),
+            `DiskFull`.
     """
     if reference.digest and await _has(store, reference.digest):
         if trusted_keys and not await asyncio.to_thread(_trusted_here, store, reference.digest, trusted_keys):

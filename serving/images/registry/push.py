@@ -1,7 +1,7 @@
 """A stored image into a registry: only what the registry lacks, the tag last.
 
-Killed at any moment, a push leaves blobs and untagged manifests, which the registry collects; a tag never names an
-image that is not whole. Again is cheap: what is there is skipped.
+Killed at any moment, a push leaves blobs and untagged manifests, which the registry collects; a tag never
+names an image that is not whole. Again is cheap: what is there is skipped.
 """
 
 import asyncio

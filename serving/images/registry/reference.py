@@ -1,7 +1,7 @@
 """Names of images: `HOST[:PORT]/REPOSITORY[:TAG][@sha256:HEX]`. Pure.
 
-Grammar: github.com/distribution/reference. The host is always written: a name without one means Docker Hub to some
-tools and a local image to others.
+Grammar: github.com/distribution/reference. The host is always written: a name without one means Docker Hub to
+some tools and a local image to others.
 """
 
 import ipaddress

@@ -1,7 +1,9 @@
-"""What refers to an image: by the referrers API, or by the tag that stands in for it where a registry has none.
+"""What refers to an image: by the referrers API, or by the tag that stands in for it where a registry has
+none.
 
-Distribution-spec, "Referrers Tag Schema": an index at the tag `sha256-<hex>` that every writer reads, changes and
-writes. Nobody locks it, so a writer looks afterwards whether its entry is still there, and writes again if not.
+Distribution-spec, "Referrers Tag Schema": an index at the tag `sha256-<hex>` that every writer reads, changes
+and writes. Nobody locks it, so a writer looks afterwards whether its entry is still there, and writes again
+if not.
 """
 
 import asyncio
@@ -54,7 +56,8 @@ async def add(registry: Registry, target: Reference, subject: str, manifest: byt
         manifest: the exact bytes.
 
     Raises:
-        errors.Temporary: `ReferrersContended`, others wrote at the same time again and again; what `manifests.put` raises.
+        errors.Temporary: `ReferrersContended`, others wrote at the same time again and again; what
+            `manifests.put` raises.
     """
     digest = oci.digest_of(manifest)
     if await manifests.put(registry, target.at(digest), manifest):

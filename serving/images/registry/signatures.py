@@ -1,4 +1,5 @@
-"""Signatures of an image in its registry, where cosign looks for them: the tag `sha256-<hex>.sig`, and the referrers.
+"""Signatures of an image in its registry, where cosign looks for them: the tag `sha256-<hex>.sig`, and the
+referrers.
 
 One manifest serves both; it is written anew with one more layer for each signer.
 """
@@ -55,7 +56,8 @@ async def require(registry: Registry, target: Reference, digest: str, keys: Sequ
     """Return if a trusted key has signed the image.
 
     Raises:
-        errors.Permanent: `SignatureMissing`, nobody has signed it; `SignatureInvalid`, none of these keys has.
+        errors.Permanent: `SignatureMissing`, nobody has signed it; `SignatureInvalid`, none of these keys
+            has.
     """
     found = 0
     for place in await _places(registry, target, digest):

@@ -1,8 +1,8 @@
 """One blob into one repository: in chunks, and on from where the registry still has it when something broke.
 
-Distribution-spec, "Pushing a blob in chunks" and "Pushing blobs": every answer names the next address, which may be
-relative; after 416, 5xx or a lost connection the registry is asked how far it came. Some registries (distribution
-2.8) forget an upload that broke inside a chunk: then the blob begins anew.
+Distribution-spec, "Pushing a blob in chunks" and "Pushing blobs": every answer names the next address, which
+may be relative; after 416, 5xx or a lost connection the registry is asked how far it came. Some registries
+(distribution 2.8) forget an upload that broke inside a chunk: then the blob begins anew.
 """
 
 import asyncio
@@ -19,7 +19,9 @@ from serving.images.registry.reference import Reference
 
 _OCTETS = "application/octet-stream"
 _FINISH_FACTOR = 10
-"""How much longer than another answer the last one may take: a registry on an object store copies the blob then."""
+"""How much longer than another answer the last one may take: a registry on an object store copies the blob
+then.
+"""
 _ABORT_SECONDS = 5.0
 _LARGEST_CHUNK = 128 * 1024 * 1024
 """A registry that wants larger chunks gets these and may refuse them: it is our memory."""
@@ -94,7 +96,8 @@ async def upload(
 
     Raises:
         errors.Permanent: `Unauthorized`, `RegistryRefused`.
-        errors.Temporary: `RegistryUnavailable` after the last try; `DigestMismatch`, the bytes changed on their way.
+        errors.Temporary: `RegistryUnavailable` after the last try; `DigestMismatch`, the bytes changed on
+            their way.
     """
     work = _Upload(registry, target, blob, begin, session)
     try:
@@ -145,7 +148,9 @@ class _Upload:
                 return
 
     async def abort(self) -> None:
-        """Tell the registry that an unfinished upload will not go on; it would find out by itself some days later."""
+        """Tell the registry that an unfinished upload will not go on; it would find out by itself some days
+        later.
+        """
         if self._session is None:
             return
         call = Call("DELETE", self._target, url=self._session, push=True, patience=_ABORT_SECONDS)
@@ -208,7 +213,9 @@ class _Upload:
         raise refused(call, answer)
 
     async def _recover(self) -> bool:
-        """Find out how far the registry came; return whether it has the whole blob (only its answer was lost)."""
+        """Find out how far the registry came; return whether it has the whole blob (only its answer was
+        lost).
+        """
         if self._session is not None:
             call = Call("GET", self._target, url=self._session, push=True)
             answer = await self._registry.ask(call, retry=False)
@@ -232,7 +239,9 @@ def _length(parts: Iterable[memoryview]) -> int:
 
 
 def _received(answer: Answer, sent_to: int | None) -> int:
-    """Return how many bytes the registry says it has (`Range: 0-<last>`, inclusive; 0-0 is said of nothing too)."""
+    """Return how many bytes the registry says it has (`Range: 0-<last>`, inclusive; 0-0 is said of nothing
+    too).
+    """
     text = answer.headers.get("Range", "").removeprefix("bytes=")
     last = wire.number(text.partition("-")[2])
     if last is None:

@@ -1,4 +1,6 @@
-"""What the client's modules share about HTTP: foreign errors, pauses between tries, and answers that are not one."""
+"""What the client's modules share about HTTP: foreign errors, pauses between tries, and answers that are not
+one.
+"""
 
 import asyncio
 import email.utils
@@ -138,7 +140,9 @@ def may_be_plain(url: URL) -> bool:
 
 
 def proxy_of(url: URL) -> str | None:
-    """Return the proxy that the environment names for a URL (`HTTPS_PROXY`, `NO_PROXY`); never for this machine."""
+    """Return the proxy that the environment names for a URL (`HTTPS_PROXY`, `NO_PROXY`); never for this
+    machine.
+    """
     if may_be_plain(url) or urllib.request.proxy_bypass(url.host or ""):
         return None
     return urllib.request.getproxies().get(url.scheme)

@@ -1,6 +1,7 @@
 """Which image of the store has which blob, and a layer's bytes from the files of a tree.
 
-Manifests never change, so each is read once while its image is there; whether it is, the disk is asked each time.
+Manifests never change, so each is read once while its image is there; whether it is, the disk is asked each
+time.
 """
 
 import hashlib
@@ -77,7 +78,7 @@ class Catalog:
             except errors.Permanent:
                 continue
             for found in image.layers:
-                if found.digest == layer and found.follows_from_its_files:
+                if found.digest == layer and found.is_reproducible:
                     return self._trees / hexadecimal(digest), found
         raise missing(layer)
 

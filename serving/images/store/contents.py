@@ -1,15 +1,15 @@
 """What lies where in a store, how it gets in and out, and what a kill leaves to be cleaned up.
 
-    trees/<manifest hex>/          mounted by replicas: manifest.json and models/..., files 0444, directories 0555
-    trees/<manifest hex>.seal.json inode, size, mtime, ctime and digest of every file of the tree
-    blobs/sha256/<hex>             configs, documents that refer to an image, and layers that are not as we build them
-    images/<manifest hex>/         who uses it, where it can be had again, what refers to it (`records`)
-    tmp/<random>/                  what is being written or removed; locked by its writer
+    trees/<manifest hex>/          mounted by replicas: manifest.json and models/..., files 0444, directories
+    0555 trees/<manifest hex>.seal.json inode, size, mtime, ctime and digest of every file of the tree
+    blobs/sha256/<hex>             configs, documents that refer to an image, and layers that are not as we
+    build them images/<manifest hex>/         who uses it, where it can be had again, what refers to it
+    (`records`) tmp/<random>/                  what is being written or removed; locked by its writer
 
-A layer that we build is not kept: `layers` gives its bytes from the tree. Everything becomes visible by one rename
-of something complete and synced, the tree's comes last, and goes by one. Killed at any moment, a writer leaves a
-directory below `tmp` and things that no tree needs; whoever opens the store next removes both. Methods that say so
-need the lock.
+A layer that we build is not kept: `layers` gives its bytes from the tree. Everything becomes visible by one
+rename of something complete and synced, the tree's comes last, and goes by one. Killed at any moment, a
+writer leaves a directory below `tmp` and things that no tree needs; whoever opens the store next removes
+both. Methods that say so need the lock.
 """
 
 import contextlib
@@ -72,7 +72,8 @@ class Contents:
     def changed_blobs(self, staging: Staging) -> set[str]:
         """Return the staged blobs that are in the store too, but not with these bytes any more.
 
-        Without the lock, as it takes long: a blob that is removed meanwhile is put in anew like one that was not there.
+        Without the lock, as it takes long: a blob that is removed meanwhile is put in anew like one that was
+        not there.
         """
         changed = set()
         for blob in staging.blobs:
@@ -87,7 +88,8 @@ class Contents:
         Args:
             staging: has the blobs.
             digest: of the image.
-            changed: those that take the place of others, as `changed_blobs` said (it reads them: not under the lock).
+            changed: those that take the place of others, as `changed_blobs` said (it reads them: not under
+                the lock).
         """
         for blob, path in staging.blobs.items():
             path.chmod(0o444)
@@ -114,7 +116,8 @@ class Contents:
         atomic_file.sync_directory(self._trees)
 
     def take_out(self, digest: str) -> Path:
-        """Move a tree out, and remove what only it needed; returns what is left to be deleted. Needs the lock.
+        """Move a tree out, and remove what only it needed; returns what is left to be deleted. Needs the
+        lock.
 
         Makes no directory first: on a full disk that would fail, and nothing could be removed any more.
         """
@@ -126,7 +129,9 @@ class Contents:
         return trash
 
     def collect(self) -> None:
-        """Remove what belongs to no tree: the ends of removals, and of insertions that were killed. Needs the lock."""
+        """Remove what belongs to no tree: the ends of removals, and of insertions that were killed. Needs the
+        lock.
+        """
         present = set(self.catalog.digests())
         for path in self._trees.glob("*.seal.json"):
             if f"sha256:{path.name.partition('.')[0]}" not in present:
@@ -167,7 +172,9 @@ class Contents:
 
     @contextmanager
     def private(self) -> Iterator[Path]:
-        """Give a directory that nobody else touches, removed at the end; after a kill, by the next who opens the store."""
+        """Give a directory that nobody else touches, removed at the end; after a kill, by the next who opens
+        the store.
+        """
         with self.locked():
             path = Path(tempfile.mkdtemp(dir=self._tmp))
             fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)

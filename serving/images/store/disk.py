@@ -1,4 +1,6 @@
-"""The few disk operations that the store's promises rest on: synced writes, atomic replacement, read-only trees."""
+"""The few disk operations that the store's promises rest on: synced writes, atomic replacement, read-only
+trees.
+"""
 
 import errno
 import fcntl
@@ -8,14 +10,29 @@ import os
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
 
 from serving import errors
-from serving.images.capture.source import Seen
 from serving.system import atomic_file
 
 _FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
+
+
+@dataclass(frozen=True)
+class FileStamp:
+    """What `stat` reports of a file; any write to it changes one of these."""
+
+    inode: int
+    size: int
+    mtime_ns: int
+    ctime_ns: int
+
+    @classmethod
+    def of(cls, status: os.stat_result) -> "FileStamp":
+        """Return the stamp in a stat result."""
+        return cls(status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns)
 
 
 @contextmanager
@@ -35,19 +52,21 @@ def disk_full() -> Iterator[None]:
         ) from error
 
 
-def put(file: BinaryIO, data: bytes | memoryview) -> None:
-    """Write all of it: an unbuffered write may be short (a nearly full disk); the rest then fails with ENOSPC."""
+def write_all(file: BinaryIO, data: bytes | memoryview) -> None:
+    """Write all of it: an unbuffered write may be short (a nearly full disk); the rest then fails with
+    ENOSPC.
+    """
     view = memoryview(data)
     while view:
         view = view[file.write(view) :]
 
 
-class Copy:
+class NewFile:
     """A new file, written by any number of threads; large ones past the page cache where the file system can.
 
-    That spares the copy into the cache, the stall of writing it back at the end, and what others have in the cache. Its
-    blocks are reserved first: a write that extends a file waits for the one before. Linux only; elsewhere, and where the
-    file system refuses, it is an ordinary file.
+    That spares the copy into the cache, the stall of writing it back at the end, and what others have in the
+    cache. Its blocks are reserved first: a write that extends a file waits for the one before. Linux only;
+    elsewhere, and where the file system refuses, it is an ordinary file.
     """
 
     def __init__(self, path: Path, size: int, *, direct: bool) -> None:
@@ -75,7 +94,9 @@ class Copy:
         self._file.close()
 
     def write(self, data: memoryview, at: int) -> None:
-        """Write bytes at an offset. Both lie at a multiple of a page, and all but the file's last are whole pages."""
+        """Write bytes at an offset. Both lie at a multiple of a page, and all but the file's last are whole
+        pages.
+        """
         whole = len(data) - len(data) % mmap.PAGESIZE
         if self._direct and whole:
             try:
@@ -111,7 +132,9 @@ def write_synced(path: Path, data: bytes) -> None:
 
 
 def replace(path: Path, data: bytes, tmp: Path) -> None:
-    """Replace a read-only file atomically; the new one survives a power cut. `tmp` is on the same file system."""
+    """Replace a read-only file atomically; the new one survives a power cut. `tmp` is on the same file
+    system.
+    """
     atomic_file.replace(path, data, mode=0o444, synced=True, tmp=tmp)
     atomic_file.sync_directory(path.parent)
 
@@ -125,10 +148,10 @@ def freeze(tree: Path) -> None:
         Path(directory).chmod(0o555)
 
 
-def stat_tree(tree: Path) -> dict[str, Seen]:
+def stat_tree(tree: Path) -> dict[str, FileStamp]:
     """Return what `stat` says of each file, links not followed, by path relative to the tree."""
     return {
-        str(Path(directory, name).relative_to(tree)): Seen.of(Path(directory, name).lstat())
+        str(Path(directory, name).relative_to(tree)): FileStamp.of(Path(directory, name).lstat())
         for directory, _, names in os.walk(tree)
         for name in names
     }

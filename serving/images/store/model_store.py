@@ -1,6 +1,7 @@
 """The model store: unpacked, sealed images, each file once, that are pushed and pulled by the same bytes.
 
-`contents` says what lies where. Everything that stays after a call is on disk: any process may be killed at any time.
+`contents` says what lies where. Everything that stays after a call is on disk: any process may be killed at
+any time.
 """
 
 import json
@@ -19,7 +20,9 @@ from serving.settings import StoreSettings
 
 
 class ModelStore:
-    """A store at `root`, made where it does not exist. Any number of processes and threads may use it at once."""
+    """A store at `root`, made where it does not exist. Any number of processes and threads may use it at
+    once.
+    """
 
     def __init__(self, root: Path, settings: StoreSettings | None = None) -> None:
         self.root = root
@@ -76,7 +79,8 @@ class ModelStore:
         """Yield any blob of a stored image in chunks of at most 1 MiB; a layer is made from the tree.
 
         Raises:
-            errors.Permanent: `ImageMissing`, at once; `SealBroken`, after the last chunk: the bytes are not those.
+            errors.Permanent: `ImageMissing`, at once; `SealBroken`, after the last chunk: the bytes are not
+                those.
         """
         path = self._path(digest)
         if path is not None:
@@ -85,7 +89,9 @@ class ModelStore:
         return catalog.hashed(digest, tree, catalog.layer_chunks(tree, layer))
 
     def referrers(self, digest: str) -> list[tuple[dict[str, Any], bytes]]:
-        """Return the stored documents that refer to an image (ModelPack, lineage, signatures) with their descriptors."""
+        """Return the stored documents that refer to an image (ModelPack, lineage, signatures) with their
+        descriptors.
+        """
         documents = []
         for name in self._records.referrers(digest):
             with suppress(FileNotFoundError):
@@ -147,7 +153,8 @@ class ModelStore:
         Args:
             digest: of the manifest.
             owner: who uses it.
-            synced: whether a loss of power may not forget it either. Syncing waits for everything that is being written.
+            synced: whether a loss of power may not forget it either. Syncing waits for everything that is
+                being written.
 
         Raises:
             errors.Permanent: `ImageMissing`, `InvalidOwner`.
@@ -182,7 +189,9 @@ class ModelStore:
         return self._records.origin(digest)
 
     def remove(self, digest: str) -> bool:
-        """Remove an image and what nothing else uses; False while it is pinned, True where it is gone afterwards."""
+        """Remove an image and what nothing else uses; False while it is pinned, True where it is gone
+        afterwards.
+        """
         with self._contents.locked():
             if self._records.pins(digest):
                 return False
@@ -193,8 +202,8 @@ class ModelStore:
     def repair(self, digest: str) -> str | None:
         """Make a broken image sound again from its own bytes, or take it out so that it can be fetched again.
 
-        Its pins and its origin stay. Where every byte is there, as in a restored backup whose inodes and times are
-        new, it is inserted anew: all of it is hashed, as at every insertion.
+        Its pins and its origin stay. Where every byte is there, as in a restored backup whose inodes and
+        times are new, it is inserted anew: all of it is hashed, as at every insertion.
 
         Returns:
             None where the image is sound, or was made so; else its origin.
@@ -235,7 +244,8 @@ class ModelStore:
         return sum(disk.size(self.tree(digest)) for digest in self.images()) + disk.size(self._contents.blobs)
 
     def evict(self, limit_bytes: int) -> list[str]:
-        """Remove images until the store has at most so many bytes, the least recently used first; returns them.
+        """Remove images until the store has at most so many bytes, the least recently used first; returns
+        them.
 
         Only what has an origin and no pin goes; the store stays larger where that is not enough.
         """
@@ -267,7 +277,9 @@ class ModelStore:
 
 
 class CountedStore(ModelStore):
-    """A store that reports the size of each chunk of a blob to `on_read`, from any thread: the progress of a push."""
+    """A store that reports the size of each chunk of a blob to `on_read`, from any thread: the progress of a
+    push.
+    """
 
     def __init__(self, root: Path, on_read: Callable[[int], None]) -> None:
         super().__init__(root)

@@ -21,7 +21,8 @@ def available() -> int | None:
 
 
 def warm(tree: Path, share: float) -> int:
-    """Have the kernel read a tree's files; returns their bytes, 0 where that would take too much of the memory.
+    """Have the kernel read a tree's files; returns their bytes, 0 where that would take too much of the
+    memory.
 
     Args:
         tree: of an image; one that vanishes meanwhile is no error.

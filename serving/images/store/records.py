@@ -1,4 +1,5 @@
-"""What the store knows of an image besides its bytes: who uses it, where it can be had again, what refers to it.
+"""What the store knows of an image besides its bytes: who uses it, where it can be had again, what refers to
+it.
 
     images/<hex>/pins/<owner>      an empty file per owner, its name percent-encoded
     images/<hex>/origin            a reference

@@ -1,6 +1,8 @@
-"""Seals: what every file of a tree was when it was put there, so that a touch is seen without reading the bytes.
+"""Seals: what every file of a tree was when it was put there, so that a touch is seen without reading the
+bytes.
 
-Any write, chmod, rename or exchange changes inode, size, mtime or ctime, and nobody but the kernel sets a ctime.
+Any write, chmod, rename or exchange changes inode, size, mtime or ctime, and nobody but the kernel sets a
+ctime.
 """
 
 import json
@@ -9,10 +11,10 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from serving import errors
-from serving.images.capture.source import Seen
 from serving.images.documents import layers, oci
 from serving.images.documents.image import Image
 from serving.images.store import disk
+from serving.images.store.disk import FileStamp
 
 MANIFEST = "manifest.json"
 
@@ -22,7 +24,7 @@ class Sealed:
     """One file of a tree as it was when the tree was made."""
 
     digest: str
-    seen: Seen
+    seen: FileStamp
 
 
 def encode(digest: str, tree: Path, digests: Mapping[str, str]) -> bytes:
@@ -47,7 +49,7 @@ def read(path: Path) -> dict[str, Sealed]:
     try:
         return {
             name: Sealed(
-                file["digest"], Seen(file["inode"], file["size"], file["mtime_ns"], file["ctime_ns"])
+                file["digest"], FileStamp(file["inode"], file["size"], file["mtime_ns"], file["ctime_ns"])
             )
             for name, file in json.loads(path.read_bytes())["files"].items()
         }

@@ -24,7 +24,7 @@ def buffer(data: bytes) -> memoryview:
 
 
 def copied(path: Path, *parts: bytes, direct: bool = True) -> bytes:
-    copy = disk.Copy(path, sum(map(len, parts)), direct=direct)
+    copy = disk.NewFile(path, sum(map(len, parts)), direct=direct)
     at = 0
     for part in parts:
         copy.write(buffer(part), at)
@@ -85,7 +85,7 @@ def test_an_error_of_the_disk_is_not_taken_for_a_refusal(
         copied(tmp_path / "f", os.urandom(PAGE))
 
 
-@pytest.mark.parametrize("slow", ["_layer_lane", "_file_lane", "_write_lane"])
+@pytest.mark.parametrize("slow", ["_layer_pool", "_file_pool", "_write_pool"])
 def test_a_thread_that_lags_behind_still_gets_what_was_read(
     slow: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -93,7 +93,7 @@ def test_a_thread_that_lags_behind_still_gets_what_was_read(
     real = packing._Packer._fill
 
     def lagging(self: packing._Packer, *args) -> memoryview:
-        for _ in range(packing._WRITERS if slow == "_write_lane" else 1):
+        for _ in range(packing._WRITERS if slow == "_write_pool" else 1):
             getattr(self, slow).submit(time.sleep, 0.001)
         return real(self, *args)
 

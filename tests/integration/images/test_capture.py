@@ -190,9 +190,9 @@ def test_a_name_that_is_not_utf8_is_refused(trained: Path, store: ModelStore) ->
 def test_a_tree_that_changes_while_it_is_read_is_not_captured(
     what: str, trained: Path, store: ModelStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    real = source.reading
+    real = source.open_file
 
-    def meddling(root: int, path: str, seen: source.Seen):
+    def meddling(root: int, path: str, seen: disk.FileStamp):
         if path == "weights.bin":
             if what == "grow":
                 with (trained / path).open("ab") as file:
@@ -205,7 +205,7 @@ def test_a_tree_that_changes_while_it_is_read_is_not_captured(
                 (trained / path).unlink()
         return real(root, path, seen)
 
-    monkeypatch.setattr(source, "reading", meddling)
+    monkeypatch.setattr(source, "open_file", meddling)
     refused(trained, store, "OutputStillChanging")
 
 

@@ -59,7 +59,7 @@ def test_layers_in_zstd_hold_the_tars_that_the_config_names(store: ModelStore, t
     assert list(image.diff_ids(config, 2)) == [layer.digest for layer in plain_manifest.layers]
     for layer, tar in zip(manifest.layers, plain_manifest.layers, strict=True):
         assert layer.compression == "zstd"
-        unpacked = tarball.decompressed(tarball.Source(store.read_blob(layer.digest)), "zstd").read(-1)
+        unpacked = tarball.decompressed(tarball.LayerStream(store.read_blob(layer.digest)), "zstd").read(-1)
         assert unpacked == b"".join(store.read_blob(tar.digest))
     packs = [
         json.loads(d) for f, d in store.referrers(built.digest) if f["artifactType"] == oci.MODELPACK_TYPE

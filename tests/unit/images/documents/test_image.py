@@ -37,10 +37,10 @@ def changed(path: list[Any], value: Any) -> bytes:
 
 def test_our_own_layers_follow_from_their_files_unless_they_are_compressed() -> None:
     plain, packed = image.parse(ours()), image.parse(ours("zstd"))
-    assert plain.layers[0].follows_from_its_files
-    assert plain.layers[0].plan() == layers.Layer((layers.Entry("w", 3),))
+    assert plain.layers[0].is_reproducible
+    assert plain.layers[0].plan() == layers.LayerPlan((layers.Entry("w", 3),))
     assert plain.kept == {plain.config.digest}
-    assert not packed.layers[0].follows_from_its_files
+    assert not packed.layers[0].is_reproducible
     assert packed.kept == {packed.config.digest, A}
 
 

@@ -59,7 +59,7 @@ def test_every_file_is_in_exactly_one_of_at_most_sixty_layers(sizes: list[int]) 
 
 def test_a_big_file_has_its_own_layer_and_small_ones_share_the_first() -> None:
     big, small, other = Entry("b", layers.BIG_FILE), Entry("a", 10), Entry("c", 20)
-    assert layers.plan([big, small, other]) == (layers.Layer((small, other)), layers.Layer((big,)))
+    assert layers.plan([big, small, other]) == (layers.LayerPlan((small, other)), layers.LayerPlan((big,)))
 
 
 def test_where_there_are_too_many_big_files_the_smallest_share_the_first_layer() -> None:
@@ -70,7 +70,7 @@ def test_where_there_are_too_many_big_files_the_smallest_share_the_first_layer()
 
 
 def test_a_file_of_nine_gigabytes_has_a_header() -> None:
-    ((_, _), (header, entry)) = layers.entries(layers.Layer((Entry("w", 9 * 2**30),)))
+    ((_, _), (header, entry)) = layers.entries(layers.LayerPlan((Entry("w", 9 * 2**30),)))
     with tarfile.open(fileobj=io.BytesIO(header + bytes(1024)), mode="r:") as tar:
         assert tar.next().size == 9 * 2**30  # type: ignore[union-attr]
     assert entry == Entry("w", 9 * 2**30)

@@ -15,9 +15,9 @@ LAYER = layers.plan(Entry(path, len(data)) for path, data in CONTENTS.items())[0
 TAR = layer_tar(LAYER, CONTENTS)
 
 
-def read(data: bytes, piece: int = 1000) -> tuple[dict[str, bytes], tarball.Tar]:
+def read(data: bytes, piece: int = 1000) -> tuple[dict[str, bytes], tarball.TarReader]:
     pieces = (data[i : i + piece] for i in range(0, len(data), piece))
-    tar = tarball.Tar(tarball.decompressed(tarball.Source(pieces), ""))
+    tar = tarball.TarReader(tarball.decompressed(tarball.LayerStream(pieces), ""))
     return {member.path: b"".join(tar.data(member.size)) for member in tar.members()}, tar
 
 
@@ -53,7 +53,7 @@ def test_any_bytes_are_read_or_refused(tail: bytes, keep: int) -> None:
 @pytest.mark.parametrize("compression", ["gzip", "zstd"])
 @given(data=st.binary(max_size=500))
 def test_any_bytes_are_decompressed_or_refused(compression: str, data: bytes) -> None:
-    tar = tarball.Tar(tarball.decompressed(tarball.Source([data]), compression))
+    tar = tarball.TarReader(tarball.decompressed(tarball.LayerStream([data]), compression))
     with pytest.raises(errors.Permanent) as caught:
         list(tar.members())
     assert caught.value.reason == "InvalidImage"
@@ -61,7 +61,7 @@ def test_any_bytes_are_decompressed_or_refused(compression: str, data: bytes) ->
 
 def test_a_source_counts_hashes_and_passes_on_what_is_read_and_what_is_drained() -> None:
     kept: list[bytes] = []
-    source = tarball.Source([b"abc", b"", b"defg"], kept.append)
+    source = tarball.LayerStream([b"abc", b"", b"defg"], kept.append)
     assert source.read(2) == b"ab"
     source.drain()
     assert (b"".join(kept), source.size) == (b"abcdefg", 7)
