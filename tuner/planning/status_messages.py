@@ -1,10 +1,11 @@
 """Sentences of an experiment's status: what people read first, from numbers that are in the same status."""
 
 import math
-from collections.abc import Sequence
 
-from serving.resources.experiment import Constraint, Recommendation, Setting
+from serving.resources.experiment import Recommendation
 from serving.resources.trial import Estimate
+from tuner import notation
+from tuner.constraints import bound_of
 from tuner.observation import CAUSES
 from tuner.planning.snapshot import ExperimentSnapshot
 from tuner.report.text import measure, phrases
@@ -20,24 +21,13 @@ _BECAUSE = {
 }
 
 
-def spec(settings: Sequence[Setting]) -> str:
-    """Return `cpu=500m memory=512Mi`."""
-    return " ".join(f"{setting.name}={setting.value}" for setting in settings) or "the present spec"
-
-
-def constraint(found: Constraint) -> str:
-    """Return `latency p99 <= 100ms`."""
-    percentile = "" if found.metric == "errorRate" else f" p{found.percentile}"
-    return f"{found.metric}{percentile} <= {found.at_most}"
-
-
 def recommended(world: ExperimentSnapshot, found: Recommendation, because: str, regret: float) -> str:
     """Return what is recommended, what it saves, and why the search stopped."""
     shown = measure.of_objective(world.spec.objective)
     value = shown.estimate(Estimate(value=found.objective, low=found.low, high=found.high))
-    words = spec(found.settings)
+    words = notation.spec(found.settings)
     if value is not None:
-        words += f": {shown.sentence.format(phrases.interval(value, shown.write))}"
+        words += f": {shown.sentence.format(notation.interval(value, shown.write))}"
     if found.current_cost_per_hour > 0:
         share = 1 - found.cost_per_hour / found.current_cost_per_hour
         if abs(share) > _SHARE:
@@ -75,11 +65,11 @@ def impossible(
         ran = "none of {} trials ran" if len(failed) == over else "of {} trials no spec ran every time"
         return "NothingRuns", f"{ran.format(over)}: {', '.join(sorted(set(failed)))}"
     broken = world.spec.constraints[decision.constraint]
-    words = f"none of {over} trials met {constraint(broken)}"
+    words = f"none of {over} trials met {notation.constraint(broken, bound_of(broken))}"
     if decision.nearest is not None:
         settings = world.space.settings(decision.nearest)
         times = math.exp(decision.margins[decision.constraint])
-        words += f"; nearest was {spec(settings)}"
+        words += f"; nearest was {notation.spec(settings)}"
         words += f" ({nearest.name})" if nearest is not None else ""
         words += f" with {times:.3g} times that" if times > 1 else ", which breaks another constraint"
     words += f". That a spec which was not measured meets them has a probability of {decision.p_any:.0%}"

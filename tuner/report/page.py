@@ -12,6 +12,7 @@ from serving.pages import documents, figures
 from serving.pages.plots import Plot
 from serving.resources.experiment import Setting
 from serving.resources.trial import LatencyAt
+from tuner import notation
 from tuner.report.plots import history, roles, scatter, surfaces, thresholds
 from tuner.report.schema import Report, TrialRow
 from tuner.report.text import measure, phrases, sentences
@@ -56,7 +57,7 @@ def _around(report: Report) -> str:
         return ""
     axes = report.question.axes
     ranks = surfaces.ranks_of(axes, report.model.around)
-    return phrases.spec(
+    return notation.spec(
         [
             Setting(category=axis.category, name=axis.name, value=axis.values[rank])
             for axis, rank in zip(axes, ranks, strict=True)
@@ -82,8 +83,8 @@ def _facts(report: Report) -> list[tuple[str, str, str]]:
         )
     for check in choice.checks:
         bound = report.question.constraints[check.constraint]
-        write = phrases.value(bound)
-        found.append((phrases.metric(bound), write(check.measured.value), f"at most {write(check.bound)}"))
+        write = notation.writer(bound)
+        found.append((notation.metric(bound), write(check.measured.value), f"at most {write(check.bound)}"))
     if choice.throughput is not None:
         rate = choice.throughput
         found.append(
@@ -134,7 +135,7 @@ def trial_table(report: Report) -> dict[str, Any]:
     bounds = report.question.constraints
     columns = ["trial", *(axis.name for axis in report.question.axes), shown.label]
     columns += [
-        *(phrases.metric(bound) for bound in bounds),
+        *(notation.metric(bound) for bound in bounds),
         "requests per second",
         "cost per hour",
         "why it ended",
@@ -151,7 +152,7 @@ def _trial(report: Report, row: TrialRow, shown: measure.Measure) -> dict[str, A
         cells.append((value, axis.values.index(value) if value in axis.values else -1))
     estimate = shown.estimate(row.objective) if row.objective else None
     cells.append(
-        (phrases.interval(estimate, shown.write), estimate.value) if estimate else (figures.DASH, "")
+        (notation.interval(estimate, shown.write), estimate.value) if estimate else (figures.DASH, "")
     )
     cells += [_checked(row, i, report) for i in range(len(report.question.constraints))]
     done = row.result.throughput if row.result else None
@@ -188,7 +189,7 @@ def _windows(report: Report, row: TrialRow) -> list[tuple[str, ...]]:
             phrases.level(report.question, window.level),
             figures.duration(window.seconds),
             f"{window.requests:,}",
-            phrases.interval(window.throughput, figures.number),
+            notation.interval(window.throughput, figures.number),
             ", ".join(_latency(latency) for latency in window.latencies),
             figures.percent(window.error_rate.value),
             f"{figures.number(window.usage.cpu_cores)} cores, {figures.size(window.usage.memory_bytes)}",
@@ -199,4 +200,4 @@ def _windows(report: Report, row: TrialRow) -> list[tuple[str, ...]]:
 
 
 def _latency(found: LatencyAt) -> str:
-    return f"p{found.percentile} {phrases.METRICS[found.metric]} {figures.duration(found.value)}"
+    return f"p{found.percentile} {notation.METRICS[found.metric]} {figures.duration(found.value)}"

@@ -1,6 +1,6 @@
 """The tables of `slipway tune status` and `describe` for an experiment and its trials. Pure."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from datetime import datetime
 
 from rich.filesize import decimal
@@ -9,12 +9,12 @@ from serving.cli.output import tables
 from serving.objects import Object
 from serving.pages import figures
 from serving.resources import ages, conditions
-from serving.resources.experiment import Objective
+from serving.resources.experiment import Constraint, Objective, Setting
 from serving.resources.trial import FINISHED, Estimate
-from tuner.report.text import measure, phrases
+from tuner import notation
+from tuner.constraints import bound_of
+from tuner.report.text import measure
 from tuner.report.text.measure import Measure
-
-_METRICS: Mapping[str, str] = {"latency": "latency", "ttft": "TTFT", "itl": "ITL", "errorRate": "errors"}
 
 
 def status(experiment: Object, trials: Sequence[Object], now: datetime) -> str:
@@ -135,15 +135,11 @@ def has_ended(experiment: Object) -> bool:
 
 
 def goal(spec: Object) -> str:
-    """Return objective and constraints, such as `least p50 latency, errors <= 1%`."""
-    bounds = [
-        f"{_METRICS.get(c['metric'], c['metric'])} <= {c['atMost']}"
-        if c["metric"] == "errorRate"
-        else f"p{c.get('percentile', 99)} {_METRICS.get(c['metric'], c['metric'])} <= {c['atMost']}"
-        for c in spec.get("constraints") or []
-    ]
-    measure = measured(spec)
-    return ", ".join([f"{'least' if measure.less_is_better else 'most'} {measure.label}", *bounds])
+    """Return the objective and its constraints: `least p50 latency, error rate <= 1 %`."""
+    constraints = [Constraint.model_validate(constraint) for constraint in spec.get("constraints") or []]
+    bounds = [_plain(notation.constraint(constraint, bound_of(constraint))) for constraint in constraints]
+    shown = measured(spec)
+    return ", ".join([f"{'least' if shown.less_is_better else 'most'} {shown.label}", *bounds])
 
 
 def measured(spec: Object) -> Measure:
@@ -160,7 +156,12 @@ def objective(spec: Object, recommendation: Object) -> str | None:
 
 def interval(estimate: Estimate, write: Callable[[float], str]) -> str:
     """Return `114 (111 to 117)`, with ordinary spaces."""
-    return phrases.interval(estimate, write).replace("\u00a0", " ")
+    return _plain(notation.interval(estimate, write))
+
+
+def _plain(text: str) -> str:
+    """Return the text with ordinary spaces."""
+    return text.replace("\u00a0", " ")
 
 
 def elapsed(experiment: Object, now: datetime) -> float | None:
@@ -192,7 +193,7 @@ def values(trial: Object, names: Iterable[str]) -> list[object]:
 
 def settings_words(settings: Iterable[Object]) -> str:
     """Return `cpu=500m memory=512Mi`; without settings, `today's spec`."""
-    return " ".join(f"{s['name']}={s['value']}" for s in settings) or "today's spec"
+    return notation.spec([Setting.model_validate(setting) for setting in settings])
 
 
 def throughput(window: Object) -> str | None:
@@ -207,7 +208,7 @@ def tail(window: Object) -> str | None:
     """Return the p99 latency of a window; None where it has none."""
     for latency in window.get("latencies") or []:
         if (latency["metric"], latency["percentile"]) == ("latency", 99):
-            return figures.duration(latency["value"]).replace("\u00a0", " ")
+            return _plain(figures.duration(latency["value"]))
     return None
 
 

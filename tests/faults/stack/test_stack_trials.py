@@ -191,7 +191,7 @@ async def test_two_experiments_at_once_share_the_machine_and_an_impossible_one_s
     failed = await until(kube, kinds.PROFILING_EXPERIMENT, "impossible", is_over)
     status, reason, message = ready(failed)
     assert (failed["status"]["phase"], status, reason) == ("Failed", "False", "ConstraintNotMet")
-    assert "latency p50 <= 1us" in message
+    assert "p50 latency <= 1\u00a0µs" in message
     assert "nearest was cpu=" in message
     trials = [await kube.get(kinds.TRIAL, NAMESPACE, name) for name in ("possible-1", "impossible-1")]
     spans = sorted((trial["status"]["startTime"], trial["status"]["completionTime"]) for trial in trials)

@@ -338,7 +338,7 @@ async def test_a_report_is_told_written_and_printed(
     await recommended(kube)
     monkeypatch.chdir(tmp_path)
     code, text, err = await slipway("tune", "report", "digits")
-    assert (code, text.startswith("Run cpu 500m, memory 512Mi, batchSize 16, OMP_NUM_THREADS 1")) == (
+    assert (code, text.startswith("Run cpu=500m memory=512Mi batchSize=16 OMP_NUM_THREADS=1")) == (
         0,
         True,
     ), err

@@ -8,6 +8,7 @@ from serving.pages import figures, svg
 from serving.pages.plots import Plot, Table, stairs, wide
 from serving.pages.svg import Scale, Tick, marks
 from serving.resources.trial import Estimate
+from tuner import notation
 from tuner.report.plots import roles
 from tuner.report.schema import Report
 from tuner.report.text import measure, phrases
@@ -35,12 +36,12 @@ def steps(report: Report) -> Plot | None:
     for row, estimate in points:
         css = roles.role(report, row.spec, row.name, row.meets)
         kinds.add(css)
-        tip = f"trial {row.number}, {phrases.spec(row.settings)}: {phrases.interval(estimate, shown.write)}; {phrases.ended(row)}"
+        tip = f"trial {row.number}, {notation.spec(row.settings)}: {notation.interval(estimate, shown.write)}; {phrases.ended(row)}"
         parts.append(svg.whisker(x.at(row.number), y.at(estimate.low), y.at(estimate.high), f"whisker {css}"))
         parts.append(roles.glyph(css, x.at(row.number), y.at(estimate.value), tip))
     parts += [
         svg.element("path", {"class": "mark no", "d": f"M{x.at(row.number):.1f} {svg.HEIGHT - svg.BOTTOM:.1f}v-7",
-                             "data-tip": f"trial {row.number}, {phrases.spec(row.settings)}: {phrases.ended(row)}"})
+                             "data-tip": f"trial {row.number}, {notation.spec(row.settings)}: {phrases.ended(row)}"})
         for row in report.trials if row.objective is None and row.reason
     ]  # fmt: skip
     title = f"Course of the search: {shown.label} by trial, and the best so far"
@@ -105,15 +106,16 @@ def lineup(report: Report) -> Plot | None:
     x = Scale(0.0, max(ends) * 1.04, 12, svg.WIDTH - svg.RIGHT)
     parts: list[Markup] = []
     for i, (css, choice, estimate) in enumerate(rows):
-        name, interval = roles.LEGEND[css], phrases.interval(estimate, shown.write)
+        name, interval = roles.LEGEND[css], notation.interval(estimate, shown.write)
         words = (
             f"{name}: {shown.write(estimate.value)}",
-            f"{name}, {phrases.spec(choice.settings)}: {interval}",
+            f"{name}, {notation.spec(choice.settings)}: {interval}",
         )
         parts += _bar(x, 10 + i * _STEP, css, estimate, words)
     title = f"{shown.label[0].upper()}{shown.label[1:]}, with 95 % intervals"
     table = tuple(
-        (roles.LEGEND[css], phrases.spec(c.settings), phrases.interval(e, shown.write)) for css, c, e in rows
+        (roles.LEGEND[css], notation.spec(c.settings), notation.interval(e, shown.write))
+        for css, c, e in rows
     )
     return Plot(
         title,

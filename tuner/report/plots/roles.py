@@ -3,8 +3,8 @@
 from markupsafe import Markup
 
 from serving.pages import svg
+from tuner import notation
 from tuner.report.schema import Report
-from tuner.report.text import phrases
 
 LEGEND = {
     "rec": "recommended",
@@ -45,4 +45,4 @@ def legend(kinds: set[str]) -> tuple[tuple[str, str], ...]:
 
 def names(report: Report) -> dict[str, str]:
     """Return each trial's spec in words."""
-    return {row.name: phrases.spec(row.settings) for row in report.trials}
+    return {row.name: notation.spec(row.settings) for row in report.trials}

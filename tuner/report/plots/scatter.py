@@ -8,6 +8,7 @@ from serving.pages import figures, svg
 from serving.pages.plots import Plot, Table, stairs, wide
 from serving.pages.svg import Scale, marks
 from serving.resources.trial import Estimate, LatencyAt, Window
+from tuner import notation
 from tuner.report.plots import roles
 from tuner.report.schema import Course, Front, Report
 from tuner.report.text import phrases
@@ -22,7 +23,7 @@ def front(report: Report, found: Front) -> Plot:
     name = (
         "requests per second"
         if found.measure == "throughput"
-        else f"p{found.percentile} {phrases.METRICS[found.measure]}"
+        else f"p{found.percentile} {notation.METRICS[found.measure]}"
     )
     ys = [point.y.value for point in found.points]
     x = Scale.around([point.x for point in found.points], svg.LEFT, svg.WIDTH - svg.RIGHT)
@@ -37,7 +38,7 @@ def front(report: Report, found: Front) -> Plot:
     for p in points:
         css = roles.role(report, p.spec, p.trial, p.meets)
         kinds.add(css)
-        words = f"{names.get(p.trial, p.trial)}: {name} {phrases.interval(p.y, write)}, {figures.number(p.x)} per hour"
+        words = f"{names.get(p.trial, p.trial)}: {name} {notation.interval(p.y, write)}, {figures.number(p.x)} per hour"
         parts.append(svg.whisker(x.at(p.x), y.at(p.y.low), y.at(p.y.high), f"whisker {css}"))
         parts.append(roles.glyph(css, x.at(p.x), y.at(p.y.value), words))
     title = f"Cost and {name}"
@@ -52,7 +53,7 @@ def _front_table(report: Report, found: Front, name: str, write: Callable[[float
         (
             names.get(p.trial, p.trial),
             figures.number(p.x),
-            phrases.interval(p.y, write),
+            notation.interval(p.y, write),
             "yes" if p.front else "no",
         )
         for p in sorted(found.points, key=lambda p: (p.x, p.y.value))
@@ -96,13 +97,13 @@ def load(report: Report) -> Plot | None:
     ys = [latency for _, latency in seen] + bounds
     x = Scale.around([rate for rate, _ in seen], svg.LEFT, svg.WIDTH - svg.RIGHT, zero=True)
     y = Scale.around(ys, svg.HEIGHT - svg.BOTTOM, svg.TOP, log=wide(ys))
-    name = f"p{first.percentile} {phrases.METRICS[first.metric]}"
+    name = f"p{first.percentile} {notation.METRICS[first.metric]}"
     parts = [svg.frame(marks(x, figures.number), marks(y, figures.duration), "requests per second", name)]
     parts += [_bound_line(y, bound) for bound in bounds]
 
     def told(css: str, w: Window, v: LatencyAt) -> str:
         level, rate = phrases.level(report.question, w.level), figures.number(w.throughput.value)
-        return f"{roles.LEGEND[css]}, {level}: {rate} requests/s, {name} {phrases.interval(_ends(v), figures.duration)}"
+        return f"{roles.LEGEND[css]}, {level}: {rate} requests/s, {name} {notation.interval(_ends(v), figures.duration)}"
 
     for css, course in found.items():
         line = [(x.at(p.throughput.value), y.at(p.latency.value)) for p in course.points]
@@ -153,8 +154,8 @@ def _load_table(report: Report, lines: dict[str, list[tuple[Window, LatencyAt]]]
         (
             roles.LEGEND[css],
             phrases.level(report.question, w.level),
-            phrases.interval(w.throughput, figures.number),
-            phrases.interval(_ends(v), figures.duration),
+            notation.interval(w.throughput, figures.number),
+            notation.interval(_ends(v), figures.duration),
         )
         for css, points in lines.items()
         for w, v in points

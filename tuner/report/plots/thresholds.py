@@ -8,6 +8,7 @@ from markupsafe import Markup
 from serving.pages import figures, svg
 from serving.pages.plots import Plot, Table
 from serving.pages.svg import Scale, marks
+from tuner import notation
 from tuner.report.schema import BoundChange, PriceChange, Report, Segment
 from tuner.report.text import phrases
 
@@ -34,7 +35,7 @@ def bound(report: Report, change: BoundChange) -> Plot:
     """Return who wins at which bound of a constraint."""
     asked = report.question.constraints[change.constraint]
     return _strip(
-        report, change.segments, change.today, f"The {phrases.metric(asked)} allowed", phrases.value(asked)
+        report, change.segments, change.today, f"The {notation.metric(asked)} allowed", notation.writer(asked)
     )
 
 
@@ -65,7 +66,7 @@ def _strip(
         )
     parts.append(svg.text(svg.WIDTH / 2, _HEIGHT - 6, title, "label middle"))
     rows = tuple(
-        (_span(segment, write), phrases.spec(segment.settings) if segment.trial else "no measured spec", _better(report, segment, write))
+        (_span(segment, write), notation.spec(segment.settings) if segment.trial else "no measured spec", _better(report, segment, write))
         for segment in segments
     )  # fmt: skip
     picture = svg.picture(f"{title}: who wins", *parts, height=_HEIGHT)
@@ -111,5 +112,5 @@ def _better(report: Report, segment: Segment, write: Callable[[float], str]) -> 
 
 
 def _tip(segment: Segment, write: Callable[[float], str]) -> str:
-    name = phrases.spec(segment.settings) if segment.trial else "no measured spec"
+    name = notation.spec(segment.settings) if segment.trial else "no measured spec"
     return f"{_span(segment, write)}: {name}"

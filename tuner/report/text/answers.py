@@ -5,6 +5,7 @@ from collections import Counter
 
 from serving.pages import figures
 from serving.resources.trial import Estimate
+from tuner import notation
 from tuner.report.schema import Choice, Comparison, Obstacle, Report
 from tuner.report.text import measure, phrases
 
@@ -26,14 +27,14 @@ def headline(report: Report) -> str:
 
 
 def _recommended(report: Report, choice: Choice) -> str:
-    answer, name = report.answer, phrases.spec(choice.settings)
+    answer, name = report.answer, notation.spec(choice.settings)
     if answer.kind == "Unfinished":
         return f"The search is not over; the best so far is {name}."
     if answer.current is not None and answer.current.settings == choice.settings:
         return f"Keep {name}, which runs today: nothing that was measured is better."
     against = answer.against_current
     if answer.current and against and any(one.code == "CurrentBetter" for one in report.cautions):
-        today = phrases.spec(answer.current.settings)
+        today = notation.spec(answer.current.settings)
         return f"Keep {today}, which runs today: with the best spec of the space, {name}, {gain(report, against.factor)}."
     saving = _saving(report)
     return f"Run {name}: {saving}." if saving else f"Run {name}."
@@ -43,7 +44,8 @@ def _obstacle(report: Report) -> str:
     obstacle = report.answer.obstacle
     if obstacle is None or obstacle.constraint is None:
         return "the constraints"
-    return phrases.constraint(report.question.constraints[obstacle.constraint])
+    bound = report.question.constraints[obstacle.constraint]
+    return notation.constraint(bound, bound.bound)
 
 
 def _saving(report: Report) -> str:
@@ -67,7 +69,7 @@ def broken_today(report: Report) -> list[str]:
         return []
     seen = {check.constraint: check for check in current.checks}
     return [
-        phrases.constraint(bound)
+        notation.constraint(bound, bound.bound)
         for k, bound in enumerate(report.question.constraints)
         if k not in seen or seen[k].measured.low > seen[k].bound
     ]
@@ -120,7 +122,7 @@ def details(report: Report) -> list[str]:
     shown = measure.of(report.question)
     found = [_worth(shown, choice)] if choice.objective else []
     if choice.throughput is not None:
-        rate = phrases.interval(choice.throughput, figures.number)
+        rate = notation.interval(choice.throughput, figures.number)
         cost = (
             ""
             if choice.cost_per_hour is None
@@ -147,17 +149,17 @@ def _worth(shown: measure.Measure, choice: Choice) -> str:
     estimate = shown.estimate(choice.objective) if choice.objective else None
     if estimate is None:
         return "Its objective cannot be computed."
-    words = shown.sentence.format(phrases.interval(estimate, shown.write))
+    words = shown.sentence.format(notation.interval(estimate, shown.write))
     return f"{words[0].upper()}{words[1:]}; the range is the 95 % interval."
 
 
 def _check(report: Report, choice: Choice, k: int) -> str:
     bound = report.question.constraints[k]
-    write, name = phrases.value(bound), phrases.metric(bound)
+    write, name = notation.writer(bound), notation.metric(bound)
     check = next((check for check in choice.checks if check.constraint == k), None)
     if check is None:
         return f"The {name} is not a number in every measurement; at most {write(bound.bound)} is allowed: broken."
-    words = phrases.interval(check.measured, write)
+    words = notation.interval(check.measured, write)
     verdict = (
         "met"
         if check.measured.high <= check.bound
@@ -195,7 +197,7 @@ def against_current(report: Report) -> list[str]:
 
 
 def _today(report: Report, current: Choice) -> str:
-    today = f"Today runs {phrases.spec(current.settings)}"
+    today = f"Today runs {notation.spec(current.settings)}"
     if current.cost_per_hour is not None:
         return f"{today}, which costs {figures.number(current.cost_per_hour)} per hour and replica."
     return (
@@ -208,7 +210,7 @@ def against_runner_up(report: Report) -> list[str]:
     answer = report.answer
     if answer.choice is None or answer.runner_up is None:
         return []
-    name = phrases.spec(answer.runner_up.settings)
+    name = notation.spec(answer.runner_up.settings)
     found = [f"The runner-up is {name}, measured by {figures.listed(answer.runner_up.trials)}."]
     if answer.against_runner_up is not None:
         found.append(_compared(report, answer.against_runner_up, "the runner-up"))
@@ -246,16 +248,16 @@ def _nearest(report: Report, obstacle: Obstacle) -> list[str]:
         return []
     bound = report.question.constraints[k]
     check = next((check for check in nearest.checks if check.constraint == k), None)
-    write = phrases.value(bound)
+    write = notation.writer(bound)
     if check is None:
         return [
-            f"Nearest came {phrases.spec(nearest.settings)}, of which there is no {phrases.metric(bound)}; at most {write(bound.bound)} is allowed."
+            f"Nearest came {notation.spec(nearest.settings)}, of which there is no {notation.metric(bound)}; at most {write(bound.bound)} is allowed."
         ]
     over = f", {figures.times(check.measured.value / check.bound)} the bound" if check.bound > 0 else ""
-    seen = phrases.interval(check.measured, write)
-    name = phrases.metric(bound)
+    seen = notation.interval(check.measured, write)
+    name = notation.metric(bound)
     return [
-        f"Nearest came {phrases.spec(nearest.settings)}: its {name} was {seen}, and at most {write(check.bound)} is allowed{over}."
+        f"Nearest came {notation.spec(nearest.settings)}: its {name} was {seen}, and at most {write(check.bound)} is allowed{over}."
     ]
 
 
@@ -263,9 +265,9 @@ def _reaches(report: Report, obstacle: Obstacle) -> list[str]:
     found: list[str] = []
     for reach in obstacle.reach:
         bound = report.question.constraints[reach.constraint]
-        write = phrases.value(bound)
+        write = notation.writer(bound)
         others = ", the other constraints as they are" if len(report.question.constraints) > 1 else ""
         found.append(
-            f"A {phrases.metric(bound)} of at most {write(reach.value)} would have been met{others}: by {phrases.spec(reach.settings)}."
+            f"A {notation.metric(bound)} of at most {write(reach.value)} would have been met{others}: by {notation.spec(reach.settings)}."
         )
     return found

@@ -1,6 +1,7 @@
 """Sentences of the evidence: the question, what the search took, which parameters matter, the front, and what to beware of."""
 
 from serving.pages import figures
+from tuner import notation
 from tuner.report.schema import Caution, Front, Report
 from tuner.report.text import measure, phrases
 
@@ -16,7 +17,7 @@ def question(report: Report) -> list[str]:
     found = [f"Wanted is the spec of {target}{part} with the {want} of: {measure.of(asked).label}."]
     if asked.constraints:
         found.append(
-            f"Allowed: {figures.listed([phrases.constraint(bound) for bound in asked.constraints])}."
+            f"Allowed: {figures.listed([notation.constraint(bound, bound.bound) for bound in asked.constraints])}."
         )
     sizes = [f"{figures.count(len(axis.values), 'value')} of {axis.name}" for axis in asked.axes]
     found.append(f"There are {figures.count(asked.specs, 'spec')}: {figures.listed(sizes)}.")
@@ -131,7 +132,7 @@ def _front(front: Front) -> str:
     what = (
         "requests per second"
         if front.measure == "throughput"
-        else f"p{front.percentile} {phrases.METRICS[front.measure]}"
+        else f"p{front.percentile} {notation.METRICS[front.measure]}"
     )
     verb = "is" if on == 1 else "are"
     allowed = sum(point.meets != "No" for point in front.points)
@@ -143,7 +144,7 @@ def _front(front: Front) -> str:
 def trials(report: Report) -> list[str]:
     """Return for each trial, in their order, how it ended."""
     return [
-        f"Trial {row.number}: {phrases.spec(row.settings)}: {phrases.ended(row)}." for row in report.trials
+        f"Trial {row.number}: {notation.spec(row.settings)}: {phrases.ended(row)}." for row in report.trials
     ]
 
 

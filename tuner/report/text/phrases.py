@@ -1,20 +1,11 @@
 """Words for the pieces of a report: a spec, a constraint, an interval, why a trial ended. Sentences are made elsewhere."""
 
-import math
-from collections.abc import Callable, Sequence
 from typing import Final
 
 from serving.pages import figures
-from serving.resources.experiment import Setting
-from serving.resources.trial import Estimate, Reason
-from tuner.report.schema import Bound, Question, TrialRow
+from serving.resources.trial import Reason
+from tuner.report.schema import Question, TrialRow
 
-METRICS: Final = {
-    "latency": "latency",
-    "ttft": "time to the first token",
-    "itl": "time between tokens",
-    "errorRate": "share of failed requests",
-}
 PRICES: Final = {"cpu": "a core", "memory": "a GiB of memory", "gpu": "a GPU"}
 REASONS: Final = {
     "Measured": "measured to the end",
@@ -42,46 +33,6 @@ PHASES: Final = {
     "WarmingUp": "is being warmed up",
     "Measuring": "is being measured",
 }
-
-
-def spec(settings: Sequence[Setting]) -> str:
-    """Return `cpu 2, memory 1Gi, batchSize 8`; a name that two categories have is told by its category."""
-    names = [setting.name for setting in settings]
-    words = [
-        f"{s.category}/{s.name} {s.value}" if names.count(s.name) > 1 else f"{s.name} {s.value}"
-        for s in settings
-    ]
-    return ", ".join(words) or "the spec as it is"
-
-
-def metric(bound: Bound) -> str:
-    """Return `p99 latency`, or `share of failed requests`."""
-    return (
-        METRICS[bound.metric]
-        if bound.metric == "errorRate"
-        else f"p{bound.percentile} {METRICS[bound.metric]}"
-    )
-
-
-def value(bound: Bound) -> Callable[[float], str]:
-    """Return what writes values of this constraint's metric."""
-    return figures.percent if bound.metric == "errorRate" else figures.duration
-
-
-def constraint(bound: Bound) -> str:
-    """Return `p99 latency at most 100 ms`."""
-    return f"{metric(bound)} at most {value(bound)(bound.bound)}"
-
-
-def interval(estimate: Estimate, write: Callable[[float], str]) -> str:
-    """Return `12.3 ms (11.9 ms to 12.8 ms)`, or `12.3 ms (11.9 ms or more)` where nothing bounds it.
-
-    An interval without width, or that cannot be told apart, is left out.
-    """
-    low, high = write(estimate.low), write(estimate.high)
-    if math.isinf(estimate.high):
-        return f"{write(estimate.value)} ({low} or more)"
-    return write(estimate.value) if low == high else f"{write(estimate.value)} ({low} to {high})"
 
 
 def missed(regret: float) -> str:

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 from serving.pages import figures
 from serving.resources.trial import Estimate
+from tuner import notation
 from tuner.report.schema import PriceChange, Report, Segment
 from tuner.report.text import answers, phrases
 
@@ -37,9 +38,9 @@ def bounds(report: Report) -> list[str]:
     found: list[str] = []
     for change in report.bounds:
         bound = report.question.constraints[change.constraint]
-        name = phrases.metric(bound)
+        name = notation.metric(bound)
         words = _Words(
-            phrases.value(bound),
+            notation.writer(bound),
             change.today,
             f"Were less than {{}} of {name} allowed",
             f"Were {{}} of {name} or more allowed",
@@ -92,7 +93,7 @@ def _index(segments: list[Segment], today: float) -> int:
 def _wins(report: Report, segment: Segment, write: Callable[[float], str]) -> str:
     if not segment.trial:
         return "no measured spec would be allowed"
-    name = phrases.spec(segment.settings)
+    name = notation.spec(segment.settings)
     if segment.factor is None:
         return f"{name} would win, as the recommended spec would not be allowed"
     exact = Estimate(value=segment.factor, low=segment.factor, high=segment.factor)

@@ -27,7 +27,7 @@ def test_an_experiment_that_nobody_has_looked_at_is_pending() -> None:
     assert header == ["NAME", "PHASE", "SPECS", "TRIALS", "TIME", "SPENT", "REGRET", "GOAL"]
     assert row == [
         "digits", "Pending", "N/A", "0 of 20", "N/A", "0", "N/A",
-        "least cost of a million requests, p99 latency <= 100ms, errors <= 1%",
+        "least cost of a million requests, p99 latency <= 100 ms, error rate <= 1 %",
     ]  # fmt: skip
 
 

@@ -98,7 +98,7 @@ def test_an_impossible_constraint_is_named_with_what_came_nearest() -> None:
     assert condition(said, "Ready") == ("False", "ConstraintNotMet")
     message = next(c["message"] for c in said["conditions"] if c["type"] == "Ready")
     for words in (
-        "none of 2 trials met latency p99 <= 20ms",
+        "none of 2 trials met p99 latency <= 20\u00a0ms",
         "cpu=500m memory=512Mi (pe-2)",
         "2.5 times",
         "3%",

@@ -119,8 +119,8 @@ def test_what_runs_today_beside_the_space_is_kept_where_it_is_better_for_sure():
     assert found["answer"]["againstCurrent"]["verdict"] == "Worse"
     assert "CurrentBetter" in codes(found)
     (headline,) = told(found)["headline"]
-    assert headline.startswith("Keep cpu 300m, memory 512Mi, ")
-    assert "with the best spec of the space, cpu 1, " in headline
+    assert headline.startswith("Keep cpu=300m memory=512Mi ")
+    assert "with the best spec of the space, cpu=1 " in headline
     assert " more (" in headline
     assert "slipway tune apply" not in page.render(found)
 
@@ -128,7 +128,7 @@ def test_what_runs_today_beside_the_space_is_kept_where_it_is_better_for_sure():
 def test_what_runs_today_beside_the_space_is_not_kept_where_it_breaks_a_limit():
     found = report([beside(1, 100, 0.2, cost=0.02), made.trial(2, GOOD, run=at(100, 0.05))], winner=1)
     assert "CurrentBetter" not in codes(found)
-    assert told(found)["headline"][0].startswith("Run cpu 1, ")
+    assert told(found)["headline"][0].startswith("Run cpu=1 ")
 
 
 def test_a_spec_beside_the_space_is_neither_runner_up_nor_called_better_than_the_recommendation():
@@ -145,8 +145,7 @@ def test_a_constraint_that_was_never_seen_is_not_met():
     found = report(trials, constraints=[STREAMED])
     assert found["answer"]["runnerUp"] is None
     assert any(
-        words.startswith("The p99 time to the first token is not a number")
-        for words in told(found)["details"]
+        words.startswith("The p99 time to first token is not a number") for words in told(found)["details"]
     )
 
 
@@ -155,7 +154,7 @@ def test_a_constraint_that_no_trial_saw_is_the_obstacle():
     found = content.of(made.finished(trials, None, constraints=[STREAMED]), trials, NOW, DEFAULTS)
     assert found["answer"]["kind"] == "Impossible"
     assert found["answer"]["obstacle"]["constraint"] == 0
-    assert "of which there is no p99 time to the first token" in told(found)["impossible"][0]
+    assert "of which there is no p99 time to first token" in told(found)["impossible"][0]
 
 
 @pytest.mark.parametrize(

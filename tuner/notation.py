@@ -1,0 +1,65 @@
+"""How specs, constraints and intervals are written, wherever a person reads them: status, report and command line. Pure."""
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Final, Protocol
+
+from serving.pages import figures
+from serving.resources.experiment import Setting
+from serving.resources.trial import Estimate
+
+METRICS: Final = {
+    "latency": "latency",
+    "ttft": "time to first token",
+    "itl": "inter-token latency",
+    "errorRate": "error rate",
+}
+
+
+class Metric(Protocol):
+    """A constraint, as an experiment or a report has it."""
+
+    @property
+    def metric(self) -> str:
+        """Key of METRICS."""
+
+    @property
+    def percentile(self) -> int:
+        """Percentile of a latency."""
+
+
+def spec(settings: Sequence[Setting]) -> str:
+    """Return `cpu=500m memory=512Mi`; a name that two categories have is qualified by its category."""
+    names = [setting.name for setting in settings]
+    words = [
+        f"{s.category}/{s.name}={s.value}" if names.count(s.name) > 1 else f"{s.name}={s.value}"
+        for s in settings
+    ]
+    return " ".join(words) or "today's spec"
+
+
+def metric(of: Metric) -> str:
+    """Return `p99 latency`, or `error rate`."""
+    name = METRICS[of.metric]
+    return name if of.metric == "errorRate" else f"p{of.percentile} {name}"
+
+
+def writer(of: Metric) -> Callable[[float], str]:
+    """Return the function that writes values of this metric."""
+    return figures.percent if of.metric == "errorRate" else figures.duration
+
+
+def constraint(of: Metric, bound: float) -> str:
+    """Return `p99 latency <= 100 ms`; the bound is in seconds, or a share."""
+    return f"{metric(of)} <= {writer(of)(bound)}"
+
+
+def interval(estimate: Estimate, write: Callable[[float], str]) -> str:
+    """Return `12.3 ms (11.9 ms to 12.8 ms)`, or `12.3 ms (11.9 ms or more)` for an interval without upper end.
+
+    An interval whose ends are written alike is left out.
+    """
+    low, high = write(estimate.low), write(estimate.high)
+    if math.isinf(estimate.high):
+        return f"{write(estimate.value)} ({low} or more)"
+    return write(estimate.value) if low == high else f"{write(estimate.value)} ({low} to {high})"
