@@ -52,7 +52,7 @@ class HollowNode:
         names = [(c["name"], c.get("image", "")) for c in spec["containers"]]
         for ready in (False, True):
             said = partial(Container, run=run, started=ready, ready=ready)
-            writer.say(self._status(pod, [said(name, image) for name, image in names], writer.latest))
+            writer.set(self._status(pod, [said(name, image) for name, image in names], writer.latest))
             if not ready:
                 await self._events.emit(pod, "Started", f"started container {names[0][0]} at {self._address}")
                 await asyncio.sleep(START_SECONDS)

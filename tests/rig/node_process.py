@@ -14,7 +14,7 @@ from typing import Any
 from serving import errors
 from serving.data_dir import DataDir
 from serving.embedded.kubelet.records import PodDirectory
-from serving.embedded.kubelet.zygote.eligibility import Kept
+from serving.embedded.kubelet.zygote.eligibility import ZygoteKey
 from serving.embedded.kubelet.zygote.pool import name_of
 from serving.kube import Kube, connect
 from serving.resources import kinds
@@ -24,17 +24,19 @@ _PROGRAM = """
 import asyncio, logging, signal, sys
 from dataclasses import replace
 from pathlib import Path
-from serving.embedded.kubelet import runtimes, spawning
-spawning.ONE_THREAD["PYTHONPATH"] = sys.argv[2]
-runtimes.RUNTIMES["{script}"] = runtimes.Runtime((sys.executable, "-u", sys.argv[2] + "/tests/programs/script_runtime.py"), "tests.programs.script_runtime")
-from serving.embedded.kubelet import agent
+from serving.embedded.kubelet import agent, spawning
+from serving.embedded.kubelet.runtimes import RUNTIMES, Runtime
 from serving.data_dir import DataDir
 from serving.settings import DEFAULTS
 logging.basicConfig(level=logging.INFO)
+spawning.ONE_THREAD["PYTHONPATH"] = sys.argv[2]
+command = (sys.executable, "-u", sys.argv[2] + "/tests/programs/script_runtime.py")
+runtimes = {**RUNTIMES, "{script}": Runtime(command, "tests.programs.script_runtime")}
 node = replace(DEFAULTS.node, backoff_base_seconds=0.1, drain_seconds=0.5, log_bytes=20_000, blocked_cap_seconds=0.3)
 
 async def main():
-    task = asyncio.ensure_future(agent.run(DataDir(Path(sys.argv[1])), replace(DEFAULTS, node=node)))
+    settings = replace(DEFAULTS, node=node)
+    task = asyncio.ensure_future(agent.run(DataDir(Path(sys.argv[1])), settings, runtimes))
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, task.cancel)
     try:
         await task
@@ -168,7 +170,7 @@ async def _clear(node: NodeProcess, namespace: str) -> None:
 
 def zygote_of(data_dir: DataDir, namespace: str) -> processes.ProcessIdentity | None:
     """Return the zygote of `SCRIPT` that listens, if one does."""
-    name = name_of(Kept(namespace, SCRIPT))
+    name = name_of(ZygoteKey(namespace, SCRIPT))
     found = processes.read_identity(data_dir.zygotes / f"{name}.json")
     listens = (data_dir.zygotes / f"{name}.sock").exists()
     return found[0] if found and listens and processes.is_alive(found[0]) else None

@@ -207,7 +207,7 @@ async def _stop(keeper: supervisor.Supervisor, where: DataDir, final: Settings) 
     await keeper.stop("controllers", "gateway", "activator")
     await _cleanup("serving.router.gateway")(where, final)
     await keeper.stop("node")
-    await _cleanup("serving.embedded.kubelet.agent")(where, final)
+    await _cleanup("serving.embedded.kubelet.shutdown")(where, final)
     await keeper.stop("api")
     ScrapeTargets(where).remove()
 

@@ -1,22 +1,20 @@
-"""The node agent: runs the Pods that the API has. Killed or stopped, it leaves their processes alone."""
+"""The node agent: runs the Pods that the API has. When it ends, their processes go on."""
 
 import asyncio
 import logging
+from collections.abc import Mapping
 
 from serving.data_dir import DataDir
 from serving.embedded.kubelet.container import stopping
-from serving.embedded.kubelet.container.stopping import stop_everything
 from serving.embedded.kubelet.node import Node, discover
 from serving.embedded.kubelet.pod.runner import PodRunner
 from serving.embedded.kubelet.records import pods
-from serving.embedded.workloads.finished_pods import FinishedPods
+from serving.embedded.kubelet.runtimes import RUNTIMES, Runtime
 from serving.embedded.workloads.run import run_workloads
 from serving.kube import Informer, Watches, connect_eventually
 from serving.objects import Object
 from serving.resources import kinds
 from serving.settings import Settings
-
-__all__ = ["run", "stop_everything"]
 
 log = logging.getLogger(__name__)
 
@@ -35,16 +33,14 @@ class Agent:
         self._tasks: set[asyncio.Task[None]] = set()
 
     def changed(self, before: Object | None, after: Object | None) -> None:
-        """Take over what changed in the API."""
+        """Start, inform or stop the runner of a Pod that has changed in the API."""
         if before is not None and (after is None or after["metadata"]["uid"] != before["metadata"]["uid"]):
             uid = before["metadata"]["uid"]
             self._finished.discard(uid)
             if uid in self._runners:
                 self._runners[uid].changed(None)
-        if (
-            after is None
-            or after["spec"].get("nodeName", self._node.settings.name) != self._node.settings.name
-        ):
+        own_name = self._node.settings.name
+        if after is None or after["spec"].get("nodeName", own_name) != own_name:
             return
         uid = after["metadata"]["uid"]
         if uid in self._runners:
@@ -74,7 +70,7 @@ class Agent:
             self._finished.add(uid)
 
     async def remove_orphans(self, informer: Informer) -> None:
-        """End and forget what is recorded here of Pods that the API no longer has."""
+        """End the processes and remove the records of Pods that the API has no more."""
         await informer.synced.wait()
         known = {pod["metadata"]["uid"] for pod in informer}
         orphans = [pod for pod in pods(self._node.data_dir.pods) if pod.path.name not in known]
@@ -83,17 +79,20 @@ class Agent:
         await self._node.images.release_others(lambda: {pod["metadata"]["uid"] for pod in informer})
 
     async def close(self) -> None:
-        """Stop following; nothing that runs is touched."""
+        """Stop all runners; the containers go on."""
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
 
-async def run(data_dir: DataDir, settings: Settings) -> None:
-    """Run Pods until cancelled; then their processes stay, for the next agent to adopt."""
+async def run(data_dir: DataDir, settings: Settings, runtimes: Mapping[str, Runtime] = RUNTIMES) -> None:
+    """Run Pods until cancelled; then their processes stay, for the next agent to adopt.
+
+    `runtimes` are the images that this machine knows.
+    """
     data_dir.pods.mkdir(parents=True, exist_ok=True, mode=0o700)
     async with await connect_eventually(data_dir.kubeconfig, component="node") as kube:
-        node = discover(data_dir, settings, kube)
+        node = discover(data_dir, settings, kube, runtimes)
         for pod in pods(data_dir.pods):
             if address := pod.info.get("ip"):
                 node.addresses.take(pod.path.name, address)
@@ -105,12 +104,10 @@ async def run(data_dir: DataDir, settings: Settings) -> None:
         informer.on_change(agent.changed)
         deployments = watches.of(kinds.DEPLOYMENT)
         node.zygotes.follow(deployments)
-        finished = FinishedPods(kube, informer, settings.node.finished_pods_kept)
         try:
             async with asyncio.TaskGroup() as group:
                 group.create_task(run_workloads(kube, settings, watches))
                 group.create_task(agent.remove_orphans(informer))
-                group.create_task(finished.run())
                 group.create_task(node.events.run())
                 group.create_task(node.zygotes.run(deployments))
         finally:

@@ -1,4 +1,4 @@
-"""What the node tells Prometheus: how long replicas take to start, where the time goes, what they use. Loopback only."""
+"""The node's metrics for Prometheus: the phases of replicas' starts, and their usage. On loopback only."""
 
 from prometheus_client import CollectorRegistry, Histogram
 
@@ -12,7 +12,7 @@ from serving.objects import Object
 from serving.resources import names
 
 BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0)
-"""Seconds: from a phase of a forked replica to the transfer of a large model."""
+"""Seconds: from a phase of a forked replica to the download of a large model."""
 
 
 class Metrics:
@@ -38,6 +38,6 @@ class Metrics:
             ).observe(trace.seconds[phase])
 
     def serve(self, data_dir: DataDir, where: Layout, port: int) -> int:
-        """Answer `GET /metrics`, as `metrics.serve` does, with what is in the cgroups of `where` too."""
+        """Serve `GET /metrics` as `metrics.serve` does, with the usage from the cgroups of `where`; return the port."""
         self._registry.register(Usage(data_dir.pods, where, Gpus()))
         return metrics.serve(self._registry, data_dir.metrics("node"), port)

@@ -1,4 +1,4 @@
-"""What every Pod of this node shares: found out once, when the agent starts."""
+"""This machine as a node: what all its Pods share, determined once when the agent starts."""
 
 import asyncio
 import os
@@ -13,29 +13,30 @@ from serving import errors, runtime_variables
 from serving.data_dir import DataDir
 from serving.embedded.event_queue import EventQueue
 from serving.embedded.kubelet.container.image_volumes import Images
-from serving.embedded.kubelet.devices.mps import Mps, place
+from serving.embedded.kubelet.devices.mps import Mps, directory_of
 from serving.embedded.kubelet.metrics import Metrics
 from serving.embedded.kubelet.pod.addresses import Addresses
 from serving.embedded.kubelet.resources.cgroups import Cgroups, detect
-from serving.embedded.kubelet.zygote.pool import Zygotes
+from serving.embedded.kubelet.runtimes import Runtime
+from serving.embedded.kubelet.zygote.pool import ZygotePool
 from serving.images.store.model_store import ModelStore
 from serving.kube import EventRecorder, Kube
 from serving.settings import NodeSettings, Settings
 
 LAUNCHES_AT_ONCE = 4
-"""Containers started at the same moment; more only makes them wait for each other on the processor."""
+"""Containers that are started at the same moment; more would only compete for the processor."""
 
 
 @dataclass(frozen=True)
 class Jail:
-    """How containers are kept apart when the agent runs as root."""
+    """How containers are isolated when the agent runs as root."""
 
     uid: int
     gid: int
     cover: tuple[str, ...]
-    """Directories that become empty: homes that the user must not or cannot enter, and the data directory."""
+    """Directories that containers see empty: homes that their user must not or cannot enter, and the data directory."""
     keep: tuple[str, ...]
-    """Directories of the interpreter and the environment, seen read-only at their own paths."""
+    """Directories of the interpreter and its environment, which containers see read-only at their own paths."""
 
 
 @dataclass
@@ -49,24 +50,26 @@ class Node:
     cgroups: Cgroups
     addresses: Addresses
     jail: Jail | None
-    zygotes: Zygotes
+    runtimes: Mapping[str, Runtime]
+    """What images stand for."""
+    zygotes: ZygotePool
     images: Images
     mps: Mps
     runtime_variables: Mapping[str, str] = field(default_factory=dict)
-    """Variables of the containers that run a model server of Slipway; those of the Pod come first."""
+    """Variables of containers that run one of `runtimes`; the Pod's own take precedence."""
     metrics: Metrics = field(default_factory=Metrics)
     launching: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(LAUNCHES_AT_ONCE))
 
 
 def interpreter_paths() -> tuple[str, ...]:
-    """Return the directories without which this Python and Slipway do not run; none is inside another."""
+    """Return the directories that this Python and Slipway need to run; none is inside another."""
     source = str(Path(next(iter(serving.__path__))).resolve().parent)
-    found = sorted({os.path.realpath(sys.base_prefix), sys.prefix, os.path.realpath(sys.prefix), source})
-    return tuple(p for p in found if not any(p != other and p.startswith(other + "/") for other in found))
+    paths = sorted({os.path.realpath(sys.base_prefix), sys.prefix, os.path.realpath(sys.prefix), source})
+    return tuple(p for p in paths if not any(p != other and p.startswith(other + "/") for other in paths))
 
 
 def _closed_ancestor(path: str) -> str | None:
-    """Return the topmost directory on the way that other users cannot enter."""
+    """Return the topmost directory above `path` that other users cannot enter; None where there is none."""
     parts = Path(path).parents
     for directory in sorted(parts, key=lambda p: len(p.parts)):
         if not directory.stat().st_mode & 0o001:
@@ -75,7 +78,7 @@ def _closed_ancestor(path: str) -> str | None:
 
 
 def jail(data_dir: DataDir, user: str) -> Jail | None:
-    """Return how to keep containers apart; None for an ordinary user, who cannot.
+    """Return how to isolate containers; None for an ordinary user, who cannot.
 
     Raises:
         errors.Permanent: `user` is root or does not exist.
@@ -94,20 +97,21 @@ def jail(data_dir: DataDir, user: str) -> Jail | None:
     return Jail(entry.pw_uid, entry.pw_gid, tuple(sorted(homes - {"/"})), keep)
 
 
-def discover(data_dir: DataDir, settings: Settings, kube: Kube) -> Node:
-    """Find out what this machine can do."""
+def discover(data_dir: DataDir, settings: Settings, kube: Kube, runtimes: Mapping[str, Runtime]) -> Node:
+    """Determine what this machine can do."""
     cgroups = detect()
-    confined = jail(data_dir, settings.node.run_as)
+    confinement = jail(data_dir, settings.node.run_as)
     return Node(
-        data_dir,
-        settings.node,
-        kube,
-        EventQueue(EventRecorder(kube, "node")),
-        cgroups,
-        Addresses(settings.node.pod_network),
-        confined,
-        Zygotes(data_dir.zygotes, cgroups),
-        Images(kube, ModelStore(data_dir.models, settings.store), settings.registry),
-        Mps(place(data_dir), (confined.uid, confined.gid) if confined else None),
-        runtime_variables.write(settings.runtimes),
+        data_dir=data_dir,
+        settings=settings.node,
+        kube=kube,
+        events=EventQueue(EventRecorder(kube, "node")),
+        cgroups=cgroups,
+        addresses=Addresses(settings.node.pod_network),
+        jail=confinement,
+        runtimes=runtimes,
+        zygotes=ZygotePool(data_dir.zygotes, cgroups, runtimes),
+        images=Images(kube, ModelStore(data_dir.models, settings.store), settings.registry),
+        mps=Mps(directory_of(data_dir), (confinement.uid, confinement.gid) if confinement else None),
+        runtime_variables=runtime_variables.write(settings.runtimes),
     )

@@ -1,6 +1,6 @@
-"""What is written about each Pod and each run below `DIR/pods/<uid>`, so that a restarted agent knows it all.
+"""The records of each Pod and each run below `DIR/pods/<uid>`, from which a restarted agent learns everything.
 
-pod.json                         address, name, and how long it may take to stop
+pod.json                         address, name, and grace period
 volumes/<name>                   emptyDir volumes
 logs/<container>/<index>.log      and .log.times, .log.1, .log.1.times
 containers/<container>/<index>/  one run: see `container/shim.py` for its files
@@ -24,19 +24,19 @@ from serving.system.processes import ProcessIdentity
 
 
 def read_json(path: Path) -> dict[str, Any] | None:
-    """Return a record; None where there is none, or not a whole one."""
+    """Return a record; None where there is none, or it is broken."""
     try:
-        found = orjson.loads(path.read_bytes())
+        record = orjson.loads(path.read_bytes())
     except (FileNotFoundError, orjson.JSONDecodeError):
         return None
-    return found if isinstance(found, dict) else None
+    return record if isinstance(record, dict) else None
 
 
 def write_json(path: Path, content: dict[str, Any]) -> None:
-    """Write a record, whole or not at all, readable by its owner alone.
+    """Write a record atomically, readable by its owner alone.
 
-    It outlives every process. That it outlives the machine's power too is seen to when the run ends (`container/shim.py`): before
-    that it speaks of processes, which do not.
+    It outlives every process. It is synced to the disk when the run ends (`container/shim.py`): until then it is about
+    processes, which a power failure ends too.
     """
     atomic_file.replace(path, orjson.dumps(content), mode=0o600)
 
@@ -60,16 +60,21 @@ class RunDirectory:
         return self.path.parent.name
 
     @property
+    def pod_uid(self) -> str:
+        """The uid of its Pod: see the module's docstring for the path."""
+        return self.path.parents[2].name
+
+    @property
     def tmp(self) -> Path:
         """Its private /tmp."""
         return self.path / "tmp"
 
-    def begin(self, **known: Any) -> str:
-        """Record the intent to start it, before anything is started; returns the recorder's nonce."""
+    def begin(self, **details: Any) -> str:
+        """Record the run before anything of it is started; return the nonce for its shim."""
         shutil.rmtree(self.path, ignore_errors=True)
         self.tmp.mkdir(parents=True, mode=0o700)
         nonce = secrets.token_hex(8)
-        write_json(self.path / "launch.json", {"nonce": nonce, **known})
+        write_json(self.path / "launch.json", {"nonce": nonce, **details})
         return nonce
 
     @property
@@ -77,15 +82,15 @@ class RunDirectory:
         return read_json(self.path / "launch.json") or {}
 
     def identities(self) -> tuple[ProcessIdentity, ProcessIdentity] | None:
-        """Return (recorder, process); None until both run."""
-        found = read_json(self.path / "started.json")
-        if found is None:
+        """Return the identities of (shim, main process); None until both run."""
+        record = read_json(self.path / "started.json")
+        if record is None:
             return None
-        boot = found["boot_id"]
-        return ProcessIdentity(boot, *found["recorder"]), ProcessIdentity(boot, *found["process"])
+        boot_id = record["boot_id"]
+        return ProcessIdentity(boot_id, *record["recorder"]), ProcessIdentity(boot_id, *record["process"])
 
     def read(self) -> Run:
-        """Return what is known of the run."""
+        """Return the state of the run."""
         started = self.path / "started.json"
         return Run(
             self.index,
@@ -97,22 +102,26 @@ class RunDirectory:
     def exit(self) -> Exit | None:
         """Return how it ended; None while it has not."""
         path = self.path / "exit.json"
-        found = read_json(path)
-        if found is None:
+        record = read_json(path)
+        if record is None:
             return None
-        if "lost" in found:
-            return lost(_mtime(path), found["lost"])
+        if "lost" in record:
+            return lost(_mtime(path), record["lost"])
         return exited(
-            found["code"], found["signal"], oom=found["oom"], error=found["error"], finished_at=_mtime(path)
+            record["code"],
+            record["signal"],
+            oom=record["oom"],
+            error=record["error"],
+            finished_at=_mtime(path),
         )
 
     def declare_lost(self, why: str) -> None:
-        """Write the verdict that nobody saw how it ended; one that is there stays."""
+        """Record that nobody saw how the run ended, unless its end is recorded."""
         if not (self.path / "exit.json").exists():
             write_json(self.path / "exit.json", {"lost": why})
 
-    def unattended(self) -> bool:
-        """Whether no recorder holds the run, and (this having been asked) none ever will."""
+    def is_abandoned(self) -> bool:
+        """Whether no shim holds the run; after this call none can take it any more."""
         if not self.path.is_dir():
             return True
         lock = locks.try_lock(self.path / "lock")
@@ -135,7 +144,7 @@ class PodDirectory:
         return read_json(self.path / "pod.json") or {}
 
     def save(self, info: dict[str, Any]) -> None:
-        """Record the Pod, before anything of it is started."""
+        """Record the Pod; call it before anything of it is started."""
         self.path.mkdir(parents=True, exist_ok=True, mode=0o700)
         write_json(self.path / "pod.json", info)
 
@@ -145,12 +154,11 @@ class PodDirectory:
     def runs(self, container: str) -> list[RunDirectory]:
         """Return the recorded runs of a container, oldest first."""
         base = self.path / "containers" / container
-        found = (
-            [entry for entry in base.iterdir() if entry.name.isdigit() and (entry / "launch.json").exists()]
-            if base.is_dir()
-            else []
+        entries = base.iterdir() if base.is_dir() else ()
+        indices = sorted(
+            int(entry.name) for entry in entries if entry.name.isdigit() and (entry / "launch.json").exists()
         )
-        return [RunDirectory(entry) for entry in sorted(found, key=lambda entry: int(entry.name))]
+        return [RunDirectory(base / str(index)) for index in indices]
 
     def latest(self) -> Iterator[RunDirectory]:
         """Yield the last run of every container."""
@@ -170,7 +178,7 @@ class PodDirectory:
                     log.unlink(missing_ok=True)
 
     def remove(self) -> None:
-        """Forget the Pod: volumes, logs and records."""
+        """Remove the Pod's volumes, logs and records."""
         shutil.rmtree(self.path, ignore_errors=True)
 
 

@@ -1,6 +1,6 @@
-"""The table of local runtimes: what an image name means where there is no container registry.
+"""The table of local runtimes: what an image name stands for on a machine without a container registry.
 
-A runtime's module is known by its name alone: the node agent starts runtimes and never imports one.
+The agent starts a runtime's module by its name, and never imports one.
 """
 
 import sys
@@ -12,21 +12,21 @@ from serving.resources.names import RUNTIME_IMAGE_PREFIX
 
 @dataclass(frozen=True)
 class Runtime:
-    """What an image is on this machine: this interpreter and its environment, and what of it is run."""
+    """What an image stands for: a command of this interpreter and its environment."""
 
     command: tuple[str, ...]
-    """What `args` are appended to."""
+    """The container's `args` are appended."""
     module: str | None = None
     """Has `PRELOAD` (names of the modules that it needs) and `main() -> int`; None where a zygote is of no use."""
 
 
-def _served_by(module: str) -> Runtime:
-    return Runtime((sys.executable, "-m", module), module)
+def _module(name: str) -> Runtime:
+    return Runtime((sys.executable, "-m", name), name)
 
 
 RUNTIMES: Mapping[str, Runtime] = {
-    RUNTIME_IMAGE_PREFIX + "sklearn": _served_by("serving.runtimes.sklearn.server"),
-    RUNTIME_IMAGE_PREFIX + "pytorch": _served_by("serving.runtimes.torch.server"),
+    RUNTIME_IMAGE_PREFIX + "sklearn": _module("serving.runtimes.sklearn.server"),
+    RUNTIME_IMAGE_PREFIX + "pytorch": _module("serving.runtimes.torch.server"),
     RUNTIME_IMAGE_PREFIX + "python": Runtime((sys.executable,)),
 }
 """By image."""

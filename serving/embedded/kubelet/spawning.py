@@ -1,4 +1,4 @@
-"""Starts processes that outlive this one: exit recorders and zygotes; and waits for the end of any process."""
+"""Starts processes that outlive the agent, shims and zygotes, and waits for the end of any process."""
 
 import asyncio
 import contextlib
@@ -15,27 +15,27 @@ from serving.embedded.kubelet.container.environment import BASE
 from serving.system import processes
 
 _ROOT = str(Path(next(iter(serving.__path__))).parent)
-_BOOT = (
+_CALL = (
     "import sys; sys.path.append(sys.argv[1]); from serving.embedded.kubelet.container import shim; shim.{}()"
 )
 ONE_THREAD = dict.fromkeys(
     ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMEXPR_NUM_THREADS"), "1"
 )
 """Numeric libraries start their threads when they are imported, and a process with threads cannot be forked."""
-RECORD_SECONDS = 10.0
-"""Longest wait for a zygote to say who it is: it does so before it imports anything."""
+IDENTITY_SECONDS = 10.0
+"""Longest wait for a zygote to record its identity: it does so before it imports anything."""
 POLL_SECONDS = 0.01
 
 
 def python(function: str) -> list[str]:
     """Return the command that calls a function of `container/shim.py`, in an interpreter that loads nothing else."""
-    return [sys.executable, "-I", "-S", "-c", _BOOT.format(function), _ROOT]
+    return [sys.executable, "-I", "-S", "-c", _CALL.format(function), _ROOT]
 
 
-def spawn_recorder(errors_path: Path, specification: bytes) -> tuple[int, socket.socket]:
-    """Start an exit recorder in a session of its own and give it its specification.
+def spawn_shim(errors_path: Path, specification: bytes) -> tuple[int, socket.socket]:
+    """Start a shim in a session of its own and send it its specification.
 
-    Returns its pidfd, and the connection which it closes when the start is recorded.
+    Returns its pidfd, and the connection that it closes when the start is recorded.
     """
     ours, its = socket.socketpair()
     try:
@@ -50,36 +50,28 @@ def spawn_recorder(errors_path: Path, specification: bytes) -> tuple[int, socket
     return os.pidfd_open(pid), ours
 
 
-def spawn_zygote(directory: Path, name: str, module: str, places: Sequence[str]) -> int:
-    """Start a zygote (`places`: of cgroups), and wait until it has recorded itself or ended; returns its pidfd."""
-    argv = [
-        sys.executable,
-        "-P",
-        "-m",
-        "serving.embedded.kubelet.zygote.process",
-        str(directory),
-        name,
-        module,
-        *places,
-    ]
+def spawn_zygote(directory: Path, name: str, module: str, cgroup_parents: Sequence[str]) -> int:
+    """Start a zygote, wait until it has recorded its identity or ended, and return its pidfd."""
+    program = "serving.embedded.kubelet.zygote.process"
+    argv = [sys.executable, "-P", "-m", program, str(directory), name, module, *cgroup_parents]
     devnull = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
     try:
         with open(directory / f"{name}.log", "wb") as output:  # noqa: PTH123 a descriptor is wanted
             pid = _spawn(argv, devnull, output.fileno(), {**BASE, **ONE_THREAD})
     finally:
         os.close(devnull)
-    handle = os.pidfd_open(pid)
-    deadline = clock.monotonic() + RECORD_SECONDS
+    pidfd = os.pidfd_open(pid)
+    deadline = clock.monotonic() + IDENTITY_SECONDS
     while clock.monotonic() < deadline and processes.identity_of(pid) is not None:
-        found = processes.read_identity(directory / f"{name}.json")
-        if found is not None and found[0].pid == pid:
+        record = processes.read_identity(directory / f"{name}.json")
+        if record is not None and record[0].pid == pid:
             break
         time.sleep(POLL_SECONDS)
-    return handle
+    return pidfd
 
 
 def _spawn(argv: list[str], stdin: int, stderr: int, env: Mapping[str, str]) -> int:
-    """Start a process that no death of this one ends; returns its pid."""
+    """Start a process that does not end with this one; return its pid."""
     devnull = os.open(os.devnull, os.O_WRONLY | os.O_CLOEXEC)
     try:
         actions = [
@@ -92,15 +84,15 @@ def _spawn(argv: list[str], stdin: int, stderr: int, env: Mapping[str, str]) -> 
         os.close(devnull)
 
 
-async def gone(handle: int) -> None:
+async def wait_for_exit(pidfd: int) -> None:
     """Wait until the process of a pidfd has ended, child or not, and close the descriptor."""
     loop = asyncio.get_running_loop()
     ended = asyncio.Event()
-    loop.add_reader(handle, ended.set)
+    loop.add_reader(pidfd, ended.set)
     try:
         await ended.wait()
     finally:
-        loop.remove_reader(handle)
+        loop.remove_reader(pidfd)
         with contextlib.suppress(ChildProcessError):
-            os.waitid(os.P_PIDFD, handle, os.WEXITED | os.WNOHANG)  # noqa: ASYNC222 it has ended: no wait
-        os.close(handle)
+            os.waitid(os.P_PIDFD, pidfd, os.WEXITED | os.WNOHANG)  # noqa: ASYNC222 it has ended: no wait
+        os.close(pidfd)

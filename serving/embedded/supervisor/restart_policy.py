@@ -1,4 +1,4 @@
-"""When a component that ended is started again. Pure: no clock, no processes."""
+"""Decides when a component that ended is started again. Pure: no clock, no processes."""
 
 from dataclasses import dataclass, replace
 from typing import NamedTuple
@@ -6,12 +6,12 @@ from typing import NamedTuple
 from serving.settings import SupervisorSettings
 
 GIVES_UP = 64
-"""Exit status of a component that cannot run as it was asked to (sysexits.h EX_USAGE); its last line says why."""
+"""Exit status of a component that cannot run as configured (sysexits.h EX_USAGE); its last line has the reason."""
 
 
 @dataclass(frozen=True)
 class History:
-    """What is known of one component's ends: how many in a row, and since when it runs (monotonic seconds)."""
+    """How often in a row one component has failed, and since when it runs (monotonic seconds)."""
 
     failures: int = 0
     started: float = 0.0
@@ -25,25 +25,25 @@ class Restart(NamedTuple):
 
 
 class Fail(NamedTuple):
-    """Do not start again: the component says that it cannot run as asked, and nothing has worked yet."""
+    """Do not start again: the component cannot run as configured, and not all components have been up yet."""
 
 
 def started(history: History, now: float) -> History:
-    """Note that the component was started (or adopted)."""
+    """Return the history after a start, or an adoption."""
     return replace(history, started=now)
 
 
 def ended(
     history: History, code: int | None, *, now: float, proven: bool, settings: SupervisorSettings
 ) -> Restart | Fail:
-    """Decide what follows the end of a component.
+    """Return what to do after the end of a component.
 
     Args:
-        history: of this component.
+        history: of the component.
         code: exit status (negative: by signal); None where it is unknown, as of an adopted one.
         now: monotonic seconds.
-        proven: whether everything has been up once since `up` started. From then on a component that gives
-            up is tried again all the same: what stopped it may pass, and others are serving.
+        proven: whether all components have been up since `up` started. From then on a component that gives up is
+            restarted too: the cause may pass, and others are serving.
         settings: delays, in seconds.
     """
     if code == GIVES_UP and not proven:

@@ -1,7 +1,6 @@
-"""Keeps the list of this machine's pages of metrics where a Prometheus looks for targets (`file_sd_configs`).
+"""Writes this machine's metrics pages to a file in which Prometheus finds targets (`file_sd_configs`).
 
-Components choose their ports when they start, and write them down (`serving.metrics`); this follows them
-while `up` runs.
+Components choose their ports when they start, and record them (`serving.metrics`); this follows them while `up` runs.
 """
 
 import asyncio
@@ -16,12 +15,12 @@ from serving.system import atomic_file
 
 log = logging.getLogger(__name__)
 
-LOOK_SECONDS = 2.0
-"""Between looks at the ports: less than a usual scrape interval, and four small files."""
+POLL_SECONDS = 2.0
+"""Between reads of the ports (four small files): less than a usual scrape interval."""
 
 
 def document(pages: Iterable[metrics.Page]) -> bytes:
-    """Return the file: one group of targets for each component."""
+    """Return the file's content: one group of targets for each component."""
     groups = [
         {
             "targets": [f"{metrics.HOST}:{page.port}"],
@@ -33,7 +32,7 @@ def document(pages: Iterable[metrics.Page]) -> bytes:
 
 
 class ScrapeTargets:
-    """The list of one data directory."""
+    """The targets file of one data directory."""
 
     def __init__(self, data_dir: DataDir) -> None:
         self._data_dir = data_dir
@@ -42,13 +41,13 @@ class ScrapeTargets:
         self._has_failed = False
 
     async def run(self) -> None:
-        """Follow the pages until cancelled; the list stays, as what it names does."""
+        """Follow the pages until cancelled; the file stays, as the components do."""
         while True:
             self.write()
-            await asyncio.sleep(LOOK_SECONDS)
+            await asyncio.sleep(POLL_SECONDS)
 
     def write(self) -> None:
-        """Replace the list if it is another one: a reader has the old one or the new one, whole."""
+        """Replace the file atomically if its content has changed."""
         new = document(metrics.pages(self._data_dir.pages))
         if new == self._written and self._path.exists():
             return
@@ -63,5 +62,5 @@ class ScrapeTargets:
         self._written = new
 
     def remove(self) -> None:
-        """Have no targets: nothing runs any more."""
+        """Remove the file: no component runs any more."""
         self._path.unlink(missing_ok=True)

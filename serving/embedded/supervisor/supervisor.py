@@ -1,8 +1,8 @@
 """Keeps the components of one data directory running: starts, adopts, restarts and stops them.
 
-They outlive it on purpose: each is the leader of its own session, logs to a file, and is found again by its
-identity, so that SIGKILL of `up` stops nothing and the next `up` takes over. It prints nothing and decides
-nothing that `restart_policy` can decide.
+The components outlive it on purpose: each is the leader of its own session, logs to a file, and is found by its
+recorded identity, so SIGKILL of `up` stops nothing and the next `up` adopts them. It prints nothing; `restart_policy`
+decides about restarts.
 """
 
 import asyncio
@@ -44,8 +44,8 @@ def owned(data_dir: DataDir) -> Iterator[None]:
             f"cannot use {data_dir.root}: {error.strerror}; choose another with --data-dir"
         ) from error
     if lock is None:
-        found = processes.read_identity(data_dir.identity("up"))
-        holder = f" (pid {found[0].pid})" if found else ""
+        record = processes.read_identity(data_dir.identity("up"))
+        holder = f" (pid {record[0].pid})" if record else ""
         raise errors.UserError(
             f"slipway up already runs on {data_dir.root}{holder}; "
             f"stop it with `slipway down --data-dir {data_dir.root}`, or choose another --data-dir"
@@ -61,15 +61,16 @@ def owned(data_dir: DataDir) -> Iterator[None]:
 
 
 @dataclass
-class _Child:
-    """One component as it runs now."""
+class _Component:
+    """The state of one component."""
 
     name: str
-    who: ProcessIdentity | None = None
+    identity: ProcessIdentity | None = None
+    """None while it does not run."""
     process: subprocess.Popen[bytes] | None = None
     history: restart_policy.History = field(default_factory=restart_policy.History)
     due: float = 0.0
-    """When to start it, on the monotonic clock, while `who` is None."""
+    """When to start it, on the monotonic clock, while it does not run."""
 
 
 class Supervisor:
@@ -79,73 +80,77 @@ class Supervisor:
         self, data_dir: DataDir, arguments: Sequence[str], settings: SupervisorSettings,
         *, environment: Mapping[str, str] | None = None,
     ) -> None:  # fmt: skip
-        """Args: arguments: what follows `component NAME` on every component's command line."""
+        """`arguments` follow `component NAME` on every component's command line."""
         self._data_dir = data_dir
         self._arguments = list(arguments)
         self._settings = settings
         self._environment = dict(os.environ if environment is None else environment)
-        self._children = {name: _Child(name) for name in COMPONENTS}
+        self._components = {name: _Component(name) for name in COMPONENTS}
         self.proven = False
-        """Everything has been up once; from then on nothing is given up."""
+        """Every component has been up once; from then on none is given up."""
 
     def adopt(self) -> list[str]:
-        """Take over what an earlier `up` left running; returns the components' names."""
+        """Adopt the components that an earlier `up` left running; return their names."""
         adopted = []
-        for child in self._children.values():
-            found = processes.read_identity(self._data_dir.identity(child.name))
-            if found is not None and processes.is_alive(found[0]):
-                child.who = found[0]
-                child.history = restart_policy.started(child.history, clock.monotonic())
-                adopted.append(child.name)
+        for component in self._components.values():
+            record = processes.read_identity(self._data_dir.identity(component.name))
+            if record is not None and processes.is_alive(record[0]):
+                component.identity = record[0]
+                component.history = restart_policy.started(component.history, clock.monotonic())
+                adopted.append(component.name)
         return adopted
 
     async def run(self) -> None:
-        """Start what is missing, and start again what ends, until cancelled (which stops nothing).
+        """Start components that do not run, and restart those that end, until cancelled (which stops none).
 
         Raises:
-            errors.UserError: a component cannot run as asked, and not everything has been up yet.
+            errors.UserError: a component cannot run as configured, and not all have been up yet.
         """
         self._data_dir.logs.mkdir(parents=True, exist_ok=True)
         while True:
-            for child in self._children.values():
-                if child.who is not None and self._ended(child):
-                    self._after(child)
-                if child.who is None and clock.monotonic() >= child.due:
-                    self._start(child)
+            for component in self._components.values():
+                if component.identity is not None and self._ended(component):
+                    self._note_end(component)
+                if component.identity is None and clock.monotonic() >= component.due:
+                    self._start(component)
             await asyncio.sleep(self._settings.poll_seconds)
 
-    def _ended(self, child: _Child) -> bool:
-        if child.process is not None:
-            return child.process.poll() is not None
-        assert child.who is not None
-        return not processes.is_alive(child.who)
+    def _ended(self, component: _Component) -> bool:
+        if component.process is not None:
+            return component.process.poll() is not None
+        assert component.identity is not None
+        return not processes.is_alive(component.identity)
 
-    def _after(self, child: _Child) -> None:
-        code = child.process.returncode if child.process is not None else None
-        child.who = child.process = None
+    def _note_end(self, component: _Component) -> None:
+        code = component.process.returncode if component.process is not None else None
+        component.identity = component.process = None
         now = clock.monotonic()
-        what = restart_policy.ended(child.history, code, now=now, proven=self.proven, settings=self._settings)
-        match what:
+        decision = restart_policy.ended(
+            component.history, code, now=now, proven=self.proven, settings=self._settings
+        )
+        match decision:
             case restart_policy.Fail():
-                raise errors.UserError(self._last_words(child.name))
+                raise errors.UserError(self._last_words(component.name))
             case restart_policy.Restart(delay, history):
-                log.warning("%s ended (%s); again in %.1f s", child.name, code, delay)
-                child.history = history
-                child.due = now + delay
+                log.warning("%s ended (%s); again in %.1f s", component.name, code, delay)
+                component.history = history
+                component.due = now + delay
 
-    def _start(self, child: _Child) -> None:
-        found = processes.read_identity(self._data_dir.identity(child.name))
-        if found is not None and processes.is_alive(found[0]):
-            child.who = found[0]
+    def _start(self, component: _Component) -> None:
+        record = processes.read_identity(self._data_dir.identity(component.name))
+        if record is not None and processes.is_alive(record[0]):
+            component.identity = record[0]
         else:
-            with self._log_file(child.name).open("ab") as sink:
-                child.process = subprocess.Popen(
-                    [sys.executable, "-m", "serving.app", "component", child.name, *self._arguments],
+            with self._log_file(component.name).open("ab") as sink:
+                component.process = subprocess.Popen(
+                    [sys.executable, "-m", "serving.app", "component", component.name, *self._arguments],
                     stdin=subprocess.DEVNULL, stdout=sink, stderr=sink,
                     start_new_session=True, cwd="/", env=self._environment,
                 )  # fmt: skip
-            child.who = processes.identity_of(child.process.pid) or ProcessIdentity("", child.process.pid, 0)
-        child.history = restart_policy.started(child.history, clock.monotonic())
+            component.identity = processes.identity_of(component.process.pid) or ProcessIdentity(
+                "", component.process.pid, 0
+            )
+        component.history = restart_policy.started(component.history, clock.monotonic())
 
     def _log_file(self, name: str) -> Path:
         path = self._data_dir.logs / f"{name}.log"
@@ -156,31 +161,31 @@ class Supervisor:
 
     def _last_words(self, name: str) -> str:
         lines = self._log_file(name).read_text(errors="replace").splitlines()
-        said = next((line for line in reversed(lines) if line.startswith("error: ")), "")
-        return said.removeprefix("error: ") or f"{name} does not start; see {self._log_file(name)}"
+        error = next((line for line in reversed(lines) if line.startswith("error: ")), "")
+        return error.removeprefix("error: ") or f"{name} does not start; see {self._log_file(name)}"
 
     async def stop(self, *names: str) -> None:
-        """Stop these components: SIGTERM, and SIGKILL where that does not help in time."""
+        """Stop these components by SIGTERM, and by SIGKILL after `stop_seconds`."""
         async with asyncio.TaskGroup() as group:
             for name in names:
-                group.create_task(self._stop(self._children[name]))
+                group.create_task(self._stop(self._components[name]))
 
-    async def _stop(self, child: _Child) -> None:
-        if child.who is None or self._ended(child):
+    async def _stop(self, component: _Component) -> None:
+        if component.identity is None or self._ended(component):
             return
         deadline = clock.monotonic() + self._settings.stop_seconds
-        processes.send_signal(child.who, signal.SIGTERM)
-        while not self._ended(child):
+        processes.send_signal(component.identity, signal.SIGTERM)
+        while not self._ended(component):
             if clock.monotonic() > deadline:
-                log.warning("%s did not stop in %.0f s: killed", child.name, self._settings.stop_seconds)
-                processes.send_signal(child.who, signal.SIGKILL)
+                log.warning("%s did not stop in %.0f s: killed", component.name, self._settings.stop_seconds)
+                processes.send_signal(component.identity, signal.SIGKILL)
                 deadline = clock.monotonic() + self._settings.stop_seconds
             await asyncio.sleep(self._settings.poll_seconds)
-        self._data_dir.identity(child.name).unlink(missing_ok=True)
-        child.who = child.process = None
+        self._data_dir.identity(component.name).unlink(missing_ok=True)
+        component.identity = component.process = None
 
     def kill(self) -> None:
-        """SIGKILL every component, now."""
-        for child in self._children.values():
-            if child.who is not None:
-                processes.send_signal(child.who, signal.SIGKILL)
+        """SIGKILL every component."""
+        for component in self._components.values():
+            if component.identity is not None:
+                processes.send_signal(component.identity, signal.SIGKILL)

@@ -1,10 +1,14 @@
-"""Deletes the oldest finished Pods that nobody owns, as a cluster's Pod garbage collector does."""
+"""Deletes the oldest finished Pods without an owner, as a cluster's Pod garbage collector does.
+
+A machine that runs bare Pods must not fill up with their logs.
+"""
 
 import asyncio
 import logging
+from collections.abc import Iterable
 
 from serving import errors
-from serving.embedded.workloads import finished
+from serving.embedded.workloads.pods import read
 from serving.kube import Informer, Kube
 from serving.objects import Object
 from serving.resources import kinds
@@ -14,25 +18,33 @@ log = logging.getLogger(__name__)
 RETRY_SECONDS = 1.0
 
 
-class FinishedPods:
-    """Looks whenever a Pod has changed; `informer` must not run yet when this is made."""
+def surplus(pods: Iterable[Object], kept: int) -> list[Object]:
+    """Return the finished Pods without an owner beyond the newest `kept`, oldest first."""
+    unowned = [(read(pod), pod) for pod in pods if not pod["metadata"].get("ownerReferences")]
+    finished = [(facts, pod) for facts, pod in unowned if facts.finished and not facts.terminating]
+    finished.sort(key=lambda entry: (entry[0].finished_at or entry[0].created, entry[0].name))
+    return [pod for _, pod in finished[: max(len(finished) - kept, 0)]]
+
+
+class FinishedPodCollector:
+    """Checks whenever a Pod has finished; make it before the informer runs."""
 
     def __init__(self, kube: Kube, informer: Informer, kept: int) -> None:
         self._kube, self._informer, self._kept = kube, informer, kept
         self._changed = asyncio.Event()
-        informer.on_change(self._note)
+        informer.on_change(self._pod_changed)
 
-    def _note(self, _before: Object | None, after: Object | None) -> None:
+    def _pod_changed(self, _before: Object | None, after: Object | None) -> None:
         if after is not None and (after.get("status") or {}).get("phase") in ("Succeeded", "Failed"):
             self._changed.set()
 
     async def run(self) -> None:
-        """Delete what is too much until cancelled; waits for the API as long as it takes."""
+        """Delete surplus Pods until cancelled; a delete that fails is retried."""
         await self._informer.synced.wait()
         while True:
             await self._changed.wait()
             self._changed.clear()
-            for pod in finished.surplus(self._informer, self._kept):
+            for pod in surplus(self._informer, self._kept):
                 meta = pod["metadata"]
                 try:
                     await self._kube.delete(kinds.POD, meta["namespace"], meta["name"], uid=meta["uid"])

@@ -1,4 +1,4 @@
-"""Names and hashes that come out the same after every restart, so that a repeated create is refused by its name."""
+"""Names and hashes that are the same after every restart, so that the API refuses a repeated create by its name."""
 
 import hashlib
 from collections.abc import Iterable, Mapping
@@ -7,14 +7,14 @@ from typing import Any
 import orjson
 
 _ALPHABET = "bcdfghjklmnpqrstvwxz2456789"
-"""No vowels, no look-alikes: k8s.io/apimachinery/pkg/util/rand/rand.go."""
+"""Without vowels and similar characters: k8s.io/apimachinery/pkg/util/rand/rand.go."""
 
 POD_NAME_LIMIT = 63
 """A Pod's name is its host name too: an RFC 1123 label."""
 
 
 def digest(text: bytes, length: int) -> str:
-    """Return `length` characters that are safe in names and labels."""
+    """Return a hash of `length` characters that are safe in names and labels."""
     number = int.from_bytes(hashlib.sha256(text).digest()[:16], "big")
     letters = []
     for _ in range(length):
@@ -24,17 +24,17 @@ def digest(text: bytes, length: int) -> str:
 
 
 def template_hash(template: Mapping[str, Any]) -> str:
-    """Return the `pod-template-hash` of a stored template, its defaults included: ten characters."""
+    """Return the `pod-template-hash` of a stored template with its defaults: ten characters."""
     return digest(orjson.dumps(template, option=orjson.OPT_SORT_KEYS), 10)
 
 
 def pod_name(prefix: str, seed: str) -> str:
-    """Return `<prefix>-<5 characters of seed>`, the prefix cut so that it fits a label."""
+    """Return `<prefix>-<hash of seed>`, with the prefix cut so that the name fits a label."""
     return f"{prefix[: POD_NAME_LIMIT - 6].rstrip('-.')}-{digest(seed.encode(), 5)}"
 
 
 def free_names(prefix: str, seed: str, taken: Iterable[str], count: int) -> list[str]:
-    """Return the first `count` names of the sequence that `seed` gives which are not taken."""
+    """Return the first `count` names of the sequence of `seed` that are not taken."""
     used = set(taken)
     names: list[str] = []
     slot = 0

@@ -1,6 +1,6 @@
-"""The Pods of an owner as they are after our own writes, which the watch may not have shown yet (`serving.kube.cache`).
+"""The Pods of an owner, with our own writes that the watch may not have shown yet (`serving.kube.cache`).
 
-Where the answer to a write was lost, the API is asked. A restarted agent lists before it plans, so it needs no memory.
+Where the answer to a write was lost, the API is read. A restarted agent lists before it plans, so it needs no memory.
 """
 
 import asyncio
@@ -8,18 +8,19 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import TypeVar
 
 from serving import errors
-from serving.embedded.event_queue import EventQueue, Told
+from serving.embedded.event_queue import EventQueue
 from serving.embedded.workloads import pods
 from serving.kube import Informer, Key, Kube
 from serving.kube.cache import Cache, owner_uids
 from serving.objects import Object
 from serving.resources import kinds
+from serving.resources.events import EventToEmit
 
 T = TypeVar("T")
 
-MOST_AT_ONCE = 32
-"""Requests in flight for one owner; the first round is one, then two, and so on, so that what is refused
-for all is refused once (k8s.io/kubernetes/pkg/controller/replicaset: slow start)."""
+MAX_CONCURRENT = 32
+"""The most concurrent requests for one owner. Rounds have 1, 2, 4, ... requests, so that a refusal that holds for all
+Pods is met once (k8s.io/kubernetes/pkg/controller/replicaset: slow start)."""
 
 
 class OwnedPods:
@@ -38,7 +39,7 @@ class OwnedPods:
         return list(self._cache.owned(kinds.POD, owner).values())
 
     def taken(self, owner: Object) -> frozenset[str]:
-        """Return names that the owner's Pods cannot have, as others have them."""
+        """Return names that Pods of others have."""
         return frozenset(self._taken.get(owner["metadata"]["uid"], ()))
 
     def is_behind(self, owner: Object) -> bool:
@@ -51,7 +52,7 @@ class OwnedPods:
         self._taken.pop(uid, None)
 
     async def settle(self, owner: Object) -> None:
-        """Ask the API what became of the writes whose answers were lost; call before `of`."""
+        """Read from the API the results of writes whose answers were lost; call before `of`."""
         uid = owner["metadata"]["uid"]
         for key in list(self._unsure.get(uid, ())):
             cached = self._cache.get(kinds.POD, *key)
@@ -65,29 +66,31 @@ class OwnedPods:
             self._unsure[uid].discard(key)
 
     async def create(self, kind: kinds.Kind, owner: Object, bodies: Sequence[Object]) -> None:
-        """Create the Pods; a name that one of the owner's Pods has already is fine.
+        """Create the Pods, without those of the owner that exist already.
 
         Raises:
             errors.Temporary: a name is another's Pod; the next plan must avoid `taken`.
-            errors.ApiError, errors.Unavailable: of the first that failed; the rest was not tried.
+            errors.ApiError, errors.Unavailable: of the first that failed; later rounds were not tried.
         """
         if bodies:
             names = ", ".join(body["metadata"]["name"] for body in bodies)
             await _in_rounds(lambda body: self._create(owner, body), bodies)
-            self._events.tell(_typed(kind, owner), Told("SuccessfulCreate", f"Created pod: {names}"))
+            self._events.add(
+                _with_type(kind, owner), EventToEmit("SuccessfulCreate", f"Created pod: {names}")
+            )
 
     async def delete(
-        self, kind: kinds.Kind, owner: Object, doomed: Sequence[pods.PodState], why: str = ""
+        self, kind: kinds.Kind, owner: Object, doomed: Sequence[pods.PodFacts], why: str = ""
     ) -> None:
-        """Delete the Pods, gracefully; those that are gone are fine.
+        """Delete the Pods gracefully, without those that are gone.
 
         Raises:
-            errors.ApiError, errors.Unavailable: of the first that failed; the rest was not tried.
+            errors.ApiError, errors.Unavailable: of the first that failed; later rounds were not tried.
         """
         if doomed:
             await _in_rounds(lambda pod: self._delete(owner, pod), doomed)
             text = f"Deleted pod: {', '.join(pod.name for pod in doomed)}{f' ({why})' if why else ''}"
-            self._events.tell(_typed(kind, owner), Told("SuccessfulDelete", text))
+            self._events.add(_with_type(kind, owner), EventToEmit("SuccessfulDelete", text))
 
     async def _create(self, owner: Object, body: Object) -> None:
         meta = owner["metadata"]
@@ -105,7 +108,7 @@ class OwnedPods:
             raise
         self._cache.wrote(kinds.POD, created)
 
-    async def _delete(self, owner: Object, pod: pods.PodState) -> None:
+    async def _delete(self, owner: Object, pod: pods.PodFacts) -> None:
         meta = owner["metadata"]
         key = Key(meta["namespace"], pod.name)
         try:
@@ -117,7 +120,7 @@ class OwnedPods:
             self._cache.deleted(kinds.POD, cached)
 
 
-def _typed(kind: kinds.Kind, owner: Object) -> Object:
+def _with_type(kind: kinds.Kind, owner: Object) -> Object:
     return {"apiVersion": kind.api_version, "kind": kind.kind, "metadata": owner["metadata"]}
 
 
@@ -131,4 +134,4 @@ async def _in_rounds(call: Callable[[T], Awaitable[None]], items: Sequence[T]) -
         for result in results:
             if isinstance(result, BaseException):
                 raise result
-        start, size = start + size, min(size * 2, MOST_AT_ONCE)
+        start, size = start + size, min(size * 2, MAX_CONCURRENT)

@@ -1,4 +1,4 @@
-"""How a Pod looks to those who own it, and how one is made from a template."""
+"""How owners read a Pod, and how they make one from a template. Pure."""
 
 import copy
 import datetime as dt
@@ -12,8 +12,8 @@ from serving.resources.kinds import Kind
 
 
 @dataclass(frozen=True)
-class PodState:
-    """The few facts that owners decide on. Times are UTC; `finished_at` is None while it runs."""
+class PodFacts:
+    """What owners decide on. Times are UTC; `finished_at` is None while it runs."""
 
     name: str
     uid: str
@@ -39,7 +39,7 @@ class PodState:
         return not self.finished and not self.terminating
 
     def available_at(self, min_ready_seconds: int) -> dt.datetime | None:
-        """Return from when on it counts as available, or None while it is not ready."""
+        """Return the time from which it counts as available; None while it is not ready."""
         if not self.ready or self.ready_since is None:
             return None
         return self.ready_since + dt.timedelta(seconds=min_ready_seconds)
@@ -50,8 +50,8 @@ class PodState:
         return self.active and since is not None and (min_ready_seconds == 0 or since <= now)
 
 
-def read(pod: Mapping[str, Any]) -> PodState:
-    """Return the facts of a stored Pod."""
+def read(pod: Mapping[str, Any]) -> PodFacts:
+    """Read a stored Pod."""
     meta, status = pod["metadata"], pod.get("status") or {}
     ready = conditions.find(status.get("conditions"), "Ready")
     attempt = (meta.get("annotations") or {}).get(names.ATTEMPT_ANNOTATION, "")
@@ -59,7 +59,7 @@ def read(pod: Mapping[str, Any]) -> PodState:
     phase = status.get("phase") or "Pending"
     created = moment(meta.get("creationTimestamp")) or dt.datetime.fromtimestamp(0, dt.UTC)
     is_ready = ready is not None and ready.get("status") == "True"
-    return PodState(
+    return PodFacts(
         name=meta["name"],
         uid=meta.get("uid", ""),
         created=created,
@@ -76,7 +76,7 @@ def read(pod: Mapping[str, Any]) -> PodState:
 
 
 def is_standby(pod: Mapping[str, Any]) -> bool:
-    """Whether a Pod is started and gets no traffic."""
+    """Whether a Pod is a standby replica, which gets no traffic."""
     return (pod["metadata"].get("labels") or {}).get(names.STANDBY_LABEL) == "true"
 
 
@@ -86,7 +86,7 @@ def _finished_at(containers: list[Object], created: dt.datetime) -> dt.datetime:
 
 
 def moment(text: str | None) -> dt.datetime | None:
-    """Parse a stored time; None where there is none."""
+    """Parse a stored time; None for None or an empty text."""
     return dt.datetime.fromisoformat(text) if text else None
 
 
@@ -94,7 +94,7 @@ def build(
     kind: Kind, owner: Object, name: str, node: str, *,
     extra_labels: Mapping[str, str], annotations: Mapping[str, str] | None = None,
 ) -> Object:  # fmt: skip
-    """Return the Pod that `owner.spec.template` asks for, owned by `owner` and placed on `node`."""
+    """Return a Pod of `owner.spec.template`, owned by `owner` and bound to `node`."""
     template, meta = owner["spec"]["template"], owner["metadata"]
     template_meta = template.get("metadata") or {}
     return {
@@ -112,7 +112,7 @@ def build(
 
 
 def owner_reference(kind: Kind, owner: Object) -> Object:
-    """Return the reference of a controller to what it owns."""
+    """Return the owner reference that a controller puts into the objects it owns."""
     return {
         "apiVersion": kind.api_version,
         "kind": kind.kind,

@@ -1,4 +1,4 @@
-"""Deployments, Jobs and EndpointSlices of one machine: what a cluster's controller manager does for these."""
+"""Runs the controllers of Deployments, Jobs, EndpointSlices and finished Pods, as a cluster's controller manager."""
 
 import asyncio
 
@@ -6,6 +6,7 @@ from serving.embedded.event_queue import EventQueue
 from serving.embedded.workloads import pods
 from serving.embedded.workloads.deployment.controller import DeploymentController
 from serving.embedded.workloads.endpoint_slice.controller import SLICE_LABELS, EndpointsController
+from serving.embedded.workloads.finished_pods import FinishedPodCollector
 from serving.embedded.workloads.job.controller import JobController
 from serving.embedded.workloads.owned_pods import OwnedPods
 from serving.kube import EventRecorder, Informer, Key, Kube, Reconciler, Watches
@@ -15,7 +16,7 @@ from serving.settings import Settings
 
 
 async def run_workloads(kube: Kube, settings: Settings, watches: Watches) -> None:
-    """Run the controllers, and the watches of this process, until cancelled; they survive the API's absence."""
+    """Run the controllers and this process's watches until cancelled; they survive the absence of the API."""
     events = EventQueue(EventRecorder(kube, "slipway-node"))
     pod_informer, deployment_informer = watches.of(kinds.POD), watches.of(kinds.DEPLOYMENT)
     owned = OwnedPods(kube, pod_informer, events, settings.node.name)
@@ -29,6 +30,7 @@ async def run_workloads(kube: Kube, settings: Settings, watches: Watches) -> Non
     jobs = JobController(kube, job_informer, owned, events, settings.node)
     job_loop = Reconciler("jobs", jobs.reconcile, settings.controllers)
     _follow(job_informer, pod_informer, job_loop, owned)
+    finished = FinishedPodCollector(kube, pod_informer, settings.node.finished_pods_kept)
     async with asyncio.TaskGroup() as group:
         group.create_task(events.run())
         group.create_task(kube.stay_connected(lambda: any(map(_may_be_at_zero, services))))
@@ -36,6 +38,7 @@ async def run_workloads(kube: Kube, settings: Settings, watches: Watches) -> Non
         group.create_task(job_loop.run(pod_informer, job_informer))
         group.create_task(deployment_loop.run(pod_informer, deployment_informer))
         group.create_task(endpoints.loop.run(pod_informer, services, slices))
+        group.create_task(finished.run())
 
 
 def _may_be_at_zero(service: Object) -> bool:
@@ -46,11 +49,11 @@ def _follow(owners: Informer, children: Informer, loop: Reconciler, owned: Owned
     """Reconcile an owner when it changes, and when a Pod that it controls does."""
 
     def owner_changed(before: Object | None, after: Object | None) -> None:
-        changed = after or before
-        assert changed is not None
+        owner = after or before
+        assert owner is not None
         if before is not None and (after is None or after["metadata"]["uid"] != before["metadata"]["uid"]):
             owned.forget(before["metadata"]["uid"])
-        loop.add(Key.of(changed))
+        loop.add(Key.of(owner))
 
     def child_changed(before: Object | None, after: Object | None) -> None:
         for pod in (before, after):

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 import pytest
 
 from serving.data_dir import DataDir
-from serving.embedded.kubelet.container.stopping import stop_everything
 from serving.embedded.kubelet.records import PodDirectory
+from serving.embedded.kubelet.shutdown import stop_everything
 from serving.kube import Kube
 from serving.resources import kinds
 from serving.settings import DEFAULTS

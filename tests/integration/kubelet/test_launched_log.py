@@ -15,17 +15,18 @@ from serving.embedded.kubelet.resources.cgroup_limits import Layout
 from serving.embedded.kubelet.resources.cgroups import Cgroups
 
 
-def test_log_is_there_before_the_recorder_has_opened_it(tmp_path: Path) -> None:
+def test_log_is_there_before_the_shim_has_opened_it(tmp_path: Path) -> None:
     run = RunDirectory(tmp_path / "run" / "c" / "0")
     log = tmp_path / "0.log"
     spec = {
         "directory": str(run.path), "argv": ["/bin/sh", "-c", "echo said"], "env": {}, "stamp": None, "cwd": "/tmp",
         "log": str(log), "log_bytes": 1000, "cores": [], "user": None, "view": None,
     }  # fmt: skip
-    node = cast("Node", SimpleNamespace(jail=None, cgroups=Cgroups(Layout())))
+    zygotes = SimpleNamespace(images=frozenset())
+    node = cast("Node", SimpleNamespace(jail=None, cgroups=Cgroups(Layout()), zygotes=zygotes))
     pod = {"metadata": {"uid": "u", "namespace": "default", "name": "p"}}
     started = start(Launch(node, pod, {"name": "c", "image": "-"}, run, spec))
-    handle = started.handle
+    handle = started.pidfd
     try:
         assert log.exists()
         assert log.stat().st_mode & 0o777 == 0o600

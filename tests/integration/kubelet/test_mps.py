@@ -97,8 +97,8 @@ def test_the_daemon_ends_with_everything_else(
     data_dir = DataDir(tmp_path / "data")
     monkeypatch.setattr(tempfile, "tempdir", str(machine))
     mps.end(data_dir)
-    Mps(mps.place(data_dir), None, machine).access()
-    control = mps.place(data_dir) / "pipe" / "control"
+    Mps(mps.directory_of(data_dir), None, machine).access()
+    control = mps.directory_of(data_dir) / "pipe" / "control"
     assert control.exists()
     mps.end(data_dir)
     assert not control.exists()

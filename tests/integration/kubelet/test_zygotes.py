@@ -16,7 +16,7 @@ from serving.data_dir import DataDir
 from serving.embedded.kubelet.records import PodDirectory
 from serving.embedded.kubelet.resources.cgroup_limits import Limits, settings
 from serving.embedded.kubelet.resources.cgroups import detect
-from serving.embedded.kubelet.zygote.eligibility import Kept
+from serving.embedded.kubelet.zygote.eligibility import ZygoteKey
 from serving.embedded.kubelet.zygote.pool import name_of
 from serving.kube import Kube
 from serving.resources import kinds, names
@@ -251,7 +251,7 @@ async def test_a_zygote_that_cannot_be_started_is_tried_again_and_takes_nothing_
     kube: Kube, node: NodeProcess
 ) -> None:
     image = "slipway.dev/runtimes/sklearn"
-    name = name_of(Kept(NAMESPACE, image))
+    name = name_of(ZygoteKey(NAMESPACE, image))
     obstacle = node.data_dir.zygotes / f"{name}.log"
     obstacle.mkdir()
     unlucky = keeper(NAMESPACE)
@@ -275,7 +275,7 @@ async def test_a_zygote_ends_with_the_last_deployment_that_wants_it(kube: Kube, 
     found = await start(kube, "outlives-zygote")
     await kube.delete(kinds.DEPLOYMENT, NAMESPACE, "keeper")
     deadline = time.monotonic() + 10
-    name = name_of(Kept(NAMESPACE, SCRIPT))
+    name = name_of(ZygoteKey(NAMESPACE, SCRIPT))
     while processes.is_alive(zygote) or list(node.data_dir.zygotes.glob(f"{name}*")):
         assert time.monotonic() < deadline, list(node.data_dir.zygotes.iterdir())
         await asyncio.sleep(0.02)

@@ -1,4 +1,4 @@
-"""What a container is started with: environment and arguments, as Kubernetes puts them together."""
+"""The environment and the arguments of a container, put together as Kubernetes does. Pure."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -16,11 +16,11 @@ _REFERENCE = re.compile(r"\$(?:\$|\(([A-Za-z_.-][A-Za-z0-9_.-]*)\))")
 
 
 class Missing(ValueError):
-    """A ConfigMap, Secret or key that is not there (yet)."""
+    """A ConfigMap, Secret or key that does not exist (yet)."""
 
 
 def expand(text: str, env: Mapping[str, str]) -> str:
-    """Replace `$(NAME)`; what is unknown stays, and `$$` is `$`.
+    """Replace `$(NAME)`; an unknown name stays as it is, and `$$` is `$`.
 
     k8s.io/kubernetes/third_party/forked/golang/expansion/expand.go
     """
@@ -35,7 +35,7 @@ def expand(text: str, env: Mapping[str, str]) -> str:
 
 
 def field(pod: Mapping[str, Any], path: str, ip: str, node: str) -> str | None:
-    """Return what a fieldRef names, or None where it cannot be honoured."""
+    """Return the value of a fieldRef; None where the field is not supported."""
     meta = pod["metadata"]
     plain = {
         "metadata.name": meta["name"], "metadata.namespace": meta.get("namespace", ""), "metadata.uid": meta["uid"],
@@ -49,7 +49,7 @@ def field(pod: Mapping[str, Any], path: str, ip: str, node: str) -> str | None:
 
 
 def references(container: Mapping[str, Any]) -> tuple[set[str], set[str]]:
-    """Return the names of the (ConfigMaps, Secrets) that the container's environment reads."""
+    """Return the names of the (ConfigMaps, Secrets) that the container's environment refers to."""
     maps: set[str] = set()
     secrets: set[str] = set()
     for entry in container.get("env") or []:
@@ -63,25 +63,25 @@ def references(container: Mapping[str, Any]) -> tuple[set[str], set[str]]:
 
 
 def _key(values: Values, what: str, ref: Mapping[str, Any]) -> str | None:
-    found = values.get(ref["name"])
-    if found is not None and ref["key"] in found:
-        return found[ref["key"]].decode(errors="replace")
+    data = values.get(ref["name"])
+    if data is not None and ref["key"] in data:
+        return data[ref["key"]].decode(errors="replace")
     if ref.get("optional"):
         return None
-    problem = "not found" if found is None else f"has no key {ref['key']!r}"
+    problem = "not found" if data is None else f"has no key {ref['key']!r}"
     raise Missing(f"{what} {ref['name']!r} {problem}")
 
 
 def environment(
     pod: Mapping[str, Any], container: Mapping[str, Any], *, ip: str, node: str, maps: Values, secrets: Values
 ) -> dict[str, str]:
-    """Return the container's whole environment: nothing of the agent's own is inherited.
+    """Return the container's whole environment; it inherits nothing from the agent.
 
     Later entries may refer to earlier ones by `$(NAME)`. `POD_IP`, `HOST` (the same) and `PORT` (the first
-    containerPort) are given unless the Pod says otherwise.
+    containerPort) are set unless the Pod sets them.
 
     Raises:
-        Missing: what an entry refers to is not there.
+        Missing: something that an entry refers to does not exist.
     """
     env = dict(BASE)
     env |= {"POD_IP": ip, "HOST": ip, "HOSTNAME": pod["metadata"]["name"]}
@@ -91,11 +91,11 @@ def environment(
     for entry in container.get("envFrom") or []:
         for kind, what, values in (("configMapRef", "configmap", maps), ("secretRef", "secret", secrets)):
             if ref := entry.get(kind):
-                found = values.get(ref["name"])
-                if found is None and not ref.get("optional"):
+                data = values.get(ref["name"])
+                if data is None and not ref.get("optional"):
                     raise Missing(f"{what} {ref['name']!r} not found")
                 prefix = entry.get("prefix", "")
-                env |= {prefix + key: value.decode(errors="replace") for key, value in (found or {}).items()}
+                env |= {prefix + key: value.decode(errors="replace") for key, value in (data or {}).items()}
     for entry in container.get("env") or []:
         value = _value(pod, entry, env, ip=ip, node=node, maps=maps, secrets=secrets)
         if value is not None:
@@ -118,7 +118,7 @@ def _value(
 
 
 def arguments(container: Mapping[str, Any], image: Sequence[str] | None, env: Mapping[str, str]) -> list[str]:
-    """Return the command line: `command` replaces the image's own, `args` follow either."""
+    """Return the command line: `command`, or else the image's own, and then `args`."""
     command = container.get("command") or []
     start = [expand(str(word), env) for word in command] or list(image or [])
     return start + [expand(str(word), env) for word in container.get("args") or []]

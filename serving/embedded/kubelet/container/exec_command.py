@@ -1,4 +1,4 @@
-"""Commands inside a running container: exec probes and preStop hooks."""
+"""Runs a command inside a running container: exec probes and preStop hooks."""
 
 import asyncio
 import os
@@ -13,23 +13,24 @@ from serving.objects import Object
 
 
 @dataclass(frozen=True)
-class Target:
-    """A running container."""
+class RunningContainer:
+    """A container whose main process runs."""
 
     node: Node
-    uid: str
+    pod_uid: str
     container: Object
+    """As in the Pod's spec."""
     address: str
     pid: int
 
     def environment(self) -> dict[str, str]:
         """Return the environment that its main process was started with."""
-        raw = Path(f"/proc/{self.pid}/environ").read_bytes().split(b"\0")
-        return dict(entry.decode(errors="replace").split("=", 1) for entry in raw if b"=" in entry)
+        entries = Path(f"/proc/{self.pid}/environ").read_bytes().split(b"\0")
+        return dict(entry.decode(errors="replace").split("=", 1) for entry in entries if b"=" in entry)
 
 
-async def run(target: Target, argv: list[str], timeout: float) -> int:
-    """Run a command in the container's cgroups and view, as its user; returns the exit status.
+async def run(target: RunningContainer, argv: list[str], timeout: float) -> int:
+    """Run a command in the container's cgroups and mount namespace, as its user; return the exit status.
 
     Raises:
         TimeoutError: it took longer than `timeout` seconds, and was killed.
@@ -40,7 +41,7 @@ async def run(target: Target, argv: list[str], timeout: float) -> int:
         "env": target.environment(),
         "cwd": "/tmp",  # noqa: S108 private to the container
         "pid": target.pid,
-        "cgroups": target.node.cgroups.paths(target.uid, target.container["name"]),
+        "cgroups": target.node.cgroups.paths(target.pod_uid, target.container["name"]),
         "cores": sorted(os.sched_getaffinity(target.pid)),
         "user": [target.node.jail.uid, target.node.jail.gid] if target.node.jail else None,
     }

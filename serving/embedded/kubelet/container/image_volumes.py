@@ -1,7 +1,7 @@
-"""Image volumes: the model store's trees, pinned for as long as a Pod has them, fetched where they are missing.
+"""Image volumes: trees of the model store, pinned for as long as a Pod has them, and fetched where they are missing.
 
-An image is pinned before it is looked at, and its seal is checked before it is mounted. Fetches of one image are one,
-whoever waits for it; as with a cluster's pull policy IfNotPresent, what one namespace fetched another finds.
+An image is pinned before it is read, and its seal is verified before it is mounted. Concurrent fetches of one image are
+one. As with a cluster's pull policy IfNotPresent, an image that one namespace fetched is there for another.
 """
 
 import asyncio
@@ -23,14 +23,14 @@ from serving.settings import RegistrySettings
 log = logging.getLogger(__name__)
 
 OWNER = "pod/"
-"""Beginning of the names under which Pods keep images; the Pod's uid follows."""
+"""Prefix of the pin owners that are Pods; the Pod's uid follows."""
 DOCKER_CONFIG_KEY = ".dockerconfigjson"
 """Of a Secret of type kubernetes.io/dockerconfigjson."""
 
 
 @dataclass(frozen=True)
-class Mounted:
-    """A sealed tree, and the seconds that getting it and checking it took."""
+class MountedImage:
+    """A sealed tree, and the seconds that fetching and verifying it took."""
 
     digest: str
     path: str
@@ -39,7 +39,7 @@ class Mounted:
 
 
 class Images:
-    """One per agent."""
+    """The image volumes of this node's Pods; one instance per agent."""
 
     def __init__(self, kube: Kube, store: ModelStore, settings: RegistrySettings) -> None:
         self._kube = kube
@@ -47,15 +47,15 @@ class Images:
         self._settings = settings
         self._fetching: dict[str, asyncio.Task[str]] = {}
 
-    async def mount(self, pod: Object, volume: Object) -> Mounted:
-        """Return an image volume's tree: there, pinned for the Pod, and its seal unbroken.
+    async def mount(self, pod: Object, volume: Object) -> MountedImage:
+        """Pin an image for the Pod, fetch it where it is missing, verify its seal, and return its tree.
 
         Raises:
             errors.Temporary: `ErrImagePull`, `ErrImageNeverPull`; the message says why.
         """
         reference = volume["image"]["reference"]
         digest = volume_mounts.digest_of(reference)
-        assert digest is not None  # others are refused before
+        assert digest is not None  # by `volume_mounts.volume_refusals`
         owner = OWNER + pod["metadata"]["uid"]
         begun = clock.monotonic()
         try:
@@ -64,22 +64,22 @@ class Images:
             raise errors.Temporary("ErrImagePull", f"{reference}: {error}") from error
         checked = clock.monotonic()
         if missing is None:
-            return Mounted(digest, str(self._store.tree(digest)), 0.0, checked - begun)
+            return MountedImage(digest, str(self._store.tree(digest)), 0.0, checked - begun)
         source = missing or ("" if reference.startswith(f"{LOCAL_REGISTRY}/") else reference)
         if not source:
-            said = f"{reference}: not in this machine's model store ({LOCAL_REGISTRY})"
-            raise errors.Temporary("ErrImagePull", said)
+            message = f"{reference}: not in this machine's model store ({LOCAL_REGISTRY})"
+            raise errors.Temporary("ErrImagePull", message)
         if volume["image"].get("pullPolicy") == "Never":
             raise errors.Temporary("ErrImageNeverPull", f"{reference}: not here, and pullPolicy is Never")
         await self._fetch(pod, digest, source)
         fetched = clock.monotonic()
         try:
-            still = await asyncio.to_thread(self._take, digest, owner)
+            missing = await asyncio.to_thread(self._take, digest, owner)
         except errors.Permanent as error:
             raise errors.Temporary("ErrImagePull", f"{reference}: {error}") from error
-        if still is not None:
-            raise errors.Temporary("ErrImagePull", f"{reference}: was fetched, and is gone again")
-        return Mounted(
+        if missing is not None:
+            raise errors.Temporary("ErrImagePull", f"{reference}: it was fetched, and is missing again")
+        return MountedImage(
             digest,
             str(self._store.tree(digest)),
             fetched - checked,
@@ -87,10 +87,10 @@ class Images:
         )
 
     def _take(self, digest: str, owner: str) -> str | None:
-        """Pin and check; returns None where all is well, else where to fetch it from (empty: the store does not know).
+        """Pin and verify an image; return None where it is sound, else its source (empty: unknown to the store).
 
         Raises:
-            errors.Permanent: it is broken, and cannot be had again.
+            errors.Permanent: it is broken, and cannot be fetched again.
         """
         try:
             # Unsynced: after a loss of power no replica runs, and each pins again before it mounts.
@@ -101,7 +101,7 @@ class Images:
                 return self._store.origin(digest) or ""
             if error.reason != "SealBroken":
                 raise
-            log.warning("%s: %s; it is made sound, or fetched again", digest, error)
+            log.warning("%s: %s; it is repaired, or fetched again", digest, error)
             return self._store.repair(digest)
         return None
 
@@ -122,9 +122,9 @@ class Images:
             return await pull(registry, self._store, Reference.parse(source))
 
     async def _credentials(self, pod: Object) -> Credentials:
-        """Return those of the Pod's first imagePullSecret that exists, else Docker's of this user."""
-        for wanted in pod["spec"].get("imagePullSecrets") or []:
-            name = wanted.get("name", "")
+        """Return the credentials of the Pod's first existing imagePullSecret, else those of this user's Docker."""
+        for reference in pod["spec"].get("imagePullSecrets") or []:
+            name = reference.get("name", "")
             try:
                 secret = await self._kube.get(kinds.SECRET, pod["metadata"]["namespace"], name)
             except errors.NotFound:
@@ -141,11 +141,11 @@ class Images:
         return Credentials.from_docker()
 
     async def release(self, uid: str) -> None:
-        """Take all pins of a Pod off."""
+        """Remove all pins of a Pod."""
         await asyncio.to_thread(self._release, [OWNER + uid])
 
     async def release_others(self, known: Callable[[], Collection[str]]) -> None:
-        """Take the pins of Pods off whose uids are not `known`, which is asked after it was found out who has pins."""
+        """Remove the pins of Pods whose uids are not `known`; that is called after the pins have been listed."""
         owners = await asyncio.to_thread(self._store.owners)
         kept = {OWNER + uid for uid in known()}
         await asyncio.to_thread(self._release, [owner for owner in owners - kept if owner.startswith(OWNER)])

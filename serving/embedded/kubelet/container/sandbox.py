@@ -1,7 +1,7 @@
-"""What stands between a container and the machine: cgroups, processor cores, a private view of the files, another user.
+"""Isolates a container from the machine: cgroups, processor cores, a private view of the files, another user.
 
-Runs in the forked child of the exit recorder, before exec (or what a zygote does instead). Standard library only. It decides nothing: the
-specification says what is mounted where, and anything that cannot be done is an OSError, never skipped.
+Runs in the forked child of the shim, before exec (or before a zygote's child runs its program). Standard library only.
+It decides nothing: the specification has every mount, and whatever cannot be done is an OSError, never skipped.
 """
 
 from __future__ import annotations
@@ -35,19 +35,19 @@ def _prctl(option: int, value: int) -> None:
 
 
 def become_subreaper() -> None:
-    """Orphans of the container become children of this process, so that none escapes."""
+    """Make orphans of the container children of this process, so that none escapes."""
     _prctl(PR_SET_CHILD_SUBREAPER, 1)
 
 
 def die_with(parent: int | None) -> None:
-    """End when `parent`, which must be the parent, ends; None takes that back."""
+    """Have the kernel kill this process when `parent`, its parent, ends; None takes that back."""
     _prctl(PR_SET_PDEATHSIG, 0 if parent is None else signal.SIGKILL)
     if parent is not None and os.getppid() != parent:
         os._exit(0)
 
 
 def be_inspectable() -> None:
-    """Own its entries in /proc again, as an exec would let it: changing the user has given them to root."""
+    """Own this process's entries in /proc again, as after an exec: changing the user has given them to root."""
     _prctl(PR_SET_DUMPABLE, 1)
 
 
@@ -64,7 +64,7 @@ def _tmpfs(target: str, options: str = "mode=755,size=1m") -> None:
 
 
 def _bind(fd: int, target: str, *, read_only: bool) -> None:
-    """Bind what an O_PATH descriptor of this mount namespace refers to, even where it is covered by now."""
+    """Bind the file of an O_PATH descriptor of this mount namespace, even where it is covered by now."""
     _mount(f"/proc/self/fd/{fd}", target, None, MS_BIND | MS_REC)
     flags = MS_BIND | MS_REMOUNT | MS_NOSUID | MS_NODEV | (MS_RDONLY if read_only else 0)
     _mount("none", target, None, flags)
@@ -75,16 +75,16 @@ def _rebind(fd: int, target: str) -> None:
 
 
 def _place(target: str, *, directory: bool) -> None:
-    """Make a mount point, whose parent is one of our own tmpfs."""
+    """Make a mount point below a tmpfs of our own."""
     if directory:
-        os.makedirs(target, mode=0o755, exist_ok=True)  # noqa: PTH103 the recorder stays small
+        os.makedirs(target, mode=0o755, exist_ok=True)  # noqa: PTH103 the shim stays small
     elif not os.path.exists(target):  # noqa: PTH110 as above
         os.makedirs(os.path.dirname(target), mode=0o755, exist_ok=True)  # noqa: PTH103, PTH120 as above
         os.close(os.open(target, os.O_WRONLY | os.O_CREAT, 0o644))
 
 
 def _copy_entries(fds: dict[str, int], target: str) -> None:
-    """Let everything that was in a directory appear in the tmpfs that replaces it."""
+    """Show the entries of a directory in the tmpfs that replaces it."""
     for name, fd in fds.items():
         mode = os.fstat(fd).st_mode
         path = f"{target}/{name}"
@@ -123,7 +123,7 @@ def _shadow(path: str) -> None:
 
 
 def _mount_point(target: str, own: set[str], *, directory: bool) -> None:
-    """Make sure that `target` exists, without ever making anything on the machine's own file systems."""
+    """Make sure that `target` exists, without writing to the machine's own file systems."""
     if os.path.exists(target):  # noqa: PTH110 as above
         return
     parent = os.path.dirname(target)  # noqa: PTH120 as above
@@ -139,7 +139,7 @@ def _mount_point(target: str, own: set[str], *, directory: bool) -> None:
 
 
 def _view(view: dict[str, Any], uid: int, gid: int) -> None:
-    """Build the container's private view of the files: see `workloads.pod_mounts` for what it says."""
+    """Build the container's private view of the files: see `launch._view`."""
     _check(_libc.unshare(CLONE_NEWNS), "unshare")
     _mount("none", "/", None, MS_REC | MS_PRIVATE)
     mounts = view["mounts"]
@@ -190,7 +190,7 @@ def _volume(mount: dict[str, Any], opened: dict[str, int], own: set[str], uid: i
 
 
 def enter(spec: dict[str, Any]) -> None:
-    """Become what the specification says; the caller execs next. Raises OSError where that cannot be done."""
+    """Enter the sandbox of a specification; the caller execs next. Raises OSError where that cannot be done."""
     os.umask(0o022)  # of mount points too, which another user is to enter
     if spec["join"]:
         _join(spec["cgroups"])
@@ -202,7 +202,7 @@ def enter(spec: dict[str, Any]) -> None:
 
 
 def join(spec: dict[str, Any]) -> None:
-    """Become one more process of the container in which `spec["pid"]` runs; the caller execs next."""
+    """Enter the running container of `spec["pid"]`; the caller execs next."""
     os.umask(0o022)
     _join(spec["cgroups"])
     if spec["user"] is not None:
@@ -211,9 +211,9 @@ def join(spec: dict[str, Any]) -> None:
     _drop(spec)
 
 
-def house(pid: int, places: list[str]) -> list[str]:
-    """Make a cgroup for a waiting process below each of these and move it there; returns them, none where one failed."""
-    groups = [f"{place}/{pid}" for place in places]
+def move_to_new_cgroups(pid: int, parents: list[str]) -> list[str]:
+    """Make a cgroup below each parent and move a waiting process there; return them, none where one failed."""
+    groups = [f"{parent}/{pid}" for parent in parents]
     try:
         for group in groups:
             os.mkdir(group)  # noqa: PTH102 as above

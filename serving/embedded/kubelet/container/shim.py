@@ -1,17 +1,18 @@
-"""The exit recorder: parent of one run of one container, so that the agent may die and come back.
+"""The container shim: parent of one run of one container, as containerd-shim or conmon, so that the agent may restart.
 
-It runs in its own session under `python -I -S` (or forked from a zygote: see `zygote.py`), owns the container's
-output (a pipe, written to a bounded log file), and writes the exit status durably. It knows nothing of Pods or the
-API, imports the standard library only (and little of it: one runs beside every replica), and must never need the
-agent again once started.
+It runs in its own session under `python -I -S`, or is forked from a zygote (`zygote/process.py`). It owns the
+container's output (a pipe, written to a bounded log file) and records the exit status durably. It knows nothing of Pods
+or the API, imports little of the standard library (one runs beside every replica), and never needs the agent again
+once started.
 
 In its run directory:
-    lock          held (flock) while it lives; who gets it knows that nobody records here
-    launch.json   written by the agent: {"nonce", ...}; a recorder with another nonce came too late, and ends
-    started.json  {"boot_id", "recorder": [pid, start time], "process": [pid, start time]}; its mtime is the start
-    exit.json     {"code", "signal", "oom", "error"}; its mtime is the end. Written once, never changed
-Its specification comes as JSON on a socket (it has secrets in it, so it is never a file), which is closed from here
-when the run's start is recorded: so the agent hears of it.
+    lock          held (flock) while it lives; whoever gets it knows that no shim records here
+    launch.json   written by the agent: {"nonce", ...}; a shim with another nonce is too late, and ends
+    started.json  {"boot_id", "recorder": [pid, start time] of the shim, "process": [pid, start time]}; its mtime is
+                  the time of the start
+    exit.json     {"code", "signal", "oom", "error"}; its mtime is the time of the end. Written once, never changed
+Its specification comes as JSON on a socket (it has secrets in it, so it is never a file). The shim closes the socket
+when the start is recorded, which tells the agent.
 """
 
 from __future__ import annotations
@@ -33,12 +34,12 @@ if TYPE_CHECKING:
     from typing import Any, NoReturn
 
 CHUNK = 65536
-STOPPING = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
-"""Blocked here, where they mean nothing; one that comes for the container before its exec stays pending."""
+STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+"""Blocked in the shim, where they have no meaning; one sent to the container before its exec stays pending."""
 REMOVE_TRIES = 100
-"""A hundredth of a second each: for the kernel to see that a cgroup's last process is gone."""
+"""A hundredth of a second each: until the kernel notices that a cgroup's last process is gone."""
 START_ERROR = 128
-"""Exit code where the command could not be started, as containerd's StartError."""
+"""Exit code of a command that could not be started, as containerd's StartError."""
 
 
 def write_record(directory: str, name: str, content: dict[str, Any], *, synced: bool = False) -> None:
@@ -46,10 +47,11 @@ def write_record(directory: str, name: str, content: dict[str, Any], *, synced: 
     atomic_file.replace(f"{directory}/{name}", json.dumps(content).encode(), mode=0o600, synced=synced)
 
 
-def _ended(directory: str, content: dict[str, Any]) -> None:
-    """Record the end, and see to it that all that is known of the run outlives the machine's power.
+def _write_exit(directory: str, content: dict[str, Any]) -> None:
+    """Record the end, and sync all records of the run to the disk.
 
-    Before the end that was of no use: it speaks of processes, and a disk that is waited for makes a start slow.
+    They are not synced earlier: they are about processes, which a power failure ends, and waiting for a disk makes a
+    start slow.
     """
     for name in ("launch.json", "started.json"):
         with contextlib.suppress(OSError):
@@ -60,9 +62,9 @@ def _ended(directory: str, content: dict[str, Any]) -> None:
 
 
 class Log:
-    """A file that is rotated to `FILE.1` before it, and the times beside it, would grow past its limit.
+    """A log file, rotated to `FILE.1` before it and its index of times would together exceed the limit.
 
-    `FILE.times` says when each piece was written; `serving.embedded.apiserver.pods.log_times` has its format.
+    The index `FILE.times` has the time of every write: see `serving.embedded.apiserver.pods.log_times`.
     """
 
     def __init__(self, path: str, limit: int) -> None:
@@ -71,12 +73,12 @@ class Log:
 
     def _open(self) -> None:
         self._fd = os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
-        found = os.fstat(self._fd)
-        self._size, self._indexed, self._times = found.st_size, 0, -1
+        status = os.fstat(self._fd)
+        self._size, self._indexed, self._times = status.st_size, 0, -1
         with contextlib.suppress(OSError):
             flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_APPEND
             self._times = os.open(self._path + ".times", flags, 0o600)
-        self._index(found.st_ino, 0)
+        self._index(status.st_ino, 0)
 
     def _index(self, *numbers: int) -> None:
         with contextlib.suppress(OSError):
@@ -115,19 +117,19 @@ def _execute(spec: dict[str, Any]) -> NoReturn:
     os.execvpe(spec["argv"][0], spec["argv"], spec["env"])  # noqa: S606 what it is for
 
 
-class Cell:
-    """The container's process before it is told what to be, and this process's ends of its pipes.
+class PendingProcess:
+    """The container's process before it has its specification, and the shim's ends of its pipes.
 
-    It can be forked before anybody knows what for, and never runs unrecorded: it waits for its specification, which it
-    gets when its identity has been recorded. After the fork `pid` is 0 in the container's process; there, what was
-    given as `become` has returned by then, and `spec` is what it was told.
+    It can be forked before its use is known, and never runs unrecorded: it gets its specification only after its
+    identity has been recorded. In the container's own process `pid` is 0, and the constructor returns after
+    `run_program` has returned; `spec` is set there.
     """
 
-    def __init__(self, become: Callable[[dict[str, Any]], None]) -> None:
-        """Fork; `become` is called in the container when all is ready: what it raises is the run's start error."""
+    def __init__(self, run_program: Callable[[dict[str, Any]], None]) -> None:
+        """Fork. The container calls `run_program` when its sandbox is ready; what that raises is the start error."""
         self.output, output = os.pipe()
-        self.problem, problem = os.pipe()
-        told, self.tell = os.pipe()
+        self.start_error, start_error = os.pipe()
+        spec_reader, self.spec_writer = os.pipe()
         self.wakeup, wake = os.pipe()
         os.set_blocking(wake, False)
         signal.signal(signal.SIGCHLD, lambda *_: None)
@@ -135,18 +137,20 @@ class Cell:
         self.spec: dict[str, Any] = {}
         self.pid = os.fork()
         if self.pid == 0:
-            os.close(self.tell)
-            self._wait(told, output, problem, become)
+            os.close(self.spec_writer)
+            self._wait(spec_reader, output, start_error, run_program)
             return
-        for fd in (output, problem, told):
+        for fd in (output, start_error, spec_reader):
             os.close(fd)
 
-    def _wait(self, told: int, output: int, problem: int, become: Callable[[dict[str, Any]], None]) -> None:
-        """Enter the container and `become` its program, or say on `problem` why not."""
+    def _wait(
+        self, spec_reader: int, output: int, start_error: int, run_program: Callable[[dict[str, Any]], None]
+    ) -> None:
+        """Enter the sandbox and run the program, or write to `start_error` why that failed."""
         devnull = os.open(os.devnull, os.O_RDWR)
         for source, target in ((devnull, 0), (output, 1), (output, 2)):
             os.dup2(source, target)
-        raw = b"".join(iter(lambda: os.read(told, CHUNK), b""))
+        raw = b"".join(iter(lambda: os.read(spec_reader, CHUNK), b""))
         if not raw:
             os._exit(0)
         self.spec = json.loads(raw)
@@ -156,37 +160,37 @@ class Cell:
             for number in (signal.SIGCHLD, signal.SIGPIPE):
                 signal.signal(number, signal.SIG_DFL)
             sandbox.enter(self.spec)
-            signal.pthread_sigmask(signal.SIG_UNBLOCK, STOPPING)
-            become(self.spec)
+            signal.pthread_sigmask(signal.SIG_UNBLOCK, STOP_SIGNALS)
+            run_program(self.spec)
         except OSError as error:
             where = f" ({error.filename})" if error.filename else ""
-            os.write(problem, f"{self.spec['argv'][0]}: {error.strerror or error}{where}".encode())
+            os.write(start_error, f"{self.spec['argv'][0]}: {error.strerror or error}{where}".encode())
             os._exit(START_ERROR)
-        except Exception as error:  # noqa: BLE001 the child must end here whatever happens, and say why
-            os.write(problem, f"{type(error).__name__}: {error}".encode())
+        except Exception as error:  # noqa: BLE001 the child must end here, and report any error
+            os.write(start_error, f"{type(error).__name__}: {error}".encode())
             os._exit(START_ERROR)
 
 
 def descendants(root: int) -> list[int]:
-    """Return the processes below `root`, by /proc."""
+    """Return all processes below `root`, from /proc."""
     parents: dict[int, int] = {}
     for pid in procfs.processes():
         if stat := procfs.stat(pid):
             parents[pid] = int(stat[procfs.PARENT])
-    found, frontier = [], [root]
+    below, frontier = [], [root]
     while frontier:
-        parent = frontier.pop()
-        children = [pid for pid, of in parents.items() if of == parent]
-        found += children
+        root = frontier.pop()
+        children = [pid for pid, parent in parents.items() if parent == root]
+        below += children
         frontier += children
-    return found
+    return below
 
 
 def kill_all(kill_file: str | None, groups: list[str]) -> bool:
-    """SIGKILL everything of the container that still lives; returns whether something did.
+    """SIGKILL every process of the container that still lives; return whether there was one.
 
-    What a process left behind (setsid, double fork) is in the cgroup, and where there is none it has become
-    this process's child, which is a subreaper.
+    A process that has left its parent (setsid, double fork) is in the cgroup; without a cgroup it has become a child
+    of the shim, which is a subreaper.
     """
     pids = set(descendants(os.getpid()))
     for group in groups:
@@ -205,7 +209,7 @@ def kill_all(kill_file: str | None, groups: list[str]) -> bool:
 
 
 def _reap(main: int) -> int | None:
-    """Collect ended children; returns the main one's wait status once it is among them."""
+    """Collect ended children; return the main process's wait status if it is among them."""
     status = None
     with contextlib.suppress(ChildProcessError):
         while True:
@@ -217,8 +221,8 @@ def _reap(main: int) -> int | None:
     return status
 
 
-def _attend(main: int, output: int, wakeup: int, log: Log) -> int:
-    """Copy output to the log until the main process ends; returns its wait status."""
+def _copy_output(main: int, output: int, wakeup: int, log: Log) -> int:
+    """Copy output to the log until the main process ends; return its wait status."""
     poll = select.poll()
     poll.register(output, select.POLLIN)
     poll.register(wakeup, select.POLLIN)
@@ -236,7 +240,7 @@ def _attend(main: int, output: int, wakeup: int, log: Log) -> int:
 
 
 def _finish(spec: dict[str, Any], output: int, log: Log) -> None:
-    """Kill what is left, then write what it had still said."""
+    """Kill the remaining processes, then log their last output."""
     while kill_all(spec["kill"], spec["cgroups"]):
         _reap(-1)
         select.select([], [], [], 0.005)
@@ -246,33 +250,33 @@ def _finish(spec: dict[str, Any], output: int, log: Log) -> None:
             log.write(data)
 
 
-def _record(spec: dict[str, Any], cell: Cell, agent: int) -> None:
+def _supervise(spec: dict[str, Any], process: PendingProcess, agent: int) -> None:
     directory = spec["directory"]
     log = Log(spec["log"], spec["log_bytes"])
-    before = oom_kills(spec["oom"])
+    oom_kills_before = oom_kills(spec["oom"])
     write_record(directory, "started.json", {
         "boot_id": procfs.boot_id(), "recorder": [os.getpid(), procfs.start_time(os.getpid())],
-        "process": [cell.pid, procfs.start_time(cell.pid)],
+        "process": [process.pid, procfs.start_time(process.pid)],
     })  # fmt: skip
     os.close(agent)
     if spec["stamp"]:
         spec["env"][spec["stamp"]] = f"{time.clock_gettime(time.CLOCK_REALTIME):.6f}"
-    with contextlib.suppress(BrokenPipeError), open(cell.tell, "wb") as pipe:  # noqa: PTH123 a descriptor
+    with contextlib.suppress(BrokenPipeError), open(process.spec_writer, "wb") as pipe:  # noqa: PTH123 a descriptor
         pipe.write(json.dumps(spec).encode())
-    problem = os.read(cell.problem, 4096).decode(errors="replace")  # ends when it has become its program
-    status = _attend(cell.pid, cell.output, cell.wakeup, log)
-    _finish(spec, cell.output, log)
+    start_error = os.read(process.start_error, 4096).decode(errors="replace")  # ends when the program runs
+    status = _copy_output(process.pid, process.output, process.wakeup, log)
+    _finish(spec, process.output, log)
     number = os.WTERMSIG(status) if os.WIFSIGNALED(status) else 0
-    _ended(directory, {
+    _write_exit(directory, {
         "code": 128 + number if number else os.WEXITSTATUS(status), "signal": number,
-        "oom": oom_kills(spec["oom"]) > before, "error": problem,
+        "oom": oom_kills(spec["oom"]) > oom_kills_before, "error": start_error,
     })  # fmt: skip
     if not spec["join"]:
-        _remove(spec["cgroups"])
+        _remove_cgroups(spec["cgroups"])
 
 
-def _remove(groups: list[str]) -> None:
-    """Remove the cgroups that were made for this process's container before there was one; the kernel may lag behind."""
+def _remove_cgroups(groups: list[str]) -> None:
+    """Remove cgroups that were made for a spare process; the kernel may lag behind its end."""
     for group in groups:
         for _ in range(REMOVE_TRIES):
             with contextlib.suppress(OSError):
@@ -283,27 +287,27 @@ def _remove(groups: list[str]) -> None:
 
 
 def main() -> None:
-    """Run one container to its end, whose program is executed."""
-    block_stopping()
-    cell = Cell(_execute)
+    """Run one container, by executing its program, to its end."""
+    block_stop_signals()
+    process = PendingProcess(_execute)
     spec = json.loads(sys.stdin.buffer.read())
     agent = os.dup(0)
     os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
-    record(spec, cell, agent)
+    supervise(spec, process, agent)
 
 
-def block_stopping() -> None:
-    """Let signals that ask to stop wait, for good here, and until its program begins in the container."""
-    signal.pthread_sigmask(signal.SIG_BLOCK, STOPPING)
+def block_stop_signals() -> None:
+    """Block `STOP_SIGNALS`: for good in the shim, and in the container until its program begins."""
+    signal.pthread_sigmask(signal.SIG_BLOCK, STOP_SIGNALS)
 
 
-def record(spec: dict[str, Any], cell: Cell, agent: int) -> None:
-    """Run one container to its end. Ends at once where another recorder, or a verdict, was first.
+def supervise(spec: dict[str, Any], process: PendingProcess, agent: int) -> None:
+    """Run one container to its end. Return at once where another shim, or a verdict, was first.
 
     Args:
         spec: what `launch.start` sends.
-        cell: the process that becomes the container.
-        agent: the descriptor that is closed when the start is recorded, or before.
+        process: becomes the container.
+        agent: the descriptor to close when the start is recorded, or before.
     """
     if locks.try_lock(f"{spec['directory']}/lock") is None:
         return
@@ -317,11 +321,11 @@ def record(spec: dict[str, Any], cell: Cell, agent: int) -> None:
     sandbox.become_subreaper()
     with contextlib.suppress(OSError), open("/proc/self/oom_score_adj", "w") as file:  # noqa: PTH123 as above
         file.write("-900")
-    _record(spec, cell, agent)
+    _supervise(spec, process, agent)
 
 
 def run_inside() -> None:
-    """Run a command in a container (exec probes, preStop); becomes that command."""
+    """Become a command inside a running container: an exec probe or a preStop hook."""
     spec = json.loads(sys.stdin.buffer.read())
     sandbox.join(spec)
     os.dup2(os.open(os.devnull, os.O_RDONLY), 0)

@@ -1,9 +1,9 @@
-"""Volumes and where containers see them; paths are text, so that nothing here can touch a file.
+"""Which volumes and mounts are supported, and where containers see them. Pure: paths are text.
 
-As root a container has a private view of the files (`View`), and volumeMounts are bind mounts in it. As an
-ordinary user nothing can be mounted: a volumeMount is refused, except that of an emptyDir, hostPath or image
-volume whose path an environment variable begins with. There the variable's value is rewritten to where the
-volume really lies, so that `SLIPWAY_MODEL_DIR` and `SLIPWAY_OUTPUT_DIR` work without root.
+As root a container has a private view of the files, in which volumeMounts are bind mounts. As an ordinary user nothing
+can be mounted: a volumeMount is refused, except that of an emptyDir, hostPath or image volume whose path is the prefix
+of an environment variable's value. That value is rewritten to where the volume really is, so `SLIPWAY_MODEL_DIR` and
+`SLIPWAY_OUTPUT_DIR` work without root.
 """
 
 import re
@@ -22,12 +22,12 @@ _NEVER_BELOW = ("/proc", "/sys", "/dev")
 _IMAGE = re.compile(
     r"[A-Za-z0-9.:\[\]-]+/[a-z0-9][-a-z0-9._/]*(?::[A-Za-z0-9_][-A-Za-z0-9_.]{0,127})?@(?P<digest>sha256:[0-9a-f]{64})"
 )
-"""Registry, repository, perhaps a tag, and a digest: what a volume holds must not change while Pods come and go."""
+"""Registry, repository, an optional tag, and a digest: the content of a volume must not change between Pods."""
 
 
 @dataclass(frozen=True)
 class Mount:
-    """One mount: a directory or file to bind, or files to write into a tmpfs (name, content, mode)."""
+    """One mount: a directory or file to bind, or files (name, content, mode) to write into a tmpfs."""
 
     target: str
     source: str | None
@@ -36,23 +36,23 @@ class Mount:
 
 
 def digest_of(reference: str) -> str | None:
-    """Return the digest that an image reference names; None for one that names none, or is none."""
+    """Return the digest of an image reference; None where it has none, or is invalid."""
     match = _IMAGE.fullmatch(reference)
     return match["digest"] if match else None
 
 
 def kind_of(volume: Mapping[str, Any]) -> str | None:
-    """Return the volume's type where it is one that we have."""
+    """Return the volume's type; None where it is not supported."""
     return next((kind for kind in _KNOWN if kind in volume), None)
 
 
 def within(path: str, directory: str) -> bool:
-    """Whether a normalised path is the directory or below it."""
+    """Whether a normalised path is the directory itself or below it."""
     return path == directory or path.startswith(directory.rstrip("/") + "/")
 
 
 def volume_refusals(volumes: Sequence[Mapping[str, Any]], data: str | None) -> Iterator[Cause]:
-    """Yield why volumes cannot be had; `data` is the data directory, where that is known."""
+    """Yield why volumes are not supported; `data` is the data directory, where that is known."""
     for index, volume in enumerate(volumes):
         path = f"spec.volumes[{index}]"
         kind = kind_of(volume)
@@ -90,7 +90,7 @@ def mount_refusals(
     mounts: bool,
     protected: Collection[str],
 ) -> Iterator[Cause]:
-    """Yield why volumeMounts of one container cannot be had."""
+    """Yield why volumeMounts of one container are not supported."""
     volumes = {volume["name"]: volume for volume in spec.get("volumes") or []}
     for index, mount in enumerate(container.get("volumeMounts") or []):
         at = f"{path}.volumeMounts[{index}]"
@@ -123,10 +123,10 @@ def _can_rewrite(container: Mapping[str, Any], volume: Mapping[str, Any], target
 def rewrite(
     env: Mapping[str, str], container: Mapping[str, Any], places: Mapping[str, str]
 ) -> dict[str, str]:
-    """Return the environment with values below a mountPath moved to where the volume lies.
+    """Return the environment with paths below a mountPath rewritten to where the volume is.
 
     Args:
-        env: as the Pod says.
+        env: of the container.
         container: its volumeMounts are read.
         places: volume name to directory.
     """
@@ -149,7 +149,7 @@ def keyed_files(
     """Return the files of a configMap or secret volume: all keys, or `items` under their paths.
 
     Raises:
-        KeyError: `items` names a key that is not there.
+        KeyError: `items` names a key that does not exist.
     """
     items = source.get("items")
     if items is None:

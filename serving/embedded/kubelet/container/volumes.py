@@ -1,4 +1,4 @@
-"""Makes a Pod's volumes: directories on this machine, and files out of ConfigMaps and Secrets."""
+"""Makes a Pod's volumes: directories on this machine, files of ConfigMaps and Secrets, and model images."""
 
 import base64
 import os
@@ -9,53 +9,53 @@ from posixpath import normpath
 from typing import Any
 
 from serving import errors
-from serving.embedded.kubelet.container.image_volumes import Mounted
+from serving.embedded.kubelet.container.image_volumes import MountedImage
 from serving.embedded.kubelet.container.volume_mounts import Mount, keyed_files, kind_of
 from serving.embedded.kubelet.node import Node
 from serving.objects import Object
 from serving.resources import kinds
 
 DEFAULT_MODE = 0o400
-"""Of files made from Secrets and ConfigMaps; they belong to the container's user."""
+"""Of files of Secrets and ConfigMaps; they belong to the container's user."""
 
 
 async def config_maps(node: Node, namespace: str, names: Iterable[str]) -> dict[str, dict[str, bytes]]:
-    """Return the data of ConfigMaps by name; those that do not exist are left out."""
-    found: dict[str, dict[str, bytes]] = {}
+    """Return the data of ConfigMaps by name, without those that do not exist."""
+    data: dict[str, dict[str, bytes]] = {}
     for name in names:
         try:
             obj = await node.kube.get(kinds.CONFIG_MAP, namespace, name)
         except errors.NotFound:
             continue
-        found[name] = {key: text.encode() for key, text in (obj.get("data") or {}).items()}
-        found[name] |= {key: base64.b64decode(text) for key, text in (obj.get("binaryData") or {}).items()}
-    return found
+        data[name] = {key: text.encode() for key, text in (obj.get("data") or {}).items()}
+        data[name] |= {key: base64.b64decode(text) for key, text in (obj.get("binaryData") or {}).items()}
+    return data
 
 
 async def secrets(node: Node, namespace: str, names: Iterable[str]) -> dict[str, dict[str, bytes]]:
-    """Return the data of Secrets by name; those that do not exist are left out."""
-    found: dict[str, dict[str, bytes]] = {}
+    """Return the data of Secrets by name, without those that do not exist."""
+    data: dict[str, dict[str, bytes]] = {}
     for name in names:
         try:
             obj = await node.kube.get(kinds.SECRET, namespace, name)
         except errors.NotFound:
             continue
-        found[name] = {key: base64.b64decode(text) for key, text in (obj.get("data") or {}).items()}
-    return found
+        data[name] = {key: base64.b64decode(text) for key, text in (obj.get("data") or {}).items()}
+    return data
 
 
 def directory(node: Node, uid: str, volume: Object) -> str:
-    """Make sure that an emptyDir or hostPath volume is there; returns its directory or file.
+    """Make sure that an emptyDir or hostPath volume exists; return its directory or file.
 
     Raises:
-        errors.Temporary: it is not there yet.
+        errors.Temporary: it does not exist yet.
     """
     kind = kind_of(volume)
     if kind == "emptyDir":
         path = node.data_dir.pod_volume(uid, volume["name"])
         if not path.is_dir():
             path.mkdir(parents=True, mode=0o700)
-            _give(node, path)
+            _chown(node, path)
         return str(path)
     return _host_path(node, normpath(volume["hostPath"]["path"]), volume["hostPath"].get("type", ""))
 
@@ -64,14 +64,14 @@ def _host_path(node: Node, where: str, kind: str) -> str:
     path = Path(where)
     if kind == "DirectoryOrCreate" and not path.exists():
         path.mkdir(parents=True, mode=0o755)
-        _give(node, path)
-    right = {"": path.exists(), "File": path.is_file()}.get(kind, path.is_dir())
-    if not right:
+        _chown(node, path)
+    fits = {"": path.exists(), "File": path.is_file()}.get(kind, path.is_dir())
+    if not fits:
         raise errors.Temporary("CreateContainerConfigError", f"hostPath {where}: is no {kind or 'file'}")
     return where
 
 
-def _give(node: Node, path: Path) -> None:
+def _chown(node: Node, path: Path) -> None:
     if node.jail is not None:
         os.chown(path, node.jail.uid, node.jail.gid)
 
@@ -81,31 +81,31 @@ class Volumes:
     """A container's mounts, outer before inner, and the images among them."""
 
     mounts: tuple[Mount, ...]
-    images: tuple[Mounted, ...]
+    images: tuple[MountedImage, ...]
 
 
 async def of_container(node: Node, pod: Object, container: Object) -> Volumes:
-    """Return what a container mounts, with everything it needs in place.
+    """Make the volumes that a container mounts, and return its mounts.
 
     Raises:
-        errors.Temporary: something is not there yet.
+        errors.Temporary: something that they need does not exist yet.
     """
     volumes = {volume["name"]: volume for volume in pod["spec"].get("volumes") or []}
-    found: list[Mount] = []
-    images: list[Mounted] = []
+    mounts: list[Mount] = []
+    images: list[MountedImage] = []
     for mount in container.get("volumeMounts") or []:
         volume = volumes[mount["name"]]
         target = normpath(mount["mountPath"])
         kind = kind_of(volume)
         if kind in ("configMap", "secret"):
-            found.append(Mount(target, None, read_only=True, files=await _files(node, pod, volume)))
+            mounts.append(Mount(target, None, read_only=True, files=await _files(node, pod, volume)))
         elif kind == "image":
             images.append(await node.images.mount(pod, volume))
-            found.append(Mount(target, images[-1].path, read_only=True))
+            mounts.append(Mount(target, images[-1].path, read_only=True))
         else:
             where = directory(node, pod["metadata"]["uid"], volume)
-            found.append(Mount(target, where, bool(mount.get("readOnly"))))
-    return Volumes(tuple(sorted(found, key=lambda mount: mount.target)), tuple(images))
+            mounts.append(Mount(target, where, bool(mount.get("readOnly"))))
+    return Volumes(tuple(sorted(mounts, key=lambda mount: mount.target)), tuple(images))
 
 
 async def _files(node: Node, pod: Object, volume: Object) -> tuple[tuple[str, bytes, int], ...]:

@@ -1,4 +1,4 @@
-"""On which processor cores a Pod's processes run: what its annotation says, read and checked."""
+"""The processor cores of a Pod's processes: its annotation, parsed and checked. Pure."""
 
 import re
 from collections.abc import Collection, Mapping
@@ -11,12 +11,12 @@ _RANGE = re.compile(r"([0-9]{1,4})(?:-([0-9]{1,4}))?")
 
 
 def parse(text: str) -> frozenset[int]:
-    """Return the cores of a list such as `0-2,5`, as in cpuset(7).
+    """Parse a list of cores such as `0-2,5`, as in cpuset(7).
 
     Raises:
-        ValueError: it is none, or a range runs backwards.
+        ValueError: it is no such list, or a range runs backwards.
     """
-    found: set[int] = set()
+    cores: set[int] = set()
     for part in text.split(","):
         match = _RANGE.fullmatch(part.strip())
         if match is None:
@@ -25,12 +25,12 @@ def parse(text: str) -> frozenset[int]:
         last = int(match.group(2) or first)
         if last < first:
             raise ValueError(f"range {part.strip()} runs backwards")
-        found |= set(range(first, last + 1))
-    return frozenset(found)
+        cores |= set(range(first, last + 1))
+    return frozenset(cores)
 
 
-def wanted(meta: Mapping[str, Any]) -> frozenset[int] | None:
-    """Return the cores that the metadata of a Pod, or of a template, ask for; None where any will do.
+def requested(meta: Mapping[str, Any]) -> frozenset[int] | None:
+    """Return the cores that the metadata of a Pod or a template requests; None where any will do.
 
     Raises:
         ValueError: the annotation is no list of cores.
@@ -40,17 +40,17 @@ def wanted(meta: Mapping[str, Any]) -> frozenset[int] | None:
 
 
 def refusal(meta: Mapping[str, Any], machine: Collection[int] | None) -> str | None:
-    """Return why a Pod cannot run on the cores that it asks for; None where it can.
+    """Return why a Pod cannot have the cores that it requests; None where it can.
 
     Args:
-        meta: its metadata.
-        machine: the cores that there are; None where the node is not known.
+        meta: of the Pod.
+        machine: the cores of the machine; None where the node is not known.
     """
     try:
-        cores = wanted(meta)
+        cores = requested(meta)
     except ValueError as error:
         return str(error)
     if cores is None or machine is None or cores <= set(machine):
         return None
-    missing, there = (", ".join(map(str, sorted(some))) for some in (cores - set(machine), machine))
-    return f"this machine has no core {missing}; it has {there}"
+    missing, present = (", ".join(map(str, sorted(some))) for some in (cores - set(machine), machine))
+    return f"this machine has no core {missing}; it has {present}"

@@ -1,7 +1,8 @@
-"""The GPU of this machine for containers: NVIDIA's MPS control daemon, one per data directory, and what its clients need.
+"""The GPU of this machine for containers, shared by NVIDIA's MPS: starts the control daemon, one per data directory.
 
-Written from https://docs.nvidia.com/deploy/mps/ and run without a GPU only. The daemon runs as the user of the containers:
-another user's clients would have to wait until the first one's are gone. It outlives the agent, and ends with `slipway down`.
+Written from https://docs.nvidia.com/deploy/mps/ and run without a GPU only. The daemon runs as the user of the
+containers: clients of another user would have to wait until the first one's are gone. It outlives the agent, and ends
+with `slipway down`.
 """
 
 import hashlib
@@ -28,18 +29,18 @@ DEVICE = "nvidia0"
 SECONDS = 10.0
 """Longest wait for the daemon to start, or to answer."""
 SHARED_MEMORY = "/dev/shm"  # noqa: S108 the machine's own: clients and daemon meet there
-QUESTION = "get_default_active_thread_percentage"
+PING = "get_default_active_thread_percentage"
 
 
-def place(data_dir: DataDir) -> Path:
-    """Return where the daemon's pipes are: short, as addresses of sockets are, and where its user may enter."""
-    told = hashlib.sha256(str(data_dir.root.resolve()).encode()).hexdigest()[:16]
-    return Path(tempfile.gettempdir()) / f"slipway-mps-{told}"
+def directory_of(data_dir: DataDir) -> Path:
+    """Return the directory of the daemon's pipes: a short path, as sockets need, that its user may enter."""
+    digest = hashlib.sha256(str(data_dir.root.resolve()).encode()).hexdigest()[:16]
+    return Path(tempfile.gettempdir()) / f"slipway-mps-{digest}"
 
 
 def end(data_dir: DataDir) -> None:
-    """End the daemon, if it runs; clients that are left lose the GPU."""
-    directory = place(data_dir)
+    """End the daemon, if it runs; its remaining clients lose the GPU."""
+    directory = directory_of(data_dir)
     if directory.is_dir():
         owner = directory.lstat()
         user = None if owner.st_uid == os.geteuid() else (owner.st_uid, owner.st_gid)
@@ -47,22 +48,22 @@ def end(data_dir: DataDir) -> None:
 
 
 @dataclass(frozen=True)
-class Access:
-    """What a container needs to be a client."""
+class MpsAccess:
+    """Environment and mounts of a client's container."""
 
     env: dict[str, str]
     mounts: tuple[Mount, ...]
 
 
 class Mps:
-    """Starts the daemon when the first container wants the GPU; blocks for seconds then."""
+    """The daemon, which is started for the first container that wants the GPU; that blocks for seconds."""
 
     def __init__(self, directory: Path, user: tuple[int, int] | None, devices: Path = Path("/dev")) -> None:
         """`user` is the containers' (uid, gid); None where they are this process's own."""
         self._directory, self._user, self._devices = directory, user, devices
         self._lock = threading.Lock()
 
-    def access(self) -> Access:
+    def access(self) -> MpsAccess:
         """Make sure that the daemon runs, and return what its clients need.
 
         Raises:
@@ -73,16 +74,16 @@ class Mps:
             raise errors.Temporary("NoGpu", message)
         with self._lock:
             self._make_directories()
-            if self.ask(QUESTION) is None:
+            if self.ask(PING) is None:
                 self._start()
         pipes = str(self._directory / "pipe")
         if self._user is None:
-            return Access({gpu_limits.PIPES_ENV: pipes}, ())
+            return MpsAccess({gpu_limits.PIPES_ENV: pipes}, ())
         mounts = (
             Mount(gpu_limits.PIPES, pipes, read_only=False),
             Mount(SHARED_MEMORY, SHARED_MEMORY, read_only=False),
         )
-        return Access({gpu_limits.PIPES_ENV: gpu_limits.PIPES}, mounts)
+        return MpsAccess({gpu_limits.PIPES_ENV: gpu_limits.PIPES}, mounts)
 
     def _make_directories(self) -> None:
         owner = os.geteuid() if self._user is None else self._user[0]
@@ -92,8 +93,8 @@ class Mps:
                 if self._user is not None:
                     os.chown(directory, *self._user)
             except FileExistsError:
-                found = directory.lstat()
-                if not stat.S_ISDIR(found.st_mode) or found.st_uid != owner:
+                status = directory.lstat()
+                if not stat.S_ISDIR(status.st_mode) or status.st_uid != owner:
                     raise errors.Temporary("NoMps", f"{directory} is another user's: remove it") from None
 
     def _start(self) -> None:
@@ -105,22 +106,22 @@ class Mps:
         except subprocess.TimeoutExpired as error:
             raise errors.Temporary("NoMps", f"{PROGRAM} did not start within {SECONDS:g} s") from error
         if done.returncode != 0:
-            said = (done.stderr or done.stdout).strip() or f"exit code {done.returncode}"
-            raise errors.Temporary("NoMps", f"{PROGRAM} did not start: {said}")
+            reason = (done.stderr or done.stdout).strip() or f"exit code {done.returncode}"
+            raise errors.Temporary("NoMps", f"{PROGRAM} did not start: {reason}")
         log.info("started %s in %s", PROGRAM, self._directory)
 
-    def ask(self, question: str) -> str | None:
-        """Return what the daemon answers; None where none does."""
+    def ask(self, command: str) -> str | None:
+        """Send the daemon a command and return its answer; None where no daemon answers."""
         program = shutil.which(PROGRAM)
         if program is None:
             return None
         try:
-            done = self._run([program], f"{question}\n")
+            done = self._run([program], f"{command}\n")
         except subprocess.TimeoutExpired:
             return None
         return done.stdout if done.returncode == 0 else None
 
-    def _run(self, command: list[str], asked: str) -> "subprocess.CompletedProcess[str]":
+    def _run(self, command: list[str], stdin: str) -> "subprocess.CompletedProcess[str]":
         env = {
             "PATH": os.environ.get("PATH", os.defpath),
             # Of the daemon, never of clients: they see the daemon's devices, counted from 0.
@@ -130,6 +131,6 @@ class Mps:
         }
         uid, gid = self._user or (None, None)
         return subprocess.run(
-            command, input=asked, env=env, capture_output=True, text=True, timeout=SECONDS, check=False,
+            command, input=stdin, env=env, capture_output=True, text=True, timeout=SECONDS, check=False,
             user=uid, group=gid, extra_groups=None if uid is None else [], cwd="/", start_new_session=True,
         )  # fmt: skip

@@ -7,31 +7,31 @@ from collections.abc import Iterable
 from serving.system import sockets
 
 TRIES = 20
-"""Addresses tried for one whose ports are free; where all fail, the process says so itself."""
+"""Addresses to try for one whose ports are free; the last is used anyway, and the process reports the conflict."""
 
 
 class Addresses:
-    """The addresses of this node's Pods; those of Pods found on disk are `taken` first."""
+    """The addresses of this node's Pods; the agent first calls `take` for those that are recorded."""
 
     def __init__(self, network: str) -> None:
         self._network = network
         self._taken: dict[str, str] = {}
 
     def take(self, uid: str, address: str) -> None:
-        """Note the address that a Pod has already."""
+        """Mark the address of a Pod as taken."""
         self._taken[address] = uid
 
     def release(self, address: str) -> None:
-        """The Pod is gone."""
+        """Free the address of a Pod that is gone."""
         self._taken.pop(address, None)
 
     def new(self, uid: str, ports: Iterable[int]) -> str:
-        """Return an address that no Pod has, and on which nobody listens at these ports."""
-        wanted = tuple(ports)
+        """Return a free address on which nobody listens at these ports, and mark it as taken."""
+        needed = tuple(ports)
         address = ""
         for attempt in range(TRIES):
             address = self._unused()
-            if attempt == TRIES - 1 or all(_free(address, port) for port in wanted):
+            if attempt == TRIES - 1 or all(_is_free(address, port) for port in needed):
                 break
         self._taken[address] = uid
         return address
@@ -43,7 +43,7 @@ class Addresses:
                 return address
 
 
-def _free(address: str, port: int) -> bool:
+def _is_free(address: str, port: int) -> bool:
     try:
         sockets.try_port(address, port)
     except OSError as error:

@@ -1,128 +1,178 @@
-"""Attends one run of one container: sees it begin and end, and asks its probes in between."""
+"""Watches one run of one container: its start, its end, and its probes in between."""
 
 import asyncio
 import contextlib
+from collections.abc import Callable, Mapping
+from typing import Protocol
 
 from serving import clock
 from serving.embedded.kubelet.container import stopping
+from serving.embedded.kubelet.container.exec_command import RunningContainer
 from serving.embedded.kubelet.container.launch import Started
+from serving.embedded.kubelet.node import Node
 from serving.embedded.kubelet.pod import probe_client, probes
-from serving.embedded.kubelet.pod.probe_client import Answer
+from serving.embedded.kubelet.pod.containers import Containers
+from serving.embedded.kubelet.pod.lifecycle import Container
+from serving.embedded.kubelet.pod.probe_client import ProbeAnswer
 from serving.embedded.kubelet.pod.probes import Probe, Verdict
-from serving.embedded.kubelet.pod.state import PodState
 from serving.embedded.kubelet.records import RunDirectory
 
-
-def follow(pod: PodState, run: RunDirectory, started: Started | None = None) -> None:
-    """Attend a run in tasks of the Pod; `started` is its recorder, where that was started just now."""
-    pod.spawn(_watch(pod, run, started))
-    for probe in probes.parse(pod.specs[run.container]):
-        pod.spawn(_probe(pod, run, probe))
+OnReady = Callable[[RunDirectory, Mapping[str, str]], None]
 
 
-async def _watch(pod: PodState, run: RunDirectory, started: Started | None) -> None:
-    """Keep `run` of the container true until it has ended."""
-    name = run.container
-    if started is not None:
-        await _recorded(started)
-    watching = asyncio.ensure_future(stopping.ended(run, started.handle if started else None))
-    try:
-        while not watching.done() and run.identities() is None:
-            await asyncio.wait({watching}, timeout=stopping.POLL_SECONDS)
-        if not watching.done():
-            _running(pod, name, run)
-        begun = await watching
-    finally:
-        watching.cancel()
-    container = pod.containers[name]
-    if not begun:
-        pod.update(name, run=container.before, before=None)
-        return
-    await asyncio.to_thread(pod.node.cgroups.remove, pod.uid, name)
-    ended = run.read()
-    pod.update(name, run=ended, started=False, ready=False)
-    if ended.exit is not None and ended.exit.code != 0:
-        told = ended.exit.message or f"exit code {ended.exit.code}"
-        pod.event(ended.exit.reason, f"container {name}: {told}", warning=True)
+class EmitEvent(Protocol):
+    """Emits an Event of the Pod, without waiting for it."""
+
+    def __call__(self, reason: str, message: str, *, warning: bool = False) -> None: ...
 
 
-async def _recorded(started: Started) -> None:
-    """Wait until the recorder has recorded the start, or has ended."""
+class ContainerMonitor:
+    """Keeps the state of one container true to one run; `watch` and each `probe` are tasks of their own."""
+
+    def __init__(
+        self, run: RunDirectory, containers: Containers, node: Node, address: str, *,
+        emit: EmitEvent, on_ready: OnReady, grace_seconds: Callable[[], float],
+    ) -> None:  # fmt: skip
+        """Start nothing yet.
+
+        Args:
+            run: the run to watch.
+            containers: of the Pod; the state of this one is updated.
+            node: that the Pod runs on.
+            address: of the Pod.
+            emit: of Events.
+            on_ready: called with the run and the headers of the answer that made the container ready.
+            grace_seconds: returns the seconds from SIGTERM to SIGKILL, for when a probe failed.
+        """
+        self._run = run
+        self._name = run.container
+        self._containers = containers
+        self._node = node
+        self._address = address
+        self._emit = emit
+        self._on_ready = on_ready
+        self._grace_seconds = grace_seconds
+
+    @property
+    def probes(self) -> list[Probe]:
+        """Return the container's probes."""
+        return probes.parse(self._containers.specs[self._name])
+
+    @property
+    def _state(self) -> Container:
+        return self._containers.states[self._name]
+
+    def _is_running(self) -> bool:
+        return self._containers.is_running(self._run)
+
+    async def watch(self, started: Started | None) -> None:
+        """Follow the run to its end; `started` is its shim, where that was started just now."""
+        if started is not None:
+            await _start_recorded(started)
+        end = asyncio.ensure_future(stopping.ended(self._run, started.pidfd if started else None))
+        try:
+            while not end.done() and self._run.identities() is None:
+                await asyncio.wait({end}, timeout=stopping.POLL_SECONDS)
+            if not end.done():
+                self._note_running()
+            has_run = await end
+        finally:
+            end.cancel()
+        if not has_run:
+            self._containers.update(self._name, run=self._state.before, before=None)
+            return
+        await asyncio.to_thread(self._node.cgroups.remove, self._run.pod_uid, self._name)
+        run = self._run.read()
+        self._containers.update(self._name, run=run, started=False, ready=False)
+        if run.exit is not None and run.exit.code != 0:
+            detail = run.exit.message or f"exit code {run.exit.code}"
+            self._emit(run.exit.reason, f"container {self._name}: {detail}", warning=True)
+
+    def _note_running(self) -> None:
+        state = self._state
+        is_first_sight = state.run is None or state.run.started_at is None
+        kinds = {probe.kind for probe in self.probes}
+        started = state.started or "startup" not in kinds
+        ready = state.ready or (started and "readiness" not in kinds)
+        run = self._run.read()
+        self._containers.update(self._name, run=run, started=started, ready=ready)
+        if is_first_sight:
+            self._emit("Started", f"started container {self._name} at {self._address}")
+
+    async def probe(self, probe: Probe) -> None:
+        """Send a probe while the run goes on, and act on its verdicts."""
+        await self._containers.until(lambda: self._can_probe(probe) or not self._is_running())
+        state = self._state
+        if not self._can_probe(probe) or state.run is None or state.run.started_at is None:
+            return
+        if probe.kind == "startup" and state.started:
+            return
+        started_at = state.run.started_at
+        was_ok = {"startup": state.started, "readiness": state.ready}.get(probe.kind, False)
+        verdict = Verdict(ok=was_ok or None, proven=was_ok)
+        await asyncio.sleep(max(probe.initial_delay - (clock.now() - started_at).total_seconds(), 0))
+        while self._is_probed():
+            identities = self._run.identities()
+            if identities is None:
+                return
+            target = RunningContainer(
+                self._node,
+                self._run.pod_uid,
+                self._containers.specs[self._name],
+                self._address,
+                identities[1].pid,
+            )
+            answer = await probe_client.send(target, probe.action, probe.timeout)
+            if not self._is_running():
+                return
+            before, verdict = verdict, probes.judge(probe, verdict, not answer.problem, clock.monotonic())
+            if verdict.ok is not before.ok and await self._act(probe, verdict, answer):
+                return
+            if probe.kind == "startup" and verdict.ok:
+                return
+            running_for = (clock.now() - started_at).total_seconds()
+            await asyncio.sleep(probes.next_delay(probe, verdict, running_for))
+
+    def _can_probe(self, probe: Probe) -> bool:
+        """Whether the process runs and, for all but the startup probe, has started up."""
+        state = self._state
+        has_begun = self._is_running() and state.run is not None and state.run.started_at is not None
+        return has_begun and (state.started or probe.kind == "startup")
+
+    def _is_probed(self) -> bool:
+        is_stopping = self._name in self._containers.stopping or self._containers.terminating
+        return self._is_running() and not is_stopping
+
+    async def _act(self, probe: Probe, verdict: Verdict, answer: ProbeAnswer) -> bool:
+        """Act on a new verdict; return whether it has ended the run."""
+        name = self._name
+        if probe.kind == "readiness":
+            if verdict.ok:
+                self._on_ready(self._run, answer.headers)
+            self._containers.update(name, ready=verdict.ok is True)
+        elif probe.kind == "startup" and verdict.ok:
+            has_readiness = any(other.kind == "readiness" for other in self.probes)
+            self._containers.update(name, started=True, ready=not has_readiness)
+        if verdict.ok is not False:
+            return False
+        self._emit("Unhealthy", f"{probe.kind} probe of {name} failed: {answer.problem}", warning=True)
+        if probe.kind == "readiness":
+            return False
+        await self._stop(f"container {name} failed its {probe.kind} probe")
+        return True
+
+    async def _stop(self, why: str) -> None:
+        self._emit("Killing", why)
+        self._containers.stopping.add(self._name)
+        try:
+            await stopping.stop([self._run], self._grace_seconds())
+        finally:
+            self._containers.stopping.discard(self._name)
+
+
+async def _start_recorded(started: Started) -> None:
+    """Wait until the shim has recorded the start, or has ended."""
     with started.connection as connection:
         connection.setblocking(False)  # noqa: FBT003 as sockets have it
         with contextlib.suppress(OSError):
             await asyncio.get_running_loop().sock_recv(connection, 1)
-
-
-def _running(pod: PodState, name: str, run: RunDirectory) -> None:
-    container = pod.containers[name]
-    fresh = container.run is None or container.run.started_at is None
-    kinds_of = {probe.kind for probe in probes.parse(pod.specs[name])}
-    started = container.started or "startup" not in kinds_of
-    ready = container.ready or (started and "readiness" not in kinds_of)
-    pod.update(name, run=run.read(), started=started, ready=ready)
-    if fresh:
-        pod.event("Started", f"started container {name} at {pod.address}")
-
-
-async def _probe(pod: PodState, run: RunDirectory, probe: Probe) -> None:
-    name = run.container
-
-    def due() -> bool:
-        container = pod.containers[name]
-        begun = pod.running(run) and container.run is not None and container.run.started_at is not None
-        return begun and (container.started or probe.kind == "startup")
-
-    await pod.until(lambda: due() or not pod.running(run))
-    container = pod.containers[name]
-    if not due() or container.run is None or container.run.started_at is None:
-        return
-    begun = container.run.started_at
-    known = {"startup": container.started, "readiness": container.ready}.get(probe.kind, False)
-    verdict = Verdict(ok=known or None, proven=known)
-    if probe.kind == "startup" and container.started:
-        return
-    await asyncio.sleep(max(probe.initial_delay - (clock.now() - begun).total_seconds(), 0))
-    while pod.running(run) and name not in pod.stopping and not pod.terminating:
-        found = run.identities()
-        if found is None:
-            return
-        answer = await probe_client.ask(pod.target(name, found[1].pid), probe.action, probe.timeout)
-        if not pod.running(run):
-            return
-        before, verdict = verdict, probes.judge(probe, verdict, not answer.problem, clock.monotonic())
-        if _judged(pod, run, probe, (before, verdict), answer):
-            return
-        passed = (clock.now() - begun).total_seconds()
-        await asyncio.sleep(probes.next_delay(probe, verdict, passed))
-
-
-def _judged(
-    pod: PodState, run: RunDirectory, probe: Probe, verdicts: tuple[Verdict, Verdict], answer: Answer
-) -> bool:
-    """Act on what a probe has found; returns whether it need not be asked again."""
-    name = run.container
-    before, verdict = verdicts
-    if verdict.ok is not before.ok:
-        if probe.kind == "readiness":
-            if verdict.ok:
-                pod.begun_serving(run, answer.headers)
-            pod.update(name, ready=verdict.ok is True)
-        elif probe.kind == "startup" and verdict.ok:
-            has_readiness = any(p.kind == "readiness" for p in probes.parse(pod.specs[name]))
-            pod.update(name, started=True, ready=not has_readiness)
-        if verdict.ok is False:
-            pod.event("Unhealthy", f"{probe.kind} probe of {name} failed: {answer.problem}", warning=True)
-            if probe.kind != "readiness":
-                pod.spawn(_kill(pod, run, f"container {name} failed its {probe.kind} probe"))
-                return True
-    return probe.kind == "startup" and verdict.ok is True
-
-
-async def _kill(pod: PodState, run: RunDirectory, why: str) -> None:
-    pod.event("Killing", why)
-    pod.stopping.add(run.container)
-    try:
-        await stopping.stop([run], pod.grace())
-    finally:
-        pod.stopping.discard(run.container)

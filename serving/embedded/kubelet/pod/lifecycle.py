@@ -1,4 +1,4 @@
-"""The life of one Pod: which container starts next, when, and what phase all that amounts to.
+"""The life of one Pod: which container starts next, and when; and the phase. Pure.
 
 https://kubernetes.io/docs/concepts/workloads/pods/pod-lifecycle/
 """
@@ -31,14 +31,14 @@ class Run:
 
     index: int
     streak: int = 0
-    """How many restarts in a row came before it without a long run among them: the exponent of the back-off."""
+    """Restarts in a row before it without a long run among them: the exponent of the back-off."""
     started_at: datetime | None = None
     exit: Exit | None = None
 
 
 @dataclass(frozen=True)
 class Blocked:
-    """Why a container cannot be started for now, and when to try again."""
+    """Why a container cannot be started now, and when to try again."""
 
     reason: str
     message: str
@@ -48,7 +48,7 @@ class Blocked:
 
 @dataclass(frozen=True)
 class Container:
-    """All that is known of one container."""
+    """The state of one container."""
 
     name: str
     image: str
@@ -57,18 +57,18 @@ class Container:
     """The run before `run`."""
     blocked: Blocked | None = None
     started: bool = False
-    """The startup probe has succeeded, or there is none and the process runs."""
+    """The startup probe has succeeded; without one, the process runs."""
     ready: bool = False
 
     @property
     def running(self) -> bool:
-        """Whether its process is there."""
+        """Whether a run has begun and not ended."""
         return self.run is not None and self.run.exit is None
 
 
 @dataclass(frozen=True)
 class Steps:
-    """What to do now: start these, and look again at `wake_at`."""
+    """The containers to start now, and when to plan again without a change."""
 
     start: tuple[str, ...] = ()
     wake_at: datetime | None = None
@@ -76,7 +76,7 @@ class Steps:
 
 
 def exited(code: int, signal: int, *, oom: bool, error: str, finished_at: datetime) -> Exit:
-    """Return the Exit for what the recorder wrote; reasons are those of containerd's CRI plugin."""
+    """Return the Exit of a shim's record, with the reasons of containerd's CRI plugin."""
     if error:
         return Exit(code, "StartError", error, signal, finished_at)
     if oom and signal == 9:
@@ -85,17 +85,17 @@ def exited(code: int, signal: int, *, oom: bool, error: str, finished_at: dateti
 
 
 def lost(finished_at: datetime, why: str) -> Exit:
-    """Return the Exit of a run whose end nobody saw; reason and code are kubelet's."""
+    """Return the Exit of a run whose end nobody saw, with the kubelet's reason and code."""
     return Exit(137, "ContainerStatusUnknown", why, 0, finished_at)
 
 
 def restarts(policy: Policy, exit_: Exit) -> bool:
-    """Whether a container that ended so is started again."""
+    """Whether a container with this exit is started again."""
     return policy == "Always" or (policy == "OnFailure" and exit_.code != 0)
 
 
 def streak_after(run: Run, settings: NodeSettings) -> int:
-    """Return the streak of the run that follows; a long run starts over."""
+    """Return the streak of the next run; a long run resets it."""
     if run.exit and run.exit.finished_at and run.started_at:
         lasted = (run.exit.finished_at - run.started_at).total_seconds()
         if lasted >= settings.backoff_reset_seconds:
@@ -104,7 +104,7 @@ def streak_after(run: Run, settings: NodeSettings) -> int:
 
 
 def restart_at(run: Run, settings: NodeSettings) -> datetime | None:
-    """Return when a run that has ended may be followed by the next: base * 2^(streak-1) later, at most the cap."""
+    """Return when the run after this one may start: base * 2^(streak-1) after its end, at most the cap."""
     if run.exit is None or run.exit.finished_at is None:
         return None
     exponent = min(streak_after(run, settings) - 1, 30)
@@ -113,7 +113,7 @@ def restart_at(run: Run, settings: NodeSettings) -> datetime | None:
 
 
 def blocked_until(attempts: int, now: datetime, settings: NodeSettings) -> datetime:
-    """Return when to try again what could not be started; the same back-off, but at most 30 s: nothing ran."""
+    """Return when to retry a start that failed: the same back-off with a lower cap, as nothing ran."""
     delay = min(settings.backoff_base_seconds * 2 ** min(attempts - 1, 30), settings.blocked_cap_seconds)
     return now + timedelta(seconds=delay)
 
@@ -140,7 +140,7 @@ def next_steps(
     now: datetime,
     settings: NodeSettings,
 ) -> Steps:
-    """Return what to start now: init containers one after the other, then all others at once."""
+    """Return the containers to start: init containers one after the other, then all others at once."""
     if phase(policy, inits, mains) in ("Succeeded", "Failed"):
         return Steps()
     if not any(c.run for c in mains):

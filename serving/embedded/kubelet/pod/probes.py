@@ -1,9 +1,11 @@
-"""Probes: what is asked when, and what the answers mean. https://kubernetes.io/docs/concepts/configuration/liveness-readiness-startup-probes/
+"""When probes are sent, and what their answers mean. Pure.
 
-One difference from kubelet, for the sake of fast starts: until a readiness or startup probe has succeeded once,
-it is asked again after a tenth of the time for which the container has been running, between `SHORTEST` and `FIRST_PERIOD`
-seconds (commands: every second), instead of every `periodSeconds`; and such early failures do not count towards
-`failureThreshold` more often than once per `periodSeconds`.
+https://kubernetes.io/docs/concepts/configuration/liveness-readiness-startup-probes/
+
+One difference from the kubelet makes starts fast. Until a readiness or startup probe has succeeded once, it is sent
+again after a tenth of the time for which the container has been running (between `SHORTEST` and `FIRST_PERIOD` seconds;
+commands: every second), not every `periodSeconds`. Such early failures count towards `failureThreshold` at most once
+per `periodSeconds`.
 """
 
 from collections.abc import Mapping
@@ -14,13 +16,13 @@ ProbeKind = Literal["readiness", "liveness", "startup"]
 KINDS: tuple[ProbeKind, ...] = ("startup", "readiness", "liveness")
 
 FIRST_PERIOD = 0.1
-"""Seconds: a tenth of kubelet's smallest period."""
+"""Seconds: a tenth of the kubelet's smallest period."""
 SHORTEST = 0.002
 """Seconds: a forked replica listens after some tens of milliseconds, and a refused connection costs a fifth of one."""
 SHARE = 0.1
-"""Of the time since the start that is lost at most by not having asked earlier."""
+"""The largest part of the time since the start that a later probe can lose."""
 FIRST_EXEC_PERIOD = 1.0
-"""Seconds, for commands (each is a new process) and for what has been failing for a whole threshold already."""
+"""Seconds, for commands (each is a new process) and for probes that have reached their failure threshold."""
 
 
 @dataclass(frozen=True)
@@ -38,23 +40,23 @@ class Probe:
 
 @dataclass(frozen=True)
 class Verdict:
-    """What is known so far: `ok` is None until a threshold has been reached."""
+    """The result of the answers so far: `ok` is None until a threshold has been reached."""
 
     ok: bool | None = None
     streak_ok: int = 0
     streak_bad: int = 0
     counted_at: float | None = None
     proven: bool = False
-    """It has succeeded once."""
+    """The probe has succeeded once."""
 
 
 def parse(container: Mapping[str, Any]) -> list[Probe]:
     """Return the container's probes; defaults are those of core/v1 Probe."""
-    found = []
+    probes = []
     for kind in KINDS:
         spec = container.get(f"{kind}Probe")
         if spec:
-            found.append(
+            probes.append(
                 Probe(
                     kind,
                     {key: spec[key] for key in ("httpGet", "tcpSocket", "exec") if key in spec},
@@ -65,11 +67,11 @@ def parse(container: Mapping[str, Any]) -> list[Probe]:
                     int(spec.get("failureThreshold") or 3),
                 )
             )
-    return found
+    return probes
 
 
 def judge(probe: Probe, verdict: Verdict, success: bool, at: float) -> Verdict:  # noqa: FBT001 the answer
-    """Return what is known after one more answer, given at `at` (seconds on any one clock)."""
+    """Return the verdict after one more answer, at `at` (seconds on any one clock)."""
     if success:
         streak = verdict.streak_ok + 1
         ok = True if streak >= probe.successes else verdict.ok
@@ -87,11 +89,11 @@ def judge(probe: Probe, verdict: Verdict, success: bool, at: float) -> Verdict: 
 
 
 def next_delay(probe: Probe, verdict: Verdict, since_start: float) -> float:
-    """Return the seconds from one question to the next, `since_start` seconds after the container's start."""
+    """Return the seconds until the next probe, `since_start` seconds after the container's start."""
     if probe.kind != "liveness" and not verdict.proven:
         slow = "exec" in probe.action or verdict.ok is False
-        often = min(max(SHARE * since_start, SHORTEST), FIRST_PERIOD)
-        return min(FIRST_EXEC_PERIOD if slow else often, probe.period)
+        fast_period = min(max(SHARE * since_start, SHORTEST), FIRST_PERIOD)
+        return min(FIRST_EXEC_PERIOD if slow else fast_period, probe.period)
     return probe.period
 
 

@@ -1,6 +1,7 @@
-"""What a Pod asks for that one machine cannot give: refused by its path, never ignored.
+"""What a Pod can ask for that one machine does not support: refused with its field path, never ignored. Pure.
 
-The API asks when a Pod or a template is written, without knowing the node; the node agent asks again, knowing itself.
+The API server applies these rules when a Pod or a template is written, without knowing the node; the kubelet applies
+them again with what it knows of the machine.
 """
 
 from collections.abc import Collection, Iterator, Mapping
@@ -39,7 +40,7 @@ _POD_VALUES: dict[str, tuple[Any, ...]] = {
     "os": ({"name": "linux"},),
     "schedulerName": ("default-scheduler",),
 }
-"""Fields of which some values say what is had anyway."""
+"""Fields that may have these values, as they are in effect anyway."""
 _SECURITY = {
     "runAsUser": "the node decides the user", "runAsGroup": "the node decides the group",
     "fsGroup": "the node decides the group", "supplementalGroups": "containers have no other groups",
@@ -55,7 +56,7 @@ _CONTAINER = {
     "restartPolicyRules": "there is one restart policy per Pod",
 }  # fmt: skip
 _TERMINATION_MESSAGE = {"terminationMessagePath": "/dev/termination-log", "terminationMessagePolicy": "File"}
-"""Kubernetes' defaults, which every stored Pod has: nobody asked for them, and nothing is read from that file."""
+"""Kubernetes' defaults, which every stored Pod has; nothing is read from that file."""
 
 
 def refusals(
@@ -67,37 +68,37 @@ def refusals(
 
     Args:
         pod: the object.
-        images: the images that the node has a command for; None where the node is not known.
-        mounts: whether the node can mount (it runs as root).
+        images: those that the node has a command for; None where the node is not known.
+        mounts: whether the node can mount (its agent runs as root).
         protected: directories that a mount must not cover (the interpreter's).
-        data: the data directory, which no hostPath may reach into; None where it is not known.
-        cores: the processor cores that there are; None where the node is not known.
+        data: the data directory, which no hostPath may include; None where it is not known.
+        cores: the processor cores of the machine; None where the node is not known.
     """
     spec = pod["spec"]
-    found = [Cause(f"spec.{field}", why) for field, why in _POD_FIELDS.items() if spec.get(field)]
+    causes = [Cause(f"spec.{field}", why) for field, why in _POD_FIELDS.items() if spec.get(field)]
     if why_not := cpuset.refusal(pod["metadata"], cores):
-        found.append(Cause(cpuset.FIELD, why_not))
+        causes.append(Cause(cpuset.FIELD, why_not))
     for field, values in _POD_VALUES.items():
         if spec.get(field, values[0]) not in values:
             allowed = ", ".join(str(value) for value in values)
-            found.append(Cause(f"spec.{field}", f"on one machine it can only be {allowed}"))
-    found += _security("spec.securityContext", spec.get("securityContext") or {})
-    found += volume_mounts.volume_refusals(spec.get("volumes") or [], data)
+            causes.append(Cause(f"spec.{field}", f"on one machine it can only be {allowed}"))
+    causes += _security("spec.securityContext", spec.get("securityContext") or {})
+    causes += volume_mounts.volume_refusals(spec.get("volumes") or [], data)
     for kind in ("initContainers", "containers"):
         for index, container in enumerate(spec.get(kind) or []):
             path = f"spec.{kind}[{index}]"
-            found += _container(path, container, pod, images)
-            found += volume_mounts.mount_refusals(path, container, spec, mounts=mounts, protected=protected)
-    return found
+            causes += _container(path, container, pod, images)
+            causes += volume_mounts.mount_refusals(path, container, spec, mounts=mounts, protected=protected)
+    return causes
 
 
 def _security(path: str, context: Mapping[str, Any]) -> list[Cause]:
-    # 0 is a user and a group; False is what is had anyway.
-    asked = {field for field, value in context.items() if value or (value == 0 and value is not False)}
-    found = [Cause(f"{path}.{field}", why) for field, why in _SECURITY.items() if field in asked]
+    # 0 is a user and a group; False is in effect anyway.
+    fields = {field for field, value in context.items() if value or (value == 0 and value is not False)}
+    causes = [Cause(f"{path}.{field}", why) for field, why in _SECURITY.items() if field in fields]
     if (context.get("capabilities") or {}).get("add"):
-        found.append(Cause(f"{path}.capabilities.add", "containers have no capabilities"))
-    return found
+        causes.append(Cause(f"{path}.capabilities.add", "containers have no capabilities"))
+    return causes
 
 
 def _container(

@@ -1,163 +1,185 @@
-"""One Pod: reads what is, asks `pod_life` what to do, does it, reports. Processes outlive it."""
+"""Runs one Pod: reads its containers' records, asks `lifecycle` what to start, starts it, reports the status.
+
+The processes outlive the runner: a restarted agent adopts them.
+"""
 
 import asyncio
 import contextlib
 import logging
 import os
-from dataclasses import replace
+from collections.abc import Coroutine, Mapping
 from datetime import datetime
+from typing import Any
 
 from serving import clock, errors
-from serving.embedded.kubelet.container import launch
+from serving.embedded.kubelet.container import launch, stopping
+from serving.embedded.kubelet.container.exec_command import RunningContainer
+from serving.embedded.kubelet.container.launch import Started
 from serving.embedded.kubelet.node import Node
-from serving.embedded.kubelet.pod import (
-    container_monitor,
-    lifecycle,
-    probes,
-    rules,
-    startup,
-    termination,
-)
+from serving.embedded.kubelet.pod import lifecycle, rules, startup, termination
 from serving.embedded.kubelet.pod import status as pod_status
-from serving.embedded.kubelet.pod.lifecycle import Blocked, Container, Run
-from serving.embedded.kubelet.pod.state import PodState
-from serving.embedded.kubelet.records import RunDirectory
-from serving.embedded.kubelet.runtimes import RUNTIMES
+from serving.embedded.kubelet.pod.container_monitor import ContainerMonitor
+from serving.embedded.kubelet.pod.containers import Containers
+from serving.embedded.kubelet.pod.lifecycle import Blocked, Run
+from serving.embedded.kubelet.pod.status_writer import StatusWriter
+from serving.embedded.kubelet.records import PodDirectory, RunDirectory
+from serving.embedded.kubelet.resources import cgroup_limits
 from serving.objects import Object
 from serving.resources import kinds
+from serving.resources.events import EventToEmit
 
 log = logging.getLogger(__name__)
 
 CONFIG_ERROR = "CreateContainerConfigError"
+BIND_RETRY_SECONDS = 0.1
 
 
 class PodRunner:
     """Runs one Pod until it has been deleted; `run()` may be cancelled and begun again at any moment."""
 
     def __init__(self, node: Node, pod: Object) -> None:
-        self._pod = PodState(node, pod)
-
-    def changed(self, pod: Object | None) -> None:
-        """The API has another version of the Pod, or (None) has it no more."""
-        if pod is None:
-            self._pod.gone.set()
-        else:
-            self._pod.object = pod
-            if pod["metadata"].get("deletionGracePeriodSeconds") == 0:
-                self._pod.gone.set()
-        self._pod.wake.set()
-
-    @property
-    def pod(self) -> Object:
+        self.pod = pod
         """The object, as last seen."""
-        return self._pod.object
+        self._node = node
+        self._uid: str = pod["metadata"]["uid"]
+        self._directory = PodDirectory(node.data_dir.pods / self._uid)
+        self._containers = Containers(pod["spec"])
+        self._writer = StatusWriter(node.kube, pod)
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._gone = asyncio.Event()
+        """The API has the Pod no more: nothing has to wait any longer."""
+        self._address = ""
+        self._seen_at = clock.now()
+        self._starts: dict[str, startup.Beginning] = {}
+        """Of containers that were started here and are not ready yet."""
+        self._trace: startup.Trace | None = None
 
     @property
     def gone(self) -> bool:
-        """Whether the API has it no more."""
-        return self._pod.gone.is_set()
+        """Whether the API has the Pod no more."""
+        return self._gone.is_set()
+
+    def changed(self, pod: Object | None) -> None:
+        """Take over another version of the Pod; None where the API has it no more."""
+        if pod is None:
+            self._gone.set()
+        else:
+            self.pod = pod
+            if pod["metadata"].get("deletionGracePeriodSeconds") == 0:
+                self._gone.set()
+        self._containers.changed.set()
 
     def again(self) -> "PodRunner":
         """Return a fresh runner of the same Pod, which will adopt what runs."""
-        fresh = PodRunner(self._pod.node, self._pod.object)
+        fresh = PodRunner(self._node, self.pod)
         if self.gone:
             fresh.changed(None)
         return fresh
 
     async def run(self) -> None:
-        """Run the Pod; returns when it is gone from here and from the API."""
-        self._pod.spawn(self._pod.writer.run())
+        """Run the Pod; return when it is gone from this machine and from the API."""
+        self._spawn(self._writer.run())
         try:
             await self._bind()
-            self._prepare()
-            while not (self._pod.gone.is_set() or self._pod.object["metadata"].get("deletionTimestamp")):
-                self._pod.wake.clear()
-                steps = self._steps()
+            self._assign_address()
+            self._adopt_runs()
+            while not (self._gone.is_set() or self.pod["metadata"].get("deletionTimestamp")):
+                self._containers.changed.clear()
+                steps = self._next_steps()
                 for name in steps.start:
                     await self._start(name)
-                steps = self._steps()
-                self._pod.report(steps)
+                steps = self._next_steps()
+                self._report(steps)
                 if not steps.start:
-                    await self._sleep_until(steps.wake_at)
-            await termination.terminate(self._pod)
+                    await self._wait_for_change(steps.wake_at)
+            await self._terminate()
         finally:
-            for task in self._pod.tasks:
+            for task in self._tasks:
                 task.cancel()
-            await asyncio.gather(*self._pod.tasks, return_exceptions=True)
+            await asyncio.gather(*self._tasks, return_exceptions=True)
 
     async def _bind(self) -> None:
-        """Take a Pod that has no node: the API gives no grace to the end of one that is not on a node."""
-        meta = self._pod.object["metadata"]
-        while not self._pod.object["spec"].get("nodeName") and not self._pod.gone.is_set():
-            patch = {"metadata": {"uid": self._pod.uid}, "spec": {"nodeName": self._pod.node.settings.name}}
+        """Bind a Pod without a node to this one: the API gives no grace to the end of an unbound Pod."""
+        meta = self.pod["metadata"]
+        while not self.pod["spec"].get("nodeName") and not self._gone.is_set():
+            patch = {"metadata": {"uid": self._uid}, "spec": {"nodeName": self._node.settings.name}}
             try:
-                self._pod.object = await self._pod.node.kube.patch(
-                    kinds.POD, meta["namespace"], meta["name"], patch
-                )
+                self.pod = await self._node.kube.patch(kinds.POD, meta["namespace"], meta["name"], patch)
             except (errors.Unavailable, errors.ApiError) as error:
                 log.info("pod %s/%s cannot be bound yet: %s", meta["namespace"], meta["name"], error)
-                await self._pod.pause(probes.FIRST_PERIOD)
+                await termination.pause(BIND_RETRY_SECONDS, self._gone)
 
-    def _steps(self) -> lifecycle.Steps:
-        return lifecycle.next_steps(
-            self._pod.policy,
-            self._pod.part("initContainers"),
-            self._pod.part("containers"),
-            clock.now(),
-            self._pod.node.settings,
-        )
+    def _adopt_runs(self) -> None:
+        """Read the records of earlier agents, and go on with the runs that have not ended.
 
-    def _prepare(self) -> None:
-        """Read the records of earlier agents, adopt what runs, and give the Pod its address."""
-        for name, spec in self._pod.specs.items():
-            recorded = self._pod.directory.runs(name)
-            runs = [run.read() for run in recorded[-2:]]
-            container = Container(name, spec.get("image", ""))
-            if runs:
-                container = replace(container, run=runs[-1], before=runs[0] if len(runs) > 1 else None)
-            self._pod.containers[name] = container
-            if runs and runs[-1].exit is None:
-                self._adopt(recorded[-1])
-        info = self._pod.directory.info
+        What probes had found of those still holds: it is in the Pod's status.
+        """
+        status = self.pod.get("status") or {}
+        statuses = [*(status.get("initContainerStatuses") or []), *(status.get("containerStatuses") or [])]
+        for name in self._containers.specs:
+            directories = self._directory.runs(name)[-2:]
+            if not directories:
+                continue
+            *before, run = (directory.read() for directory in directories)
+            self._containers.update(name, run=run, before=before[0] if before else None)
+            if run.exit is not None:
+                continue
+            container_id = pod_status.container_id(self._uid, name, run.index)
+            for old in statuses:
+                if old["name"] == name and old.get("containerID") == container_id:
+                    self._containers.update(
+                        name, started=bool(old.get("started")), ready=bool(old.get("ready"))
+                    )
+            self._monitor(directories[-1])
+
+    def _assign_address(self) -> None:
+        """Give the Pod the address that it had, or a new one."""
+        info = self._directory.info
         if "ip" in info:
-            self._pod.address = info["ip"]
-            self._pod.node.addresses.take(self._pod.uid, self._pod.address)
+            self._address = info["ip"]
+            self._node.addresses.take(self._uid, self._address)
             return
-        ports = [p["containerPort"] for c in self._pod.specs.values() for p in c.get("ports") or []]
-        self._pod.address = self._pod.node.addresses.new(self._pod.uid, ports)
-        meta = self._pod.object["metadata"]
-        grace = self._pod.object["spec"].get(
-            "terminationGracePeriodSeconds", self._pod.node.settings.grace_seconds
-        )
-        self._pod.directory.save(
-            {"ip": self._pod.address, "namespace": meta["namespace"], "name": meta["name"], "grace": grace}
+        specs = self._containers.specs.values()
+        ports = [port["containerPort"] for spec in specs for port in spec.get("ports") or []]
+        self._address = self._node.addresses.new(self._uid, ports)
+        meta = self.pod["metadata"]
+        grace = self.pod["spec"].get("terminationGracePeriodSeconds", self._node.settings.grace_seconds)
+        self._directory.save(
+            {"ip": self._address, "namespace": meta["namespace"], "name": meta["name"], "grace": grace}
         )
 
-    def _adopt(self, run: RunDirectory) -> None:
-        """Go on with a run that an earlier agent started: what its probes had found still holds."""
-        known = pod_status.container_id(self._pod.uid, run.container, run.index)
-        status = self._pod.object.get("status") or {}
-        for said in [*(status.get("initContainerStatuses") or []), *(status.get("containerStatuses") or [])]:
-            if said["name"] == run.container and said.get("containerID") == known:
-                self._pod.update(
-                    run.container, started=bool(said.get("started")), ready=bool(said.get("ready"))
-                )
-        container_monitor.follow(self._pod, run)
+    def _monitor(self, run: RunDirectory, started: Started | None = None) -> None:
+        monitor = ContainerMonitor(
+            run,
+            self._containers,
+            self._node,
+            self._address,
+            emit=self._emit,
+            on_ready=self._note_ready,
+            grace_seconds=self._grace_seconds,
+        )
+        self._spawn(monitor.watch(started))
+        for probe in monitor.probes:
+            self._spawn(monitor.probe(probe))
+
+    def _next_steps(self) -> lifecycle.Steps:
+        return lifecycle.next_steps(
+            self._policy, self._containers.inits, self._containers.mains, clock.now(), self._node.settings
+        )
 
     async def _start(self, name: str) -> None:
-        container = self._pod.containers[name]
-        index = 0 if container.run is None else container.run.index + 1
-        streak = (
-            0 if container.run is None else lifecycle.streak_after(container.run, self._pod.node.settings)
-        )
-        directory = self._pod.directory.run(name, index)
-        seen = clock.now() if index else self._pod.seen
+        """Start a container, or note why it cannot be started for now."""
+        state = self._containers.states[name]
+        index = 0 if state.run is None else state.run.index + 1
+        streak = 0 if state.run is None else lifecycle.streak_after(state.run, self._node.settings)
+        directory = self._directory.run(name, index)
+        seen_at = clock.now() if index else self._seen_at
         try:
-            self._check()
+            self._refuse_unsupported()
             prepared = await launch.prepare(
-                self._pod.node, self._pod.object, self._pod.specs[name], directory, self._pod.address
+                self._node, self.pod, self._containers.specs[name], directory, self._address
             )
-            async with self._pod.node.launching:
+            async with self._node.launching:
                 started = await asyncio.to_thread(launch.start, prepared, streak=streak)
         except errors.Temporary as error:
             self._block(name, error.reason, str(error))
@@ -165,38 +187,128 @@ class PodRunner:
         except (errors.Unavailable, errors.ApiError, OSError) as error:
             self._block(name, "CreateContainerError", str(error))
             return
-        self._pod.update(
-            name, run=Run(index, streak), before=container.run, blocked=None, started=False, ready=False
+        self._containers.update(
+            name, run=Run(index, streak), before=state.run, blocked=None, started=False, ready=False
         )
         how: startup.How = "Zygote" if started.forked else "Cold"
-        self._pod.beginnings[name] = startup.Beginning(seen, how, prepared.fetch, prepared.verify)
+        self._starts[name] = startup.Beginning(seen_at, how, prepared.fetch, prepared.verify)
         if started.remark:
-            self._pod.event("NotForked", f"container {name} is an ordinary new process: {started.remark}")
-        container_monitor.follow(self._pod, directory, started)
-        await asyncio.to_thread(self._pod.directory.forget_before, name, index)
+            self._emit("NotForked", f"container {name} is an ordinary new process: {started.remark}")
+        self._monitor(directory, started)
+        await asyncio.to_thread(self._directory.forget_before, name, index)
 
-    def _check(self) -> None:
+    def _refuse_unsupported(self) -> None:
+        """Raise errors.Temporary where this machine cannot run the Pod as its spec says."""
+        jail = self._node.jail
         causes = rules.refusals(
-            self._pod.object,
-            RUNTIMES,
-            mounts=self._pod.node.jail is not None,
-            protected=self._pod.node.jail.keep if self._pod.node.jail else (),
-            data=str(self._pod.node.data_dir.root.resolve()),
+            self.pod,
+            self._node.runtimes,
+            mounts=jail is not None,
+            protected=jail.keep if jail else (),
+            data=str(self._node.data_dir.root.resolve()),
             cores=os.sched_getaffinity(0),
         )
         if causes:
             raise errors.Temporary(CONFIG_ERROR, "; ".join(f"{c.field}: {c.message}" for c in causes))
 
     def _block(self, name: str, reason: str, message: str) -> None:
-        before = self._pod.containers[name].blocked
+        """Try a container that cannot be started again after a back-off."""
+        before = self._containers.states[name].blocked
         attempts = before.attempts + 1 if before else 1
-        until = lifecycle.blocked_until(attempts, clock.now(), self._pod.node.settings)
-        self._pod.update(name, blocked=Blocked(reason, message, until, attempts))
+        until = lifecycle.blocked_until(attempts, clock.now(), self._node.settings)
+        self._containers.update(name, blocked=Blocked(reason, message, until, attempts))
         if before is None or before.message != message:
-            self._pod.event(reason, message, warning=True)
+            self._emit(reason, message, warning=True)
 
-    async def _sleep_until(self, moment: datetime | None) -> None:
-        seconds = None if moment is None else max((moment - clock.now()).total_seconds(), 0.001)
+    def _note_ready(self, run: RunDirectory, headers: Mapping[str, str]) -> None:
+        """Note the phases of a start, from the first good answer to the run's readiness probe."""
+        beginning = self._starts.pop(run.container, None)
+        state = self._containers.states[run.container].run
+        if beginning is not None and state is not None and state.started_at is not None:
+            self._trace = startup.trace(beginning, state.started_at, clock.now(), headers)
+            self._node.metrics.started(self.pod, self._trace)
+
+    async def _wait_for_change(self, wake_at: datetime | None) -> None:
+        seconds = None if wake_at is None else max((wake_at - clock.now()).total_seconds(), 0.001)
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(seconds):
-                await self._pod.wake.wait()
+                await self._containers.changed.wait()
+
+    async def _terminate(self) -> None:
+        """Drain, preStop, SIGTERM, grace, SIGKILL; return when the API has the Pod no more."""
+        containers = self._containers
+        has_ports = any(spec.get("ports") for spec in containers.specs.values())
+        takes_traffic = has_ports and pod_status.ready(containers.mains, terminating=False)
+        containers.terminating = True
+        self._report(lifecycle.Steps())
+        if not self._gone.is_set() and any(state.running for state in containers.states.values()):
+            self._emit("Killing", "stopping the Pod")
+            if takes_traffic:
+                await termination.pause(self._node.settings.drain_seconds, self._gone)
+            running = [name for name, state in containers.states.items() if state.running]
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(self._grace_seconds() or None):
+                    await asyncio.gather(*(self._pre_stop(name) for name in running))
+        grace = 0.0 if self._gone.is_set() else self._grace_seconds()
+        await stopping.remove(self._directory, self._node.cgroups, grace, self._gone)
+        self._node.addresses.release(self._address)
+        if any("image" in volume for volume in self.pod["spec"].get("volumes") or []):
+            await self._node.images.release(self._uid)
+        await termination.delete_from_api(self._node.kube, self.pod, self._gone)
+
+    async def _pre_stop(self, name: str) -> None:
+        spec, run = self._containers.specs[name], self._containers.states[name].run
+        identities = self._directory.run(name, run.index).identities() if run else None
+        target = None
+        if identities is not None:
+            target = RunningContainer(self._node, self._uid, spec, self._address, identities[1].pid)
+        hook = (spec.get("lifecycle") or {}).get("preStop") or {}
+        problem = await termination.run_pre_stop(hook, target, self._grace_seconds(), self._gone)
+        if problem:
+            self._emit("FailedPreStopHook", f"container {name}: {problem}", warning=True)
+
+    @property
+    def _policy(self) -> lifecycle.Policy:
+        policy: lifecycle.Policy = self.pod["spec"].get("restartPolicy") or "Always"
+        return policy
+
+    def _grace_seconds(self) -> float:
+        """Return the seconds from SIGTERM to SIGKILL."""
+        grace = self.pod["metadata"].get("deletionGracePeriodSeconds")
+        if grace is None:
+            grace = self.pod["spec"].get("terminationGracePeriodSeconds", self._node.settings.grace_seconds)
+        return float(grace)
+
+    def _report(self, steps: lifecycle.Steps) -> None:
+        """Have the status written to the API."""
+        limits = [cgroup_limits.limits(spec) for spec in self._containers.specs.values()]
+        status = pod_status.status(
+            self._uid,
+            self._policy,
+            self._containers.inits,
+            self._containers.mains,
+            ip=self._address,
+            now=clock.now(),
+            old=self._writer.latest,
+            terminating=self._containers.terminating,
+            backing_off=steps.backing_off,
+            not_enforced=cgroup_limits.not_enforced(limits, self._node.cgroups.missing),
+            limited=any(limit != cgroup_limits.Limits() for limit in limits),
+            trace=self._trace,
+        )
+        self._writer.set(status, urgent=not pod_status.is_starting(self._writer.latest, status))
+
+    def _emit(self, reason: str, message: str, *, warning: bool = False) -> None:
+        """Emit an Event, without waiting for it."""
+        self._node.events.add(self.pod, EventToEmit(reason, message, "Warning" if warning else "Normal"))
+
+    def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
+        """Run this in a task that ends with the runner."""
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._task_done)
+
+    def _task_done(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            log.error("pod %s: a task failed", self.pod["metadata"]["name"], exc_info=error)

@@ -1,7 +1,8 @@
-"""What a replica's start was made of: the Pod condition that says it, from what the node and the runtime measured.
+"""The phases of a replica's start, as a condition of its Pod, from what the node and the runtime measured. Pure.
 
-The runtime tells its phases with its answer to the readiness probe, by `Server-Timing` (https://www.w3.org/TR/server-timing/)
-and `names.STARTED_HEADER`; of one that tells nothing, all that follows its process's beginning is `probe`.
+The runtime reports its phases in the answer to the readiness probe, by `Server-Timing`
+(https://www.w3.org/TR/server-timing/) and `names.STARTED_HEADER`. Without these, all time after the process has begun
+counts as `probe`.
 """
 
 import re
@@ -16,14 +17,14 @@ from serving.resources import names
 
 How = Literal["Cold", "Zygote"]
 PHASES = ("fetch", "verify", "spawn", "import", "load", "warmup", "probe")
-"""In order: getting images; checking their seals and hashes; volumes, sandbox and process, up to the beginning of the
-runtime's `main`; imports; making the model; its first runs; from then until the probe knew."""
+"""In order: fetching images; checking their seals and hashes; volumes, sandbox and process, up to the beginning of the
+runtime's `main`; imports; loading the model; its first runs; from then until the probe's answer."""
 _METRIC = re.compile(r"\s*([A-Za-z]+)\s*;\s*dur=([0-9]+(?:\.[0-9]+)?)\s*")
 
 
 @dataclass(frozen=True)
 class Beginning:
-    """A run as the node began it. `seen`: UTC, when there was a reason to start; `fetch`, `verify`: seconds."""
+    """The node's part of a start. `seen`: UTC, when the start became necessary; `fetch`, `verify`: seconds."""
 
     seen: datetime
     how: How = "Cold"
@@ -33,7 +34,7 @@ class Beginning:
 
 @dataclass(frozen=True)
 class Trace:
-    """One start-up: `seconds` by phase add up to `ready - seen`."""
+    """One start: `seconds` by phase add up to `ready - seen`."""
 
     how: How
     seen: datetime
@@ -42,23 +43,23 @@ class Trace:
 
     def message(self) -> str:
         """Return the condition's message: unix seconds, and milliseconds by phase."""
-        told: dict[str, float] = {"seen": self.seen.timestamp(), "ready": self.ready.timestamp()}
-        told |= {name: round(1000 * self.seconds[name], 3) for name in PHASES}
-        return orjson.dumps(told).decode()
+        figures: dict[str, float] = {"seen": self.seen.timestamp(), "ready": self.ready.timestamp()}
+        figures |= {name: round(1000 * self.seconds[name], 3) for name in PHASES}
+        return orjson.dumps(figures).decode()
 
 
 def trace(beginning: Beginning, begun: datetime, ready: datetime, headers: Mapping[str, str]) -> Trace:
-    """Return where the time of a start went.
+    """Return the phases of a start.
 
     Args:
-        beginning: what the node did before there was a process.
+        beginning: the node's part, before there was a process.
         begun: UTC, when the process began.
-        ready: UTC, when the probe's answer was there.
+        ready: UTC, when the probe's answer came.
         headers: of this answer; names in lower case.
     """
-    said = {name: float(value) / 1000 for name, value in _METRIC.findall(headers.get("server-timing", ""))}
+    timings = {name: float(value) / 1000 for name, value in _METRIC.findall(headers.get("server-timing", ""))}
     started = _seconds(headers.get(names.STARTED_HEADER, "")) or begun.timestamp()
-    inside = {name: said.get(name, 0.0) for name in ("import", "verify", "load", "warmup")}
+    inside = {name: timings.get(name, 0.0) for name in ("import", "verify", "load", "warmup")}
     before = beginning.fetch + beginning.verify
     spent = {
         "fetch": beginning.fetch,
@@ -66,21 +67,21 @@ def trace(beginning: Beginning, begun: datetime, ready: datetime, headers: Mappi
         "spawn": max(0.0, started - beginning.seen.timestamp() - before),
         **inside,
     }
-    left = (ready - beginning.seen).total_seconds() - sum(spent.values())
-    return Trace(beginning.how, beginning.seen, ready, {**spent, "probe": max(0.0, left)})
+    rest = (ready - beginning.seen).total_seconds() - sum(spent.values())
+    return Trace(beginning.how, beginning.seen, ready, {**spent, "probe": max(0.0, rest)})
 
 
 def _seconds(text: str) -> float | None:
     return float(text) if re.fullmatch(r"[0-9]+(\.[0-9]+)?", text) else None
 
 
-def condition(told: Trace) -> tuple[str, bool, str, str]:
+def condition(start: Trace) -> tuple[str, bool, str, str]:
     """Return type, status, reason and message."""
-    return names.STARTED_CONDITION, True, told.how, told.message()
+    return names.STARTED_CONDITION, True, start.how, start.message()
 
 
 def kept(conditions: list[dict[str, Any]]) -> list[tuple[str, bool, str, str]]:
-    """Return the condition as it was said before; empty where it was not."""
+    """Return the condition as it was written before; empty where it was not."""
     return [
         (names.STARTED_CONDITION, True, c.get("reason", ""), c.get("message", ""))
         for c in conditions

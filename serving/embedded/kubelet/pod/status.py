@@ -1,4 +1,4 @@
-"""What a Pod's status says: phase, conditions, container statuses, as kubelet reports them."""
+"""The status of a Pod, as the kubelet reports it: phase, conditions, container statuses. Pure."""
 
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
@@ -9,8 +9,8 @@ from serving.embedded.kubelet.pod.lifecycle import Container, Exit, Policy, Run,
 from serving.resources.conditions import find
 
 LIMITS_ENFORCED = "slipway.dev/LimitsEnforced"
-Said = tuple[str, bool, str, str]
-"""A condition without its time: type, whether it holds, reason, message."""
+ConditionState = tuple[str, bool, str, str]
+"""A condition without its time: type, whether it is true, reason, message."""
 
 
 def rfc3339(moment: datetime | None) -> str | None:
@@ -65,7 +65,7 @@ def _container(uid: str, c: Container, *, ready: bool, backing_off: bool, idle: 
 
 
 def _conditions(
-    wanted: Sequence[Said], old: Sequence[Mapping[str, Any]], now: datetime
+    wanted: Sequence[ConditionState], old: Sequence[Mapping[str, Any]], now: datetime
 ) -> list[dict[str, Any]]:
     result = []
     for type_, holds, reason, message in wanted:
@@ -83,15 +83,15 @@ def _conditions(
     return result
 
 
-def on_its_way(before: Mapping[str, Any], after: Mapping[str, Any]) -> bool:
-    """Whether a status says no more than that a Pod's first start is on its way: ready follows within moments."""
+def is_starting(before: Mapping[str, Any], after: Mapping[str, Any]) -> bool:
+    """Whether a status only reports a Pod's first start under way: it is ready within moments."""
     if after["phase"] not in ("Pending", "Running"):
         return False
     ready_before, ready_now = (find(status.get("conditions"), "Ready") or {} for status in (before, after))
     if ready_before.get("status") == "True" or ready_now.get("reason") != "ContainersNotReady":
         return False
-    said = [*(after.get("initContainerStatuses") or []), *after["containerStatuses"]]
-    return all(_is_first_start(container) for container in said)
+    containers = [*(after.get("initContainerStatuses") or []), *after["containerStatuses"]]
+    return all(_is_first_start(container) for container in containers)
 
 
 def _is_first_start(container: Mapping[str, Any]) -> bool:
@@ -114,8 +114,8 @@ def _initialized(inits: Sequence[Container], mains: Sequence[Container]) -> bool
 
 def _readiness(
     now_phase: str, inits: Sequence[Container], mains: Sequence[Container], *, terminating: bool
-) -> list[Said]:
-    """Return the conditions that every Pod has, as kubelet and scheduler write them."""
+) -> list[ConditionState]:
+    """Return the conditions that every Pod has, as the kubelet and the scheduler write them."""
     over = now_phase in ("Succeeded", "Failed")
     if _initialized(inits, mains):
         initialized = ("Initialized", True, "", "")
@@ -138,19 +138,21 @@ def _readiness(
 def _containers(
     uid: str, inits: Sequence[Container], mains: Sequence[Container], *, terminating: bool, backing_off: Sequence[str]
 ) -> dict[str, Any]:  # fmt: skip
-    """Return the fields of the status that speak of containers."""
+    """Return the fields of the status about containers."""
 
-    def said(c: Container, idle: str, *, is_ready: bool) -> dict[str, Any]:
+    def container_status(c: Container, idle: str, *, is_ready: bool) -> dict[str, Any]:
         return _container(uid, c, ready=is_ready, backing_off=c.name in backing_off, idle=idle)
 
     idle = "ContainerCreating" if _initialized(inits, mains) else "PodInitializing"
     fields = {
         "containerStatuses": [
-            said(c, idle, is_ready=c.running and c.ready and not terminating) for c in mains
+            container_status(c, idle, is_ready=c.running and c.ready and not terminating) for c in mains
         ]
     }
     if inits:
-        fields["initContainerStatuses"] = [said(c, "PodInitializing", is_ready=init_done([c])) for c in inits]
+        fields["initContainerStatuses"] = [
+            container_status(c, "PodInitializing", is_ready=init_done([c])) for c in inits
+        ]
     return fields
 
 
@@ -170,10 +172,10 @@ def status(
         now: becomes the transition time of what changed.
         old: the status before; transition times and startTime are kept from it.
         terminating: whether the Pod is being deleted: it is not ready then.
-        backing_off: names of containers that wait for their restart.
-        not_enforced: which limits are asked for and not enforced; empty where none.
-        limited: whether any limit is asked for.
-        trace: of its last start that was seen here; None leaves what `old` says.
+        backing_off: names of containers that wait for a restart.
+        not_enforced: the limits that are requested and not enforced, in words; empty where none.
+        limited: whether any limit is requested.
+        trace: of its last start by this agent; None keeps the condition of `old`.
     """
     now_phase = phase(policy, inits, mains)
     conditions = _readiness(now_phase, inits, mains, terminating=terminating)

@@ -1,7 +1,7 @@
-"""Writes one Pod's status to the API: the newest one only, and for as long as it takes.
+"""Writes one Pod's status to the API: only the newest, and until the API takes it.
 
-What can wait does so for a moment: a Pod that is ready within tens of milliseconds has one write, and that one is not
-behind others that say less.
+A status that can wait does so for a moment: a Pod that is ready within tens of milliseconds has one write, which is
+not queued behind others that say less.
 """
 
 import asyncio
@@ -19,39 +19,40 @@ log = logging.getLogger(__name__)
 RETRY_SECONDS = 0.2
 RETRY_CAP_SECONDS = 5.0
 SETTLE_SECONDS = 0.15
-"""For which a status that only says that a start is on its way waits for what comes of it; forked replicas are ready by
-then, and people do not see a difference."""
+"""How long a status of a start under way waits for its result; forked replicas are ready by then, and people do not
+see a difference."""
 
 
 class StatusWriter:
-    """Keeps the wish; `run()` fulfils it. A Pod's processes never wait for the API."""
+    """Holds the status to write; `run()` writes it, so that a Pod's processes never wait for the API."""
 
     def __init__(self, kube: Kube, pod: Object) -> None:
         self._kube = kube
         self._pod = pod
         self.latest: dict[str, Any] = dict(pod.get("status") or {})
-        self._dirty = asyncio.Event()
-        self._pressing = asyncio.Event()
+        self._is_unwritten = asyncio.Event()
+        self._is_urgent = asyncio.Event()
 
-    def say(self, status: dict[str, Any], *, soon: bool = True) -> None:
-        """Write this, unless it is what was said last: now, or (not `soon`) when it has settled."""
+    def set(self, status: dict[str, Any], *, urgent: bool = True) -> None:
+        """Write this status, unless it is the latest: at once, or (not `urgent`) after `SETTLE_SECONDS`."""
         if status != self.latest:
             self.latest = status
-            self._dirty.set()
-            if soon:
-                self._pressing.set()
+            self._is_unwritten.set()
+            if urgent:
+                self._is_urgent.set()
 
     async def run(self) -> None:
         """Write until cancelled."""
         delay = RETRY_SECONDS
         while True:
-            await self._dirty.wait()
+            await self._is_unwritten.wait()
             with contextlib.suppress(TimeoutError):
-                # Not `wait_for`, here and in all of the node: until Python 3.12 it may lose a cancellation (cpython#86296).
+                # Not `wait_for`, anywhere in the kubelet: until Python 3.12 it may lose a cancellation
+                # (cpython#86296).
                 async with asyncio.timeout(SETTLE_SECONDS):
-                    await self._pressing.wait()
-            self._dirty.clear()
-            self._pressing.clear()
+                    await self._is_urgent.wait()
+            self._is_unwritten.clear()
+            self._is_urgent.clear()
             try:
                 await self._kube.apply_status(kinds.POD, self._pod, self.latest)
                 delay = RETRY_SECONDS
@@ -61,5 +62,5 @@ class StatusWriter:
                 log.info("status of pod %s: %s; again in %.1f s", self._pod["metadata"]["name"], error, delay)
                 await asyncio.sleep(delay)
                 delay = min(delay * 2, RETRY_CAP_SECONDS)
-                self._dirty.set()
-                self._pressing.set()
+                self._is_unwritten.set()
+                self._is_urgent.set()

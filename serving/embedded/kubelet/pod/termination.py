@@ -1,65 +1,59 @@
-"""The end of a Pod: it leaves the EndpointSlices, drains, is stopped, and is forgotten, here and in the API."""
+"""Steps of a Pod's end that need little of the Pod: a container's preStop hook, and the deletion from the API."""
 
 import asyncio
 import contextlib
 import logging
+from collections.abc import Mapping
+from typing import Any
 
 from serving import errors
-from serving.embedded.kubelet.container import stopping
-from serving.embedded.kubelet.pod import lifecycle, probe_client, status
-from serving.embedded.kubelet.pod.state import PodState
+from serving.embedded.kubelet.container.exec_command import RunningContainer
+from serving.embedded.kubelet.pod import probe_client
+from serving.kube import Kube
+from serving.objects import Object
 from serving.resources import kinds
 
 log = logging.getLogger(__name__)
 
-
-async def terminate(pod: PodState) -> None:
-    """Drain, preStop, SIGTERM, grace, SIGKILL; returns when the API has the Pod no more, or need not be asked."""
-    served = status.ready(pod.part("containers"), terminating=False) and any(
-        c.get("ports") for c in pod.specs.values()
-    )
-    pod.terminating = True
-    pod.report(lifecycle.Steps())
-    if not pod.gone.is_set() and any(c.running for c in pod.containers.values()):
-        pod.event("Killing", "stopping the Pod")
-        if served:
-            await pod.pause(pod.node.settings.drain_seconds)
-        hooks = [_pre_stop(pod, name) for name, c in pod.containers.items() if c.running]
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(pod.grace() or None):
-                await asyncio.gather(*hooks)
-    grace = 0.0 if pod.gone.is_set() else pod.grace()
-    await stopping.remove(pod.directory, pod.node.cgroups, grace, pod.gone)
-    pod.node.addresses.release(pod.address)
-    if any("image" in volume for volume in pod.object["spec"].get("volumes") or []):
-        await pod.node.images.release(pod.uid)
-    await _finalize(pod)
+FIRST_RETRY_SECONDS = 0.1
+RETRY_CAP_SECONDS = 5.0
 
 
-async def _pre_stop(pod: PodState, name: str) -> None:
-    action = (pod.specs[name].get("lifecycle") or {}).get("preStop") or {}
-    if "sleep" in action:
-        await pod.pause(float(action["sleep"].get("seconds") or 0))
-    elif action:
-        run = pod.containers[name].run
-        found = pod.directory.run(name, run.index).identities() if run else None
-        if found:
-            answer = await probe_client.ask(pod.target(name, found[1].pid), action, pod.grace())
-            if answer.problem:
-                pod.event("FailedPreStopHook", f"container {name}: {answer.problem}", warning=True)
+async def pause(seconds: float, gone: asyncio.Event) -> None:
+    """Wait, but no longer than the API has the Pod."""
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(seconds):
+            await gone.wait()
 
 
-async def _finalize(pod: PodState) -> None:
-    meta = pod.object["metadata"]
-    delay = 0.1
-    while not pod.gone.is_set():
+async def run_pre_stop(
+    hook: Mapping[str, Any], target: RunningContainer | None, grace_seconds: float, gone: asyncio.Event
+) -> str:
+    """Run a container's preStop hook; return why it failed, empty where it did not.
+
+    Args:
+        hook: `lifecycle.preStop` of the container; empty where it has none.
+        target: the container; None where its process is not known, and only `sleep` can be carried out.
+        grace_seconds: the longest that the hook may take.
+        gone: set when the API has the Pod no more.
+    """
+    if "sleep" in hook:
+        await pause(float(hook["sleep"].get("seconds") or 0), gone)
+    elif hook and target is not None:
+        return (await probe_client.send(target, hook, grace_seconds)).problem
+    return ""
+
+
+async def delete_from_api(kube: Kube, pod: Object, gone: asyncio.Event) -> None:
+    """Delete the Pod whose processes have ended; retry until the API has it no more."""
+    meta = pod["metadata"]
+    delay = FIRST_RETRY_SECONDS
+    while not gone.is_set():
         try:
-            await pod.node.kube.delete(
-                kinds.POD, meta["namespace"], meta["name"], uid=pod.uid, grace_seconds=0
-            )
+            await kube.delete(kinds.POD, meta["namespace"], meta["name"], uid=meta["uid"], grace_seconds=0)
         except (errors.Unavailable, errors.ApiError) as error:
             log.info("pod %s/%s cannot be finalized yet: %s", meta["namespace"], meta["name"], error)
-            await pod.pause(delay)
-            delay = min(delay * 2, 5.0)
+            await pause(delay, gone)
+            delay = min(delay * 2, RETRY_CAP_SECONDS)
         else:
             return

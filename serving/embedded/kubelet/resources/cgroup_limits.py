@@ -1,4 +1,4 @@
-"""Which cgroup files stand for a container's limits, in v1, v2 and the hybrid of both. Text in, paths out.
+"""The cgroup files of a container's limits, in v1, v2 and the hybrid of both. Pure: text in, paths out.
 
 https://docs.kernel.org/admin-guide/cgroup-v2.html, https://docs.kernel.org/admin-guide/cgroup-v1/
 """
@@ -12,12 +12,12 @@ from serving.embedded.kubelet.devices import gpu_limits
 from serving.resources import quantity
 
 PERIOD_MICROSECONDS = 100_000
-"""kubelet's cpuCFSQuotaPeriod default."""
+"""The kubelet's default of cpuCFSQuotaPeriod."""
 
 
 @dataclass(frozen=True)
 class Layout:
-    """Where each controller is mounted (None: nowhere usable), and where processes can be tracked."""
+    """Where each controller is mounted (None: not usable), and where processes can be tracked."""
 
     unified: str | None = None
     memory_v1: str | None = None
@@ -26,7 +26,7 @@ class Layout:
 
     @property
     def roots(self) -> tuple[str, ...]:
-        """Every hierarchy that a container joins, each once."""
+        """The hierarchies that a container joins."""
         return tuple(dict.fromkeys(root for root in (self.unified, self.memory_v1, self.cpu_v1) if root))
 
     def enforces(self, resource: str) -> bool:
@@ -37,7 +37,7 @@ class Layout:
 
 
 def layout(mounts: str, controllers: str) -> Layout:
-    """Read /proc/mounts and the unified hierarchy's cgroup.controllers (empty where there is none)."""
+    """Parse /proc/mounts and the unified hierarchy's cgroup.controllers (empty where there is none)."""
     unified = memory = cpu = None
     for line in mounts.splitlines():
         _, point, kind, options = line.split(" ")[:4]
@@ -58,34 +58,34 @@ def layout(mounts: str, controllers: str) -> Layout:
 
 @dataclass(frozen=True)
 class Limits:
-    """Of one container; None is no limit."""
+    """The limits of one container; None is no limit."""
 
     cpu: Decimal | None = None
     memory: int | None = None
     other: tuple[str, ...] = ()
-    """Resources that nothing here can limit."""
+    """Limited resources that are not supported."""
 
 
 def limits(container: Mapping[str, Any]) -> Limits:
-    """Return what `resources.limits` asks for: cpu in cores, memory in bytes."""
-    asked = (container.get("resources") or {}).get("limits") or {}
-    cpu, memory = asked.get("cpu"), asked.get("memory")
+    """Return the container's `resources.limits`: cpu in cores, memory in bytes."""
+    requested = (container.get("resources") or {}).get("limits") or {}
+    cpu, memory = requested.get("cpu"), requested.get("memory")
     return Limits(
         None if cpu is None else quantity.parse(cpu),
         None if memory is None else int(quantity.parse(memory)),
-        tuple(sorted(set(asked) - {"cpu", "memory", gpu_limits.RESOURCE})),
+        tuple(sorted(set(requested) - {"cpu", "memory", gpu_limits.RESOURCE})),
     )
 
 
 def without_inherited(wanted: Limits, inherited: int) -> Limits:
-    """Return the limits of a forked container's own cgroup, so that what it holds altogether stays within `wanted`.
+    """Return the limits of a forked container's own cgroup, such that its whole memory stays within `wanted`.
 
-    What a process shares with the one that it was forked from is charged to that one; the container's cgroup counts
-    only what it allocates itself, and its own copies of shared pages that it changes (those count twice: the
-    original is in `inherited` still).
+    Memory that a process shares with the zygote that it was forked from is charged to the zygote. The container's
+    cgroup is charged only for what it allocates itself, and for its own copies of shared pages that it changes (these
+    count twice, as the original is still in `inherited`).
 
     Args:
-        wanted: as the Pod says.
+        wanted: the limits of the container's spec.
         inherited: bytes that are shared at the fork.
 
     Raises:
@@ -93,18 +93,18 @@ def without_inherited(wanted: Limits, inherited: int) -> Limits:
     """
     if wanted.memory is None:
         return wanted
-    left = wanted.memory - inherited
-    if left <= 0:
+    remaining = wanted.memory - inherited
+    if remaining <= 0:
         raise ValueError(
             f"memory limit {wanted.memory} is not above the {inherited} bytes that a forked process begins with"
         )
-    return replace(wanted, memory=left)
+    return replace(wanted, memory=remaining)
 
 
 def settings(where: Layout, group: str, wanted: Limits) -> list[tuple[str, str]]:
-    """Return (file, text) to write, in order; `group` is the path below each root.
+    """Return the (file, text) to write, in order; `group` is the path below each root.
 
-    Swap is not given beyond the memory limit, where the kernel accounts for it at all.
+    The container gets no swap beyond the memory limit, where the kernel accounts for swap.
     """
     writes: list[tuple[str, str]] = []
     if wanted.memory is not None and "memory" in where.unified_controllers:
@@ -127,7 +127,7 @@ def settings(where: Layout, group: str, wanted: Limits) -> list[tuple[str, str]]
 
 
 OPTIONAL_FILES = ("memory.swap.max", "memory.memsw.limit_in_bytes", "memory.oom.group")
-"""Absent where the kernel has no swap accounting; the limit holds without them."""
+"""Files that some kernels do not have; the limit holds without them."""
 
 
 def oom_file(where: Layout, group: str) -> str | None:
@@ -138,16 +138,16 @@ def oom_file(where: Layout, group: str) -> str | None:
 
 
 def not_enforced(wanted: Sequence[Limits], missing: Mapping[str, str]) -> str:
-    """Say which limits are asked for and not enforced; empty where all are.
+    """Return which requested limits are not enforced, in words; empty where all are.
 
     Args:
-        wanted: of every container.
+        wanted: the limits of every container.
         missing: resource (`cpu`, `memory`) to the reason why it cannot be limited.
     """
-    said = []
+    parts = []
     for resource, reason in sorted(missing.items()):
         if any(getattr(limit, resource) is not None for limit in wanted):
-            said.append(f"{resource}: {reason}")
+            parts.append(f"{resource}: {reason}")
     others = sorted({name for limit in wanted for name in limit.other})
-    said += [f"{name}: no such limit on one machine" for name in others]
-    return "; ".join(said)
+    parts += [f"{name}: no such limit on one machine" for name in others]
+    return "; ".join(parts)

@@ -1,4 +1,4 @@
-"""Makes, limits and removes cgroups; says for each resource why it cannot be limited, where it cannot."""
+"""Makes, limits and removes cgroups, and knows for each resource why it cannot be limited."""
 
 import contextlib
 import logging
@@ -22,9 +22,9 @@ log = logging.getLogger(__name__)
 
 TOP = "slipway"
 SPARES = "spares"
-"""Beside the Pods' directories, whose names are uids."""
+"""The directory of spare processes' cgroups, beside those of Pods, whose names are uids."""
 REMOVE_SECONDS = 1.0
-"""Longest wait for the kernel to empty a cgroup whose processes have been killed."""
+"""Longest wait until the kernel has emptied a cgroup whose processes were killed."""
 
 
 @dataclass(frozen=True)
@@ -38,18 +38,18 @@ class Group:
 
 @dataclass
 class Cgroups:
-    """What this process may do with cgroups."""
+    """The cgroups that this process may use."""
 
     where: Layout
     missing: dict[str, str] = field(default_factory=dict)
-    """Resource to the reason why it cannot be limited."""
+    """The reason by resource why it cannot be limited."""
 
     def create(self, uid: str, container: str, limits: Limits) -> Group:
-        """Make and limit a container's cgroups; what cannot be limited goes to `missing`."""
+        """Make and limit a container's cgroups; a resource that cannot be limited is added to `missing`."""
         joined = []
         for root in self.where.roots:
             try:
-                with contextlib.suppress(FileNotFoundError):  # another container's end took the Pod's away
+                with contextlib.suppress(FileNotFoundError):  # another container's end has removed the Pod's
                     self._make(root, uid, container)
                 self._make(root, uid, container)
                 joined.append(f"{root}/{TOP}/{uid}/{container}")
@@ -58,26 +58,26 @@ class Cgroups:
         return self._limited(f"{TOP}/{uid}/{container}", joined, limits)
 
     def spares(self) -> list[str]:
-        """Make the directories below which zygotes make the cgroups of what they fork before it is wanted.
+        """Make and return the directories below which zygotes make the cgroups of spare processes.
 
-        To join a cgroup waits for all processors (10 to 20 ms where nobody did so lately): long, beside a fork.
+        Joining a cgroup waits for all processors (10 to 20 ms where that is rare), which is long beside a fork.
         """
-        found = []
+        directories = []
         for root in self.where.roots:
             with contextlib.suppress(OSError):
                 for part in (TOP, f"{TOP}/{SPARES}"):
                     Path(root, part).mkdir(exist_ok=True)
                     if root == self.where.unified:
                         self._delegate(Path(root, part))
-                found.append(f"{root}/{TOP}/{SPARES}")
-        return found
+                directories.append(f"{root}/{TOP}/{SPARES}")
+        return directories
 
     def take(self, groups: Sequence[str], limits: Limits) -> Group:
-        """Limit the cgroups in which a forked process waits."""
+        """Limit the cgroups of a forked process that waits in them."""
         return self._limited(f"{TOP}/{SPARES}/{os.path.basename(groups[0])}", groups, limits)  # noqa: PTH119 text
 
     def sweep_spares(self) -> None:
-        """Remove the cgroups of forked processes that are gone; those that are not cannot be removed."""
+        """Remove the cgroups of forked processes that are gone; the kernel refuses to remove the others."""
         for root in self.where.roots:
             with contextlib.suppress(OSError):
                 for group in Path(root, TOP, SPARES).iterdir():
@@ -104,28 +104,28 @@ class Cgroups:
         Path(root, TOP, uid, container).mkdir(exist_ok=True)
 
     def _delegate(self, path: Path) -> None:
-        wanted = " ".join(f"+{name}" for name in sorted(self.where.unified_controllers))
-        if wanted:
-            (path / "cgroup.subtree_control").write_text(wanted)
+        controllers = " ".join(f"+{name}" for name in sorted(self.where.unified_controllers))
+        if controllers:
+            (path / "cgroup.subtree_control").write_text(controllers)
 
     def paths(self, uid: str, container: str) -> list[str]:
-        """Return those of a container's cgroups that exist."""
-        found = (f"{root}/{TOP}/{uid}/{container}" for root in self.where.roots)
-        return [path for path in found if os.path.isdir(path)]  # noqa: PTH112 paths are text here
+        """Return the existing cgroups of a container."""
+        paths = (f"{root}/{TOP}/{uid}/{container}" for root in self.where.roots)
+        return [path for path in paths if os.path.isdir(path)]  # noqa: PTH112 paths are text here
 
     def remove(self, uid: str, container: str | None = None) -> None:
-        """Remove the cgroups of a Pod, or of one of its containers; where another runs, the Pod's stays.
+        """Remove the cgroups of a Pod, or of one container; the Pod's own stays while another container runs.
 
-        They must be empty, or become so within a second.
+        They have to be empty, or become so within `REMOVE_SECONDS`.
         """
         deadline = clock.monotonic() + REMOVE_SECONDS
         for root in self.where.roots:
             base = Path(root, TOP, uid)
             try:
-                doomed = [c for c in base.iterdir() if c.is_dir() and container in (None, c.name)]
-            except FileNotFoundError:  # as it is where another container's end has just taken it away
+                groups = [c for c in base.iterdir() if c.is_dir() and container in (None, c.name)]
+            except FileNotFoundError:  # another container's end has just removed it
                 continue
-            for group in doomed:
+            for group in groups:
                 while not _removed(group) and clock.monotonic() < deadline:
                     time.sleep(0.01)
             _removed(base)
@@ -142,37 +142,37 @@ def _removed(group: Path) -> bool:
 
 
 def detect() -> Cgroups:
-    """Find out what can be limited, by trying."""
+    """Determine by trying what can be limited."""
     mounts = Path("/proc/mounts").read_text()
     first = layout(mounts, "")
     controllers = ""
     if first.unified:
         with contextlib.suppress(OSError):
             controllers = Path(first.unified, "cgroup.controllers").read_text()
-    found = Cgroups(layout(mounts, controllers))
+    cgroups = Cgroups(layout(mounts, controllers))
     for resource in ("cpu", "memory"):
-        if not found.where.enforces(resource):
-            found.missing[resource] = "no cgroup controller is mounted"
-    for root in found.where.roots:
+        if not cgroups.where.enforces(resource):
+            cgroups.missing[resource] = "no cgroup controller is mounted"
+    for root in cgroups.where.roots:
         try:
-            if root == found.where.unified:
-                found._delegate(Path(root))  # noqa: SLF001 of this module
+            if root == cgroups.where.unified:
+                cgroups._delegate(Path(root))  # noqa: SLF001 of this module
             Path(root, TOP).mkdir(exist_ok=True)
             if not os.access(Path(root, TOP), os.W_OK):
                 raise PermissionError(13, "permission denied")
         except OSError as error:
-            _give_up(found, root, f"{root}: {error.strerror}")
-    return found
+            _give_up(cgroups, root, f"{root}: {error.strerror}")
+    return cgroups
 
 
-def _give_up(found: Cgroups, root: str, reason: str) -> None:
-    if root == found.where.unified:
-        lost = found.where.unified_controllers
+def _give_up(cgroups: Cgroups, root: str, reason: str) -> None:
+    if root == cgroups.where.unified:
+        lost = cgroups.where.unified_controllers
     else:
         lost = frozenset(
             name
-            for name, path in (("memory", found.where.memory_v1), ("cpu", found.where.cpu_v1))
+            for name, path in (("memory", cgroups.where.memory_v1), ("cpu", cgroups.where.cpu_v1))
             if path == root
         )
     for name in lost:
-        found.missing.setdefault(name, reason)
+        cgroups.missing.setdefault(name, reason)

@@ -1,4 +1,4 @@
-"""What this machine is, in words and numbers: found out once. A measured curve is only worth something beside it."""
+"""The hardware of this machine, which a measured figure has to be read with."""
 
 import os
 import platform
@@ -12,22 +12,22 @@ class Machine:
     """This machine."""
 
     cpu: str
-    """Model of its processor."""
+    """The model of its processor."""
     cores: int
-    """That this process may use."""
+    """The number of cores that this process may use."""
     memory: int
-    """Bytes."""
+    """The size of its memory in bytes."""
 
 
 @cache
-def found() -> Machine:
-    """Return this machine."""
+def this_machine() -> Machine:
+    """Return this machine, which does not change while the process runs."""
     memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     return Machine(_processor(), len(os.sched_getaffinity(0)), memory)
 
 
 def _processor() -> str:
-    """Return the processor's model; where /proc/cpuinfo does not name it (as on some ARM machines), its architecture."""
+    """Return the processor's model, or its architecture where /proc/cpuinfo has no model (some ARM machines)."""
     for line in Path("/proc/cpuinfo").read_text().splitlines():
         name, _, value = line.partition(":")
         if name.strip() in ("model name", "Model"):

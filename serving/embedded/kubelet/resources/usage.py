@@ -1,7 +1,7 @@
-"""What every container of this node has used, told to Prometheus under the kubelet's names.
+"""The usage of every container of this node, for Prometheus, under the kubelet's names.
 
-Read from cgroups and /proc when somebody asks, and by the records of runs alone: so it is as true after the agent has
-been restarted. Where there are no cgroups (an ordinary user) it comes from /proc.
+It is read from cgroups and /proc at every scrape, and from the records of runs alone, so it does not depend on the
+agent's memory. Without cgroups (an ordinary user) it comes from /proc.
 """
 
 import os
@@ -51,28 +51,28 @@ def _text(path: str) -> str | None:
 
 
 class Usage:
-    """A collector of Prometheus; one per agent."""
+    """A Prometheus collector; one instance per agent."""
 
     def __init__(self, root: Path, where: Layout, gpus: Gpus) -> None:
         self._root, self._where, self._gpus = root, where, gpus
         self._peaks: dict[Path, float] = {}
-        """Highest working set seen so far, by run."""
+        """The highest working set so far, by run."""
 
     def describe(self) -> list[Metric]:
-        """Return nothing: names are found out when it is asked."""
+        """Return nothing: Prometheus registers the collector without a first scrape."""
         return []
 
     def collect(self) -> Iterator[Metric]:
-        """Yield what is known now."""
-        found = dict(self._containers())
-        for name, (field, told) in _COUNTERS.items():
-            counter = CounterMetricFamily(name, told, labels=Where._fields)
-            for where, figures in found.items():
+        """Yield the metrics of all running containers and of the machine."""
+        usage = dict(self._containers())
+        for name, (field, text) in _COUNTERS.items():
+            counter = CounterMetricFamily(name, text, labels=Where._fields)
+            for where, figures in usage.items():
                 counter.add_metric(where, getattr(figures, field))
             yield counter
-        for name, (field, told) in _GAUGES.items():
-            gauge = GaugeMetricFamily(name, told, labels=Where._fields)
-            for where, figures in found.items():
+        for name, (field, text) in _GAUGES.items():
+            gauge = GaugeMetricFamily(name, text, labels=Where._fields)
+            for where, figures in usage.items():
                 gauge.add_metric(where, getattr(figures, field))
             yield gauge
         yield from _machine(self._gpus.name)
@@ -102,8 +102,8 @@ class Usage:
     def _figures(self, run: RunDirectory, pid: int, members: list[int], cpu_seconds: float) -> Figures:
         own = usage_parsing.places(_text(f"/proc/{pid}/cgroup") or "", self._where, TOP)
         charged = self._charged(own)
-        held = _resident(members)
-        working_set = max(charged.working_set, held.total)
+        resident = _resident(members)
+        working_set = max(charged.working_set, resident.total)
         limits = self._throttling(own)
         started = run.read().started_at
         return Figures(
@@ -112,21 +112,21 @@ class Usage:
             throttled_periods=limits.throttled_periods,
             throttled_seconds=limits.throttled_seconds,
             working_set=working_set,
-            rss=max(charged.rss, held.unreclaimable),
-            peak=max(self._peaks.get(run.path, 0.0), working_set, held.peak),
+            rss=max(charged.rss, resident.unreclaimable),
+            peak=max(self._peaks.get(run.path, 0.0), working_set, resident.peak),
             oom_events=oom_kills(self._oom_file(own)),
             started=started.timestamp() if started else 0.0,
         )
 
-    def _cpu(self, own: Places, otherwise: float) -> float:
-        """Return processor seconds; `otherwise` are those of the processes, as there is no cgroup that counts."""
+    def _cpu(self, own: Places, of_processes: float) -> float:
+        """Return processor seconds of the cgroup; `of_processes` where no cgroup counts them."""
         if own.unified and (text := _text(f"{own.unified}/cpu.stat")):
-            said = usage_parsing.pairs(text)
-            if "usage_usec" in said:
-                return said["usage_usec"] / MICROSECONDS
+            numbers = usage_parsing.pairs(text)
+            if "usage_usec" in numbers:
+                return numbers["usage_usec"] / MICROSECONDS
         if own.cpu_v1 and (text := _text(f"{own.cpu_v1}/cpuacct.usage")):
             return int(text) / NANOSECONDS
-        return otherwise
+        return of_processes
 
     def _throttling(self, own: Places) -> usage_parsing.Cpu:
         limited = own.unified if "cpu" in self._where.unified_controllers else own.cpu_v1
@@ -151,7 +151,7 @@ class Usage:
 
 
 def _killed_before(pod: PodDirectory, run: RunDirectory) -> int:
-    """Return how many of a container's earlier runs that are still recorded ended for want of memory."""
+    """Return how many of a container's earlier recorded runs were OOM-killed."""
     ends = [earlier.exit() for earlier in pod.runs(run.container) if earlier.index < run.index]
     return sum(end is not None and end.reason == "OOMKilled" for end in ends)
 
@@ -166,7 +166,7 @@ def _processes() -> dict[int, Process]:
 
 
 def _resident(members: list[int]) -> Resident:
-    """Return what these processes hold; one that ends meanwhile holds nothing."""
+    """Return the resident memory of these processes, without those that have ended meanwhile."""
     statuses = [text for pid in members if (text := _text(f"/proc/{pid}/status"))]
     residents = [usage_parsing.resident(text) for text in statuses]
     rollups = []
@@ -178,7 +178,7 @@ def _resident(members: list[int]) -> Resident:
 
 
 def _machine(gpu: str) -> Iterator[Metric]:
-    here = machine.found()
+    here = machine.this_machine()
     yield GaugeMetricFamily(cadvisor.MACHINE_CORES, "Cores that replicas may use.", value=here.cores)
     yield GaugeMetricFamily(cadvisor.MACHINE_MEMORY, "Bytes of memory.", value=here.memory)
     info = GaugeMetricFamily(cadvisor.MACHINE_INFO, "What it is.", labels=["cpu", "cores", "gpu"])

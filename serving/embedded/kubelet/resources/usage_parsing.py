@@ -1,8 +1,8 @@
-"""What a container has used, from the texts of its cgroups and of /proc. Text in, numbers out.
+"""The usage of a container, from the texts of its cgroups and of /proc. Pure: text in, numbers out.
 
-A cgroup is charged for the pages that its processes touched first. What a forked replica shares with its zygote, and what
-replicas map of one model, is charged to another: so memory is the larger of the cgroup's figure and of what is resident in
-the container's processes, shared pages included.
+A cgroup is charged for the pages that its processes touched first. Pages that a forked replica shares with its zygote,
+and those of a model that several replicas map, are charged to another: so a container's memory is the larger of its
+cgroup's charge and of its processes' resident memory, shared pages included.
 
 https://docs.kernel.org/admin-guide/cgroup-v2.html, https://docs.kernel.org/admin-guide/cgroup-v1/memory.html, proc(5)
 """
@@ -25,28 +25,28 @@ class Places(NamedTuple):
 
 
 def places(text: str, where: Layout, top: str) -> Places:
-    """Return where a process's container is accounted for.
+    """Return the cgroups that account for a process's container.
 
     Args:
-        text: its /proc/PID/cgroup.
-        where: what is mounted where.
-        top: the name of the directory below which all containers' cgroups lie.
+        text: /proc/PID/cgroup of the process.
+        where: the mounted hierarchies.
+        top: the name of the directory that has all containers' cgroups.
     """
-    found: dict[str, str] = {}
+    paths: dict[str, str] = {}
     for line in text.splitlines():
         _, controllers, path = line.split(":", 2)
         start = path.rfind(f"/{top}/")
         if start >= 0:
-            found |= dict.fromkeys(controllers.split(","), path[start:])
+            paths |= dict.fromkeys(controllers.split(","), path[start:])
 
     def at(root: str | None, name: str) -> str | None:
-        return f"{root}{found[name]}" if root and name in found else None
+        return f"{root}{paths[name]}" if root and name in paths else None
 
     return Places(at(where.unified, ""), at(where.memory_v1, "memory"), at(where.cpu_v1, "cpu"))
 
 
 class Cpu(NamedTuple):
-    """Of a processor limit; all since the cgroup was made."""
+    """The effect of a processor limit since the cgroup was made."""
 
     periods: int = 0
     throttled_periods: int = 0
@@ -61,42 +61,42 @@ class Memory(NamedTuple):
 
 
 def pairs(text: str) -> dict[str, int]:
-    """Return the numbers of a file of `name value` lines."""
-    found = (line.split() for line in text.splitlines())
-    return {parts[0]: int(parts[1]) for parts in found if len(parts) == 2}
+    """Parse a file of `name value` lines."""
+    lines = (line.split() for line in text.splitlines())
+    return {parts[0]: int(parts[1]) for parts in lines if len(parts) == 2}
 
 
 def throttling(text: str) -> Cpu:
-    """Return what cpu.stat says of the limit: v1 has `throttled_time` (ns), v2 `throttled_usec`."""
-    said = pairs(text)
-    seconds = said.get("throttled_usec", 0) / 1e6 + said.get("throttled_time", 0) / 1e9
-    return Cpu(said.get("nr_periods", 0), said.get("nr_throttled", 0), seconds)
+    """Parse the limit's part of cpu.stat: v1 has `throttled_time` (ns), v2 `throttled_usec`."""
+    numbers = pairs(text)
+    seconds = numbers.get("throttled_usec", 0) / 1e6 + numbers.get("throttled_time", 0) / 1e9
+    return Cpu(numbers.get("nr_periods", 0), numbers.get("nr_throttled", 0), seconds)
 
 
 def charged(usage: str, stat: str) -> Memory:
-    """Return what memory.current and memory.stat say (v1: memory.usage_in_bytes, with `total_` before the names).
+    """Parse memory.current and memory.stat (v1: memory.usage_in_bytes, and names with the prefix `total_`).
 
-    The working set is kubelet's: all but the file pages that were not used lately.
+    The working set is defined as by the kubelet: all but the inactive file pages.
     """
-    said = pairs(stat)
-    inactive = said.get("total_inactive_file", said.get("inactive_file", 0))
-    return Memory(max(int(usage) - inactive, 0), said.get("total_rss", said.get("anon", 0)))
+    numbers = pairs(stat)
+    inactive = numbers.get("total_inactive_file", numbers.get("inactive_file", 0))
+    return Memory(max(int(usage) - inactive, 0), numbers.get("total_rss", numbers.get("anon", 0)))
 
 
 @dataclass(frozen=True)
 class Process:
-    """What /proc says of one process."""
+    """One process of /proc."""
 
     pid: int
     parent: int
     own_ticks: int
     """Clock ticks of processor time."""
     reaped_ticks: int
-    """Those of its children that have ended and were waited for."""
+    """Clock ticks of its children that have ended and were waited for."""
 
 
 def process(pid: int, stat: str) -> Process:
-    """Read /proc/PID/stat."""
+    """Parse /proc/PID/stat."""
     fields = stat.rpartition(")")[2].split()
     utime, stime, cutime, cstime = (int(field) for field in fields[11:15])
     return Process(pid, int(fields[1]), utime + stime, cutime + cstime)
@@ -105,88 +105,88 @@ def process(pid: int, stat: str) -> Process:
 def tree(processes: Mapping[int, Process]) -> dict[int, list[int]]:
     """Return the children of every process."""
     children: dict[int, list[int]] = {}
-    for found in processes.values():
-        children.setdefault(found.parent, []).append(found.pid)
+    for child in processes.values():
+        children.setdefault(child.parent, []).append(child.pid)
     return children
 
 
 def below(root: int, children: Mapping[int, Sequence[int]]) -> list[int]:
     """Return all processes below one."""
-    found: list[int] = []
+    descendants: list[int] = []
     frontier = [root]
     while frontier:
         next_ = children.get(frontier.pop(), ())
-        found += next_
+        descendants += next_
         frontier += next_
-    return found
+    return descendants
 
 
-def ticks(recorder: int, members: Iterable[int], processes: Mapping[int, Process]) -> int:
+def ticks(shim: int, members: Iterable[int], processes: Mapping[int, Process]) -> int:
     """Return the processor time of a container without a cgroup, in clock ticks.
 
     Args:
-        recorder: its exit recorder, which waits for what ends there.
-        members: the processes below that.
-        processes: by pid.
+        shim: the pid of its shim, which waits for the processes that end.
+        members: the processes below the shim.
+        processes: all processes, by pid.
     """
-    reaped = processes[recorder].reaped_ticks if recorder in processes else 0
+    reaped = processes[shim].reaped_ticks if shim in processes else 0
     return reaped + sum(
         processes[pid].own_ticks + processes[pid].reaped_ticks for pid in members if pid in processes
     )
 
 
 class Resident(NamedTuple):
-    """Bytes of one or more processes that are in memory."""
+    """Resident memory of one or more processes, in bytes."""
 
     total: int = 0
     unreclaimable: int = 0
-    """Without mapped files."""
+    """All but mapped files."""
     peak: int = 0
-    """Highest total of one of them."""
+    """The highest total of one of the processes."""
 
 
 def resident(status: str) -> Resident:
-    """Read /proc/PID/status."""
-    said = {
+    """Parse /proc/PID/status."""
+    sizes = {
         name: int(rest.split()[0]) * KIB
         for name, _, rest in (line.partition(":") for line in status.splitlines())
         if rest.endswith("kB")
     }
-    total = said.get("VmRSS", 0)
-    return Resident(total, said.get("RssAnon", 0) + said.get("RssShmem", 0), said.get("VmHWM", total))
+    total = sizes.get("VmRSS", 0)
+    return Resident(total, sizes.get("RssAnon", 0) + sizes.get("RssShmem", 0), sizes.get("VmHWM", total))
 
 
 class Rollup(NamedTuple):
-    """Bytes of one process, apart: what it has alone, and what it shares with anybody."""
+    """Bytes of one process: private, and shared with any other."""
 
     private: int
     shared: int
 
 
 def rollup(text: str) -> Rollup:
-    """Read /proc/PID/smaps_rollup."""
-    said: dict[str, int] = {}
+    """Parse /proc/PID/smaps_rollup."""
+    sizes: dict[str, int] = {}
     for line in text.splitlines()[1:]:
         name, _, rest = line.partition(":")
-        said[name] = int(rest.split()[0]) * KIB
-    private = said.get("Private_Clean", 0) + said.get("Private_Dirty", 0)
-    return Rollup(private, said.get("Shared_Clean", 0) + said.get("Shared_Dirty", 0))
+        sizes[name] = int(rest.split()[0]) * KIB
+    private = sizes.get("Private_Clean", 0) + sizes.get("Private_Dirty", 0)
+    return Rollup(private, sizes.get("Shared_Clean", 0) + sizes.get("Shared_Dirty", 0))
 
 
 def together(residents: Sequence[Resident], rollups: Sequence[Rollup]) -> Resident:
-    """Return what a container's processes hold together.
+    """Return the resident memory of a container's processes together.
 
-    Of several, what each has alone, and the largest part that one shares: they mostly share with each other, and adding
-    it up would count it once for each. It is the least that is right; what is charged to the cgroup is counted besides.
+    For several processes it is the sum of what is private to each, and the largest shared part: they mostly share with
+    each other, so a sum would count shared pages once for each. It is a lower bound; the cgroup's charge is the other.
 
     Args:
         residents: of every process.
-        rollups: of every process, where there are several and the kernel tells.
+        rollups: of every process, where there are several and the kernel has smaps_rollup.
     """
     if not residents:
         return Resident()
-    largest = max(found.total for found in residents)
+    largest = max(resident.total for resident in residents)
     if len(residents) > 1 and rollups:
         largest = max(largest, sum(r.private for r in rollups) + max(r.shared for r in rollups))
-    unreclaimable = max(found.unreclaimable for found in residents)
-    return Resident(largest, unreclaimable, max(largest, *(found.peak for found in residents)))
+    unreclaimable = max(resident.unreclaimable for resident in residents)
+    return Resident(largest, unreclaimable, max(largest, *(resident.peak for resident in residents)))

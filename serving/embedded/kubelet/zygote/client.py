@@ -1,6 +1,6 @@
-"""Asks a zygote for a process: one connection is one exit recorder, which then waits for its specification.
+"""Requests a fork from a zygote: one connection is one container shim, which then waits for its specification.
 
-Blocks for milliseconds, or for `ANSWER_SECONDS` where the zygote is stuck; it is never waited for longer than that.
+Blocks for milliseconds, or for at most `ANSWER_SECONDS` where the zygote is stuck.
 """
 
 import contextlib
@@ -15,29 +15,28 @@ import orjson
 from serving import errors
 
 ANSWER_SECONDS = 0.5
-"""A fork takes 5 ms, and on a loaded machine ten times that; an ordinary start takes a second, so that a zygote which
-does not answer makes it half as slow again, once."""
-_INT = 4
-"""Bytes of a descriptor's number in a message (C's int)."""
+"""Longest wait for a fork. A fork takes 5 ms, ten times that on a loaded machine; an ordinary start takes a second, so
+a zygote that does not answer makes it half as slow again, once."""
+_INT_BYTES = 4
+"""Of a descriptor's number in a message (C's int)."""
 
 
 @dataclass(frozen=True)
-class Forked:
-    """A process that waits to become an exit recorder."""
+class ForkedProcess:
+    """A process that waits for the specification of the run whose shim it becomes."""
 
     connection: socket.socket
-    handle: int
-    """Its pidfd."""
+    pidfd: int
     inherited: int
-    """Bytes of unreclaimable memory that it shares with the zygote; no cgroup of its own is charged for them."""
+    """Bytes of unreclaimable memory that it shares with the zygote; its own cgroup is not charged for them."""
     groups: tuple[str, ...]
-    """The cgroups in which the container's process waits; empty where it is to join some."""
+    """The cgroups in which the container's process waits; empty where it has to join some."""
 
-    def give(self, specification: bytes) -> None:
-        """Let it become the recorder of this run; it closes the connection when the start is recorded.
+    def send(self, specification: bytes) -> None:
+        """Make it the shim of this run; it closes the connection when the start is recorded.
 
         Raises:
-            errors.Temporary: it has gone, or reads nothing.
+            errors.Temporary: it is gone, or reads nothing.
         """
         try:
             self.connection.sendall(specification)
@@ -47,53 +46,52 @@ class Forked:
             raise errors.Temporary("ZygoteGone", f"the forked process takes nothing: {error}") from error
 
     def dismiss(self) -> None:
-        """Let it end: nothing is wanted of it."""
+        """Let it end without a run."""
         self.connection.close()
-        os.close(self.handle)
+        os.close(self.pidfd)
 
 
-class Asked:
-    """A question that is on its way, so that other work can be done until it is answered."""
+class ForkRequest:
+    """A request on its way to a zygote, so that the caller can work until it is answered."""
 
-    def __init__(self, directory: Path, name: str, patience: float = ANSWER_SECONDS) -> None:
-        """Connect; nothing here takes longer than `patience` seconds.
+    def __init__(self, directory: Path, name: str, timeout: float = ANSWER_SECONDS) -> None:
+        """Connect; neither this nor `result` blocks for longer than `timeout` seconds.
 
         Raises:
-            errors.Temporary: `ZygoteAway`, none listens there.
+            errors.Temporary: `ZygoteAway`, no zygote of this name listens.
         """
         self._connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        self._connection.settimeout(patience)
+        self._connection.settimeout(timeout)
         try:
-            place = os.open(directory, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+            directory_fd = os.open(directory, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
             try:
-                self._connection.connect(
-                    f"/proc/self/fd/{place}/{name}.sock"
-                )  # longer than an address can be
+                # By a descriptor: the path may be longer than a socket's address can be.
+                self._connection.connect(f"/proc/self/fd/{directory_fd}/{name}.sock")
             finally:
-                os.close(place)
+                os.close(directory_fd)
         except OSError as error:
             self._connection.close()
             raise errors.Temporary("ZygoteAway", f"no zygote listens: {error}") from error
 
-    def answer(self) -> Forked:
-        """Return the process.
+    def result(self) -> ForkedProcess:
+        """Return the forked process.
 
         Raises:
-            errors.Temporary: `ZygoteStuck`, no sensible answer in time.
+            errors.Temporary: `ZygoteStuck`, there was no valid answer in time.
         """
-        handles: list[int] = []
+        pidfds: list[int] = []
         try:
-            # Not by socket.recv_fds: it drops the flag, and containers that are executed would inherit the descriptor.
-            told, ancillary, _, _ = self._connection.recvmsg(
-                4096, socket.CMSG_SPACE(_INT), socket.MSG_CMSG_CLOEXEC
+            # Not by socket.recv_fds: it drops the flag, and executed containers would inherit the descriptor.
+            message, ancillary, _, _ = self._connection.recvmsg(
+                4096, socket.CMSG_SPACE(_INT_BYTES), socket.MSG_CMSG_CLOEXEC
             )
-            handles = [int.from_bytes(data[:_INT], sys.byteorder) for _, _, data in ancillary]
-            (handle,) = handles
-            said = orjson.loads(told)
-            return Forked(self._connection, handle, int(said["inherited"]), tuple(said["groups"]))
+            pidfds = [int.from_bytes(data[:_INT_BYTES], sys.byteorder) for _, _, data in ancillary]
+            (pidfd,) = pidfds
+            answer = orjson.loads(message)
+            return ForkedProcess(self._connection, pidfd, int(answer["inherited"]), tuple(answer["groups"]))
         except (OSError, ValueError, KeyError) as error:
             self._connection.close()
-            for handle in handles:
+            for pidfd in pidfds:
                 with contextlib.suppress(OSError):
-                    os.close(handle)
+                    os.close(pidfd)
             raise errors.Temporary("ZygoteStuck", f"the zygote does not fork: {error}") from error

@@ -1,7 +1,7 @@
-"""Which containers are forked from a zygote, and for which namespaces and images one is kept. Objects in, answers out.
+"""Decides which containers are forked from a zygote, and which zygotes are kept. Pure.
 
-A forked process is a new one in all but what an interpreter does before the program begins: what the Pod says about
-that cannot be honoured any more, so such a container is an ordinary new process.
+A forked process differs from a new one in what an interpreter does before the program begins. A container whose Pod
+says something about that is therefore started as an ordinary new process.
 """
 
 from collections import Counter
@@ -12,19 +12,19 @@ from serving.embedded.kubelet.container import environment
 from serving.resources import names
 
 BEFORE_MAIN = ("PYTHON", "LD_", "MALLOC_", "GLIBC_", "LC_", "LANGUAGE", "TZ")
-"""Beginnings of the names of variables that the interpreter and the C library read when they start."""
+"""Prefixes of variables that the interpreter and the C library read when they start."""
 DISABLED = "disabled"
 
 
-class Kept(NamedTuple):
-    """What one zygote is for; nothing else is ever forked from it."""
+class ZygoteKey(NamedTuple):
+    """The namespace and the image of one zygote; nothing else is ever forked from it."""
 
     namespace: str
     image: str
 
 
 def can_fork(meta: Mapping[str, Any], container: Mapping[str, Any], images: Collection[str]) -> bool:
-    """Whether a zygote is of use to a container.
+    """Whether a container can be forked from a zygote.
 
     Args:
         meta: the metadata of its Pod, or of the template.
@@ -41,45 +41,45 @@ def can_fork(meta: Mapping[str, Any], container: Mapping[str, Any], images: Coll
 
 
 def _runs_commands(container: Mapping[str, Any]) -> bool:
-    """Whether it has exec probes or hooks: they get their environment from /proc, which tells the zygote's."""
+    """Whether it has exec probes or hooks: they read their environment from /proc, which has the zygote's."""
     actions = [container.get(f"{kind}Probe") or {} for kind in ("startup", "readiness", "liveness")]
     actions.append((container.get("lifecycle") or {}).get("preStop") or {})
     return any("exec" in action for action in actions)
 
 
-def honoured(env: Mapping[str, str]) -> bool:
-    """Whether a forked process can have this environment (envFrom may bring what nobody named)."""
-    said = {name for name in env if name.startswith(BEFORE_MAIN)}
-    return not said and env.get("LANG") == environment.BASE["LANG"]
+def can_fork_with(env: Mapping[str, str]) -> bool:
+    """Whether a forked process can have this environment (envFrom may add names that the Pod does not list)."""
+    has_early = any(name.startswith(BEFORE_MAIN) for name in env)
+    return not has_early and env.get("LANG") == environment.BASE["LANG"]
 
 
-def kept_for(deployment: Mapping[str, Any] | None, images: Collection[str]) -> set[Kept]:
-    """Return what a Deployment wants zygotes of, whatever its replicas are: from zero it is to be quick too."""
+def zygotes_for(deployment: Mapping[str, Any] | None, images: Collection[str]) -> set[ZygoteKey]:
+    """Return the zygotes that a Deployment needs, also at zero replicas: a start from zero has to be fast."""
     if deployment is None:
         return set()
     template = deployment["spec"]["template"]
     meta = template.get("metadata") or {}
     return {
-        Kept(deployment["metadata"]["namespace"], container["image"])
+        ZygoteKey(deployment["metadata"]["namespace"], container["image"])
         for container in template["spec"].get("containers") or []
         if can_fork(meta, container, images)
     }
 
 
-class Wanted:
-    """The zygotes that all Deployments together want."""
+class NeededZygotes:
+    """The zygotes that all Deployments together need."""
 
     def __init__(self) -> None:
-        self._count: Counter[Kept] = Counter()
+        self._count: Counter[ZygoteKey] = Counter()
 
-    def changed(self, before: Iterable[Kept], after: Iterable[Kept]) -> bool:
-        """Take over what one Deployment wanted and wants; returns whether it made a difference to the whole."""
-        was = self.all()
+    def changed(self, before: Iterable[ZygoteKey], after: Iterable[ZygoteKey]) -> bool:
+        """Replace what one Deployment needed by what it needs; return whether `all()` has changed."""
+        old = self.all()
         self._count.update(after)
         self._count.subtract(before)
         self._count = +self._count
-        return was != self.all()
+        return old != self.all()
 
-    def all(self) -> frozenset[Kept]:
-        """Return what is wanted now."""
+    def all(self) -> frozenset[ZygoteKey]:
+        """Return the zygotes that are needed now."""
         return frozenset(self._count)

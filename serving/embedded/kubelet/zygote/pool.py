@@ -1,160 +1,164 @@
 """Keeps a zygote per runtime and namespace alive while a Deployment there uses the runtime.
 
-A zygote that dies is started anew; a restarted agent adopts those that run, by identity. Nothing ever waits for one:
-who asks for a fork gets it at once, or starts the container as an ordinary new process.
+A zygote that dies is started anew; a restarted agent adopts those that run, by identity. Nothing ever waits for one: a
+fork is had at once, or the container is started as an ordinary new process.
 
-Below DIR/zygotes: see `zygote.py`; and NAME.log, what it said.
+Files below DIR/zygotes: see `process.py`; and NAME.log, the zygote's output.
 """
 
 import asyncio
 import hashlib
 import logging
 import signal
+from collections.abc import Mapping
 from pathlib import Path
 
 from serving import clock, errors
 from serving.embedded.kubelet.resources.cgroups import Cgroups
-from serving.embedded.kubelet.runtimes import RUNTIMES
-from serving.embedded.kubelet.spawning import gone, spawn_zygote
-from serving.embedded.kubelet.zygote.client import Asked
-from serving.embedded.kubelet.zygote.eligibility import Kept, Wanted, kept_for
+from serving.embedded.kubelet.runtimes import Runtime
+from serving.embedded.kubelet.spawning import spawn_zygote, wait_for_exit
+from serving.embedded.kubelet.zygote.client import ForkRequest
+from serving.embedded.kubelet.zygote.eligibility import NeededZygotes, ZygoteKey, zygotes_for
 from serving.kube import Informer
 from serving.objects import Object
 from serving.system import processes
 
 log = logging.getLogger(__name__)
 
-IMAGES = frozenset(image for image, runtime in RUNTIMES.items() if runtime.module)
 FIRST_RETRY_SECONDS = 0.1
 RETRY_CAP_SECONDS = 60.0
-"""A runtime whose imports fail is tried again now and then: its packages may be installed any moment."""
-PATIENCE_SECONDS = 5.0
-"""For an answer of a zygote that was too slow for a start: on a loaded machine it may only have been a long queue."""
+"""A runtime whose imports fail is retried now and then: its packages may be installed at any moment."""
+CHECK_SECONDS = 5.0
+"""Longest wait for a zygote that was too slow for a start: a loaded machine may only have had a long queue."""
 HEALTHY_SECONDS = 10.0
-"""One that lived this long is started anew at once when it dies."""
+"""A zygote that lived for this long is started anew at once when it dies."""
 
 
-def name_of(kept: Kept) -> str:
-    """Return the beginning of a zygote's file names: short, as a namespace's name need not be."""
-    return hashlib.sha256(f"{kept.namespace}/{kept.image}".encode()).hexdigest()[:16]
+def name_of(key: ZygoteKey) -> str:
+    """Return the stem of a zygote's file names: short, as a namespace's name need not be."""
+    return hashlib.sha256(f"{key.namespace}/{key.image}".encode()).hexdigest()[:16]
 
 
-class Zygotes:
-    """Starts, adopts, restarts and ends them; one of these per agent."""
+class ZygotePool:
+    """Starts, adopts, restarts and ends zygotes; one pool per agent."""
 
-    def __init__(self, directory: Path, cgroups: Cgroups) -> None:
+    def __init__(self, directory: Path, cgroups: Cgroups, runtimes: Mapping[str, Runtime]) -> None:
         self.directory = directory
         self._cgroups = cgroups
-        self._wanted = Wanted()
+        self._modules = {image: runtime.module for image, runtime in runtimes.items() if runtime.module}
+        self._needed = NeededZygotes()
         self._changed = asyncio.Event()
-        self._kept: dict[Kept, asyncio.Task[None]] = {}
-        self._doubts: dict[Kept, asyncio.Task[None]] = {}
+        self._kept: dict[ZygoteKey, asyncio.Task[None]] = {}
+        self._checks: dict[ZygoteKey, asyncio.Task[None]] = {}
         self._loop: asyncio.AbstractEventLoop | None = None
 
+    @property
+    def images(self) -> frozenset[str]:
+        """Return the images whose processes can be forked."""
+        return frozenset(self._modules)
+
     def follow(self, deployments: Informer) -> None:
-        """Take what is wanted from Deployments; the informer must not run yet."""
+        """Keep what Deployments need; call before the informer runs."""
         deployments.on_change(self._deployment_changed)
 
     def _deployment_changed(self, before: Object | None, after: Object | None) -> None:
-        if self._wanted.changed(kept_for(before, IMAGES), kept_for(after, IMAGES)):
+        if self._needed.changed(zygotes_for(before, self.images), zygotes_for(after, self.images)):
             self._changed.set()
 
-    def place(self, kept: Kept) -> str | None:
-        """Return the name of the zygote to ask; None where none is kept."""
-        return name_of(kept) if kept in self._kept else None
+    def has(self, key: ZygoteKey) -> bool:
+        """Whether a zygote is kept for this key; it may still be starting."""
+        return key in self._kept
 
-    def distrust(self, kept: Kept) -> None:
-        """Look into a zygote that did not answer in time; may be called from any thread."""
+    def check(self, key: ZygoteKey) -> None:
+        """Check a zygote that did not answer in time; may be called from any thread."""
         if self._loop is not None:
-            self._loop.call_soon_threadsafe(self._look_into, kept)
+            self._loop.call_soon_threadsafe(self._start_check, key)
 
-    def _look_into(self, kept: Kept) -> None:
-        if kept not in self._doubts:
-            self._doubts[kept] = asyncio.create_task(self._examine(kept))
-            self._doubts[kept].add_done_callback(lambda _: self._doubts.pop(kept))
+    def _start_check(self, key: ZygoteKey) -> None:
+        if key not in self._checks:
+            self._checks[key] = asyncio.create_task(self._check(key))
+            self._checks[key].add_done_callback(lambda _: self._checks.pop(key))
 
-    async def _examine(self, kept: Kept) -> None:
-        """End a zygote that does not answer with more patience either: its keeper starts another."""
+    async def _check(self, key: ZygoteKey) -> None:
+        """Kill a zygote that does not answer within `CHECK_SECONDS` either; `_keep` starts another."""
         try:
-            asked = await asyncio.to_thread(Asked, self.directory, name_of(kept), PATIENCE_SECONDS)
-            (await asyncio.to_thread(asked.answer)).dismiss()
+            request = await asyncio.to_thread(ForkRequest, self.directory, name_of(key), CHECK_SECONDS)
+            (await asyncio.to_thread(request.result)).dismiss()
         except errors.Temporary as error:
-            log.warning("the zygote of %s in %s: %s", kept.image, kept.namespace, error)
+            log.warning("the zygote of %s in %s: %s", key.image, key.namespace, error)
         else:
             return
-        if found := processes.read_identity(self.directory / f"{name_of(kept)}.json"):
-            processes.send_signal(found[0], signal.SIGKILL)
+        if record := processes.read_identity(self.directory / f"{name_of(key)}.json"):
+            processes.send_signal(record[0], signal.SIGKILL)
 
     async def run(self, deployments: Informer) -> None:
-        """Keep what is wanted until cancelled; then they stay, for the next agent to adopt."""
+        """Keep the needed zygotes until cancelled; then they stay, for the next agent to adopt."""
         await deployments.synced.wait()
         self._loop = asyncio.get_running_loop()
         self.directory.mkdir(parents=True, exist_ok=True, mode=0o700)
-        self._end_others()
+        self._end_unneeded()
         self._cgroups.sweep_spares()
         async with asyncio.TaskGroup() as group:
             while True:
-                wanted = self._wanted.all()
-                for kept in wanted - self._kept.keys():
-                    self._kept[kept] = group.create_task(self._keep(kept))
-                for kept in self._kept.keys() - wanted:
-                    end(self.directory, name_of(kept))
+                needed = self._needed.all()
+                for key in needed - self._kept.keys():
+                    self._kept[key] = group.create_task(self._keep(key))
+                for key in self._kept.keys() - needed:
+                    end(self.directory, name_of(key))
                 await self._changed.wait()
                 self._changed.clear()
 
-    def _end_others(self) -> None:
-        """End what an earlier agent kept and nobody wants any more."""
-        wanted = {name_of(kept) for kept in self._wanted.all()}
+    def _end_unneeded(self) -> None:
+        """End the zygotes of an earlier agent that no Deployment needs any more."""
+        needed = {name_of(key) for key in self._needed.all()}
         for path in self.directory.glob("*.json"):
-            if path.stem not in wanted:
+            if path.stem not in needed:
                 end(self.directory, path.stem)
 
-    async def _keep(self, kept: Kept) -> None:
-        """Have one running while it is wanted; the imports of one that is being started take a second."""
+    async def _keep(self, key: ZygoteKey) -> None:
+        """Keep one zygote running while it is needed; its imports take about a second."""
         delay = FIRST_RETRY_SECONDS
-        while kept in self._wanted.all():
+        while key in self._needed.all():
             begun = clock.monotonic()
-            what = await self._attend(kept)
-            if kept in self._wanted.all():
+            outcome = await self._run_once(key)
+            if key in self._needed.all():
                 delay = FIRST_RETRY_SECONDS if clock.monotonic() - begun > HEALTHY_SECONDS else delay
                 log.warning(
-                    "the zygote of %s in %s %s; again in %g s", kept.image, kept.namespace, what, delay
+                    "the zygote of %s in %s %s; again in %g s", key.image, key.namespace, outcome, delay
                 )
                 await asyncio.sleep(delay)
                 delay = min(delay * 2, RETRY_CAP_SECONDS)
-        del self._kept[kept]
+        del self._kept[key]
         self._changed.set()
 
-    async def _attend(self, kept: Kept) -> str:
-        """Adopt or start one, and wait for its end; returns what has become of it."""
-        handle = self._adopted(kept)
-        if handle is None:
+    async def _run_once(self, key: ZygoteKey) -> str:
+        """Adopt or start a zygote and wait for its end; return the outcome, for the log."""
+        pidfd = self._adopted(key)
+        if pidfd is None:
             try:
-                handle = await asyncio.to_thread(self._start, kept)
+                pidfd = await asyncio.to_thread(self._start, key)
             except OSError as error:
                 # A full disk or process table: Pods go on, and start as ordinary processes.
                 return f"could not be started: {error}"
-        if kept not in self._wanted.all():  # it is not any more, and was not there to be ended
-            end(self.directory, name_of(kept))
-        await gone(handle)
-        (self.directory / f"{name_of(kept)}.sock").unlink(missing_ok=True)
+        if key not in self._needed.all():  # no more, and there was nothing to end when that was noticed
+            end(self.directory, name_of(key))
+        await wait_for_exit(pidfd)
+        (self.directory / f"{name_of(key)}.sock").unlink(missing_ok=True)
         self._cgroups.sweep_spares()
         return "has ended"
 
-    def _adopted(self, kept: Kept) -> int | None:
-        found = processes.read_identity(self.directory / f"{name_of(kept)}.json")
-        return None if found is None else processes.open_pidfd(found[0])
+    def _adopted(self, key: ZygoteKey) -> int | None:
+        record = processes.read_identity(self.directory / f"{name_of(key)}.json")
+        return None if record is None else processes.open_pidfd(record[0])
 
-    def _start(self, kept: Kept) -> int:
-        module = RUNTIMES[kept.image].module
-        assert module is not None
-        return spawn_zygote(self.directory, name_of(kept), module, self._cgroups.spares())
+    def _start(self, key: ZygoteKey) -> int:
+        return spawn_zygote(self.directory, name_of(key), self._modules[key.image], self._cgroups.spares())
 
 
 def end(directory: Path, name: str) -> None:
-    """End one zygote and forget it; what was forked from it goes on."""
-    if found := processes.read_identity(directory / f"{name}.json"):
-        processes.send_signal(found[0], signal.SIGKILL)
+    """End one zygote and remove its files; the processes forked from it go on."""
+    if record := processes.read_identity(directory / f"{name}.json"):
+        processes.send_signal(record[0], signal.SIGKILL)
     for suffix in ("json", "sock", "lock", "log"):
         (directory / f"{name}.{suffix}").unlink(missing_ok=True)
 

@@ -1,10 +1,10 @@
-"""Deployments: read one and its Pods, plan, create and delete, report."""
+"""Reconciles Deployments: reads one and its Pods, plans, creates and deletes Pods, writes the status."""
 
 import contextlib
 import datetime as dt
 
 from serving import clock, errors
-from serving.embedded.event_queue import EventQueue, Told
+from serving.embedded.event_queue import EventQueue
 from serving.embedded.workloads import naming, pods
 from serving.embedded.workloads.deployment import plan, standby, status
 from serving.embedded.workloads.owned_pods import OwnedPods
@@ -12,10 +12,11 @@ from serving.kube import Informer, Key, Kube, Result
 from serving.kube.cache import LIFETIME_SECONDS, Cache
 from serving.objects import Object
 from serving.resources import kinds, names
+from serving.resources.events import EventToEmit
 
 
 class DeploymentController:
-    """`reconcile` makes one step; what it waits for comes as a change of the Deployment or of its Pods."""
+    """`reconcile` makes one step; a change of the Deployment or of its Pods causes the next."""
 
     def __init__(
         self, kube: Kube, informer: Informer, owned: OwnedPods, events: EventQueue, node: str
@@ -27,63 +28,67 @@ class DeploymentController:
         self._node = node
 
     async def reconcile(self, key: Key) -> Result | None:
-        """Converge one Deployment; safe to be killed between any two writes."""
+        """Converge one Deployment; it may be killed between any two writes."""
         deployment = self._cache.get(kinds.DEPLOYMENT, *key)
         if deployment is None or "deletionTimestamp" in deployment["metadata"]:
             return None
         await self._owned.settle(deployment)
-        want = plan.wanted(deployment)
-        await self._number_revision(deployment, want)
+        spec = plan.read_spec(deployment)
+        await self._number_revision(deployment, spec)
         now = clock.now()
         serving, standbys = self._pods(deployment)
-        planned = plan.plan(
-            want, serving, now,
+        planned = plan.next_pods(
+            spec, serving, now,
             rolled_out=_annotation(deployment, names.TEMPLATE_HASH_ANNOTATION),
             taken=self._owned.taken(deployment) | {p.name for p in standbys},
         )  # fmt: skip
-        reserve = standby.plan(
-            standbys, want, now, kept=standby.count(deployment), needed=len(planned.create),
-            settled=all(p.available(want.min_ready_seconds, now) for p in serving if p.active),
+        reserve = standby.next_standbys(
+            standbys, spec, now, kept=standby.count(deployment), needed=len(planned.create),
+            settled=all(p.available(spec.min_ready_seconds, now) for p in serving if p.active),
         )  # fmt: skip
-        failure = await self._act(deployment, want, planned, reserve)
+        failure = await self._act(deployment, spec, planned, reserve)
         report = status.report(
-            deployment, want, self._pods(deployment)[0], now,
+            deployment, spec, self._pods(deployment)[0], now,
             failure=failure.message if failure else "",
         )  # fmt: skip
         await self._write(deployment, report)
         if failure is not None:
             raise errors.Temporary("FailedCreate", failure.message) from failure
-        waits = dt.timedelta(seconds=LIFETIME_SECONDS) if self._owned.is_behind(deployment) else None
-        looks = (planned.requeue_after, reserve.requeue_after, report.requeue_after, waits)
-        due = [after for after in looks if after is not None]
+        pending = dt.timedelta(seconds=LIFETIME_SECONDS) if self._owned.is_behind(deployment) else None
+        times = (planned.requeue_after, reserve.requeue_after, report.requeue_after, pending)
+        due = [after for after in times if after is not None]
         return Result(max(min(due).total_seconds(), 0.0)) if due else None
 
-    def _pods(self, deployment: Object) -> tuple[list[pods.PodState], list[pods.PodState]]:
+    def _pods(self, deployment: Object) -> tuple[list[pods.PodFacts], list[pods.PodFacts]]:
         """Return the replicas, and the standby Pods."""
-        found = [pods.read(pod) for pod in self._owned.of(deployment)]
-        return [p for p in found if not p.standby], [p for p in found if p.standby]
+        owned = [pods.read(pod) for pod in self._owned.of(deployment)]
+        return [p for p in owned if not p.standby], [p for p in owned if p.standby]
 
-    async def _number_revision(self, deployment: Object, want: plan.Wanted) -> None:
-        """Count a new template before its first Pod; a stale read is refused, lest it is counted twice."""
-        if want.paused or _annotation(deployment, names.TEMPLATE_HASH_ANNOTATION) == want.template_hash:
+    async def _number_revision(self, deployment: Object, spec: plan.DeploymentSpec) -> None:
+        """Number a new template before its first Pod; the API refuses a stale read, so none is numbered twice."""
+        if spec.paused or _annotation(deployment, names.TEMPLATE_HASH_ANNOTATION) == spec.template_hash:
             return
         meta = deployment["metadata"]
         before = _annotation(deployment, names.REVISION_ANNOTATION)
         annotations = {
             names.REVISION_ANNOTATION: str(int(before) + 1 if before.isdecimal() else 1),
-            names.TEMPLATE_HASH_ANNOTATION: want.template_hash,
+            names.TEMPLATE_HASH_ANNOTATION: spec.template_hash,
         }
         patch = {"metadata": {"resourceVersion": meta["resourceVersion"], "annotations": annotations}}
-        answer = await self._kube.patch(kinds.DEPLOYMENT, meta["namespace"], meta["name"], patch)
-        self._cache.wrote(kinds.DEPLOYMENT, answer)
+        updated = await self._kube.patch(kinds.DEPLOYMENT, meta["namespace"], meta["name"], patch)
+        self._cache.wrote(kinds.DEPLOYMENT, updated)
 
     async def _act(
-        self, deployment: Object, want: plan.Wanted, planned: plan.Plan, reserve: standby.Plan
+        self,
+        deployment: Object,
+        spec: plan.DeploymentSpec,
+        planned: plan.DeploymentPlan,
+        reserve: standby.StandbyPlan,
     ) -> errors.ApiError | None:
-        """Promote, delete and create; return why a Pod was refused, if one was."""
+        """Promote, delete and create Pods; return the refusal of one, if there was any."""
         await self._promote(deployment, reserve.promote)
         await self._owned.delete(kinds.DEPLOYMENT, deployment, (*planned.delete, *reserve.delete))
-        extra = {names.POD_TEMPLATE_HASH_LABEL: want.template_hash}
+        extra = {names.POD_TEMPLATE_HASH_LABEL: spec.template_hash}
         bodies = [
             pods.build(kinds.DEPLOYMENT, deployment, name, self._node, extra_labels=extra)
             for name in planned.create[len(reserve.promote) :]
@@ -91,28 +96,28 @@ class DeploymentController:
         extra = {**extra, names.STANDBY_LABEL: "true"}
         bodies += [
             pods.build(kinds.DEPLOYMENT, deployment, name, self._node, extra_labels=extra)
-            for name in self._free_names(deployment, want, reserve.create)
+            for name in self._free_names(deployment, spec, reserve.create)
         ]
         try:
             await self._owned.create(kinds.DEPLOYMENT, deployment, bodies)
         except (errors.Invalid, errors.Forbidden) as error:
-            self._events.tell(deployment, Told("FailedCreate", f"Error creating: {error}", "Warning"))
+            self._events.add(deployment, EventToEmit("FailedCreate", f"Error creating: {error}", "Warning"))
             return error
         return None
 
-    async def _promote(self, deployment: Object, chosen: tuple[pods.PodState, ...]) -> None:
-        """Let standby Pods be replicas; one that has gone meanwhile is missed at the next look."""
+    async def _promote(self, deployment: Object, chosen: tuple[pods.PodFacts, ...]) -> None:
+        """Make standby Pods replicas; one that is gone is missed at the next reconcile."""
         for pod in chosen:
             patch = {"metadata": {"uid": pod.uid, "labels": {names.STANDBY_LABEL: None}}}
             with contextlib.suppress(errors.NotFound, errors.Conflict):
                 await self._kube.patch(kinds.POD, deployment["metadata"]["namespace"], pod.name, patch)
 
-    def _free_names(self, deployment: Object, want: plan.Wanted, count: int) -> list[str]:
+    def _free_names(self, deployment: Object, spec: plan.DeploymentSpec, count: int) -> list[str]:
         taken = self._owned.taken(deployment) | {p["metadata"]["name"] for p in self._owned.of(deployment)}
-        stem = f"{want.name}-{want.template_hash}"
-        return naming.free_names(stem, f"{want.uid}/{want.template_hash}", taken, count)
+        stem = f"{spec.name}-{spec.template_hash}"
+        return naming.free_names(stem, f"{spec.uid}/{spec.template_hash}", taken, count)
 
-    async def _write(self, deployment: Object, report: status.Report) -> None:
+    async def _write(self, deployment: Object, report: status.StatusReport) -> None:
         before = deployment.get("status") or {}
         if before == report.status:
             return
@@ -120,7 +125,7 @@ class DeploymentController:
         self._cache.wrote(kinds.DEPLOYMENT, answer)
         if report.exceeded and not status.has_exceeded(before):
             message = "The rollout made no progress within progressDeadlineSeconds"
-            self._events.tell(deployment, Told(status.EXCEEDED, message, "Warning"))
+            self._events.add(deployment, EventToEmit(status.EXCEEDED, message, "Warning"))
 
 
 def _annotation(obj: Object, name: str) -> str:

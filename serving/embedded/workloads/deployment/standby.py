@@ -1,8 +1,8 @@
-"""Standby replicas: Pods of a Deployment that are started and get no traffic, until more replicas are wanted. Pure.
+"""Decides about standby replicas: Pods of a Deployment that are started, and get traffic when replicas are added. Pure.
 
-How many is an annotation of the Deployment; which Pods are some is a label of theirs, which keeps them out of EndpointSlices
-and out of the Deployment's counts. A replica that is wanted is taken from them by taking its label off; the next one is
-started once every replica that serves is ready, so that it takes nothing from those. Kubernetes has no such thing.
+An annotation of the Deployment has their number; a label of the Pods keeps them out of EndpointSlices and out of the
+Deployment's counts. A new replica is taken from them by removing the label; another standby Pod is started once every
+serving replica is ready, so that its start takes no resources from those. Kubernetes has no such thing.
 """
 
 import datetime as dt
@@ -10,52 +10,58 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from serving.embedded.workloads.deployment.plan import Wanted, is_expired, next_look
-from serving.embedded.workloads.pods import PodState
+from serving.embedded.workloads.deployment.plan import DeploymentSpec, is_expired, next_time
+from serving.embedded.workloads.pods import PodFacts
 from serving.resources import names
 
-MOST = 100
-"""As the schema of Inferences says; what people write by hand is held to it too."""
+MAX_STANDBYS = 100
+"""The limit of an Inference's schema, applied to annotations that people write by hand."""
 
 
 @dataclass(frozen=True)
-class Plan:
-    """Pods that become replicas, how many standby Pods to create, which to delete, and when to look again."""
+class StandbyPlan:
+    """Pods that become replicas, the number of standby Pods to create, Pods to delete, and when to plan again."""
 
-    promote: tuple[PodState, ...] = ()
+    promote: tuple[PodFacts, ...] = ()
     create: int = 0
-    delete: tuple[PodState, ...] = ()
+    delete: tuple[PodFacts, ...] = ()
     requeue_after: dt.timedelta | None = None
 
 
 def count(deployment: Mapping[str, Any]) -> int:
-    """Return how many a Deployment asks for; what is no number of Pods is none."""
-    said = (deployment["metadata"].get("annotations") or {}).get(names.STANDBY_ANNOTATION, "")
-    return min(int(said), MOST) if said.isdecimal() else 0
+    """Return the number of standby Pods of a Deployment; 0 where the annotation is no number."""
+    text = (deployment["metadata"].get("annotations") or {}).get(names.STANDBY_ANNOTATION, "")
+    return min(int(text), MAX_STANDBYS) if text.isdecimal() else 0
 
 
-def plan(
-    standbys: Sequence[PodState], want: Wanted, now: dt.datetime, *, kept: int, needed: int, settled: bool
-) -> Plan:
+def next_standbys(
+    standbys: Sequence[PodFacts],
+    spec: DeploymentSpec,
+    now: dt.datetime,
+    *,
+    kept: int,
+    needed: int,
+    settled: bool,
+) -> StandbyPlan:
     """Return the next step.
 
     Args:
-        standbys: the Deployment's Pods that have the label.
-        want: what it asks for besides.
+        standbys: the Deployment's Pods with the label.
+        spec: of the Deployment.
         now: UTC.
         kept: standby Pods to keep.
         needed: replicas that are about to be created.
-        settled: whether every replica that serves is ready.
+        settled: whether every serving replica is ready.
     """
-    living = [p for p in standbys if p.active and p.template_hash == want.template_hash]
-    # In an order that a watch which lags behind does not change: asked again, the same Pods are taken.
+    living = [p for p in standbys if p.active and p.template_hash == spec.template_hash]
+    # The order does not depend on how far the watch has come: a repeated plan takes the same Pods.
     ranked = sorted(living, key=lambda p: (not p.ready, p.created, p.name))
     promoted, rest = ranked[:needed], ranked[needed:]
-    if want.paused:
-        return Plan(tuple(promoted))
+    if spec.paused:
+        return StandbyPlan(tuple(promoted))
     broken = [p for p in standbys if p.finished and not p.terminating]
-    doomed = [p for p in standbys if p.active and p.template_hash != want.template_hash]
+    doomed = [p for p in standbys if p.active and p.template_hash != spec.template_hash]
     doomed += [p for p in broken if is_expired(p, now)] + rest[kept:]
     missing = kept - len(rest) - len(broken)
     create = max(0, missing) if settled and not needed else 0
-    return Plan(tuple(promoted), create, tuple(doomed), next_look(want, broken, now))
+    return StandbyPlan(tuple(promoted), create, tuple(doomed), next_time(spec, broken, now))

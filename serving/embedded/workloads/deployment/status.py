@@ -1,7 +1,7 @@
-"""What a Deployment's status says, such that `kubectl rollout status` and `kubectl wait` read it as on a cluster.
+"""The status of a Deployment, such that `kubectl rollout status` and `kubectl wait` read it as on a cluster. Pure.
 
-Reasons and texts of k8s.io/kubernetes/pkg/controller/deployment (progress.go, util/deployment_util.go); they say
-ReplicaSet where tools compare them.
+Reasons and texts are those of k8s.io/kubernetes/pkg/controller/deployment (progress.go, util/deployment_util.go); they
+say ReplicaSet where tools compare them.
 """
 
 import datetime as dt
@@ -9,8 +9,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from serving.embedded.workloads.deployment.plan import Wanted
-from serving.embedded.workloads.pods import PodState, moment
+from serving.embedded.workloads.deployment.plan import DeploymentSpec
+from serving.embedded.workloads.pods import PodFacts, moment
 from serving.objects import Object
 from serving.resources import conditions
 
@@ -23,8 +23,8 @@ RESUMED = "DeploymentResumed"
 
 
 @dataclass(frozen=True)
-class Report:
-    """The status to write, and when it changes though nothing happens (None: never)."""
+class StatusReport:
+    """The status to write, and the time until it changes without an event (None: never)."""
 
     status: Object
     requeue_after: dt.timedelta | None = None
@@ -36,89 +36,89 @@ class Report:
 
 
 def has_exceeded(status: Mapping[str, Any]) -> bool:
-    """Whether a status says that the rollout has run out of time."""
-    found = conditions.find(status.get("conditions"), "Progressing")
-    return found is not None and found["reason"] == EXCEEDED
+    """Whether the rollout of a status has run out of time."""
+    progressing = conditions.find(status.get("conditions"), "Progressing")
+    return progressing is not None and progressing["reason"] == EXCEEDED
 
 
 def report(
     deployment: Object,
-    want: Wanted,
-    pods: Sequence[PodState],
+    spec: DeploymentSpec,
+    pods: Sequence[PodFacts],
     now: dt.datetime,
     *,
     failure: str,
-) -> Report:
+) -> StatusReport:
     """Return the status.
 
     Args:
-        deployment: as stored; its old status tells what is progress.
-        want: what it asks for.
+        deployment: as stored; progress is measured against its old status.
+        spec: of the Deployment.
         pods: all Pods that it owns.
         now: UTC.
-        failure: why the last Pod could not be created; empty when it could.
+        failure: why the last Pod could not be created; empty where it could.
     """
     old = deployment.get("status") or {}
-    counts = _counts(want, pods, now)
+    counts = _counts(spec, pods, now)
     before = old.get("conditions") or []
-    progressing, requeue = _progressing(old, counts, want, now)
-    said = [_available(counts, want), progressing]
+    progressing, requeue = _progressing(old, counts, spec, now)
+    current = [_available(counts, spec), progressing]
     if failure:
-        said.append(_said("ReplicaFailure", "True", "FailedCreate", failure))
-    merged = [_timed(before, condition, now) for condition in said]
+        current.append(_condition("ReplicaFailure", "True", "FailedCreate", failure))
+    merged = [_with_times(before, condition, now) for condition in current]
     generation = deployment["metadata"].get("generation", 1)
-    return Report({"observedGeneration": generation, **counts, "conditions": merged}, requeue)
+    return StatusReport({"observedGeneration": generation, **counts, "conditions": merged}, requeue)
 
 
-def _counts(want: Wanted, pods: Sequence[PodState], now: dt.datetime) -> dict[str, int]:
+def _counts(spec: DeploymentSpec, pods: Sequence[PodFacts], now: dt.datetime) -> dict[str, int]:
     active = [p for p in pods if p.active]
-    available = sum(p.available(want.min_ready_seconds, now) for p in active)
+    available = sum(p.available(spec.min_ready_seconds, now) for p in active)
     return {
         "replicas": len(active),
-        "updatedReplicas": sum(p.template_hash == want.template_hash for p in active),
+        "updatedReplicas": sum(p.template_hash == spec.template_hash for p in active),
         "readyReplicas": sum(p.ready for p in active),
         "availableReplicas": available,
-        "unavailableReplicas": max(0, max(want.replicas, len(active)) - available),
+        "unavailableReplicas": max(0, max(spec.replicas, len(active)) - available),
     }
 
 
-def _said(type_: str, status: str, reason: str, message: str, **more: Any) -> Object:
+def _condition(type_: str, status: str, reason: str, message: str, **more: Any) -> Object:
     return {"type": type_, "status": status, "reason": reason, "message": message, **more}
 
 
-def _available(counts: dict[str, int], want: Wanted) -> Object:
-    least = want.replicas if want.recreate else want.floor
+def _available(counts: dict[str, int], spec: DeploymentSpec) -> Object:
+    least = spec.replicas if spec.recreate else spec.floor
     if counts["availableReplicas"] >= least:
         message = "Deployment has minimum availability."
-        return _said("Available", "True", "MinimumReplicasAvailable", message)
+        return _condition("Available", "True", "MinimumReplicasAvailable", message)
     message = "Deployment does not have minimum availability."
-    return _said("Available", "False", "MinimumReplicasUnavailable", message)
+    return _condition("Available", "False", "MinimumReplicasUnavailable", message)
 
 
 def _progressing(
-    old: Object, counts: dict[str, int], want: Wanted, now: dt.datetime
+    old: Object, counts: dict[str, int], spec: DeploymentSpec, now: dt.datetime
 ) -> tuple[Object, dt.timedelta | None]:
     """Return the Progressing condition, and how long until its deadline passes."""
     before = conditions.find(old.get("conditions"), "Progressing")
-    current = _phase(before, old, counts, want, now)
+    current = _phase(before, old, counts, spec, now)
     if current["reason"] in (COMPLETE, EXCEEDED, PAUSED):
         return current, None  # a Pod that dies after the rollout is no rollout
     since = moment(current.get("lastUpdateTime")) or now
-    left = since + dt.timedelta(seconds=want.progress_deadline_seconds) - now
-    if left > dt.timedelta(0):
-        return current, left
-    message = f'Revision "{want.template_hash}" has timed out progressing.'
-    return _said("Progressing", "False", EXCEEDED, message, lastUpdateTime=_stamp(now)), None
+    remaining = since + dt.timedelta(seconds=spec.progress_deadline_seconds) - now
+    if remaining > dt.timedelta(0):
+        return current, remaining
+    message = f'Revision "{spec.template_hash}" has timed out progressing.'
+    return _condition("Progressing", "False", EXCEEDED, message, lastUpdateTime=_stamp(now)), None
 
 
 def _phase(
-    before: Mapping[str, Any] | None, old: Object, counts: dict[str, int], want: Wanted, now: dt.datetime
+    before: Mapping[str, Any] | None, old: Object, counts: dict[str, int], spec: DeploymentSpec, now: dt.datetime
 ) -> Object:  # fmt: skip
-    """Return how far the rollout is; `before` itself where nothing has moved."""
+    """Return the Progressing condition without its deadline; `before` itself where nothing has progressed."""
     reason_before = before["reason"] if before is not None else ""
-    revision = f'Revision "{want.template_hash}"'
-    complete = counts["replicas"] == counts["updatedReplicas"] == counts["availableReplicas"] == want.replicas
-    if want.paused:
+    revision = f'Revision "{spec.template_hash}"'
+    complete = counts["replicas"] == counts["updatedReplicas"] == counts["availableReplicas"] == spec.replicas
+    if spec.paused:
         status, reason, message = "Unknown", PAUSED, "Deployment is paused"
         keep = reason_before in (PAUSED, EXCEEDED)
     elif complete:
@@ -133,7 +133,7 @@ def _phase(
         keep = not _progressed(old, counts)
     if keep and before is not None:
         return dict(before)
-    return _said("Progressing", status, reason, message, lastUpdateTime=_stamp(now))
+    return _condition("Progressing", status, reason, message, lastUpdateTime=_stamp(now))
 
 
 def _progressed(old: Object, counts: dict[str, int]) -> bool:
@@ -150,16 +150,16 @@ def _stamp(now: dt.datetime) -> str:
     return now.strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
-def _timed(before: list[Object], condition: Object, now: dt.datetime) -> Object:
-    """Put times to a condition: the transition's moves with the status, the update's with anything."""
+def _with_times(before: list[Object], condition: Object, now: dt.datetime) -> Object:
+    """Return the condition with its times: of the last transition of its status, and of the last update."""
     stamp = _stamp(now)
-    found = conditions.find(before, condition["type"])
-    if found is None or found["status"] != condition["status"]:
+    old = conditions.find(before, condition["type"])
+    if old is None or old["status"] != condition["status"]:
         return {"lastUpdateTime": stamp, **condition, "lastTransitionTime": stamp}
-    same = found["reason"] == condition["reason"] and found["message"] == condition["message"]
-    updated = found.get("lastUpdateTime", stamp) if same else stamp
+    same = old["reason"] == condition["reason"] and old["message"] == condition["message"]
+    updated = old.get("lastUpdateTime", stamp) if same else stamp
     return {
         **condition,
         "lastUpdateTime": condition.get("lastUpdateTime", updated),
-        "lastTransitionTime": found.get("lastTransitionTime", stamp),
+        "lastTransitionTime": old.get("lastTransitionTime", stamp),
     }

@@ -1,4 +1,4 @@
-"""EndpointSlices: follow Services and Pods, and write a slice in the moment in which what it says of serving Pods changes."""
+"""Reconciles EndpointSlices: follows Services and Pods, and writes a slice when a serving Pod of it changes."""
 
 from serving import clock
 from serving.embedded.workloads.endpoint_slice import plan
@@ -10,13 +10,13 @@ from serving.settings import ControllerSettings
 
 OF_SERVICE = "service"
 GATHER_SECONDS = 0.5
-"""What is said of Pods that do not serve waits this long for more: a new Service's Pod, its address, and then that it is
-ready, are one write and not three (k8s.io/endpointslice calls this endpointUpdatesBatchPeriod)."""
+"""Changes of Pods that do not serve are written after this time: a new Service's Pod, its address, and its readiness are
+one write and not three (k8s.io/endpointslice has endpointUpdatesBatchPeriod)."""
 SLICE_LABELS = f"{plan.MANAGED_BY_LABEL}={plan.MANAGER}"
 
 
 class EndpointsController:
-    """Its informers must not run before it is made; `slices` holds ours only (`SLICE_LABELS`)."""
+    """Make it before its informers run; `slices` has only ours (`SLICE_LABELS`)."""
 
     def __init__(
         self, kube: Kube, services: Informer, pods: Informer, slices: Informer, settings: ControllerSettings
@@ -34,21 +34,21 @@ class EndpointsController:
         slices.index(OF_SERVICE, _service_of)
 
     async def reconcile(self, key: Key) -> Result | None:
-        """Converge the slices of one Service; new ones before old ones go, so that no Pod is left out."""
+        """Converge the slices of one Service; new ones are written before old ones go, so that no Pod is missing."""
         service = self._services.get(*key)
         if service is None or "deletionTimestamp" in service["metadata"]:
             self._waits_since.pop(key, None)
             return None  # the slices are the Service's and go with it
-        found = (self._pods.items.get(pod) for pod in self._selection.selected_by(key))
-        wanted = plan.slices(service, [pod for pod in found if pod is not None])
+        selected = (self._pods.items.get(pod) for pod in self._selection.selected_by(key))
+        wanted = plan.slices(service, [pod for pod in selected if pod is not None])
         now = clock.monotonic()
-        left = self._waits_since.get(key, now) + GATHER_SECONDS - now
+        remaining = self._waits_since.get(key, now) + GATHER_SECONDS - now
         waits = False
         for slice_ in wanted:
             stored = self._slices.get(key.namespace, slice_["metadata"]["name"])
             if plan.same(slice_, stored):
                 continue
-            if left > 0 and not plan.is_pressing(slice_, stored):
+            if remaining > 0 and not plan.is_urgent(slice_, stored):
                 waits = True
             else:
                 await self._kube.apply(kinds.ENDPOINT_SLICE, slice_)
@@ -59,7 +59,7 @@ class EndpointsController:
                 await self._kube.delete(kinds.ENDPOINT_SLICE, key.namespace, meta["name"], uid=meta["uid"])
         if waits:
             self._waits_since.setdefault(key, now)
-            return Result(left)
+            return Result(remaining)
         self._waits_since.pop(key, None)
         return None
 

@@ -1,8 +1,8 @@
-"""Which EndpointSlices a Service's Pods make.
+"""Decides the EndpointSlices of a Service. Pure.
 
-As k8s.io/endpointslice/utils.go: a terminating Pod is not ready from the moment it is marked, and still `serving`
-while its probe says so. A slice has one set of ports, so Pods that resolve a named port to different numbers come
-in slices of their own; the first is `<service>-local`. Loopback addresses are allowed here: they are the Pods'.
+As in k8s.io/endpointslice/utils.go, a terminating Pod is not ready from the moment it is marked, and still `serving`
+while its probe succeeds. A slice has one set of ports, so Pods that resolve a named port to different numbers come in
+slices of their own; the first is `<service>-local`. Loopback addresses are allowed here: they are the Pods'.
 """
 
 from collections.abc import Iterable, Mapping
@@ -16,7 +16,7 @@ from serving.resources import conditions, kinds, names
 
 MANAGED_BY_LABEL = "endpointslice.kubernetes.io/managed-by"
 MANAGER = "slipway-node"
-MOST_ENDPOINTS = 1000
+MAX_ENDPOINTS = 1000
 """Of one slice, as the API allows."""
 
 
@@ -28,12 +28,12 @@ def selector(service: Mapping[str, Any]) -> dict[str, str]:
     return dict(spec.get("selector") or {})
 
 
-def slices(service: Object, found: Iterable[Object]) -> list[Object]:
-    """Return the slices that should exist, in a stable order, for the Pods that the selector matches."""
+def slices(service: Object, pods_: Iterable[Object]) -> list[Object]:
+    """Return the slices of a Service, in a stable order, for the Pods that its selector matches."""
     if not selector(service):
         return []
     by_ports: dict[bytes, tuple[list[Object], list[Object]]] = {}
-    for pod in sorted(found, key=lambda p: p["metadata"]["name"]):
+    for pod in sorted(pods_, key=lambda p: p["metadata"]["name"]):
         endpoint = _endpoint(service, pod)
         if endpoint is not None:
             ports = _ports(service, pod)
@@ -41,15 +41,15 @@ def slices(service: Object, found: Iterable[Object]) -> list[Object]:
     if not by_ports:
         by_ports[b""] = ([], [])
     chunks = [
-        (ports, endpoints[start : start + MOST_ENDPOINTS])
+        (ports, endpoints[start : start + MAX_ENDPOINTS])
         for _, (ports, endpoints) in sorted(by_ports.items())
-        for start in range(0, max(len(endpoints), 1), MOST_ENDPOINTS)
+        for start in range(0, max(len(endpoints), 1), MAX_ENDPOINTS)
     ]
     return [_slice(service, number, *chunk) for number, chunk in enumerate(chunks)]
 
 
 def relevant(pod: Object | None) -> object:
-    """Return what of a Pod slices depend on: equal before and after means that nothing has to be done."""
+    """Return the parts of a Pod that slices depend on; where they are equal before and after, no slice changes."""
     if pod is None:
         return None
     status, meta = pod.get("status") or {}, pod["metadata"]
@@ -90,8 +90,8 @@ def _endpoint(service: Object, pod: Object) -> Object | None:
 
 
 def _ports(service: Object, pod: Object) -> list[Object]:
-    """Resolve each Service port on this Pod; one whose name no container has is left out."""
-    found = []
+    """Resolve the Service's ports on this Pod, without those whose name no container has."""
+    ports = []
     for port in service["spec"].get("ports") or []:
         protocol = port.get("protocol") or "TCP"
         number = _target(port.get("targetPort", port["port"]), port["port"], protocol, pod)
@@ -99,8 +99,8 @@ def _ports(service: Object, pod: Object) -> list[Object]:
             entry = {"name": port.get("name") or "", "port": number, "protocol": protocol}
             if port.get("appProtocol"):
                 entry["appProtocol"] = port["appProtocol"]
-            found.append(entry)
-    return found
+            ports.append(entry)
+    return ports
 
 
 def _target(target: int | str, fallback: int, protocol: str, pod: Object) -> int | None:
@@ -135,20 +135,19 @@ def _slice(service: Object, number: int, ports: list[Object], endpoints: list[Ob
 
 
 def same(wanted: Object, stored: Object | None) -> bool:
-    """Whether a stored slice already says all that is wanted."""
+    """Whether a stored slice is already as wanted."""
     if stored is None:
         return False
-    have = stored["metadata"]
-    want = wanted["metadata"]
+    old, new = stored["metadata"], wanted["metadata"]
     return (
         all(stored.get(part) == wanted[part] for part in ("addressType", "endpoints", "ports"))
-        and (have.get("labels") or {}) == want["labels"]
-        and want["ownerReferences"][0]["uid"] in {o["uid"] for o in have.get("ownerReferences") or ()}
+        and (old.get("labels") or {}) == new["labels"]
+        and new["ownerReferences"][0]["uid"] in {o["uid"] for o in old.get("ownerReferences") or ()}
     )
 
 
-def is_pressing(wanted: Object, stored: Object | None) -> bool:
-    """Whether a difference must be told at once: of Pods that serve, or of whose the slice is."""
+def is_urgent(wanted: Object, stored: Object | None) -> bool:
+    """Whether a difference has to be written at once: in the Pods that serve, or in the slice's owner or labels."""
     if _serving(wanted) != _serving(stored or {}):
         return True
     if stored is None:
@@ -157,11 +156,11 @@ def is_pressing(wanted: Object, stored: Object | None) -> bool:
 
 
 def _serving(slice_: Object) -> tuple[list[Object], list[Object]] | None:
-    found = [
+    endpoints = [
         endpoint
         for endpoint in slice_.get("endpoints") or []
         if not {"ready", "serving"}.isdisjoint(
             key for key, yes in (endpoint.get("conditions") or {}).items() if yes
         )
     ]
-    return (slice_.get("ports") or [], found) if found else None
+    return (slice_.get("ports") or [], endpoints) if endpoints else None

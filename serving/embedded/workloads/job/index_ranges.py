@@ -1,19 +1,19 @@
-"""Sets of small numbers as short text: `0-3,5`. The format of a Job's `completedIndexes`."""
+"""Sets of small numbers as short text, `0-3,5`: the format of a Job's `completedIndexes`."""
 
 from collections.abc import Iterable
 
 
 def parse(text: str) -> frozenset[int]:
-    """Read `0-3,5`; the empty text is the empty set.
+    """Parse `0-3,5`; the empty text is the empty set.
 
     Raises:
         ValueError: not in this format.
     """
-    found: set[int] = set()
+    numbers: set[int] = set()
     for part in filter(None, text.split(",")):
         first, dash, last = part.partition("-")
-        found.update(range(int(first), int(last if dash else first) + 1))
-    return frozenset(found)
+        numbers.update(range(int(first), int(last if dash else first) + 1))
+    return frozenset(numbers)
 
 
 def render(numbers: Iterable[int]) -> str:

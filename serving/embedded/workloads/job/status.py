@@ -1,20 +1,20 @@
-"""What a Job's status says: the counts, times and conditions that `kubectl get`, `wait` and `describe` read."""
+"""The status of a Job: counts, times and conditions, as `kubectl get`, `wait` and `describe` read them. Pure."""
 
 import datetime as dt
 from collections.abc import Sequence
 from typing import Any
 
 from serving.embedded.workloads.job import index_ranges
-from serving.embedded.workloads.job.plan import Progress, Wanted
-from serving.embedded.workloads.pods import PodState
+from serving.embedded.workloads.job.plan import JobSpec, Progress
+from serving.embedded.workloads.pods import PodFacts
 from serving.objects import Object
 from serving.resources import conditions
 
 
 def report(
-    job: Object, want: Wanted, progress: Progress, pods: Sequence[PodState], now: dt.datetime
+    job: Object, spec: JobSpec, progress: Progress, pods: Sequence[PodFacts], now: dt.datetime
 ) -> Object:
-    """Return the status; conditions that hold stay as they are."""
+    """Return the status; a condition that does not change its status keeps its times."""
     old = job.get("status") or {}
     ended = progress.ending is not None
     active = [] if ended else [p for p in pods if p.active and p.attempt is not None]
@@ -26,7 +26,7 @@ def report(
         "failed": len(progress.failed),
         "completedIndexes": index_ranges.render(progress.succeeded),
         "failedIndexes": index_ranges.render(progress.failed),
-        "conditions": _conditions(old.get("conditions") or [], want, progress, now),
+        "conditions": _conditions(old.get("conditions") or [], spec, progress, now),
     }
     if progress.started_at is not None:
         status["startTime"] = _stamp(progress.started_at)
@@ -35,20 +35,20 @@ def report(
     return status
 
 
-def _conditions(before: list[Object], want: Wanted, progress: Progress, now: dt.datetime) -> list[Object]:
-    said: list[tuple[str, str, str, str]] = []
-    if want.suspend and progress.ending is None:
-        said.append(("Suspended", "True", "JobSuspended", "Job suspended"))
+def _conditions(before: list[Object], spec: JobSpec, progress: Progress, now: dt.datetime) -> list[Object]:
+    current: list[tuple[str, str, str, str]] = []
+    if spec.suspend and progress.ending is None:
+        current.append(("Suspended", "True", "JobSuspended", "Job suspended"))
     elif conditions.find(before, "Suspended") is not None:
-        said.append(("Suspended", "False", "JobResumed", "Job resumed"))
+        current.append(("Suspended", "False", "JobResumed", "Job resumed"))
     if (ending := progress.ending) is not None:
         first = "SuccessCriteriaMet" if ending.type == "Complete" else "FailureTarget"
-        said += [(type_, "True", ending.reason, ending.message) for type_ in (first, ending.type)]
+        current += [(type_, "True", ending.reason, ending.message) for type_ in (first, ending.type)]
     result = []
-    for type_, status, reason, message in said:
-        found = conditions.find(before, type_)
-        if found is not None and found["status"] == status:
-            result.append(dict(found))
+    for type_, status, reason, message in current:
+        old = conditions.find(before, type_)
+        if old is not None and old["status"] == status:
+            result.append(dict(old))
             continue
         stamp = _stamp(now)
         result.append(

@@ -1,4 +1,4 @@
-from serving.embedded.workloads import finished
+from serving.embedded.workloads import finished_pods
 
 
 def pod(name: str, second: int, phase: str = "Succeeded", **meta: object) -> dict:
@@ -15,8 +15,8 @@ def names(found: list[dict]) -> list[str]:
 
 def test_the_oldest_finished_pods_go_first_and_the_newest_stay():
     found = [pod("c", 3), pod("a", 1), pod("d", 4, "Failed"), pod("b", 2)]
-    assert names(finished.surplus(found, 2)) == ["a", "b"]
-    assert finished.surplus(found, 4) == []
+    assert names(finished_pods.surplus(found, 2)) == ["a", "b"]
+    assert finished_pods.surplus(found, 4) == []
 
 
 def test_pods_that_run_are_leaving_or_have_an_owner_are_not_counted():
@@ -25,5 +25,5 @@ def test_pods_that_run_are_leaving_or_have_an_owner_are_not_counted():
         pod("runs", 1, "Running"), pod("leaves", 2, deletionTimestamp="2026-01-01T00:00:00Z"),
         pod("owned", 3, ownerReferences=owner), pod("last", 4),
     ]  # fmt: skip
-    assert names(finished.surplus(found, 0)) == ["last"]
-    assert finished.surplus(found, 1) == []
+    assert names(finished_pods.surplus(found, 0)) == ["last"]
+    assert finished_pods.surplus(found, 1) == []

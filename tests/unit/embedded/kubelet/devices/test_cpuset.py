@@ -18,7 +18,7 @@ def _meta(text: str) -> dict[str, dict[str, str]]:
     [("0", {0}), ("0-2,5", {0, 1, 2, 5}), ("3, 1", {1, 3}), ("2-2", {2}), ("0,0-1", {0, 1})],
 )
 def test_lists_are_read_as_cpuset_has_them(text: str, cores: set[int]) -> None:
-    assert cpuset.wanted(_meta(text)) == cores
+    assert cpuset.requested(_meta(text)) == cores
 
 
 @pytest.mark.parametrize("text", ["", "a", "-1", "1-", "0,,1", "0-1-2", "0x1", "99999", "1.5", "٣"])

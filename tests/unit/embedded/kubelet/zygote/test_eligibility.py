@@ -2,7 +2,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from serving.embedded.kubelet.zygote.eligibility import Kept, Wanted, can_fork, honoured, kept_for
+from serving.embedded.kubelet.zygote.eligibility import (
+    NeededZygotes,
+    ZygoteKey,
+    can_fork,
+    can_fork_with,
+    zygotes_for,
+)
 from serving.resources.names import ZYGOTE_ANNOTATION
 
 IMAGES = {"runtime"}
@@ -32,9 +38,9 @@ def test_an_annotation_disables_forks():
 
 
 def test_an_environment_from_elsewhere_is_looked_at_too():
-    assert honoured({"LANG": "C.UTF-8", "A": "1"})
-    assert not honoured({"LANG": "de_DE.UTF-8"})
-    assert not honoured({"LANG": "C.UTF-8", "PYTHONOPTIMIZE": "2"})
+    assert can_fork_with({"LANG": "C.UTF-8", "A": "1"})
+    assert not can_fork_with({"LANG": "de_DE.UTF-8"})
+    assert not can_fork_with({"LANG": "C.UTF-8", "PYTHONOPTIMIZE": "2"})
 
 
 def deployment(namespace: str, *images: str) -> dict:
@@ -43,16 +49,16 @@ def deployment(namespace: str, *images: str) -> dict:
 
 
 def test_a_deployment_at_zero_wants_a_zygote_and_one_that_is_gone_none():
-    assert kept_for(deployment("a", "runtime", "other"), IMAGES) == {Kept("a", "runtime")}
-    assert kept_for(None, IMAGES) == set()
+    assert zygotes_for(deployment("a", "runtime", "other"), IMAGES) == {ZygoteKey("a", "runtime")}
+    assert zygotes_for(None, IMAGES) == set()
 
 
 @given(st.lists(st.tuples(st.sampled_from("xyz"), st.none() | st.sampled_from("ab"))))
 def test_a_zygote_is_wanted_while_any_deployment_wants_it(changes):
-    wanted, now = Wanted(), dict.fromkeys("xyz")
+    wanted, now = NeededZygotes(), dict.fromkeys("xyz")
     for name, namespace in changes:
-        before, after = (kept_for(n and deployment(n, "runtime"), IMAGES) for n in (now[name], namespace))
+        before, after = (zygotes_for(n and deployment(n, "runtime"), IMAGES) for n in (now[name], namespace))
         was = wanted.all()
         assert wanted.changed(before, after) is (wanted.all() != was)
         now[name] = namespace
-        assert wanted.all() == {Kept(n, "runtime") for n in now.values() if n}
+        assert wanted.all() == {ZygoteKey(n, "runtime") for n in now.values() if n}

@@ -8,54 +8,56 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from serving.embedded.workloads.deployment import plan
-from serving.embedded.workloads.deployment.plan import Wanted
-from serving.embedded.workloads.pods import PodState
+from serving.embedded.workloads.deployment.plan import DeploymentSpec
+from serving.embedded.workloads.pods import PodFacts
 
 START = dt.datetime(2026, 1, 1, tzinfo=dt.UTC)
 
 
-def pod(name: str, hash_: str = "new", *, ready: bool = True, age: int = 100, **more) -> PodState:
+def pod(name: str, hash_: str = "new", *, ready: bool = True, age: int = 100, **more) -> PodFacts:
     since = START - dt.timedelta(seconds=age)
-    return PodState(
+    return PodFacts(
         name=name, uid=name, created=since, template_hash=hash_, phase="Running",
         ready=ready, ready_since=since if ready else None, **more,
     )  # fmt: skip
 
 
-def want(replicas: int, **more) -> Wanted:
-    return Wanted("web", "u", replicas, "new", **more)
+def deployment_spec(replicas: int, **more) -> DeploymentSpec:
+    return DeploymentSpec("web", "u", replicas, "new", **more)
 
 
 @dataclass
 class World:
     """Pods that do what Hypothesis says, and a controller that sees all of it."""
 
-    want: Wanted
-    pods: dict[str, PodState]
+    spec: DeploymentSpec
+    pods: dict[str, PodFacts]
     broken: set[str] = field(default_factory=set)
     now: dt.datetime = START
     made: int = 0
 
     def available(self) -> int:
-        return sum(p.available(self.want.min_ready_seconds, self.now) for p in self.pods.values())
+        return sum(p.available(self.spec.min_ready_seconds, self.now) for p in self.pods.values())
 
     def active(self) -> int:
         return sum(p.active for p in self.pods.values())
 
     def step(self) -> bool:
         """Plan and do it; check both promises. Return whether anything was done."""
-        planned = plan.plan(self.want, list(self.pods.values()), self.now, rolled_out=self.want.template_hash)
+        planned = plan.next_pods(
+            self.spec, list(self.pods.values()), self.now, rolled_out=self.spec.template_hash
+        )
         available, active = self.available(), self.active()
         for doomed in planned.delete:
             self.pods[doomed.name] = replace(doomed, terminating=True)
-        if not self.want.recreate:
-            assert self.available() >= min(available, self.want.floor)
+        if not self.spec.recreate:
+            assert self.available() >= min(available, self.spec.floor)
         for name in planned.create:
             assert name not in self.pods
             self.made += 1
-            self.pods[name] = PodState(name, f"uid-{self.made}", self.now, self.want.template_hash)
+            self.pods[name] = PodFacts(name, f"uid-{self.made}", self.now, self.spec.template_hash)
         if planned.create:
-            assert self.active() <= max(self.want.ceiling, active)
+            assert self.active() <= max(self.spec.ceiling, active)
         return bool(planned.create or planned.delete)
 
     def happen(self, what: str, which: int) -> None:
@@ -91,10 +93,12 @@ def worlds(draw: st.DrawFn, *, recreate: bool | None = None) -> World:
     replicas = draw(st.integers(0, 6))
     surge, unavailable = draw(st.integers(0, 3)), draw(st.integers(0, 3))
     if draw(st.booleans()) if recreate is None else recreate:
-        wanted = want(replicas, surge=0, unavailable=replicas, recreate=True)
+        wanted = deployment_spec(replicas, surge=0, unavailable=replicas, recreate=True)
     else:
         unavailable = max(unavailable, 1) if surge == 0 else unavailable
-        wanted = want(replicas, surge=surge, unavailable=min(unavailable, replicas) or int(surge == 0))
+        wanted = deployment_spec(
+            replicas, surge=surge, unavailable=min(unavailable, replicas) or int(surge == 0)
+        )
     wanted = replace(wanted, min_ready_seconds=draw(st.sampled_from([0, 0, 5])))
     pods = {}
     for number in range(draw(st.integers(0, 10))):
@@ -122,8 +126,8 @@ def test_floor_and_ceiling_hold_and_it_converges_from_any_mixture(world: World, 
     for _ in range(40):
         world.step()
         world.calm()
-    assert sorted(p.template_hash for p in world.pods.values()) == ["new"] * world.want.replicas
-    assert world.available() == world.want.replicas
+    assert sorted(p.template_hash for p in world.pods.values()) == ["new"] * world.spec.replicas
+    assert world.available() == world.spec.replicas
     assert not world.step()
 
 
@@ -136,7 +140,7 @@ def test_bad_revision_never_takes_available_pods_below_the_floor(world: World, e
         for name, p in world.pods.items()
     }
     for _ in range(10):
-        least = min(world.available(), world.want.floor)
+        least = min(world.available(), world.spec.floor)
         world.step()
         world.calm()
         assert world.available() >= least
@@ -149,69 +153,71 @@ def test_percentages_round_up_for_surge_and_down_for_unavailable(total: int, up:
         "rollingUpdate": {"maxSurge": f"{up}%", "maxUnavailable": f"{down}%"},
     }
     spec = {"replicas": total, "template": {}, "strategy": strategy}
-    found = plan.wanted({"metadata": {"name": "a", "uid": "u"}, "spec": spec})
+    found = plan.read_spec({"metadata": {"name": "a", "uid": "u"}, "spec": spec})
     assert found.surge == -(-up * total // 100)
     assert found.unavailable == (down * total // 100 or (1 if found.surge == 0 and total else 0))
 
 
 def test_last_good_pod_stays_when_new_one_never_becomes_ready() -> None:
-    found = plan.plan(want(1), [pod("good", "old"), pod("bad", "new", ready=False)], START, rolled_out="new")
+    found = plan.next_pods(
+        deployment_spec(1), [pod("good", "old"), pod("bad", "new", ready=False)], START, rolled_out="new"
+    )
     assert (found.create, found.delete) == ((), ())
 
 
 def test_old_pods_are_used_again_when_template_is_rolled_back() -> None:
-    back = replace(want(3), template_hash="old")
+    back = replace(deployment_spec(3), template_hash="old")
     pods = [pod("a", "old"), pod("b", "old"), pod("c", "new"), pod("d", "new", ready=False)]
-    found = plan.plan(back, pods, START, rolled_out="old")
+    found = plan.next_pods(back, pods, START, rolled_out="old")
     assert [p.name for p in found.delete] == ["d"]
     assert len(found.create) == 0
 
 
 def test_unready_and_then_newest_go_first_when_scaled_down() -> None:
     pods = [pod("old-age", age=90), pod("young", age=10), pod("unready", ready=False), pod("middle", age=50)]
-    found = plan.plan(want(2, unavailable=2), pods, START, rolled_out="new")
+    found = plan.next_pods(deployment_spec(2, unavailable=2), pods, START, rolled_out="new")
     assert [p.name for p in found.delete] == ["unready", "young"]
 
 
 def test_nothing_is_created_until_old_ones_are_gone_when_strategy_is_recreate() -> None:
-    spec = want(1, surge=0, unavailable=1, recreate=True)
-    going = plan.plan(spec, [pod("a", "old")], START, rolled_out="new")
+    spec = deployment_spec(1, surge=0, unavailable=1, recreate=True)
+    going = plan.next_pods(spec, [pod("a", "old")], START, rolled_out="new")
     assert [p.name for p in going.delete] == ["a"]
     assert not going.create
-    leaving = plan.plan(spec, [pod("a", "old", terminating=True)], START, rolled_out="new")
-    assert leaving == plan.Plan()
-    assert len(plan.plan(spec, [], START, rolled_out="new").create) == 1
+    leaving = plan.next_pods(spec, [pod("a", "old", terminating=True)], START, rolled_out="new")
+    assert leaving == plan.DeploymentPlan()
+    assert len(plan.next_pods(spec, [], START, rolled_out="new").create) == 1
 
 
 def test_new_template_gets_no_pod_while_paused_and_scaling_down_works() -> None:
-    spec = replace(want(2), paused=True)
+    spec = replace(deployment_spec(2), paused=True)
     pods = [pod("a", "old"), pod("b", "old"), pod("c", "old")]
-    found = plan.plan(spec, pods, START, rolled_out="old")
+    found = plan.next_pods(spec, pods, START, rolled_out="old")
     assert not found.create
     assert len(found.delete) == 1
-    assert not plan.plan(spec, [pod("a", "old")], START, rolled_out="old").create
-    assert len(plan.plan(spec, [pod("a")], START, rolled_out="new").create) == 1
+    assert not plan.next_pods(spec, [pod("a", "old")], START, rolled_out="old").create
+    assert len(plan.next_pods(spec, [pod("a")], START, rolled_out="new").create) == 1
 
 
 def test_looks_again_when_the_pod_will_have_been_ready_for_long_enough() -> None:
-    spec = replace(want(1), min_ready_seconds=30)
-    found = plan.plan(spec, [pod("a", age=10)], START, rolled_out="new")
+    spec = replace(deployment_spec(1), min_ready_seconds=30)
+    found = plan.next_pods(spec, [pod("a", age=10)], START, rolled_out="new")
     assert found.requeue_after == dt.timedelta(seconds=20)
 
 
 def test_failed_pod_is_replaced_after_a_while() -> None:
     failed = replace(pod("a", ready=False), phase="Failed", finished_at=START)
-    soon = plan.plan(want(1, surge=0, unavailable=1), [failed], START, rolled_out="new")
+    soon = plan.next_pods(deployment_spec(1, surge=0, unavailable=1), [failed], START, rolled_out="new")
     assert (soon.create, soon.delete) == ((), ())
     assert soon.requeue_after == plan.REPLACE_FAILED_AFTER
     later = START + plan.REPLACE_FAILED_AFTER
-    found = plan.plan(want(1, surge=0, unavailable=1), [failed], later, rolled_out="new")
+    found = plan.next_pods(deployment_spec(1, surge=0, unavailable=1), [failed], later, rolled_out="new")
     assert [p.name for p in found.delete] == ["a"]
     assert len(found.create) == 1
 
 
 @pytest.mark.parametrize("gone", [0, 1, 2])
 def test_same_names_are_planned_again_when_a_create_was_not_seen(gone: int) -> None:
-    first = plan.plan(want(3, surge=3), [], START, rolled_out="new").create
+    first = plan.next_pods(deployment_spec(3, surge=3), [], START, rolled_out="new").create
     seen = [pod(name) for name in first[:gone]]
-    assert plan.plan(want(3, surge=3), seen, START, rolled_out="new").create == first[gone:]
+    assert plan.next_pods(deployment_spec(3, surge=3), seen, START, rolled_out="new").create == first[gone:]

@@ -4,16 +4,16 @@ import datetime as dt
 from dataclasses import replace
 
 from serving.embedded.workloads.deployment import status as deployment_status
-from serving.embedded.workloads.deployment.plan import Wanted
-from serving.embedded.workloads.pods import PodState
+from serving.embedded.workloads.deployment.plan import DeploymentSpec
+from serving.embedded.workloads.pods import PodFacts
 from serving.resources import conditions
 
 NOW = dt.datetime(2026, 1, 1, tzinfo=dt.UTC)
-WANT = Wanted("web", "u", 1, "new", progress_deadline_seconds=60)
+WANT = DeploymentSpec("web", "u", 1, "new", progress_deadline_seconds=60)
 
 
-def pod(hash_: str, *, ready: bool) -> PodState:
-    return PodState(
+def pod(hash_: str, *, ready: bool) -> PodFacts:
+    return PodFacts(
         hash_,
         hash_,
         NOW,
@@ -24,13 +24,13 @@ def pod(hash_: str, *, ready: bool) -> PodState:
     )
 
 
-def report(status: dict, *pods: PodState, after: int = 0, want: Wanted = WANT, failure: str = ""):
+def report(status: dict, *pods: PodFacts, after: int = 0, spec: DeploymentSpec = WANT, failure: str = ""):
     deployment = {"metadata": {"generation": 3}, "status": status}
     moment = NOW + dt.timedelta(seconds=after)
-    return deployment_status.report(deployment, want, pods, moment, failure=failure)
+    return deployment_status.report(deployment, spec, pods, moment, failure=failure)
 
 
-def reason(found: deployment_status.Report, type_: str = "Progressing") -> str:
+def reason(found: deployment_status.StatusReport, type_: str = "Progressing") -> str:
     condition = conditions.find(found.status["conditions"], type_)
     return condition["reason"] if condition else ""
 
@@ -66,14 +66,14 @@ def test_pod_that_dies_after_the_rollout_is_no_rollout() -> None:
 
 def test_next_template_starts_the_clock_again() -> None:
     done = report({}, pod("new", ready=True))
-    after = report(done.status, pod("new", ready=True), after=1000, want=replace(WANT, template_hash="newer"))
+    after = report(done.status, pod("new", ready=True), after=1000, spec=replace(WANT, template_hash="newer"))
     assert reason(after) == "NewReplicaSetCreated"
     assert after.requeue_after == dt.timedelta(seconds=60)
 
 
 def test_paused_rollout_has_no_deadline_and_resumes_with_a_fresh_one() -> None:
     first = report({}, pod("new", ready=False))
-    paused = report(first.status, pod("new", ready=False), after=30, want=replace(WANT, paused=True))
+    paused = report(first.status, pod("new", ready=False), after=30, spec=replace(WANT, paused=True))
     assert (reason(paused), paused.requeue_after) == ("DeploymentPaused", None)
     resumed = report(paused.status, pod("new", ready=False), after=900)
     assert (reason(resumed), resumed.requeue_after) == ("DeploymentResumed", dt.timedelta(seconds=60))

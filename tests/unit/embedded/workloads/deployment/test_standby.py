@@ -8,28 +8,30 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from serving.embedded.workloads.deployment import standby
-from serving.embedded.workloads.deployment.plan import REPLACE_FAILED_AFTER, Wanted
+from serving.embedded.workloads.deployment.plan import REPLACE_FAILED_AFTER, DeploymentSpec
 from serving.embedded.workloads.endpoint_slice import plan as endpoint_plan
-from serving.embedded.workloads.pods import PodState, read
+from serving.embedded.workloads.pods import PodFacts, read
 
 NOW = dt.datetime(2026, 1, 1, tzinfo=dt.UTC)
-WANT = Wanted("web", "u", 1, "new")
+WANT = DeploymentSpec("web", "u", 1, "new")
 
 
-def pod(name: str, hash_: str = "new", *, ready: bool = True, **more: Any) -> PodState:
+def pod(name: str, hash_: str = "new", *, ready: bool = True, **more: Any) -> PodFacts:
     since = NOW if ready else None
     phase = more.pop("phase", "Running")
-    return PodState(
+    return PodFacts(
         name, f"uid-{name}", NOW, hash_, phase, ready=ready, ready_since=since, standby=True, **more
     )
 
 
-def plan(*pods: PodState, kept: int = 1, needed: int = 0, settled: bool = True, **more: Any) -> standby.Plan:
-    want = Wanted("web", "u", 1, "new", **more)
-    return standby.plan(pods, want, NOW, kept=kept, needed=needed, settled=settled)
+def plan(
+    *pods: PodFacts, kept: int = 1, needed: int = 0, settled: bool = True, **more: Any
+) -> standby.StandbyPlan:
+    spec = DeploymentSpec("web", "u", 1, "new", **more)
+    return standby.next_standbys(pods, spec, NOW, kept=kept, needed=needed, settled=settled)
 
 
-def names(pods: tuple[PodState, ...]) -> list[str]:
+def names(pods: tuple[PodFacts, ...]) -> list[str]:
     return [p.name for p in pods]
 
 
@@ -60,13 +62,13 @@ def test_too_many_go_and_a_terminating_one_is_nothing() -> None:
 
 def test_a_failed_one_keeps_its_place_for_a_while() -> None:
     lately = pod("a", ready=False, phase="Failed", finished_at=NOW)
-    assert plan(lately) == standby.Plan(requeue_after=REPLACE_FAILED_AFTER)
+    assert plan(lately) == standby.StandbyPlan(requeue_after=REPLACE_FAILED_AFTER)
     before = pod("a", ready=False, phase="Failed", finished_at=NOW - REPLACE_FAILED_AFTER)
     assert names(plan(before).delete) == ["a"]
 
 
 def test_a_paused_deployment_takes_what_it_has_and_makes_no_more() -> None:
-    assert plan(paused=True) == standby.Plan()
+    assert plan(paused=True) == standby.StandbyPlan()
     assert names(plan(pod("a"), needed=1, paused=True).promote) == ["a"]
 
 
@@ -87,7 +89,7 @@ def test_asked_again_before_the_watch_tells_the_same_are_taken(
 
 
 @pytest.mark.parametrize(
-    ("said", "count"), [("2", 2), ("", 0), ("-1", 0), ("many", 0), ("99999", standby.MOST)]
+    ("said", "count"), [("2", 2), ("", 0), ("-1", 0), ("many", 0), ("99999", standby.MAX_STANDBYS)]
 )
 def test_how_many_are_kept_is_a_number_or_none(said: str, count: int) -> None:
     assert standby.count({"metadata": {"annotations": {"slipway.dev/standby": said}}}) == count

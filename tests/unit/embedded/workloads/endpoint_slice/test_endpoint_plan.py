@@ -43,7 +43,7 @@ def test_slices_have_their_services_labels_and_lose_those_that_it_loses() -> Non
     (without,) = plan.slices(SERVICE, [pod("a")])
     assert plan.same(without, copy.deepcopy(without))
     assert not plan.same(without, with_label)
-    assert plan.is_pressing(with_label, without)
+    assert plan.is_urgent(with_label, without)
 
 
 def test_terminating_pod_is_not_ready_though_it_serves() -> None:
@@ -109,23 +109,23 @@ def slice_of(*pods: dict) -> dict:
 
 def test_what_is_said_of_pods_that_do_not_serve_is_not_pressing() -> None:
     none, coming, there = slice_of(), slice_of(pod("a", ready=False)), slice_of(pod("a"))
-    assert not plan.is_pressing(none, None)
-    assert not plan.is_pressing(coming, None)
-    assert not plan.is_pressing(coming, none)
-    assert not plan.is_pressing(slice_of(pod("a"), pod("bb", ready=False)), there)
+    assert not plan.is_urgent(none, None)
+    assert not plan.is_urgent(coming, None)
+    assert not plan.is_urgent(coming, none)
+    assert not plan.is_urgent(slice_of(pod("a"), pod("bb", ready=False)), there)
 
 
-def test_a_pod_that_begins_or_ends_to_serve_is_pressing() -> None:
+def test_a_pod_that_begins_or_ends_to_serve_is_urgent() -> None:
     leaving = pod("a")
     leaving["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z"
     states = [slice_of(pod("a", ready=False)), slice_of(pod("a")), slice_of(leaving), slice_of()]
     for before, after in itertools.pairwise(states):
-        assert plan.is_pressing(after, before)
-    assert plan.is_pressing(states[1], None)
+        assert plan.is_urgent(after, before)
+    assert plan.is_urgent(states[1], None)
 
 
-def test_a_slice_of_a_service_made_anew_is_pressing() -> None:
+def test_a_slice_of_a_service_made_anew_is_urgent() -> None:
     other = copy.deepcopy(SERVICE)
     other["metadata"]["uid"] = "t"
     (found,) = plan.slices(other, [pod("a", ready=False)])
-    assert plan.is_pressing(found, slice_of(pod("a", ready=False)))
+    assert plan.is_urgent(found, slice_of(pod("a", ready=False)))

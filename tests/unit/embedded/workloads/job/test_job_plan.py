@@ -10,43 +10,43 @@ from hypothesis import strategies as st
 from serving.embedded.workloads.job import index_ranges
 from serving.embedded.workloads.job import plan as job_plan
 from serving.embedded.workloads.job import status as job_status
-from serving.embedded.workloads.job.plan import Backoff, Progress, Wanted
-from serving.embedded.workloads.pods import PodState
+from serving.embedded.workloads.job.plan import Backoff, JobSpec, Progress
+from serving.embedded.workloads.pods import PodFacts
 
 NOW = dt.datetime(2026, 1, 1, tzinfo=dt.UTC)
 BACKOFF = Backoff(1.0, 300.0)
-WANT = Wanted("train", "u", 1, 1, 6, None, None, suspend=False, in_place=False, unsupported="")
+WANT = JobSpec("train", "u", 1, 1, 6, None, None, suspend=False, in_place=False, unsupported="")
 RUNNING = Progress(started_at=NOW - dt.timedelta(seconds=5))
 
 
-def pod(attempt: int, phase: str = "Running", *, ago: int = 100, **more) -> PodState:
+def pod(attempt: int, phase: str = "Running", *, ago: int = 100, **more) -> PodFacts:
     ended = NOW - dt.timedelta(seconds=ago) if phase in ("Succeeded", "Failed") else None
     name = f"p{attempt}"
-    return PodState(name, name, NOW, phase=phase, finished_at=ended, attempt=attempt, **more)
+    return PodFacts(name, name, NOW, phase=phase, finished_at=ended, attempt=attempt, **more)
 
 
-def plan(want: Wanted, progress: Progress, *pods: PodState) -> job_plan.Plan:
-    return job_plan.plan(want, progress, pods, NOW, BACKOFF)
+def plan(spec: JobSpec, progress: Progress, *pods: PodFacts) -> job_plan.JobPlan:
+    return job_plan.next_step(spec, progress, pods, NOW, BACKOFF)
 
 
 def test_starts_as_many_as_run_in_parallel_and_are_still_needed() -> None:
-    want = replace(WANT, parallelism=3, completions=5)
-    assert plan(want, Progress()).start == (0, 1, 2)
-    assert plan(want, RUNNING, *(pod(n, "Succeeded") for n in range(4))).start == (4,)
+    spec = replace(WANT, parallelism=3, completions=5)
+    assert plan(spec, Progress()).start == (0, 1, 2)
+    assert plan(spec, RUNNING, *(pod(n, "Succeeded") for n in range(4))).start == (4,)
 
 
 def test_is_complete_once_and_stays_so_when_pods_are_deleted() -> None:
     done = plan(WANT, RUNNING, pod(0, "Succeeded"))
     assert done.progress.ending is not None
     assert done.progress.ending.type == "Complete"
-    assert [e[0] for e in done.events] == ["Completed"]
-    assert plan(WANT, done.progress) == job_plan.Plan(done.progress)
+    assert [event.reason for event in done.events] == ["Completed"]
+    assert plan(WANT, done.progress) == job_plan.JobPlan(done.progress)
 
 
 def test_counts_survive_the_pods() -> None:
-    want = replace(WANT, parallelism=2, completions=3)
-    known = plan(want, RUNNING, pod(0, "Succeeded"), pod(1)).progress
-    later = plan(want, known, pod(1, "Succeeded"))
+    spec = replace(WANT, parallelism=2, completions=3)
+    known = plan(spec, RUNNING, pod(0, "Succeeded"), pod(1)).progress
+    later = plan(spec, known, pod(1, "Succeeded"))
     assert later.progress.succeeded == {0, 1}
     assert later.start == (2,)
 
@@ -60,8 +60,8 @@ def test_waits_twice_as_long_after_each_failure() -> None:
 
 
 def test_fails_when_there_are_more_failures_than_the_limit() -> None:
-    want = replace(WANT, backoff_limit=1)
-    found = plan(want, RUNNING, pod(0, "Failed"), pod(1, "Failed"), pod(2))
+    spec = replace(WANT, backoff_limit=1)
+    found = plan(spec, RUNNING, pod(0, "Failed"), pod(1, "Failed"), pod(2))
     assert found.progress.ending is not None
     assert found.progress.ending.reason == "BackoffLimitExceeded"
     assert [p.name for p in found.delete] == ["p2"]
@@ -72,25 +72,25 @@ def test_fails_when_there_are_more_failures_than_the_limit() -> None:
     ("limit", "restarts", "ends"), [(0, 0, False), (0, 1, True), (2, 1, False), (2, 2, True)]
 )
 def test_restarts_in_place_count_as_failures(limit: int, restarts: int, *, ends: bool) -> None:
-    want = replace(WANT, in_place=True, backoff_limit=limit)
-    found = plan(want, RUNNING, replace(pod(0), restarts=restarts))
+    spec = replace(WANT, in_place=True, backoff_limit=limit)
+    found = plan(spec, RUNNING, replace(pod(0), restarts=restarts))
     assert (found.progress.ending is not None) == ends
 
 
 def test_fails_when_it_was_active_for_too_long() -> None:
-    want = replace(WANT, active_deadline=dt.timedelta(seconds=6))
-    assert plan(want, RUNNING, pod(0)).requeue_after == dt.timedelta(seconds=1)
-    late = plan(replace(want, active_deadline=dt.timedelta(seconds=5)), RUNNING, pod(0))
+    spec = replace(WANT, active_deadline=dt.timedelta(seconds=6))
+    assert plan(spec, RUNNING, pod(0)).requeue_after == dt.timedelta(seconds=1)
+    late = plan(replace(spec, active_deadline=dt.timedelta(seconds=5)), RUNNING, pod(0))
     assert late.progress.ending is not None
     assert late.progress.ending.reason == "DeadlineExceeded"
 
 
 def test_is_removed_when_its_time_after_the_end_is_over() -> None:
-    want = replace(WANT, ttl=dt.timedelta(seconds=10))
-    ending = job_plan.Ending("Complete", "r", "m")
+    spec = replace(WANT, ttl=dt.timedelta(seconds=10))
+    ending = job_plan.JobEnd("Complete", "r", "m")
     ended = replace(RUNNING, ending=ending, ended_at=NOW - dt.timedelta(seconds=4))
-    assert plan(want, ended).requeue_after == dt.timedelta(seconds=6)
-    assert plan(want, replace(ended, ended_at=NOW - dt.timedelta(seconds=10))).remove_job
+    assert plan(spec, ended).requeue_after == dt.timedelta(seconds=6)
+    assert plan(spec, replace(ended, ended_at=NOW - dt.timedelta(seconds=10))).remove_job
 
 
 def test_suspended_job_ends_its_pods_and_starts_again_later() -> None:
@@ -102,17 +102,17 @@ def test_suspended_job_ends_its_pods_and_starts_again_later() -> None:
 
 
 def test_work_queue_is_complete_when_one_succeeded_and_none_runs() -> None:
-    want = replace(WANT, parallelism=2, completions=None)
-    going = plan(want, RUNNING, pod(0, "Succeeded"), pod(1))
+    spec = replace(WANT, parallelism=2, completions=None)
+    going = plan(spec, RUNNING, pod(0, "Succeeded"), pod(1))
     assert (going.progress.ending, going.start) == (None, ())
-    assert plan(want, going.progress, pod(1, "Succeeded")).progress.ending is not None
+    assert plan(spec, going.progress, pod(1, "Succeeded")).progress.ending is not None
 
 
 def test_what_cannot_be_honoured_fails_the_job() -> None:
     template = {"spec": {"containers": []}}
     spec = {"template": template, "completionMode": "Indexed", "successPolicy": {}}
-    want = job_plan.wanted({"metadata": {"name": "a", "uid": "u"}, "spec": spec})
-    found = plan(want, Progress())
+    spec = job_plan.read_spec({"metadata": {"name": "a", "uid": "u"}, "spec": spec})
+    found = plan(spec, Progress())
     assert found.progress.ending is not None
     assert "successPolicy, completionMode: Indexed" in found.progress.ending.message
     assert not found.start
@@ -121,7 +121,7 @@ def test_what_cannot_be_honoured_fails_the_job() -> None:
 def test_status_read_back_is_the_progress_that_was_written() -> None:
     ended = replace(
         RUNNING, succeeded=frozenset({0, 2}), failed=frozenset({1}),
-        ending=job_plan.Ending("Complete", "CompletionsReached", "m"), ended_at=NOW,
+        ending=job_plan.JobEnd("Complete", "CompletionsReached", "m"), ended_at=NOW,
     )  # fmt: skip
     status = job_status.report({}, WANT, ended, [], NOW)
     assert job_plan.progress({"status": status}) == ended

@@ -1,0 +1,26 @@
+"""Ends everything that runs on this machine, for `slipway down`; it needs neither the agent nor the API."""
+
+import asyncio
+
+from serving.data_dir import DataDir
+from serving.embedded.kubelet.container import stopping
+from serving.embedded.kubelet.devices import mps
+from serving.embedded.kubelet.records import PodDirectory, pods
+from serving.embedded.kubelet.resources.cgroups import detect
+from serving.embedded.kubelet.zygote import pool
+from serving.settings import Settings
+
+
+async def stop_everything(data_dir: DataDir, settings: Settings) -> None:
+    """End every process of every Pod, gracefully and all at once; records stay, for the next agent to read."""
+    pool.end_all(data_dir.zygotes)
+    cgroups = detect()
+
+    async def stop_pod(pod: PodDirectory) -> None:
+        grace = float(pod.info.get("grace", settings.node.grace_seconds))
+        await stopping.stop(list(pod.latest()), grace)
+        await asyncio.to_thread(cgroups.remove, pod.path.name)
+
+    await asyncio.gather(*(stop_pod(pod) for pod in pods(data_dir.pods)))
+    await asyncio.to_thread(mps.end, data_dir)
+    cgroups.sweep_spares()
