@@ -1,4 +1,4 @@
-"""Atomic replacement of files. Imports little: each exit recorder imports this, and each replica has one."""
+"""Atomic replacement of files. Imports little: each container shim imports this, and each replica has one."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import contextlib
 import itertools
 import os
 
-TYPE_CHECKING = False  # as type checkers read it; `typing` costs memory in every exit recorder
+TYPE_CHECKING = False  # as type checkers read it; `typing` costs memory in every container shim
 if TYPE_CHECKING:
     from collections.abc import Iterator
 

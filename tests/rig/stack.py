@@ -88,7 +88,7 @@ class Stack:
         return found[0] if found and processes.is_alive(found[0]) else None
 
     def processes(self, pod: Object) -> tuple[ProcessIdentity, ...]:
-        """Return the exit recorder and the main process of a Pod; nothing where it could not be started."""
+        """Return the container shim and the main process of a Pod; nothing where it could not be started."""
         runs = PodDirectory(self.data_dir.pods / pod["metadata"]["uid"]).latest()
         return next((run.identities() or () for run in runs), ())
 

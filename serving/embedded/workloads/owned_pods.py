@@ -79,9 +79,7 @@ class OwnedPods:
                 _with_type(kind, owner), EventToEmit("SuccessfulCreate", f"Created pod: {names}")
             )
 
-    async def delete(
-        self, kind: kinds.Kind, owner: Object, doomed: Sequence[pods.PodFacts], why: str = ""
-    ) -> None:
+    async def delete(self, kind: kinds.Kind, owner: Object, doomed: Sequence[pods.PodFacts]) -> None:
         """Delete the Pods gracefully, without those that are gone.
 
         Raises:
@@ -89,7 +87,7 @@ class OwnedPods:
         """
         if doomed:
             await _in_rounds(lambda pod: self._delete(owner, pod), doomed)
-            text = f"Deleted pod: {', '.join(pod.name for pod in doomed)}{f' ({why})' if why else ''}"
+            text = f"Deleted pod: {', '.join(pod.name for pod in doomed)}"
             self._events.add(_with_type(kind, owner), EventToEmit("SuccessfulDelete", text))
 
     async def _create(self, owner: Object, body: Object) -> None:

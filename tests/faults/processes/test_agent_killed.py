@@ -42,7 +42,7 @@ def process_of(node: NodeProcess, found: dict) -> processes.ProcessIdentity:
     return identities[1]
 
 
-def recorder_of(node: NodeProcess, found: dict) -> processes.ProcessIdentity:
+def shim_of(node: NodeProcess, found: dict) -> processes.ProcessIdentity:
     run = next(PodDirectory(node.data_dir.pods / found["metadata"]["uid"]).latest())
     identities = run.identities()
     assert identities is not None
@@ -98,12 +98,12 @@ async def test_what_ended_while_no_agent_was_there_is_seen_by_the_next_one(
     assert log_of(node.data_dir, found) == "begun\n"
 
 
-async def test_a_killed_recorder_takes_its_container_along_and_the_pod_starts_again(
+async def test_killed_shim_ends_its_container_and_the_pod_starts_again(
     kube: Kube, node: NodeProcess
 ) -> None:
     found = await serve(kube, "unrecorded")
     process = process_of(node, found)
-    assert processes.send_signal(recorder_of(node, found), signal.SIGKILL)
+    assert processes.send_signal(shim_of(node, found), signal.SIGKILL)
     found = await until(
         kube, NAMESPACE, "unrecorded", lambda p: is_ready(p) and main_status(p)["restartCount"] == 1
     )
@@ -120,7 +120,7 @@ async def test_after_a_reboot_nothing_is_taken_for_ours_and_everything_starts_ag
     process = process_of(node, found)
     node.stop(signal.SIGKILL)
     run = next(PodDirectory(node.data_dir.pods / found["metadata"]["uid"]).latest())
-    processes.send_signal(recorder_of(node, found), signal.SIGKILL)
+    processes.send_signal(shim_of(node, found), signal.SIGKILL)
     started = run.path / "started.json"
     started.write_text(started.read_text().replace(process.boot_id, "another-boot"))
     bystander = os.getpid()

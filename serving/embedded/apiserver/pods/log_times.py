@@ -1,6 +1,6 @@
 """When the lines of a log were written: the index beside it, and what is made of it.
 
-Beside `N.log` the exit recorder appends to `N.log.times`, before each piece of output, 16 bytes: where in the log the
+Beside `N.log` the container shim appends to `N.log.times`, before each piece of output, 16 bytes: where in the log the
 piece begins, and the time in nanoseconds since 1970 (both little-endian). The first record is the log's inode
 instead, and 0: both files are renamed when they grow, one after the other, and so they are never taken for the
 wrong pair.

@@ -42,7 +42,7 @@ def test_the_result_does_not_depend_on_how_the_log_is_read(
     assert b"".join(parts) == whole
 
 
-def test_what_the_recorder_writes_is_found_again_after_rotation(tmp_path: Path) -> None:
+def test_lines_of_the_shim_are_found_after_rotation(tmp_path: Path) -> None:
     path = tmp_path / "0.log"
     log = Log(str(path), 100)
     for number in range(9):
