@@ -13,8 +13,8 @@ log = logging.getLogger(__name__)
 LIMIT = 10_000
 """Events in the queue; further ones are dropped (they are for people, and losing one is harmless)."""
 HOLD_SECONDS = 0.25
-"""The least age of an Event when it is written: the change that it is about is still being acted on, by the API and by
-others, and that comes first (a forked replica is ready within a quarter of this)."""
+"""The least age of an Event when it is written: the change that it is about is still being acted on, by the
+API and by others, and that comes first (a forked replica is ready within a quarter of this)."""
 
 
 class EventQueue:

@@ -32,7 +32,8 @@ logging.basicConfig(level=logging.INFO)
 spawning.ONE_THREAD["PYTHONPATH"] = sys.argv[2]
 command = (sys.executable, "-u", sys.argv[2] + "/tests/programs/script_runtime.py")
 runtimes = {**RUNTIMES, "{script}": Runtime(command, "tests.programs.script_runtime")}
-node = replace(DEFAULTS.node, backoff_base_seconds=0.1, drain_seconds=0.5, log_bytes=20_000, blocked_cap_seconds=0.3)
+short = {"backoff_base_seconds": 0.1, "drain_seconds": 0.5, "blocked_cap_seconds": 0.3}
+node = replace(DEFAULTS.node, log_bytes=20_000, **short)
 
 async def main():
     settings = replace(DEFAULTS, node=node)
@@ -134,7 +135,7 @@ def keeper(namespace: str) -> dict[str, Any]:
 
 @contextlib.contextmanager
 def agent(data_dir: DataDir, namespace: str, start: str) -> Iterator[NodeProcess]:
-    """An agent whose `pod`s are started so, in this namespace; afterwards the namespace is empty, and its log is shown."""
+    """Run an agent, whose `pod`s are started in this way; then empty the namespace, and print its log."""
     process = NodeProcess(data_dir).start()
     try:
         asyncio.run(_choose(start, process, namespace))

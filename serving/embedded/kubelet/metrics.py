@@ -38,6 +38,6 @@ class Metrics:
             ).observe(trace.seconds[phase])
 
     def serve(self, data_dir: DataDir, where: Layout, port: int) -> int:
-        """Serve `GET /metrics` as `metrics.serve` does, with the usage from the cgroups of `where`; return the port."""
+        """Serve `GET /metrics`, with the usage from the cgroups of `where`; return the port."""
         self._registry.register(Usage(data_dir.pods, where, Gpus()))
         return metrics.serve(self._registry, data_dir.metrics("node"), port)

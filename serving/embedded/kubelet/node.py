@@ -34,9 +34,11 @@ class Jail:
     uid: int
     gid: int
     cover: tuple[str, ...]
-    """Directories that containers see empty: homes that their user must not or cannot enter, and the data directory."""
+    """Directories that containers see empty: homes that their user must not or cannot enter, and the data
+    directory."""
     keep: tuple[str, ...]
-    """Directories of the interpreter and its environment, which containers see read-only at their own paths."""
+    """Directories of the interpreter and its environment, which containers see read-only at their own
+    paths."""
 
 
 @dataclass

@@ -1,4 +1,4 @@
-"""The records of each Pod and each run below `DIR/pods/<uid>`, from which a restarted agent learns everything.
+"""The records of Pods and runs below `DIR/pods/<uid>`, from which a restarted agent learns everything.
 
 pod.json                         address, name, and grace period
 volumes/<name>                   emptyDir volumes
@@ -35,8 +35,8 @@ def read_json(path: Path) -> dict[str, Any] | None:
 def write_json(path: Path, content: dict[str, Any]) -> None:
     """Write a record atomically, readable by its owner alone.
 
-    It outlives every process. It is synced to the disk when the run ends (`container/shim.py`): until then it is about
-    processes, which a power failure ends too.
+    It outlives every process. It is synced to the disk when the run ends (`container/shim.py`): until then it
+    is about processes, which a power failure ends too.
     """
     atomic_file.replace(path, orjson.dumps(content), mode=0o600)
 

@@ -17,7 +17,8 @@ class Runtime:
     command: tuple[str, ...]
     """The container's `args` are appended."""
     module: str | None = None
-    """Has `PRELOAD` (names of the modules that it needs) and `main() -> int`; None where a zygote is of no use."""
+    """Has `PRELOAD` (names of the modules that it needs) and `main() -> int`; None where a zygote is of no
+    use."""
 
 
 def _module(name: str) -> Runtime:

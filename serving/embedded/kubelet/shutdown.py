@@ -12,7 +12,7 @@ from serving.settings import Settings
 
 
 async def stop_everything(data_dir: DataDir, settings: Settings) -> None:
-    """End every process of every Pod, gracefully and all at once; records stay, for the next agent to read."""
+    """End all processes of all Pods, gracefully and at once; records stay for the next agent."""
     pool.end_all(data_dir.zygotes)
     cgroups = detect()
 

@@ -21,14 +21,15 @@ _CALL = (
 ONE_THREAD = dict.fromkeys(
     ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMEXPR_NUM_THREADS"), "1"
 )
-"""Numeric libraries start their threads when they are imported, and a process with threads cannot be forked."""
+"""Numeric libraries start their threads when they are imported, and a process with threads cannot be
+forked."""
 IDENTITY_SECONDS = 10.0
 """Longest wait for a zygote to record its identity: it does so before it imports anything."""
 POLL_SECONDS = 0.01
 
 
 def python(function: str) -> list[str]:
-    """Return the command that calls a function of `container/shim.py`, in an interpreter that loads nothing else."""
+    """Return the command that calls a function of `container/shim.py` in a bare interpreter."""
     return [sys.executable, "-I", "-S", "-c", _CALL.format(function), _ROOT]
 
 

@@ -6,7 +6,8 @@ from typing import NamedTuple
 from serving.settings import SupervisorSettings
 
 GIVES_UP = 64
-"""Exit status of a component that cannot run as configured (sysexits.h EX_USAGE); its last line has the reason."""
+"""Exit status of a component that cannot run as configured (sysexits.h EX_USAGE); its last line has the
+reason."""
 
 
 @dataclass(frozen=True)
@@ -42,8 +43,8 @@ def ended(
         history: of the component.
         code: exit status (negative: by signal); None where it is unknown, as of an adopted one.
         now: monotonic seconds.
-        proven: whether all components have been up since `up` started. From then on a component that gives up is
-            restarted too: the cause may pass, and others are serving.
+        proven: whether all components have been up since `up` started. From then on a component that gives
+            up is restarted too: the cause may pass, and others are serving.
         settings: delays, in seconds.
     """
     if code == GIVES_UP and not proven:

@@ -1,6 +1,7 @@
 """Writes this machine's metrics pages to a file in which Prometheus finds targets (`file_sd_configs`).
 
-Components choose their ports when they start, and record them (`serving.metrics`); this follows them while `up` runs.
+Components choose their ports when they start, and record them (`serving.metrics`); this follows them while
+`up` runs.
 """
 
 import asyncio

@@ -1,8 +1,8 @@
 """Keeps the components of one data directory running: starts, adopts, restarts and stops them.
 
-The components outlive it on purpose: each is the leader of its own session, logs to a file, and is found by its
-recorded identity, so SIGKILL of `up` stops nothing and the next `up` adopts them. It prints nothing; `restart_policy`
-decides about restarts.
+The components outlive it on purpose: each is the leader of its own session, logs to a file, and is found by
+its recorded identity, so SIGKILL of `up` stops nothing and the next `up` adopts them. It prints nothing;
+`restart_policy` decides about restarts.
 """
 
 import asyncio

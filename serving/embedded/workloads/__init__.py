@@ -1,5 +1,5 @@
 """What a cluster's controller manager does with Deployments, Jobs, EndpointSlices and finished Pods.
 
-One folder a kind: `plan.py` and `status.py` decide, `controller.py` reads and writes. A Deployment owns its Pods
-directly: there is no ReplicaSet.
+One folder a kind: `plan.py` and `status.py` decide, `controller.py` reads and writes. A Deployment owns its
+Pods directly: there is no ReplicaSet.
 """

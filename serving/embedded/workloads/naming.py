@@ -1,4 +1,4 @@
-"""Names and hashes that are the same after every restart, so that the API refuses a repeated create by its name."""
+"""Names and hashes that are the same after every restart: the API refuses a repeated create by its name."""
 
 import hashlib
 from collections.abc import Iterable, Mapping

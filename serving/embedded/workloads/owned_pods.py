@@ -1,6 +1,7 @@
 """The Pods of an owner, with our own writes that the watch may not have shown yet (`serving.kube.cache`).
 
-Where the answer to a write was lost, the API is read. A restarted agent lists before it plans, so it needs no memory.
+Where the answer to a write was lost, the API is read. A restarted agent lists before it plans, so it needs no
+memory.
 """
 
 import asyncio
@@ -19,8 +20,8 @@ from serving.resources.events import EventToEmit
 T = TypeVar("T")
 
 MAX_CONCURRENT = 32
-"""The most concurrent requests for one owner. Rounds have 1, 2, 4, ... requests, so that a refusal that holds for all
-Pods is met once (k8s.io/kubernetes/pkg/controller/replicaset: slow start)."""
+"""The most concurrent requests for one owner. Rounds have 1, 2, 4, ... requests, so that a refusal that holds
+for all Pods is met once (k8s.io/kubernetes/pkg/controller/replicaset: slow start)."""
 
 
 class OwnedPods:

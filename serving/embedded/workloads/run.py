@@ -1,4 +1,4 @@
-"""Runs the controllers of Deployments, Jobs, EndpointSlices and finished Pods, as a cluster's controller manager."""
+"""Runs the controllers of Deployments, Jobs, EndpointSlices and finished Pods."""
 
 import asyncio
 

@@ -98,9 +98,7 @@ async def test_what_ended_while_no_agent_was_there_is_seen_by_the_next_one(
     assert log_of(node.data_dir, found) == "begun\n"
 
 
-async def test_killed_shim_ends_its_container_and_the_pod_starts_again(
-    kube: Kube, node: NodeProcess
-) -> None:
+async def test_killed_shim_ends_its_container_and_the_pod_starts_again(kube: Kube, node: NodeProcess) -> None:
     found = await serve(kube, "unrecorded")
     process = process_of(node, found)
     assert processes.send_signal(shim_of(node, found), signal.SIGKILL)

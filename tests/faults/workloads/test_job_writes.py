@@ -1,4 +1,4 @@
-"""A Job runs its attempts once each and counts them once, whichever API call fails or kills its controller."""
+"""A Job runs and counts each attempt once, whichever API call fails or kills its controller."""
 
 import asyncio
 from functools import partial

@@ -56,7 +56,7 @@ async def story(api: FakeKube) -> None:
 
 
 async def settled(api: FakeKube) -> int:
-    """Return the number of writes once nothing is tried again: a slice may be deleted twice before the cache is told."""
+    """Return the number of writes after the last retry; a slice may be deleted twice before the cache shows it."""
     before = -1
     while before != len(api.writes):
         before = len(api.writes)

@@ -1,4 +1,4 @@
-"""Image volumes: pinned while a Pod has them, checked before they are mounted, fetched from a registry where missing."""
+"""Image volumes are pinned while a Pod has them, verified before the mount, and fetched where missing."""
 
 import asyncio
 import base64

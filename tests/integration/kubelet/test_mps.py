@@ -1,4 +1,4 @@
-"""Containers with a GPU: the MPS daemon is started once and ended with everything, and without a GPU they say why."""
+"""Containers with a GPU: the MPS daemon is started once, and a Pod without a GPU has the reason."""
 
 import asyncio
 import contextlib

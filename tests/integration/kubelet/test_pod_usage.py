@@ -1,4 +1,4 @@
-"""What Pods use: counted by the node, passed on by the API, read by the tuner, `kubectl top` and `slipway top`."""
+"""The usage of Pods, from the node over the API to the tuner, `kubectl top` and `slipway top`."""
 
 import asyncio
 import subprocess

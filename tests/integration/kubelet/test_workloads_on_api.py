@@ -1,4 +1,4 @@
-"""Deployments, Jobs and EndpointSlices on the real embedded API, seen with kubectl; Pods are played, not run."""
+"""Deployments, Jobs and EndpointSlices on the embedded API, seen with kubectl; Pods are simulated."""
 
 import asyncio
 import contextlib

@@ -1,4 +1,4 @@
-"""Replicas forked from a zygote: that they are, that they are like new processes, and that nobody waits for a zygote."""
+"""Replicas forked from a zygote are like new processes, and nothing waits for a zygote."""
 
 import asyncio
 import json

@@ -38,8 +38,8 @@ def field(pod: Mapping[str, Any], path: str, ip: str, node: str) -> str | None:
     """Return the value of a fieldRef; None where the field is not supported."""
     meta = pod["metadata"]
     plain = {
-        "metadata.name": meta["name"], "metadata.namespace": meta.get("namespace", ""), "metadata.uid": meta["uid"],
-        "status.podIP": ip, "status.hostIP": "127.0.0.1", "spec.nodeName": node,
+        "metadata.name": meta["name"], "metadata.namespace": meta.get("namespace", ""),
+        "metadata.uid": meta["uid"], "status.podIP": ip, "status.hostIP": "127.0.0.1", "spec.nodeName": node,
         "spec.serviceAccountName": pod["spec"].get("serviceAccountName", "default"),
     }  # fmt: skip
     if path in plain:

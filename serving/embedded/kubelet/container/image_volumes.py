@@ -1,7 +1,8 @@
-"""Image volumes: trees of the model store, pinned for as long as a Pod has them, and fetched where they are missing.
+"""Image volumes: trees of the model store, pinned while a Pod has them, and fetched where missing.
 
-An image is pinned before it is read, and its seal is verified before it is mounted. Concurrent fetches of one image are
-one. As with a cluster's pull policy IfNotPresent, an image that one namespace fetched is there for another.
+An image is pinned before it is read, and its seal is verified before it is mounted. Concurrent fetches of one
+image are one. As with a cluster's pull policy IfNotPresent, an image that one namespace fetched is there for
+another.
 """
 
 import asyncio
@@ -87,7 +88,7 @@ class Images:
         )
 
     def _take(self, digest: str, owner: str) -> str | None:
-        """Pin and verify an image; return None where it is sound, else its source (empty: unknown to the store).
+        """Pin and verify an image; return None where it is sound, else its source (empty: unknown).
 
         Raises:
             errors.Permanent: it is broken, and cannot be fetched again.
@@ -122,7 +123,7 @@ class Images:
             return await pull(registry, self._store, Reference.parse(source))
 
     async def _credentials(self, pod: Object) -> Credentials:
-        """Return the credentials of the Pod's first existing imagePullSecret, else those of this user's Docker."""
+        """Return the credentials of the Pod's first existing imagePullSecret, else Docker's of this user."""
         for reference in pod["spec"].get("imagePullSecrets") or []:
             name = reference.get("name", "")
             try:
@@ -145,7 +146,7 @@ class Images:
         await asyncio.to_thread(self._release, [OWNER + uid])
 
     async def release_others(self, known: Callable[[], Collection[str]]) -> None:
-        """Remove the pins of Pods whose uids are not `known`; that is called after the pins have been listed."""
+        """Remove the pins of Pods whose uids are not `known`, which is called after the pins are listed."""
         owners = await asyncio.to_thread(self._store.owners)
         kept = {OWNER + uid for uid in known()}
         await asyncio.to_thread(self._release, [owner for owner in owners - kept if owner.startswith(OWNER)])

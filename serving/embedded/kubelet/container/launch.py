@@ -67,7 +67,7 @@ async def prepare(node: Node, pod: Object, container: Object, run: RunDirectory,
     """Make a container's volumes, and return all that is needed to start it.
 
     Raises:
-        errors.Temporary: something that the container refers to does not exist yet, or there is no GPU for it.
+        errors.Temporary: something that the container refers to does not exist yet, or there is no GPU.
         errors.Unavailable: the API did not answer.
     """
     meta = pod["metadata"]

@@ -1,7 +1,8 @@
 """Isolates a container from the machine: cgroups, processor cores, a private view of the files, another user.
 
-Runs in the forked child of the shim, before exec (or before a zygote's child runs its program). Standard library only.
-It decides nothing: the specification has every mount, and whatever cannot be done is an OSError, never skipped.
+Runs in the forked child of the shim, before exec (or before a zygote's child runs its program). Standard
+library only. It decides nothing: the specification has every mount, and whatever cannot be done is an
+OSError, never skipped.
 """
 
 from __future__ import annotations
@@ -47,7 +48,7 @@ def die_with(parent: int | None) -> None:
 
 
 def be_inspectable() -> None:
-    """Own this process's entries in /proc again, as after an exec: changing the user has given them to root."""
+    """Own this process's entries in /proc, which changing the user has given to root, as after an exec."""
     _prctl(PR_SET_DUMPABLE, 1)
 
 
@@ -147,7 +148,8 @@ def _view(view: dict[str, Any], uid: int, gid: int) -> None:
         path: os.open(path, os.O_PATH | os.O_CLOEXEC)
         for path in {view["tmp"], *view["keep"], *(m["source"] for m in mounts if m["source"])}
     }
-    if any(not os.path.exists("/" + mount["target"].split("/")[1]) for mount in mounts):  # noqa: PTH110 as above
+    tops = {"/" + mount["target"].split("/")[1] for mount in mounts}
+    if not all(os.path.exists(top) for top in tops):  # noqa: PTH110 as above
         _new_root()
     covered = [path for path in sorted(view["cover"]) if os.path.isdir(path)]  # noqa: PTH112 as above
     for path in covered:
@@ -190,7 +192,7 @@ def _volume(mount: dict[str, Any], opened: dict[str, int], own: set[str], uid: i
 
 
 def enter(spec: dict[str, Any]) -> None:
-    """Enter the sandbox of a specification; the caller execs next. Raises OSError where that cannot be done."""
+    """Enter the sandbox of a specification, or raise OSError; the caller execs next."""
     os.umask(0o022)  # of mount points too, which another user is to enter
     if spec["join"]:
         _join(spec["cgroups"])
@@ -212,7 +214,7 @@ def join(spec: dict[str, Any]) -> None:
 
 
 def move_to_new_cgroups(pid: int, parents: list[str]) -> list[str]:
-    """Make a cgroup below each parent and move a waiting process there; return them, none where one failed."""
+    """Move a waiting process to a new cgroup below each parent; return these, none where one failed."""
     groups = [f"{parent}/{pid}" for parent in parents]
     try:
         for group in groups:

@@ -1,18 +1,18 @@
-"""The container shim: parent of one run of one container, as containerd-shim or conmon, so that the agent may restart.
+"""The container shim: the parent of one run of a container, so that the agent may restart.
 
-It runs in its own session under `python -I -S`, or is forked from a zygote (`zygote/process.py`). It owns the
-container's output (a pipe, written to a bounded log file) and records the exit status durably. It knows nothing of Pods
-or the API, imports little of the standard library (one runs beside every replica), and never needs the agent again
-once started.
+As containerd-shim and conmon, it runs in its own session under `python -I -S`, or is forked from a zygote
+(`zygote/process.py`). It owns the container's output (a pipe, written to a bounded log file) and records the
+exit status durably. It knows nothing of Pods or the API, imports little of the standard library (one runs
+beside every replica), and never needs the agent again once started.
 
 In its run directory:
     lock          held (flock) while it lives; whoever gets it knows that no shim records here
     launch.json   written by the agent: {"nonce", ...}; a shim with another nonce is too late, and ends
-    started.json  {"boot_id", "recorder": [pid, start time] of the shim, "process": [pid, start time]}; its mtime is
-                  the time of the start
-    exit.json     {"code", "signal", "oom", "error"}; its mtime is the time of the end. Written once, never changed
-Its specification comes as JSON on a socket (it has secrets in it, so it is never a file). The shim closes the socket
-when the start is recorded, which tells the agent.
+    started.json  {"boot_id", "recorder": [pid, start time] of the shim, "process": [pid, start time]}
+    exit.json     {"code", "signal", "oom", "error"}; written once, never changed
+The mtimes of the last two are the times of the start and of the end. The specification comes as JSON on a
+socket (it has secrets in it, so it is never a file). The shim closes the socket when the start is recorded,
+which tells the agent.
 """
 
 from __future__ import annotations
@@ -35,7 +35,8 @@ if TYPE_CHECKING:
 
 CHUNK = 65536
 STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
-"""Blocked in the shim, where they have no meaning; one sent to the container before its exec stays pending."""
+"""Blocked in the shim, where they have no meaning; one sent to the container before its exec stays
+pending."""
 REMOVE_TRIES = 100
 """A hundredth of a second each: until the kernel notices that a cgroup's last process is gone."""
 START_ERROR = 128
@@ -50,8 +51,8 @@ def write_record(directory: str, name: str, content: dict[str, Any], *, synced: 
 def _write_exit(directory: str, content: dict[str, Any]) -> None:
     """Record the end, and sync all records of the run to the disk.
 
-    They are not synced earlier: they are about processes, which a power failure ends, and waiting for a disk makes a
-    start slow.
+    They are not synced earlier: they are about processes, which a power failure ends, and waiting for a disk
+    makes a start slow.
     """
     for name in ("launch.json", "started.json"):
         with contextlib.suppress(OSError):
@@ -120,13 +121,13 @@ def _execute(spec: dict[str, Any]) -> NoReturn:
 class PendingProcess:
     """The container's process before it has its specification, and the shim's ends of its pipes.
 
-    It can be forked before its use is known, and never runs unrecorded: it gets its specification only after its
-    identity has been recorded. In the container's own process `pid` is 0, and the constructor returns after
-    `run_program` has returned; `spec` is set there.
+    It can be forked before its use is known, and never runs unrecorded: it gets its specification only after
+    its identity has been recorded. In the container's own process `pid` is 0, and the constructor returns
+    after `run_program` has returned; `spec` is set there.
     """
 
     def __init__(self, run_program: Callable[[dict[str, Any]], None]) -> None:
-        """Fork. The container calls `run_program` when its sandbox is ready; what that raises is the start error."""
+        """Fork. The child calls `run_program` in its sandbox; an exception of it is the start error."""
         self.output, output = os.pipe()
         self.start_error, start_error = os.pipe()
         spec_reader, self.spec_writer = os.pipe()
@@ -189,8 +190,8 @@ def descendants(root: int) -> list[int]:
 def kill_all(kill_file: str | None, groups: list[str]) -> bool:
     """SIGKILL every process of the container that still lives; return whether there was one.
 
-    A process that has left its parent (setsid, double fork) is in the cgroup; without a cgroup it has become a child
-    of the shim, which is a subreaper.
+    A process that has left its parent (setsid, double fork) is in the cgroup; without a cgroup it has become
+    a child of the shim, which is a subreaper.
     """
     pids = set(descendants(os.getpid()))
     for group in groups:
@@ -261,7 +262,7 @@ def _supervise(spec: dict[str, Any], process: PendingProcess, agent: int) -> Non
     os.close(agent)
     if spec["stamp"]:
         spec["env"][spec["stamp"]] = f"{time.clock_gettime(time.CLOCK_REALTIME):.6f}"
-    with contextlib.suppress(BrokenPipeError), open(process.spec_writer, "wb") as pipe:  # noqa: PTH123 a descriptor
+    with contextlib.suppress(BrokenPipeError), open(process.spec_writer, "wb") as pipe:  # noqa: PTH123 an fd
         pipe.write(json.dumps(spec).encode())
     start_error = os.read(process.start_error, 4096).decode(errors="replace")  # ends when the program runs
     status = _copy_output(process.pid, process.output, process.wakeup, log)

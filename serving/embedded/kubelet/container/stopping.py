@@ -16,10 +16,11 @@ VERDICT_SECONDS = 5.0
 
 
 async def ended(run: RunDirectory, shim_pidfd: int | None = None) -> bool:
-    """Wait until the run has ended and its exit is recorded; return False where it has not begun, and never will.
+    """Wait until the run has ended and its exit is recorded.
 
-    The exit is recorded by the shim, of this agent or of an earlier one; without a shim, the verdict is that nobody
-    saw the end. `shim_pidfd` is of a shim that was started just now and may have recorded nothing yet.
+    Returns False where it has not begun, and never will. The exit is recorded by the shim, of this agent or
+    of an earlier one; without a shim, the verdict is that nobody saw the end. `shim_pidfd` is of a shim that
+    was started just now and may have recorded nothing yet.
     """
     if shim_pidfd is not None:
         await wait_for_exit(shim_pidfd)

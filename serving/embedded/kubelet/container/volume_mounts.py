@@ -1,9 +1,9 @@
 """Which volumes and mounts are supported, and where containers see them. Pure: paths are text.
 
-As root a container has a private view of the files, in which volumeMounts are bind mounts. As an ordinary user nothing
-can be mounted: a volumeMount is refused, except that of an emptyDir, hostPath or image volume whose path is the prefix
-of an environment variable's value. That value is rewritten to where the volume really is, so `SLIPWAY_MODEL_DIR` and
-`SLIPWAY_OUTPUT_DIR` work without root.
+As root a container has a private view of the files, in which volumeMounts are bind mounts. As an ordinary
+user nothing can be mounted: a volumeMount is refused, except that of an emptyDir, hostPath or image volume
+whose path is the prefix of an environment variable's value. That value is rewritten to where the volume
+really is, so `SLIPWAY_MODEL_DIR` and `SLIPWAY_OUTPUT_DIR` work without root.
 """
 
 import re
@@ -20,9 +20,11 @@ _DIRECTORIES = ("emptyDir", "hostPath", "image")
 _NEVER = ("/", "/bin", "/etc", "/lib", "/lib64", "/sbin", "/usr", "/usr/lib", "/usr/bin", "/usr/lib64")
 _NEVER_BELOW = ("/proc", "/sys", "/dev")
 _IMAGE = re.compile(
-    r"[A-Za-z0-9.:\[\]-]+/[a-z0-9][-a-z0-9._/]*(?::[A-Za-z0-9_][-A-Za-z0-9_.]{0,127})?@(?P<digest>sha256:[0-9a-f]{64})"
+    r"[A-Za-z0-9.:\[\]-]+/[a-z0-9][-a-z0-9._/]*(?::[A-Za-z0-9_][-A-Za-z0-9_.]{0,127})?"
+    r"@(?P<digest>sha256:[0-9a-f]{64})"
 )
-"""Registry, repository, an optional tag, and a digest: the content of a volume must not change between Pods."""
+"""Registry, repository, an optional tag, and a digest: the content of a volume must not change between
+Pods."""
 
 
 @dataclass(frozen=True)

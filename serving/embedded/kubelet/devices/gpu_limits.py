@@ -1,4 +1,4 @@
-"""GPU limits of containers. Pure. One machine gives its first GPU, shared by MPS; other requests are refused."""
+"""GPU limits of containers. Pure. A machine gives its first GPU, shared by MPS; others are refused."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -7,7 +7,8 @@ from serving.errors import Cause
 from serving.resources import quantity
 
 RESOURCE = "nvidia.com/gpu"
-"""https://github.com/NVIDIA/k8s-device-plugin. With MPS it is a share, whose size the container's environment sets."""
+"""https://github.com/NVIDIA/k8s-device-plugin. With MPS it is a share, whose size the container's environment
+sets."""
 _OTHERS = ("nvidia.com/", "aliyun.com/gpu")
 """Prefixes of resources of other ways to share a GPU."""
 PIPES_ENV = "CUDA_MPS_PIPE_DIRECTORY"

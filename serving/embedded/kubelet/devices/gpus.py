@@ -1,4 +1,4 @@
-"""Usage of this machine's NVIDIA GPUs, by NVML; nothing where there are none, or nvidia-ml-py is not installed.
+"""Usage of this machine's NVIDIA GPUs, by NVML; nothing without a GPU or without nvidia-ml-py.
 
 https://docs.nvidia.com/deploy/nvml-api/
 """

@@ -1,8 +1,8 @@
-"""The GPU of this machine for containers, shared by NVIDIA's MPS: starts the control daemon, one per data directory.
+"""Shares the GPU of this machine by NVIDIA's MPS: starts its control daemon, one per data directory.
 
-Written from https://docs.nvidia.com/deploy/mps/ and run without a GPU only. The daemon runs as the user of the
-containers: clients of another user would have to wait until the first one's are gone. It outlives the agent, and ends
-with `slipway down`.
+Written from https://docs.nvidia.com/deploy/mps/ and run without a GPU only. The daemon runs as the user of
+the containers: clients of another user would have to wait until the first one's are gone. It outlives the
+agent, and ends with `slipway down`.
 """
 
 import hashlib

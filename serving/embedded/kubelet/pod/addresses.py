@@ -7,7 +7,8 @@ from collections.abc import Iterable
 from serving.system import sockets
 
 TRIES = 20
-"""Addresses to try for one whose ports are free; the last is used anyway, and the process reports the conflict."""
+"""Addresses to try for one whose ports are free; the last is used anyway, and the process reports the
+conflict."""
 
 
 class Addresses:
@@ -38,7 +39,8 @@ class Addresses:
 
     def _unused(self) -> str:
         while True:
-            address = f"{self._network}.{random.randrange(256)}.{random.randrange(1, 255)}"  # noqa: S311 no secret
+            low, host = random.randrange(256), random.randrange(1, 255)  # noqa: S311 no secret
+            address = f"{self._network}.{low}.{host}"
             if address not in self._taken:
                 return address
 

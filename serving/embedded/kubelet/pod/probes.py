@@ -2,10 +2,10 @@
 
 https://kubernetes.io/docs/concepts/configuration/liveness-readiness-startup-probes/
 
-One difference from the kubelet makes starts fast. Until a readiness or startup probe has succeeded once, it is sent
-again after a tenth of the time for which the container has been running (between `SHORTEST` and `FIRST_PERIOD` seconds;
-commands: every second), not every `periodSeconds`. Such early failures count towards `failureThreshold` at most once
-per `periodSeconds`.
+One difference from the kubelet makes starts fast. Until a readiness or startup probe has succeeded once, it
+is sent again after a tenth of the time for which the container has been running (between `SHORTEST` and
+`FIRST_PERIOD` seconds; commands: every second), not every `periodSeconds`. Such early failures count towards
+`failureThreshold` at most once per `periodSeconds`.
 """
 
 from collections.abc import Mapping
@@ -18,7 +18,8 @@ KINDS: tuple[ProbeKind, ...] = ("startup", "readiness", "liveness")
 FIRST_PERIOD = 0.1
 """Seconds: a tenth of the kubelet's smallest period."""
 SHORTEST = 0.002
-"""Seconds: a forked replica listens after some tens of milliseconds, and a refused connection costs a fifth of one."""
+"""Seconds: a forked replica listens after some tens of milliseconds, and a refused connection costs a fifth
+of one."""
 SHARE = 0.1
 """The largest part of the time since the start that a later probe can lose."""
 FIRST_EXEC_PERIOD = 1.0

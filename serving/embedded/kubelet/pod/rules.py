@@ -1,7 +1,7 @@
 """What a Pod can ask for that one machine does not support: refused with its field path, never ignored. Pure.
 
-The API server applies these rules when a Pod or a template is written, without knowing the node; the kubelet applies
-them again with what it knows of the machine.
+The API server applies these rules when a Pod or a template is written, without knowing the node; the kubelet
+applies them again with what it knows of the machine.
 """
 
 from collections.abc import Collection, Iterator, Mapping

@@ -1,8 +1,8 @@
-"""The phases of a replica's start, as a condition of its Pod, from what the node and the runtime measured. Pure.
+"""The phases of a replica's start, measured by the node and the runtime, as a condition of its Pod. Pure.
 
 The runtime reports its phases in the answer to the readiness probe, by `Server-Timing`
-(https://www.w3.org/TR/server-timing/) and `names.STARTED_HEADER`. Without these, all time after the process has begun
-counts as `probe`.
+(https://www.w3.org/TR/server-timing/) and `names.STARTED_HEADER`. Without these, all time after the process
+has begun counts as `probe`.
 """
 
 import re
@@ -17,14 +17,15 @@ from serving.resources import names
 
 How = Literal["Cold", "Zygote"]
 PHASES = ("fetch", "verify", "spawn", "import", "load", "warmup", "probe")
-"""In order: fetching images; checking their seals and hashes; volumes, sandbox and process, up to the beginning of the
-runtime's `main`; imports; loading the model; its first runs; from then until the probe's answer."""
+"""In order: fetching images; checking their seals and hashes; volumes, sandbox and process, up to the
+beginning of the runtime's `main`; imports; loading the model; its first runs; from then until the probe's
+answer."""
 _METRIC = re.compile(r"\s*([A-Za-z]+)\s*;\s*dur=([0-9]+(?:\.[0-9]+)?)\s*")
 
 
 @dataclass(frozen=True)
 class Beginning:
-    """The node's part of a start. `seen`: UTC, when the start became necessary; `fetch`, `verify`: seconds."""
+    """The node's part of a start. `seen`: UTC, when a start became necessary; `fetch`, `verify`: seconds."""
 
     seen: datetime
     how: How = "Cold"

@@ -36,7 +36,7 @@ def _terminated(uid: str, name: str, run: Run, exit_: Exit) -> dict[str, Any]:
     return {"terminated": body | {"containerID": container_id(uid, name, run.index)}}
 
 
-def _state(uid: str, c: Container, backing_off: bool, idle: str) -> tuple[dict[str, Any], dict[str, Any]]:  # noqa: FBT001 named at the call
+def _state(uid: str, c: Container, *, backing_off: bool, idle: str) -> tuple[dict[str, Any], dict[str, Any]]:
     """Return (state, lastState)."""
     last = _terminated(uid, c.name, c.before, c.before.exit) if c.before and c.before.exit else {}
     if c.run is not None and c.run.exit is None:
@@ -53,7 +53,7 @@ def _state(uid: str, c: Container, backing_off: bool, idle: str) -> tuple[dict[s
 
 
 def _container(uid: str, c: Container, *, ready: bool, backing_off: bool, idle: str) -> dict[str, Any]:
-    state, last = _state(uid, c, backing_off, idle)
+    state, last = _state(uid, c, backing_off=backing_off, idle=idle)
     body: dict[str, Any] = {
         "name": c.name, "image": c.image, "imageID": c.image, "ready": ready,
         "started": c.running and c.started, "restartCount": c.run.index if c.run else 0,
@@ -136,7 +136,8 @@ def _readiness(
 
 
 def _containers(
-    uid: str, inits: Sequence[Container], mains: Sequence[Container], *, terminating: bool, backing_off: Sequence[str]
+    uid: str, inits: Sequence[Container], mains: Sequence[Container], *, terminating: bool,
+    backing_off: Sequence[str],
 ) -> dict[str, Any]:  # fmt: skip
     """Return the fields of the status about containers."""
 
@@ -157,8 +158,9 @@ def _containers(
 
 
 def status(
-    uid: str, policy: Policy, inits: Sequence[Container], mains: Sequence[Container], *, ip: str, now: datetime,
-    old: Mapping[str, Any], terminating: bool, backing_off: Sequence[str], not_enforced: str, limited: bool,
+    uid: str, policy: Policy, inits: Sequence[Container], mains: Sequence[Container], *,
+    ip: str, now: datetime, old: Mapping[str, Any], terminating: bool, backing_off: Sequence[str],
+    not_enforced: str, limited: bool,
     trace: startup.Trace | None = None,
 ) -> dict[str, Any]:  # fmt: skip
     """Return the whole status.

@@ -1,7 +1,7 @@
 """Writes one Pod's status to the API: only the newest, and until the API takes it.
 
-A status that can wait does so for a moment: a Pod that is ready within tens of milliseconds has one write, which is
-not queued behind others that say less.
+A status that can wait does so for a moment: a Pod that is ready within tens of milliseconds has one write,
+which is not queued behind others that say less.
 """
 
 import asyncio
@@ -19,8 +19,8 @@ log = logging.getLogger(__name__)
 RETRY_SECONDS = 0.2
 RETRY_CAP_SECONDS = 5.0
 SETTLE_SECONDS = 0.15
-"""How long a status of a start under way waits for its result; forked replicas are ready by then, and people do not
-see a difference."""
+"""How long a status of a start under way waits for its result; forked replicas are ready by then, and people
+do not see a difference."""
 
 
 class StatusWriter:

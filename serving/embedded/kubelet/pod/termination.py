@@ -1,4 +1,4 @@
-"""Steps of a Pod's end that need little of the Pod: a container's preStop hook, and the deletion from the API."""
+"""Steps of a Pod's end: the pause before it, a container's preStop hook, and the deletion from the API."""
 
 import asyncio
 import contextlib

@@ -80,9 +80,9 @@ def limits(container: Mapping[str, Any]) -> Limits:
 def without_inherited(wanted: Limits, inherited: int) -> Limits:
     """Return the limits of a forked container's own cgroup, such that its whole memory stays within `wanted`.
 
-    Memory that a process shares with the zygote that it was forked from is charged to the zygote. The container's
-    cgroup is charged only for what it allocates itself, and for its own copies of shared pages that it changes (these
-    count twice, as the original is still in `inherited`).
+    Memory that a process shares with the zygote that it was forked from is charged to the zygote. The
+    container's cgroup is charged only for what it allocates itself, and for its own copies of shared pages
+    that it changes (these count twice, as the original is still in `inherited`).
 
     Args:
         wanted: the limits of the container's spec.
@@ -96,7 +96,8 @@ def without_inherited(wanted: Limits, inherited: int) -> Limits:
     remaining = wanted.memory - inherited
     if remaining <= 0:
         raise ValueError(
-            f"memory limit {wanted.memory} is not above the {inherited} bytes that a forked process begins with"
+            f"memory limit {wanted.memory} is not above the {inherited} bytes that a forked process "
+            "begins with"
         )
     return replace(wanted, memory=remaining)
 

@@ -60,7 +60,8 @@ class Cgroups:
     def spares(self) -> list[str]:
         """Make and return the directories below which zygotes make the cgroups of spare processes.
 
-        Joining a cgroup waits for all processors (10 to 20 ms where that is rare), which is long beside a fork.
+        Joining a cgroup waits for all processors (10 to 20 ms where that is rare), which is long beside a
+        fork.
         """
         directories = []
         for root in self.where.roots:
@@ -74,7 +75,8 @@ class Cgroups:
 
     def take(self, groups: Sequence[str], limits: Limits) -> Group:
         """Limit the cgroups of a forked process that waits in them."""
-        return self._limited(f"{TOP}/{SPARES}/{os.path.basename(groups[0])}", groups, limits)  # noqa: PTH119 text
+        name = groups[0].rpartition("/")[2]
+        return self._limited(f"{TOP}/{SPARES}/{name}", groups, limits)
 
     def sweep_spares(self) -> None:
         """Remove the cgroups of forked processes that are gone; the kernel refuses to remove the others."""

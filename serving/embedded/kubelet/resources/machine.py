@@ -27,7 +27,7 @@ def this_machine() -> Machine:
 
 
 def _processor() -> str:
-    """Return the processor's model, or its architecture where /proc/cpuinfo has no model (some ARM machines)."""
+    """Return the processor's model, or its architecture where /proc/cpuinfo has none (some ARM machines)."""
     for line in Path("/proc/cpuinfo").read_text().splitlines():
         name, _, value = line.partition(":")
         if name.strip() in ("model name", "Model"):

@@ -1,7 +1,7 @@
 """The usage of every container of this node, for Prometheus, under the kubelet's names.
 
-It is read from cgroups and /proc at every scrape, and from the records of runs alone, so it does not depend on the
-agent's memory. Without cgroups (an ordinary user) it comes from /proc.
+It is read from cgroups and /proc at every scrape, and from the records of runs alone, so it does not depend
+on the agent's memory. Without cgroups (an ordinary user) it comes from /proc.
 """
 
 import os
@@ -158,11 +158,11 @@ def _killed_before(pod: PodDirectory, run: RunDirectory) -> int:
 
 def _processes() -> dict[int, Process]:
     """Return all processes of this machine."""
-    found = {}
+    running = {}
     for name in os.listdir("/proc"):  # noqa: PTH208 names only
         if name.isdigit() and (text := _text(f"/proc/{name}/stat")):
-            found[int(name)] = usage_parsing.process(int(name), text)
-    return found
+            running[int(name)] = usage_parsing.process(int(name), text)
+    return running
 
 
 def _resident(members: list[int]) -> Resident:

@@ -1,10 +1,11 @@
 """The usage of a container, from the texts of its cgroups and of /proc. Pure: text in, numbers out.
 
-A cgroup is charged for the pages that its processes touched first. Pages that a forked replica shares with its zygote,
-and those of a model that several replicas map, are charged to another: so a container's memory is the larger of its
-cgroup's charge and of its processes' resident memory, shared pages included.
+A cgroup is charged for the pages that its processes touched first. Pages that a forked replica shares with
+its zygote, and those of a model that several replicas map, are charged to another: so a container's memory is
+the larger of its cgroup's charge and of its processes' resident memory, shared pages included.
 
-https://docs.kernel.org/admin-guide/cgroup-v2.html, https://docs.kernel.org/admin-guide/cgroup-v1/memory.html, proc(5)
+https://docs.kernel.org/admin-guide/cgroup-v2.html, https://docs.kernel.org/admin-guide/cgroup-v1/memory.html,
+proc(5)
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -176,8 +177,9 @@ def rollup(text: str) -> Rollup:
 def together(residents: Sequence[Resident], rollups: Sequence[Rollup]) -> Resident:
     """Return the resident memory of a container's processes together.
 
-    For several processes it is the sum of what is private to each, and the largest shared part: they mostly share with
-    each other, so a sum would count shared pages once for each. It is a lower bound; the cgroup's charge is the other.
+    For several processes it is the sum of what is private to each, and the largest shared part: they mostly
+    share with each other, so a sum would count shared pages once for each. It is a lower bound; the cgroup's
+    charge is the other.
 
     Args:
         residents: of every process.

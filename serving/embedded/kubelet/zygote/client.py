@@ -1,4 +1,4 @@
-"""Requests a fork from a zygote: one connection is one container shim, which then waits for its specification.
+"""Requests a fork from a zygote: one connection is one shim, which then waits for its specification.
 
 Blocks for milliseconds, or for at most `ANSWER_SECONDS` where the zygote is stuck.
 """
@@ -15,8 +15,8 @@ import orjson
 from serving import errors
 
 ANSWER_SECONDS = 0.5
-"""Longest wait for a fork. A fork takes 5 ms, ten times that on a loaded machine; an ordinary start takes a second, so
-a zygote that does not answer makes it half as slow again, once."""
+"""Longest wait for a fork. A fork takes 5 ms, ten times that on a loaded machine; an ordinary start takes a
+second, so a zygote that does not answer makes it half as slow again, once."""
 _INT_BYTES = 4
 """Of a descriptor's number in a message (C's int)."""
 
@@ -28,7 +28,8 @@ class ForkedProcess:
     connection: socket.socket
     pidfd: int
     inherited: int
-    """Bytes of unreclaimable memory that it shares with the zygote; its own cgroup is not charged for them."""
+    """Bytes of unreclaimable memory that it shares with the zygote; its own cgroup is not charged for
+    them."""
     groups: tuple[str, ...]
     """The cgroups in which the container's process waits; empty where it has to join some."""
 

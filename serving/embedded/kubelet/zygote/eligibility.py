@@ -1,7 +1,7 @@
 """Decides which containers are forked from a zygote, and which zygotes are kept. Pure.
 
-A forked process differs from a new one in what an interpreter does before the program begins. A container whose Pod
-says something about that is therefore started as an ordinary new process.
+A forked process differs from a new one in what an interpreter does before the program begins. A container
+whose Pod says something about that is therefore started as an ordinary new process.
 """
 
 from collections import Counter
@@ -48,7 +48,7 @@ def _runs_commands(container: Mapping[str, Any]) -> bool:
 
 
 def can_fork_with(env: Mapping[str, str]) -> bool:
-    """Whether a forked process can have this environment (envFrom may add names that the Pod does not list)."""
+    """Whether a forked process can have this environment, to which envFrom may have added names."""
     has_early = any(name.startswith(BEFORE_MAIN) for name in env)
     return not has_early and env.get("LANG") == environment.BASE["LANG"]
 

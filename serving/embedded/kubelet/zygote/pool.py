@@ -1,7 +1,7 @@
 """Keeps a zygote per runtime and namespace alive while a Deployment there uses the runtime.
 
-A zygote that dies is started anew; a restarted agent adopts those that run, by identity. Nothing ever waits for one: a
-fork is had at once, or the container is started as an ordinary new process.
+A zygote that dies is started anew; a restarted agent adopts those that run, by identity. Nothing ever waits
+for one: a fork is had at once, or the container is started as an ordinary new process.
 
 Files below DIR/zygotes: see `process.py`; and NAME.log, the zygote's output.
 """
@@ -29,7 +29,8 @@ FIRST_RETRY_SECONDS = 0.1
 RETRY_CAP_SECONDS = 60.0
 """A runtime whose imports fail is retried now and then: its packages may be installed at any moment."""
 CHECK_SECONDS = 5.0
-"""Longest wait for a zygote that was too slow for a start: a loaded machine may only have had a long queue."""
+"""Longest wait for a zygote that was too slow for a start: a loaded machine may only have had a long
+queue."""
 HEALTHY_SECONDS = 10.0
 """A zygote that lived for this long is started anew at once when it dies."""
 

@@ -1,23 +1,23 @@
 """The zygote: a process that has imported a runtime once, and forks itself for every replica of it.
 
-Starting a runtime costs its imports. The zygote pays for them before a replica is needed; a child of it is ready to
-load a model within milliseconds. There is one per runtime and namespace: its children share its memory layout and hash
-seed. It never sees a child's specification: the child reads that itself.
+Starting a runtime costs its imports. The zygote pays for them before a replica is needed; a child of it is
+ready to load a model within milliseconds. There is one per runtime and namespace: its children share its
+memory layout and hash seed. It never sees a child's specification: the child reads that itself.
 
-A child is the shim of its run, exactly as an executed one (`container/shim.py`), and the container's process is a child
-of the shim; neither notices the death of the zygote. Forking 120 MB takes 7 ms, and both fork: so one such pair, the
-spare, always waits for the next connection, and dies with the zygote until it has one.
+A child is the shim of its run, exactly as an executed one (`container/shim.py`), and the container's process
+is a child of the shim; neither notices the death of the zygote. Forking 120 MB takes 7 ms, and both fork: so
+one such pair, the spare, always waits for the next connection, and dies with the zygote until it has one.
 
-The zygote must stay single-threaded, hold no descriptor but its socket, configure nothing (no logging, no signal
-handlers), and know nothing of Pods or the API.
+The zygote must stay single-threaded, hold no descriptor but its socket, configure nothing (no logging, no
+signal handlers), and know nothing of Pods or the API.
 
 Run as: python -P -m serving.embedded.kubelet.zygote.process DIRECTORY NAME MODULE [CGROUP ...]
 Below each CGROUP a spare has a cgroup of its own. In DIRECTORY:
     NAME.lock  held (flock) while it lives: a second one ends at once
     NAME.json  its identity, as `processes.write_identity` has it
-    NAME.sock  there when it listens. A connection is one fork: the answer is the shim's pidfd (SCM_RIGHTS) with
-               {"inherited": bytes of memory that it shares with the zygote, "groups": its cgroups}; then the shim
-               reads a specification, and closes the connection when the start is recorded
+    NAME.sock  there when it listens. A connection is one fork: the answer is the shim's pidfd (SCM_RIGHTS)
+               with {"inherited": bytes of memory shared with the zygote, "groups": its cgroups}. Then the
+               shim reads a specification, and closes the connection when the start is recorded
 """
 
 import ctypes
@@ -40,7 +40,8 @@ BACKLOG = 256
 READ_SECONDS = 10.0
 """Longest wait of a forked child for its specification; the agent sends it within milliseconds, or never."""
 REST_SECONDS = 0.2
-"""Between the use of a spare and the next one, unless a connection waits: the processors are the new replica's then."""
+"""Between the use of a spare and the next one, unless a connection waits: the processors are the new
+replica's then."""
 _ARGUMENTS = (48 - 3, 49 - 3)
 """proc(5): arg_start and arg_end are fields 48 and 49 of stat, and the list begins with the third."""
 
@@ -100,7 +101,7 @@ def _listen(directory: Path, name: str) -> socket.socket:
 
 
 def _fork_spares(listener: socket.socket, zygote: int) -> int:
-    """Fork a spare whenever there is none. Return in the spares, with the descriptor on which each reports its use."""
+    """Fork a spare whenever there is none. Return in spares, with the descriptor to report their use."""
     while True:
         if threads() != 1:
             sys.exit("has more than one thread: it cannot be forked")
@@ -160,7 +161,8 @@ def _prepare_program(spec: dict[str, Any]) -> None:
     os.environ.update(spec["env"])
     _set_command_line(spec["argv"])
     sys.orig_argv = list(spec["argv"])
-    sys.path[:] = ["", *(path for path in sys.path if os.path.exists(path))]  # noqa: PTH110 "" as `python -m` has it
+    # "" as `python -m` has it
+    sys.path[:] = ["", *(path for path in sys.path if os.path.exists(path))]  # noqa: PTH110
     importlib.invalidate_caches()
     random.seed()
     if multiprocessing := sys.modules.get("multiprocessing.process"):

@@ -65,7 +65,7 @@ class DeploymentController:
         return [p for p in owned if not p.standby], [p for p in owned if p.standby]
 
     async def _number_revision(self, deployment: Object, spec: plan.DeploymentSpec) -> None:
-        """Number a new template before its first Pod; the API refuses a stale read, so none is numbered twice."""
+        """Number a new template before its first Pod; a stale read is refused, so none is numbered twice."""
         if spec.paused or _annotation(deployment, names.TEMPLATE_HASH_ANNOTATION) == spec.template_hash:
             return
         meta = deployment["metadata"]

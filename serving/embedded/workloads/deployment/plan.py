@@ -1,8 +1,9 @@
 """Decides which Pods of a Deployment to create and which to delete now. Pure.
 
-The arithmetic is that of k8s.io/kubernetes/pkg/controller/deployment/rolling.go, on Pods instead of ReplicaSets. Two
-invariants hold at every step, whatever the Pods do meanwhile: deletions never take the number of available Pods below
-`replicas - maxUnavailable`, and creations never take the number of Pods above `replicas + maxSurge`.
+The arithmetic is that of k8s.io/kubernetes/pkg/controller/deployment/rolling.go, on Pods instead of
+ReplicaSets. Two invariants hold at every step, whatever the Pods do meanwhile: deletions never take the
+number of available Pods below `replicas - maxUnavailable`, and creations never take the number of Pods above
+`replicas + maxSurge`.
 """
 
 import datetime as dt
@@ -142,7 +143,7 @@ def is_expired(pod: PodFacts, now: dt.datetime) -> bool:
 def _surplus(
     spec: DeploymentSpec, new: list[PodFacts], old: list[PodFacts], available: set[str], most: int
 ) -> list[PodFacts]:
-    """Return Pods above the limits: unavailable ones first, then available old ones as far as the floor allows."""
+    """Return Pods above the limits: unavailable ones, then available old ones as far as the floor allows."""
     excess = max(len(new) + len(old) - most, len(new) - spec.replicas, 0)
     if not excess:
         return []

@@ -1,8 +1,9 @@
-"""Decides about standby replicas: Pods of a Deployment that are started, and get traffic when replicas are added. Pure.
+"""Decides about standby replicas: started Pods of a Deployment that get no traffic until promoted. Pure.
 
-An annotation of the Deployment has their number; a label of the Pods keeps them out of EndpointSlices and out of the
-Deployment's counts. A new replica is taken from them by removing the label; another standby Pod is started once every
-serving replica is ready, so that its start takes no resources from those. Kubernetes has no such thing.
+An annotation of the Deployment has their number; a label of the Pods keeps them out of EndpointSlices and out
+of the Deployment's counts. A new replica is taken from them by removing the label; another standby Pod is
+started once every serving replica is ready, so that its start takes no resources from those. Kubernetes has
+no such thing.
 """
 
 import datetime as dt
@@ -20,7 +21,7 @@ MAX_STANDBYS = 100
 
 @dataclass(frozen=True)
 class StandbyPlan:
-    """Pods that become replicas, the number of standby Pods to create, Pods to delete, and when to plan again."""
+    """Pods to promote, the number of standby Pods to create, Pods to delete, and when to plan again."""
 
     promote: tuple[PodFacts, ...] = ()
     create: int = 0

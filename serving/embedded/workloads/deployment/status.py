@@ -1,7 +1,7 @@
-"""The status of a Deployment, such that `kubectl rollout status` and `kubectl wait` read it as on a cluster. Pure.
+"""The status of a Deployment, for `kubectl rollout status` and `kubectl wait` as on a cluster. Pure.
 
-Reasons and texts are those of k8s.io/kubernetes/pkg/controller/deployment (progress.go, util/deployment_util.go); they
-say ReplicaSet where tools compare them.
+Reasons and texts are those of k8s.io/kubernetes/pkg/controller/deployment (progress.go,
+util/deployment_util.go); they say ReplicaSet where tools compare them.
 """
 
 import datetime as dt
@@ -112,7 +112,8 @@ def _progressing(
 
 
 def _phase(
-    before: Mapping[str, Any] | None, old: Object, counts: dict[str, int], spec: DeploymentSpec, now: dt.datetime
+    before: Mapping[str, Any] | None, old: Object, counts: dict[str, int], spec: DeploymentSpec,
+    now: dt.datetime,
 ) -> Object:  # fmt: skip
     """Return the Progressing condition without its deadline; `before` itself where nothing has progressed."""
     reason_before = before["reason"] if before is not None else ""

@@ -1,4 +1,4 @@
-"""Reconciles EndpointSlices: follows Services and Pods, and writes a slice when a serving Pod of it changes."""
+"""Reconciles EndpointSlices: follows Services and Pods, and writes a slice when a serving Pod changes."""
 
 from serving import clock
 from serving.embedded.workloads.endpoint_slice import plan
@@ -10,8 +10,8 @@ from serving.settings import ControllerSettings
 
 OF_SERVICE = "service"
 GATHER_SECONDS = 0.5
-"""Changes of Pods that do not serve are written after this time: a new Service's Pod, its address, and its readiness are
-one write and not three (k8s.io/endpointslice has endpointUpdatesBatchPeriod)."""
+"""Changes of Pods that do not serve are written after this time: a new Service's Pod, its address, and its
+readiness are one write and not three (k8s.io/endpointslice has endpointUpdatesBatchPeriod)."""
 SLICE_LABELS = f"{plan.MANAGED_BY_LABEL}={plan.MANAGER}"
 
 
@@ -34,7 +34,7 @@ class EndpointsController:
         slices.index(OF_SERVICE, _service_of)
 
     async def reconcile(self, key: Key) -> Result | None:
-        """Converge the slices of one Service; new ones are written before old ones go, so that no Pod is missing."""
+        """Converge the slices of one Service; new ones come before old ones go, so that no Pod is missing."""
         service = self._services.get(*key)
         if service is None or "deletionTimestamp" in service["metadata"]:
             self._waits_since.pop(key, None)

@@ -1,8 +1,9 @@
 """Decides the EndpointSlices of a Service. Pure.
 
-As in k8s.io/endpointslice/utils.go, a terminating Pod is not ready from the moment it is marked, and still `serving`
-while its probe succeeds. A slice has one set of ports, so Pods that resolve a named port to different numbers come in
-slices of their own; the first is `<service>-local`. Loopback addresses are allowed here: they are the Pods'.
+As in k8s.io/endpointslice/utils.go, a terminating Pod is not ready from the moment it is marked, and still
+`serving` while its probe succeeds. A slice has one set of ports, so Pods that resolve a named port to
+different numbers come in slices of their own; the first is `<service>-local`. Loopback addresses are allowed
+here: they are the Pods'.
 """
 
 from collections.abc import Iterable, Mapping
@@ -49,7 +50,7 @@ def slices(service: Object, pods_: Iterable[Object]) -> list[Object]:
 
 
 def relevant(pod: Object | None) -> object:
-    """Return the parts of a Pod that slices depend on; where they are equal before and after, no slice changes."""
+    """Return the parts of a Pod that slices depend on; where they do not change, no slice does."""
     if pod is None:
         return None
     status, meta = pod.get("status") or {}, pod["metadata"]
@@ -147,7 +148,7 @@ def same(wanted: Object, stored: Object | None) -> bool:
 
 
 def is_urgent(wanted: Object, stored: Object | None) -> bool:
-    """Whether a difference has to be written at once: in the Pods that serve, or in the slice's owner or labels."""
+    """Whether a difference is urgent: in the Pods that serve, or in the slice's owner or labels."""
     if _serving(wanted) != _serving(stored or {}):
         return True
     if stored is None:

@@ -1,7 +1,7 @@
 """Which Services select which Pods, in both directions, at a cost that does not grow with unrelated objects.
 
-Services are many, but their selectors use few different sets of label names. For each such set of names (a shape),
-Pods and Services are matched by the values that they have for it.
+Services are many, but their selectors use few different sets of label names. For each such set of names (a
+shape), Pods and Services are matched by the values that they have for it.
 """
 
 from collections.abc import Hashable, Mapping

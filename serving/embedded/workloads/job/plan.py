@@ -1,9 +1,9 @@
 """Decides what a Job does next: which attempts to start, which Pods to end, and whether it is over. Pure.
 
-Every Pod of a Job is an attempt with a number; its name follows from the number, so no attempt is started twice. Each
-finished attempt is counted once, by number, in `status.completedIndexes` and `status.failedIndexes` (which Kubernetes
-uses for Indexed Jobs only), so the counts outlive the Pods. An attempt whose Pod was deleted before it finished is not
-counted, and is started again.
+Every Pod of a Job is an attempt with a number; its name follows from the number, so no attempt is started
+twice. Each finished attempt is counted once, by number, in `status.completedIndexes` and
+`status.failedIndexes` (which Kubernetes uses for Indexed Jobs only), so the counts outlive the Pods. An
+attempt whose Pod was deleted before it finished is not counted, and is started again.
 """
 
 import datetime as dt

@@ -1,4 +1,4 @@
-"""The status of a Job: counts, times and conditions, as `kubectl get`, `wait` and `describe` read them. Pure."""
+"""The status of a Job: counts, times and conditions, as kubectl reads them. Pure."""
 
 import datetime as dt
 from collections.abc import Sequence

@@ -1,4 +1,4 @@
-"""Standby replicas: who becomes one, who is taken when one is wanted, and that counts and slices know nothing of them."""
+"""Standby replicas: which Pods become one, which are promoted, and that counts and slices ignore them."""
 
 import datetime as dt
 from typing import Any
