@@ -113,7 +113,8 @@ def test_the_upper_quantile_rises_when_rises_follow_each_other() -> None:
 
 
 def test_a_fit_is_the_same_when_restored_from_json(fitted: Fit) -> None:
-    assert Fit.of(json.loads(json.dumps(fitted.state()))) == fitted
+    state = fitted.state()  # an absent season is NaN, which no equality of fits holds for
+    assert Fit.of(json.loads(json.dumps(state))).state() == state
     short = Fit(0.1, RECENT, (0.05,) * 12)
     restored = Fit.of(json.loads(json.dumps(short.state())))
     assert (restored.lags, restored.upper) == (RECENT, ())
