@@ -15,7 +15,7 @@ import uvloop
 from serving import clock
 from serving.data_dir import DataDir
 from serving.embedded.kubelet.pod import status
-from serving.embedded.kubelet.pod.lifecycle import Container, Run
+from serving.embedded.kubelet.pod.lifecycle import Container, ContainerRun
 from serving.embedded.kubelet.pod.status_writer import StatusWriter
 from serving.embedded.workloads.run import run_workloads
 from serving.kube import EventRecorder, Kube, Watches, connect
@@ -48,7 +48,7 @@ class HollowNode:
         writing = asyncio.ensure_future(writer.run())
         spec = pod["spec"]
         assert isinstance(spec, dict)
-        run = Run(0, started_at=clock.now())
+        run = ContainerRun(0, started_at=clock.now())
         names = [(c["name"], c.get("image", "")) for c in spec["containers"]]
         for ready in (False, True):
             said = partial(Container, run=run, started=ready, ready=ready)

@@ -5,9 +5,9 @@ from prometheus_client import CollectorRegistry, Histogram
 from serving import metrics
 from serving.data_dir import DataDir
 from serving.embedded.kubelet.devices.gpus import Gpus
-from serving.embedded.kubelet.pod.startup import PHASES, Trace
-from serving.embedded.kubelet.resources.cgroup_limits import Layout
-from serving.embedded.kubelet.resources.usage import Usage
+from serving.embedded.kubelet.pod.startup import PHASES, StartTrace
+from serving.embedded.kubelet.resources.cgroup_limits import CgroupLayout
+from serving.embedded.kubelet.resources.usage import UsageCollector
 from serving.objects import Object
 from serving.resources import names
 
@@ -15,7 +15,7 @@ BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.
 """Seconds: from a phase of a forked replica to the download of a large model."""
 
 
-class Metrics:
+class NodeMetrics:
     """One registry per agent."""
 
     def __init__(self) -> None:
@@ -28,7 +28,7 @@ class Metrics:
             buckets=BUCKETS,
         )
 
-    def started(self, pod: Object, trace: Trace) -> None:
+    def started(self, pod: Object, trace: StartTrace) -> None:
         """Count one start. `kind` is cold or zygote; Pods of no Inference have empty labels."""
         labels = pod["metadata"].get("labels") or {}
         inference, predictor = labels.get(names.INFERENCE_LABEL, ""), labels.get(names.PREDICTOR_LABEL, "")
@@ -37,7 +37,7 @@ class Metrics:
                 pod["metadata"]["namespace"], inference, predictor, phase, trace.how.lower()
             ).observe(trace.seconds[phase])
 
-    def serve(self, data_dir: DataDir, where: Layout, port: int) -> int:
+    def serve(self, data_dir: DataDir, where: CgroupLayout, port: int) -> int:
         """Serve `GET /metrics`, with the usage from the cgroups of `where`; return the port."""
-        self._registry.register(Usage(data_dir.pods, where, Gpus()))
+        self._registry.register(UsageCollector(data_dir.pods, where, Gpus()))
         return metrics.serve(self._registry, data_dir.metrics("node"), port)

@@ -12,9 +12,9 @@ import serving
 from serving import errors, runtime_variables
 from serving.data_dir import DataDir
 from serving.embedded.event_queue import EventQueue
-from serving.embedded.kubelet.container.image_volumes import Images
+from serving.embedded.kubelet.container.image_volumes import ImageVolumes
 from serving.embedded.kubelet.devices.mps import Mps, directory_of
-from serving.embedded.kubelet.metrics import Metrics
+from serving.embedded.kubelet.metrics import NodeMetrics
 from serving.embedded.kubelet.pod.addresses import Addresses
 from serving.embedded.kubelet.resources.cgroups import Cgroups, detect
 from serving.embedded.kubelet.runtimes import Runtime
@@ -55,11 +55,11 @@ class Node:
     runtimes: Mapping[str, Runtime]
     """What images stand for."""
     zygotes: ZygotePool
-    images: Images
+    images: ImageVolumes
     mps: Mps
     runtime_variables: Mapping[str, str] = field(default_factory=dict)
     """Variables of containers that run one of `runtimes`; the Pod's own take precedence."""
-    metrics: Metrics = field(default_factory=Metrics)
+    metrics: NodeMetrics = field(default_factory=NodeMetrics)
     launching: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(LAUNCHES_AT_ONCE))
 
 
@@ -113,7 +113,7 @@ def discover(data_dir: DataDir, settings: Settings, kube: Kube, runtimes: Mappin
         jail=confinement,
         runtimes=runtimes,
         zygotes=ZygotePool(data_dir.zygotes, cgroups, runtimes),
-        images=Images(kube, ModelStore(data_dir.models, settings.store), settings.registry),
+        images=ImageVolumes(kube, ModelStore(data_dir.models, settings.store), settings.registry),
         mps=Mps(directory_of(data_dir), (confinement.uid, confinement.gid) if confinement else None),
         runtime_variables=runtime_variables.write(settings.runtimes),
     )

@@ -18,7 +18,7 @@ from typing import Any
 
 import orjson
 
-from serving.embedded.kubelet.pod.lifecycle import Exit, Run, exited, lost
+from serving.embedded.kubelet.pod.lifecycle import ContainerExit, ContainerRun, exited, lost
 from serving.system import atomic_file, locks
 from serving.system.processes import ProcessIdentity
 
@@ -89,17 +89,17 @@ class RunDirectory:
         boot_id = record["boot_id"]
         return ProcessIdentity(boot_id, *record["recorder"]), ProcessIdentity(boot_id, *record["process"])
 
-    def read(self) -> Run:
+    def read(self) -> ContainerRun:
         """Return the state of the run."""
         started = self.path / "started.json"
-        return Run(
+        return ContainerRun(
             self.index,
             int(self.launch.get("streak", 0)),
             _mtime(started) if started.exists() else None,
             self.exit(),
         )
 
-    def exit(self) -> Exit | None:
+    def exit(self) -> ContainerExit | None:
         """Return how it ended; None while it has not."""
         path = self.path / "exit.json"
         record = read_json(path)

@@ -11,7 +11,7 @@ reason."""
 
 
 @dataclass(frozen=True)
-class History:
+class RestartHistory:
     """How often in a row one component has failed, and since when it runs (monotonic seconds)."""
 
     failures: int = 0
@@ -22,20 +22,20 @@ class Restart(NamedTuple):
     """Start again after `delay` seconds."""
 
     delay: float
-    history: History
+    history: RestartHistory
 
 
 class Fail(NamedTuple):
     """Do not start again: the component cannot run as configured, and not all components have been up yet."""
 
 
-def started(history: History, now: float) -> History:
+def started(history: RestartHistory, now: float) -> RestartHistory:
     """Return the history after a start, or an adoption."""
     return replace(history, started=now)
 
 
 def ended(
-    history: History, code: int | None, *, now: float, proven: bool, settings: SupervisorSettings
+    history: RestartHistory, code: int | None, *, now: float, proven: bool, settings: SupervisorSettings
 ) -> Restart | Fail:
     """Return what to do after the end of a component.
 

@@ -68,7 +68,7 @@ class _Component:
     identity: ProcessIdentity | None = None
     """None while it does not run."""
     process: subprocess.Popen[bytes] | None = None
-    history: restart_policy.History = field(default_factory=restart_policy.History)
+    history: restart_policy.RestartHistory = field(default_factory=restart_policy.RestartHistory)
     due: float = 0.0
     """When to start it, on the monotonic clock, while it does not run."""
 

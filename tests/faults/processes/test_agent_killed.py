@@ -56,7 +56,7 @@ async def serve(kube: Kube, name: str) -> dict:
     return await until(kube, NAMESPACE, name, is_ready)
 
 
-async def test_a_killed_agent_leaves_replicas_alone_and_the_next_one_adopts_them(
+async def test_replicas_run_on_and_are_adopted_when_the_agent_is_killed(
     kube: Kube, node: NodeProcess
 ) -> None:
     before = await serve(kube, "adopted")
@@ -79,9 +79,7 @@ async def test_a_killed_agent_leaves_replicas_alone_and_the_next_one_adopts_them
     assert not processes.is_alive(process)
 
 
-async def test_what_ended_while_no_agent_was_there_is_seen_by_the_next_one(
-    kube: Kube, node: NodeProcess
-) -> None:
+async def test_exit_is_reported_when_it_happened_without_an_agent(kube: Kube, node: NodeProcess) -> None:
     script = "import signal, sys\nsignal.signal(15, lambda *_: sys.exit(7))\nprint('begun')\nwhile True: signal.pause()"
     created = await kube.create(kinds.POD, pod(NAMESPACE, "away", script, spec_restartPolicy="Never"))
     log = node.data_dir.pod_log(created["metadata"]["uid"], "main", 0)
@@ -111,9 +109,7 @@ async def test_killed_shim_ends_its_container_and_the_pod_starts_again(kube: Kub
     await until_gone(kube, NAMESPACE, "unrecorded")
 
 
-async def test_after_a_reboot_nothing_is_taken_for_ours_and_everything_starts_again(
-    kube: Kube, node: NodeProcess
-) -> None:
+async def test_containers_start_again_when_the_boot_id_has_changed(kube: Kube, node: NodeProcess) -> None:
     found = await serve(kube, "rebooted")
     process = process_of(node, found)
     node.stop(signal.SIGKILL)

@@ -88,7 +88,7 @@ def watched(api: FakeKube) -> list[int]:
 
 
 @pytest.mark.parametrize("done", [False, True], ids=["not-done", "answer-lost"])
-async def test_same_pods_and_never_too_many_whichever_write_fails(*, done: bool) -> None:
+async def test_pods_are_the_same_and_never_too_many_when_any_write_fails(*, done: bool) -> None:
     api = FakeKube()
     async with running(workloads(api.client("node"), FAST), node(api)):
         await story(api)
@@ -105,7 +105,7 @@ async def test_same_pods_and_never_too_many_whichever_write_fails(*, done: bool)
 
 
 @pytest.mark.parametrize("done", [False, True], ids=["before-the-write", "after-the-write"])
-async def test_same_pods_when_killed_at_any_write_and_started_again(*, done: bool) -> None:
+async def test_pods_are_the_same_when_the_controller_is_killed_at_any_write(*, done: bool) -> None:
     number, killed = 1, True
     while killed:
         api = FakeKube()

@@ -61,7 +61,7 @@ async def story(api: FakeKube) -> None:
 
 
 @pytest.mark.parametrize("done", [False, True], ids=["not-done", "answer-lost"])
-async def test_attempts_are_counted_once_whichever_write_fails(*, done: bool) -> None:
+async def test_attempts_are_counted_once_when_any_write_fails(*, done: bool) -> None:
     api = FakeKube()
     async with running(workloads(api.client("node"), FAST), node(api)):
         await story(api)

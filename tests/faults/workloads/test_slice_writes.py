@@ -66,14 +66,14 @@ async def settled(api: FakeKube) -> int:
 
 @pytest.mark.parametrize("number", range(WRITES))
 @pytest.mark.parametrize("done", [False, True], ids=["not-done", "answer-lost"])
-async def test_slices_are_right_whichever_write_fails(number: int, *, done: bool) -> None:
+async def test_slices_are_right_when_any_write_fails(number: int, *, done: bool) -> None:
     api = FakeKube()
     api.fail_next(errors.Unavailable("told to fail"), skip=number, done=done)
     async with running(workloads(api.client("node"), FAST)):
         await story(api)
 
 
-async def test_nothing_is_written_when_nothing_of_endpoints_changes() -> None:
+async def test_no_slice_is_written_when_endpoints_do_not_change() -> None:
     api = FakeKube()
     async with running(workloads(api.client("node"), FAST)):
         await story(api)

@@ -74,7 +74,7 @@ async def waiting(kube: Kube, name: str, reason: str) -> str:
     return main_status(found)["state"]["waiting"]["message"]
 
 
-async def test_an_image_is_fetched_with_the_pods_secret_and_pinned_until_the_pod_is_gone(
+async def test_image_is_fetched_with_the_pods_secret_and_pinned_until_the_pod_is_gone(
     kube: Kube, store: ModelStore, tmp_path: Path
 ) -> None:
     source = ModelStore(tmp_path / "elsewhere")
@@ -110,7 +110,7 @@ async def test_an_image_is_fetched_with_the_pods_secret_and_pinned_until_the_pod
     assert store.pins(digest) == set()
 
 
-async def test_an_image_that_was_touched_is_not_mounted(
+async def test_changed_image_is_not_mounted(
     kube: Kube, node: NodeProcess, store: ModelStore, tmp_path: Path
 ) -> None:
     digest = built(store, tmp_path / "trained", 2)
@@ -125,7 +125,7 @@ async def test_an_image_that_was_touched_is_not_mounted(
     assert "weights.bin" in await waiting(kube, "touched", "ErrImagePull")
 
 
-async def test_a_container_is_told_which_seal_was_checked_and_cannot_say_so_itself(
+async def test_sealed_digest_is_set_by_the_node_alone(
     kube: Kube, node: NodeProcess, store: ModelStore, tmp_path: Path
 ) -> None:
     digest = built(store, tmp_path / "trained", 4)
@@ -140,7 +140,7 @@ async def test_a_container_is_told_which_seal_was_checked_and_cannot_say_so_itse
         assert log_of(node.data_dir, found) == f"{said}\n"
 
 
-async def test_an_image_that_nobody_has_is_not_waited_for_in_silence(kube: Kube) -> None:
+async def test_pod_reports_err_image_pull_when_the_image_is_nowhere(kube: Kube) -> None:
     missing = "sha256:" + "c" * 64
     await kube.create(kinds.POD, user("local", local(missing)))
     await kube.create(kinds.POD, user("never", f"127.0.0.1:1/m@{missing}", image={"pullPolicy": "Never"}))
@@ -148,7 +148,7 @@ async def test_an_image_that_nobody_has_is_not_waited_for_in_silence(kube: Kube)
     assert "pullPolicy is Never" in await waiting(kube, "never", "ErrImageNeverPull")
 
 
-async def test_pins_of_pods_that_are_gone_are_dropped_when_an_agent_starts(
+async def test_pins_of_deleted_pods_are_removed_when_an_agent_starts(
     kube: Kube, node: NodeProcess, store: ModelStore, tmp_path: Path
 ) -> None:
     digest = built(store, tmp_path / "trained", 3)

@@ -11,11 +11,11 @@ from typing import cast
 from serving.embedded.kubelet.container.launch import Launch, start
 from serving.embedded.kubelet.node import Node
 from serving.embedded.kubelet.records import RunDirectory
-from serving.embedded.kubelet.resources.cgroup_limits import Layout
+from serving.embedded.kubelet.resources.cgroup_limits import CgroupLayout
 from serving.embedded.kubelet.resources.cgroups import Cgroups
 
 
-def test_log_is_there_before_the_shim_has_opened_it(tmp_path: Path) -> None:
+def test_log_exists_before_the_shim_opens_it(tmp_path: Path) -> None:
     run = RunDirectory(tmp_path / "run" / "c" / "0")
     log = tmp_path / "0.log"
     spec = {
@@ -23,7 +23,7 @@ def test_log_is_there_before_the_shim_has_opened_it(tmp_path: Path) -> None:
         "log": str(log), "log_bytes": 1000, "cores": [], "user": None, "view": None,
     }  # fmt: skip
     zygotes = SimpleNamespace(images=frozenset())
-    node = cast("Node", SimpleNamespace(jail=None, cgroups=Cgroups(Layout()), zygotes=zygotes))
+    node = cast("Node", SimpleNamespace(jail=None, cgroups=Cgroups(CgroupLayout()), zygotes=zygotes))
     pod = {"metadata": {"uid": "u", "namespace": "default", "name": "p"}}
     started = start(Launch(node, pod, {"name": "c", "image": "-"}, run, spec))
     handle = started.pidfd

@@ -50,7 +50,7 @@ def machine(place: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return place
 
 
-def test_the_daemon_is_started_once_and_found_again_by_another_agent(machine: Path) -> None:
+def test_mps_daemon_is_started_once_and_found_by_another_agent(machine: Path) -> None:
     directory = machine / "mps"
     for _ in range(2):
         access = Mps(directory, None, machine).access()
@@ -61,7 +61,7 @@ def test_the_daemon_is_started_once_and_found_again_by_another_agent(machine: Pa
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="needs root")
-def test_the_daemon_belongs_to_the_containers_user_where_that_is_another(machine: Path) -> None:
+def test_mps_daemon_runs_as_the_user_of_the_containers(machine: Path) -> None:
     access = Mps(machine / "mps", (65534, 65534), machine).access()
     assert (machine / "mps" / "pipe" / "control").read_text().split()[0] == "65534"
     assert access.env == {"CUDA_MPS_PIPE_DIRECTORY": gpu_limits.PIPES}
@@ -70,28 +70,30 @@ def test_the_daemon_belongs_to_the_containers_user_where_that_is_another(machine
         Mps(machine / "mps", None, machine).access()
 
 
-def test_a_daemon_that_does_not_start_is_a_reason_with_its_words(machine: Path) -> None:
+def test_message_has_the_daemons_error_when_it_does_not_start(machine: Path) -> None:
     mps_control.install(machine / "bin", "#!/bin/sh\necho 'no permission' >&2\nexit 1\n")
     with pytest.raises(errors.Temporary, match="did not start: no permission") as caught:
         Mps(machine / "mps", None, machine).access()
     assert caught.value.reason == "NoMps"
 
 
-def test_a_driver_without_the_daemon_is_a_reason(machine: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_message_names_the_daemon_when_it_is_not_installed(
+    machine: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("PATH", str(machine / "nothing"))
     with pytest.raises(errors.Temporary, match="nvidia-cuda-mps-control is not installed") as caught:
         Mps(machine / "mps", None, machine).access()
     assert caught.value.reason == "NoMps"
 
 
-def test_a_machine_without_a_gpu_is_a_reason_and_nothing_is_started(place: Path) -> None:
+def test_daemon_is_not_started_when_there_is_no_gpu(place: Path) -> None:
     with pytest.raises(errors.Temporary, match="this machine has no NVIDIA GPU") as caught:
         Mps(place / "mps", None, place).access()
     assert caught.value.reason == "NoGpu"
     assert not (place / "mps").exists()
 
 
-def test_the_daemon_ends_with_everything_else(
+def test_mps_daemon_ends_when_everything_is_stopped(
     machine: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     data_dir = DataDir(tmp_path / "data")
@@ -136,7 +138,7 @@ async def _event(kube: Kube, name: str, reason: str) -> str:
 
 
 @pytest.mark.skipif(Path("/dev/nvidia0").exists(), reason="this machine has an NVIDIA GPU")
-def test_a_pod_on_a_machine_without_a_gpu_waits_and_says_why(api_server: DataDir) -> None:
+def test_pod_waits_with_a_reason_when_there_is_no_gpu(api_server: DataDir) -> None:
     async def run() -> None:
         async with _api(api_server) as kube:
             await kube.create(kinds.POD, _on_gpu("gpuless"))
@@ -150,7 +152,7 @@ def test_a_pod_on_a_machine_without_a_gpu_waits_and_says_why(api_server: DataDir
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="needs root")
-def test_a_container_meets_the_daemon_in_its_private_view(
+def test_container_reaches_the_mps_daemon_in_its_private_view(
     api_server: DataDir, machine: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # A device that every machine has stands for the GPU.

@@ -46,7 +46,7 @@ async def run(kube: Kube, name: str, script: str, **spec: object) -> dict:
     return await kube.create(kinds.POD, pod(NAMESPACE, name, script, **spec))
 
 
-async def test_a_pod_that_ends_well_has_succeeded_and_its_output_is_kept(
+async def test_pod_succeeds_and_keeps_its_log_when_its_command_ends_with_zero(
     kube: Kube, node: NodeProcess
 ) -> None:
     await run(kube, "ends", "print('hello'); print(1)", spec_restartPolicy="Never")
@@ -56,7 +56,7 @@ async def test_a_pod_that_ends_well_has_succeeded_and_its_output_is_kept(
     assert log_of(node.data_dir, found) == "hello\n1\n"
 
 
-async def test_a_crashing_container_is_restarted_with_back_off_and_its_last_state_shown(kube: Kube) -> None:
+async def test_crashing_container_restarts_with_back_off_and_last_state(kube: Kube) -> None:
     await run(kube, "crashes", "import sys; sys.exit(3)")
     found = await until(kube, NAMESPACE, "crashes", lambda p: main_status(p).get("restartCount", 0) >= 3
                         and "waiting" in main_status(p)["state"])  # fmt: skip
@@ -68,9 +68,7 @@ async def test_a_crashing_container_is_restarted_with_back_off_and_its_last_stat
     await until_gone(kube, NAMESPACE, "crashes")
 
 
-async def test_a_server_is_ready_when_its_probe_says_so_and_not_ready_when_it_is_being_deleted(
-    kube: Kube, node: NodeProcess
-) -> None:
+async def test_pod_is_ready_by_its_probe_and_not_when_being_deleted(kube: Kube, node: NodeProcess) -> None:
     readiness = {"httpGet": {"path": "/ready", "port": "http"}, "periodSeconds": 1, "failureThreshold": 1}
     created = await run(kube, "serves", "open('/tmp/fine','w')\n" + SERVER, readinessProbe=readiness,
                         ports=[{"name": "http", "containerPort": 8080}])  # fmt: skip
@@ -84,7 +82,7 @@ async def test_a_server_is_ready_when_its_probe_says_so_and_not_ready_when_it_is
     assert not (node.data_dir.pods / created["metadata"]["uid"]).exists()
 
 
-async def test_a_failing_liveness_probe_restarts_the_container(kube: Kube) -> None:
+async def test_failing_liveness_probe_restarts_the_container(kube: Kube) -> None:
     liveness = {
         "exec": {"command": ["test", "!", "-e", "/tmp/bad"]},
         "periodSeconds": 1,
@@ -109,7 +107,7 @@ async def test_init_containers_run_one_after_the_other_before_the_others(
     assert ends == ["Completed", "Completed"]
 
 
-async def test_an_unknown_image_is_refused_by_its_path_unless_a_command_says_what_to_run(kube: Kube) -> None:
+async def test_unknown_image_is_refused_unless_there_is_a_command(kube: Kube) -> None:
     await run(kube, "unknown", "", image="nginx:latest")
     found = await until(kube, NAMESPACE, "unknown", lambda p: "waiting" in main_status(p).get("state", {}))
     waiting = main_status(found)["state"]["waiting"]
@@ -149,7 +147,7 @@ async def test_environment_from_secrets_config_maps_and_fields_reaches_the_conta
     assert not environment.keys() & {"PYTHONPATH", "OMP_NUM_THREADS"}
 
 
-async def test_a_chatty_container_keeps_a_bounded_log(kube: Kube, node: NodeProcess) -> None:
+async def test_chatty_container_keeps_a_bounded_log(kube: Kube, node: NodeProcess) -> None:
     await run(kube, "chatty", "for i in range(20000): print(i)", spec_restartPolicy="Never")
     found = await until(kube, NAMESPACE, "chatty", phase("Succeeded"))
     log = node.data_dir.pod_log(found["metadata"]["uid"], "main", 0)
@@ -159,7 +157,7 @@ async def test_a_chatty_container_keeps_a_bounded_log(kube: Kube, node: NodeProc
 
 @root
 @needs_root
-async def test_as_root_a_container_is_nobody_and_sees_neither_token_nor_home(
+async def test_container_runs_as_nobody_without_token_and_home_when_root(
     kube: Kube, node: NodeProcess, tmp_path: Path
 ) -> None:
     script = f"""
@@ -203,7 +201,7 @@ print([line for line in open('/proc/self/status') if line.startswith(('NoNewPriv
 
 @root
 @needs_root
-async def test_as_root_memory_is_limited_and_the_kill_named(kube: Kube) -> None:
+async def test_memory_is_limited_and_the_oom_kill_is_named_when_root(kube: Kube) -> None:
     await run(kube, "greedy", "x = bytearray(200 << 20); print(len(x))", spec_restartPolicy="Never",
               resources={"limits": {"memory": "64Mi", "cpu": "500m"}})  # fmt: skip
     found = await until(kube, NAMESPACE, "greedy", phase("Failed"))
@@ -215,7 +213,7 @@ async def test_as_root_memory_is_limited_and_the_kill_named(kube: Kube) -> None:
 
 @root
 @needs_root
-async def test_nothing_that_a_container_forked_outlives_it(kube: Kube, node: NodeProcess) -> None:
+async def test_processes_of_a_container_end_with_it(kube: Kube, node: NodeProcess) -> None:
     script = """
 import os, sys, time
 if os.fork() == 0:
@@ -230,7 +228,7 @@ time.sleep(0.3)
     assert not Path(f"/proc/{log_of(node.data_dir, found).strip()}").exists()  # noqa: ASYNC240 a quick look
 
 
-async def test_a_container_that_ignores_sigterm_is_killed_after_its_grace(kube: Kube) -> None:
+async def test_container_that_ignores_sigterm_is_killed_after_its_grace(kube: Kube) -> None:
     await run(kube, "stubborn", "import signal, time; signal.signal(15, signal.SIG_IGN); print(1); time.sleep(99)",
               spec_terminationGracePeriodSeconds=1)  # fmt: skip
     await until(kube, NAMESPACE, "stubborn", is_ready)

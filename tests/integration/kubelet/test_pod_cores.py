@@ -40,7 +40,7 @@ def _pinned(name: str, script: str, cores: str, **more: Any) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("start", STARTS)
-async def test_a_pod_runs_on_the_cores_that_it_asks_for_alone(
+async def test_pod_runs_only_on_the_cores_that_it_requests(
     kube: Kube, api_server: DataDir, start: str
 ) -> None:
     last = max(os.sched_getaffinity(0))
@@ -51,7 +51,7 @@ async def test_a_pod_runs_on_the_cores_that_it_asks_for_alone(
     assert json.loads(log_of(api_server, found)) == [last]
 
 
-async def test_what_probes_run_is_on_the_pods_cores_too(kube: Kube) -> None:
+async def test_exec_probe_runs_on_the_pods_cores(kube: Kube) -> None:
     last = max(os.sched_getaffinity(0))
     check = f"import os, sys; sys.exit(os.sched_getaffinity(0) != {{{last}}})"
     probe = {"exec": {"command": ["python3", "-c", check]}, "timeoutSeconds": 10}
@@ -59,7 +59,7 @@ async def test_what_probes_run_is_on_the_pods_cores_too(kube: Kube) -> None:
     await until(kube, NAMESPACE, "probed", is_ready)
 
 
-async def test_a_pod_that_asks_for_a_core_that_is_not_there_says_so(kube: Kube) -> None:
+async def test_pod_reports_a_requested_core_that_does_not_exist(kube: Kube) -> None:
     await kube.create(kinds.POD, _pinned("beyond", SHOWN, "9999"))
     found = await until(
         kube,

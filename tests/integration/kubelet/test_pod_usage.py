@@ -12,8 +12,8 @@ import pytest
 from serving import errors
 from serving.data_dir import DataDir
 from serving.embedded.kubelet.devices.gpus import Gpus
-from serving.embedded.kubelet.resources.cgroup_limits import Layout
-from serving.embedded.kubelet.resources.usage import Usage
+from serving.embedded.kubelet.resources.cgroup_limits import CgroupLayout
+from serving.embedded.kubelet.resources.usage import UsageCollector
 from serving.kube import Kube
 from serving.resources import kinds
 from serving.resources.cadvisor import Figures, Where
@@ -72,9 +72,7 @@ async def _gone(kube: Kube, name: str) -> None:
 
 
 @pytest.mark.parametrize("start", STARTS)
-async def test_processor_time_grows_and_memory_is_what_is_held_when_a_pod_works(
-    kube: Kube, start: str
-) -> None:
+async def test_processor_time_and_memory_are_counted_when_a_pod_works(kube: Kube, start: str) -> None:
     name, limits = f"busy-{start}", {"cpu": "300m", "memory": "256Mi"}
     busy = pod(NAMESPACE, name, BUSY, image=STARTS[start], resources={"limits": limits})
     obj = await kube.create(kinds.POD, busy)
@@ -94,7 +92,7 @@ async def test_processor_time_grows_and_memory_is_what_is_held_when_a_pod_works(
 
 
 @pytest.mark.root
-async def test_throttling_is_seen_when_the_limit_holds_a_pod_back(kube: Kube) -> None:
+async def test_throttling_is_counted_when_the_limit_is_reached(kube: Kube) -> None:
     await kube.create(kinds.POD, pod(NAMESPACE, "held", BUSY, resources={"limits": {"cpu": "20m"}}))
     found = await until(kube, NAMESPACE, "held", phase("Running"))
     if any(condition.get("reason") == "NotEnforced" for condition in found["status"]["conditions"]):
@@ -109,7 +107,7 @@ async def test_throttling_is_seen_when_the_limit_holds_a_pod_back(kube: Kube) ->
 
 
 @pytest.mark.root
-async def test_a_run_that_ended_for_want_of_memory_is_counted_by_the_next(kube: Kube) -> None:
+async def test_oom_kill_of_a_run_is_counted_by_the_next(kube: Kube) -> None:
     greedy = "import os, time\nif os.path.exists(os.environ['MARK']): time.sleep(60)\nopen(os.environ['MARK'], 'w').close()\nb'x' * (200 << 20)"
     mounts = [{"name": "kept", "mountPath": "/kept"}]
     greedy_pod = pod(
@@ -125,16 +123,16 @@ async def test_a_run_that_ended_for_want_of_memory_is_counted_by_the_next(kube: 
     assert (await _counters(kube, "greedy", 1)).oom_events == 1
 
 
-async def test_pages_that_processes_of_a_pod_share_count_once(kube: Kube) -> None:
+async def test_shared_pages_of_a_pods_processes_count_once(kube: Kube) -> None:
     await kube.create(kinds.POD, pod(NAMESPACE, "family", FAMILY))
     counters = await _counters(kube, "family", 60 * MIB)
     assert counters.working_set < 160 * MIB, "three processes that share 60 MiB, and an interpreter"
 
 
-async def test_usage_comes_from_proc_where_there_are_no_cgroups(kube: Kube, node: NodeProcess) -> None:
+async def test_usage_comes_from_proc_without_cgroups(kube: Kube, node: NodeProcess) -> None:
     await kube.create(kinds.POD, pod(NAMESPACE, "plain", IDLE))
     await _counters(kube, "plain", 60 * MIB)
-    alone = dict(Usage(node.data_dir.pods, Layout(), Gpus())._containers())
+    alone = dict(UsageCollector(node.data_dir.pods, CgroupLayout(), Gpus())._containers())
     figures = alone[Where(NAMESPACE, "plain", "main")]
     known = await _counters(kube, "plain", 60 * MIB)
     assert figures.working_set >= 60 * MIB
@@ -144,21 +142,21 @@ async def test_usage_comes_from_proc_where_there_are_no_cgroups(kube: Kube, node
     assert figures.periods == 0
 
 
-async def test_a_pod_that_has_ended_has_no_figures(kube: Kube) -> None:
+async def test_ended_pod_has_no_usage(kube: Kube) -> None:
     await kube.create(kinds.POD, pod(NAMESPACE, "over", "pass", spec_restartPolicy="Never"))
     found = await until(kube, NAMESPACE, "over", phase("Succeeded"))
     with pytest.raises(errors.Temporary, match="no figures of Pod default/over"):
         await usage.read(kube, found)
 
 
-async def test_a_node_that_is_not_there_is_a_status(kube: Kube) -> None:
+async def test_unknown_node_is_a_status_error(kube: Kube) -> None:
     with pytest.raises(errors.NotFound, match='nodes "other" not found'):
         await kube.raw("/api/v1/nodes/other/proxy/metrics/cadvisor")
     with pytest.raises(errors.NotFound):
         await kube.raw("/api/v1/nodes/local/proxy/logs/")
 
 
-async def test_the_machine_is_named(kube: Kube) -> None:
+async def test_metrics_name_the_machine(kube: Kube) -> None:
     assert " core" in await usage.machine(kube, "local")
 
 

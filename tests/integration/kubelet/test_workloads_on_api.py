@@ -197,7 +197,7 @@ async def test_slice_follows_a_pod_at_once_and_is_written_on_change_only(api_ser
         assert again["metadata"]["resourceVersion"] == version
 
 
-async def test_job_is_waited_for_and_keeps_its_pod(api_server: DataDir) -> None:
+async def test_kubectl_wait_sees_the_job_complete_and_its_pod_stays(api_server: DataDir) -> None:
     async with playing(api_server, "jobs") as (kube, kubectl, _):
         await kubectl("apply", "-f", "-", stdin=JOB)
         await kubectl("wait", "--for=condition=complete", "job/train", "--timeout=20s")
@@ -214,7 +214,7 @@ async def test_job_is_waited_for_and_keeps_its_pod(api_server: DataDir) -> None:
         await until(gone)
 
 
-async def test_a_standby_pod_serves_nothing_until_a_replica_is_wanted(api_server: DataDir) -> None:
+async def test_standby_pod_gets_no_traffic_until_a_replica_is_added(api_server: DataDir) -> None:
     async with playing(api_server, "standby") as (kube, kubectl, _):
 
         async def found() -> dict[str, bool]:

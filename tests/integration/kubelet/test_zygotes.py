@@ -14,7 +14,7 @@ import pytest
 
 from serving.data_dir import DataDir
 from serving.embedded.kubelet.records import PodDirectory
-from serving.embedded.kubelet.resources.cgroup_limits import Limits, settings
+from serving.embedded.kubelet.resources.cgroup_limits import ContainerLimits, settings
 from serving.embedded.kubelet.resources.cgroups import detect
 from serving.embedded.kubelet.zygote.eligibility import ZygoteKey
 from serving.embedded.kubelet.zygote.pool import name_of
@@ -81,7 +81,7 @@ async def portrait(kube: Kube, node: NodeProcess, name: str, **spec: object) -> 
     return json.loads(text) | {"forked": forked(node.data_dir, found)}
 
 
-async def test_a_forked_container_is_like_a_new_process(kube: Kube, node: NodeProcess) -> None:
+async def test_forked_container_is_like_a_new_process(kube: Kube, node: NodeProcess) -> None:
     one, other = [await portrait(kube, node, f"portrait-{n}") for n in (1, 2)]
     new = await portrait(kube, node, "new", annotations={names.ZYGOTE_ANNOTATION: "disabled"})
     assert (one.pop("forked"), other.pop("forked"), new.pop("forked")) == (True, True, False)
@@ -102,7 +102,7 @@ async def test_a_forked_container_is_like_a_new_process(kube: Kube, node: NodePr
         ("probe", {"readinessProbe": {"exec": {"command": ["true"]}}}),
     ],
 )
-async def test_a_container_that_cannot_be_forked_is_an_ordinary_process(
+async def test_container_that_cannot_be_forked_is_an_ordinary_process(
     kube: Kube, node: NodeProcess, why: str, spec: dict
 ) -> None:
     assert not forked(node.data_dir, await start(kube, f"ordinary-{why}", **spec))
@@ -110,7 +110,7 @@ async def test_a_container_that_cannot_be_forked_is_an_ordinary_process(
 
 @pytest.mark.root
 @needs_root
-async def test_the_cgroup_of_a_forked_container_is_limited_and_goes_with_it(
+async def test_cgroup_of_a_forked_container_is_limited_and_goes_with_it(
     kube: Kube, node: NodeProcess
 ) -> None:
     found = await start(kube, "limited", resources={"limits": {"memory": "128Mi", "cpu": "500m"}})
@@ -122,7 +122,9 @@ async def test_the_cgroup_of_a_forked_container_is_limited_and_goes_with_it(
     lines = Path(f"/proc/{process.pid}/cgroup").read_text().splitlines()  # noqa: ASYNC240 a quick look
     paths = {Path(line.split(":", 2)[2]) for line in lines if "/slipway/" in line}
     assert len(paths) == 1
-    written = dict(settings(cgroups.where, str(next(iter(paths))).lstrip("/"), Limits(Decimal("0.5"), 0)))
+    written = dict(
+        settings(cgroups.where, str(next(iter(paths))).lstrip("/"), ContainerLimits(Decimal("0.5"), 0))
+    )
     limits = [file for file in written if "memory.max" in file or "memory.limit" in file]
     limit = int(Path(limits[0]).read_text())  # noqa: ASYNC240 as above
     assert (128 - 60) * MIB < limit < 128 * MIB
@@ -134,7 +136,7 @@ async def test_the_cgroup_of_a_forked_container_is_limited_and_goes_with_it(
         await asyncio.sleep(0.02)
 
 
-async def test_killing_a_zygote_touches_no_replica_and_another_takes_its_place(
+async def test_replicas_run_on_and_the_zygote_is_replaced_when_it_is_killed(
     kube: Kube, node: NodeProcess
 ) -> None:
     before = await start(kube, "survives")
@@ -149,7 +151,7 @@ async def test_killing_a_zygote_touches_no_replica_and_another_takes_its_place(
     assert main_status(after)["state"].get("running")
 
 
-async def test_a_zygote_that_hangs_is_not_waited_for_and_replaced(kube: Kube, node: NodeProcess) -> None:
+async def test_zygote_that_hangs_delays_no_start_and_is_replaced(kube: Kube, node: NodeProcess) -> None:
     zygote = await until_zygote(node.data_dir, NAMESPACE)
     processes.send_signal(zygote, signal.SIGSTOP)
     await start(kube, "spare")  # may be one that was forked before
@@ -167,7 +169,7 @@ async def test_a_zygote_that_hangs_is_not_waited_for_and_replaced(kube: Kube, no
     assert not processes.is_alive(zygote)
 
 
-async def test_a_restarted_agent_adopts_the_zygote(kube: Kube, node: NodeProcess) -> None:
+async def test_restarted_agent_adopts_the_zygote(kube: Kube, node: NodeProcess) -> None:
     zygote = await until_zygote(node.data_dir, NAMESPACE)
     node.stop(signal.SIGKILL)
     node.start()
@@ -175,7 +177,7 @@ async def test_a_restarted_agent_adopts_the_zygote(kube: Kube, node: NodeProcess
     assert zygote_of(node.data_dir, NAMESPACE) == zygote
 
 
-async def test_the_start_of_a_forked_replica_is_told_and_adds_up(kube: Kube, node: NodeProcess) -> None:
+async def test_phases_of_a_forked_start_are_reported_and_add_up(kube: Kube, node: NodeProcess) -> None:
     script = "from tests.rig.node_process import SERVER; exec(SERVER)"
     readiness = {"httpGet": {"path": "/", "port": 8080}}
     found = await start(kube, "told", script, readinessProbe=readiness, ports=[{"containerPort": 8080}])
@@ -202,9 +204,7 @@ time.sleep(0.2)
 
 @pytest.mark.root
 @needs_root
-async def test_the_memory_limit_counts_what_a_forked_container_inherits(
-    kube: Kube, node: NodeProcess
-) -> None:
+async def test_memory_limit_includes_inherited_pages_when_forked(kube: Kube, node: NodeProcess) -> None:
     """The most that can be held within one limit is the same, within a few MiB, forked or not."""
     most = {}
     for how, annotations in (("forked", {}), ("new", {names.ZYGOTE_ANNOTATION: "disabled"})):
@@ -227,7 +227,7 @@ async def test_the_memory_limit_counts_what_a_forked_container_inherits(
 
 @pytest.mark.root
 @needs_root
-async def test_a_limit_below_what_is_inherited_makes_an_ordinary_process_and_an_event(
+async def test_container_is_not_forked_when_its_limit_is_below_the_inherited_pages(
     kube: Kube, node: NodeProcess
 ) -> None:
     await kube.create(kinds.POD, pod(NAMESPACE, "tiny", "print(1)", spec_restartPolicy="Never",
@@ -247,7 +247,7 @@ async def test_a_limit_below_what_is_inherited_makes_an_ordinary_process_and_an_
     assert "memory limit 6291456 is not above the" in told[0]
 
 
-async def test_a_zygote_that_cannot_be_started_is_tried_again_and_takes_nothing_else_along(
+async def test_zygote_is_retried_and_pods_go_on_when_it_cannot_be_started(
     kube: Kube, node: NodeProcess
 ) -> None:
     image = "slipway.dev/runtimes/sklearn"
@@ -270,7 +270,7 @@ async def test_a_zygote_that_cannot_be_started_is_tried_again_and_takes_nothing_
     await kube.delete(kinds.DEPLOYMENT, NAMESPACE, "unlucky")
 
 
-async def test_a_zygote_ends_with_the_last_deployment_that_wants_it(kube: Kube, node: NodeProcess) -> None:
+async def test_zygote_ends_with_the_last_deployment_that_needs_it(kube: Kube, node: NodeProcess) -> None:
     zygote = await until_zygote(node.data_dir, NAMESPACE)
     found = await start(kube, "outlives-zygote")
     await kube.delete(kinds.DEPLOYMENT, NAMESPACE, "keeper")

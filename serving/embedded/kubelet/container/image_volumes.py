@@ -39,7 +39,7 @@ class MountedImage:
     verify: float
 
 
-class Images:
+class ImageVolumes:
     """The image volumes of this node's Pods; one instance per agent."""
 
     def __init__(self, kube: Kube, store: ModelStore, settings: RegistrySettings) -> None:

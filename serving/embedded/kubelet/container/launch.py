@@ -18,7 +18,7 @@ from serving.embedded.kubelet.devices import cpuset, gpu_limits
 from serving.embedded.kubelet.node import Node
 from serving.embedded.kubelet.records import RunDirectory
 from serving.embedded.kubelet.resources import cgroup_limits
-from serving.embedded.kubelet.resources.cgroups import Group
+from serving.embedded.kubelet.resources.cgroups import ContainerCgroups
 from serving.embedded.kubelet.spawning import spawn_shim
 from serving.embedded.kubelet.zygote import eligibility
 from serving.embedded.kubelet.zygote.client import ForkedProcess, ForkRequest
@@ -180,7 +180,7 @@ def _request_fork(launch: Launch) -> ForkRequest | None:
 
 
 def _start_forked(
-    launch: Launch, process: ForkedProcess, limits: cgroup_limits.Limits, nonce: str
+    launch: Launch, process: ForkedProcess, limits: cgroup_limits.ContainerLimits, nonce: str
 ) -> Started:
     """Make a forked process the shim of the run.
 
@@ -201,11 +201,11 @@ def _start_forked(
     return Started(process.pidfd, process.connection, forked=True)
 
 
-def _create_cgroups(launch: Launch, limits: cgroup_limits.Limits) -> Group:
+def _create_cgroups(launch: Launch, limits: cgroup_limits.ContainerLimits) -> ContainerCgroups:
     return launch.node.cgroups.create(launch.pod["metadata"]["uid"], launch.container["name"], limits)
 
 
-def _complete(launch: Launch, group: Group, nonce: str, *, join: bool) -> bytes:
+def _complete(launch: Launch, group: ContainerCgroups, nonce: str, *, join: bool) -> bytes:
     """Return the whole specification; `join`: the container is not in its cgroups yet."""
     own = {
         "cgroups": list(group.paths),

@@ -14,7 +14,7 @@ from serving.embedded.kubelet.pod import probe_client, probes
 from serving.embedded.kubelet.pod.containers import Containers
 from serving.embedded.kubelet.pod.lifecycle import Container
 from serving.embedded.kubelet.pod.probe_client import ProbeAnswer
-from serving.embedded.kubelet.pod.probes import Probe, Verdict
+from serving.embedded.kubelet.pod.probes import ContainerProbe, ProbeVerdict
 from serving.embedded.kubelet.records import RunDirectory
 
 OnReady = Callable[[RunDirectory, Mapping[str, str]], None]
@@ -54,7 +54,7 @@ class ContainerMonitor:
         self._grace_seconds = grace_seconds
 
     @property
-    def probes(self) -> list[Probe]:
+    def probes(self) -> list[ContainerProbe]:
         """Return the container's probes."""
         return probes.parse(self._containers.specs[self._name])
 
@@ -99,7 +99,7 @@ class ContainerMonitor:
         if is_first_sight:
             self._emit("Started", f"started container {self._name} at {self._address}")
 
-    async def probe(self, probe: Probe) -> None:
+    async def probe(self, probe: ContainerProbe) -> None:
         """Send a probe while the run goes on, and act on its verdicts."""
         await self._containers.until(lambda: self._can_probe(probe) or not self._is_running())
         state = self._state
@@ -109,7 +109,7 @@ class ContainerMonitor:
             return
         started_at = state.run.started_at
         was_ok = {"startup": state.started, "readiness": state.ready}.get(probe.kind, False)
-        verdict = Verdict(ok=was_ok or None, proven=was_ok)
+        verdict = ProbeVerdict(ok=was_ok or None, proven=was_ok)
         await asyncio.sleep(max(probe.initial_delay - (clock.now() - started_at).total_seconds(), 0))
         while self._is_probed():
             identities = self._run.identities()
@@ -125,7 +125,10 @@ class ContainerMonitor:
             answer = await probe_client.send(target, probe.action, probe.timeout)
             if not self._is_running():
                 return
-            before, verdict = verdict, probes.judge(probe, verdict, not answer.problem, clock.monotonic())
+            before, verdict = (
+                verdict,
+                probes.judge(probe, verdict, clock.monotonic(), success=not answer.problem),
+            )
             if verdict.ok is not before.ok and await self._act(probe, verdict, answer):
                 return
             if probe.kind == "startup" and verdict.ok:
@@ -133,7 +136,7 @@ class ContainerMonitor:
             running_for = (clock.now() - started_at).total_seconds()
             await asyncio.sleep(probes.next_delay(probe, verdict, running_for))
 
-    def _can_probe(self, probe: Probe) -> bool:
+    def _can_probe(self, probe: ContainerProbe) -> bool:
         """Whether the process runs and, for all but the startup probe, has started up."""
         state = self._state
         has_begun = self._is_running() and state.run is not None and state.run.started_at is not None
@@ -143,7 +146,7 @@ class ContainerMonitor:
         is_stopping = self._name in self._containers.stopping or self._containers.terminating
         return self._is_running() and not is_stopping
 
-    async def _act(self, probe: Probe, verdict: Verdict, answer: ProbeAnswer) -> bool:
+    async def _act(self, probe: ContainerProbe, verdict: ProbeVerdict, answer: ProbeAnswer) -> bool:
         """Act on a new verdict; return whether it has ended the run."""
         name = self._name
         if probe.kind == "readiness":

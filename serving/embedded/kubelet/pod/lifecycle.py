@@ -15,7 +15,7 @@ Phase = Literal["Pending", "Running", "Succeeded", "Failed"]
 
 
 @dataclass(frozen=True)
-class Exit:
+class ContainerExit:
     """How a run ended. `code` is 128 + signal where a signal ended it."""
 
     code: int
@@ -26,14 +26,14 @@ class Exit:
 
 
 @dataclass(frozen=True)
-class Run:
+class ContainerRun:
     """One run of a container: the index-th (0 is the first)."""
 
     index: int
     streak: int = 0
     """Restarts in a row before it without a long run among them: the exponent of the back-off."""
     started_at: datetime | None = None
-    exit: Exit | None = None
+    exit: ContainerExit | None = None
 
 
 @dataclass(frozen=True)
@@ -52,8 +52,8 @@ class Container:
 
     name: str
     image: str
-    run: Run | None = None
-    before: Run | None = None
+    run: ContainerRun | None = None
+    before: ContainerRun | None = None
     """The run before `run`."""
     blocked: Blocked | None = None
     started: bool = False
@@ -75,26 +75,28 @@ class Steps:
     backing_off: tuple[str, ...] = ()
 
 
-def exited(code: int, signal: int, *, oom: bool, error: str, finished_at: datetime) -> Exit:
-    """Return the Exit of a shim's record, with the reasons of containerd's CRI plugin."""
+def exited(code: int, signal: int, *, oom: bool, error: str, finished_at: datetime) -> ContainerExit:
+    """Return the exit of a shim's record, with the reasons of containerd's CRI plugin."""
     if error:
-        return Exit(code, "StartError", error, signal, finished_at)
+        return ContainerExit(code, "StartError", error, signal, finished_at)
     if oom and signal == 9:
-        return Exit(code, "OOMKilled", "the container went over its memory limit", signal, finished_at)
-    return Exit(code, "Completed" if code == 0 else "Error", "", signal, finished_at)
+        return ContainerExit(
+            code, "OOMKilled", "the container went over its memory limit", signal, finished_at
+        )
+    return ContainerExit(code, "Completed" if code == 0 else "Error", "", signal, finished_at)
 
 
-def lost(finished_at: datetime, why: str) -> Exit:
-    """Return the Exit of a run whose end nobody saw, with the kubelet's reason and code."""
-    return Exit(137, "ContainerStatusUnknown", why, 0, finished_at)
+def lost(finished_at: datetime, why: str) -> ContainerExit:
+    """Return the exit of a run whose end nobody saw, with the kubelet's reason and code."""
+    return ContainerExit(137, "ContainerStatusUnknown", why, 0, finished_at)
 
 
-def restarts(policy: Policy, exit_: Exit) -> bool:
+def restarts(policy: Policy, exit_: ContainerExit) -> bool:
     """Whether a container with this exit is started again."""
     return policy == "Always" or (policy == "OnFailure" and exit_.code != 0)
 
 
-def streak_after(run: Run, settings: NodeSettings) -> int:
+def streak_after(run: ContainerRun, settings: NodeSettings) -> int:
     """Return the streak of the next run; a long run resets it."""
     if run.exit and run.exit.finished_at and run.started_at:
         lasted = (run.exit.finished_at - run.started_at).total_seconds()
@@ -103,7 +105,7 @@ def streak_after(run: Run, settings: NodeSettings) -> int:
     return run.streak + 1
 
 
-def restart_at(run: Run, settings: NodeSettings) -> datetime | None:
+def restart_at(run: ContainerRun, settings: NodeSettings) -> datetime | None:
     """Return when the run after this one may start: base * 2^(streak-1) after its end, at most the cap."""
     if run.exit is None or run.exit.finished_at is None:
         return None

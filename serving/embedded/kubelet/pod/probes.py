@@ -27,7 +27,7 @@ FIRST_EXEC_PERIOD = 1.0
 
 
 @dataclass(frozen=True)
-class Probe:
+class ContainerProbe:
     """One probe with its defaults filled in; times in seconds."""
 
     kind: ProbeKind
@@ -40,7 +40,7 @@ class Probe:
 
 
 @dataclass(frozen=True)
-class Verdict:
+class ProbeVerdict:
     """The result of the answers so far: `ok` is None until a threshold has been reached."""
 
     ok: bool | None = None
@@ -51,14 +51,14 @@ class Verdict:
     """The probe has succeeded once."""
 
 
-def parse(container: Mapping[str, Any]) -> list[Probe]:
+def parse(container: Mapping[str, Any]) -> list[ContainerProbe]:
     """Return the container's probes; defaults are those of core/v1 Probe."""
     probes = []
     for kind in KINDS:
         spec = container.get(f"{kind}Probe")
         if spec:
             probes.append(
-                Probe(
+                ContainerProbe(
                     kind,
                     {key: spec[key] for key in ("httpGet", "tcpSocket", "exec") if key in spec},
                     float(spec.get("initialDelaySeconds") or 0),
@@ -71,12 +71,12 @@ def parse(container: Mapping[str, Any]) -> list[Probe]:
     return probes
 
 
-def judge(probe: Probe, verdict: Verdict, success: bool, at: float) -> Verdict:  # noqa: FBT001 the answer
+def judge(probe: ContainerProbe, verdict: ProbeVerdict, at: float, *, success: bool) -> ProbeVerdict:
     """Return the verdict after one more answer, at `at` (seconds on any one clock)."""
     if success:
         streak = verdict.streak_ok + 1
         ok = True if streak >= probe.successes else verdict.ok
-        return Verdict(ok, streak, 0, None, proven=True)
+        return ProbeVerdict(ok, streak, 0, None, proven=True)
     hurried = (
         not verdict.proven
         and verdict.counted_at is not None
@@ -86,10 +86,10 @@ def judge(probe: Probe, verdict: Verdict, success: bool, at: float) -> Verdict: 
         return replace(verdict, streak_ok=0)
     streak = verdict.streak_bad + 1
     ok = False if streak >= probe.failures else verdict.ok
-    return Verdict(ok, 0, streak, at, verdict.proven)
+    return ProbeVerdict(ok, 0, streak, at, verdict.proven)
 
 
-def next_delay(probe: Probe, verdict: Verdict, since_start: float) -> float:
+def next_delay(probe: ContainerProbe, verdict: ProbeVerdict, since_start: float) -> float:
     """Return the seconds until the next probe, `since_start` seconds after the container's start."""
     if probe.kind != "liveness" and not verdict.proven:
         slow = "exec" in probe.action or verdict.ok is False

@@ -20,7 +20,7 @@ from serving.embedded.kubelet.pod import lifecycle, rules, startup, termination
 from serving.embedded.kubelet.pod import status as pod_status
 from serving.embedded.kubelet.pod.container_monitor import ContainerMonitor
 from serving.embedded.kubelet.pod.containers import Containers
-from serving.embedded.kubelet.pod.lifecycle import Blocked, Run
+from serving.embedded.kubelet.pod.lifecycle import Blocked, ContainerRun
 from serving.embedded.kubelet.pod.status_writer import StatusWriter
 from serving.embedded.kubelet.records import PodDirectory, RunDirectory
 from serving.embedded.kubelet.resources import cgroup_limits
@@ -50,9 +50,9 @@ class PodRunner:
         """The API has the Pod no more: nothing has to wait any longer."""
         self._address = ""
         self._seen_at = clock.now()
-        self._starts: dict[str, startup.Beginning] = {}
+        self._starts: dict[str, startup.NodeStart] = {}
         """Of containers that were started here and are not ready yet."""
-        self._trace: startup.Trace | None = None
+        self._trace: startup.StartTrace | None = None
 
     @property
     def gone(self) -> bool:
@@ -188,10 +188,10 @@ class PodRunner:
             self._block(name, "CreateContainerError", str(error))
             return
         self._containers.update(
-            name, run=Run(index, streak), before=state.run, blocked=None, started=False, ready=False
+            name, run=ContainerRun(index, streak), before=state.run, blocked=None, started=False, ready=False
         )
         how: startup.How = "Zygote" if started.forked else "Cold"
-        self._starts[name] = startup.Beginning(seen_at, how, prepared.fetch, prepared.verify)
+        self._starts[name] = startup.NodeStart(seen_at, how, prepared.fetch, prepared.verify)
         if started.remark:
             self._emit("NotForked", f"container {name} is an ordinary new process: {started.remark}")
         self._monitor(directory, started)
@@ -293,7 +293,7 @@ class PodRunner:
             terminating=self._containers.terminating,
             backing_off=steps.backing_off,
             not_enforced=cgroup_limits.not_enforced(limits, self._node.cgroups.missing),
-            limited=any(limit != cgroup_limits.Limits() for limit in limits),
+            limited=any(limit != cgroup_limits.ContainerLimits() for limit in limits),
             trace=self._trace,
         )
         self._writer.set(status, urgent=not pod_status.is_starting(self._writer.latest, status))

@@ -24,7 +24,7 @@ _METRIC = re.compile(r"\s*([A-Za-z]+)\s*;\s*dur=([0-9]+(?:\.[0-9]+)?)\s*")
 
 
 @dataclass(frozen=True)
-class Beginning:
+class NodeStart:
     """The node's part of a start. `seen`: UTC, when a start became necessary; `fetch`, `verify`: seconds."""
 
     seen: datetime
@@ -34,7 +34,7 @@ class Beginning:
 
 
 @dataclass(frozen=True)
-class Trace:
+class StartTrace:
     """One start: `seconds` by phase add up to `ready - seen`."""
 
     how: How
@@ -49,7 +49,7 @@ class Trace:
         return orjson.dumps(figures).decode()
 
 
-def trace(beginning: Beginning, begun: datetime, ready: datetime, headers: Mapping[str, str]) -> Trace:
+def trace(beginning: NodeStart, begun: datetime, ready: datetime, headers: Mapping[str, str]) -> StartTrace:
     """Return the phases of a start.
 
     Args:
@@ -69,14 +69,14 @@ def trace(beginning: Beginning, begun: datetime, ready: datetime, headers: Mappi
         **inside,
     }
     rest = (ready - beginning.seen).total_seconds() - sum(spent.values())
-    return Trace(beginning.how, beginning.seen, ready, {**spent, "probe": max(0.0, rest)})
+    return StartTrace(beginning.how, beginning.seen, ready, {**spent, "probe": max(0.0, rest)})
 
 
 def _seconds(text: str) -> float | None:
     return float(text) if re.fullmatch(r"[0-9]+(\.[0-9]+)?", text) else None
 
 
-def condition(start: Trace) -> tuple[str, bool, str, str]:
+def condition(start: StartTrace) -> tuple[str, bool, str, str]:
     """Return type, status, reason and message."""
     return names.STARTED_CONDITION, True, start.how, start.message()
 

@@ -5,7 +5,14 @@ from datetime import UTC, datetime
 from typing import Any
 
 from serving.embedded.kubelet.pod import startup
-from serving.embedded.kubelet.pod.lifecycle import Container, Exit, Policy, Run, init_done, phase
+from serving.embedded.kubelet.pod.lifecycle import (
+    Container,
+    ContainerExit,
+    ContainerRun,
+    Policy,
+    init_done,
+    phase,
+)
 from serving.resources.conditions import find
 
 LIMITS_ENFORCED = "slipway.dev/LimitsEnforced"
@@ -23,7 +30,7 @@ def container_id(uid: str, name: str, index: int) -> str:
     return f"slipway://{uid}/{name}/{index}"
 
 
-def _terminated(uid: str, name: str, run: Run, exit_: Exit) -> dict[str, Any]:
+def _terminated(uid: str, name: str, run: ContainerRun, exit_: ContainerExit) -> dict[str, Any]:
     body: dict[str, Any] = {"exitCode": exit_.code, "reason": exit_.reason}
     if exit_.message:
         body["message"] = exit_.message
@@ -161,7 +168,7 @@ def status(
     uid: str, policy: Policy, inits: Sequence[Container], mains: Sequence[Container], *,
     ip: str, now: datetime, old: Mapping[str, Any], terminating: bool, backing_off: Sequence[str],
     not_enforced: str, limited: bool,
-    trace: startup.Trace | None = None,
+    trace: startup.StartTrace | None = None,
 ) -> dict[str, Any]:  # fmt: skip
     """Return the whole status.
 

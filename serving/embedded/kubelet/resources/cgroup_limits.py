@@ -16,7 +16,7 @@ PERIOD_MICROSECONDS = 100_000
 
 
 @dataclass(frozen=True)
-class Layout:
+class CgroupLayout:
     """Where each controller is mounted (None: not usable), and where processes can be tracked."""
 
     unified: str | None = None
@@ -36,7 +36,7 @@ class Layout:
         )
 
 
-def layout(mounts: str, controllers: str) -> Layout:
+def layout(mounts: str, controllers: str) -> CgroupLayout:
     """Parse /proc/mounts and the unified hierarchy's cgroup.controllers (empty where there is none)."""
     unified = memory = cpu = None
     for line in mounts.splitlines():
@@ -48,7 +48,7 @@ def layout(mounts: str, controllers: str) -> Layout:
             memory = point if "memory" in named else memory
             cpu = point if "cpu" in named else cpu
     in_unified = frozenset(controllers.split()) & {"cpu", "memory"}
-    return Layout(
+    return CgroupLayout(
         unified,
         None if "memory" in in_unified else memory,
         None if "cpu" in in_unified else cpu,
@@ -57,7 +57,7 @@ def layout(mounts: str, controllers: str) -> Layout:
 
 
 @dataclass(frozen=True)
-class Limits:
+class ContainerLimits:
     """The limits of one container; None is no limit."""
 
     cpu: Decimal | None = None
@@ -66,18 +66,18 @@ class Limits:
     """Limited resources that are not supported."""
 
 
-def limits(container: Mapping[str, Any]) -> Limits:
+def limits(container: Mapping[str, Any]) -> ContainerLimits:
     """Return the container's `resources.limits`: cpu in cores, memory in bytes."""
     requested = (container.get("resources") or {}).get("limits") or {}
     cpu, memory = requested.get("cpu"), requested.get("memory")
-    return Limits(
+    return ContainerLimits(
         None if cpu is None else quantity.parse(cpu),
         None if memory is None else int(quantity.parse(memory)),
         tuple(sorted(set(requested) - {"cpu", "memory", gpu_limits.RESOURCE})),
     )
 
 
-def without_inherited(wanted: Limits, inherited: int) -> Limits:
+def without_inherited(wanted: ContainerLimits, inherited: int) -> ContainerLimits:
     """Return the limits of a forked container's own cgroup, such that its whole memory stays within `wanted`.
 
     Memory that a process shares with the zygote that it was forked from is charged to the zygote. The
@@ -102,7 +102,7 @@ def without_inherited(wanted: Limits, inherited: int) -> Limits:
     return replace(wanted, memory=remaining)
 
 
-def settings(where: Layout, group: str, wanted: Limits) -> list[tuple[str, str]]:
+def settings(where: CgroupLayout, group: str, wanted: ContainerLimits) -> list[tuple[str, str]]:
     """Return the (file, text) to write, in order; `group` is the path below each root.
 
     The container gets no swap beyond the memory limit, where the kernel accounts for swap.
@@ -131,14 +131,14 @@ OPTIONAL_FILES = ("memory.swap.max", "memory.memsw.limit_in_bytes", "memory.oom.
 """Files that some kernels do not have; the limit holds without them."""
 
 
-def oom_file(where: Layout, group: str) -> str | None:
+def oom_file(where: CgroupLayout, group: str) -> str | None:
     """Return the file that counts OOM kills."""
     if "memory" in where.unified_controllers:
         return f"{where.unified}/{group}/memory.events"
     return f"{where.memory_v1}/{group}/memory.oom_control" if where.memory_v1 else None
 
 
-def not_enforced(wanted: Sequence[Limits], missing: Mapping[str, str]) -> str:
+def not_enforced(wanted: Sequence[ContainerLimits], missing: Mapping[str, str]) -> str:
     """Return which requested limits are not enforced, in words; empty where all are.
 
     Args:

@@ -11,8 +11,8 @@ from pathlib import Path
 from serving import clock
 from serving.embedded.kubelet.resources.cgroup_limits import (
     OPTIONAL_FILES,
-    Layout,
-    Limits,
+    CgroupLayout,
+    ContainerLimits,
     layout,
     oom_file,
     settings,
@@ -28,7 +28,7 @@ REMOVE_SECONDS = 1.0
 
 
 @dataclass(frozen=True)
-class Group:
+class ContainerCgroups:
     """A container's cgroups."""
 
     paths: tuple[str, ...] = ()
@@ -40,11 +40,11 @@ class Group:
 class Cgroups:
     """The cgroups that this process may use."""
 
-    where: Layout
+    where: CgroupLayout
     missing: dict[str, str] = field(default_factory=dict)
     """The reason by resource why it cannot be limited."""
 
-    def create(self, uid: str, container: str, limits: Limits) -> Group:
+    def create(self, uid: str, container: str, limits: ContainerLimits) -> ContainerCgroups:
         """Make and limit a container's cgroups; a resource that cannot be limited is added to `missing`."""
         joined = []
         for root in self.where.roots:
@@ -73,7 +73,7 @@ class Cgroups:
                 directories.append(f"{root}/{TOP}/{SPARES}")
         return directories
 
-    def take(self, groups: Sequence[str], limits: Limits) -> Group:
+    def take(self, groups: Sequence[str], limits: ContainerLimits) -> ContainerCgroups:
         """Limit the cgroups of a forked process that waits in them."""
         name = groups[0].rpartition("/")[2]
         return self._limited(f"{TOP}/{SPARES}/{name}", groups, limits)
@@ -86,7 +86,7 @@ class Cgroups:
                     if group.is_dir():
                         _removed(group)
 
-    def _limited(self, name: str, joined: Sequence[str], limits: Limits) -> Group:
+    def _limited(self, name: str, joined: Sequence[str], limits: ContainerLimits) -> ContainerCgroups:
         for path, text in settings(self.where, name, limits):
             try:
                 Path(path).write_text(text)
@@ -96,7 +96,7 @@ class Cgroups:
                     self.missing[file.split(".")[0]] = f"{file}: {error.strerror}"
         unified = f"{self.where.unified}/{name}"
         kill_file = f"{unified}/cgroup.kill" if unified in joined else None
-        return Group(tuple(joined), kill_file, oom_file(self.where, name))
+        return ContainerCgroups(tuple(joined), kill_file, oom_file(self.where, name))
 
     def _make(self, root: str, uid: str, container: str) -> None:
         for part in (TOP, f"{TOP}/{uid}"):

@@ -15,9 +15,9 @@ from serving.embedded.kubelet.container.shim import oom_kills
 from serving.embedded.kubelet.devices.gpus import Gpus
 from serving.embedded.kubelet.records import PodDirectory, RunDirectory, pods
 from serving.embedded.kubelet.resources import machine, usage_parsing
-from serving.embedded.kubelet.resources.cgroup_limits import Layout
+from serving.embedded.kubelet.resources.cgroup_limits import CgroupLayout
 from serving.embedded.kubelet.resources.cgroups import TOP
-from serving.embedded.kubelet.resources.usage_parsing import Places, Process, Resident
+from serving.embedded.kubelet.resources.usage_parsing import CgroupPaths, Process, Resident
 from serving.resources import cadvisor
 from serving.resources.cadvisor import Figures, Where
 from serving.system import processes
@@ -50,10 +50,10 @@ def _text(path: str) -> str | None:
         return None
 
 
-class Usage:
+class UsageCollector:
     """A Prometheus collector; one instance per agent."""
 
-    def __init__(self, root: Path, where: Layout, gpus: Gpus) -> None:
+    def __init__(self, root: Path, where: CgroupLayout, gpus: Gpus) -> None:
         self._root, self._where, self._gpus = root, where, gpus
         self._peaks: dict[Path, float] = {}
         """The highest working set so far, by run."""
@@ -118,7 +118,7 @@ class Usage:
             started=started.timestamp() if started else 0.0,
         )
 
-    def _cpu(self, own: Places, of_processes: float) -> float:
+    def _cpu(self, own: CgroupPaths, of_processes: float) -> float:
         """Return processor seconds of the cgroup; `of_processes` where no cgroup counts them."""
         if own.unified and (text := _text(f"{own.unified}/cpu.stat")):
             numbers = usage_parsing.pairs(text)
@@ -128,11 +128,11 @@ class Usage:
             return int(text) / NANOSECONDS
         return of_processes
 
-    def _throttling(self, own: Places) -> usage_parsing.Cpu:
+    def _throttling(self, own: CgroupPaths) -> usage_parsing.Cpu:
         limited = own.unified if "cpu" in self._where.unified_controllers else own.cpu_v1
         return usage_parsing.throttling((limited and _text(f"{limited}/cpu.stat")) or "")
 
-    def _charged(self, own: Places) -> usage_parsing.Memory:
+    def _charged(self, own: CgroupPaths) -> usage_parsing.Memory:
         if own.unified and "memory" in self._where.unified_controllers:
             usage, stat = _text(f"{own.unified}/memory.current"), _text(f"{own.unified}/memory.stat")
         elif own.memory_v1:
@@ -144,7 +144,7 @@ class Usage:
             return usage_parsing.Memory()
         return usage_parsing.charged(usage, stat) if usage and stat else usage_parsing.Memory()
 
-    def _oom_file(self, own: Places) -> str | None:
+    def _oom_file(self, own: CgroupPaths) -> str | None:
         if own.unified and "memory" in self._where.unified_controllers:
             return f"{own.unified}/memory.events"
         return f"{own.memory_v1}/memory.oom_control" if own.memory_v1 else None

@@ -12,12 +12,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from serving.embedded.kubelet.resources.cgroup_limits import Layout
+from serving.embedded.kubelet.resources.cgroup_limits import CgroupLayout
 
 KIB = 1024
 
 
-class Places(NamedTuple):
+class CgroupPaths(NamedTuple):
     """A container's own cgroup directories; None where it has none in that hierarchy."""
 
     unified: str | None = None
@@ -25,7 +25,7 @@ class Places(NamedTuple):
     cpu_v1: str | None = None
 
 
-def places(text: str, where: Layout, top: str) -> Places:
+def places(text: str, where: CgroupLayout, top: str) -> CgroupPaths:
     """Return the cgroups that account for a process's container.
 
     Args:
@@ -43,7 +43,7 @@ def places(text: str, where: Layout, top: str) -> Places:
     def at(root: str | None, name: str) -> str | None:
         return f"{root}{paths[name]}" if root and name in paths else None
 
-    return Places(at(where.unified, ""), at(where.memory_v1, "memory"), at(where.cpu_v1, "cpu"))
+    return CgroupPaths(at(where.unified, ""), at(where.memory_v1, "memory"), at(where.cpu_v1, "cpu"))
 
 
 class Cpu(NamedTuple):

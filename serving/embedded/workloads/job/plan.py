@@ -61,7 +61,7 @@ class JobSpec:
 
 
 @dataclass(frozen=True)
-class Progress:
+class JobProgress:
     """The numbers of finished attempts, and the Job's end once it has ended."""
 
     succeeded: frozenset[int] = frozenset()
@@ -75,7 +75,7 @@ class Progress:
 class JobPlan:
     """The progress to report, attempts to start, Pods to delete, and when to plan again (None: never)."""
 
-    progress: Progress
+    progress: JobProgress
     start: tuple[int, ...] = ()
     delete: tuple[PodFacts, ...] = ()
     remove_job: bool = False
@@ -109,7 +109,7 @@ def _seconds(value: Any) -> dt.timedelta | None:
     return None if value is None else dt.timedelta(seconds=int(value))
 
 
-def progress(job: Object) -> Progress:
+def progress(job: Object) -> JobProgress:
     """Read the progress from a stored status."""
     status = job.get("status") or {}
     ending = None
@@ -119,7 +119,7 @@ def progress(job: Object) -> Progress:
         if condition is not None and condition.get("status") == "True":
             ending = JobEnd(type_, condition.get("reason", ""), condition.get("message", ""))
             ended_at = moment(condition.get("lastTransitionTime"))
-    return Progress(
+    return JobProgress(
         succeeded=index_ranges.parse(status.get("completedIndexes") or ""),
         failed=index_ranges.parse(status.get("failedIndexes") or ""),
         started_at=moment(status.get("startTime")),
@@ -134,7 +134,7 @@ def attempt_name(spec: JobSpec, attempt: int) -> str:
 
 
 def next_step(
-    spec: JobSpec, before: Progress, pods: Sequence[PodFacts], now: dt.datetime, backoff: Backoff
+    spec: JobSpec, before: JobProgress, pods: Sequence[PodFacts], now: dt.datetime, backoff: Backoff
 ) -> JobPlan:
     """Return the next step.
 
@@ -169,7 +169,7 @@ def _event(ending: JobEnd) -> EventToEmit:
     return EventToEmit(ending.reason, ending.message, "Warning")
 
 
-def _over(spec: JobSpec, before: Progress, active: tuple[PodFacts, ...], now: dt.datetime) -> JobPlan:
+def _over(spec: JobSpec, before: JobProgress, active: tuple[PodFacts, ...], now: dt.datetime) -> JobPlan:
     if spec.ttl is None or before.ended_at is None:
         return JobPlan(before, delete=active)
     remaining = before.ended_at + spec.ttl - now
@@ -178,7 +178,7 @@ def _over(spec: JobSpec, before: Progress, active: tuple[PodFacts, ...], now: dt
     return JobPlan(before, delete=active, requeue_after=remaining)
 
 
-def _count(before: Progress, own: Sequence[PodFacts]) -> Progress:
+def _count(before: JobProgress, own: Sequence[PodFacts]) -> JobProgress:
     """Count finished attempts; a Pod that failed while it was being deleted does not count as failed."""
     succeeded = {p.attempt for p in own if p.phase == "Succeeded" and p.attempt is not None}
     failed = {p.attempt for p in own if p.phase == "Failed" and not p.terminating and p.attempt is not None}
@@ -189,7 +189,7 @@ def _count(before: Progress, own: Sequence[PodFacts]) -> Progress:
     )
 
 
-def _ending(spec: JobSpec, known: Progress, own: Sequence[PodFacts], now: dt.datetime) -> JobEnd | None:
+def _ending(spec: JobSpec, known: JobProgress, own: Sequence[PodFacts], now: dt.datetime) -> JobEnd | None:
     if spec.unsupported:
         return JobEnd("Failed", "Unsupported", f"not supported on one machine: {spec.unsupported}")
     failures = len(known.failed)
@@ -207,7 +207,7 @@ def _ending(spec: JobSpec, known: Progress, own: Sequence[PodFacts], now: dt.dat
     return None
 
 
-def _complete(spec: JobSpec, known: Progress, own: Sequence[PodFacts]) -> bool:
+def _complete(spec: JobSpec, known: JobProgress, own: Sequence[PodFacts]) -> bool:
     if spec.completions is not None:
         return len(known.succeeded) >= spec.completions
     running = any(not p.finished for p in own)
@@ -215,7 +215,7 @@ def _complete(spec: JobSpec, known: Progress, own: Sequence[PodFacts]) -> bool:
 
 
 def _next(
-    spec: JobSpec, known: Progress, own: Sequence[PodFacts], now: dt.datetime, backoff: Backoff
+    spec: JobSpec, known: JobProgress, own: Sequence[PodFacts], now: dt.datetime, backoff: Backoff
 ) -> JobPlan:
     """Return the attempts to start and to end of a Job that goes on."""
     active = [p for p in own if p.active]
@@ -243,7 +243,7 @@ def _next(
     return JobPlan(known, tuple(start), tuple(spare), requeue_after=min(due) if due else None)
 
 
-def _delay(known: Progress, own: Sequence[PodFacts], now: dt.datetime, backoff: Backoff) -> dt.timedelta:
+def _delay(known: JobProgress, own: Sequence[PodFacts], now: dt.datetime, backoff: Backoff) -> dt.timedelta:
     """Return the rest of the back-off after the newest failure; zero where its Pod is gone."""
     ends = [p.finished_at for p in own if p.attempt in known.failed and p.finished_at is not None]
     if not ends:

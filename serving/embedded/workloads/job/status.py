@@ -5,14 +5,14 @@ from collections.abc import Sequence
 from typing import Any
 
 from serving.embedded.workloads.job import index_ranges
-from serving.embedded.workloads.job.plan import JobSpec, Progress
+from serving.embedded.workloads.job.plan import JobProgress, JobSpec
 from serving.embedded.workloads.pods import PodFacts
 from serving.objects import Object
 from serving.resources import conditions
 
 
 def report(
-    job: Object, spec: JobSpec, progress: Progress, pods: Sequence[PodFacts], now: dt.datetime
+    job: Object, spec: JobSpec, progress: JobProgress, pods: Sequence[PodFacts], now: dt.datetime
 ) -> Object:
     """Return the status; a condition that does not change its status keeps its times."""
     old = job.get("status") or {}
@@ -35,7 +35,7 @@ def report(
     return status
 
 
-def _conditions(before: list[Object], spec: JobSpec, progress: Progress, now: dt.datetime) -> list[Object]:
+def _conditions(before: list[Object], spec: JobSpec, progress: JobProgress, now: dt.datetime) -> list[Object]:
     current: list[tuple[str, str, str, str]] = []
     if spec.suspend and progress.ending is None:
         current.append(("Suspended", "True", "JobSuspended", "Job suspended"))

@@ -2,29 +2,31 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from serving.embedded.supervisor import restart_policy
-from serving.embedded.supervisor.restart_policy import Fail, History, Restart
+from serving.embedded.supervisor.restart_policy import Fail, Restart, RestartHistory
 from serving.settings import SupervisorSettings
 
 SETTINGS = SupervisorSettings()
 
 
-def ended(history: History, code: int | None, now: float, *, proven: bool = True) -> Restart | Fail:
+def ended(history: RestartHistory, code: int | None, now: float, *, proven: bool = True) -> Restart | Fail:
     return restart_policy.ended(history, code, now=now, proven=proven, settings=SETTINGS)
 
 
-def test_a_killed_component_is_started_again_within_the_second_that_is_promised() -> None:
-    assert ended(History(started=0), -9, 100.0) == Restart(SETTINGS.restart_seconds, History(1, 0))
+def test_killed_component_is_restarted_within_a_second() -> None:
+    assert ended(RestartHistory(started=0), -9, 100.0) == Restart(
+        SETTINGS.restart_seconds, RestartHistory(1, 0)
+    )
     assert SETTINGS.restart_seconds + SETTINGS.poll_seconds < 1
 
 
-def test_one_that_cannot_run_as_asked_fails_up_only_before_everything_was_up_once() -> None:
-    assert isinstance(ended(History(), restart_policy.GIVES_UP, 1.0, proven=False), Fail)
-    assert isinstance(ended(History(), restart_policy.GIVES_UP, 1.0, proven=True), Restart)
+def test_misconfigured_component_ends_up_only_before_all_were_up() -> None:
+    assert isinstance(ended(RestartHistory(), restart_policy.GIVES_UP, 1.0, proven=False), Fail)
+    assert isinstance(ended(RestartHistory(), restart_policy.GIVES_UP, 1.0, proven=True), Restart)
 
 
 @given(st.lists(st.floats(0, 5), min_size=1, max_size=60))
-def test_the_delay_never_shrinks_while_it_keeps_dying_and_is_bounded(lives: list[float]) -> None:
-    history, now, delays = History(), 0.0, []
+def test_restart_delay_grows_to_its_cap_while_a_component_keeps_failing(lives: list[float]) -> None:
+    history, now, delays = RestartHistory(), 0.0, []
     for life in lives:
         history = restart_policy.started(history, now)
         now += life
@@ -37,6 +39,6 @@ def test_the_delay_never_shrinks_while_it_keeps_dying_and_is_bounded(lives: list
     assert delays[-1] <= SETTINGS.restart_cap_seconds
 
 
-def test_one_that_ran_long_starts_over_with_the_first_delay() -> None:
-    what = ended(History(failures=9, started=0), None, SETTINGS.healthy_seconds)
-    assert what == Restart(SETTINGS.restart_seconds, History(1, 0))
+def test_restart_delay_is_reset_after_a_long_run() -> None:
+    what = ended(RestartHistory(failures=9, started=0), None, SETTINGS.healthy_seconds)
+    assert what == Restart(SETTINGS.restart_seconds, RestartHistory(1, 0))

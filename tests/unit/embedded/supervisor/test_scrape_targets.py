@@ -25,7 +25,7 @@ def group(component: str, port: int) -> object:
     }
 
 
-def test_the_list_follows_ports_and_is_written_only_when_they_change(tmp_path: Path) -> None:
+def test_targets_follow_ports_and_are_written_only_on_change(tmp_path: Path) -> None:
     where = DataDir(tmp_path)
     targets = ScrapeTargets(where)
     targets.write()
@@ -43,7 +43,7 @@ def test_the_list_follows_ports_and_is_written_only_when_they_change(tmp_path: P
     assert [path.name for path in tmp_path.iterdir() if path.is_file()] == ["prometheus-targets.json"]
 
 
-def test_a_list_that_somebody_removed_is_written_again_and_removing_it_twice_is_no_error(
+def test_removed_targets_file_is_written_again(
     tmp_path: Path,
 ) -> None:
     where = DataDir(tmp_path)
@@ -57,9 +57,7 @@ def test_a_list_that_somebody_removed_is_written_again_and_removing_it_twice_is_
     assert listed(where) == [group("gateway", 4711)]
 
 
-def test_a_list_that_cannot_be_written_is_said_once_and_written_when_it_can(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_failure_to_write_targets_is_logged_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     where = DataDir(tmp_path)
     obstacle = where.prometheus_targets
     obstacle.mkdir()

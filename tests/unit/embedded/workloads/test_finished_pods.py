@@ -13,13 +13,13 @@ def names(found: list[dict]) -> list[str]:
     return [pod["metadata"]["name"] for pod in found]
 
 
-def test_the_oldest_finished_pods_go_first_and_the_newest_stay():
+def test_oldest_finished_pods_are_deleted_first():
     found = [pod("c", 3), pod("a", 1), pod("d", 4, "Failed"), pod("b", 2)]
     assert names(finished_pods.surplus(found, 2)) == ["a", "b"]
     assert finished_pods.surplus(found, 4) == []
 
 
-def test_pods_that_run_are_leaving_or_have_an_owner_are_not_counted():
+def test_running_terminating_and_owned_pods_are_not_surplus():
     owner = [{"kind": "Job", "name": "j"}]
     found = [
         pod("runs", 1, "Running"), pod("leaves", 2, deletionTimestamp="2026-01-01T00:00:00Z"),

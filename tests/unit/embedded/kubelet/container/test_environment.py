@@ -18,13 +18,13 @@ def test_references_are_expanded_as_kubernetes_does():
         assert container_environment.expand(text, env) == wanted, text
 
 
-def test_the_address_and_the_first_port_are_given_unless_the_pod_says_otherwise():
+def test_address_and_first_port_are_set_unless_the_pod_sets_them():
     env = environment({"ports": [{"containerPort": 8080}, {"containerPort": 9}]})
     assert (env["POD_IP"], env["HOST"], env["PORT"]) == ("127.77.1.1", "127.77.1.1", "8080")
     assert environment({"env": [{"name": "HOST", "value": "x"}]})["HOST"] == "x"
 
 
-def test_what_is_missing_is_named_unless_it_is_optional():
+def test_missing_reference_is_named_unless_it_is_optional():
     ref = {"name": "V", "valueFrom": {"secretKeyRef": {"name": "s", "key": "k"}}}
     with pytest.raises(container_environment.Missing, match="secret 's' not found"):
         environment({"env": [ref]})
@@ -34,7 +34,7 @@ def test_what_is_missing_is_named_unless_it_is_optional():
     assert "V" not in environment({"env": [ref]})
 
 
-def test_whole_config_maps_come_with_their_prefix():
+def test_env_from_a_config_map_has_its_prefix():
     container = {"envFrom": [{"configMapRef": {"name": "c"}, "prefix": "P_"}]}
     assert environment(container, maps={"c": {"k": b"v"}})["P_k"] == "v"
 
@@ -45,6 +45,6 @@ def test_fields_of_the_pod_are_read():
     assert container_environment.field(POD, "spec.priority", "", "") is None
 
 
-def test_command_replaces_the_images_own_and_args_follow_either():
+def test_command_replaces_the_images_and_args_are_appended():
     assert container_environment.arguments({"args": ["$(A)"]}, ["python"], {"A": "1"}) == ["python", "1"]
     assert container_environment.arguments({"command": ["sh"], "args": ["x"]}, ["python"], {}) == ["sh", "x"]

@@ -13,7 +13,7 @@ def refused(spec: dict, *, mounts: bool = True) -> list[str]:
     return [cause.field for cause in found]
 
 
-def test_an_ordinary_pod_is_not_refused():
+def test_ordinary_pod_is_not_refused():
     assert refused({"securityContext": {"runAsNonRoot": True}, "restartPolicy": "Never"}) == []
 
 
@@ -35,12 +35,12 @@ def test_an_ordinary_pod_is_not_refused():
         ({"volumes": [{"name": "v", "image": {"reference": "nginx"}}]}, "spec.volumes[0].image.reference"),
     ],
 )  # fmt: skip
-def test_what_cannot_be_honoured_is_refused_by_its_path(spec, field):
+def test_unsupported_volume_is_refused_by_its_path(spec, field):
     assert refused(spec) == [field]
 
 
 @pytest.mark.parametrize("target", ["/", "/usr", "/proc/1", "/dev/x", "/opt", "/opt/python", "rel"])
-def test_a_mount_must_not_cover_what_the_container_runs_on(target):
+def test_mount_over_the_interpreter_is_refused(target):
     spec = {
         "volumes": [{"name": "v", "emptyDir": {}}],
         "container": {"volumeMounts": [{"name": "v", "mountPath": target}]},
@@ -48,7 +48,7 @@ def test_a_mount_must_not_cover_what_the_container_runs_on(target):
     assert refused(spec) == ["spec.containers[0].volumeMounts[0].mountPath"]
 
 
-def test_without_root_a_mount_is_refused_unless_an_environment_variable_names_it():
+def test_mount_is_refused_without_root_unless_a_variable_names_it():
     def spec(value: str) -> dict:
         return {
             "volumes": [{"name": "v", "emptyDir": {}}],
@@ -61,7 +61,7 @@ def test_without_root_a_mount_is_refused_unless_an_environment_variable_names_it
     assert refused(spec("/mnt/models"), mounts=False) == ["spec.containers[0].volumeMounts[0].mountPath"]
 
 
-def test_without_root_environment_values_are_moved_to_where_the_volume_lies():
+def test_environment_paths_are_rewritten_without_root():
     container = {"volumeMounts": [{"name": "v", "mountPath": "/mnt/model"}]}
     env = {"D": "/mnt/model/models", "E": "/mnt/model", "F": "/mnt/modelling"}
     assert rewrite(env, container, {"v": "/data/x"}) == {

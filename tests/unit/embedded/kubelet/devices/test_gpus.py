@@ -38,13 +38,13 @@ class _Nvml:
         return [SimpleNamespace(pid=7, usedGpuMemory=120)]
 
 
-def test_memory_is_by_process_and_clients_of_mps_count_once() -> None:
+def test_gpu_memory_is_by_process_and_mps_clients_count_once() -> None:
     gpus = Gpus(_Nvml())
     assert gpus.memory() == {7: 120, 8: 0}
     assert (gpus.name, gpus.duty()) == ("NVIDIA H100 80GB HBM3", 37.0)
 
 
-def test_a_gpu_without_mps_tells_its_processes_all_the_same() -> None:
+def test_gpu_memory_is_known_when_mps_queries_are_not_supported() -> None:
     class Old(_Nvml):
         def nvmlDeviceGetMPSComputeRunningProcesses(self, _: int) -> list[Any]:
             raise self.NVMLError("Not Supported")
@@ -52,12 +52,12 @@ def test_a_gpu_without_mps_tells_its_processes_all_the_same() -> None:
     assert Gpus(Old()).memory() == {7: 100, 8: 0}
 
 
-def test_a_machine_without_a_gpu_has_no_name_and_no_usage(tmp_path: Path) -> None:
+def test_machine_without_a_gpu_has_no_name_and_no_usage(tmp_path: Path) -> None:
     gpus = Gpus(devices=tmp_path)
     assert (gpus.name, gpus.memory(), gpus.duty()) == ("", {}, 0.0)
 
 
-def test_a_driver_that_does_not_answer_is_no_defect(tmp_path: Path) -> None:
+def test_usage_is_empty_when_the_driver_does_not_answer(tmp_path: Path) -> None:
     (tmp_path / "nvidia0").touch()
     gpus = Gpus(_Nvml(broken=True), tmp_path)
     assert (gpus.memory(), gpus.duty()) == ({}, 0.0)

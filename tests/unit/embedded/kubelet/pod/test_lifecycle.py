@@ -4,50 +4,52 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from serving.embedded.kubelet.pod import lifecycle
-from serving.embedded.kubelet.pod.lifecycle import Blocked, Container, Exit, Run
+from serving.embedded.kubelet.pod.lifecycle import Blocked, Container, ContainerExit, ContainerRun
 from serving.settings import NodeSettings
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 SETTINGS = NodeSettings()
 
 
-def ended(code: int, *, ago: float = 0, streak: int = 0, lasted: float = 1) -> Run:
+def ended(code: int, *, ago: float = 0, streak: int = 0, lasted: float = 1) -> ContainerRun:
     at = NOW - timedelta(seconds=ago)
-    return Run(streak, streak, at - timedelta(seconds=lasted), Exit(code, "Error", finished_at=at))
+    return ContainerRun(
+        streak, streak, at - timedelta(seconds=lasted), ContainerExit(code, "Error", finished_at=at)
+    )
 
 
-def box(run: Run | None = None, **more) -> Container:
+def box(run: ContainerRun | None = None, **more) -> Container:
     return Container(more.pop("name", "main"), "image", run, **more)
 
 
-RUNNING = Run(0, 0, NOW)
+RUNNING = ContainerRun(0, 0, NOW)
 
 
-def test_a_container_that_never_ran_is_started_at_once():
+def test_container_that_never_ran_is_started_at_once():
     assert lifecycle.next_steps("Always", [], [box()], NOW, SETTINGS).start == ("main",)
 
 
-def test_the_restart_policy_decides_who_is_started_again():
+def test_restart_policy_decides_which_containers_restart():
     for policy, code, again in [("Always", 0, True), ("Always", 1, True), ("OnFailure", 0, False),
                                 ("OnFailure", 1, True), ("Never", 0, False), ("Never", 1, False)]:  # fmt: skip
         steps = lifecycle.next_steps(policy, [], [box(ended(code, ago=1000))], NOW, SETTINGS)
         assert bool(steps.start) is again, (policy, code)
 
 
-def test_a_crashed_container_waits_for_its_back_off():
+def test_crashed_container_waits_for_its_back_off():
     steps = lifecycle.next_steps("Always", [], [box(ended(1, ago=1, streak=2))], NOW, SETTINGS)
     assert steps.start == ()
     assert steps.backing_off == ("main",)
     assert steps.wake_at == NOW + timedelta(seconds=3)
 
 
-def test_a_long_run_starts_the_back_off_over():
+def test_back_off_is_reset_after_a_long_run():
     assert lifecycle.streak_after(ended(1, streak=9, lasted=SETTINGS.backoff_reset_seconds), SETTINGS) == 1
     assert lifecycle.streak_after(ended(1, streak=9, lasted=5), SETTINGS) == 10
 
 
 @given(st.integers(0, 10_000))
-def test_the_back_off_never_shrinks_and_never_exceeds_its_cap(streak: int):
+def test_back_off_never_shrinks_and_never_exceeds_its_cap(streak: int):
     def delay(n: int) -> float:
         at = lifecycle.restart_at(ended(1, streak=n), SETTINGS)
         assert at is not None
@@ -67,7 +69,7 @@ def test_init_containers_run_one_after_the_other_and_before_the_others():
     assert lifecycle.next_steps("Always", [first, second], [box()], NOW, SETTINGS).start == ("main",)
 
 
-def test_a_failed_init_container_fails_the_pod_only_where_nothing_is_restarted():
+def test_failed_init_container_fails_the_pod_only_where_nothing_is_restarted():
     failed = box(ended(1, ago=100), name="one")
     assert lifecycle.phase("Never", [failed], [box()]) == "Failed"
     assert lifecycle.phase("OnFailure", [failed], [box()]) == "Pending"
@@ -82,7 +84,7 @@ def test_phases_follow_from_how_containers_ended():
     assert lifecycle.phase("OnFailure", [], [box(ended(0)), box(ended(0))]) == "Succeeded"
 
 
-def test_what_could_not_be_started_is_tried_again_when_its_time_has_come():
+def test_blocked_container_is_retried_after_its_back_off():
     blocked = Blocked("ErrImagePull", "", NOW + timedelta(seconds=2))
     steps = lifecycle.next_steps("Always", [], [box(blocked=blocked)], NOW, SETTINGS)
     assert (steps.start, steps.wake_at, steps.backing_off) == ((), blocked.until, ())
@@ -91,7 +93,7 @@ def test_what_could_not_be_started_is_tried_again_when_its_time_has_come():
     )
 
 
-def test_an_oom_kill_is_named_only_where_the_main_process_was_killed():
+def test_oom_kill_is_named_only_where_the_main_process_was_killed():
     assert lifecycle.exited(137, 9, oom=True, error="", finished_at=NOW).reason == "OOMKilled"
     assert lifecycle.exited(1, 0, oom=True, error="", finished_at=NOW).reason == "Error"
     assert lifecycle.exited(128, 0, oom=False, error="no such file", finished_at=NOW).reason == "StartError"

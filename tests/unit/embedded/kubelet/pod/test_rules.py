@@ -14,7 +14,7 @@ def fields(container: dict, **spec: object) -> list[str]:
     return [cause.field for cause in found]
 
 
-def test_what_every_stored_pod_has_is_not_refused():
+def test_defaults_of_stored_pods_are_not_refused():
     defaults = {"terminationMessagePath": "/dev/termination-log", "terminationMessagePolicy": "File"}
     assert fields(defaults) == []
 
@@ -26,15 +26,15 @@ def test_what_every_stored_pod_has_is_not_refused():
         ("tty", True), ("stdin", True), ("restartPolicy", "Always"),
     ],
 )  # fmt: skip
-def test_what_a_container_cannot_have_here_is_refused_by_its_path(field: str, value: object):
+def test_unsupported_container_field_is_refused_by_its_path(field: str, value: object):
     assert fields({field: value}) == [f"spec.containers[0].{field}"]
 
 
 @pytest.mark.parametrize("field", ["hostNetwork", "hostPID", "nodeSelector", "affinity"])
-def test_what_a_pod_cannot_have_here_is_refused_by_its_path(field: str):
+def test_unsupported_pod_field_is_refused_by_its_path(field: str):
     assert fields({}, **{field: {"a": "b"}}) == [f"spec.{field}"]
 
 
-def test_an_image_without_a_runtime_needs_a_command():
+def test_image_without_a_runtime_needs_a_command():
     assert fields({"image": "nginx"}) == ["spec.containers[0].image"]
     assert fields({"image": "nginx", "command": ["true"]}) == []

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from serving.embedded.kubelet.pod.startup import PHASES, Beginning, condition, kept, trace
+from serving.embedded.kubelet.pod.startup import PHASES, NodeStart, condition, kept, trace
 
 SEEN = dt.datetime(2026, 1, 1, tzinfo=dt.UTC)
 seconds = st.floats(0, 100).map(lambda n: round(n, 3))
@@ -16,7 +16,7 @@ def after(passed: float) -> dt.datetime:
 
 
 @given(*([seconds] * 8))
-def test_phases_add_up_to_the_whole(fetch, seal, process, imports, hashing, load, warmup, wait):
+def test_phases_add_up_to_the_whole_start(fetch, seal, process, imports, hashing, load, warmup, wait):
     begun = fetch + seal + process
     ready = begun + imports + hashing + load + warmup + wait
     parts = {"spawn": process, "import": imports, "verify": hashing, "load": load, "warmup": warmup}
@@ -24,7 +24,7 @@ def test_phases_add_up_to_the_whole(fetch, seal, process, imports, hashing, load
         "server-timing": ", ".join(f"{name};dur={1000 * spent:.3f}" for name, spent in parts.items()),
         "x-slipway-started": f"{after(begun).timestamp():.6f}",
     }
-    found = trace(Beginning(SEEN, "Zygote", fetch, seal), SEEN, after(ready), headers)
+    found = trace(NodeStart(SEEN, "Zygote", fetch, seal), SEEN, after(ready), headers)
     told = json.loads(found.message())
     assert list(told) == ["seen", "ready", *PHASES]
     assert sum(told[phase] for phase in PHASES) / 1000 == pytest.approx(ready, rel=0.02, abs=0.001)
@@ -33,21 +33,21 @@ def test_phases_add_up_to_the_whole(fetch, seal, process, imports, hashing, load
     assert told["probe"] == pytest.approx(1000 * wait, abs=0.01)
 
 
-def test_a_runtime_that_says_nothing_has_only_the_nodes_phases():
-    found = trace(Beginning(SEEN, fetch=1.0, verify=0.25), after(2), after(5), {"server-timing": "nonsense"})
+def test_start_has_only_the_nodes_phases_when_the_runtime_reports_none():
+    found = trace(NodeStart(SEEN, fetch=1.0, verify=0.25), after(2), after(5), {"server-timing": "nonsense"})
     assert found.seconds == {
         "fetch": 1.0, "verify": 0.25, "spawn": 0.75, "import": 0.0, "load": 0.0, "warmup": 0.0, "probe": 3.0,
     }  # fmt: skip
     assert found.how == "Cold"
 
 
-def test_a_clock_that_was_set_back_makes_no_negative_phase():
-    found = trace(Beginning(SEEN, fetch=2.0), after(1), after(1.5), {"x-slipway-started": "0"})
+def test_phases_are_not_negative_when_the_clock_was_set_back():
+    found = trace(NodeStart(SEEN, fetch=2.0), after(1), after(1.5), {"x-slipway-started": "0"})
     assert min(found.seconds.values()) == 0
 
 
-def test_what_was_said_is_kept_until_something_new_is():
-    type_, holds, reason, message = condition(trace(Beginning(SEEN, "Zygote"), SEEN, after(1), {}))
+def test_condition_is_kept_until_there_is_a_new_start():
+    type_, holds, reason, message = condition(trace(NodeStart(SEEN, "Zygote"), SEEN, after(1), {}))
     assert (holds, reason) == (True, "Zygote")
     stored = [
         {"type": "Ready", "status": "True"},

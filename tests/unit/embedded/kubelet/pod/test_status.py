@@ -3,11 +3,11 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from serving.embedded.kubelet.pod import status as pod_status
-from serving.embedded.kubelet.pod.lifecycle import Blocked, Container, Exit, Run
+from serving.embedded.kubelet.pod.lifecycle import Blocked, Container, ContainerExit, ContainerRun
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 LATER = NOW + timedelta(seconds=60)
-UP = Container("main", "image", Run(0, 0, NOW), started=True, ready=True)
+UP = Container("main", "image", ContainerRun(0, 0, NOW), started=True, ready=True)
 
 
 def status(*mains: Container, now: datetime = NOW, **more: Any) -> dict[str, Any]:
@@ -20,7 +20,7 @@ def condition(found: dict[str, Any], type_: str) -> dict[str, Any]:
     return next(c for c in found["conditions"] if c["type"] == type_)
 
 
-def test_a_pod_is_ready_when_all_its_containers_are():
+def test_pod_is_ready_when_all_its_containers_are():
     assert condition(status(UP), "Ready")["status"] == "True"
     unready = condition(status(UP, replace(UP, name="slow", ready=False)), "Ready")
     assert (unready["status"], unready["reason"], unready["message"]) == (
@@ -28,7 +28,7 @@ def test_a_pod_is_ready_when_all_its_containers_are():
     )  # fmt: skip
 
 
-def test_a_pod_that_is_being_deleted_is_not_ready_at_once():
+def test_pod_that_is_being_deleted_is_not_ready_at_once():
     found = status(UP, terminating=True)
     assert condition(found, "Ready")["status"] == "False"
     assert found["containerStatuses"][0]["ready"] is False
@@ -44,35 +44,39 @@ def test_transition_times_move_only_when_the_status_does():
     assert condition(fallen, "Initialized")["lastTransitionTime"] == "2026-01-01T00:00:00Z"
 
 
-def test_a_container_that_waits_for_its_restart_shows_how_the_last_run_ended():
-    crashed = Container("main", "image", Run(3, 3, NOW, Exit(7, "Error", finished_at=LATER)))
+def test_last_exit_is_shown_while_a_container_waits_for_its_restart():
+    crashed = Container(
+        "main", "image", ContainerRun(3, 3, NOW, ContainerExit(7, "Error", finished_at=LATER))
+    )
     said = status(crashed, backing_off=("main",))["containerStatuses"][0]
     assert said["state"]["waiting"]["reason"] == "CrashLoopBackOff"
     assert said["lastState"]["terminated"]["exitCode"] == 7
     assert said["restartCount"] == 3
 
 
-def test_why_a_container_cannot_start_is_its_waiting_state():
+def test_waiting_state_has_the_reason_when_a_container_cannot_start():
     blocked = Container("main", "image", blocked=Blocked("ErrImagePull", "not there", NOW))
     said = status(blocked)["containerStatuses"][0]["state"]["waiting"]
     assert said == {"reason": "ErrImagePull", "message": "not there"}
 
 
-def test_limits_that_are_not_enforced_are_said():
+def test_limits_that_are_not_enforced_are_a_condition():
     found = condition(status(UP, limited=True, not_enforced="memory: needs root"), pod_status.LIMITS_ENFORCED)
     assert (found["status"], found["message"]) == ("False", "memory: needs root")
     assert condition(status(UP, limited=True), pod_status.LIMITS_ENFORCED)["status"] == "True"
 
 
-def test_a_finished_pod_says_completed():
-    done = Container("main", "image", Run(0, 0, NOW, Exit(0, "Completed", finished_at=LATER)))
+def test_finished_pod_says_completed():
+    done = Container(
+        "main", "image", ContainerRun(0, 0, NOW, ContainerExit(0, "Completed", finished_at=LATER))
+    )
     found = pod_status.status("uid", "Never", [], [done], ip="", now=NOW, old={}, terminating=False, backing_off=(),
                               not_enforced="", limited=False)  # fmt: skip
     assert found["phase"] == "Succeeded"
     assert condition(found, "Ready")["reason"] == "PodCompleted"
 
 
-def test_only_the_way_to_the_first_readiness_can_wait():
+def test_only_a_first_start_under_way_is_not_urgent():
     creating = status(Container("main", "image"))
     up = status(replace(UP, ready=False))
     assert pod_status.is_starting({}, creating)
@@ -82,7 +86,7 @@ def test_only_the_way_to_the_first_readiness_can_wait():
     assert not pod_status.is_starting(up, status(replace(UP, ready=False), terminating=True))
     blocked = Container("main", "image", blocked=Blocked("ErrImagePull", "not there", NOW))
     assert not pod_status.is_starting(creating, status(blocked))
-    ended = Container("main", "image", Run(0, 0, NOW, Exit(1, "Error", finished_at=LATER)))
+    ended = Container("main", "image", ContainerRun(0, 0, NOW, ContainerExit(1, "Error", finished_at=LATER)))
     assert not pod_status.is_starting(up, status(ended))
-    again = replace(UP, ready=False, run=Run(1, 1, NOW))
+    again = replace(UP, ready=False, run=ContainerRun(1, 1, NOW))
     assert not pod_status.is_starting(up, status(again))

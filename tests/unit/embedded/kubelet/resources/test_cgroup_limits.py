@@ -3,7 +3,7 @@ from decimal import Decimal
 import pytest
 
 from serving.embedded.kubelet.resources.cgroup_limits import (
-    Limits,
+    ContainerLimits,
     layout,
     limits,
     not_enforced,
@@ -30,14 +30,14 @@ def test_limits_are_written_in_v2():
     assert oom_file(where, "g") == "/cg/g/memory.events"
 
 
-def test_in_the_hybrid_processes_are_tracked_in_the_unified_hierarchy_and_limited_in_v1():
+def test_hybrid_tracks_in_the_unified_hierarchy_and_limits_in_v1():
     where = layout(HYBRID, "hugetlb")
     assert where.roots == ("/cg/unified", "/cg/memory", "/cg/cpu")
     assert where.enforces("memory")
     assert oom_file(where, "g") == "/cg/memory/g/memory.oom_control"
 
 
-def test_limits_that_nothing_enforces_are_named_only_where_they_are_asked_for():
+def test_unenforced_limits_are_named_only_when_requested():
     missing = {"cpu": "no controller", "memory": "no controller"}
     assert not_enforced([WANTED], missing) == (
         "cpu: no controller; memory: no controller; ephemeral-storage: no such limit on one machine"
@@ -46,13 +46,13 @@ def test_limits_that_nothing_enforces_are_named_only_where_they_are_asked_for():
     assert not layout("", "").enforces("cpu")
 
 
-def test_a_forked_container_may_use_what_it_did_not_inherit():
-    limit = Limits(memory=512 << 20, cpu=Decimal(2))
-    assert without_inherited(limit, 120 << 20) == Limits(memory=392 << 20, cpu=Decimal(2))
-    assert without_inherited(Limits(cpu=Decimal(2)), 120 << 20) == Limits(cpu=Decimal(2))
+def test_limit_of_a_forked_container_is_reduced_by_its_inherited_pages():
+    limit = ContainerLimits(memory=512 << 20, cpu=Decimal(2))
+    assert without_inherited(limit, 120 << 20) == ContainerLimits(memory=392 << 20, cpu=Decimal(2))
+    assert without_inherited(ContainerLimits(cpu=Decimal(2)), 120 << 20) == ContainerLimits(cpu=Decimal(2))
 
 
 @pytest.mark.parametrize("inherited", [64 << 20, 65 << 20])
-def test_a_limit_that_is_used_up_at_the_fork_is_refused(inherited):
+def test_limit_below_the_inherited_pages_is_refused(inherited):
     with pytest.raises(ValueError, match=f"memory limit {64 << 20} is not above the {inherited} bytes"):
-        without_inherited(Limits(memory=64 << 20), inherited)
+        without_inherited(ContainerLimits(memory=64 << 20), inherited)

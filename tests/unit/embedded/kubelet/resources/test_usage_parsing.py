@@ -5,11 +5,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from serving.embedded.kubelet.resources import usage_parsing
-from serving.embedded.kubelet.resources.cgroup_limits import Layout
-from serving.embedded.kubelet.resources.usage_parsing import Cpu, Memory, Places, Process, Resident, Rollup
+from serving.embedded.kubelet.resources.cgroup_limits import CgroupLayout
+from serving.embedded.kubelet.resources.usage_parsing import (
+    CgroupPaths,
+    Cpu,
+    Memory,
+    Process,
+    Resident,
+    Rollup,
+)
 
-HYBRID = Layout("/cg/unified", "/cg/memory", "/cg/cpu")
-PURE = Layout("/cg", unified_controllers=frozenset({"cpu", "memory"}))
+HYBRID = CgroupLayout("/cg/unified", "/cg/memory", "/cg/cpu")
+PURE = CgroupLayout("/cg", unified_controllers=frozenset({"cpu", "memory"}))
 STATUS = """\
 Name:	python
 VmHWM:	  200 kB
@@ -21,21 +28,21 @@ Threads:	3
 """
 
 
-def test_places_are_the_containers_own_directories_in_each_hierarchy() -> None:
+def test_cgroup_paths_are_those_of_the_container_in_each_hierarchy() -> None:
     text = (
         "9:name=systemd:/\n4:memory:/slipway/u/main\n2:cpuacct:/\n1:cpu:/slipway/u/main\n0::/slipway/u/main\n"
     )
-    found = Places("/cg/unified/slipway/u/main", "/cg/memory/slipway/u/main", "/cg/cpu/slipway/u/main")
+    found = CgroupPaths("/cg/unified/slipway/u/main", "/cg/memory/slipway/u/main", "/cg/cpu/slipway/u/main")
     assert usage_parsing.places(text, HYBRID, "slipway") == found
 
 
-def test_places_are_below_the_mount_where_this_machine_is_a_container_itself() -> None:
+def test_cgroup_paths_are_below_the_mount_inside_a_container() -> None:
     text = "0::/docker/abc/slipway/spares/77\n"
-    assert usage_parsing.places(text, PURE, "slipway") == Places(unified="/cg/slipway/spares/77")
+    assert usage_parsing.places(text, PURE, "slipway") == CgroupPaths(unified="/cg/slipway/spares/77")
 
 
-def test_places_are_none_where_the_process_has_no_cgroup_of_its_own() -> None:
-    assert usage_parsing.places("4:memory:/user/1000\n0::/user/1000\n", HYBRID, "slipway") == Places()
+def test_cgroup_paths_are_none_without_own_cgroups() -> None:
+    assert usage_parsing.places("4:memory:/user/1000\n0::/user/1000\n", HYBRID, "slipway") == CgroupPaths()
 
 
 @pytest.mark.parametrize(
@@ -45,23 +52,23 @@ def test_places_are_none_where_the_process_has_no_cgroup_of_its_own() -> None:
         "usage_usec 7\nnr_periods 40\nnr_throttled 10\nthrottled_usec 1500000\n",
     ],
 )
-def test_throttling_is_the_same_of_both_cgroup_versions(text: str) -> None:
+def test_throttling_is_parsed_alike_for_both_cgroup_versions(text: str) -> None:
     assert usage_parsing.throttling(text) == Cpu(40, 10, 1.5)
 
 
-def test_working_set_leaves_out_files_that_were_not_used_lately() -> None:
+def test_working_set_excludes_inactive_file_pages() -> None:
     assert usage_parsing.charged("1000\n", "anon 300\ninactive_file 400\n") == Memory(600, 300)
     v1 = "rss 1\ninactive_file 2\ntotal_rss 300\ntotal_inactive_file 400\n"
     assert usage_parsing.charged("1000\n", v1) == Memory(600, 300)
     assert usage_parsing.charged("100\n", "inactive_file 400\n").working_set == 0
 
 
-def test_process_time_is_found_behind_a_name_with_brackets() -> None:
+def test_process_time_is_parsed_after_a_name_with_brackets() -> None:
     fields = " ".join(["S", "7", *["0"] * 9, "11", "22", "3", "4", *["0"] * 30])
     assert usage_parsing.process(9, f"9 (a) b) {fields}") == Process(9, 7, 33, 7)
 
 
-def test_ticks_count_what_has_ended_and_was_waited_for() -> None:
+def test_ticks_include_reaped_children() -> None:
     known = {
         p.pid: p
         for p in (Process(1, 0, 99, 5), Process(2, 1, 10, 1), Process(3, 2, 20, 2), Process(4, 0, 50, 0))
@@ -71,12 +78,12 @@ def test_ticks_count_what_has_ended_and_was_waited_for() -> None:
     assert usage_parsing.ticks(1, members, known) == 5 + 11 + 22
 
 
-def test_resident_memory_has_files_and_its_high_water_mark() -> None:
+def test_resident_memory_includes_files_and_has_a_peak() -> None:
     assert usage_parsing.resident(STATUS) == Resident(150 * 1024, 110 * 1024, 200 * 1024)
     assert usage_parsing.resident("Name:\tkthreadd\n") == Resident()
 
 
-def test_rollup_parts_private_from_shared() -> None:
+def test_rollup_separates_private_from_shared() -> None:
     text = (
         "5581 ---p 00000000 00:00 0 [rollup]\nRss: 10 kB\nShared_Clean: 3 kB\nShared_Dirty: 1 kB\n"
         "Private_Clean: 2 kB\nPrivate_Dirty: 4 kB\n"
@@ -92,7 +99,7 @@ def test_pages_that_several_processes_share_count_once() -> None:
 
 
 @given(st.lists(st.tuples(st.integers(0, 10**9), st.integers(0, 10**9)), min_size=1, max_size=8))
-def test_memory_is_never_less_than_of_one_process_nor_more_than_of_all(parts: list[tuple[int, int]]) -> None:
+def test_memory_is_between_the_largest_process_and_the_sum(parts: list[tuple[int, int]]) -> None:
     rollups = [Rollup(private, shared) for private, shared in parts]
     residents = [Resident(sum(part), part[0], sum(part)) for part in parts]
     total = usage_parsing.together(residents, rollups).total

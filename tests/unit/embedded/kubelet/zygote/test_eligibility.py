@@ -28,16 +28,16 @@ EXEC = {"exec": {"command": ["true"]}}
         {"lifecycle": {"preStop": EXEC}},
     ],
 )
-def test_what_a_fork_cannot_honour_is_not_forked(container):
+def test_container_is_not_forked_when_its_spec_needs_a_new_process(container):
     assert can_fork({}, {"image": "runtime", "env": [{"name": "OMP_NUM_THREADS", "value": "2"}]}, IMAGES)
     assert not can_fork({}, {"image": "runtime", **container}, IMAGES)
 
 
-def test_an_annotation_disables_forks():
+def test_annotation_disables_forks():
     assert not can_fork({"annotations": {ZYGOTE_ANNOTATION: "disabled"}}, {"image": "runtime"}, IMAGES)
 
 
-def test_an_environment_from_elsewhere_is_looked_at_too():
+def test_environment_from_references_can_prevent_a_fork():
     assert can_fork_with({"LANG": "C.UTF-8", "A": "1"})
     assert not can_fork_with({"LANG": "de_DE.UTF-8"})
     assert not can_fork_with({"LANG": "C.UTF-8", "PYTHONOPTIMIZE": "2"})
@@ -48,13 +48,13 @@ def deployment(namespace: str, *images: str) -> dict:
     return {"metadata": {"namespace": namespace}, "spec": {"replicas": 0, "template": template}}
 
 
-def test_a_deployment_at_zero_wants_a_zygote_and_one_that_is_gone_none():
+def test_deployment_at_zero_needs_a_zygote_and_a_deleted_one_none():
     assert zygotes_for(deployment("a", "runtime", "other"), IMAGES) == {ZygoteKey("a", "runtime")}
     assert zygotes_for(None, IMAGES) == set()
 
 
 @given(st.lists(st.tuples(st.sampled_from("xyz"), st.none() | st.sampled_from("ab"))))
-def test_a_zygote_is_wanted_while_any_deployment_wants_it(changes):
+def test_zygote_is_needed_while_any_deployment_needs_it(changes):
     wanted, now = NeededZygotes(), dict.fromkeys("xyz")
     for name, namespace in changes:
         before, after = (zygotes_for(n and deployment(n, "runtime"), IMAGES) for n in (now[name], namespace))

@@ -117,7 +117,7 @@ EVENTS = st.lists(
 
 @settings(max_examples=300, deadline=None)
 @given(worlds(), EVENTS)
-def test_floor_and_ceiling_hold_and_it_converges_from_any_mixture(world: World, events) -> None:
+def test_floor_and_ceiling_hold_and_the_rollout_converges_from_any_state(world: World, events) -> None:
     for what, which in events:
         if what == "plan":
             world.step()
@@ -165,7 +165,7 @@ def test_last_good_pod_stays_when_new_one_never_becomes_ready() -> None:
     assert (found.create, found.delete) == ((), ())
 
 
-def test_old_pods_are_used_again_when_template_is_rolled_back() -> None:
+def test_old_pods_are_kept_when_the_template_is_rolled_back() -> None:
     back = replace(deployment_spec(3), template_hash="old")
     pods = [pod("a", "old"), pod("b", "old"), pod("c", "new"), pod("d", "new", ready=False)]
     found = plan.next_pods(back, pods, START, rolled_out="old")
@@ -199,7 +199,7 @@ def test_new_template_gets_no_pod_while_paused_and_scaling_down_works() -> None:
     assert len(plan.next_pods(spec, [pod("a")], START, rolled_out="new").create) == 1
 
 
-def test_looks_again_when_the_pod_will_have_been_ready_for_long_enough() -> None:
+def test_plans_again_when_a_pod_will_be_available() -> None:
     spec = replace(deployment_spec(1), min_ready_seconds=30)
     found = plan.next_pods(spec, [pod("a", age=10)], START, rolled_out="new")
     assert found.requeue_after == dt.timedelta(seconds=20)
@@ -217,7 +217,7 @@ def test_failed_pod_is_replaced_after_a_while() -> None:
 
 
 @pytest.mark.parametrize("gone", [0, 1, 2])
-def test_same_names_are_planned_again_when_a_create_was_not_seen(gone: int) -> None:
+def test_same_names_are_planned_when_a_create_is_not_in_the_cache(gone: int) -> None:
     first = plan.next_pods(deployment_spec(3, surge=3), [], START, rolled_out="new").create
     seen = [pod(name) for name in first[:gone]]
     assert plan.next_pods(deployment_spec(3, surge=3), seen, START, rolled_out="new").create == first[gone:]

@@ -46,7 +46,7 @@ def test_rollout_goes_from_started_to_available() -> None:
     assert [last.status[k] for k in ("replicas", "updatedReplicas", "availableReplicas")] == [1, 1, 1]
 
 
-def test_says_so_when_the_deadline_passes_without_progress_and_again_not() -> None:
+def test_condition_is_exceeded_when_the_deadline_passes_without_progress() -> None:
     first = report({}, pod("old", ready=True), pod("new", ready=False))
     late = report(first.status, pod("old", ready=True), pod("new", ready=False), after=60)
     assert late.exceeded
@@ -64,7 +64,7 @@ def test_pod_that_dies_after_the_rollout_is_no_rollout() -> None:
     assert reason(died, "Available") == "MinimumReplicasUnavailable"
 
 
-def test_next_template_starts_the_clock_again() -> None:
+def test_deadline_restarts_with_the_next_template() -> None:
     done = report({}, pod("new", ready=True))
     after = report(done.status, pod("new", ready=True), after=1000, spec=replace(WANT, template_hash="newer"))
     assert reason(after) == "NewReplicaSetCreated"
@@ -84,7 +84,7 @@ def test_same_status_when_nothing_changes() -> None:
     assert report(done.status, pod("new", ready=True), after=500).status == done.status
 
 
-def test_refused_pod_is_a_condition_until_it_is_not_refused() -> None:
+def test_replica_failure_is_a_condition_while_pods_are_refused() -> None:
     found = report({}, failure="no such user")
     assert conditions.find(found.status["conditions"], "ReplicaFailure")["message"] == "no such user"
     assert conditions.find(report(found.status).status["conditions"], "ReplicaFailure") is None

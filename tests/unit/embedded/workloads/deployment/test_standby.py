@@ -35,39 +35,39 @@ def names(pods: tuple[PodFacts, ...]) -> list[str]:
     return [p.name for p in pods]
 
 
-def test_one_is_started_once_everything_that_serves_is_ready() -> None:
+def test_standby_is_started_when_all_serving_replicas_are_ready() -> None:
     assert plan().create == 1
     assert plan(settled=False).create == 0
     assert plan(pod("a")).create == 0
 
 
-def test_a_wanted_replica_is_a_ready_standby_and_the_next_is_started_later() -> None:
+def test_ready_standby_is_promoted_and_the_next_starts_later() -> None:
     found = plan(pod("a", ready=False), pod("b"), kept=2, needed=1)
     assert (names(found.promote), found.create, found.delete) == (["b"], 0, ())
 
 
-def test_one_that_is_still_starting_is_taken_where_no_other_is() -> None:
+def test_starting_standby_is_promoted_when_none_is_ready() -> None:
     assert names(plan(pod("a", ready=False), needed=1).promote) == ["a"]
 
 
-def test_another_templates_standbys_go_and_are_never_taken() -> None:
+def test_standbys_of_another_template_are_deleted_and_never_promoted() -> None:
     found = plan(pod("a", "old"), needed=1)
     assert (found.promote, names(found.delete)) == ((), ["a"])
 
 
-def test_too_many_go_and_a_terminating_one_is_nothing() -> None:
+def test_surplus_standbys_are_deleted_and_terminating_ones_do_not_count() -> None:
     assert names(plan(pod("a"), pod("b"), kept=1).delete) == ["b"]
     assert plan(pod("a", terminating=True), kept=1).create == 1
 
 
-def test_a_failed_one_keeps_its_place_for_a_while() -> None:
+def test_failed_standby_is_not_replaced_at_once() -> None:
     lately = pod("a", ready=False, phase="Failed", finished_at=NOW)
     assert plan(lately) == standby.StandbyPlan(requeue_after=REPLACE_FAILED_AFTER)
     before = pod("a", ready=False, phase="Failed", finished_at=NOW - REPLACE_FAILED_AFTER)
     assert names(plan(before).delete) == ["a"]
 
 
-def test_a_paused_deployment_takes_what_it_has_and_makes_no_more() -> None:
+def test_paused_deployment_promotes_standbys_and_starts_none() -> None:
     assert plan(paused=True) == standby.StandbyPlan()
     assert names(plan(pod("a"), needed=1, paused=True).promote) == ["a"]
 
@@ -77,7 +77,7 @@ def test_a_paused_deployment_takes_what_it_has_and_makes_no_more() -> None:
     st.integers(0, 4),
     st.integers(0, 4),
 )
-def test_asked_again_before_the_watch_tells_the_same_are_taken(
+def test_same_standbys_are_promoted_when_the_watch_lags(
     drawn: list[tuple[bool, bool, str]], kept: int, needed: int
 ) -> None:
     pods = [pod(str(n), hash_, ready=ready, terminating=gone) for n, (ready, gone, hash_) in enumerate(drawn)]
@@ -91,11 +91,11 @@ def test_asked_again_before_the_watch_tells_the_same_are_taken(
 @pytest.mark.parametrize(
     ("said", "count"), [("2", 2), ("", 0), ("-1", 0), ("many", 0), ("99999", standby.MAX_STANDBYS)]
 )
-def test_how_many_are_kept_is_a_number_or_none(said: str, count: int) -> None:
+def test_standby_count_is_zero_when_the_annotation_is_no_number(said: str, count: int) -> None:
     assert standby.count({"metadata": {"annotations": {"slipway.dev/standby": said}}}) == count
 
 
-def test_a_standby_is_in_no_slice_until_its_label_goes() -> None:
+def test_standby_is_in_no_slice_until_its_label_is_removed() -> None:
     service = {
         "metadata": {"name": "web", "namespace": "n", "uid": "u"},
         "spec": {"selector": {"app": "web"}},

@@ -34,7 +34,7 @@ def test_ready_pod_is_listed_with_its_address_and_named_port() -> None:
     assert endpoint["targetRef"] == {"kind": "Pod", "name": "a", "namespace": "default", "uid": "a"}
 
 
-def test_slices_have_their_services_labels_and_lose_those_that_it_loses() -> None:
+def test_slices_have_exactly_their_services_labels() -> None:
     labelled = copy.deepcopy(SERVICE)
     labelled["metadata"]["labels"] = {"slipway.dev/on-demand": "true", "kubernetes.io/service-name": "a lie"}
     (with_label,) = plan.slices(labelled, [pod("a")])
@@ -92,7 +92,7 @@ def test_order_of_pods_does_not_matter() -> None:
     assert plan.slices(SERVICE, [one, two]) == plan.slices(SERVICE, [two, one])
 
 
-def test_nothing_relevant_changes_when_a_probe_only_restates() -> None:
+def test_relevant_parts_are_equal_when_a_probe_repeats_its_result() -> None:
     before = pod("a")
     after = copy.deepcopy(before)
     after["metadata"]["resourceVersion"] = "2"
@@ -107,7 +107,7 @@ def slice_of(*pods: dict) -> dict:
     return found
 
 
-def test_what_is_said_of_pods_that_do_not_serve_is_not_pressing() -> None:
+def test_change_of_pods_that_do_not_serve_is_not_urgent() -> None:
     none, coming, there = slice_of(), slice_of(pod("a", ready=False)), slice_of(pod("a"))
     assert not plan.is_urgent(none, None)
     assert not plan.is_urgent(coming, None)
@@ -115,7 +115,7 @@ def test_what_is_said_of_pods_that_do_not_serve_is_not_pressing() -> None:
     assert not plan.is_urgent(slice_of(pod("a"), pod("bb", ready=False)), there)
 
 
-def test_a_pod_that_begins_or_ends_to_serve_is_urgent() -> None:
+def test_change_is_urgent_when_a_pod_begins_or_stops_serving() -> None:
     leaving = pod("a")
     leaving["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z"
     states = [slice_of(pod("a", ready=False)), slice_of(pod("a")), slice_of(leaving), slice_of()]
@@ -124,7 +124,7 @@ def test_a_pod_that_begins_or_ends_to_serve_is_urgent() -> None:
     assert plan.is_urgent(states[1], None)
 
 
-def test_a_slice_of_a_service_made_anew_is_urgent() -> None:
+def test_change_is_urgent_when_the_service_was_recreated() -> None:
     other = copy.deepcopy(SERVICE)
     other["metadata"]["uid"] = "t"
     (found,) = plan.slices(other, [pod("a", ready=False)])

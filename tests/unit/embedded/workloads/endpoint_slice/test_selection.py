@@ -17,7 +17,7 @@ CHANGES = st.lists(
 
 
 @given(CHANGES)
-def test_selection_is_what_comparing_everything_would_find(changes) -> None:
+def test_selection_equals_a_comparison_of_all_objects(changes) -> None:
     kept: Selection[str] = Selection()
     services: dict[str, tuple[str, dict[str, str]]] = {}
     pods: dict[str, tuple[str, dict[str, str]]] = {}

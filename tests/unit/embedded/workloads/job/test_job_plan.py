@@ -10,13 +10,13 @@ from hypothesis import strategies as st
 from serving.embedded.workloads.job import index_ranges
 from serving.embedded.workloads.job import plan as job_plan
 from serving.embedded.workloads.job import status as job_status
-from serving.embedded.workloads.job.plan import Backoff, JobSpec, Progress
+from serving.embedded.workloads.job.plan import Backoff, JobProgress, JobSpec
 from serving.embedded.workloads.pods import PodFacts
 
 NOW = dt.datetime(2026, 1, 1, tzinfo=dt.UTC)
 BACKOFF = Backoff(1.0, 300.0)
 WANT = JobSpec("train", "u", 1, 1, 6, None, None, suspend=False, in_place=False, unsupported="")
-RUNNING = Progress(started_at=NOW - dt.timedelta(seconds=5))
+RUNNING = JobProgress(started_at=NOW - dt.timedelta(seconds=5))
 
 
 def pod(attempt: int, phase: str = "Running", *, ago: int = 100, **more) -> PodFacts:
@@ -25,17 +25,17 @@ def pod(attempt: int, phase: str = "Running", *, ago: int = 100, **more) -> PodF
     return PodFacts(name, name, NOW, phase=phase, finished_at=ended, attempt=attempt, **more)
 
 
-def plan(spec: JobSpec, progress: Progress, *pods: PodFacts) -> job_plan.JobPlan:
+def plan(spec: JobSpec, progress: JobProgress, *pods: PodFacts) -> job_plan.JobPlan:
     return job_plan.next_step(spec, progress, pods, NOW, BACKOFF)
 
 
-def test_starts_as_many_as_run_in_parallel_and_are_still_needed() -> None:
+def test_starts_up_to_parallelism_and_remaining_completions() -> None:
     spec = replace(WANT, parallelism=3, completions=5)
-    assert plan(spec, Progress()).start == (0, 1, 2)
+    assert plan(spec, JobProgress()).start == (0, 1, 2)
     assert plan(spec, RUNNING, *(pod(n, "Succeeded") for n in range(4))).start == (4,)
 
 
-def test_is_complete_once_and_stays_so_when_pods_are_deleted() -> None:
+def test_completes_once_and_stays_complete_when_pods_are_deleted() -> None:
     done = plan(WANT, RUNNING, pod(0, "Succeeded"))
     assert done.progress.ending is not None
     assert done.progress.ending.type == "Complete"
@@ -108,11 +108,11 @@ def test_work_queue_is_complete_when_one_succeeded_and_none_runs() -> None:
     assert plan(spec, going.progress, pod(1, "Succeeded")).progress.ending is not None
 
 
-def test_what_cannot_be_honoured_fails_the_job() -> None:
+def test_unsupported_field_fails_the_job() -> None:
     template = {"spec": {"containers": []}}
     spec = {"template": template, "completionMode": "Indexed", "successPolicy": {}}
     spec = job_plan.read_spec({"metadata": {"name": "a", "uid": "u"}, "spec": spec})
-    found = plan(spec, Progress())
+    found = plan(spec, JobProgress())
     assert found.progress.ending is not None
     assert "successPolicy, completionMode: Indexed" in found.progress.ending.message
     assert not found.start
