@@ -112,8 +112,8 @@ def _play(task: Task) -> Result:
         run = replay.play_baseline(task.noisy, task.trials, propose, SearchSettings().safety_quantile)
     else:
         settings = SearchSettings() if task.method.startswith("stopping") else replay.TO_THE_END
-        lessons = transfer.lessons(surface.problem, task.earlier)
-        run = replay.play(task.noisy, task.trials, settings, lessons)
+        models = transfer.earlier_models(surface.problem, task.earlier)
+        run = replay.play(task.noisy, task.trials, settings, models)
     took = time.perf_counter() - started
     near = (i for i, row in enumerate(run.course, 1) if replay.ratio(surface, row, smoothed=True) >= NEAR)
     return Result(

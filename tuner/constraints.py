@@ -1,4 +1,4 @@
-"""What a constraint allows, and what a window says of it: the one reading that trials, the search and the report share. Pure."""
+"""The bound of a constraint and its measured value, as trials, search and report read them. Pure."""
 
 from serving.resources import duration
 from serving.resources.experiment import Constraint
@@ -17,10 +17,10 @@ def bound_of(constraint: Constraint) -> float:
 
 
 def measured_value(window: Window, metric: str, percentile: int) -> Estimate | None:
-    """Return what a window says of a constraint's metric; None where that is no number, and then the constraint is broken.
+    """Return a window's value of a constraint's metric; None if it has none and so breaks the constraint.
 
-    Latencies are those of the requests that were answered. One that failed was never answered, so where more failed than are above a
-    percentile, that percentile is above every limit.
+    Latencies are those of the answered requests. A failed request counts as never answered: if more fail than
+    lie above a percentile, that percentile is above every bound.
     """
     if metric == "errorRate":
         return window.error_rate

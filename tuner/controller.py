@@ -1,6 +1,6 @@
-"""The ProfilingExperiment controller: reads the caches, has a plan made, carries it out, reports.
+"""The ProfilingExperiment controller: reads the caches, requests a plan, carries it out, reports.
 
-It holds no state that a restart would lose: what was measured is in Trials, whose names follow from the experiment.
+A restart loses nothing: all measurements are in Trials, whose names follow from the experiment.
 """
 
 from collections.abc import AsyncIterator, Iterable
@@ -43,7 +43,7 @@ class ExperimentController:
         self._versions = watches.of(kinds.MODEL_VERSION)
         self._loop = Reconciler("experiment", self.reconcile, config)
         self._experiments.index(_TARGET, _target)
-        self._experiments.index(_NAMESPACE, lambda found: [found["metadata"]["namespace"]])
+        self._experiments.index(_NAMESPACE, lambda experiment: [experiment["metadata"]["namespace"]])
         self._experiments.on_change(self._experiment_changed)
         self._trials.index(_OWNER, _owner_uids)
         self._trials.on_change(self._trial_changed)
@@ -58,14 +58,14 @@ class ExperimentController:
             self._worker.close()
 
     async def reconcile(self, key: Key) -> Result | None:
-        """Bring one experiment a step further."""
+        """Advance one experiment by a step."""
         experiment = self._experiments.get(*key)
         if experiment is None or experiment["metadata"].get("deletionTimestamp") or _is_over(experiment):
             return None
         plan = await self._worker.plan(self._request(experiment))
-        now = self._experiments.get(*key)
-        if now is None or now["metadata"]["uid"] != experiment["metadata"]["uid"]:
-            return None  # it was deleted meanwhile; another of its name is asked about for itself
+        current = self._experiments.get(*key)
+        if current is None or current["metadata"]["uid"] != experiment["metadata"]["uid"]:
+            return None  # deleted meanwhile; a new experiment of this name has a reconcile of its own
         await self._carry_out(experiment, plan)
         return None
 
@@ -73,21 +73,21 @@ class ExperimentController:
         namespace = experiment["metadata"]["namespace"]
         target = experiment["spec"]["target"]
         inference = None
-        named = [target["modelVersion"]] if "modelVersion" in target else []
+        version_names = [target["modelVersion"]] if "modelVersion" in target else []
         if "inference" in target:
             inference = self._inferences.get(namespace, target["inference"])
-            named = [
+            version_names = [
                 predictor["modelVersion"]
                 for predictor in ((inference or {}).get("spec") or {}).get("predictors", [])
             ]
-        versions = {name: self._versions.get(namespace, name) for name in named}
+        versions = {name: self._versions.get(namespace, name) for name in version_names}
         others = self._experiments.by_index(_NAMESPACE, namespace)
-        found = earlier.candidates(experiment, others, self._settings.trials.earlier)
+        finished = earlier.candidates(experiment, others, self._settings.trials.earlier)
         return PlanRequest(
             recorded=self._recorded(experiment),
             inference=inference,
             model_versions={name: version for name, version in versions.items() if version is not None},
-            earlier=[self._recorded(other) for other in found],
+            earlier=[self._recorded(other) for other in finished],
             settings=self._settings,
         )
 
@@ -105,10 +105,10 @@ class ExperimentController:
             await self._recorder.emit(experiment, event.reason, event.message, event.type)
 
     async def _create(self, kind: kinds.Kind, body: Object, owner: Object | None) -> None:
-        """Create an object whose name follows from what it is: one that is there already is the same.
+        """Create an object with a deterministic name: an existing object is the same one.
 
         Raises:
-            errors.Temporary: `NameTaken`, by a Trial of an experiment of this name that was deleted a moment ago.
+            errors.Temporary: `NameTaken`, by a Trial of a deleted experiment of this name.
         """
         try:
             await self._kube.create(kind, body)
@@ -116,17 +116,17 @@ class ExperimentController:
             if owner is None:
                 return
             meta = body["metadata"]
-            found = await self._kube.get(kind, meta["namespace"], meta["name"])
-            if owner["metadata"]["uid"] not in _owner_uids(found):
+            existing = await self._kube.get(kind, meta["namespace"], meta["name"])
+            if owner["metadata"]["uid"] not in _owner_uids(existing):
                 raise errors.Temporary("NameTaken", str(error)) from error
 
     def _experiment_changed(self, before: Object | None, after: Object | None) -> None:
-        """What its users say; its status is this controller's own."""
-        if before is None or after is None or _asked(before) != _asked(after):
+        """Reconcile if anything but the status changed, which this controller writes itself."""
+        if before is None or after is None or _without_status(before) != _without_status(after):
             self._loop.add(Key.of(after or before or {}))
 
     def _trial_changed(self, before: Object | None, after: Object | None) -> None:
-        """Whether it runs is what matters; each of its windows is its own."""
+        """Reconcile the experiment if the trial began or ended; its windows do not matter here."""
         if before is not None and after is not None and _phase(before) == _phase(after):
             return
         meta = (after or before or {})["metadata"]
@@ -139,7 +139,7 @@ class ExperimentController:
             self._wake(Key.of(after or before or {}), "inference")
 
     def _version_changed(self, before: Object | None, after: Object | None) -> None:
-        """One that becomes ready is waited for by name, or by an Inference that names it; experiments are few."""
+        """Reconcile experiments that name the version, or whose Inference does; experiments are few."""
         key = Key.of(after or before or {})
         self._wake(key, "modelVersion")
         for experiment in self._experiments.by_index(_NAMESPACE, key.namespace):
@@ -159,8 +159,8 @@ def _is_over(experiment: Object) -> bool:
     return current and status.get("phase") in FINISHED
 
 
-def _asked(experiment: Object) -> Object:
-    """Return what users and their tools say; the generation stands for the spec."""
+def _without_status(experiment: Object) -> Object:
+    """Return the metadata that users write; the generation stands for the spec."""
     own = ("resourceVersion", "managedFields")
     return {key: value for key, value in experiment["metadata"].items() if key not in own}
 
@@ -170,8 +170,8 @@ def _generation(obj: Object) -> tuple[str, int]:
 
 
 def _phase(trial: Object) -> tuple[str, bool]:
-    said = (trial.get("status") or {}).get("phase", "")
-    return said if said in FINISHED else "", bool(trial["metadata"].get("deletionTimestamp"))
+    phase = (trial.get("status") or {}).get("phase", "")
+    return phase if phase in FINISHED else "", bool(trial["metadata"].get("deletionTimestamp"))
 
 
 def _target(experiment: Object) -> Iterable[str]:
@@ -191,7 +191,7 @@ def _owner_uids(obj: Object) -> list[str]:
 async def prepared(
     data_dir: DataDir, config: ControllerSettings, watches: Watches, settings: TunerSettings = DEFAULTS
 ) -> AsyncIterator[ExperimentController]:
-    """Give a controller with a client of its own; it runs once `watches` do."""
+    """Yield a controller with a client of its own; it runs once `watches` do."""
     async with await connect_eventually(data_dir.kubeconfig, component="experiment") as kube:
         worker = SearchWorker(settings.trials.idle_seconds)
         yield ExperimentController(kube, watches, worker, config=config, settings=settings)

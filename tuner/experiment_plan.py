@@ -1,6 +1,7 @@
-"""From the objects of an experiment to its plan: reads them, asks the search, plans. Pure.
+"""Makes the plan of an experiment from its objects: reads them, asks the search, plans. Pure.
 
-It runs in a process of its own (`search_worker.py`): with scikit-learn behind it, it is too heavy for one that watches.
+It runs in the search worker's process: it imports scikit-learn, which is too heavy for a process that
+watches.
 """
 
 import datetime as dt
@@ -32,13 +33,13 @@ from tuner.specs.space import Space
 from tuner.trial_record import TrialRecord
 
 Price = Callable[[Space], Floats]
-"""What each spec of a space costs here for an hour."""
+"""Returns the hourly cost of each spec of a space with this experiment's target and prices."""
 _ASPECTS = {"TargetInvalid": planning.TARGET_READY, "AlgorithmMissing": planning.RECOMMENDED}
-"""Which condition says why an experiment cannot go on, by the reason; others are of the space."""
+"""The condition that has the error, by its reason; any other reason belongs to the space."""
 
 
 class Decide(Protocol):
-    """`tuner.search.decide.decide`, and whatever stands in its place."""
+    """`tuner.search.decide.decide`, or its replacement in a test."""
 
     def __call__(
         self,
@@ -52,11 +53,11 @@ class Decide(Protocol):
         seed: int,
         algorithm: str,
     ) -> Decision:
-        """Return what to do next."""
+        """Return the next decision."""
 
 
 def make_plan(request: PlanRequest, now: dt.datetime, search: Decide) -> ExperimentPlan:
-    """Return what to do next for an experiment."""
+    """Return the next step of an experiment."""
     try:
         return _make_plan(request, now, search)
     except errors.Temporary as error:
@@ -74,40 +75,40 @@ def _make_plan(request: PlanRequest, now: dt.datetime, search: Decide) -> Experi
     """Return the plan.
 
     Raises:
-        errors.Permanent: the experiment cannot go on; a spec of it cannot be rendered, say, whichever the search names.
-        errors.Temporary: its target is not there yet.
+        errors.Permanent: the experiment cannot go on, for example as one of its specs cannot be rendered.
+        errors.Temporary: its target does not exist yet.
     """
-    asked = request.recorded.experiment
-    spec = ProfilingExperimentSpec.model_validate(asked["spec"])
+    experiment = request.recorded.experiment
+    spec = ProfilingExperimentSpec.model_validate(experiment["spec"])
     space = Space.of(spec)
     source = _source(request, spec)
     version = _version(request, source)
     costs = rendering.costs(source, version, space, spec.prices)
     prices.check(spec, space, costs)
-    world = ExperimentSnapshot(
-        experiment=asked,
+    snapshot = ExperimentSnapshot(
+        experiment=experiment,
         spec=spec,
-        status=ProfilingExperimentStatus.model_validate(asked.get("status") or {}),
+        status=ProfilingExperimentStatus.model_validate(experiment.get("status") or {}),
         space=space,
         trials=_records(request.recorded, spec, space, version["status"]["digest"]),
         render=partial(_rendered, source, version, spec),
         settings=request.settings,
     )
-    budget = planning.search_budget(world, now)
+    budget = planning.search_budget(snapshot, now)
     if budget is None:
-        return planning.plan(world, None, now)
+        return planning.plan(snapshot, None, now)
     price = partial(_prices, source, version, spec)
     decision = search(
         problem_of(spec, space, costs),
-        [trial.observation for trial in world.trials if trial.observation is not None],
-        planning.pending(world, now),
+        [trial.observation for trial in snapshot.trials if trial.observation is not None],
+        planning.pending(snapshot, now),
         budget,
-        _told(request.earlier, world, price),
+        _earlier_experiments(request.earlier, snapshot, price),
         settings=request.settings.search,
         seed=spec.algorithm.seed,
         algorithm=spec.algorithm.algorithm_name,
     )
-    return planning.plan(world, decision, now)
+    return planning.plan(snapshot, decision, now)
 
 
 def _source(request: PlanRequest, spec: ProfilingExperimentSpec) -> rendering.Source:
@@ -148,43 +149,53 @@ def _records(
 
 
 def _prices(source: rendering.Source, version: Object, spec: ProfilingExperimentSpec, space: Space) -> Floats:
-    """Return what each spec of another experiment's space costs here; zeros where one of them cannot be rendered here."""
+    """Return the hourly cost of each spec of another experiment's space.
+
+    Zeros if one cannot be rendered for this target.
+    """
     try:
         return rendering.costs(source, version, space, spec.prices)
     except errors.Permanent:
         return np.zeros(space.size)
 
 
-def _told(recorded: Sequence[RecordedExperiment], world: ExperimentSnapshot, price: Price) -> list[Earlier]:
-    found = [_earlier(one, world, price) for one in recorded]
-    return [earlier for earlier in found if earlier is not None]
+def _earlier_experiments(
+    recorded: Sequence[RecordedExperiment], snapshot: ExperimentSnapshot, price: Price
+) -> list[Earlier]:
+    earlier = [_earlier(experiment, snapshot, price) for experiment in recorded]
+    return [experiment for experiment in earlier if experiment is not None]
 
 
-def _earlier(recorded: RecordedExperiment, world: ExperimentSnapshot, price: Price) -> Earlier | None:
-    """Return an experiment as one to learn from, at today's prices; None where its axes are others, or it is no experiment any more."""
+def _earlier(recorded: RecordedExperiment, snapshot: ExperimentSnapshot, price: Price) -> Earlier | None:
+    """Return an experiment to learn from, at today's prices.
+
+    None if its axes differ, or its space is invalid by now.
+    """
     spec = ProfilingExperimentSpec.model_validate(recorded.experiment["spec"])
     try:
-        beside = Space.of(spec).beside(world.space)
+        space = Space.of(spec).beside(snapshot.space)
     except errors.SpaceInvalid:
         return None
-    if beside is None:
+    if space is None:
         return None
-    shared = _shared(spec.constraints, world.spec.constraints)
+    shared = _shared(spec.constraints, snapshot.spec.constraints)
     spec = spec.model_copy(update={"constraints": [spec.constraints[place] for place in shared.values()]})
-    found = [known.observation for known in _records(recorded, spec, beside)]
+    observations = [record.observation for record in _records(recorded, spec, space)]
     return Earlier(
         recorded.experiment["metadata"]["name"],
-        problem_of(spec, beside, price(beside)),
-        tuple(observation for observation in found if observation is not None),
+        problem_of(spec, space, price(space)),
+        tuple(observation for observation in observations if observation is not None),
         tuple(shared),
     )
 
 
 def _shared(theirs: Sequence[Constraint], ours: Sequence[Constraint]) -> dict[int, int]:
-    """Return for each constraint of ours which of theirs is of the same metric and percentile, where there is one."""
-    places = {_constrained(one): place for place, one in enumerate(theirs)}
-    return {k: places[_constrained(one)] for k, one in enumerate(ours) if _constrained(one) in places}
+    """Return the place of each of our constraints among theirs, by metric and percentile, if it is there."""
+    places = {_measure(constraint): place for place, constraint in enumerate(theirs)}
+    return {
+        k: places[_measure(constraint)] for k, constraint in enumerate(ours) if _measure(constraint) in places
+    }
 
 
-def _constrained(constraint: Constraint) -> tuple[str, int]:
+def _measure(constraint: Constraint) -> tuple[str, int]:
     return constraint.metric, 0 if constraint.metric == "errorRate" else constraint.percentile

@@ -1,4 +1,4 @@
-"""How specs, constraints and intervals are written, wherever a person reads them: status, report and command line. Pure."""
+"""The notation of specs, constraints and intervals in status, report and command line. Pure."""
 
 import math
 from collections.abc import Callable, Sequence
@@ -55,7 +55,7 @@ def constraint(of: Metric, bound: float) -> str:
 
 
 def interval(estimate: Estimate, write: Callable[[float], str]) -> str:
-    """Return `12.3 ms (11.9 ms to 12.8 ms)`, or `12.3 ms (11.9 ms or more)` for an interval without upper end.
+    """Return `12.3 ms (11.9 ms to 12.8 ms)`, or `12.3 ms (11.9 ms or more)` without an upper end.
 
     An interval whose ends are written alike is left out.
     """

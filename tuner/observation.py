@@ -1,4 +1,4 @@
-"""An experiment and its Trials, in the search's numbers: what is searched, and what each Trial that is over says of its spec. Pure."""
+"""An experiment's space and its ended Trials in the numbers of the search. Pure."""
 
 import math
 from collections.abc import Sequence
@@ -17,13 +17,13 @@ from tuner.specs.space import Space
 CAUSES: dict[str, Cause] = {
     "OutOfMemory": "memory", "Crashed": "crash", "NotReady": "timeout", "TimedOut": "timeout", "Refused": "boot",
 }  # fmt: skip
-"""Reasons that say that a spec does not run."""
+"""Reasons of a trial whose spec does not run."""
 SILENT = ("LoadFailed", "Interrupted", "")
-"""Reasons that say nothing of the spec."""
+"""Reasons of a trial that says nothing about its spec."""
 MOST_MARGIN = 3.0
-"""Margins are cut at a factor of 20 either way: how far beyond that a spec is says nothing of its neighbours."""
+"""Margins are cut at a factor of 20 either way: a larger excess says nothing about neighbours."""
 TINY = 1e-9
-"""In place of a bound of 0, of which there is no logarithm."""
+"""Replaces a bound of 0, which has no logarithm."""
 
 
 def problem_of(spec: ProfilingExperimentSpec, space: Space, costs: Floats) -> Problem:
@@ -32,7 +32,7 @@ def problem_of(spec: ProfilingExperimentSpec, space: Space, costs: Floats) -> Pr
     Args:
         spec: of the experiment.
         space: its space.
-        costs: (n,) price of an hour of each spec's replica; zeros where nothing has a price.
+        costs: (n,) hourly cost of each spec's replica; zeros without prices.
     """
     log_cost = np.log(costs) if (costs > 0).all() else np.zeros(space.size)
     return Problem(
@@ -59,17 +59,17 @@ def observation_of(
     if status.reason in CAUSES:
         cause = CAUSES[status.reason]
         return Observation(index, cause=cause, seconds=status.seconds, confirms=confirms)
-    found = None
+    value = None
     if status.result is not None:
-        found = objective_value(objective, status.result, spec.cost_per_hour, spec.batch)
-    if status.result is None or found is None or found.value <= 0:
+        value = objective_value(objective, status.result, spec.cost_per_hour, spec.batch)
+    if status.result is None or value is None or value.value <= 0:
         return Observation(index, cause="crash", seconds=status.seconds, confirms=confirms)
     bounded = [_margin(constraint, status.result) for constraint in constraints]
     sign = 1.0 if objective.type == "maximize" else -1.0
     return Observation(
         index=index,
-        log_objective=sign * math.log(found.value),
-        noise=intervals.log_deviation(found),
+        log_objective=sign * math.log(value.value),
+        noise=intervals.log_deviation(value),
         margins=tuple(margin for margin, _ in bounded),
         margin_noise=max((noise for _, noise in bounded), default=0.0),
         scatter=status.result.scatter or 0.0,
@@ -80,17 +80,17 @@ def observation_of(
 
 
 def _margin(constraint: Constraint, window: Window) -> tuple[float, float]:
-    """Return log(value / bound) and its standard deviation; what was not seen at all breaks the constraint."""
-    found = measured_value(window, constraint.metric, constraint.percentile)
-    return _of(found, bound_of(constraint)) if found is not None else (MOST_MARGIN, 0.0)
+    """Return log(value / bound) and its standard deviation; a missing value breaks the constraint."""
+    value = measured_value(window, constraint.metric, constraint.percentile)
+    return _log_margin(value, bound_of(constraint)) if value is not None else (MOST_MARGIN, 0.0)
 
 
-def _of(value: Estimate, bound: float) -> tuple[float, float]:
+def _log_margin(value: Estimate, bound: float) -> tuple[float, float]:
     if value.value <= 0:
         return -MOST_MARGIN, 0.0
     if bound <= 0:
         return MOST_MARGIN, 0.0
     margin = math.log(value.value / bound)
     cut = min(max(margin, -MOST_MARGIN), MOST_MARGIN)
-    # As sure as before: a margin that is cut and as uncertain as it was would not be met for sure any more.
+    # The deviation is cut likewise, so that a constraint that was surely met still is.
     return cut, intervals.log_deviation(value) * (cut / margin if margin else 1.0)

@@ -1,7 +1,7 @@
-"""The process that searches: started with the first request, ended when nobody asks, started again when it died.
+"""The search process: started by the first request, ended when idle, started again after it died.
 
-scikit-learn takes seconds to import and 200 MB to hold, and a search takes up to a second of a core, in which the
-controllers' process would not hear of anything. It decides nothing itself.
+scikit-learn takes seconds to import and 200 MB, and a search takes up to a second of a core, in which the
+process of the controllers would not react. It decides nothing itself.
 """
 
 import asyncio
@@ -15,16 +15,16 @@ from tuner.planning.exchange import ExperimentPlan, PlanRequest
 
 
 class SearchWorker:
-    """Answers questions, one at a time."""
+    """Makes plans in a process of its own, one at a time."""
 
     def __init__(self, idle_seconds: float) -> None:
         self._idle_seconds = idle_seconds
         self._pool: ProcessPoolExecutor | None = None
-        self._asked = 0
+        self._waiting = 0
         self._timer: asyncio.TimerHandle | None = None
 
     async def plan(self, request: PlanRequest) -> ExperimentPlan:
-        """Return the plan.
+        """Return the plan of an experiment.
 
         Raises:
             errors.Temporary: `SearchDied`; the next request starts another process.
@@ -36,7 +36,7 @@ class SearchWorker:
             )
         if self._timer is not None:
             self._timer.cancel()
-        self._asked += 1
+        self._waiting += 1
         pool = self._pool
         try:
             return await asyncio.get_running_loop().run_in_executor(pool, _make_plan, request)
@@ -46,12 +46,12 @@ class SearchWorker:
             name = request.recorded.experiment["metadata"]["name"]
             raise errors.Temporary("SearchDied", f"the process that searches for {name} died") from error
         finally:
-            self._asked -= 1
-            if not self._asked and self._pool is not None:
+            self._waiting -= 1
+            if not self._waiting and self._pool is not None:
                 self._timer = asyncio.get_running_loop().call_later(self._idle_seconds, self.close)
 
     def close(self) -> None:
-        """End the process, at once if it is idle."""
+        """End the process; at once if it is idle."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
@@ -61,15 +61,15 @@ class SearchWorker:
 
 
 def _make_plan(request: PlanRequest) -> ExperimentPlan:
-    """Answer, in the process that searches; only there is what it takes imported."""
+    """Make the plan, in the search process: only there are the heavy libraries imported."""
     from threadpoolctl import threadpool_limits  # noqa: PLC0415 as the docstring says
 
     from tuner.experiment_plan import make_plan  # noqa: PLC0415 as above
     from tuner.search.decide import decide  # noqa: PLC0415 as above
 
     try:
-        with threadpool_limits(1):  # the other cores are being measured on
+        with threadpool_limits(1):  # trials measure on the other cores
             return make_plan(request, clock.now(), decide)
     except errors.SlipwayError as error:
-        # Ours have arguments of their own, which do not survive the way to another process.
+        # Errors with own constructors cannot be unpickled by the parent.
         raise RuntimeError(f"{type(error).__name__}: {error}") from None

@@ -1,4 +1,4 @@
-"""A Trial as everything that plans or reports reads it: its spec's row in the space, its objective, its observation. Pure."""
+"""A Trial, read once for planning and report: its row in the space, objective and observation. Pure."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -20,7 +20,8 @@ Key = int | tuple[tuple[str, str, str], ...]
 MEASURED = "Measured"
 """The reason of a trial that was measured completely: only such trials are compared."""
 BREAKS_CONSTRAINT = "BreaksConstraint"
-"""The reason of a trial that met its constraints at no load: its constraint values count, its objective does not."""
+"""The reason of a trial that met its constraints at no load: its constraint values count, its objective
+does not."""
 LOAD_FAILED = "LoadFailed"
 """The reason of a trial whose load could not be generated."""
 LOAD_RESTARTED = "LoadRestarted"
@@ -39,9 +40,11 @@ class TrialRecord:
     objective: Estimate | None = None
     """In natural units, at the load of the result; None without a result, or if it cannot be computed."""
     observation: Observation | None = None
-    """What the search learns from it; None while it runs, outside the space, or if it says nothing about its spec."""
+    """What the search learns from it; None while it runs, outside the space, or if it says nothing about
+    its spec."""
     stale: bool = False
-    """It measured another model than the target has now: it counts in the budget and says nothing about a spec."""
+    """It measured another model than the target has now: it counts in the budget and says nothing about a
+    spec."""
 
     @property
     def key(self) -> Key:
@@ -82,7 +85,7 @@ class TrialRecord:
 
     @property
     def load_is_invalid(self) -> bool:
-        """Whether its load can never be generated: a generator that died was started again, which is noted."""
+        """Whether its load can never be generated: a generator that died is restarted, which is noted."""
         return self.failed_to_load and not any(note.startswith(LOAD_RESTARTED) for note in self.status.notes)
 
     @property

@@ -74,17 +74,15 @@ def play(
     noisy: Noisy,
     trials: int,
     settings: SearchSettings = TO_THE_END,
-    lessons: Sequence[transfer.EarlierModel] = (),
+    models: Sequence[transfer.EarlierModel] = (),
 ) -> Run:
     """Run our search, one trial after the other."""
     problem = noisy.surface.problem
     observations: list[Observation] = []
     course: list[int | None] = []
     while True:
-        believed = transfer.weigh(problem, lessons, observations, settings)
-        search = Search(
-            problem, tuple(observations), (), Budget(trials), believed, settings, noisy.search_seed
-        )
+        prior = transfer.weigh(problem, models, observations, settings)
+        search = Search(problem, tuple(observations), (), Budget(trials), prior, settings, noisy.search_seed)
         decision = search.decide()
         if isinstance(decision, Recommend | Impossible):
             found = decision.index if isinstance(decision, Recommend) else None

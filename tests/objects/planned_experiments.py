@@ -9,6 +9,7 @@ from serving.resources.experiment import ProfilingExperimentSpec, ProfilingExper
 from serving.resources.trial import TrialSpec, TrialStatus
 from tests.objects import experiments
 from tests.objects.experiments import failed
+from tuner.objective import objective_value
 from tuner.planning import experiment as planning
 from tuner.planning.snapshot import ExperimentSnapshot
 from tuner.search.decision import Decision
@@ -55,6 +56,9 @@ def world(
             model_name="v1", model_digest="sha256:1", cost_per_hour=shown.cost_per_hour,
         )  # fmt: skip
         state = TrialStatus.model_validate(said)
+        objective = None
+        if state.result is not None:
+            objective = objective_value(read.objective, state.result, body.cost_per_hour, body.batch)
         observation = None
         if index is not None and state.phase == "Succeeded" and state.result is not None:
             done = state.result.throughput.value / shown.cost_per_hour
@@ -69,7 +73,7 @@ def world(
             and state.reason not in {"LoadFailed", "Interrupted"}
         ):
             observation = Observation(index, cause="boot")
-        known.append(TrialRecord(f"pe-{number}", body, state, index, observation=observation))
+        known.append(TrialRecord(f"pe-{number}", body, state, index, objective, observation))
     found["status"] = status
     return ExperimentSnapshot(
         found, read, ProfilingExperimentStatus.model_validate(status), space, tuple(known), render, DEFAULTS

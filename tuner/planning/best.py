@@ -1,35 +1,33 @@
-"""The best spec so far as a status shows it, and what it takes to beat it. Which one is the best, the search says."""
+"""The best spec so far as the status shows it, and the throughput that beats it.
+
+The search says which spec is the best.
+"""
 
 import math
 
 from serving.resources.experiment import Recommendation
 from tuner import intervals
-from tuner.objective import objective_value
 from tuner.planning.snapshot import ExperimentSnapshot
 from tuner.search.decision import Decision
 from tuner.specs.rendering import Rendering
 from tuner.trial_record import TrialRecord
 
 
-def recommendation(world: ExperimentSnapshot, index: int, repeatability: float) -> Recommendation | None:
-    """Return what is said of a spec, without words: all its whole measurements together, as the report has them.
+def recommendation(snapshot: ExperimentSnapshot, index: int, repeatability: float) -> Recommendation | None:
+    """Return a spec's entry in the status, without its message, from all its complete measurements.
 
-    One that was only stopped early has these; None where it has no result at all. `repeatability` is the decision's.
+    A spec that was only stopped early has those measurements. None without any result.
+
+    Args:
+        snapshot: the experiment.
+        index: the row of the spec.
+        repeatability: of the search's decision.
     """
-    trials = measured(world, index)
-    found = [
-        value
-        for trial in trials
-        if trial.status.result is not None
-        and (
-            value := objective_value(
-                world.spec.objective, trial.status.result, trial.spec.cost_per_hour, trial.spec.batch
-            )
-        )
-    ]
-    if not found:
+    trials = measured(snapshot, index)
+    objectives = [trial.objective for trial in trials if trial.objective is not None]
+    if not objectives:
         return None
-    pooled, last, baseline = intervals.pooled(found, repeatability), trials[-1], world.baseline
+    pooled, last, baseline = intervals.pooled(objectives, repeatability), trials[-1], snapshot.baseline
     return Recommendation(
         trial=last.name,
         settings=list(last.spec.settings),
@@ -41,33 +39,35 @@ def recommendation(world: ExperimentSnapshot, index: int, repeatability: float) 
     )
 
 
-def measured(world: ExperimentSnapshot, index: int) -> list[TrialRecord]:
-    """Return the trials of a spec that were measured to their end, else those that were stopped early."""
-    of_it = [trial for trial in world.trials if trial.index == index and trial.over and not trial.stale]
-    ran = [trial for trial in of_it if trial.status.result is not None]
-    return [trial for trial in ran if trial.status.reason == "Measured"] or ran
+def measured(snapshot: ExperimentSnapshot, index: int) -> list[TrialRecord]:
+    """Return the completely measured trials of a spec, or those stopped early if there are none."""
+    trials = [trial for trial in snapshot.trials if trial.index == index and trial.over and not trial.stale]
+    with_result = [trial for trial in trials if trial.status.result is not None]
+    return [trial for trial in with_result if trial.status.reason == "Measured"] or with_result
 
 
-def to_beat(world: ExperimentSnapshot, decision: Decision, rendered: Rendering) -> float | None:
-    """Return the requests per second that this spec must do to beat the best; None where throughput does not decide.
+def to_beat(snapshot: ExperimentSnapshot, decision: Decision, rendered: Rendering) -> float | None:
+    """Return the requests per second with which this spec beats the best one.
 
-    Of the best, the lower end of its interval counts: a spec that may be as good is measured to its end.
+    None if throughput does not decide. The best spec counts with the lower end of its interval, so that a
+    spec that may be as good is measured completely.
     """
-    trials = [] if decision.best is None else measured(world, decision.best)
+    trials = [] if decision.best is None else measured(snapshot, decision.best)
     results = [trial.status.result.throughput for trial in trials if trial.status.result is not None]
     if not results:
         return None
-    objective, done = world.spec.objective, intervals.pooled(results, decision.repeatability).low
+    objective, throughput = snapshot.spec.objective, intervals.pooled(results, decision.repeatability).low
     cost = trials[-1].spec.cost_per_hour
     match objective.objective_metric_name:
         case "throughput":
-            return done
+            return throughput
         case "throughputPerCost" if cost > 0:
-            return done * rendered.cost_per_hour / cost
-        case "costAtRate" if cost > 0 and done > 0 and objective.rate is not None:
+            return throughput * rendered.cost_per_hour / cost
+        case "costAtRate" if cost > 0 and throughput > 0 and objective.rate is not None:
             rate = float(objective.rate)
-            replicas = math.floor(math.ceil(rate / done) * cost / rendered.cost_per_hour)
-            # Where one replica is dearer already nothing can make up for it, but its latency is worth knowing.
+            replicas = math.floor(math.ceil(rate / throughput) * cost / rendered.cost_per_hour)
+            # If one replica is dearer already, no throughput makes up for it, but its latency is worth
+            # knowing.
             return rate / replicas if replicas else None
         case _:
             return None

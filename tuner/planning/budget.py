@@ -1,4 +1,4 @@
-"""What an experiment may still spend, and which specs it owes a measurement whatever the search says."""
+"""The budget of an experiment, and the measurements that it needs whatever the search decides."""
 
 import datetime as dt
 from collections import defaultdict
@@ -18,7 +18,7 @@ Purpose = Literal["Explore", "Confirm", "Baseline"]
 
 @dataclass(frozen=True)
 class WantedTrial:
-    """A measurement that is wanted."""
+    """A measurement to make."""
 
     purpose: Purpose
     settings: Settings
@@ -26,104 +26,104 @@ class WantedTrial:
 
 @dataclass(frozen=True)
 class Spent:
-    """What the experiment has used."""
+    """Consumption of an experiment."""
 
     seconds: float
-    """Of trials, one after the other."""
+    """Sum over the trials."""
     cost: float
-    """Of the replicas that were measured, by the experiment's prices."""
+    """Of the measured replicas, by the experiment's prices."""
 
 
 def spent(trials: Sequence[TrialRecord]) -> Spent:
-    """Return what those of them that are over have taken."""
+    """Return what the trials have consumed; one that runs has consumed nothing yet."""
     return Spent(
         sum(trial.status.seconds for trial in trials),
         sum(trial.status.seconds / 3600 * trial.spec.cost_per_hour for trial in trials),
     )
 
 
-def exhausted(world: ExperimentSnapshot, now: dt.datetime) -> str:
-    """Return which budget is used up, as a field of the experiment; empty where none is."""
-    if len(world.trials) >= world.spec.max_num_trials:
+def exhausted(snapshot: ExperimentSnapshot, now: dt.datetime) -> str:
+    """Return the field of the experiment whose budget is used up; empty if none is."""
+    if len(snapshot.trials) >= snapshot.spec.max_num_trials:
         return "maxNumTrials"
-    if world.spec.max_duration is not None and world.status.start_time:
-        since = now - dt.datetime.fromisoformat(world.status.start_time)
-        if since.total_seconds() >= duration.seconds(world.spec.max_duration):
+    if snapshot.spec.max_duration is not None and snapshot.status.start_time:
+        elapsed = now - dt.datetime.fromisoformat(snapshot.status.start_time)
+        if elapsed.total_seconds() >= duration.seconds(snapshot.spec.max_duration):
             return "maxDuration"
-    if world.spec.max_cost is not None and spent(world.trials).cost >= float(world.spec.max_cost):
+    if snapshot.spec.max_cost is not None and spent(snapshot.trials).cost >= float(snapshot.spec.max_cost):
         return "maxCost"
     return ""
 
 
-def owed(world: ExperimentSnapshot) -> list[WantedTrial]:
-    """Return what is measured before the search is asked: today's spec, and specs whose load could not be made."""
-    wishes = [WantedTrial(trial.spec.purpose, tuple(trial.spec.settings)) for trial in to_repeat(world)]
-    if world.spec.target.inference is not None and world.baseline is None:
-        wishes.insert(0, WantedTrial("Baseline", ()))
-    return wishes
+def owed(snapshot: ExperimentSnapshot) -> list[WantedTrial]:
+    """Return the measurements that precede the search: today's spec, and specs whose load failed."""
+    wanted = [WantedTrial(trial.spec.purpose, tuple(trial.spec.settings)) for trial in to_repeat(snapshot)]
+    if snapshot.spec.target.inference is not None and snapshot.baseline is None:
+        wanted.insert(0, WantedTrial("Baseline", ()))
+    return wanted
 
 
-def to_repeat(world: ExperimentSnapshot) -> list[TrialRecord]:
-    """Return trials that said nothing of their specs, and are to be made again."""
+def to_repeat(snapshot: ExperimentSnapshot) -> list[TrialRecord]:
+    """Return the trials to repeat, as they said nothing about their specs."""
     return [
-        tried[-1]
-        for tried in _groups(world)
-        if tried[-1].says_nothing
-        and _failures(tried, world.settings.trials.tries) < world.settings.trials.tries
+        group[-1]
+        for group in _groups(snapshot)
+        if group[-1].says_nothing
+        and _failures(group, snapshot.settings.trials.tries) < snapshot.settings.trials.tries
     ]
 
 
-def unloadable(world: ExperimentSnapshot) -> TrialRecord | None:
-    """Return a Trial whose spec's load could not be made however often it was tried; None where there is none."""
+def unloadable(snapshot: ExperimentSnapshot) -> TrialRecord | None:
+    """Return a Trial whose load failed in every attempt; None if there is none."""
     return next(
         (
-            tried[-1]
-            for tried in _groups(world)
-            if _failures(tried, world.settings.trials.tries) >= world.settings.trials.tries
+            group[-1]
+            for group in _groups(snapshot)
+            if _failures(group, snapshot.settings.trials.tries) >= snapshot.settings.trials.tries
         ),
         None,
     )
 
 
-def free(world: ExperimentSnapshot) -> int:
-    """Return how many more trials may run at once."""
-    return max(0, world.spec.parallelism - world.running)
+def free(snapshot: ExperimentSnapshot) -> int:
+    """Return how many more trials may run now."""
+    return max(0, snapshot.spec.parallelism - snapshot.running)
 
 
-def of_search(world: ExperimentSnapshot, now: dt.datetime) -> Budget:
-    """Return the budget as the search counts: of the trials that it is told of."""
-    unseen = sum(not is_seen(trial) for trial in world.trials)
-    total = len(world.trials) if exhausted(world, now) else world.spec.max_num_trials
-    return Budget(total - unseen, world.spec.parallelism)
+def of_search(snapshot: ExperimentSnapshot, now: dt.datetime) -> Budget:
+    """Return the budget as the search counts it: of the trials that it knows."""
+    unknown = sum(not is_seen(trial) for trial in snapshot.trials)
+    total = len(snapshot.trials) if exhausted(snapshot, now) else snapshot.spec.max_num_trials
+    return Budget(total - unknown, snapshot.spec.parallelism)
 
 
 def is_seen(trial: TrialRecord) -> bool:
-    """Whether the search is told of this trial, as measured or as being measured."""
+    """Whether the search knows this trial, as an observation or as pending."""
     return trial.index is not None and not trial.stale and (trial.observation is not None or not trial.over)
 
 
-def present(world: ExperimentSnapshot) -> Settings:
-    """Return what today's spec has of the space's parameters; not all, where a value of it is not among the axis's."""
-    today = world.render(())
-    found: list[Setting] = []
-    for axis in world.space.axes:
+def present(snapshot: ExperimentSnapshot) -> Settings:
+    """Return today's settings of the tuned parameters; a value that its axis lacks is left out."""
+    today = snapshot.render(())
+    settings: list[Setting] = []
+    for axis in snapshot.space.axes:
         for value in axis.values:
             setting = Setting(category=axis.category, name=axis.name, value=value)
-            with_it = world.render((setting,))
-            if _in_numbers(with_it.template) == _in_numbers(today.template):
-                found.append(setting)
+            rendered = snapshot.render((setting,))
+            if _in_numbers(rendered.template) == _in_numbers(today.template):
+                settings.append(setting)
                 break
-    return tuple(found)
+    return tuple(settings)
 
 
 def _in_numbers(template: Object) -> Object:
-    """Return the template with its limits as numbers: `1` and `1000m` are the same."""
+    """Return the template with its resources as numbers, so that `1` and `1000m` are equal."""
     containers = [
         {
             **container,
             "resources": {
-                kind: {name: quantity.parse(str(amount)) for name, amount in (found or {}).items()}
-                for kind, found in (container.get("resources") or {}).items()
+                kind: {name: quantity.parse(str(amount)) for name, amount in (amounts or {}).items()}
+                for kind, amounts in (container.get("resources") or {}).items()
                 if kind in ("requests", "limits")
             },
         }
@@ -132,16 +132,16 @@ def _in_numbers(template: Object) -> Object:
     return {**template, "spec": {**template["spec"], "containers": containers}}
 
 
-def _failures(tried: list[TrialRecord], tries: int) -> int:
-    """Return how often the load could not be made; one that was wrong as it was asked for will not be right the next time."""
-    return sum(tries if trial.load_is_invalid else 1 for trial in tried if trial.failed_to_load)
+def _failures(group: list[TrialRecord], tries: int) -> int:
+    """Return how often the load failed; an invalid load counts as failed in every attempt."""
+    return sum(tries if trial.load_is_invalid else 1 for trial in group if trial.failed_to_load)
 
 
-def _groups(world: ExperimentSnapshot) -> list[list[TrialRecord]]:
-    """Return the trials of today's model by what they were to measure, each by number."""
-    found: dict[tuple[str, Settings], list[TrialRecord]] = defaultdict(list)
-    for trial in world.trials:
+def _groups(snapshot: ExperimentSnapshot) -> list[list[TrialRecord]]:
+    """Return the trials of today's model grouped by purpose and settings, each group by number."""
+    groups: dict[tuple[str, Settings], list[TrialRecord]] = defaultdict(list)
+    for trial in snapshot.trials:
         if not trial.stale:
             key = (trial.spec.purpose, tuple(sorted(trial.spec.settings, key=str)))
-            found[key].append(trial)
-    return list(found.values())
+            groups[key].append(trial)
+    return list(groups.values())

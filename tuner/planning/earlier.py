@@ -1,4 +1,4 @@
-"""Which finished experiments a search may learn from: those that asked the same of the same parameters. Pure."""
+"""Which finished experiments a search may learn from: those with the same objective and parameters. Pure."""
 
 from collections.abc import Iterable
 from typing import Any
@@ -8,28 +8,28 @@ from serving.resources.experiment import Objective
 from serving.resources.trial import FINISHED
 
 
-def candidates(asked: Object, others: Iterable[Object], most: int) -> list[Object]:
-    """Return experiments that are over, the newest first; whether they help is for the search to say.
+def candidates(experiment: Object, others: Iterable[Object], most: int) -> list[Object]:
+    """Return finished experiments, the newest first; the search decides whether they help.
 
     Args:
-        asked: the experiment that is to learn.
-        others: all of its namespace; it may be one of them.
-        most: of them, so many.
+        experiment: the one that is to learn.
+        others: all experiments of its namespace; it may be among them.
+        most: greatest number of experiments to return.
     """
-    wanted = asked["spec"].get("warmStart") or {}
-    if wanted.get("enabled") is False:
+    warm_start = experiment["spec"].get("warmStart") or {}
+    if warm_start.get("enabled") is False:
         return []
-    found = [
+    finished = [
         other
         for other in others
-        if other["metadata"]["uid"] != asked["metadata"]["uid"]
+        if other["metadata"]["uid"] != experiment["metadata"]["uid"]
         and (other.get("status") or {}).get("phase") in FINISHED
-        and other["metadata"]["name"] in (wanted.get("experiments") or [other["metadata"]["name"]])
-        and _axes(other) == _axes(asked)
-        and _objective(other) == _objective(asked)
+        and other["metadata"]["name"] in (warm_start.get("experiments") or [other["metadata"]["name"]])
+        and _axes(other) == _axes(experiment)
+        and _objective(other) == _objective(experiment)
     ]
-    found.sort(key=lambda other: other["status"].get("completionTime", ""), reverse=True)
-    return found[:most]
+    finished.sort(key=lambda other: other["status"].get("completionTime", ""), reverse=True)
+    return finished[:most]
 
 
 def _axes(experiment: Object) -> list[tuple[str, str]]:
@@ -41,8 +41,8 @@ def _axes(experiment: Object) -> list[tuple[str, str]]:
 
 
 def _objective(experiment: Object) -> tuple[Any, ...]:
-    """Return what two objectives must share for a value of one to say something of the other."""
-    found = Objective.model_validate(experiment["spec"].get("objective") or {})
-    percentile = found.percentile if found.objective_metric_name == "latency" else None
-    rate = float(found.rate) if found.rate is not None else None
-    return found.objective_metric_name, found.type, percentile, rate
+    """Return what two objectives must share so that a value of one says something about the other."""
+    objective = Objective.model_validate(experiment["spec"].get("objective") or {})
+    percentile = objective.percentile if objective.objective_metric_name == "latency" else None
+    rate = float(objective.rate) if objective.rate is not None else None
+    return objective.objective_metric_name, objective.type, percentile, rate

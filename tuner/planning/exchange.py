@@ -1,4 +1,7 @@
-"""What planning says is to be done, and of what it is asked. Plain values: who asks and who answers are two processes."""
+"""What the controller asks of the search worker, and what it gets.
+
+Plain values: the two are processes of their own.
+"""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -18,13 +21,13 @@ class RecordedExperiment:
 
 @dataclass(frozen=True)
 class PlanRequest:
-    """What is to be done next for an experiment?"""
+    """An experiment whose next step is wanted."""
 
     recorded: RecordedExperiment
     inference: Object | None
-    """That it names; None where it names none, or there is none."""
+    """The target's Inference; None if the target names none, or it does not exist."""
     model_versions: Mapping[str, Object]
-    """Those that the target may mean, by name, as far as they exist."""
+    """The existing ModelVersions that the target may mean, by name."""
     earlier: Sequence[RecordedExperiment]
     """Finished experiments with the same objective and parameters, the newest first."""
     settings: TunerSettings
@@ -35,9 +38,9 @@ class ExperimentPlan:
     """What to write, in this order."""
 
     trials: Sequence[Object] = ()
-    """To be created; one that is there already was made by an earlier try."""
+    """Trials to create; one that exists was created by an earlier attempt."""
     profile: Object | None = None
-    """A CapacityProfile to be created."""
+    """A CapacityProfile to create."""
     status: Object | None = None
-    """None where the stored one says the same."""
+    """None if the stored status is the same."""
     events: Sequence[EventToEmit] = ()

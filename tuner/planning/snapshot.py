@@ -1,4 +1,4 @@
-"""What planning an experiment reads. Values only; nothing is decided here."""
+"""The state of an experiment that its plan is made from. Values only; nothing is decided here."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -17,7 +17,7 @@ Phase = Literal["Pending", "Running", "Confirming", "Suspended", "Succeeded", "F
 
 @dataclass(frozen=True)
 class ExperimentSnapshot:
-    """One experiment whose space is valid and whose target is ready."""
+    """An experiment whose space is valid and whose target is ready."""
 
     experiment: Object
     spec: ProfilingExperimentSpec
@@ -25,24 +25,24 @@ class ExperimentSnapshot:
     """As stored."""
     space: Space
     trials: tuple[TrialRecord, ...]
-    """By number."""
+    """Sorted by number."""
     render: Callable[[Settings], Rendering]
-    """Gives a spec as it would be deployed; no settings give what the target says by itself."""
+    """Renders a spec as it would be deployed; without settings, the target's own spec."""
     settings: TunerSettings
 
     @property
     def running(self) -> int:
-        """Trials that are not over."""
+        """Number of trials that run."""
         return sum(not trial.over for trial in self.trials)
 
     @property
     def baseline(self) -> TrialRecord | None:
-        """The newest measurement of what runs today."""
-        found = [trial for trial in self.trials if trial.spec.purpose == "Baseline" and not trial.stale]
-        return found[-1] if found else None
+        """The newest measurement of today's spec."""
+        baselines = [trial for trial in self.trials if trial.spec.purpose == "Baseline" and not trial.stale]
+        return baselines[-1] if baselines else None
 
     @property
     def name(self) -> str:
-        """Of the experiment."""
+        """Name of the experiment."""
         name: str = self.experiment["metadata"]["name"]
         return name

@@ -1,4 +1,7 @@
-"""What an experiment's status says: phase, conditions, counts, the best so far. Nothing here decides what is measured."""
+"""The status of an experiment: phase, conditions, counts, the best spec so far.
+
+It decides nothing about trials.
+"""
 
 import datetime as dt
 from collections.abc import Sequence
@@ -20,23 +23,23 @@ _EARLY = ("CannotBeatBest", "BreaksConstraint")
 
 @dataclass(frozen=True)
 class Verdict:
-    """How an experiment stands."""
+    """The state of an experiment."""
 
     phase: Phase
     conditions: tuple[Condition, ...]
-    """Without the aggregate; the last says what the search came to."""
+    """Without the aggregate; the last has the result of the search."""
     best: Recommendation | None = None
     recommendation: Recommendation | None = None
     regret: float | None = None
-    """None: as it was."""
+    """None keeps the stored value."""
     learned: Sequence[Learned] | None = None
-    """None: as it was."""
+    """None keeps the stored value."""
     repeatability: float | None = None
-    """None: as it was."""
+    """None keeps the stored value."""
 
 
 def counts(statuses: Sequence[TrialStatus], made: int = 0) -> Counts:
-    """Return the trials by what became of them; `made` are about to be created."""
+    """Return the number of trials by outcome; `made` trials are about to be created."""
     over = [status for status in statuses if status.phase in FINISHED]
     early = sum(status.reason in _EARLY for status in over)
     succeeded = sum(status.phase == "Succeeded" for status in over)
@@ -60,15 +63,15 @@ def finished(
     cost: float,
     now: dt.datetime,
 ) -> tuple[Object | None, tuple[EventToEmit, ...]]:
-    """Return the status to write (None where it is the stored one) and the Events of what it changes."""
+    """Return the status to write, None if it is the stored one, and the Events about the change."""
     generation = experiment["metadata"].get("generation", 1)
     stamp = clock.rfc3339(now)
     ready = conditions.aggregate(verdict.conditions, ready_reason="Recommended")
     if ready.status == "True":
         ready = replace(ready, message=verdict.conditions[-1].message)
-    said = [*verdict.conditions, ready]
+    current = [*verdict.conditions, ready]
     stored = (experiment.get("status") or {}).get("conditions")
-    merged = conditions.merge(stored, said, generation=generation, now=stamp)
+    merged = conditions.merge(stored, current, generation=generation, now=stamp)
     status = ProfilingExperimentStatus(
         phase=verdict.phase,
         specs=specs,
@@ -83,7 +86,7 @@ def finished(
         start_time=before.start_time or (stamp if counted.total else ""),
         completion_time=(before.completion_time or stamp) if verdict.phase in FINISHED else "",
         observed_generation=generation,
-        conditions=[ConditionStatus.model_validate(one) for one in merged],
+        conditions=[ConditionStatus.model_validate(condition) for condition in merged],
     )
     body = as_written(status)
     if body == as_written(before):
@@ -92,16 +95,16 @@ def finished(
 
 
 def as_written(status: ProfilingExperimentStatus) -> Object:
-    """Return the status as JSON; times that are not known are left out, as an empty text is none."""
+    """Return the status as JSON, without the times that are not known."""
     body: Object = in_six_digits(status.model_dump(by_alias=True, exclude_none=True))
     return {key: value for key, value in body.items() if value != ""}
 
 
 def events(before: ProfilingExperimentStatus, after: ProfilingExperimentStatus) -> tuple[EventToEmit, ...]:
-    """Return the Events: the phase changed, or an aspect's verdict did."""
+    """Return an Event if the phase, or status or reason of Ready, changed."""
     ready = conditions.find([c.model_dump() for c in after.conditions], "Ready") or {}
-    was = conditions.find([c.model_dump() for c in before.conditions], "Ready") or {}
-    if (before.phase, was.get("status"), was.get("reason")) == (
+    stored = conditions.find([c.model_dump() for c in before.conditions], "Ready") or {}
+    if (before.phase, stored.get("status"), stored.get("reason")) == (
         after.phase, ready.get("status"), ready.get("reason"),
     ):  # fmt: skip
         return ()

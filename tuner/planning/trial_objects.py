@@ -1,4 +1,7 @@
-"""Trials and CapacityProfiles as objects. Their names follow from the experiment, so that making one twice makes it once."""
+"""Trials and CapacityProfiles as API objects.
+
+Their names follow from the experiment: creating one twice creates one.
+"""
 
 from serving.objects import Object
 from serving.planning.inference.revision import NAME_LIMIT, hash8
@@ -15,7 +18,7 @@ from tuner.trial_record import TrialRecord
 
 
 def trial_name(experiment: str, number: int) -> str:
-    """Return `<experiment>-<number>` in at most 63 characters; what is cut off is kept as a hash."""
+    """Return `<experiment>-<number>` in at most 63 characters; a long name is cut and hashed."""
     return _fitting(experiment, str(number))
 
 
@@ -26,16 +29,19 @@ def _fitting(stem: str, tail: str) -> str:
     return f"{stem}-{tail}"
 
 
-def next_number(world: ExperimentSnapshot) -> int:
+def next_number(snapshot: ExperimentSnapshot) -> int:
     """Return the number of the next Trial."""
-    return max((trial.spec.number for trial in world.trials), default=0) + 1
+    return max((trial.spec.number for trial in snapshot.trials), default=0) + 1
 
 
 def trial(
-    world: ExperimentSnapshot, number: int, wish: WantedTrial, decision: Decision | None = None
+    snapshot: ExperimentSnapshot, number: int, wanted_trial: WantedTrial, decision: Decision | None = None
 ) -> Object:
-    """Return the Trial that fulfils a wish; what explores may stop early where it cannot beat the best so far."""
-    meta = world.experiment["metadata"]
+    """Return the Trial of a measurement.
+
+    One that explores may stop early if it cannot beat the best so far.
+    """
+    meta = snapshot.experiment["metadata"]
     owner = {
         "apiVersion": kinds.PROFILING_EXPERIMENT.api_version, "kind": kinds.PROFILING_EXPERIMENT.kind,
         "name": meta["name"], "uid": meta["uid"], "controller": True, "blockOwnerDeletion": True,
@@ -44,28 +50,32 @@ def trial(
         "apiVersion": kinds.TRIAL.api_version,
         "kind": kinds.TRIAL.kind,
         "metadata": {
-            "name": trial_name(world.name, number),
+            "name": trial_name(snapshot.name, number),
             "namespace": meta["namespace"],
-            "labels": {names.EXPERIMENT_LABEL: world.name, names.MANAGED_BY_LABEL: "slipway"},
+            "labels": {names.EXPERIMENT_LABEL: snapshot.name, names.MANAGED_BY_LABEL: "slipway"},
             "ownerReferences": [owner],
         },
-        "spec": _spec(world, number, wish, decision).model_dump(by_alias=True, exclude_none=True),
+        "spec": _spec(snapshot, number, wanted_trial, decision).model_dump(by_alias=True, exclude_none=True),
     }
 
 
-def _spec(world: ExperimentSnapshot, number: int, wish: WantedTrial, decision: Decision | None) -> TrialSpec:
-    rendered = world.render(wish.settings)
-    settings, cost = wish.settings, rendered.cost_per_hour
-    if wish.purpose == "Baseline":
-        settings = budget.present(world)
-        tuned = [axis.name for axis in world.space.axes if axis.category == "resource"]
+def _spec(
+    snapshot: ExperimentSnapshot, number: int, wanted_trial: WantedTrial, decision: Decision | None
+) -> TrialSpec:
+    rendered = snapshot.render(wanted_trial.settings)
+    settings, cost = wanted_trial.settings, rendered.cost_per_hour
+    if wanted_trial.purpose == "Baseline":
+        settings = budget.present(snapshot)
+        tuned = [axis.name for axis in snapshot.space.axes if axis.category == "resource"]
         if prices.unlimited(rendered.template["spec"]["containers"], tuned):
-            cost = 0.0  # what it takes is free only for as long as nobody counts
-    below = best.to_beat(world, decision, rendered) if wish.purpose == "Explore" and decision else None
+            cost = 0.0  # unknown: a container without limits has no price
+    below = (
+        best.to_beat(snapshot, decision, rendered) if wanted_trial.purpose == "Explore" and decision else None
+    )
     return TrialSpec(
-        experiment=world.name,
+        experiment=snapshot.name,
         number=number,
-        purpose=wish.purpose,
+        purpose=wanted_trial.purpose,
         settings=list(settings),
         template=rendered.template,
         model_name=rendered.model_name,
@@ -73,27 +83,27 @@ def _spec(world: ExperimentSnapshot, number: int, wish: WantedTrial, decision: D
         model_digest=rendered.model_digest,
         cost_per_hour=cost,
         batch=rendered.batch,
-        load=world.spec.load,
-        constraints=list(world.spec.constraints),
-        progress_deadline=world.spec.service_progress_deadline,
-        # Another for each, so that a measurement that is made again is not the same by construction.
-        seed=(world.spec.algorithm.seed + number) % 2**31,
+        load=snapshot.spec.load,
+        constraints=list(snapshot.spec.constraints),
+        progress_deadline=snapshot.spec.service_progress_deadline,
+        # Differs by trial, so that a repeated measurement is independent.
+        seed=(snapshot.spec.algorithm.seed + number) % 2**31,
         stop_below_throughput=None if below is None else f"{below:.6f}",
     )
 
 
-def profile(world: ExperimentSnapshot, measured: TrialRecord) -> Object | None:
-    """Return the CapacityProfile of a measured spec; None where no window of it was recorded.
+def profile(snapshot: ExperimentSnapshot, measured: TrialRecord) -> Object | None:
+    """Return the CapacityProfile of a measured spec; None if no window of it was recorded.
 
-    It has no owner: whoever sizes the service reads it when the experiment has long been deleted.
+    It has no owner: the autoscaler reads it long after the experiment was deleted.
     """
     status, spec = measured.status, measured.spec
     if not status.windows:
         return None
-    state = results.again(spec.load, spec.constraints, status.windows, world.settings.load)
-    seen = {window.level: window for window in results.course(state)}
+    state = results.again(spec.load, spec.constraints, status.windows, snapshot.settings.load)
+    windows = {window.level: window for window in results.course(state)}
     if status.result is not None:
-        seen[status.result.level] = status.result
+        windows[status.result.level] = status.result
     body = CapacityProfileSpec(
         model_digest=spec.model_digest,
         model_version=spec.model_version,
@@ -101,21 +111,21 @@ def profile(world: ExperimentSnapshot, measured: TrialRecord) -> Object | None:
         settings=list(spec.settings),
         mode=spec.load.mode,
         batch=spec.batch,
-        points=[_point(seen[level]) for level in sorted(seen)],
+        points=[_point(windows[level]) for level in sorted(windows)],
         capacity=measured.throughput or 0,
         measured_at=status.completion_time,
         trial=measured.name,
-        experiment=world.name,
+        experiment=snapshot.name,
     )
-    meta = world.experiment["metadata"]
-    # Another experiment of this name may have left a profile, which stays.
+    meta = snapshot.experiment["metadata"]
+    # A deleted experiment of this name may have left a profile, which is kept.
     return {
         "apiVersion": kinds.CAPACITY_PROFILE.api_version,
         "kind": kinds.CAPACITY_PROFILE.kind,
         "metadata": {
-            "name": _fitting(world.name, hash8([meta["uid"], measured.name])),
+            "name": _fitting(snapshot.name, hash8([meta["uid"], measured.name])),
             "namespace": meta["namespace"],
-            "labels": {names.EXPERIMENT_LABEL: world.name, names.MANAGED_BY_LABEL: "slipway"},
+            "labels": {names.EXPERIMENT_LABEL: snapshot.name, names.MANAGED_BY_LABEL: "slipway"},
         },
         "spec": body.model_dump(by_alias=True, exclude_none=True),
     }

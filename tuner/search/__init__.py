@@ -1,1 +1,4 @@
-"""The search for the best spec: what to measure next, when to stop, what to recommend. Pure; numbers in, numbers out."""
+"""The search for the best spec: what to measure next, when to stop, what to recommend. Pure.
+
+Numbers in, numbers out.
+"""

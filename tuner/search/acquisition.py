@@ -1,4 +1,4 @@
-"""Which unmeasured spec is worth a trial: expected improvement x P(constraints met) x P(boots) per expected cost of a trial."""
+"""The acquisition: expected improvement x P(constraints met) x P(boots) per expected cost of a trial."""
 
 from collections.abc import Sequence
 
@@ -25,17 +25,17 @@ def log_expected_improvement(mean: Floats, deviation: Floats, best: float) -> Fl
 
 
 def log_trial_cost(observations: Sequence[Observation], p_boots: Floats) -> Floats:
-    """Return the logarithm of the seconds that a trial of each spec is expected to take.
+    """Return the logarithm of the expected seconds of a trial of each spec.
 
-    What runs takes about as long as what ran; what does not, as what did not: a deadline where it was never ready, moments where it crashed.
+    A spec that boots takes as long as those that ran; one that does not, as long as those that failed.
     """
     ran = [seen.seconds for seen in observations if seen.boots and seen.seconds > 0]
     failed = [seen.seconds for seen in observations if not seen.boots and seen.seconds > 0]
     if not ran:
         return np.zeros(len(p_boots))
-    of_one = float(np.mean(ran))
-    of_other = float(np.mean(failed)) if failed else of_one
-    return np.asarray(np.log(p_boots * of_one + (1 - p_boots) * of_other))
+    running = float(np.mean(ran))
+    failing = float(np.mean(failed)) if failed else running
+    return np.asarray(np.log(p_boots * running + (1 - p_boots) * failing))
 
 
 def score(prediction: Prediction, best: float | None, log_trial_cost: Floats) -> Floats:
@@ -43,8 +43,9 @@ def score(prediction: Prediction, best: float | None, log_trial_cost: Floats) ->
 
     Args:
         prediction: of every spec.
-        best: log objective of the best feasible spec so far; None while there is none, and then any is sought.
-        log_trial_cost: of a trial of each spec.
+        best: log objective of the best feasible spec so far; None while none is known, and then any is
+            sought.
+        log_trial_cost: of each spec.
     """
     tiny = 1e-12
     likely = np.log(np.maximum(prediction.p_meets, tiny)) + np.log(np.maximum(prediction.p_boots, tiny))

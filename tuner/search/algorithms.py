@@ -1,4 +1,4 @@
-"""Other ways to choose the next spec, to compare with and for who asks for them: grid, random, and Optuna's TPE."""
+"""The other values of `spec.algorithm.algorithmName`: grid, random, and Optuna's TPE."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -9,16 +9,16 @@ from serving import errors
 from tuner.search.problem import Integers, Observation, Problem
 
 Propose = Callable[[Problem, Sequence[Observation], Integers, int, int], tuple[int, ...]]
-"""(problem, observations, open specs, how many, seed) → specs to measure next, all of them open."""
+"""(problem, observations, open specs, count, seed) → open specs to measure next."""
 
-_ASKS = 30
-"""Proposals of Optuna that may be specs which were measured before, until a random one is taken."""
+_ATTEMPTS = 30
+"""Proposals to request from Optuna for each spec before a random one is taken: some are measured already."""
 
 
 def grid(
     problem: Problem, observations: Sequence[Observation], open_: Integers, count: int, seed: int
 ) -> tuple[int, ...]:
-    """Return the next specs in the order of the space, as Katib's and Morphling's grid search have it."""
+    """Return the next specs in the order of the space, as the grid search of Katib and Morphling does."""
     del problem, observations, seed
     return tuple(int(row) for row in open_[:count])
 
@@ -26,7 +26,7 @@ def grid(
 def random(
     problem: Problem, observations: Sequence[Observation], open_: Integers, count: int, seed: int
 ) -> tuple[int, ...]:
-    """Return the next specs of a random order of the space, so that none comes twice."""
+    """Return the next specs of one random order of the space, so that none comes twice."""
     del observations
     order = np.random.default_rng(seed).permutation(problem.size)
     return tuple(int(row) for row in order[np.isin(order, open_)][:count])
@@ -35,15 +35,16 @@ def random(
 def tpe(
     problem: Problem, observations: Sequence[Observation], open_: Integers, count: int, seed: int
 ) -> tuple[int, ...]:
-    """Return specs of Optuna's multivariate TPE over the axes' ranks, told of constraints, and of what does not boot as breaking one.
+    """Return specs of Optuna's multivariate TPE over the axes' ranks.
 
+    A spec that does not boot breaks a constraint.
     Watanabe, Tree-Structured Parzen Estimator, 2023.
 
     Raises:
-        errors.Permanent: AlgorithmMissing, there is no package optuna.
+        errors.Permanent: AlgorithmMissing, the package optuna is not installed.
     """
     try:
-        import optuna  # noqa: PLC0415 an extra: who does not ask for it need not have it
+        import optuna  # noqa: PLC0415 the extra slipway[tpe]
     except ImportError as error:
         message = "spec.algorithm.algorithmName: tpe needs the package optuna: pip install 'slipway[tpe]'"
         raise errors.Permanent("AlgorithmMissing", message) from error
@@ -56,34 +57,36 @@ def tpe(
     distributions = _distributions(problem, optuna)
     worst = min((seen.log_objective for seen in observations if seen.log_objective is not None), default=0.0)
     for seen in observations:
-        study.add_trial(_told(problem, seen, distributions, worst, optuna))
+        study.add_trial(_past_trial(problem, seen, distributions, worst, optuna))
     row_of = {tuple(rank): row for row, rank in enumerate(problem.ranks.tolist())}
-    free = {int(row) for row in open_}
-    found: list[int] = []
-    for _ in range(_ASKS * count):
-        if len(found) == min(count, len(open_)):
+    unmeasured = {int(row) for row in open_}
+    rows: list[int] = []
+    for _ in range(_ATTEMPTS * count):
+        if len(rows) == min(count, len(open_)):
             break
-        asked = study.ask(distributions)
-        row = row_of.get(tuple(asked.params[name] for name in distributions))
-        if row is not None and row in free:
-            free.remove(row)
-            found.append(row)
-    rest = random(problem, observations, np.array(sorted(free), dtype=np.int64), count - len(found), seed)
-    return (*found, *rest)
+        proposal = study.ask(distributions)
+        row = row_of.get(tuple(proposal.params[name] for name in distributions))
+        if row is not None and row in unmeasured:
+            unmeasured.remove(row)
+            rows.append(row)
+    rest = random(
+        problem, observations, np.array(sorted(unmeasured), dtype=np.int64), count - len(rows), seed
+    )
+    return (*rows, *rest)
 
 
 def _distributions(problem: Problem, optuna: Any) -> Mapping[str, Any]:
-    found: dict[str, Any] = {}
+    distributions: dict[str, Any] = {}
     for axis, ordered in enumerate(problem.ordered):
         most = int(problem.ranks[:, axis].max())
         if ordered:
-            found[str(axis)] = optuna.distributions.IntDistribution(0, most)
+            distributions[str(axis)] = optuna.distributions.IntDistribution(0, most)
         else:
-            found[str(axis)] = optuna.distributions.CategoricalDistribution(tuple(range(most + 1)))
-    return found
+            distributions[str(axis)] = optuna.distributions.CategoricalDistribution(tuple(range(most + 1)))
+    return distributions
 
 
-def _told(
+def _past_trial(
     problem: Problem, seen: Observation, distributions: Mapping[str, Any], worst: float, optuna: Any
 ) -> Any:
     ranks = problem.ranks[seen.index].tolist()

@@ -1,4 +1,4 @@
-"""Which of the measured specs is recommended: the best that meets its constraints with the margin that the noise seen asks for."""
+"""The choice among measured specs: the best that meets its constraints with a margin for the noise."""
 
 import math
 from collections.abc import Sequence
@@ -12,31 +12,31 @@ from tuner.search.problem import Observation
 
 @dataclass(frozen=True)
 class Candidate:
-    """A measured spec, as everything that was measured makes it look."""
+    """A measured spec, with the model's values for it."""
 
     index: int
     log_objective: float
     deviation: float
     margins: tuple[float, ...]
     safety: float
-    """By how much, at least, its margins are below 0."""
+    """Least distance of its margins below 0, at the safety quantile."""
     confirmations: int
-    whole: bool
-    """It was measured to its end at least once: one that was stopped early may be the best, and is not recommended for what is expected of it."""
+    complete: bool
+    """Whether any trial of it was not stopped early: a spec is not recommended for an expectation alone."""
 
 
 @dataclass(frozen=True)
 class MeanMargins:
-    """What a spec came to."""
+    """The mean margins of a spec that ran."""
 
     index: int
     margins: tuple[float, ...]
-    """Of its constraints, on average."""
+    """One for each constraint."""
 
 
-def best(found: Sequence[Candidate]) -> Candidate | None:
-    """Return which of the ranked is recommended: the first that was measured to its end, else the first."""
-    return next((one for one in found if one.whole), found[0] if found else None)
+def best(ranked: Sequence[Candidate]) -> Candidate | None:
+    """Return the candidate to recommend: the first that was measured completely, else the first."""
+    return next((one for one in ranked if one.complete), ranked[0] if ranked else None)
 
 
 def ranked(
@@ -44,11 +44,11 @@ def ranked(
 ) -> tuple[Candidate, ...]:
     """Return the measured specs that meet their constraints, best first.
 
-    Those whose margins hold at the quantile come before those that were only seen to meet their constraints, and these before none at all.
+    Specs whose margins hold at the quantile come before those that only met their constraints when measured.
 
     Args:
-        observations: all.
-        prediction: after them.
+        observations: all of the search.
+        prediction: of the model after them.
         quantile: standard normal quantile at which a further measurement should still meet the constraints.
     """
     found = [_candidate(index, observations, prediction, quantile) for index in _feasible(observations)]
@@ -60,12 +60,12 @@ def ranked(
 
 
 def _feasible(observations: Sequence[Observation]) -> list[int]:
-    """Return specs that ran every time, and met their constraints on average."""
+    """Return the specs that ran every time and met their constraints on average."""
     return [one.index for one in _running(observations) if all(margin <= 0 for margin in one.margins)]
 
 
 def _running(observations: Sequence[Observation]) -> list[MeanMargins]:
-    """Return specs that ran every time."""
+    """Return the specs that ran every time."""
     by: dict[int, list[Observation]] = {}
     for seen in observations:
         by.setdefault(seen.index, []).append(seen)
@@ -93,10 +93,10 @@ def _candidate(
         margins=margins,
         safety=float(min(reach, default=0.0)),
         confirmations=sum(one.confirms for one in seen),
-        whole=not all(one.censored for one in seen),
+        complete=not all(one.censored for one in seen),
     )
 
 
 def nearest(observations: Sequence[Observation]) -> MeanMargins | None:
-    """Return the spec that came nearest to meeting every constraint; None where none ran every time."""
+    """Return the spec that came nearest to meeting every constraint; None if no spec ran every time."""
     return min(_running(observations), key=lambda one: max(one.margins, default=0.0), default=None)

@@ -1,49 +1,51 @@
-"""What a search says: the vocabulary between `decide` and whoever acts on it."""
+"""The decisions of a search: the values that `decide` returns."""
 
 from dataclasses import dataclass
 
 Learned = tuple[tuple[str, float], ...]
-"""Earlier experiments with their shares in what is believed here; 0: too few trials, or its ranking misleads."""
+"""Earlier experiments with their weights in the model; 0 for one with too few trials or a misleading
+ranking."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Said:
-    """What every decision says."""
+class _Decision:
+    """Common to all decisions."""
 
     best: int | None = None
-    """What would be recommended now; None where nothing that is known to run meets the constraints."""
+    """The spec that would be recommended now; None if no spec that ran meets the constraints."""
     learned: Learned = ()
     repeatability: float = 0.0
-    """Standard deviation of the log objective from one trial of a spec to the next, beside what each trial says of itself (ISO 5725-1)."""
+    """Standard deviation of the log objective between trials of one spec, beyond their own intervals (ISO
+    5725-1)."""
 
 
 @dataclass(frozen=True)
-class Explore(_Said):
-    """Measure these specs; they are new."""
+class Explore(_Decision):
+    """Measure these new specs."""
 
     indices: tuple[int, ...]
     expected_regret: float
-    """Share of the optimum by which the best so far is expected to fall short of it; 1 where nothing is known."""
+    """Share of the optimum that the best spec so far is expected to miss; 1 if nothing is known."""
 
 
 @dataclass(frozen=True)
-class Confirm(_Said):
-    """Measure these again: the winner, and its runner-up."""
+class Confirm(_Decision):
+    """Measure the winner and the runner-up again."""
 
     indices: tuple[int, ...]
     expected_regret: float
 
 
 @dataclass(frozen=True)
-class Wait(_Said):
-    """Trials that are running must end first."""
+class Wait(_Decision):
+    """Wait for running trials."""
 
     expected_regret: float
 
 
 @dataclass(frozen=True)
-class Recommend(_Said):
-    """The search is over."""
+class Recommend(_Decision):
+    """End the search with a recommendation."""
 
     index: int
     runner_up: int | None
@@ -53,17 +55,17 @@ class Recommend(_Said):
 
 
 @dataclass(frozen=True)
-class Impossible(_Said):
-    """Nothing that was measured meets the constraints."""
+class Impossible(_Decision):
+    """End the search, as no measured spec meets the constraints."""
 
     constraint: int | None
-    """The one that stands in the way most: None where no spec runs."""
+    """The constraint that the nearest spec breaks most; None if no spec runs."""
     nearest: int | None
-    """The spec that came nearest."""
+    """The spec that came nearest to the constraints."""
     margins: tuple[float, ...]
     """Its margins."""
     p_any: float
-    """Probability that some spec that was not measured meets them."""
+    """Probability that an unmeasured spec meets them."""
 
 
 Decision = Explore | Confirm | Wait | Recommend | Impossible

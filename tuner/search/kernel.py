@@ -1,7 +1,7 @@
-"""The covariance of the search's processes, as one kernel of scikit-learn's kind.
+"""The covariance of the search's processes as one scikit-learn kernel.
 
-The same can be written as a sum of its kernels (constant x Matern + constant x dot product + white); asking five objects for their
-hyperparameters at every step of a fit then takes three times what the mathematics does.
+It equals a sum of scikit-learn's kernels (constant x Matern + constant x dot product + white), which would
+spend three times as long on the bookkeeping of five objects as on the mathematics.
 """
 
 import math
@@ -14,11 +14,12 @@ from tuner.search.problem import Floats
 
 BOUNDS = {"amplitude": (1e-3, 1e3), "length": (0.05, 20.0), "slope": (1e-3, 1e3), "noise": (1e-6, 1.0)}
 CENTRE = 0.25
-"""Variance of the linear part's constant, in units of its slope's: a line through the axes' origin would be an odd one."""
+"""Variance of the linear part's constant, in units of its slope's: a line through the axes' origin would
+be an odd one."""
 
 
 class PowerMatern(Kernel):  # type: ignore[misc] # scikit-learn has no types
-    """amplitude x Matern 5/2 with a length for each axis + slope x (0.25 + x·y) + noise where a point meets itself.
+    """amplitude x Matern 5/2 with a length for each axis + slope x (0.25 + x·y) + noise on the diagonal.
 
     Rasmussen and Williams, Gaussian Processes for Machine Learning, 2006, equations 4.17, 4.19 and 5.9.
     """
@@ -49,13 +50,13 @@ class PowerMatern(Kernel):  # type: ignore[misc] # scikit-learn has no types
         self.lengths = tuple(lengths)
 
     def clone_with_theta(self, theta: Floats) -> "PowerMatern":
-        """Return one with other hyperparameters."""
+        """Return a kernel with other hyperparameters."""
         amplitude, *lengths, slope, noise = (math.exp(value) for value in theta)
         return PowerMatern(amplitude, tuple(lengths), slope, noise)
 
     @property
     def n_dims(self) -> int:
-        """How many hyperparameters there are."""
+        """Number of hyperparameters."""
         return len(self.lengths) + 3
 
     @property
@@ -69,11 +70,14 @@ class PowerMatern(Kernel):  # type: ignore[misc] # scikit-learn has no types
         return False
 
     def diag(self, X: Floats) -> Floats:  # noqa: N803 scikit-learn's name
-        """Return the variance at each point, without noise: what is asked for is the function."""
+        """Return the variance of the function at each point, without noise."""
         return np.asarray(self.amplitude + self.slope * (CENTRE + (X**2).sum(axis=1)))
 
     def __call__(self, X: Floats, Y: Floats | None = None, eval_gradient: bool = False) -> Any:  # noqa: FBT001, FBT002, N803 scikit-learn's signature
-        """Return the covariance of X with Y, or with itself and then with noise; and its gradient by theta, (n, n, n_dims)."""
+        """Return the covariance of X with Y, or with itself and then with noise.
+
+        And its gradient by theta, (n, n, n_dims).
+        """
         other = X if Y is None else Y
         apart = (X[:, None, :] - other[None, :, :]) / np.array(self.lengths)
         squares = apart * apart

@@ -1,4 +1,4 @@
-"""What the observations make of every spec of the space: its objective, its margins, and whether it boots."""
+"""The model of the space: objective, margins and probability of booting of every spec."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -7,40 +7,57 @@ from functools import cached_property
 import numpy as np
 from scipy.special import ndtr
 
-from tuner.search.lessons import TransferPrior
 from tuner.search.problem import Floats, Integers, Observation, Problem, features
 from tuner.search.surrogate import Posterior, Prior, Surrogate
 
 OBJECTIVE = Prior(length=0.6, slope=0.6, noise=3e-3)
 MARGIN = Prior(length=0.8, slope=1.0, noise=1e-3)
 BOOTS = Prior(length=0.6, slope=0.5, noise=1e-2, noise_spread=1.0)
-"""Chosen on the services of the public tables (`benchmarks/tuner.py`), and as they are for any other."""
+"""Chosen on the services of the public tables (`benchmarks/tuner.py`)."""
 STEPS = 15
-"""Iterations of the search for hyperparameters: a mode that is nearly reached predicts as well, in a third of the time."""
+"""Iterations of the fit of hyperparameters: near the mode a prediction is as good, in a third of the time."""
 BOOT_SPREAD = 0.3
-"""Deviation of the step between what boots and what does not, on a scale from -1 to 1: the border is never quite where it is thought."""
+"""Uncertainty of the border between specs that boot and specs that do not, on a scale from -1 to 1."""
+
+
+@dataclass(frozen=True)
+class TransferPrior:
+    """What earlier experiments predict for each of the n specs, as far as they are trusted."""
+
+    objective: Floats
+    """Log objective, up to a constant."""
+    margins: tuple[Floats, ...]
+    """Log margin of each constraint, with this problem's bounds."""
+    boots: Floats
+    """From -1 (never) to 1 (always)."""
+    scale: float
+    """Typical distance of a service from the others' prediction, in log objective."""
+    margin_scale: float
+    """The same for the margins."""
+    weights: tuple[tuple[str, float], ...]
+    """Weight of each earlier experiment; their sum is the trust in all of them, at most 1."""
 
 
 @dataclass(frozen=True)
 class Prediction:
-    """Of each of the n specs."""
+    """For each of the n specs."""
 
     objective: Posterior
     margins: tuple[Posterior, ...]
     p_meets: Floats
-    """Probability that every constraint is met, if it boots."""
+    """Probability that a spec meets every constraint, given that it boots."""
     p_boots: Floats
     repeatability: float
-    """Standard deviation of the log objective from one trial of a spec to the next, beside what each trial says of itself."""
+    """Standard deviation of the log objective between trials of one spec, beyond their own intervals."""
 
 
 @dataclass(frozen=True)
 class SpaceModel:
-    """Processes over the space, fitted to observations of which at least one boots, where nothing else is said."""
+    """Gaussian processes over the space. Except for `p_boots`, at least one observation must boot."""
 
     problem: Problem
     observations: Sequence[Observation]
-    lessons: TransferPrior | None = None
+    prior: TransferPrior | None = None
     _points: Floats = field(init=False)
 
     def __post_init__(self) -> None:
@@ -48,7 +65,7 @@ class SpaceModel:
 
     @cached_property
     def prediction(self) -> Prediction:
-        """What is believed of every spec."""
+        """The prediction for every spec."""
         objective = self._shifted(self._objective.predict(self._points), self._prior_objective)
         margins = tuple(
             self._shifted(margin.predict(self._points), self._prior_margin(k))
@@ -59,7 +76,7 @@ class SpaceModel:
         )
 
     def draw(self, rows: Integers, count: int, rng: np.random.Generator) -> tuple[Floats, np.ndarray]:
-        """Return (count, k) log objectives of these specs, and whether each meets its constraints and boots, drawn jointly."""
+        """Return joint draws for k specs: (count, k) log objectives, and whether each is feasible."""
         points = self._points[rows]
         objective = self._objective.draw(points, count, rng) + self._prior_objective[rows]
         good = rng.random((count, len(rows))) < self.p_boots[rows]
@@ -77,14 +94,14 @@ class SpaceModel:
 
     @cached_property
     def _prior_objective(self) -> Floats:
-        if self.lessons is not None:
-            return self.lessons.objective
+        if self.prior is not None:
+            return self.prior.objective
         expected = self.problem.expected
         return np.zeros(self.problem.size) if expected is None else expected
 
     def _prior_margin(self, constraint: int) -> Floats:
-        if self.lessons is not None:
-            return self.lessons.margins[constraint]
+        if self.prior is not None:
+            return self.prior.margins[constraint]
         expected = self.problem.expected_margins
         return np.zeros(self.problem.size) if expected is None else expected[:, constraint]
 
@@ -110,11 +127,11 @@ class SpaceModel:
 
     @property
     def _scale(self) -> float | None:
-        return None if self.lessons is None else self.lessons.scale
+        return None if self.prior is None else self.prior.scale
 
     @property
     def _margin_scale(self) -> float | None:
-        return None if self.lessons is None else self.lessons.margin_scale
+        return None if self.prior is None else self.prior.margin_scale
 
     def _residual(
         self, values: Floats, noise: Floats, expected: Floats, prior: Prior, typical: float | None
@@ -129,10 +146,10 @@ class SpaceModel:
 
     @cached_property
     def p_boots(self) -> Floats:
-        """Probability that each spec boots: from a process over -1 and 1, beside what was learned elsewhere; here none need have booted."""
+        """Probability that each spec boots, from a process over -1 and 1 and earlier experiments."""
         seen = np.array([1.0 if one.boots else -1.0 for one in self.observations])
-        expected = np.full(self.problem.size, seen.mean()) if self.lessons is None else self.lessons.boots
-        if self.lessons is None and (seen > 0).all():
+        expected = np.full(self.problem.size, seen.mean()) if self.prior is None else self.prior.boots
+        if self.prior is None and (seen > 0).all():
             return np.ones(self.problem.size)
         rows = [one.index for one in self.observations]
         process = Surrogate(self._points[rows], seen - expected[rows], None, BOOTS, steps=STEPS, scale=1.0)
@@ -148,7 +165,7 @@ def _p_meets(margins: Sequence[Posterior], size: int) -> Floats:
 
 
 def predict(
-    problem: Problem, observations: Sequence[Observation], lessons: TransferPrior | None = None
+    problem: Problem, observations: Sequence[Observation], prior: TransferPrior | None = None
 ) -> Prediction:
-    """Return what is believed of every spec after these observations, of which at least one boots."""
-    return SpaceModel(problem, observations, lessons).prediction
+    """Return the prediction for every spec after these observations, at least one of which boots."""
+    return SpaceModel(problem, observations, prior).prediction

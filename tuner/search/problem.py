@@ -1,4 +1,7 @@
-"""What is searched, as numbers: where each spec lies, what it costs, and what was observed. It knows no objects of the API."""
+"""The search problem as numbers: positions and costs of specs, and observations.
+
+It knows no objects of the API.
+"""
 
 from dataclasses import dataclass
 from typing import Literal
@@ -14,7 +17,8 @@ Integers = NDArray[np.int64]
 class Problem:
     """A finite space of n specs with d axes.
 
-    Objectives are logarithms and are maximised. A constraint's margin is log(value / bound): met at 0 or less.
+    Objectives are logarithms and are maximised. A constraint's margin is log(value / bound): met at 0 or
+    less.
     """
 
     coordinates: Floats
@@ -24,31 +28,32 @@ class Problem:
     ordered: tuple[bool, ...]
     """(d,): False for axes whose values have no order."""
     resource: tuple[bool, ...]
-    """(d,): True where a greater value gives the replica more of something: what ran out of it will with less."""
+    """(d,): True for resources: a spec that ran out of one does so with less of it, too."""
     log_cost: Floats
     """(n,): log of the price of an hour of one replica; zeros where there are no prices."""
     log_bounds: tuple[float, ...] = ()
-    """Of each constraint: the logarithm of its bound, in whatever unit others of its metric have."""
+    """Logarithm of each constraint's bound, in the unit of its metric."""
     expected: Floats | None = None
-    """(n,): what the log objective is expected to be before anything is measured, up to a constant; the same everywhere if it is not given."""
+    """(n,): the log objective expected before any measurement, up to a constant; None expects the same
+    everywhere."""
     expected_margins: Floats | None = None
-    """(n, constraints): the same of each margin."""
+    """(n, constraints): the same for each margin."""
 
     @property
     def constraints(self) -> int:
-        """How many there are."""
+        """Number of constraints."""
         return len(self.log_bounds)
 
     @property
     def size(self) -> int:
-        """Specs in the space."""
+        """Number of specs."""
         return len(self.coordinates)
 
 
 def features(problem: Problem) -> Floats:
-    """Return (n, f) coordinates between 0 and 1: ordered axes on their scale, a column for each value of the others.
+    """Return (n, f) coordinates from 0 to 1: ordered axes on their scale, a column per value of the others.
 
-    Where an axis has no order, the price says something of how its values compare.
+    With unordered axes, the price is one more column: it says how their values compare.
     """
     columns: list[Floats] = []
     for axis, ordered in enumerate(problem.ordered):
@@ -68,32 +73,32 @@ def _unit(values: Floats) -> Floats:
 
 
 Cause = Literal["", "memory", "boot", "crash", "timeout"]
-"""Why a spec does not run; empty for one that does."""
+"""Why a spec does not run; empty if it runs."""
 
 
 @dataclass(frozen=True)
 class Observation:
-    """One trial that is over, of one spec."""
+    """One ended trial of one spec."""
 
     index: int
     """The spec's row."""
     cause: Cause = ""
     log_objective: float | None = None
-    """None where the spec does not run."""
+    """None if the spec does not run."""
     noise: float = 0.0
-    """Standard deviation of `log_objective`, from its interval; 0 where it is not known."""
+    """Standard deviation of `log_objective`, from its interval; 0 if unknown."""
     margins: tuple[float, ...] = ()
-    """One for each constraint; empty where the spec does not run."""
+    """One for each constraint; empty if the spec does not run."""
     margin_noise: float = 0.0
-    """Standard deviation of the margins; 0 where it is not known."""
+    """Standard deviation of the margins; 0 if unknown."""
     scatter: float = 0.0
-    """That of another measurement of them, where a trial is surer than that; 0 where it is one measurement itself."""
+    """Standard deviation between single measurements of the margins, if a trial is surer than one; else 0."""
     seconds: float = 0.0
-    """What the trial took, start included."""
+    """Duration of the trial, start included."""
     confirms: bool = False
-    """Measured to confirm a winner or its runner-up."""
+    """Whether it repeats a winner or runner-up."""
     censored: bool = False
-    """Stopped early: the objective is at most this, or a margin at least this."""
+    """Whether it was stopped early: the objective is at most this, or a margin at least this."""
 
     @property
     def boots(self) -> bool:
@@ -113,10 +118,10 @@ class Observation:
 
 @dataclass(frozen=True)
 class Budget:
-    """What may still be spent."""
+    """The budget of a search."""
 
     trials: int
-    """In all, those that are over and those that run included."""
+    """In total, including the ended and the running ones."""
     parallelism: int = 1
 
 
@@ -126,7 +131,8 @@ class Earlier:
 
     name: str
     problem: Problem
-    """Of its constraints, those that are among this search's too: what it did not have to meet says nothing of them."""
+    """With only those of its constraints that this search has, too."""
     observations: tuple[Observation, ...]
     constraints: tuple[int, ...] | None = None
-    """Which of this search's constraints each of `problem`'s is; where it is not given, they are the same in the same order."""
+    """The index of each of `problem`'s constraints in this search; None if they are the same in the same
+    order."""

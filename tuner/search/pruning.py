@@ -1,4 +1,4 @@
-"""Which specs need no trial, because one that was measured says enough of them."""
+"""Specs that need no trial, as a measured one already says that they fail."""
 
 from collections.abc import Iterable
 
@@ -8,9 +8,10 @@ from tuner.search.problem import Observation, Problem
 
 
 def out_of_memory(problem: Problem, observations: Iterable[Observation]) -> np.ndarray:
-    """Return (n,) bool: which specs have at most the resources of one that ran out of memory, and are else the same.
+    """Return (n,) bool: specs with at most the resources of one that ran out of memory, and otherwise equal.
 
-    Nothing is said of specs that differ in anything but resources: whether more threads take more memory is for the model to learn.
+    Specs that differ in anything but resources are left to the model, which learns whether more threads take
+    more memory.
     """
     resource = np.array(problem.resource)
     pruned = np.zeros(problem.size, dtype=bool)

@@ -1,4 +1,4 @@
-"""What stopping now is expected to cost: how far the best unmeasured spec may be above the best measured one."""
+"""The expected regret of stopping now: how much better the best unmeasured spec may be."""
 
 from dataclasses import dataclass
 
@@ -9,14 +9,14 @@ from tuner.search.posterior import SpaceModel
 from tuner.search.problem import Floats, Integers
 
 DRAWS = 256
-"""Functions drawn; the standard error of a regret of 1 % is then below 0.2 %."""
+"""Draws; the standard error of a regret of 1 % is then below 0.2 %."""
 CANDIDATES = 100
-"""Specs that are drawn jointly, those that are likeliest to be better: a draw of n takes n³."""
+"""Most promising specs that are drawn jointly: a draw of n takes n³."""
 
 
 @dataclass(frozen=True)
 class Outlook:
-    """What is expected of the specs that were not measured."""
+    """The expectation for unmeasured specs."""
 
     regret: float
     """E[1 - exp(best - f*)], f* the highest feasible objective: a share of the optimum, 0 to 1."""
@@ -24,20 +24,20 @@ class Outlook:
     """Probability that one of them boots and meets every constraint."""
 
 
-def outlook(belief: SpaceModel, open_: Integers, best: int | None, rng: np.random.Generator) -> Outlook:
-    """Return what is expected.
+def outlook(model: SpaceModel, open_: Integers, best: int | None, rng: np.random.Generator) -> Outlook:
+    """Return the expectation for unmeasured specs.
 
     Args:
-        belief: after everything that was observed.
-        open_: the specs that may still be measured.
-        best: the spec that would be recommended now; None where none is feasible.
+        model: after all observations.
+        open_: specs that may still be measured.
+        best: the spec that would be recommended now; None if none is feasible.
         rng: of the draws.
     """
     if not len(open_):
         return Outlook(0.0, 0.0)
-    candidates = _likeliest(belief, open_, best)
+    candidates = _likeliest(model, open_, best)
     rows = candidates if best is None else np.append(candidates, best)
-    objective, good = belief.draw(rows, DRAWS, rng)
+    objective, good = model.draw(rows, DRAWS, rng)
     others = np.where(good, objective, -np.inf)[:, : len(candidates)]
     p_any = float(good[:, : len(candidates)].any(axis=1).mean())
     if best is None:
@@ -46,14 +46,14 @@ def outlook(belief: SpaceModel, open_: Integers, best: int | None, rng: np.rando
     return Outlook(float(missed.mean()), p_any)
 
 
-def _likeliest(belief: SpaceModel, open_: Integers, best: int | None) -> Integers:
+def _likeliest(model: SpaceModel, open_: Integers, best: int | None) -> Integers:
     if len(open_) <= CANDIDATES:
         return open_
-    found = belief.prediction
-    hopes: Floats = np.log(np.maximum(found.p_meets * found.p_boots, 1e-12))
+    prediction = model.prediction
+    promise: Floats = np.log(np.maximum(prediction.p_meets * prediction.p_boots, 1e-12))
     if best is not None:
-        hopes = hopes + log_expected_improvement(
-            found.objective.mean, found.objective.deviation, float(found.objective.mean[best])
+        promise = promise + log_expected_improvement(
+            prediction.objective.mean, prediction.objective.deviation, float(prediction.objective.mean[best])
         )
-    order = np.argsort(-hopes[open_], kind="stable")
+    order = np.argsort(-promise[open_], kind="stable")
     return open_[order[:CANDIDATES]]

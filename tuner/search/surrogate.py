@@ -1,8 +1,9 @@
-"""A scikit-optimize Gaussian process that makes sense of a handful of points: priors on its hyperparameters, power laws as its mean.
+"""A scikit-optimize Gaussian process for few points, with priors on its hyperparameters and a linear part.
 
-Left alone, scikit-optimize maximises the marginal likelihood, which a handful of points does not determine: an axis on which they happen
-to agree is taken to be without effect for ever. Here each hyperparameter has a prior, and the posterior's mode is taken. A linear part
-beside the Matern one lets what grows as a power (throughput, latency and memory do, in most axes) be extrapolated.
+scikit-optimize alone maximises the marginal likelihood, which a handful of points does not determine: an axis
+on which they happen to agree would stay without effect for ever. Here each hyperparameter has a prior, and
+the posterior's mode is taken. The linear part beside the Matern one extrapolates power laws, which
+throughput, latency and memory follow.
 """
 
 import math
@@ -19,12 +20,13 @@ from tuner.search.kernel import PowerMatern
 from tuner.search.problem import Floats
 
 TYPICAL_SCALE = 0.7
-"""Deviation over a space, a factor of two, of the logarithm of what is measured; one or two values that agree do not make it flat."""
+"""Typical deviation of a logarithm over a space, a factor of two: two values that agree do not make it
+flat."""
 
 
 @dataclass(frozen=True)
 class Prior:
-    """Medians and spreads (of the natural logarithm) of the hyperparameters, for a standardised target on axes from 0 to 1."""
+    """Medians and log spreads of the hyperparameters, for a standardised target on axes from 0 to 1."""
 
     amplitude: float = 1.0
     amplitude_spread: float = 1.0
@@ -38,7 +40,7 @@ class Prior:
 
 @dataclass(frozen=True)
 class Posterior:
-    """What the process believes at each point."""
+    """Mean and deviation at each point."""
 
     mean: Floats
     deviation: Floats
@@ -46,7 +48,7 @@ class Posterior:
 
 
 class Surrogate:
-    """One process, fitted to its points when it is made."""
+    """A process that is fitted to its points on construction."""
 
     def __init__(
         self,
@@ -63,11 +65,11 @@ class Surrogate:
         Args:
             points: on axes from 0 to 1.
             values: any scale.
-            noise: known standard deviation of each value, beside that which is learned.
+            noise: known standard deviation of each value, in addition to the learned one.
             prior: of the hyperparameters.
-            steps: most iterations of the search for their mode.
-            scale: what one unit of the standardised target is worth; where it is not given, the values' own deviation, but no less
-                than few of them leave possible.
+            steps: most iterations of the search for the mode.
+            scale: of one unit of the standardised target; None takes the values' own deviation, with a floor
+                for few values.
         """
         self._shift = float(values.mean())
         least = TYPICAL_SCALE / math.sqrt(len(values))
@@ -79,21 +81,21 @@ class Surrogate:
             kernel=kernel, alpha=alpha, optimizer=mode, noise=None, normalize_y=False
         )
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore", ConvergenceWarning)  # a mode at a bound is as good as any
+            warnings.simplefilter("ignore", ConvergenceWarning)  # a mode at a bound is fine
             self._model.fit(points, (values - self._shift) / self._scale)
 
     @property
     def noise(self) -> float:
-        """Standard deviation of a value, beside that which was told of it."""
+        """Learned standard deviation of a value, in addition to the known one."""
         return self._scale * math.sqrt(self._model.kernel_.noise)
 
     def predict(self, points: Floats) -> Posterior:
-        """Return the belief at (k, d) points."""
+        """Return the posterior at (k, d) points."""
         mean, deviation = self._model.predict(points, return_std=True)
         return Posterior(self._shift + self._scale * mean, self._scale * np.maximum(deviation, 1e-5))
 
     def draw(self, points: Floats, count: int, rng: np.random.Generator) -> Floats:
-        """Return (count, k) functions at (k, d) points, drawn from the belief."""
+        """Return (count, k) draws from the posterior at (k, d) points."""
         mean, covariance = self._model.predict(points, return_cov=True)
         covariance -= self._model.kernel_.noise * np.eye(len(points))
         values, vectors = np.linalg.eigh(covariance)
@@ -117,15 +119,15 @@ def _posterior_mode(
 ) -> Callable[[Likelihood, Floats, Floats], tuple[Floats, float]]:
     """Return an optimiser in scikit-learn's form, of the likelihood times a log-normal prior."""
 
-    def find(likelihood: Likelihood, start: Floats, bounds: Floats) -> tuple[Floats, float]:
+    def optimizer(likelihood: Likelihood, start: Floats, bounds: Floats) -> tuple[Floats, float]:
         def total(theta: Floats) -> tuple[float, Floats]:
             value, gradient = likelihood(theta)
             away = (theta - median) / spread
             return value + 0.5 * float(away @ away), gradient + away / spread
 
-        found = optimize.minimize(
+        result = optimize.minimize(
             total, start, jac=True, bounds=bounds, method="L-BFGS-B", options={"maxiter": steps}
         )
-        return found.x, float(found.fun)
+        return result.x, float(result.fun)
 
-    return find
+    return optimizer

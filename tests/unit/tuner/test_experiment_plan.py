@@ -239,4 +239,4 @@ def test_trials_of_the_model_that_was_served_before_say_nothing_of_the_new_one()
     plan = ask(experiment, trials, versions=("v1", "v2"), inference=inference("v2"), search=note)
     assert told == [(1, 7)], "of ten trials three are spent, and one of the rest is known"
     assert plan.status is not None
-    assert "3 measured the model of before" in ready(plan)[2]
+    assert "3 measured the previous model" in ready(plan)[2]

@@ -8,7 +8,7 @@ from tests.reference.known_surfaces import Service, grid, play
 from tuner.search.decide import decide
 from tuner.search.decision import Explore
 from tuner.search.problem import Budget, Earlier, Observation
-from tuner.search.transfer import hopes, learn, lessons
+from tuner.search.transfer import earlier_models, hopes, learn
 from tuner.settings import SearchSettings
 
 SETTINGS = SearchSettings()
@@ -131,7 +131,7 @@ def test_what_was_expected_of_two_spaces_makes_a_lesson_of_one_the_other_s():
     step = np.where(space.coordinates[:, 0] >= 8, 2.0, 0.0)
     space = replace(space, expected=step, expected_margins=-step[:, None])
     seen = tuple(Observation(row, log_objective=0.0, margins=(0.0,)) for row in range(6))
-    (lesson,) = lessons(space, [Earlier("e", space, seen)])
+    (lesson,) = earlier_models(space, [Earlier("e", space, seen)])
     assert np.diff(lesson.objective) == pytest.approx(np.diff(step), abs=0.01)
     assert np.diff(lesson.margins[0]) == pytest.approx(-np.diff(step), abs=0.01)
 
@@ -163,7 +163,7 @@ def test_what_is_like_specs_that_did_not_boot_here_is_not_tried_one_after_the_ot
 
 def test_an_experiment_of_few_trials_says_nothing(similar):
     short = [replace(one, observations=one.observations[:3]) for one in similar]
-    assert lessons(SERVICE.problem, short) == ()
+    assert earlier_models(SERVICE.problem, short) == ()
     assert learn(SERVICE.problem, short, [], SETTINGS) is None
 
 
@@ -215,5 +215,8 @@ def test_an_earlier_experiment_told_without_prices_says_the_same_whatever_ours_a
     seen = tuple(Observation(row, log_objective=float(row % 5)) for row in range(0, 12, 2))
     earlier = [Earlier("e", free, seen)]
     ours = space((3.0, 0.0, 1.0, 2.0))
-    (same,), (priced,) = lessons(free, earlier), lessons(replace(ours, expected=-ours.log_cost), earlier)
+    (same,), (priced,) = (
+        earlier_models(free, earlier),
+        earlier_models(replace(ours, expected=-ours.log_cost), earlier),
+    )
     assert np.allclose(same.objective, priced.objective)
