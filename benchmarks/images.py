@@ -34,7 +34,7 @@ from rig.harness import Bar, at_least, interval, report
 
 from serving.images.capture.build import capture
 from serving.images.registry import Credentials, Reference, Registry, push
-from serving.images.store.disk import Copy, remove_tree
+from serving.images.store.disk import NewFile, remove_tree
 from serving.images.store.model_store import ModelStore
 
 MB = 1_000_000
@@ -112,7 +112,7 @@ def disk_seconds(path: Path, size: int) -> float:
     data = memoryview(mmap.mmap(-1, DISK_CHUNK))
     data[:] = os.urandom(DISK_CHUNK)
     started = time.perf_counter()
-    copy = Copy(path, size, direct=True)
+    copy = NewFile(path, size, direct=True)
     for start in range(0, size, DISK_CHUNK):
         copy.write(data[: min(DISK_CHUNK, size - start)], start)
     copy.finish()

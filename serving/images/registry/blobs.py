@@ -12,7 +12,7 @@ from yarl import URL
 from serving import errors
 from serving.images.documents import oci
 from serving.images.documents.image import Blob
-from serving.images.registry import wire
+from serving.images.registry import responses
 from serving.images.registry.client import Call, Registry, refused
 from serving.images.registry.reference import Reference
 
@@ -83,7 +83,7 @@ async def pieces(registry: Registry, target: Reference, blob: Blob) -> AsyncGene
         errors.Permanent: `ImageNotFound`; `Unauthorized`.
         errors.Temporary: `DigestMismatch`, more or fewer bytes than the manifest says; `RegistryUnavailable`.
     """
-    patience = wire.Patience(registry.settings)
+    patience = responses.Patience(registry.settings)
     offset = since = 0
     while offset < blob.size:
         try:
@@ -113,7 +113,7 @@ async def _from(
         skip = offset - _begins_at(response)
         if skip < 0:
             raise errors.Temporary(
-                wire.UNAVAILABLE, f"{target.host} answered another range than was asked for"
+                responses.UNAVAILABLE, f"{target.host} answered another range than was asked for"
             )
         pace = _Pace(registry, target.host)
         while piece := await pace.read(response):
@@ -125,7 +125,7 @@ async def _from(
                 yield fresh
         if offset < blob.size:
             raise errors.Temporary(
-                wire.UNAVAILABLE, f"{target.host} ended {blob.digest} after {offset} bytes"
+                responses.UNAVAILABLE, f"{target.host} ended {blob.digest} after {offset} bytes"
             )
 
 
@@ -135,7 +135,7 @@ def _begins_at(response: aiohttp.ClientResponse) -> int:
         return 0
     unit, _, rest = response.headers.get("Content-Range", "").partition(" ")
     first = rest.partition("-")[0]
-    number = wire.number(first) if unit == "bytes" else None
+    number = responses.number(first) if unit == "bytes" else None
     return -1 if number is None else number
 
 
@@ -157,7 +157,7 @@ class _Pace:
             errors.Temporary: `RegistryUnavailable`.
         """
         loop = asyncio.get_running_loop()
-        with wire.mapped(self._host, self._settings.stall_seconds):
+        with responses.mapped(self._host, self._settings.stall_seconds):
             began = loop.time()
             async with asyncio.timeout(self._left):
                 piece = await response.content.readany()

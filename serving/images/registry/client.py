@@ -15,7 +15,7 @@ from yarl import URL
 
 from serving import errors
 from serving.images.documents import oci
-from serving.images.registry import wire
+from serving.images.registry import responses
 from serving.images.registry.auth.credentials import Credentials
 from serving.images.registry.auth.tokens import Tokens
 from serving.images.registry.reference import Reference
@@ -67,7 +67,7 @@ class Answer:
     def location(self) -> URL | None:
         """Where `Location` points, made absolute."""
         text = self.headers.get("Location")
-        return self.url.join(wire.address(str(self.url.host), text)) if text else None
+        return self.url.join(responses.address(str(self.url.host), text)) if text else None
 
 
 class _Body:
@@ -140,7 +140,7 @@ class Registry:
                 end).
             errors.Temporary: `RegistryUnavailable` after the last try.
         """
-        patience = wire.Patience(self.settings)
+        patience = responses.Patience(self.settings)
         while True:
             try:
                 return await self._ask(call)
@@ -152,12 +152,14 @@ class Registry:
     async def _ask(self, call: Call) -> Answer:
         async with self.stream(call) as response:
             body = await self._whole(call, response)
-            return Answer(response.status, response.headers, body, response.url, wire.next_page(response))
+            return Answer(
+                response.status, response.headers, body, response.url, responses.next_page(response)
+            )
 
     async def _whole(self, call: Call, response: aiohttp.ClientResponse) -> bytes:
-        with wire.mapped(call.target.host, self.settings.stall_seconds):
+        with responses.mapped(call.target.host, self.settings.stall_seconds):
             async with asyncio.timeout(self.settings.stall_seconds):
-                return await wire.read_limited(response, oci.MAX_MANIFEST)
+                return await responses.read_limited(response, oci.MAX_MANIFEST)
 
     @asynccontextmanager
     async def stream(self, call: Call) -> AsyncIterator[aiohttp.ClientResponse]:
@@ -197,15 +199,15 @@ class Registry:
             if response.status not in _REDIRECTS or call.method not in {"GET", "HEAD"} or not to:
                 return response
             response.release()
-            url = self._secured(call, url.join(wire.address(call.target.host, to)))
-        raise errors.Temporary(wire.UNAVAILABLE, f"{call.target.host} redirects without end")
+            url = self._secured(call, url.join(responses.address(call.target.host, to)))
+        raise errors.Temporary(responses.UNAVAILABLE, f"{call.target.host} redirects without end")
 
     async def _send(self, call: Call, url: URL, headers: dict[str, str]) -> aiohttp.ClientResponse:
         assert self._session is not None
         seconds = call.patience or self.settings.stall_seconds
         if call.body or call.method in {"POST", "PUT", "PATCH"}:
             headers["Content-Length"] = str(sum(len(part) for part in call.body))
-        with wire.mapped(call.target.host, seconds):
+        with responses.mapped(call.target.host, seconds):
             async with asyncio.timeout(seconds) as limit:
                 body = _Body(call.body, limit, seconds, self.settings.slowest_bytes_per_second)
                 try:
@@ -215,7 +217,7 @@ class Registry:
                         headers=headers,
                         data=body.pieces() if call.body else None,
                         allow_redirects=False,
-                        proxy=wire.proxy_of(url),
+                        proxy=responses.proxy_of(url),
                     )
                 finally:
                     body.answered = True
@@ -232,7 +234,7 @@ class Registry:
         """Refuse to leave TLS. A registry behind a proxy that ends TLS may name itself with http: that means
         itself.
         """
-        if url.scheme == "https" or call.target.loopback or wire.may_be_plain(url):
+        if url.scheme == "https" or call.target.loopback or responses.may_be_plain(url):
             return url
         own = self.base(call.target)
         if url.scheme == "http" and url.host == own.host:
@@ -242,17 +244,17 @@ class Registry:
         )
 
     async def _check(self, call: Call, response: aiohttp.ClientResponse) -> None:
-        wire.raise_for_unavailable(call.target.host, response)
+        responses.raise_for_unavailable(call.target.host, response)
         if response.status not in {401, 403}:
             return
         if not self._own(call, response.url):
             # A signed address of an object store that has run out: asked for anew, the registry gives another one.
-            raise errors.Temporary(wire.UNAVAILABLE, f"{response.url.host} answered {response.status}")
+            raise errors.Temporary(responses.UNAVAILABLE, f"{response.url.host} answered {response.status}")
         body = await self._whole(call, response)
         allowed = "push to" if call.push else "pull from"
         raise errors.Permanent(
             "Unauthorized",
-            f"not allowed to {allowed} {call.target.name} ({response.status}): {wire.explain(body)}",
+            f"not allowed to {allowed} {call.target.name} ({response.status}): {responses.explain(body)}",
         )
 
 
@@ -260,5 +262,5 @@ def refused(call: Call, answer: Answer) -> errors.Permanent:
     """Return the error for an answer that no rule of the protocol explains."""
     return errors.Permanent(
         "RegistryRefused",
-        f"{call.target.host}: {call.method} {answer.url.path} answered {answer.status}: {wire.explain(answer.body)}",
+        f"{call.target.host}: {call.method} {answer.url.path} answered {answer.status}: {responses.explain(answer.body)}",
     )

@@ -6,7 +6,7 @@ from typing import Any
 
 from serving import errors
 from serving.images.documents import oci
-from serving.images.registry import descriptors, wire
+from serving.images.registry import descriptors, responses
 from serving.images.registry.client import Call, Registry, refused
 from serving.images.registry.reference import Reference
 
@@ -28,7 +28,7 @@ class Fetched:
     @property
     def document(self) -> dict[str, Any]:
         """The parsed JSON object."""
-        return wire.json_object(self.data)
+        return responses.json_object(self.data)
 
 
 async def find(registry: Registry, reference: Reference) -> Fetched | None:
@@ -52,7 +52,7 @@ async def find(registry: Registry, reference: Reference) -> Fetched | None:
             "DigestMismatch",
             f"what {reference.host} sent for {reference} has the digest {digest}, not {promised}",
         )
-    document = wire.json_object(answer.body)
+    document = responses.json_object(answer.body)
     if not document:
         raise errors.Permanent("InvalidImage", f"{reference} is not a manifest: no JSON object")
     written = document.get("mediaType") or answer.headers.get("Content-Type", "")
@@ -115,13 +115,13 @@ async def put(registry: Registry, target: Reference, data: bytes) -> bool:
             "InvalidImage", f"the manifest of {target} has more than {oci.MAX_MANIFEST} bytes"
         )
     name = target.digest or target.tag
-    media_type = str(wire.json_object(data).get("mediaType") or oci.MANIFEST_TYPE)
+    media_type = str(responses.json_object(data).get("mediaType") or oci.MANIFEST_TYPE)
     call = Call(
         "PUT", target, f"manifests/{name}", push=True, headers={"Content-Type": media_type}, body=(data,)
     )
     answer = await registry.ask(call)
-    if answer.status in {400, 404} and "BLOB_UNKNOWN" in wire.explain(answer.body):
-        raise errors.Temporary("BlobsMissing", f"{target}: {wire.explain(answer.body)}")
+    if answer.status in {400, 404} and "BLOB_UNKNOWN" in responses.explain(answer.body):
+        raise errors.Temporary("BlobsMissing", f"{target}: {responses.explain(answer.body)}")
     if answer.status not in {200, 201}:
         raise refused(call, answer)
     digest = oci.digest_of(data)

@@ -14,7 +14,7 @@ from serving.images.documents import image, oci
 from serving.images.documents.image import Blob
 from serving.images.documents.signing import SIGNATURE_ARTIFACT, PublicKey
 from serving.images.imports.image_import import Import
-from serving.images.registry import blobs, descriptors, feed, manifests, parallel, referrers, signatures
+from serving.images.registry import blobs, descriptors, manifests, parallel, referrers, signatures, transfers
 from serving.images.registry.client import Registry
 from serving.images.registry.reference import Reference
 from serving.images.store.model_store import ModelStore
@@ -82,7 +82,7 @@ async def _bring(registry: Registry, store: ModelStore, reference: Reference, ma
                 blob = Blob(wanted.digest, wanted.size)
                 if not await _from_store(store, staged, threads, blob):
                     source = blobs.pieces(registry, reference, blob)
-                    await feed.download(threads, source, _adding(staged, blob.digest))
+                    await transfers.download(threads, source, _adding(staged, blob.digest))
 
             config = await blobs.read(registry, reference, _small(parsed.config))
             await asyncio.to_thread(staged.add_blob, parsed.config.digest, config)
@@ -100,7 +100,7 @@ async def _from_store(store: ModelStore, staged: Import, threads: ThreadPoolExec
         if await asyncio.to_thread(store.blob_size, blob.digest) != blob.size:
             return False
         chunks = await asyncio.to_thread(store.read_blob, blob.digest)
-        await feed.local(threads, chunks, _adding(staged, blob.digest))
+        await transfers.local(threads, chunks, _adding(staged, blob.digest))
     except (errors.Permanent, errors.Temporary):
         return False  # removed or broken meanwhile: the registry has it
     return True

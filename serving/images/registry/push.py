@@ -20,9 +20,9 @@ from serving.images.registry import (
     manifests,
     parallel,
     referrers,
+    responses,
     signatures,
     uploads,
-    wire,
 )
 from serving.images.registry.client import Registry
 from serving.images.registry.reference import Reference
@@ -101,7 +101,7 @@ def _blobs_of(manifest: bytes, about: Sequence[bytes]) -> list[Blob]:
     found = {layer.digest: layer.size for layer in parsed.layers}
     found[parsed.config.digest] = parsed.config.size
     for data in about:
-        found |= {blob.digest: blob.size for blob in descriptors.blobs_of(wire.json_object(data))}
+        found |= {blob.digest: blob.size for blob in descriptors.blobs_of(responses.json_object(data))}
     return [
         Blob(digest, size) for digest, size in sorted(found.items(), key=lambda item: (-item[1], item[0]))
     ]

@@ -13,7 +13,7 @@ from typing import Any
 
 from serving import errors
 from serving.images.documents import oci
-from serving.images.registry import descriptors, manifests, wire
+from serving.images.registry import descriptors, manifests, responses
 from serving.images.registry.client import Call, Registry, refused
 from serving.images.registry.reference import Reference
 
@@ -39,7 +39,7 @@ async def find(registry: Registry, target: Reference, digest: str) -> tuple[Mapp
             return await _at_tag(registry, target, digest)
         if answer.status != 200:
             raise refused(call, answer)
-        found += descriptors.entries_of(wire.json_object(answer.body))
+        found += descriptors.entries_of(responses.json_object(answer.body))
         if answer.next_page is None:
             break
         call = Call("GET", target, url=answer.next_page, headers={"Accept": oci.INDEX_TYPE})
@@ -62,7 +62,7 @@ async def add(registry: Registry, target: Reference, subject: str, manifest: byt
     digest = oci.digest_of(manifest)
     if await manifests.put(registry, target.at(digest), manifest):
         return
-    entry = oci.referrer(wire.json_object(manifest), manifest)
+    entry = oci.referrer(responses.json_object(manifest), manifest)
     for _ in range(_WRITES):
         found = await _at_tag(registry, target, subject)
         if any(other.get("digest") == digest for other in found):

@@ -10,7 +10,7 @@ from serving import errors
 from serving.images.documents import oci, signing
 from serving.images.documents.image import Blob
 from serving.images.documents.signing import SIGNATURE_ARTIFACT, PrivateKey, PublicKey, Signature
-from serving.images.registry import blobs, descriptors, manifests, referrers, uploads, wire
+from serving.images.registry import blobs, descriptors, manifests, referrers, responses, uploads
 from serving.images.registry.client import Registry
 from serving.images.registry.reference import Reference
 
@@ -96,7 +96,7 @@ def signatures_in(manifest: bytes, read: Callable[[Blob], bytes]) -> list[Signat
 
 def _listed(manifest: bytes) -> list[tuple[Blob, str]]:
     found: list[tuple[Blob, str]] = []
-    for layer in descriptors.layers_of(wire.json_object(manifest))[:_MAX_SIGNATURES]:
+    for layer in descriptors.layers_of(responses.json_object(manifest))[:_MAX_SIGNATURES]:
         if not isinstance(layer, dict) or layer.get("mediaType") != signing.PAYLOAD_TYPE:
             continue
         signature = descriptors.mapping(layer, "annotations").get(signing.SIGNATURE_ANNOTATION)

@@ -13,7 +13,7 @@ from yarl import URL
 
 from serving import errors
 from serving.images.documents.image import Blob
-from serving.images.registry import blobs, wire
+from serving.images.registry import blobs, responses
 from serving.images.registry.client import Answer, Call, Registry, refused
 from serving.images.registry.reference import Reference
 
@@ -73,8 +73,8 @@ class _Gone(errors.Temporary):
 
     def __init__(self, answer: Answer) -> None:
         super().__init__(
-            wire.UNAVAILABLE,
-            f"{answer.url.host} lost an upload, or a part of it ({answer.status}): {wire.explain(answer.body)}",
+            responses.UNAVAILABLE,
+            f"{answer.url.host} lost an upload, or a part of it ({answer.status}): {responses.explain(answer.body)}",
         )
 
 
@@ -125,7 +125,7 @@ class _Upload:
         self._furthest = 0
 
     async def run(self) -> None:
-        patience = wire.Patience(self._registry.settings)
+        patience = responses.Patience(self._registry.settings)
         broken = False
         while True:
             try:
@@ -165,7 +165,7 @@ class _Upload:
         self._session, self._offset = answer.location(), 0
         if answer.status != 202 or self._session is None:
             raise refused(call, answer)
-        least = wire.number(answer.headers.get("OCI-Chunk-Min-Length", ""))
+        least = responses.number(answer.headers.get("OCI-Chunk-Min-Length", ""))
         self._chunk = max(self._chunk, min(least or 0, _LARGEST_CHUNK))
 
     async def _patch(self) -> None:
@@ -205,7 +205,7 @@ class _Upload:
             return
         if answer.status in {404, 416}:
             raise _Gone(answer)
-        if answer.status == 400 and "DIGEST" in wire.explain(answer.body).upper():
+        if answer.status == 400 and "DIGEST" in responses.explain(answer.body).upper():
             self._session = None
             raise errors.Temporary(
                 "DigestMismatch", f"{self._target.host} got other bytes than {self._blob.digest} has"
@@ -243,7 +243,7 @@ def _received(answer: Answer, sent_to: int | None) -> int:
     too).
     """
     text = answer.headers.get("Range", "").removeprefix("bytes=")
-    last = wire.number(text.partition("-")[2])
+    last = responses.number(text.partition("-")[2])
     if last is None:
         return sent_to or 0
     if sent_to is not None and last == sent_to - 1:

@@ -25,7 +25,7 @@ from serving.images.registry import (
     pull,
     push,
     referrers,
-    wire,
+    responses,
 )
 from serving.images.registry.client import Call
 from serving.images.store.model_store import ModelStore
@@ -221,10 +221,10 @@ def test_nobody_leads_out_of_tls() -> None:
 
 def test_retry_after_is_a_number_or_a_date() -> None:
     later = email.utils.format_datetime(clock.now() + dt.timedelta(seconds=90), usegmt=True)
-    assert wire.retry_after({"Retry-After": "7"}) == 7.0
-    assert 80 < (wire.retry_after({"Retry-After": later}) or 0) <= 90
-    assert wire.retry_after({"Retry-After": "Sat, 01 Jan 2000 00:00:00 GMT"}) == 0.0
-    assert wire.retry_after({"Retry-After": "soon"}) is None
-    assert wire.retry_after({"Retry-After": "9" * 18}) == 3600.0
-    assert wire.retry_after({"Retry-After": "9" * 5000}) is None
-    assert wire.retry_after({}) is None
+    assert responses.retry_after({"Retry-After": "7"}) == 7.0
+    assert 80 < (responses.retry_after({"Retry-After": later}) or 0) <= 90
+    assert responses.retry_after({"Retry-After": "Sat, 01 Jan 2000 00:00:00 GMT"}) == 0.0
+    assert responses.retry_after({"Retry-After": "soon"}) is None
+    assert responses.retry_after({"Retry-After": "9" * 18}) == 3600.0
+    assert responses.retry_after({"Retry-After": "9" * 5000}) is None
+    assert responses.retry_after({}) is None

@@ -15,7 +15,7 @@ from typing import Any
 import aiohttp
 
 from serving import clock, errors
-from serving.images.registry import wire
+from serving.images.registry import responses
 from serving.images.registry.auth import challenge as challenges
 from serving.images.registry.auth.challenge import Challenge
 from serving.images.registry.auth.credentials import Credentials
@@ -101,14 +101,14 @@ class Tokens:
     async def _token(
         self, target: Reference, asked: Challenge, login: Login | None, scopes: frozenset[str]
     ) -> _Held:
-        realm = wire.address(target.host, asked.parameters["realm"])
-        if realm.scheme != "https" and not wire.may_be_plain(realm):
+        realm = responses.address(target.host, asked.parameters["realm"])
+        if realm.scheme != "https" and not responses.may_be_plain(realm):
             raise errors.Permanent(
                 "Unauthorized", f"{target.host} sends logins to {realm.host} without TLS: refused"
             )
         fields = [("service", asked.parameters["service"])] if "service" in asked.parameters else []
         ordered = sorted(scopes)
-        with wire.mapped(str(realm.host), self._settings.stall_seconds):
+        with responses.mapped(str(realm.host), self._settings.stall_seconds):
             async with asyncio.timeout(self._settings.stall_seconds):
                 if login is not None and login.identity_token:
                     form = [*fields, ("scope", " ".join(ordered)), ("client_id", "slipway")]
@@ -119,17 +119,17 @@ class Tokens:
                     query = [*realm.query.items(), *fields, *(("scope", scope) for scope in ordered)]
                     request = self._session.get(realm.with_query(query), headers=sent, allow_redirects=False)
                 async with request as response:
-                    body = await wire.read_limited(response, _MAX_ANSWER)
-        wire.raise_for_unavailable(str(realm.host), response)
+                    body = await responses.read_limited(response, _MAX_ANSWER)
+        responses.raise_for_unavailable(str(realm.host), response)
         if response.status != 200:
             raise errors.Permanent(
                 "Unauthorized",
-                f"{realm.host} gave no token for {target.name} ({response.status}): {wire.explain(body)}",
+                f"{realm.host} gave no token for {target.name} ({response.status}): {responses.explain(body)}",
             )
         return self._parse(target, body, scopes)
 
     def _parse(self, target: Reference, body: bytes, scopes: frozenset[str]) -> _Held:
-        answer: Any = wire.json_object(body)
+        answer: Any = responses.json_object(body)
         token = answer.get("token") or answer.get("access_token")
         if not isinstance(token, str) or not token.isprintable():
             raise errors.Permanent(
