@@ -25,9 +25,9 @@ from serving.images.store import disk
 from serving.images.store.staging import Staging
 
 _CHUNK = 4 * 1024 * 1024
-"""Bytes read at a time. Larger chunks were not faster. Buffers are anonymous maps: aligned for direct writes."""
+"""Bytes read at once; larger chunks were not faster. Buffers are anonymous maps, aligned for direct IO."""
 _BUFFERS = 8
-"""Chunks in memory at once: disks and hashes are the slower part by turns."""
+"""Chunks in memory at once: disks and hashes are slower by turns."""
 _WRITERS = 2
 """Writes at once: the disk has the next one when one ends, even if hashing takes all cores."""
 _UNSYNCED = 32

@@ -132,7 +132,7 @@ def documents(built: Sequence[BuiltLayer], output: OutputManifest) -> Documents:
 
 
 def _config(diff_ids: Sequence[str]) -> dict[str, Any]:
-    # The files have no architecture, but containerd needs a value; a manifest without an index is pulled with any.
+    # The files have no architecture, but containerd needs a value.
     return {
         "architecture": "amd64",
         "os": "linux",

@@ -1,4 +1,4 @@
-"""Unpacks a layer to a staged tree while it arrives. Its blob is kept only if the files do not reproduce it."""
+"""Unpacks a layer to a staged tree while it arrives. A blob that the files reproduce is not kept."""
 
 import hashlib
 import os

@@ -1,10 +1,10 @@
-"""Push to and pull from any registry that speaks the OCI distribution protocol.
+"""Pushes to and pulls from registries that implement the OCI distribution protocol.
 
     async with Registry(credentials) as registry:
         pushed = await push(registry, store, digest, Reference.parse("registry.example/models/digits:v1"))
         digest = await pull(registry, store, Reference.parse(f"registry.example/models/digits@{digest}"))
 
-`reference`, `challenge`, `docker_config` and `descriptors` are pure; `client` opens the connections.
+`reference`, `descriptors`, `auth.challenge` and `auth.docker_config` are pure; `client` connects.
 """
 
 from serving.images.registry.auth.credentials import Credentials

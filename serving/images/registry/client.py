@@ -1,10 +1,11 @@
-"""One client for any number of registries: requests with authorization, redirects, retries and deadlines.
+"""An HTTP client for any number of registries: authorization, redirects, retries and deadlines.
 
-What the requests mean is in `blobs`, `uploads`, `manifests` and `referrers`. Memory is bounded: bodies that
-are read whole have a limit, others are streamed.
+`blobs`, `uploads`, `manifests` and `referrers` make the requests. Memory is bounded: response bodies are
+streamed, or have a limit.
 """
 
 import asyncio
+import urllib.request
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -15,27 +16,27 @@ from yarl import URL
 
 from serving import errors
 from serving.images.documents import oci
-from serving.images.registry import responses
+from serving.images.registry import responses, retries
 from serving.images.registry.auth.credentials import Credentials
 from serving.images.registry.auth.tokens import Tokens
-from serving.images.registry.reference import Reference
+from serving.images.registry.reference import Reference, is_loopback
 from serving.settings import DEFAULTS, RegistrySettings
 
 _REDIRECTS = frozenset({301, 302, 303, 307, 308})
 _MAX_REDIRECTS = 5
-_WRITE_PIECE = 256 * 1024
-"""Bytes of a body given to the socket at a time; how progress of an upload is seen."""
+_BODY_CHUNK = 256 * 1024
+"""Bytes of a request body written at once; an upload's progress is known in these steps."""
 
 
 @dataclass(frozen=True)
-class Call:
+class RegistryRequest:
     """One request."""
 
     method: str
     target: Reference
-    """Whose registry, repository and login."""
+    """Names the registry, the repository and the login."""
     path: str = ""
-    """Below /v2/REPOSITORY/; or `url`."""
+    """Below /v2/REPOSITORY/; `url` replaces it."""
     url: URL | None = None
     push: bool = False
     """Whether the token must allow to push."""
@@ -43,20 +44,20 @@ class Call:
     """Another repository that the token must allow to pull from."""
     headers: Mapping[str, str] = field(default_factory=dict)
     body: Sequence[bytes | memoryview] = ()
-    """In parts, so that it lies in memory once."""
-    patience: float | None = None
-    """Seconds until it must be answered, counted from the body's last progress; None: the setting."""
+    """In parts, so that memory holds it once."""
+    timeout: float | None = None
+    """Most seconds from the body's last progress to the response; None is `stall_seconds`."""
 
     @property
     def scopes(self) -> frozenset[str]:
-        """What the token must allow."""
+        """Scopes of the token."""
         own = f"repository:{self.target.repository}:{'pull,push' if self.push else 'pull'}"
         return frozenset({own, f"repository:{self.also_from}:pull"} if self.also_from else {own})
 
 
 @dataclass(frozen=True)
-class Answer:
-    """A whole answer."""
+class RegistryResponse:
+    """A response with its whole body."""
 
     status: int
     headers: Mapping[str, str]
@@ -65,13 +66,13 @@ class Answer:
     next_page: URL | None
 
     def location(self) -> URL | None:
-        """Where `Location` points, made absolute."""
+        """The absolute address in `Location`."""
         text = self.headers.get("Location")
         return self.url.join(responses.address(str(self.url.host), text)) if text else None
 
 
 class _Body:
-    """A request's body on its way; whoever takes it fast enough gets more time."""
+    """A request's body, which extends the time limit while the peer takes it fast enough."""
 
     def __init__(
         self, parts: Sequence[bytes | memoryview], limit: asyncio.Timeout, seconds: float, slowest: float
@@ -79,25 +80,25 @@ class _Body:
         self._parts = parts
         self._limit = limit
         self._seconds = seconds
-        self._enough = seconds * slowest
-        self.answered = False
-        """The limit is over; an answer may come before the last piece is known to be gone."""
+        self._bytes_per_limit = seconds * slowest
+        self.is_answered = False
+        """A response may come before the last chunk is written; the limit has then ended."""
 
-    async def pieces(self) -> AsyncIterator[memoryview]:
-        """Yield the parts in pieces."""
+    async def chunks(self) -> AsyncIterator[memoryview]:
+        """Yield the parts in chunks."""
         moved = 0
         for part in self._parts:
-            for start in range(0, len(part), _WRITE_PIECE):
-                piece = memoryview(part)[start : start + _WRITE_PIECE]
-                yield piece
-                moved += len(piece)
-                if moved >= self._enough:
+            for start in range(0, len(part), _BODY_CHUNK):
+                chunk = memoryview(part)[start : start + _BODY_CHUNK]
+                yield chunk
+                moved += len(chunk)
+                if moved >= self._bytes_per_limit:
                     moved = 0
-                    self._more_time()
-        self._more_time()
+                    self._extend_limit()
+        self._extend_limit()
 
-    def _more_time(self) -> None:
-        if not self.answered:
+    def _extend_limit(self) -> None:
+        if not self.is_answered:
             self._limit.reschedule(asyncio.get_running_loop().time() + self._seconds)
 
 
@@ -105,7 +106,7 @@ class Registry:
     """An open client; use with `async with`.
 
     Args:
-        credentials: who to be.
+        credentials: of the user, by registry.
         settings: deadlines, sizes and retries.
     """
 
@@ -132,135 +133,146 @@ class Registry:
         assert self._session is not None
         await self._session.close()
 
-    async def ask(self, call: Call, *, retry: bool = True) -> Answer:
-        """Send a request and read the answer, again where that can help; the body must be sendable again.
+    async def send(self, request: RegistryRequest, *, retry: bool = True) -> RegistryResponse:
+        """Send a request and read the response, with retries; the body must be repeatable.
 
         Raises:
-            errors.Permanent: `Unauthorized`, `UntrustedCertificate`, `RegistryRefused` (an answer without
-                end).
+            errors.Permanent: `Unauthorized`, `UntrustedCertificate`, `RegistryRefused` (a response that is
+                too long).
             errors.Temporary: `RegistryUnavailable` after the last try.
         """
-        patience = responses.Patience(self.settings)
+        tries = retries.Retries(self.settings)
         while True:
             try:
-                return await self._ask(call)
+                return await self._send_once(request)
             except errors.Temporary as error:
                 if not retry:
                     raise
-                await patience.wait(error)
+                await tries.wait(error)
 
-    async def _ask(self, call: Call) -> Answer:
-        async with self.stream(call) as response:
-            body = await self._whole(call, response)
-            return Answer(
+    async def _send_once(self, request: RegistryRequest) -> RegistryResponse:
+        async with self.stream(request) as response:
+            body = await self._read_body(request, response)
+            return RegistryResponse(
                 response.status, response.headers, body, response.url, responses.next_page(response)
             )
 
-    async def _whole(self, call: Call, response: aiohttp.ClientResponse) -> bytes:
-        with responses.mapped(call.target.host, self.settings.stall_seconds):
+    async def _read_body(self, request: RegistryRequest, response: aiohttp.ClientResponse) -> bytes:
+        with responses.mapped(request.target.host, self.settings.stall_seconds):
             async with asyncio.timeout(self.settings.stall_seconds):
                 return await responses.read_limited(response, oci.MAX_MANIFEST)
 
     @asynccontextmanager
-    async def stream(self, call: Call) -> AsyncIterator[aiohttp.ClientResponse]:
-        """Send a request once and give its answer, whose body is not read yet.
+    async def stream(self, request: RegistryRequest) -> AsyncIterator[aiohttp.ClientResponse]:
+        """Send a request once and yield the response, whose body is unread.
 
         Raises:
             errors.Permanent: `Unauthorized`, `UntrustedCertificate`, `InsecureRegistry`.
             errors.Temporary: `RegistryUnavailable`.
         """
-        response = await self._authorized(call)
+        response = await self._authorized(request)
         try:
-            await self._check(call, response)
+            await self._check(request, response)
             yield response
         finally:
             response.release()
 
-    async def _authorized(self, call: Call) -> aiohttp.ClientResponse:
+    async def _authorized(self, request: RegistryRequest) -> aiohttp.ClientResponse:
         assert self._tokens is not None
-        header = await self._tokens.header(call.target, call.scopes)
-        response = await self._follow(call, header)
-        if response.status != 401 or not self._own(call, response.url):
+        header = await self._tokens.header(request.target, request.scopes)
+        response = await self._follow(request, header)
+        if response.status != 401 or not self._is_own(request, response.url):
             return response
-        asked = response.headers.getall("WWW-Authenticate", [])
+        challenges = response.headers.getall("WWW-Authenticate", [])
         response.release()
-        header = await self._tokens.renew(call.target, call.scopes, asked, header)
-        return await self._follow(call, header)
+        header = await self._tokens.renew(request.target, request.scopes, challenges, header)
+        return await self._follow(request, header)
 
-    async def _follow(self, call: Call, header: str) -> aiohttp.ClientResponse:
-        """Send, and go where a download is redirected to: another host never sees our authorization."""
-        url = self._secured(call, call.url or self.base(call.target) / call.path)
+    async def _follow(self, request: RegistryRequest, header: str) -> aiohttp.ClientResponse:
+        """Send a request and follow redirects of downloads. No other host gets our authorization."""
+        url = self._secured(request, request.url or self.base(request.target) / request.path)
         for _ in range(_MAX_REDIRECTS):
-            headers = dict(call.headers)
-            if header and self._own(call, url):
+            headers = dict(request.headers)
+            if header and self._is_own(request, url):
                 headers["Authorization"] = header
-            response = await self._send(call, url, headers)
-            to = response.headers.get("Location")
-            if response.status not in _REDIRECTS or call.method not in {"GET", "HEAD"} or not to:
+            response = await self._transmit(request, url, headers)
+            location = response.headers.get("Location")
+            if response.status not in _REDIRECTS or request.method not in {"GET", "HEAD"} or not location:
                 return response
             response.release()
-            url = self._secured(call, url.join(responses.address(call.target.host, to)))
-        raise errors.Temporary(responses.UNAVAILABLE, f"{call.target.host} redirects without end")
+            url = self._secured(request, url.join(responses.address(request.target.host, location)))
+        raise errors.Temporary(responses.UNAVAILABLE, f"{request.target.host} redirects too often")
 
-    async def _send(self, call: Call, url: URL, headers: dict[str, str]) -> aiohttp.ClientResponse:
+    async def _transmit(
+        self, request: RegistryRequest, url: URL, headers: dict[str, str]
+    ) -> aiohttp.ClientResponse:
         assert self._session is not None
-        seconds = call.patience or self.settings.stall_seconds
-        if call.body or call.method in {"POST", "PUT", "PATCH"}:
-            headers["Content-Length"] = str(sum(len(part) for part in call.body))
-        with responses.mapped(call.target.host, seconds):
+        seconds = request.timeout or self.settings.stall_seconds
+        if request.body or request.method in {"POST", "PUT", "PATCH"}:
+            headers["Content-Length"] = str(sum(len(part) for part in request.body))
+        with responses.mapped(request.target.host, seconds):
             async with asyncio.timeout(seconds) as limit:
-                body = _Body(call.body, limit, seconds, self.settings.slowest_bytes_per_second)
+                body = _Body(request.body, limit, seconds, self.settings.slowest_bytes_per_second)
                 try:
                     return await self._session.request(
-                        call.method,
+                        request.method,
                         url,
                         headers=headers,
-                        data=body.pieces() if call.body else None,
+                        data=body.chunks() if request.body else None,
                         allow_redirects=False,
-                        proxy=responses.proxy_of(url),
+                        proxy=_proxy_of(url),
                     )
                 finally:
-                    body.answered = True
+                    body.is_answered = True
 
     def base(self, target: Reference) -> URL:
-        """Return `https://HOST/v2/REPOSITORY`, or http where the host is this machine."""
+        """Return `https://HOST/v2/REPOSITORY`, or http if the host is this machine."""
         scheme = "http" if target.loopback else "https"
         return URL(f"{scheme}://{target.api_host}/v2/{target.repository}")
 
-    def _own(self, call: Call, url: URL) -> bool:
-        return url.origin() == self.base(call.target).origin()
+    def _is_own(self, request: RegistryRequest, url: URL) -> bool:
+        return url.origin() == self.base(request.target).origin()
 
-    def _secured(self, call: Call, url: URL) -> URL:
-        """Refuse to leave TLS. A registry behind a proxy that ends TLS may name itself with http: that means
-        itself.
+    def _secured(self, request: RegistryRequest, url: URL) -> URL:
+        """Return an address with TLS. A registry behind a proxy that ends TLS may name itself with http.
+
+        Raises:
+            errors.Permanent: `InsecureRegistry`, another host without TLS.
         """
-        if url.scheme == "https" or call.target.loopback or responses.may_be_plain(url):
+        if url.scheme == "https" or request.target.loopback or is_loopback(url.host or ""):
             return url
-        own = self.base(call.target)
+        own = self.base(request.target)
         if url.scheme == "http" and url.host == own.host:
             return own.origin().join(url.relative())
         raise errors.Permanent(
-            "InsecureRegistry", f"{call.target.host} sends us to {url.host} without TLS: refused"
+            "InsecureRegistry", f"{request.target.host} redirects to {url.host} without TLS: refused"
         )
 
-    async def _check(self, call: Call, response: aiohttp.ClientResponse) -> None:
-        responses.raise_for_unavailable(call.target.host, response)
+    async def _check(self, request: RegistryRequest, response: aiohttp.ClientResponse) -> None:
+        responses.raise_for_unavailable(request.target.host, response)
         if response.status not in {401, 403}:
             return
-        if not self._own(call, response.url):
-            # A signed address of an object store that has run out: asked for anew, the registry gives another one.
+        if not self._is_own(request, response.url):
+            # The signed address of an object store has expired: the registry gives a new one at the next try.
             raise errors.Temporary(responses.UNAVAILABLE, f"{response.url.host} answered {response.status}")
-        body = await self._whole(call, response)
-        allowed = "push to" if call.push else "pull from"
+        body = await self._read_body(request, response)
+        allowed = "push to" if request.push else "pull from"
         raise errors.Permanent(
             "Unauthorized",
-            f"not allowed to {allowed} {call.target.name} ({response.status}): {responses.explain(body)}",
+            f"not allowed to {allowed} {request.target.name} ({response.status}): {responses.explain(body)}",
         )
 
 
-def refused(call: Call, answer: Answer) -> errors.Permanent:
-    """Return the error for an answer that no rule of the protocol explains."""
+def refused(request: RegistryRequest, response: RegistryResponse) -> errors.Permanent:
+    """Return the error for a response that the protocol does not foresee."""
     return errors.Permanent(
         "RegistryRefused",
-        f"{call.target.host}: {call.method} {answer.url.path} answered {answer.status}: {responses.explain(answer.body)}",
+        f"{request.target.host}: {request.method} {response.url.path} answered {response.status}: {responses.explain(response.body)}",
     )
+
+
+def _proxy_of(url: URL) -> str | None:
+    """Return the environment's proxy for a URL (`HTTPS_PROXY`, `NO_PROXY`), None for loopback addresses."""
+    if is_loopback(url.host or "") or urllib.request.proxy_bypass(url.host or ""):
+        return None
+    return urllib.request.getproxies().get(url.scheme)

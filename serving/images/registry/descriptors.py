@@ -1,4 +1,4 @@
-"""Descriptors in documents that come from a registry. Pure; nothing in them is believed."""
+"""Descriptors in documents from a registry, which are validated. Pure."""
 
 import re
 from collections.abc import Mapping
@@ -11,10 +11,10 @@ _DIGEST = re.compile(r"sha256:[0-9a-f]{64}")
 
 
 def blob(descriptor: Any) -> Blob:
-    """Return what a descriptor says.
+    """Return the blob that a descriptor names.
 
     Raises:
-        errors.Permanent: `InvalidImage`; the message has the descriptor.
+        errors.Permanent: `InvalidImage`; the message has the value.
     """
     fields = descriptor if isinstance(descriptor, dict) else {}
     digest, size = fields.get("digest"), fields.get("size")
@@ -26,7 +26,7 @@ def blob(descriptor: Any) -> Blob:
 
 
 def blobs_of(document: Mapping[str, Any]) -> list[Blob]:
-    """Return the blobs that a manifest names: its config and its layers.
+    """Return the blobs of a manifest: its config and its layers.
 
     Raises:
         errors.Permanent: `InvalidImage`.
@@ -35,24 +35,24 @@ def blobs_of(document: Mapping[str, Any]) -> list[Blob]:
 
 
 def layers_of(document: Mapping[str, Any]) -> list[Any]:
-    """Return the descriptors of a manifest's layers, as they are."""
+    """Return the descriptors of a manifest's layers, not validated."""
     layers = document.get("layers")
     return layers if isinstance(layers, list) else []
 
 
 def entries_of(index: Mapping[str, Any]) -> tuple[Mapping[str, Any], ...]:
-    """Return the descriptors of an index, without what is none."""
+    """Return the valid descriptors of an index."""
     listed = index.get("manifests")
-    found = listed if isinstance(listed, list) else []
-    return tuple(entry for entry in found if isinstance(entry, dict) and _is_named(entry))
+    entries = listed if isinstance(listed, list) else []
+    return tuple(entry for entry in entries if isinstance(entry, dict) and _has_digest(entry))
 
 
-def _is_named(entry: Mapping[str, Any]) -> bool:
+def _has_digest(entry: Mapping[str, Any]) -> bool:
     digest = entry.get("digest")
     return isinstance(digest, str) and _DIGEST.fullmatch(digest) is not None
 
 
 def mapping(document: Mapping[str, Any], name: str) -> Mapping[str, Any]:
-    """Return the object in a field, or {} where there is none."""
+    """Return the object in a field, or {} if it has none."""
     value = document.get(name)
     return value if isinstance(value, dict) else {}

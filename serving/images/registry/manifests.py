@@ -1,4 +1,4 @@
-"""Manifests of a repository: the exact bytes, and nothing whose digest is not what it should be."""
+"""Manifests of a repository, as exact bytes whose digests are checked."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -7,7 +7,7 @@ from typing import Any
 from serving import errors
 from serving.images.documents import oci
 from serving.images.registry import descriptors, responses
-from serving.images.registry.client import Call, Registry, refused
+from serving.images.registry.client import Registry, RegistryRequest, refused
 from serving.images.registry.reference import Reference
 
 DOCKER_MANIFEST = "application/vnd.docker.distribution.manifest.v2+json"
@@ -18,8 +18,8 @@ _LINUX = {"os": "linux", "architecture": "amd64"}
 
 
 @dataclass(frozen=True)
-class Fetched:
-    """A manifest as it lies in the registry."""
+class StoredManifest:
+    """A manifest as the registry has it."""
 
     digest: str
     media_type: str
@@ -31,59 +31,59 @@ class Fetched:
         return responses.json_object(self.data)
 
 
-async def find(registry: Registry, reference: Reference) -> Fetched | None:
-    """Return a manifest by digest or tag, or None where there is none.
+async def find(registry: Registry, reference: Reference) -> StoredManifest | None:
+    """Return a manifest by digest or tag, or None if there is none.
 
     Raises:
         errors.Temporary: `DigestMismatch`; `RegistryUnavailable`.
         errors.Permanent: `Unauthorized`; `InvalidImage`, not a JSON object or too long.
     """
     name = reference.digest or reference.tag or "latest"
-    call = Call("GET", reference, f"manifests/{name}", headers={"Accept": _ACCEPT})
-    answer = await registry.ask(call)
-    if answer.status == 404:
+    request = RegistryRequest("GET", reference, f"manifests/{name}", headers={"Accept": _ACCEPT})
+    response = await registry.send(request)
+    if response.status == 404:
         return None
-    if answer.status != 200:
-        raise refused(call, answer)
-    digest = oci.digest_of(answer.body)
-    promised = reference.digest or answer.headers.get("Docker-Content-Digest", digest)
-    if digest != promised:
+    if response.status != 200:
+        raise refused(request, response)
+    digest = oci.digest_of(response.body)
+    expected = reference.digest or response.headers.get("Docker-Content-Digest", digest)
+    if digest != expected:
         raise errors.Temporary(
             "DigestMismatch",
-            f"what {reference.host} sent for {reference} has the digest {digest}, not {promised}",
+            f"{reference.host} sent for {reference} a manifest with the digest {digest}, not {expected}",
         )
-    document = responses.json_object(answer.body)
+    document = responses.json_object(response.body)
     if not document:
         raise errors.Permanent("InvalidImage", f"{reference} is not a manifest: no JSON object")
-    written = document.get("mediaType") or answer.headers.get("Content-Type", "")
-    return Fetched(digest, str(written).partition(";")[0].strip(), answer.body)
+    media_type = document.get("mediaType") or response.headers.get("Content-Type", "")
+    return StoredManifest(digest, str(media_type).partition(";")[0].strip(), response.body)
 
 
-async def get(registry: Registry, reference: Reference) -> Fetched:
-    """Return a manifest that must be there.
+async def get(registry: Registry, reference: Reference) -> StoredManifest:
+    """Return a manifest that must exist.
 
     Raises:
         errors.Permanent: `ImageNotFound`, and what `find` raises.
     """
-    found = await find(registry, reference)
-    if found is None:
+    manifest = await find(registry, reference)
+    if manifest is None:
         raise errors.Permanent("ImageNotFound", f"{reference} is not in the registry")
-    return found
+    return manifest
 
 
-async def get_image(registry: Registry, reference: Reference) -> Fetched:
-    """Return the manifest of one image; of an index, the entry for linux/amd64, or the only one.
+async def get_image(registry: Registry, reference: Reference) -> StoredManifest:
+    """Return the manifest of an image; of an index, the entry for linux/amd64, or the only one.
 
     Raises:
-        errors.Permanent: `InvalidImage`, neither an image nor an index with a fitting entry; and what `get`
-            raises.
+        errors.Permanent: `InvalidImage`, neither an image nor an index with such an entry; and those of
+            `get`.
     """
-    found = await get(registry, reference)
-    if found.media_type in INDEXES:
-        found = await get(registry, reference.at(_choose(reference, found.document)))
-    if found.media_type not in {oci.MANIFEST_TYPE, DOCKER_MANIFEST}:
-        raise errors.Permanent("InvalidImage", f"{reference} is not an image but {found.media_type!r}")
-    return found
+    manifest = await get(registry, reference)
+    if manifest.media_type in INDEXES:
+        manifest = await get(registry, reference.at(_choose(reference, manifest.document)))
+    if manifest.media_type not in {oci.MANIFEST_TYPE, DOCKER_MANIFEST}:
+        raise errors.Permanent("InvalidImage", f"{reference} is not an image but {manifest.media_type!r}")
+    return manifest
 
 
 def _choose(reference: Reference, index: Mapping[str, Any]) -> str:
@@ -91,24 +91,24 @@ def _choose(reference: Reference, index: Mapping[str, Any]) -> str:
     platforms = [(entry, descriptors.mapping(entry, "platform")) for entry in entries]
     # BuildKit lists attestations beside images (moby/buildkit, docs/attestations/attestation-storage.md).
     images = [(entry, platform) for entry, platform in platforms if platform.get("os") != "unknown"]
-    fitting = [pair for pair in images if _LINUX.items() <= pair[1].items()]
-    if not fitting and len(images) == 1:
-        fitting = images
-    if not fitting:
+    matching = [pair for pair in images if _LINUX.items() <= pair[1].items()]
+    if not matching and len(images) == 1:
+        matching = images
+    if not matching:
         raise errors.Permanent("InvalidImage", f"{reference} is an index without an entry for linux/amd64")
-    return str(fitting[0][0]["digest"])
+    return str(matching[0][0]["digest"])
 
 
 async def put(registry: Registry, target: Reference, data: bytes) -> bool:
-    """Store a manifest or an index under the target's digest or tag, as the media type that it names.
+    """Store a manifest or an index under the target's digest or tag, with its own media type.
 
     Returns:
-        Whether the registry keeps the list of what refers to a subject by itself (`OCI-Subject`).
+        Whether the registry itself lists the manifest as a referrer of its subject (`OCI-Subject`).
 
     Raises:
         errors.Permanent: `RegistryRefused`, `Unauthorized`.
-        errors.Temporary: `DigestMismatch`, it got other bytes; `RegistryUnavailable`; `BlobsMissing`, they
-            went away.
+        errors.Temporary: `DigestMismatch`, it received other bytes; `RegistryUnavailable`; `BlobsMissing`,
+            they were removed.
     """
     if len(data) > oci.MAX_MANIFEST:
         raise errors.Permanent(
@@ -116,15 +116,15 @@ async def put(registry: Registry, target: Reference, data: bytes) -> bool:
         )
     name = target.digest or target.tag
     media_type = str(responses.json_object(data).get("mediaType") or oci.MANIFEST_TYPE)
-    call = Call(
+    request = RegistryRequest(
         "PUT", target, f"manifests/{name}", push=True, headers={"Content-Type": media_type}, body=(data,)
     )
-    answer = await registry.ask(call)
-    if answer.status in {400, 404} and "BLOB_UNKNOWN" in responses.explain(answer.body):
-        raise errors.Temporary("BlobsMissing", f"{target}: {responses.explain(answer.body)}")
-    if answer.status not in {200, 201}:
-        raise refused(call, answer)
+    response = await registry.send(request)
+    if response.status in {400, 404} and "BLOB_UNKNOWN" in responses.explain(response.body):
+        raise errors.Temporary("BlobsMissing", f"{target}: {responses.explain(response.body)}")
+    if response.status not in {200, 201}:
+        raise refused(request, response)
     digest = oci.digest_of(data)
-    if (said := answer.headers.get("Docker-Content-Digest", digest)) != digest:
-        raise errors.Temporary("DigestMismatch", f"{target.host} stored {said} where {digest} was sent")
-    return "OCI-Subject" in answer.headers
+    if (stored := response.headers.get("Docker-Content-Digest", digest)) != digest:
+        raise errors.Temporary("DigestMismatch", f"{target.host} stored {stored} instead of {digest}")
+    return "OCI-Subject" in response.headers

@@ -1,7 +1,7 @@
-"""A stored image into a registry: only what the registry lacks, the tag last.
+"""Pushes a stored image to a registry: the blobs that the registry lacks, the manifests, and the tag last.
 
-Killed at any moment, a push leaves blobs and untagged manifests, which the registry collects; a tag never
-names an image that is not whole. Again is cheap: what is there is skipped.
+A push that was killed leaves blobs and untagged manifests, which the registry collects; a tag never names an
+incomplete image. A repeated push is cheap.
 """
 
 import asyncio
@@ -18,10 +18,10 @@ from serving.images.registry import (
     blobs,
     descriptors,
     manifests,
-    parallel,
     referrers,
     responses,
     signatures,
+    transfers,
     uploads,
 )
 from serving.images.registry.client import Registry
@@ -29,12 +29,12 @@ from serving.images.registry.reference import Reference
 from serving.images.store.model_store import ModelStore
 
 MODELPACK_SUFFIX = "-modelpack"
-"""Tag of the ModelPack manifest: its readers follow neither an index nor a subject."""
+"""Suffix of the ModelPack manifest's tag: its readers use neither an index nor a subject."""
 
 
 @dataclass
 class Pushed:
-    """What a push did; bytes are those of blobs (layers, configs and small documents), not of manifests."""
+    """Result of a push; bytes of blobs (layers, configs and small documents), not of manifests."""
 
     digest: str
     image: str
@@ -53,15 +53,16 @@ async def push(
     mount_from: Sequence[str] = (),
     signing_key: PrivateKey | None = None,
 ) -> Pushed:
-    """Push an image of the store, its ModelPack manifest and what refers to it.
+    """Push an image of the store with its ModelPack manifest and other referrers.
 
     Args:
         registry: the client.
         store: has the image.
         digest: of the image's manifest.
-        reference: where to; with a tag it names the image, and `<tag>-modelpack` the ModelPack manifest.
+        reference: of the repository; a tag, if given, names the image, and `<tag>-modelpack` the ModelPack
+            manifest.
         mount_from: repositories of the same registry (without host) that may have some of the blobs.
-        signing_key: signs the image, before a tag names it.
+        signing_key: signs the image before it is tagged.
 
     Raises:
         errors.Permanent: `ImageMissing`, `InvalidReference`, `Unauthorized`, `RegistryRefused`.
@@ -69,18 +70,20 @@ async def push(
     """
     _check(reference, digest)
     data = await asyncio.to_thread(store.read_manifest, digest)
-    about = await asyncio.to_thread(lambda: list(store.referrers(digest)))
+    documents = await asyncio.to_thread(lambda: list(store.referrers(digest)))
     work = _Push(registry, store, reference, mount_from, Pushed(digest, str(reference.at(digest))))
-    await parallel.run(registry.settings.parallel, work.blob, _blobs_of(data, [found for _, found in about]))
+    await transfers.in_parallel(
+        registry.settings.parallel, work.push_blob, _blobs_of(data, [document for _, document in documents])
+    )
     await manifests.put(registry, reference.at(digest), data)
-    for _, found in about:
-        await referrers.add(registry, reference, digest, found)
+    for _, document in documents:
+        await referrers.add(registry, reference, digest, document)
     if signing_key is not None:
         await signatures.attach(registry, reference, digest, signing_key)
     if reference.tag:
-        for fields, found in about:
+        for fields, document in documents:
             if fields.get("artifactType") == oci.MODELPACK_TYPE:
-                await manifests.put(registry, reference.tagged(reference.tag + MODELPACK_SUFFIX), found)
+                await manifests.put(registry, reference.tagged(reference.tag + MODELPACK_SUFFIX), document)
         await manifests.put(registry, reference.tagged(reference.tag), data)
     return work.pushed
 
@@ -89,21 +92,21 @@ def _check(reference: Reference, digest: str) -> None:
     if reference.digest and reference.digest != digest:
         raise errors.Permanent(
             "InvalidReference",
-            f"image reference '{reference}': names another digest than {digest}, which is pushed",
+            f"image reference '{reference}': names another digest than that of the image, {digest}",
         )
     if reference.tag:
         Reference.parse(str(reference.tagged(reference.tag + MODELPACK_SUFFIX)))
 
 
-def _blobs_of(manifest: bytes, about: Sequence[bytes]) -> list[Blob]:
-    """Return every blob once, the largest first: the last to finish should be a small one."""
+def _blobs_of(manifest: bytes, documents: Sequence[bytes]) -> list[Blob]:
+    """Return each blob once, the largest first, so that the last transfer is a short one."""
     parsed = image.parse(manifest)
-    found = {layer.digest: layer.size for layer in parsed.layers}
-    found[parsed.config.digest] = parsed.config.size
-    for data in about:
-        found |= {blob.digest: blob.size for blob in descriptors.blobs_of(responses.json_object(data))}
+    sizes = {layer.digest: layer.size for layer in parsed.layers}
+    sizes[parsed.config.digest] = parsed.config.size
+    for data in documents:
+        sizes |= {blob.digest: blob.size for blob in descriptors.blobs_of(responses.json_object(data))}
     return [
-        Blob(digest, size) for digest, size in sorted(found.items(), key=lambda item: (-item[1], item[0]))
+        Blob(digest, size) for digest, size in sorted(sizes.items(), key=lambda item: (-item[1], item[0]))
     ]
 
 
@@ -122,7 +125,7 @@ class _Push:
         self._sources = [name for name in mount_from if name != target.repository]
         self.pushed = pushed
 
-    async def blob(self, blob: Blob) -> None:
+    async def push_blob(self, blob: Blob) -> None:
         if await blobs.exists(self._registry, self._target, blob.digest, push=True):
             self.pushed.bytes_skipped += blob.size
             return
@@ -136,12 +139,12 @@ class _Push:
         self.pushed.bytes_uploaded += blob.size
 
     async def _mount(self, blob: Blob) -> tuple[bool, URL | None]:
-        """Return whether a repository gave the blob, and else the upload that was begun in its place, if any."""
+        """Return whether the blob was mounted, else the upload that the registry has begun instead, if any."""
         for source in self._sources:
             try:
                 if await blobs.exists(self._registry, self._target.sibling(source), blob.digest):
                     session = await blobs.mount(self._registry, self._target, blob.digest, source)
                     return session is None, session
             except errors.Permanent:
-                continue  # a repository that we may not read, or a registry without mounts, costs an upload
+                continue  # an unreadable repository, or a registry without mounts: the blob is uploaded
         return False, None

@@ -1,7 +1,7 @@
-"""Names of images: `HOST[:PORT]/REPOSITORY[:TAG][@sha256:HEX]`. Pure.
+"""References to images: `HOST[:PORT]/REPOSITORY[:TAG][@sha256:HEX]`. Pure.
 
-Grammar: github.com/distribution/reference. The host is always written: a name without one means Docker Hub to
-some tools and a local image to others.
+Grammar: github.com/distribution/reference. The host is mandatory: a name without one is on Docker Hub for
+some tools, and a local image for others.
 """
 
 import ipaddress
@@ -23,10 +23,10 @@ _DOCKER_HUB_API = "registry-1.docker.io"
 
 @dataclass(frozen=True)
 class Reference:
-    """One image, or one repository where neither tag nor digest is given."""
+    """An image, or a repository if it has neither tag nor digest."""
 
     host: str
-    """With the port where one was written."""
+    """With the port, if it has one."""
     repository: str
     tag: str = ""
     digest: str = ""
@@ -74,12 +74,12 @@ class Reference:
 
     @property
     def api_host(self) -> str:
-        """Where the API answers: Docker Hub's is not where its name says."""
+        """Host of the API, which differs from the name for Docker Hub."""
         return _DOCKER_HUB_API if self.host == DOCKER_HUB else self.host
 
     @property
     def loopback(self) -> bool:
-        """Whether the host can only be this machine, so that plain HTTP is as good as TLS."""
+        """Whether the host is this machine, so that plain HTTP is as safe as TLS."""
         host = self.host if self.host.endswith("]") else self.host.rpartition(":")[0] or self.host
         return is_loopback(host.strip("[]"))
 

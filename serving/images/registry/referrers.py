@@ -1,8 +1,7 @@
-"""What refers to an image: by the referrers API, or by the tag that stands in for it where a registry has
-none.
+"""The referrers of an image, by the referrers API or, in registries without it, by the fallback tag.
 
-Distribution-spec, "Referrers Tag Schema": an index at the tag `sha256-<hex>` that every writer reads, changes
-and writes. Nobody locks it, so a writer looks afterwards whether its entry is still there, and writes again
+Distribution-spec, "Referrers Tag Schema": an index at the tag `sha256-<hex>` that each writer reads, changes
+and writes. There is no lock, so a writer checks afterwards whether its entry is still there, and writes again
 if not.
 """
 
@@ -14,14 +13,14 @@ from typing import Any
 from serving import errors
 from serving.images.documents import oci
 from serving.images.registry import descriptors, manifests, responses
-from serving.images.registry.client import Call, Registry, refused
+from serving.images.registry.client import Registry, RegistryRequest, refused
 from serving.images.registry.reference import Reference
 
 _WITHOUT_API = frozenset({400, 404, 405})
-"""The specification has 404; older registries do not know the path, and say so in other ways."""
+"""404 by the specification; older registries answer an unknown path in other ways."""
 _MAX_PAGES = 100
 _WRITES = 5
-"""Tries to add an entry against other writers before somebody else has to."""
+"""Tries to add an entry while others write the same index."""
 
 
 async def find(registry: Registry, target: Reference, digest: str) -> tuple[Mapping[str, Any], ...]:
@@ -31,53 +30,53 @@ async def find(registry: Registry, target: Reference, digest: str) -> tuple[Mapp
         errors.Temporary: `RegistryUnavailable`.
         errors.Permanent: `Unauthorized`.
     """
-    call = Call("GET", target, f"referrers/{digest}", headers={"Accept": oci.INDEX_TYPE})
-    found: list[Mapping[str, Any]] = []
+    request = RegistryRequest("GET", target, f"referrers/{digest}", headers={"Accept": oci.INDEX_TYPE})
+    entries: list[Mapping[str, Any]] = []
     for _ in range(_MAX_PAGES):
-        answer = await registry.ask(call)
-        if answer.status in _WITHOUT_API:
+        response = await registry.send(request)
+        if response.status in _WITHOUT_API:
             return await _at_tag(registry, target, digest)
-        if answer.status != 200:
-            raise refused(call, answer)
-        found += descriptors.entries_of(responses.json_object(answer.body))
-        if answer.next_page is None:
+        if response.status != 200:
+            raise refused(request, response)
+        entries += descriptors.entries_of(responses.json_object(response.body))
+        if response.next_page is None:
             break
-        call = Call("GET", target, url=answer.next_page, headers={"Accept": oci.INDEX_TYPE})
-    return tuple(found)
+        request = RegistryRequest("GET", target, url=response.next_page, headers={"Accept": oci.INDEX_TYPE})
+    return tuple(entries)
 
 
 async def add(registry: Registry, target: Reference, subject: str, manifest: bytes) -> None:
-    """Store a manifest that refers to `subject`, so that `find` finds it.
+    """Store a manifest that refers to `subject`, and list it among the referrers.
 
     Args:
         registry: the client.
-        target: the repository; its blobs must be there.
-        subject: digest that the manifest names as its subject.
+        target: the repository, which has the blobs.
+        subject: digest of the manifest's subject.
         manifest: the exact bytes.
 
     Raises:
-        errors.Temporary: `ReferrersContended`, others wrote at the same time again and again; what
-            `manifests.put` raises.
+        errors.Temporary: `ReferrersContended`, others wrote at the same time at each try; those of
+            `manifests.put`.
     """
     digest = oci.digest_of(manifest)
     if await manifests.put(registry, target.at(digest), manifest):
         return
     entry = oci.referrer(responses.json_object(manifest), manifest)
     for _ in range(_WRITES):
-        found = await _at_tag(registry, target, subject)
-        if any(other.get("digest") == digest for other in found):
+        entries = await _at_tag(registry, target, subject)
+        if any(other.get("digest") == digest for other in entries):
             return
-        index = {"schemaVersion": 2, "mediaType": oci.INDEX_TYPE, "manifests": [*found, entry]}
+        index = {"schemaVersion": 2, "mediaType": oci.INDEX_TYPE, "manifests": [*entries, entry]}
         await manifests.put(registry, target.tagged(fallback_tag(subject)), oci.encode(index))
-        await asyncio.sleep(random.uniform(0.02, 0.1))  # noqa: S311 writers that met part again; no secret
-    raise errors.Temporary("ReferrersContended", f"others keep writing what refers to {target.at(subject)}")
+        await asyncio.sleep(random.uniform(0.02, 0.1))  # noqa: S311 desynchronises writers; no secret
+    raise errors.Temporary("ReferrersContended", f"others keep writing the referrers of {target.at(subject)}")
 
 
 def fallback_tag(digest: str) -> str:
-    """Return the tag that stands in for the referrers API."""
+    """Return the tag of the index of referrers in registries without the referrers API."""
     return digest.replace(":", "-")
 
 
 async def _at_tag(registry: Registry, target: Reference, digest: str) -> tuple[Mapping[str, Any], ...]:
-    found = await manifests.find(registry, target.tagged(fallback_tag(digest)))
-    return descriptors.entries_of(found.document) if found else ()
+    index = await manifests.find(registry, target.tagged(fallback_tag(digest)))
+    return descriptors.entries_of(index.document) if index else ()

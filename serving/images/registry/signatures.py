@@ -1,7 +1,7 @@
-"""Signatures of an image in its registry, where cosign looks for them: the tag `sha256-<hex>.sig`, and the
-referrers.
+"""Signatures of an image in its registry, where cosign reads them: at the tag `sha256-<hex>.sig` and as a
+referrer.
 
-One manifest serves both; it is written anew with one more layer for each signer.
+Both are one manifest, which is replaced by one with a further layer for each signer.
 """
 
 from collections.abc import Callable, Sequence
@@ -15,32 +15,32 @@ from serving.images.registry.client import Registry
 from serving.images.registry.reference import Reference
 
 _MAX_SIGNATURES = 64
-"""Looked at per image: whoever may push could add any number."""
+"""Most that are read per image: anyone with the right to push could add any number."""
 
 
 def tag(digest: str) -> str:
-    """Return the tag where cosign looks."""
+    """Return the tag of an image's signatures."""
     return f"{referrers.fallback_tag(digest)}.sig"
 
 
 async def attach(registry: Registry, target: Reference, digest: str, key: PrivateKey) -> None:
-    """Sign an image that is in the registry, unless this key has signed it there; others' signatures stay.
+    """Sign an image in the registry, unless this key has signed it already; other signatures stay.
 
     Raises:
-        errors.Temporary, errors.Permanent: as a push.
+        errors.Temporary, errors.Permanent: those of a push.
     """
     present = await manifests.find(registry, target.tagged(tag(digest)))
     if present is not None:
-        descriptors.blobs_of(present.document)  # what is no manifest is not built upon
+        descriptors.blobs_of(present.document)  # raises for a malformed manifest, which is not extended
     existing = await _signatures(registry, target, present.data) if present else []
     if valid(existing, digest, [key.public_key()]):
         return
-    made = signing.sign(signing.payload(target.name, digest), key)
+    signature = signing.sign(signing.payload(target.name, digest), key)
     image = await manifests.get(registry, target.at(digest))
     subject = oci.descriptor(image.media_type, image.data)
     kept = descriptors.layers_of(present.document) if present else []
-    manifest, config = signing.documents([*kept, signing.layer(made)], subject)
-    for data in (config, made.payload):
+    manifest, config = signing.documents([*kept, signing.layer(signature)], subject)
+    for data in (config, signature.payload):
         blob = Blob(oci.digest_of(data), len(data))
         if not await blobs.exists(registry, target, blob.digest, push=True):
             await uploads.upload(registry, target, blob, _once(data))
@@ -53,13 +53,12 @@ def _once(data: bytes) -> Callable[[], list[bytes]]:
 
 
 async def require(registry: Registry, target: Reference, digest: str, keys: Sequence[PublicKey]) -> None:
-    """Return if a trusted key has signed the image.
+    """Check that a trusted key has signed the image.
 
     Raises:
-        errors.Permanent: `SignatureMissing`, nobody has signed it; `SignatureInvalid`, none of these keys
-            has.
+        errors.Permanent: `SignatureMissing`, it has no signature; `SignatureInvalid`, none is by these keys.
     """
-    found = 0
+    count = 0
     for place in await _places(registry, target, digest):
         manifest = await manifests.find(registry, place)
         if manifest is None:
@@ -67,19 +66,19 @@ async def require(registry: Registry, target: Reference, digest: str, keys: Sequ
         present = await _signatures(registry, target, manifest.data)
         if valid(present, digest, keys):
             return
-        found += len(present)
-    if not found:
+        count += len(present)
+    if not count:
         raise errors.Permanent("SignatureMissing", f"{target.at(digest)} has no signature")
     raise errors.Permanent(
-        "SignatureInvalid", f"none of the {found} signatures of {target.at(digest)} is by a trusted key"
+        "SignatureInvalid", f"none of the {count} signatures of {target.at(digest)} is by a trusted key"
     )
 
 
 async def _places(registry: Registry, target: Reference, digest: str) -> list[Reference]:
     listed = await referrers.find(registry, target, digest)
     signatures = [entry for entry in listed if entry.get("artifactType") == SIGNATURE_ARTIFACT]
-    named = [target.at(entry["digest"]) for entry in signatures[:_MAX_SIGNATURES]]
-    return [target.tagged(tag(digest)), *named]
+    listed_at = [target.at(entry["digest"]) for entry in signatures[:_MAX_SIGNATURES]]
+    return [target.tagged(tag(digest)), *listed_at]
 
 
 async def _signatures(registry: Registry, target: Reference, manifest: bytes) -> list[Signature]:
@@ -95,17 +94,17 @@ def signatures_in(manifest: bytes, read: Callable[[Blob], bytes]) -> list[Signat
 
 
 def _listed(manifest: bytes) -> list[tuple[Blob, str]]:
-    found: list[tuple[Blob, str]] = []
+    signatures: list[tuple[Blob, str]] = []
     for layer in descriptors.layers_of(responses.json_object(manifest))[:_MAX_SIGNATURES]:
         if not isinstance(layer, dict) or layer.get("mediaType") != signing.PAYLOAD_TYPE:
             continue
         signature = descriptors.mapping(layer, "annotations").get(signing.SIGNATURE_ANNOTATION)
         payload = descriptors.blob(layer)
         if isinstance(signature, str) and payload.size <= oci.MAX_MANIFEST:
-            found.append((payload, signature))
-    return found
+            signatures.append((payload, signature))
+    return signatures
 
 
-def valid(found: Sequence[Signature], digest: str, keys: Sequence[PublicKey]) -> bool:
+def valid(signatures: Sequence[Signature], digest: str, keys: Sequence[PublicKey]) -> bool:
     """Whether one of the signatures is of this image and by one of these keys."""
-    return any(signing.verify(signature, digest, keys) for signature in found)
+    return any(signing.verify(signature, digest, keys) for signature in signatures)

@@ -1,21 +1,24 @@
-"""Bytes that a thread uses: the store unpacks and hashes in threads, the client receives on the event loop.
+"""Transfers between the event loop, on which the client receives, and the threads in which the store unpacks
+and hashes.
 
-Nothing is read ahead here (aiohttp's buffer does that), so memory does not grow when the disk is the slower
-one. When `download` or `local` has ended, however it did, its thread uses nothing of it any more.
+Nothing is buffered here (aiohttp does that), so memory does not grow if the disk is the slower side. When
+`download` or `local` has ended, in whatever way, its thread no longer uses the source.
 """
 
 import asyncio
 import threading
-from collections.abc import AsyncGenerator, Callable, Iterable, Iterator
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from typing import TypeVar
 
 from serving import errors
 
-Use = Callable[[Iterable[bytes]], None]
+T = TypeVar("T")
+Consumer = Callable[[Iterable[bytes]], None]
 
 
-class _Arriving(Iterator[bytes]):
-    """A download as the thread sees it."""
+class _Download(Iterator[bytes]):
+    """A download as an iterator for a thread."""
 
     def __init__(self, source: AsyncGenerator[bytes, None]) -> None:
         self._source = source
@@ -24,12 +27,12 @@ class _Arriving(Iterator[bytes]):
         self._stopped = False
 
     def __next__(self) -> bytes:
-        piece = asyncio.run_coroutine_threadsafe(self._next(), self._loop).result()
+        chunk = asyncio.run_coroutine_threadsafe(self._next(), self._loop).result()
         if self._stopped:
             raise _interrupted()
-        if piece is None:
+        if chunk is None:
             raise StopIteration
-        return piece
+        return chunk
 
     async def _next(self) -> bytes | None:
         if self._stopped:
@@ -42,7 +45,7 @@ class _Arriving(Iterator[bytes]):
             return None
 
     async def stop(self) -> None:
-        """Let the thread's reading fail, at once even where the peer is silent."""
+        """Make the thread's next read fail, at once even if the peer is silent."""
         self._stopped = True
         if self._reading is not None and not self._reading.done():
             self._reading.cancel()
@@ -50,25 +53,27 @@ class _Arriving(Iterator[bytes]):
         await self._source.aclose()
 
 
-async def download(threads: ThreadPoolExecutor, source: AsyncGenerator[bytes, None], use: Use) -> None:
-    """Run `use` in a thread over what arrives; what either raises is raised here.
+async def download(
+    threads: ThreadPoolExecutor, source: AsyncGenerator[bytes, None], consume: Consumer
+) -> None:
+    """Run `consume` in a thread over a download; errors of either are raised here.
 
     Args:
-        threads: has a place for each call at once.
+        threads: has a thread for each concurrent call.
         source: the download; closed at the end.
-        use: reads the bytes.
+        consume: reads the bytes.
     """
-    arriving = _Arriving(source)
-    work = asyncio.get_running_loop().run_in_executor(threads, use, arriving)
+    chunks = _Download(source)
+    work = asyncio.get_running_loop().run_in_executor(threads, consume, chunks)
     try:
         await asyncio.shield(work)
     finally:
-        await arriving.stop()
+        await chunks.stop()
         await asyncio.wait([work])
 
 
-async def local(threads: ThreadPoolExecutor, chunks: Iterable[bytes], use: Use) -> None:
-    """Run `use` in a thread over what lies on this machine's disk; arguments as for `download`."""
+async def local(threads: ThreadPoolExecutor, chunks: Iterable[bytes], consume: Consumer) -> None:
+    """Run `consume` in a thread over chunks from this machine's disk; arguments as for `download`."""
     stopped = threading.Event()
 
     def guarded() -> Iterator[bytes]:
@@ -77,7 +82,7 @@ async def local(threads: ThreadPoolExecutor, chunks: Iterable[bytes], use: Use) 
                 raise _interrupted()
             yield chunk
 
-    work = asyncio.get_running_loop().run_in_executor(threads, use, guarded())
+    work = asyncio.get_running_loop().run_in_executor(threads, consume, guarded())
     try:
         await asyncio.shield(work)
     finally:
@@ -86,4 +91,32 @@ async def local(threads: ThreadPoolExecutor, chunks: Iterable[bytes], use: Use) 
 
 
 def _interrupted() -> errors.Temporary:
-    return errors.Temporary("Interrupted", "the pull was given up")
+    return errors.Temporary("Interrupted", "the pull was cancelled")
+
+
+async def in_parallel(limit: int, work: Callable[[T], Awaitable[None]], items: Iterable[T]) -> None:
+    """Await the work on each item, at most `limit` at a time; the first error cancels the others.
+
+    Raises:
+        errors.SlipwayError: the first error.
+    """
+    slots = asyncio.Semaphore(limit)
+
+    async def run(item: T) -> None:
+        async with slots:
+            await work(item)
+
+    try:
+        async with asyncio.TaskGroup() as group:
+            for item in items:
+                group.create_task(run(item))
+    except ExceptionGroup as group_error:
+        known, _ = group_error.split(errors.SlipwayError)
+        first = _leaf(known or group_error)
+        raise first from first.__cause__
+
+
+def _leaf(error: Exception) -> Exception:
+    while isinstance(error, ExceptionGroup):
+        error = error.exceptions[0]
+    return error

@@ -1,8 +1,8 @@
-"""One blob into one repository: in chunks, and on from where the registry still has it when something broke.
+"""Uploads a blob to a repository in chunks, and resumes an upload that breaks.
 
-Distribution-spec, "Pushing a blob in chunks" and "Pushing blobs": every answer names the next address, which
-may be relative; after 416, 5xx or a lost connection the registry is asked how far it came. Some registries
-(distribution 2.8) forget an upload that broke inside a chunk: then the blob begins anew.
+Distribution-spec, "Pushing a blob in chunks" and "Pushing blobs": each response has the next address, which
+may be relative; after 416, 5xx or a lost connection the registry reports how much it has. Some registries
+(distribution 2.8) forget an upload that broke inside a chunk; it then starts again.
 """
 
 import asyncio
@@ -13,68 +13,66 @@ from yarl import URL
 
 from serving import errors
 from serving.images.documents.image import Blob
-from serving.images.registry import blobs, responses
-from serving.images.registry.client import Answer, Call, Registry, refused
+from serving.images.registry import blobs, responses, retries
+from serving.images.registry.client import Registry, RegistryRequest, RegistryResponse, refused
 from serving.images.registry.reference import Reference
 
 _OCTETS = "application/octet-stream"
 _FINISH_FACTOR = 10
-"""How much longer than another answer the last one may take: a registry on an object store copies the blob
-then.
-"""
+"""Of the usual time limit, for the last response: a registry on an object store then copies the blob."""
 _ABORT_SECONDS = 5.0
 _LARGEST_CHUNK = 128 * 1024 * 1024
-"""A registry that wants larger chunks gets these and may refuse them: it is our memory."""
+"""Bytes. A registry that requires larger chunks gets these, and may refuse them: memory is bounded."""
 
 
-class _Source:
-    """Windows of a blob's bytes, kept once; reading goes on in a thread, and begins anew to go back."""
+class _BlobReader:
+    """Reads windows of a blob in a thread; a window before the last one restarts the reading."""
 
     def __init__(self, begin: Callable[[], Iterable[bytes]]) -> None:
         self._begin = begin
         self._parts: Iterator[bytes] = iter(())
-        self._held: deque[memoryview] = deque()
+        self._buffered: deque[memoryview] = deque()
         self._start = -1
         self._end = 0
 
     async def window(self, offset: int, size: int) -> list[memoryview]:
-        """Return the bytes from `offset`, `size` of them unless the blob ends before."""
+        """Return `size` bytes from `offset`, or as many as the blob has there."""
         return await asyncio.to_thread(self._window, offset, size)
 
     def _window(self, offset: int, size: int) -> list[memoryview]:
         if self._start < 0 or offset < self._start:
-            self._parts, self._held, self._start, self._end = iter(self._begin()), deque(), 0, 0
+            self._parts, self._buffered, self._start, self._end = iter(self._begin()), deque(), 0, 0
         while self._end < offset + size:
             part = next(self._parts, None)
             if part is None:
                 break
             if part:
-                self._held.append(memoryview(part))
+                self._buffered.append(memoryview(part))
                 self._end += len(part)
             self._drop(offset)
         self._drop(offset)
         window: list[memoryview] = []
-        for held in self._held:
-            window.append(held[:size])
+        for buffered in self._buffered:
+            window.append(buffered[:size])
             size -= len(window[-1])
-        return [piece for piece in window if piece]
+        return [part for part in window if part]
 
     def _drop(self, offset: int) -> None:
-        while self._held and self._start < offset:
-            gone = min(offset - self._start, len(self._held[0]))
-            rest = self._held.popleft()[gone:]
+        while self._buffered and self._start < offset:
+            dropped = min(offset - self._start, len(self._buffered[0]))
+            rest = self._buffered.popleft()[dropped:]
             if rest:
-                self._held.appendleft(rest)
-            self._start += gone
+                self._buffered.appendleft(rest)
+            self._start += dropped
 
 
-class _Gone(errors.Temporary):
-    """The registry no longer knows the upload, or has another idea of it."""
+class _UploadLost(errors.Temporary):
+    """The registry no longer knows the upload, or lost a part of it."""
 
-    def __init__(self, answer: Answer) -> None:
+    def __init__(self, response: RegistryResponse) -> None:
         super().__init__(
             responses.UNAVAILABLE,
-            f"{answer.url.host} lost an upload, or a part of it ({answer.status}): {responses.explain(answer.body)}",
+            f"{response.url.host} lost an upload, or a part of it ({response.status}): {responses.explain(response.body)}",
         )
 
 
@@ -85,25 +83,25 @@ async def upload(
     begin: Callable[[], Iterable[bytes]],
     session: URL | None = None,
 ) -> None:
-    """Upload a blob; when it returns, the registry has checked the digest.
+    """Upload a blob. The registry has checked its digest when this returns.
 
     Args:
         registry: the client.
         target: the repository.
         blob: digest and size.
-        begin: gives the blob's bytes from the first one on, as often as is needed; read in a thread.
-        session: an upload that the registry has begun already.
+        begin: returns the blob's bytes from the start, at each call; read in a thread.
+        session: address of an upload that the registry has begun already.
 
     Raises:
         errors.Permanent: `Unauthorized`, `RegistryRefused`.
-        errors.Temporary: `RegistryUnavailable` after the last try; `DigestMismatch`, the bytes changed on
-            their way.
+        errors.Temporary: `RegistryUnavailable` after the last try; `DigestMismatch`, the bytes changed on the
+            way.
     """
-    work = _Upload(registry, target, blob, begin, session)
+    upload = _Upload(registry, target, blob, begin, session)
     try:
-        await work.run()
+        await upload.run()
     finally:
-        await work.abort()
+        await upload.abort()
 
 
 class _Upload:
@@ -118,18 +116,18 @@ class _Upload:
         self._registry = registry
         self._target = target
         self._blob = blob
-        self._source = _Source(begin)
+        self._reader = _BlobReader(begin)
         self._session = session
         self._chunk = registry.settings.chunk_bytes
         self._offset = 0
         self._furthest = 0
 
     async def run(self) -> None:
-        patience = responses.Patience(self._registry.settings)
-        broken = False
+        tries = retries.Retries(self._registry.settings)
+        is_broken = False
         while True:
             try:
-                if broken and await self._recover():
+                if is_broken and await self._recover():
                     return
                 if self._session is None:
                     await self._begin()
@@ -137,92 +135,93 @@ class _Upload:
                     self._offset and self._offset < self._blob.size
                 ):
                     await self._patch()
-                    if self._offset > self._furthest:  # a blob that begins anew has come nowhere yet
+                    if self._offset > self._furthest:  # a restarted upload has made no progress yet
                         self._furthest = self._offset
-                        patience.progress()
+                        tries.progress()
                 await self._finish()
             except errors.Temporary as error:
-                await patience.wait(error)
-                broken = True
+                await tries.wait(error)
+                is_broken = True
             else:
                 return
 
     async def abort(self) -> None:
-        """Tell the registry that an unfinished upload will not go on; it would find out by itself some days
-        later.
-        """
+        """Cancel an unfinished upload, which the registry would otherwise keep for days."""
         if self._session is None:
             return
-        call = Call("DELETE", self._target, url=self._session, push=True, patience=_ABORT_SECONDS)
+        request = RegistryRequest(
+            "DELETE", self._target, url=self._session, push=True, timeout=_ABORT_SECONDS
+        )
         try:
-            await self._registry.ask(call, retry=False)
+            await self._registry.send(request, retry=False)
         except errors.SlipwayError:
-            return  # what broke the upload is what matters
+            return  # the caller gets the error of the upload
 
     async def _begin(self) -> None:
-        call = Call("POST", self._target, "blobs/uploads/", push=True)
-        answer = await self._registry.ask(call, retry=False)
-        self._session, self._offset = answer.location(), 0
-        if answer.status != 202 or self._session is None:
-            raise refused(call, answer)
-        least = responses.number(answer.headers.get("OCI-Chunk-Min-Length", ""))
-        self._chunk = max(self._chunk, min(least or 0, _LARGEST_CHUNK))
+        request = RegistryRequest("POST", self._target, "blobs/uploads/", push=True)
+        response = await self._registry.send(request, retry=False)
+        self._session, self._offset = response.location(), 0
+        if response.status != 202 or self._session is None:
+            raise refused(request, response)
+        minimum = responses.number(response.headers.get("OCI-Chunk-Min-Length", ""))
+        self._chunk = max(self._chunk, min(minimum or 0, _LARGEST_CHUNK))
 
     async def _patch(self) -> None:
         assert self._session is not None
-        chunk = await self._source.window(self._offset, self._chunk)
+        chunk = await self._reader.window(self._offset, self._chunk)
         end = self._offset + _length(chunk)
         self._check_source(end)
         headers = {"Content-Type": _OCTETS, "Content-Range": f"{self._offset}-{end - 1}"}
-        call = Call("PATCH", self._target, url=self._session, push=True, headers=headers, body=chunk)
-        answer = await self._registry.ask(call, retry=False)
-        location = answer.location()
-        if answer.status in {404, 416}:
-            raise _Gone(answer)
-        if answer.status not in {201, 202, 204} or location is None:
-            raise refused(call, answer)
-        received = _received(answer, end)
+        request = RegistryRequest(
+            "PATCH", self._target, url=self._session, push=True, headers=headers, body=chunk
+        )
+        response = await self._registry.send(request, retry=False)
+        location = response.location()
+        if response.status in {404, 416}:
+            raise _UploadLost(response)
+        if response.status not in {201, 202, 204} or location is None:
+            raise refused(request, response)
+        received = _received(response, end)
         if not self._offset < received <= end:
-            raise _Gone(answer)
+            raise _UploadLost(response)
         self._session, self._offset = location, received
 
     async def _finish(self) -> None:
         assert self._session is not None
-        chunk = await self._source.window(self._offset, self._blob.size - self._offset)
+        chunk = await self._reader.window(self._offset, self._blob.size - self._offset)
         self._check_source(self._offset + _length(chunk))
-        call = Call(
+        request = RegistryRequest(
             "PUT",
             self._target,
             url=self._session.update_query(digest=self._blob.digest),
             push=True,
             headers={"Content-Type": _OCTETS},
             body=chunk,
-            patience=self._registry.settings.stall_seconds * _FINISH_FACTOR,
+            timeout=self._registry.settings.stall_seconds * _FINISH_FACTOR,
         )
-        answer = await self._registry.ask(call, retry=False)
-        if answer.status in {201, 204}:
+        response = await self._registry.send(request, retry=False)
+        if response.status in {201, 204}:
             self._session = None
             return
-        if answer.status in {404, 416}:
-            raise _Gone(answer)
-        if answer.status == 400 and "DIGEST" in responses.explain(answer.body).upper():
+        if response.status in {404, 416}:
+            raise _UploadLost(response)
+        if response.status == 400 and "DIGEST" in responses.explain(response.body).upper():
             self._session = None
             raise errors.Temporary(
-                "DigestMismatch", f"{self._target.host} got other bytes than {self._blob.digest} has"
+                "DigestMismatch",
+                f"{self._target.host} received other bytes than those of {self._blob.digest}",
             )
-        raise refused(call, answer)
+        raise refused(request, response)
 
     async def _recover(self) -> bool:
-        """Find out how far the registry came; return whether it has the whole blob (only its answer was
-        lost).
-        """
+        """Ask how much the registry has; return whether it has the whole blob."""
         if self._session is not None:
-            call = Call("GET", self._target, url=self._session, push=True)
-            answer = await self._registry.ask(call, retry=False)
-            received = _received(answer, None)
-            if answer.status in {200, 202, 204} and received <= self._blob.size:
+            request = RegistryRequest("GET", self._target, url=self._session, push=True)
+            response = await self._registry.send(request, retry=False)
+            received = _received(response, None)
+            if response.status in {200, 202, 204} and received <= self._blob.size:
                 self._offset = received
-                self._session = answer.location() or self._session
+                self._session = response.location() or self._session
                 return False
         self._session, self._offset = None, 0
         return await blobs.exists(self._registry, self._target, self._blob.digest, push=True)
@@ -238,11 +237,9 @@ def _length(parts: Iterable[memoryview]) -> int:
     return sum(len(part) for part in parts)
 
 
-def _received(answer: Answer, sent_to: int | None) -> int:
-    """Return how many bytes the registry says it has (`Range: 0-<last>`, inclusive; 0-0 is said of nothing
-    too).
-    """
-    text = answer.headers.get("Range", "").removeprefix("bytes=")
+def _received(response: RegistryResponse, sent_to: int | None) -> int:
+    """Return how many bytes the registry has, by `Range: 0-<last>` (inclusive; 0-0 may also mean none)."""
+    text = response.headers.get("Range", "").removeprefix("bytes=")
     last = responses.number(text.partition("-")[2])
     if last is None:
         return sent_to or 0

@@ -1,7 +1,6 @@
-"""Which image of the store has which blob, and a layer's bytes from the files of a tree.
+"""The images in a store by their manifests, and the bytes of their layers.
 
-Manifests never change, so each is read once while its image is there; whether it is, the disk is asked each
-time.
+Manifests never change, so each is read once; whether its image exists is read from the disk each time.
 """
 
 import hashlib
@@ -26,10 +25,10 @@ class Catalog:
         self._referred: dict[str, frozenset[str]] = {}
 
     def digests(self) -> list[str]:
-        """Return the images that are there; what was read of others is forgotten."""
+        """Return the digests of all images; cached manifests of others are dropped."""
         present = sorted(f"sha256:{path.name}" for path in self._trees.iterdir() if "." not in path.name)
-        for gone in set(self._read).difference(present):
-            self._read.pop(gone, None)
+        for removed in set(self._read).difference(present):
+            self._read.pop(removed, None)
         return present
 
     def manifest(self, digest: str) -> bytes:
@@ -50,24 +49,24 @@ class Catalog:
         return data
 
     def image(self, digest: str) -> Image:
-        """Return what the image's manifest says.
+        """Return an image's parsed manifest.
 
         Raises:
             errors.Permanent: `ImageMissing`, `SealBroken`.
         """
-        found = self._read.get(digest)
-        if found is None:
-            found = self._read[digest] = parse(self.manifest(digest))
-        return found
+        parsed = self._read.get(digest)
+        if parsed is None:
+            parsed = self._read[digest] = parse(self.manifest(digest))
+        return parsed
 
     def referred(self, digest: str, path: Path) -> frozenset[str]:
-        """Return the blobs that a document names, a blob of this digest at this path."""
+        """Return the blobs of a document with this digest at this path."""
         if digest not in self._referred:
             self._referred[digest] = referred(path.read_bytes())
         return self._referred[digest]
 
     def find(self, layer: str) -> tuple[Path, Layer]:
-        """Return a tree that has the files of a layer that follows from them.
+        """Return a layer that files reproduce, and the tree that has them.
 
         Raises:
             errors.Permanent: `ImageMissing`.
@@ -77,19 +76,19 @@ class Catalog:
                 image = self.image(digest)
             except errors.Permanent:
                 continue
-            for found in image.layers:
-                if found.digest == layer and found.is_reproducible:
-                    return self._trees / hexadecimal(digest), found
+            for candidate in image.layers:
+                if candidate.digest == layer and candidate.is_reproducible:
+                    return self._trees / hexadecimal(digest), candidate
         raise missing(layer)
 
 
 def missing(digest: str) -> errors.Permanent:
-    """Return the error for what is not in the store."""
+    """Return the error for a digest that is not in the store."""
     return errors.Permanent("ImageMissing", f"{digest} is not in the model store")
 
 
 def file_chunks(path: Path) -> Iterator[bytes]:
-    """Yield a file's bytes; a link in its place is not followed, and a pipe not waited for."""
+    """Yield a file's bytes. If a link or a pipe has replaced it, it is neither followed nor waited for."""
     fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     with os.fdopen(fd, "rb", buffering=0) as file:
         while chunk := file.read(_CHUNK):
@@ -97,7 +96,7 @@ def file_chunks(path: Path) -> Iterator[bytes]:
 
 
 def layer_chunks(tree: Path, layer: Layer) -> Iterator[bytes]:
-    """Yield a layer's tar, made from the tree."""
+    """Yield a layer's tar, reproduced from the tree."""
     for header, entry in layers.entries(layer.plan()):
         yield header
         if entry is not None:
@@ -106,18 +105,18 @@ def layer_chunks(tree: Path, layer: Layer) -> Iterator[bytes]:
     yield layers.TRAILER
 
 
-def hashed(digest: str, what: Path, chunks: Iterator[bytes]) -> Iterator[bytes]:
-    """Pass chunks on.
+def hashed(digest: str, source: Path, chunks: Iterator[bytes]) -> Iterator[bytes]:
+    """Yield the chunks, and check their digest.
 
     Raises:
-        errors.Permanent: `SealBroken`, at the end: they do not have the digest.
+        errors.Permanent: `SealBroken`, after the last chunk: the digest differs.
     """
-    found = hashlib.sha256()
+    content_hash = hashlib.sha256()
     try:
         for chunk in chunks:
-            found.update(chunk)
+            content_hash.update(chunk)
             yield chunk
     except OSError as error:
-        raise seal.broken(f"{error.filename or what} cannot be read: {error.strerror}") from error
-    if f"sha256:{found.hexdigest()}" != digest:
-        raise seal.broken(f"{what} does not give {digest} any more")
+        raise seal.broken(f"{error.filename or source} cannot be read: {error.strerror}") from error
+    if f"sha256:{content_hash.hexdigest()}" != digest:
+        raise seal.broken(f"{source} no longer has the bytes of {digest}")

@@ -1,15 +1,15 @@
-"""What lies where in a store, how it gets in and out, and what a kill leaves to be cleaned up.
+"""The directories of a store: their layout, insertion, removal, and cleanup after a kill.
 
-    trees/<manifest hex>/          mounted by replicas: manifest.json and models/..., files 0444, directories
-    0555 trees/<manifest hex>.seal.json inode, size, mtime, ctime and digest of every file of the tree
-    blobs/sha256/<hex>             configs, documents that refer to an image, and layers that are not as we
-    build them images/<manifest hex>/         who uses it, where it can be had again, what refers to it
-    (`records`) tmp/<random>/                  what is being written or removed; locked by its writer
+    trees/<manifest hex>/          mounted by replicas: manifest.json and models/..., modes 0444 and 0555
+    trees/<manifest hex>.seal.json inode, size, mtime, ctime and digest of every file of the tree
+    blobs/sha256/<hex>             configs, referrers, and layers that the files do not reproduce
+    images/<manifest hex>/         pins, origin and referrers (`records`)
+    tmp/<random>/                  insertions and removals in progress; locked by the writer
 
-A layer that we build is not kept: `layers` gives its bytes from the tree. Everything becomes visible by one
-rename of something complete and synced, the tree's comes last, and goes by one. Killed at any moment, a
-writer leaves a directory below `tmp` and things that no tree needs; whoever opens the store next removes
-both. Methods that say so need the lock.
+The blob of a layer that we build is not kept: `layers` reproduces it from the tree. Everything becomes
+visible by one rename of something complete and synced, the tree last, and disappears by one. A writer that is
+killed leaves a directory below `tmp` and items that no tree needs; the next process that opens the store
+removes both.
 """
 
 import contextlib
@@ -31,7 +31,7 @@ from serving.system import atomic_file, locks
 
 
 class Contents:
-    """The directories of a store at `root`, made where they do not exist."""
+    """The directories of a store at `root`, created if missing."""
 
     def __init__(self, root: Path) -> None:
         self.root = root
@@ -47,33 +47,32 @@ class Contents:
             self.collect()
 
     def tree(self, digest: str) -> Path:
-        """Where an image's tree lies."""
+        """Return the path of an image's tree."""
         return self._trees / hexadecimal(digest)
 
     def seal(self, digest: str) -> Path:
-        """Where an image's seal lies."""
+        """Return the path of an image's seal."""
         return self._trees / f"{hexadecimal(digest)}.seal.json"
 
     def blob(self, digest: str) -> Path:
-        """Where a blob lies that is kept."""
+        """Return the path of a kept blob."""
         return self.blobs / hexadecimal(digest)
 
     def verify(self, digest: str, *, deep: bool) -> tuple[oci.File, ...]:
         """Return the image's files, sorted: see `ModelStore.verify`."""
-        found = image.parse(self.catalog.manifest(digest))
+        parsed = image.parse(self.catalog.manifest(digest))
         sealed = seal.read(self.seal(digest))
-        files = seal.check(self.tree(digest), digest, found, sealed, deep=deep)
+        files = seal.check(self.tree(digest), digest, parsed, sealed, deep=deep)
         if deep:
-            for blob in sorted(found.kept):
+            for blob in sorted(parsed.kept):
                 if not self.blob(blob).is_file() or disk.file_digest(self.blob(blob)) != blob:
                     raise seal.broken(f"{self.blob(blob)} is missing or does not have its digest")
         return files
 
     def changed_blobs(self, staging: Staging) -> set[str]:
-        """Return the staged blobs that are in the store too, but not with these bytes any more.
+        """Return the staged blobs that the store has, but with changed bytes.
 
-        Without the lock, as it takes long: a blob that is removed meanwhile is put in anew like one that was
-        not there.
+        Runs without the lock, as it takes long: a blob that is removed meanwhile is inserted like a new one.
         """
         changed = set()
         for blob in staging.blobs:
@@ -88,8 +87,7 @@ class Contents:
         Args:
             staging: has the blobs.
             digest: of the image.
-            changed: those that take the place of others, as `changed_blobs` said (it reads them: not under
-                the lock).
+            changed: those that replace others, from `changed_blobs`.
         """
         for blob, path in staging.blobs.items():
             path.chmod(0o444)
@@ -101,7 +99,7 @@ class Contents:
                 self.records.refer(digest, document)
 
     def put_tree(self, staging: Staging, digest: str, digests: Mapping[str, str]) -> None:
-        """Move a finished tree in, in the place of one that does not verify. Needs the lock."""
+        """Move a finished tree in; it replaces one that does not verify. Needs the lock."""
         tree = self.tree(digest)
         if tree.exists():
             try:
@@ -116,10 +114,9 @@ class Contents:
         atomic_file.sync_directory(self._trees)
 
     def take_out(self, digest: str) -> Path:
-        """Move a tree out, and remove what only it needed; returns what is left to be deleted. Needs the
-        lock.
+        """Move a tree out, and remove what only it needed; return the directory to delete. Needs the lock.
 
-        Makes no directory first: on a full disk that would fail, and nothing could be removed any more.
+        Creates no directory first: that would fail on a full disk, which could then never be freed.
         """
         trash = self._tmp / f"removed-{secrets.token_hex(8)}"
         if self.tree(digest).is_dir():
@@ -129,9 +126,7 @@ class Contents:
         return trash
 
     def collect(self) -> None:
-        """Remove what belongs to no tree: the ends of removals, and of insertions that were killed. Needs the
-        lock.
-        """
+        """Remove what belongs to no tree, after removals and killed insertions. Needs the lock."""
         present = set(self.catalog.digests())
         for path in self._trees.glob("*.seal.json"):
             if f"sha256:{path.name.partition('.')[0]}" not in present:
@@ -143,7 +138,7 @@ class Contents:
         try:
             needed = {blob for digest in present for blob in self._needed(digest)}
         except errors.Permanent:
-            return  # a tree that cannot be read may need any of them
+            return  # an unreadable tree may need any of them
         for blob in self.blobs.iterdir():
             if f"sha256:{blob.name}" not in needed:
                 blob.unlink()
@@ -162,7 +157,7 @@ class Contents:
             except NotADirectoryError:
                 path.unlink(missing_ok=True)
                 continue
-            except FileNotFoundError:  # its writer is done with it; writers do so without the lock
+            except FileNotFoundError:  # its writer has removed it, without the lock
                 continue
             try:
                 if locks.try_lock_descriptor(fd):
@@ -172,9 +167,7 @@ class Contents:
 
     @contextmanager
     def private(self) -> Iterator[Path]:
-        """Give a directory that nobody else touches, removed at the end; after a kill, by the next who opens
-        the store.
-        """
+        """Yield a private directory, removed at the end; after a kill, when the store is next opened."""
         with self.locked():
             path = Path(tempfile.mkdtemp(dir=self._tmp))
             fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)

@@ -1,6 +1,4 @@
-"""The few disk operations that the store's promises rest on: synced writes, atomic replacement, read-only
-trees.
-"""
+"""Disk operations of the store: synced writes, atomic replacement, read-only trees."""
 
 import errno
 import fcntl
@@ -37,7 +35,7 @@ class FileStamp:
 
 @contextmanager
 def disk_full() -> Iterator[None]:
-    """Turn "no space left" into a condition reason.
+    """Map errors of a full disk.
 
     Raises:
         errors.Temporary: `DiskFull`.
@@ -53,20 +51,18 @@ def disk_full() -> Iterator[None]:
 
 
 def write_all(file: BinaryIO, data: bytes | memoryview) -> None:
-    """Write all of it: an unbuffered write may be short (a nearly full disk); the rest then fails with
-    ENOSPC.
-    """
+    """Write all bytes: a write may be short on a nearly full disk; the next one then raises ENOSPC."""
     view = memoryview(data)
     while view:
         view = view[file.write(view) :]
 
 
 class NewFile:
-    """A new file, written by any number of threads; large ones past the page cache where the file system can.
+    """A new file that several threads write, a large one with direct IO where the file system supports it.
 
-    That spares the copy into the cache, the stall of writing it back at the end, and what others have in the
-    cache. Its blocks are reserved first: a write that extends a file waits for the one before. Linux only;
-    elsewhere, and where the file system refuses, it is an ordinary file.
+    Direct IO spares the copy to the page cache, its writeback at the end, and the cached pages of others.
+    Blocks are reserved first: otherwise a write that extends the file would wait for the one before. Linux
+    only.
     """
 
     def __init__(self, path: Path, size: int, *, direct: bool) -> None:
@@ -77,7 +73,9 @@ class NewFile:
         except OSError as error:
             if error.errno != errno.EINVAL or not self._direct:
                 raise
-            path.unlink(missing_ok=True)  # open(2): some file systems make the file and then refuse the flag
+            path.unlink(
+                missing_ok=True
+            )  # open(2): some file systems create the file and then refuse the flag
             self._direct = False
             self._fd = os.open(path, flags, 0o600)
         self._file = os.fdopen(self._fd, "wb", buffering=0)
@@ -85,34 +83,32 @@ class NewFile:
             self._reserve(size)
 
     def finish(self) -> None:
-        """Have all of it on the disk."""
+        """Sync and close the file."""
         os.fsync(self._fd)
         self.close()
 
     def close(self) -> None:
-        """Close the file, finished or not. Again is a no-op."""
+        """Close the file, finished or not. Repeating it is a no-op."""
         self._file.close()
 
     def write(self, data: memoryview, at: int) -> None:
-        """Write bytes at an offset. Both lie at a multiple of a page, and all but the file's last are whole
-        pages.
-        """
-        whole = len(data) - len(data) % mmap.PAGESIZE
-        if self._direct and whole:
+        """Write bytes at an offset, both aligned to pages; only the file's last page may be incomplete."""
+        full_pages = len(data) - len(data) % mmap.PAGESIZE
+        if self._direct and full_pages:
             try:
-                done = os.pwrite(self._fd, data[:whole], at)
+                written = os.pwrite(self._fd, data[:full_pages], at)
             except OSError as error:
                 if error.errno != errno.EINVAL:
                     raise
             else:
-                data, at = data[done:], at + done
+                data, at = data[written:], at + written
         if self._direct and data:
-            # The end of the file, a short write as the disk fills up, or a device with larger blocks.
+            # The end of the file, a short write on a nearly full disk, or a device with larger blocks.
             fcntl.fcntl(self._fd, fcntl.F_SETFL, fcntl.fcntl(self._fd, fcntl.F_GETFL) & ~os.O_DIRECT)
             self._direct = False
         while data:
-            done = os.pwrite(self._fd, data, at)
-            data, at = data[done:], at + done
+            written = os.pwrite(self._fd, data, at)
+            data, at = data[written:], at + written
 
     def _reserve(self, size: int) -> None:
         try:
@@ -149,7 +145,7 @@ def freeze(tree: Path) -> None:
 
 
 def stat_tree(tree: Path) -> dict[str, FileStamp]:
-    """Return what `stat` says of each file, links not followed, by path relative to the tree."""
+    """Return the stamp of each file, by path relative to the tree; links are not followed."""
     return {
         str(Path(directory, name).relative_to(tree)): FileStamp.of(Path(directory, name).lstat())
         for directory, _, names in os.walk(tree)
@@ -158,17 +154,17 @@ def stat_tree(tree: Path) -> dict[str, FileStamp]:
 
 
 def size(directory: Path) -> int:
-    """Return the bytes of the files below a directory; what vanishes meanwhile is not counted."""
-    found = 0
+    """Return the bytes of the files below a directory, without files that are removed meanwhile."""
+    total = 0
     for at, _, names in os.walk(directory):
         for name in names:
             with suppress(FileNotFoundError):
-                found += Path(at, name).lstat().st_size
-    return found
+                total += Path(at, name).lstat().st_size
+    return total
 
 
 def remove_tree(path: Path) -> None:
-    """Remove a tree whose directories may be read-only; what others remove at the same time is no error."""
+    """Remove a tree whose directories may be read-only, and which others may be removing too."""
     for directory, _, _ in os.walk(path):
         with suppress(FileNotFoundError):
             Path(directory).chmod(0o700)

@@ -1,7 +1,6 @@
-"""The model store: unpacked, sealed images, each file once, that are pushed and pulled by the same bytes.
+"""The model store: unpacked, sealed images, each file once, pushed and pulled with the same bytes.
 
-`contents` says what lies where. Everything that stays after a call is on disk: any process may be killed at
-any time.
+`contents` has the layout. All state is on disk: any process may be killed at any time.
 """
 
 import json
@@ -20,9 +19,7 @@ from serving.settings import StoreSettings
 
 
 class ModelStore:
-    """A store at `root`, made where it does not exist. Any number of processes and threads may use it at
-    once.
-    """
+    """A store at `root`, created if missing. Any number of processes and threads may use it at once."""
 
     def __init__(self, root: Path, settings: StoreSettings | None = None) -> None:
         self.root = root
@@ -33,11 +30,11 @@ class ModelStore:
         self._catalog = self._contents.catalog
 
     def tree(self, digest: str) -> Path:
-        """Where the unpacked image with this manifest digest lies: `manifest.json` and `models/`."""
+        """Return the directory of an unpacked image, which has `manifest.json` and `models/`."""
         return self._contents.tree(digest)
 
     def has(self, digest: str) -> bool:
-        """Whether the image is in the store, whole."""
+        """Whether the image is in the store."""
         return self.tree(digest).is_dir()
 
     def images(self) -> list[str]:
@@ -45,11 +42,11 @@ class ModelStore:
         return self._catalog.digests()
 
     def verify(self, digest: str, *, deep: bool = False) -> tuple[oci.File, ...]:
-        """Return the image's files after checking its manifest and that nothing was touched since insertion.
+        """Return the image's files, after checking its manifest and that nothing has changed since insertion.
 
         Args:
             digest: of the manifest.
-            deep: read and hash every byte too, the image's blobs included.
+            deep: also read and hash all bytes, those of the image's blobs included.
 
         Raises:
             errors.Permanent: `ImageMissing`, `SealBroken` (the message names the file).
@@ -76,11 +73,10 @@ class ModelStore:
         return self._catalog.find(digest)[1].size
 
     def read_blob(self, digest: str) -> Iterator[bytes]:
-        """Yield any blob of a stored image in chunks of at most 1 MiB; a layer is made from the tree.
+        """Yield any blob of a stored image in chunks of at most 1 MiB; a layer is reproduced from the tree.
 
         Raises:
-            errors.Permanent: `ImageMissing`, at once; `SealBroken`, after the last chunk: the bytes are not
-                those.
+            errors.Permanent: `ImageMissing`, at once; `SealBroken`, after the last chunk: the digest differs.
         """
         path = self._path(digest)
         if path is not None:
@@ -100,27 +96,27 @@ class ModelStore:
 
     @contextmanager
     def importing(self, manifest: bytes, *, origin: str | None = None) -> Iterator[Import]:
-        """Give what a pull fills; at its clean end the image is in the store, at any other nothing is.
+        """Yield an import, whose image is in the store after the block, but not after an error.
 
         Args:
             manifest: the image manifest, byte for byte.
-            origin: where the image can be fetched again.
+            origin: reference at which the image can be pulled again.
 
         Raises:
             errors.Permanent: `InvalidImage`.
             errors.Temporary: `DiskFull`.
         """
         with self.staging() as staging:
-            found = Import(manifest, staging)
-            yield found
-            self.commit(staging, found.digest, found.finish(), origin=origin)
+            image_import = Import(manifest, staging)
+            yield image_import
+            self.commit(staging, image_import.digest, image_import.finish(), origin=origin)
 
     @contextmanager
     def staging(self) -> Iterator[Staging]:
-        """Give what is to become an image, removed at the end unless it was committed.
+        """Yield a staging area, removed at the end unless it was committed.
 
         Raises:
-            errors.Temporary: `DiskFull`; nothing has become visible.
+            errors.Temporary: `DiskFull`; nothing became visible.
         """
         with disk.disk_full(), self._contents.private() as path:
             yield Staging(path)
@@ -128,13 +124,13 @@ class ModelStore:
     def commit(
         self, staging: Staging, digest: str, digests: Mapping[str, str], *, origin: str | None = None
     ) -> None:
-        """Make a staged image visible: its blobs, what refers to it, then its tree. Again is a no-op.
+        """Make a staged image visible: its blobs, referrers, then its tree. Repeating it is a no-op.
 
         Args:
             staging: has the blobs (the manifest too) and the tree without `manifest.json`.
             digest: of the manifest.
             digests: of each file of the tree, by path relative to `models/`.
-            origin: where the image can be fetched again.
+            origin: reference at which the image can be pulled again.
         """
         staging.blobs.pop(digest).rename(staging.tree / seal.MANIFEST)
         disk.freeze(staging.tree)
@@ -148,11 +144,11 @@ class ModelStore:
         self._evict(self._settings.max_bytes, keep=digest)
 
     def pin(self, digest: str, owner: str, *, synced: bool = True) -> None:
-        """Keep the image for a user of it until `unpin`, over restarts; it counts as used now.
+        """Keep the image for a user until `unpin`, across restarts; it counts as used now.
 
         Args:
             digest: of the manifest.
-            owner: who uses it.
+            owner: the user.
             synced: whether a loss of power may not forget it either. Syncing waits for everything that is
                 being written.
 
@@ -163,20 +159,20 @@ class ModelStore:
             self._records.pin(digest, owner, synced=synced)
 
     def unpin(self, digest: str, owner: str) -> None:
-        """Take a pin off; one that is not there is no error. The image counts as used until now."""
+        """Remove a pin, if it exists. The image counts as used until now."""
         with self._contents.locked():
             self._records.unpin(digest, owner)
 
     def pins(self, digest: str) -> set[str]:
-        """Return who keeps the image."""
+        """Return the users that pin the image."""
         return self._records.pins(digest)
 
     def owners(self) -> set[str]:
-        """Return everyone who keeps an image."""
+        """Return the users that pin any image."""
         return self._records.owners()
 
     def set_origin(self, digest: str, reference: str) -> None:
-        """Record where the same digest can be fetched again (`registry.example/models/digits@sha256:...`).
+        """Record where the image can be pulled again (`registry.example/models/digits@sha256:...`).
 
         Raises:
             errors.Permanent: `ImageMissing`.
@@ -185,13 +181,11 @@ class ModelStore:
             self._records.set_origin(digest, reference)
 
     def origin(self, digest: str) -> str | None:
-        """Return where the same digest can be fetched again."""
+        """Return the reference at which the image can be pulled again, if any."""
         return self._records.origin(digest)
 
     def remove(self, digest: str) -> bool:
-        """Remove an image and what nothing else uses; False while it is pinned, True where it is gone
-        afterwards.
-        """
+        """Remove an image and what only it needs; return False if it is pinned."""
         with self._contents.locked():
             if self._records.pins(digest):
                 return False
@@ -200,23 +194,25 @@ class ModelStore:
         return True
 
     def repair(self, digest: str) -> str | None:
-        """Make a broken image sound again from its own bytes, or take it out so that it can be fetched again.
+        """Repair a broken image from its own bytes, or remove it so that it can be pulled again.
 
-        Its pins and its origin stay. Where every byte is there, as in a restored backup whose inodes and
-        times are new, it is inserted anew: all of it is hashed, as at every insertion.
+        Its pins and its origin stay. If all bytes are there, as in a restored backup with new inodes and times, it
+        is inserted again: all of it is hashed, as at each insertion.
+
+
 
         Returns:
-            None where the image is sound, or was made so; else its origin.
+            None if the image is intact or was repaired; else its origin.
 
         Raises:
-            errors.Permanent: `ImageMissing`; `SealBroken`, neither helps: nothing was done.
+            errors.Permanent: `ImageMissing`; `SealBroken`, neither is possible, and nothing was done.
         """
         try:
             self.verify(digest, deep=True)
         except errors.Permanent as error:
             if error.reason != "SealBroken":
                 raise
-            if self._inserted_anew(digest):
+            if self._reinsert(digest):
                 return None
             if (origin := self.origin(digest)) is None:
                 raise
@@ -227,14 +223,15 @@ class ModelStore:
         disk.remove_tree(trash)
         return origin
 
-    def _inserted_anew(self, digest: str) -> bool:
+    def _reinsert(self, digest: str) -> bool:
         try:
             manifest = self.read_manifest(digest)
-            found = image.parse(manifest)
-            with self.importing(manifest) as again:
-                for layer in found.layers:
-                    again.add_layer(layer.digest, self.read_blob(layer.digest))
-                again.add_blob(found.config.digest, b"".join(self.read_blob(found.config.digest)))
+            parsed = image.parse(manifest)
+            with self.importing(manifest) as image_import:
+                for layer in parsed.layers:
+                    image_import.add_layer(layer.digest, self.read_blob(layer.digest))
+                config = parsed.config.digest
+                image_import.add_blob(config, b"".join(self.read_blob(config)))
         except (errors.Permanent, errors.Temporary):
             return False
         return True
@@ -244,27 +241,26 @@ class ModelStore:
         return sum(disk.size(self.tree(digest)) for digest in self.images()) + disk.size(self._contents.blobs)
 
     def evict(self, limit_bytes: int) -> list[str]:
-        """Remove images until the store has at most so many bytes, the least recently used first; returns
-        them.
+        """Remove the least recently used images until the store has at most so many bytes; return them.
 
-        Only what has an origin and no pin goes; the store stays larger where that is not enough.
+        Images with a pin or without an origin stay, even if the store then stays larger.
         """
         return self._evict(limit_bytes, keep=None)
 
     def _evict(self, limit_bytes: int, keep: str | None) -> list[str]:
         sizes = {digest: disk.size(self.tree(digest)) for digest in self.images()}
-        left = sum(sizes.values())
+        total = sum(sizes.values())
         removed: list[str] = []
         for digest in sorted(sizes, key=self._records.last_use):
-            if left + disk.size(self._contents.blobs) <= limit_bytes:
+            if total + disk.size(self._contents.blobs) <= limit_bytes:
                 break
             if digest != keep and self.origin(digest) is not None and self.remove(digest):
-                left -= sizes[digest]
+                total -= sizes[digest]
                 removed.append(digest)
         return removed
 
     def _path(self, digest: str) -> Path | None:
-        """Where a blob lies as a file, None where it is made."""
+        """Return the path of a blob, None if the tree reproduces it."""
         candidates = (self._contents.blob(digest), self.tree(digest) / seal.MANIFEST)
         return next((path for path in candidates if path.is_file()), None)
 

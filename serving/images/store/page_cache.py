@@ -1,6 +1,6 @@
-"""Brings an image's files into the page cache before anybody waits for them: a capture writes past it.
+"""Reads an image's files into the page cache before a replica waits for them: a capture bypasses the cache.
 
-Replicas map the same files, so that one reading is for all of them.
+Replicas map the same files, so one read serves all of them.
 """
 
 import os
@@ -12,7 +12,7 @@ _MEMINFO = Path("/proc/meminfo")
 
 
 def available() -> int | None:
-    """Return the bytes of memory that can be had without paging, None where the system does not say."""
+    """Return the bytes of memory that are available without paging, None if unknown."""
     try:
         lines = _MEMINFO.read_text().splitlines()
     except OSError:
@@ -21,12 +21,11 @@ def available() -> int | None:
 
 
 def warm(tree: Path, share: float) -> int:
-    """Have the kernel read a tree's files; returns their bytes, 0 where that would take too much of the
-    memory.
+    """Make the kernel read a tree's files; return their bytes, 0 if they would take too much memory.
 
     Args:
-        tree: of an image; one that vanishes meanwhile is no error.
-        share: of the available memory, which the tree may take at most.
+        tree: of an image; it may be removed meanwhile.
+        share: most of the available memory that the tree may take.
     """
     total = disk.size(tree)
     limit = available()

@@ -1,12 +1,11 @@
-"""What the store knows of an image besides its bytes: who uses it, where it can be had again, what refers to
-it.
+"""The store's records of an image besides its bytes: users, origin and referrers.
 
     images/<hex>/pins/<owner>      an empty file per owner, its name percent-encoded
     images/<hex>/origin            a reference
-    images/<hex>/used              its mtime is the last use
+    images/<hex>/used              its mtime is the time of the last use
     images/<hex>/referrers/<hex>   an empty file per document that refers to the image
 
-Who writes holds the store's lock.
+Writers hold the store's lock.
 """
 
 import os
@@ -22,24 +21,24 @@ _MAX_NAME = 255
 
 
 class Records:
-    """The directory `images` of a store; `tmp` is on the same disk."""
+    """The directory `images` of a store; `tmp` is on the same file system."""
 
     def __init__(self, root: Path, tmp: Path) -> None:
         self.root = root
         self._tmp = tmp
 
     def of(self, digest: str) -> Path:
-        """Where the image's records lie."""
+        """Return the directory of an image's records."""
         return self.root / hexadecimal(digest)
 
     def pin(self, digest: str, owner: str, *, synced: bool) -> None:
-        """Record a user of the image; `synced`: even a loss of power does not forget it."""
+        """Record a user of the image; `synced`: the record survives a power cut."""
         name = _encoded(owner)
         self._add(self.of(digest) / "pins", name, synced=synced)
         self.used(digest)
 
     def unpin(self, digest: str, owner: str) -> None:
-        """Forget a user of the image."""
+        """Remove a user of the image."""
         path = self.of(digest) / "pins" / _encoded(owner)
         if path.exists():
             path.unlink()
@@ -47,33 +46,33 @@ class Records:
             self.used(digest)
 
     def pins(self, digest: str) -> set[str]:
-        """Return who uses the image."""
+        """Return the users of the image."""
         return {unquote(name) for name in _names(self.of(digest) / "pins")}
 
     def owners(self) -> set[str]:
-        """Return everyone who uses an image."""
+        """Return the users of all images."""
         return {unquote(name) for image in _names(self.root) for name in _names(self.root / image / "pins")}
 
     def set_origin(self, digest: str, reference: str) -> None:
-        """Record where the image can be fetched again."""
+        """Record the reference at which the image can be pulled again."""
         self.of(digest).mkdir(parents=True, exist_ok=True)
         disk.replace(self.of(digest) / "origin", reference.encode(), self._tmp)
 
     def origin(self, digest: str) -> str | None:
-        """Return where the image can be fetched again."""
+        """Return the reference at which the image can be pulled again, if any."""
         try:
             return (self.of(digest) / "origin").read_text()
         except FileNotFoundError:
             return None
 
     def used(self, digest: str) -> None:
-        """Record a use, now."""
+        """Record a use at this time."""
         directory = self.of(digest)
         directory.mkdir(parents=True, exist_ok=True)
         (directory / "used").touch()
 
     def last_use(self, digest: str) -> float:
-        """Return the last use in seconds since the epoch, 0 where none was recorded."""
+        """Return the time of the last use in Unix seconds, 0 if there is no record."""
         try:
             return (self.of(digest) / "used").stat().st_mtime
         except FileNotFoundError:
@@ -92,8 +91,8 @@ class Records:
             return
         directory.mkdir(parents=True, exist_ok=True)
         os.close(os.open(directory / name, os.O_CREAT | os.O_WRONLY | os.O_CLOEXEC, 0o444))
-        for made in (directory, directory.parent, self.root) if synced else ():
-            atomic_file.sync_directory(made)
+        for parent in (directory, directory.parent, self.root) if synced else ():
+            atomic_file.sync_directory(parent)
 
 
 def _names(directory: Path) -> list[str]:

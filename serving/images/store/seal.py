@@ -1,8 +1,6 @@
-"""Seals: what every file of a tree was when it was put there, so that a touch is seen without reading the
-bytes.
+"""Seals: the stamps of all files of a tree at insertion, which reveal changes without reading the bytes.
 
-Any write, chmod, rename or exchange changes inode, size, mtime or ctime, and nobody but the kernel sets a
-ctime.
+Any write, chmod, rename or replacement changes inode, size, mtime or ctime, and the kernel alone sets a ctime.
 """
 
 import json
@@ -20,11 +18,11 @@ MANIFEST = "manifest.json"
 
 
 @dataclass(frozen=True)
-class Sealed:
-    """One file of a tree as it was when the tree was made."""
+class SealedFile:
+    """A file of a tree as of its insertion."""
 
     digest: str
-    seen: FileStamp
+    stamp: FileStamp
 
 
 def encode(digest: str, tree: Path, digests: Mapping[str, str]) -> bytes:
@@ -35,20 +33,22 @@ def encode(digest: str, tree: Path, digests: Mapping[str, str]) -> bytes:
         tree: has `manifest.json` and `models/`.
         digests: of each file, by path relative to `models/`.
     """
-    named = {f"{layers.ROOT}/{path}": found for path, found in digests.items()} | {MANIFEST: digest}
-    files = {path: {"digest": named[path], **asdict(seen)} for path, seen in disk.stat_tree(tree).items()}
+    by_path = {f"{layers.ROOT}/{path}": file_digest for path, file_digest in digests.items()} | {
+        MANIFEST: digest
+    }
+    files = {path: {"digest": by_path[path], **asdict(stamp)} for path, stamp in disk.stat_tree(tree).items()}
     return oci.encode({"image": digest, "files": files})
 
 
-def read(path: Path) -> dict[str, Sealed]:
+def read(path: Path) -> dict[str, SealedFile]:
     """Read a seal.
 
     Raises:
-        errors.Permanent: `SealBroken`: it is not there, or is no seal.
+        errors.Permanent: `SealBroken`, it is missing or malformed.
     """
     try:
         return {
-            name: Sealed(
+            name: SealedFile(
                 file["digest"], FileStamp(file["inode"], file["size"], file["mtime_ns"], file["ctime_ns"])
             )
             for name, file in json.loads(path.read_bytes())["files"].items()
@@ -58,35 +58,35 @@ def read(path: Path) -> dict[str, Sealed]:
 
 
 def check(
-    tree: Path, digest: str, image: Image, sealed: Mapping[str, Sealed], *, deep: bool
+    tree: Path, digest: str, image: Image, sealed: Mapping[str, SealedFile], *, deep: bool
 ) -> tuple[oci.File, ...]:
     """Return the image's files, sorted, after comparing the tree with its seal, and the seal with the image.
 
     Args:
-        tree: where the files lie.
+        tree: of the files.
         digest: of the manifest.
-        image: what the manifest says.
-        sealed: what the seal says.
-        deep: read and hash every byte too.
+        image: the parsed manifest.
+        sealed: the files in the seal.
+        deep: also read and hash all bytes.
 
     Raises:
         errors.Permanent: `SealBroken`; the message names the file.
     """
     prefix = f"{layers.ROOT}/"
     files = tuple(
-        oci.File(path.removeprefix(prefix), file.digest, file.seen.size)
+        oci.File(path.removeprefix(prefix), file.digest, file.stamp.size)
         for path, file in sorted(sealed.items())
         if path.startswith(prefix)
     )
-    said = {file for layer in image.layers for file in layer.files or ()}
+    listed = {file for layer in image.layers for file in layer.files or ()}
     ours = all(layer.files is not None for layer in image.layers)
-    agree = said == set(files) if ours else said <= set(files)
+    agree = listed == set(files) if ours else listed <= set(files)
     if not agree or sealed.get(MANIFEST) is None or sealed[MANIFEST].digest != digest:
-        raise broken(f"the seal of {digest} is not of this image")
+        raise broken(f"the seal of {digest} belongs to another image")
     missing = set(sealed)
-    for path, now in disk.stat_tree(tree).items():
-        if path not in sealed or sealed[path].seen != now:
-            raise broken(f"{tree / path} was touched after it was sealed")
+    for path, stamp in disk.stat_tree(tree).items():
+        if path not in sealed or sealed[path].stamp != stamp:
+            raise broken(f"{tree / path} was changed after it was sealed")
         if deep and disk.file_digest(tree / path) != sealed[path].digest:
             raise broken(f"{tree / path} does not have the digest of its seal")
         missing.discard(path)
@@ -96,5 +96,5 @@ def check(
 
 
 def broken(message: str) -> errors.Permanent:
-    """Return the error for a store that somebody else wrote to."""
+    """Return the error for a store that something else has written to."""
     return errors.Permanent("SealBroken", message)

@@ -1,4 +1,4 @@
-"""One image on its way into the store: a private directory, invisible until `ModelStore` commits it."""
+"""An image that is being inserted: a private directory, invisible until `ModelStore` commits it."""
 
 from pathlib import Path
 
@@ -7,18 +7,18 @@ from serving.images.store import disk
 
 
 class Staging:
-    """The tree, and the blobs that are not made from the tree."""
+    """The tree, and the blobs that it does not reproduce."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
         self.tree = path / "tree"
         self.blobs: dict[str, Path] = {}
         self.documents: dict[str, str] = {}
-        """By digest, the image that a staged document refers to."""
+        """Digest of the subject by the digest of the staged document."""
         (self.tree / layers.ROOT).mkdir(parents=True)
 
     def add(self, data: bytes) -> str:
-        """Write a small blob; return its digest. Again is a no-op."""
+        """Write a small blob; return its digest. Repeating it is a no-op."""
         digest = oci.digest_of(data)
         if digest not in self.blobs:
             path = self.blob_path(digest)
@@ -29,11 +29,11 @@ class Staging:
         return digest
 
     def blob_path(self, digest: str) -> Path:
-        """Where a blob is written before it is in the store."""
+        """Return the path of a staged blob."""
         return self.path / digest.removeprefix("sha256:")
 
     def file_path(self, path: str) -> Path:
-        """Where a file of the image goes; its directory is made."""
+        """Return the path of a file of the image, in a directory that exists."""
         target = self.tree / layers.ROOT / path
         target.parent.mkdir(parents=True, exist_ok=True)
         return target

@@ -216,7 +216,7 @@ def test_a_touched_tree_is_noticed_by_its_seal_and_replaced_by_the_next_capture(
     victim = store.tree(built.digest) / "models" / "empty"
     victim.chmod(0o644)
     victim.write_text("evil")
-    with pytest.raises(errors.Permanent, match="touched after it was sealed"):
+    with pytest.raises(errors.Permanent, match="changed after it was sealed"):
         store.verify(built.digest)
     grab(trained, store)
     assert store.verify(built.digest, deep=True) == built.files
@@ -227,7 +227,7 @@ def test_an_added_or_removed_file_breaks_the_seal(trained: Path, store: ModelSto
     models = store.tree(built.digest) / "models"
     models.chmod(0o755)
     (models / "more").touch()
-    with pytest.raises(errors.Permanent, match="more was touched"):
+    with pytest.raises(errors.Permanent, match="more was changed"):
         store.verify(built.digest)
     (models / "more").unlink()
     (models / "empty").unlink()

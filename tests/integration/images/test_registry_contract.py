@@ -31,7 +31,7 @@ def blob_bytes(store: ModelStore, built: Built) -> int:
     sizes: dict[str, int] = {}
     documents = [store.read_manifest(built.digest), *(data for _, data in store.referrers(built.digest))]
     for document in documents:
-        parsed = manifests.Fetched("", "", document).document
+        parsed = manifests.StoredManifest("", "", document).document
         sizes |= {item["digest"]: item["size"] for item in [parsed["config"], *parsed["layers"]]}
     return sum(sizes.values())
 

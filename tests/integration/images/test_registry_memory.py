@@ -12,7 +12,7 @@ SIZE = 40 * 1024 * 1024
 PROGRAM = f"""
 import asyncio, hashlib, resource, sys
 from serving.images.documents.image import Blob
-from serving.images.registry import Credentials, Reference, Registry, blobs, parallel, uploads
+from serving.images.registry import Credentials, Reference, Registry, blobs, transfers, uploads
 
 def peak():
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
@@ -31,11 +31,11 @@ async def main():
     wanted = {{i: Blob(digest(i), {SIZE}) for i in range(5)}}
     async with Registry(Credentials.none()) as registry:
         before = peak()
-        await parallel.run(4, lambda i: uploads.upload(registry, target, wanted[i], lambda: data(i)), wanted)
+        await transfers.in_parallel(4, lambda i: uploads.upload(registry, target, wanted[i], lambda: data(i)), wanted)
         pushed = peak()
         async def fetch(i):
-            assert sum([len(piece) async for piece in blobs.pieces(registry, target, wanted[i])]) == {SIZE}
-        await parallel.run(4, fetch, wanted)
+            assert sum([len(piece) async for piece in blobs.chunks(registry, target, wanted[i])]) == {SIZE}
+        await transfers.in_parallel(4, fetch, wanted)
         print(pushed - before, peak() - pushed)
 asyncio.run(main())
 """

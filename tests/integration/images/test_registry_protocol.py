@@ -27,7 +27,7 @@ from serving.images.registry import (
     referrers,
     responses,
 )
-from serving.images.registry.client import Call
+from serving.images.registry.client import RegistryRequest
 from serving.images.store.model_store import ModelStore
 from serving.settings import DEFAULTS
 from tests.fakes.registry import FakeRegistry
@@ -125,7 +125,7 @@ async def test_blob_that_is_longer_than_the_manifest_says_is_cut_off(
     came = bytearray()
 
     async def take(registry: Registry) -> None:
-        async for piece in blobs.pieces(registry, target, Blob(oci.digest_of(data), 5_000_000)):
+        async for piece in blobs.chunks(registry, target, Blob(oci.digest_of(data), 5_000_000)):
             came.extend(piece)
 
     with pytest.raises(errors.Temporary) as raised:
@@ -211,7 +211,7 @@ async def test_certificate_that_nobody_vouches_for_is_refused_for_good(
 
 def test_nobody_leads_out_of_tls() -> None:
     registry = Registry(Credentials.none())
-    call = Call("GET", Reference.parse("r.example/a"))
+    call = RegistryRequest("GET", Reference.parse("r.example/a"))
     assert registry._secured(call, URL("https://cdn.example/x")) == URL("https://cdn.example/x")
     assert registry._secured(call, URL("http://r.example/v2/a/x?y=1")) == URL("https://r.example/v2/a/x?y=1")
     with pytest.raises(errors.Permanent) as raised:

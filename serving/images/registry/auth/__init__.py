@@ -1,1 +1,1 @@
-"""Authorization at a registry: what it asks for, the user's credentials, and the tokens that they are exchanged for."""
+"""Authorization at registries: their challenges, the user's credentials, and tokens."""

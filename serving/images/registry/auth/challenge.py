@@ -1,7 +1,7 @@
-"""`WWW-Authenticate`: what a registry asks for. Pure.
+"""Parses `WWW-Authenticate`, a registry's challenges. Pure.
 
-RFC 9110 §11.6.1 (several challenges in one header, tokens and quoted strings); the parameters of Bearer are those of
-distribution's token specification (`realm`, `service`, `scope`).
+RFC 9110 §11.6.1 (several challenges in one header, tokens and quoted strings); the parameters of Bearer are
+those of distribution's token specification (`realm`, `service`, `scope`).
 """
 
 import re
@@ -24,13 +24,13 @@ class Challenge:
 
     @property
     def scopes(self) -> frozenset[str]:
-        """What the registry wants the token to allow; separated by spaces."""
+        """Scopes that the token must have."""
         return frozenset(self.parameters.get("scope", "").split())
 
 
 def parse(header: str) -> tuple[Challenge, ...]:
-    """Return the challenges of a header in order; stops at what is not one, so that nonsense is no challenge."""
-    found: list[Challenge] = []
+    """Return the challenges of a header, in order, up to the first malformed one."""
+    challenges: list[Challenge] = []
     at = _skip(header, 0)
     while at < len(header):
         scheme = _SCHEME.match(header, at)
@@ -45,9 +45,9 @@ def parse(header: str) -> tuple[Challenge, ...]:
             at = match.end()
         if not parameters and (opaque := _OPAQUE.match(header, at)):
             at = opaque.end()
-        found.append(Challenge(scheme[1].lower(), parameters))
+        challenges.append(Challenge(scheme[1].lower(), parameters))
         at = _skip(header, at)
-    return tuple(found)
+    return tuple(challenges)
 
 
 def _skip(header: str, at: int) -> int:

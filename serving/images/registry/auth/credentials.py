@@ -1,6 +1,6 @@
-"""Who to be at a registry: from the user's Docker configuration and its helper programs, or from a Secret.
+"""Logins at registries, from the user's Docker configuration and its helper programs, or from a Secret.
 
-The file is read at every look-up of a login, so that a `docker login` counts at once; tokens are kept elsewhere.
+The file is read at each look-up, so that a `docker login` takes effect at once.
 """
 
 import asyncio
@@ -16,9 +16,9 @@ from serving.images.registry.auth.docker_config import DockerConfig, Login
 from serving.images.registry.reference import DOCKER_HUB, Reference
 from serving.settings import DEFAULTS
 
-_TOKEN_USER = "<token>"  # noqa: S105 the helpers' word for "the secret is an identity token", no password
+_TOKEN_USER = "<token>"  # noqa: S105 by this user name, helpers mark an identity token; no password
 _NOT_FOUND = "credentials not found in native keychain"
-"""What every helper says where it has none (github.com/docker/docker-credential-helpers, credentials/error.go)."""
+"""Output of helpers without a login (github.com/docker/docker-credential-helpers, credentials/error.go)."""
 
 
 class Credentials:
@@ -32,12 +32,12 @@ class Credentials:
 
     @classmethod
     def none(cls) -> "Credentials":
-        """Anonymous everywhere."""
+        """Return anonymous credentials."""
         return cls(DockerConfig)
 
     @classmethod
     def from_docker(cls, directory: Path | None = None) -> "Credentials":
-        """Use `config.json` of Docker's directory (`$DOCKER_CONFIG`, else `~/.docker`), where there is one."""
+        """Read `config.json` in Docker's directory (`$DOCKER_CONFIG`, else `~/.docker`), if it exists."""
 
         def read() -> DockerConfig:
             base = directory or Path(os.environ.get("DOCKER_CONFIG") or Path.home() / ".docker")
@@ -54,11 +54,11 @@ class Credentials:
 
     @classmethod
     def from_secret(cls, data: bytes, name: str) -> "Credentials":
-        """Use the bytes of a Secret's `.dockerconfigjson`.
+        """Return the credentials in a Secret's `.dockerconfigjson`.
 
         Args:
-            data: the JSON, no longer base64.
-            name: the Secret's, for messages.
+            data: the JSON, decoded from base64.
+            name: of the Secret, for messages.
 
         Raises:
             errors.Permanent: `InvalidCredentials`.
@@ -67,20 +67,20 @@ class Credentials:
         return cls(lambda: config)
 
     async def login(self, reference: Reference) -> Login | None:
-        """Return the login for a repository, or None to go without.
+        """Return the login for a repository, or None for anonymous access.
 
         Raises:
-            errors.Permanent: `InvalidCredentials`, the file or the helper cannot be used.
-            errors.Temporary: `CredentialHelperFailed`, it did not answer in time or failed.
+            errors.Permanent: `InvalidCredentials`, the file or the helper program is unusable.
+            errors.Temporary: `CredentialHelperFailed`, the helper program failed or took too long.
         """
         config = await asyncio.to_thread(self._read)
         if helper := config.helper(reference.host):
             server = docker_config.HUB_SERVER if reference.host == DOCKER_HUB else reference.host
-            if (login := await self._ask(helper, server)) is not None:
+            if (login := await self._run_helper(helper, server)) is not None:
                 return login
         return config.login(reference.host, reference.repository)
 
-    async def _ask(self, helper: str, server: str) -> Login | None:
+    async def _run_helper(self, helper: str, server: str) -> Login | None:
         program = f"docker-credential-{helper}"
         try:
             process = await asyncio.create_subprocess_exec(
@@ -107,10 +107,10 @@ class Credentials:
             if _NOT_FOUND in out.decode(errors="replace"):
                 return None
             raise errors.Temporary("CredentialHelperFailed", f"{program} failed with {process.returncode}")
-        return _helped(program, out)
+        return _login_of(program, out)
 
 
-def _helped(program: str, out: bytes) -> Login:
+def _login_of(program: str, out: bytes) -> Login:
     try:
         answer: Any = json.loads(out)
         username, secret = str(answer["Username"]), str(answer["Secret"])

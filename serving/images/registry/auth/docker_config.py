@@ -1,9 +1,10 @@
-"""Docker's `config.json`, and the Secret of type `kubernetes.io/dockerconfigjson` that has the same form. Pure.
+"""Docker's `config.json`, and the Secret of type `kubernetes.io/dockerconfigjson` of the same form. Pure.
 
-    {"auths": {"registry.example": {"auth": "<base64 of user:password>"}}, "credsStore": "...", "credHelpers": {...}}
+    {"auths": {"registry.example": {"auth": "<base64 of user:password>"}},
+     "credsStore": "...", "credHelpers": {...}}
 
-Keys are hosts, URLs (`https://index.docker.io/v1/`), and in Secrets also prefixes of repositories and `*` labels
-(https://kubernetes.io/docs/concepts/containers/images/#config-json); the longest that fits wins.
+Keys are hosts, URLs (`https://index.docker.io/v1/`), and in Secrets also prefixes of repositories and `*`
+labels (https://kubernetes.io/docs/concepts/containers/images/#config-json); the longest matching key wins.
 """
 
 import base64
@@ -20,12 +21,12 @@ from serving import errors
 _HELPER = re.compile(r"[A-Za-z0-9][-A-Za-z0-9._]*")
 _HUB_KEYS = frozenset({"index.docker.io", "docker.io", "registry-1.docker.io"})
 HUB_SERVER = "https://index.docker.io/v1/"
-"""The name by which credential helpers know Docker Hub."""
+"""Name of Docker Hub for credential helpers."""
 
 
 @dataclass(frozen=True)
 class Login:
-    """Who to be: a user with a password, or the bearer of an identity token (OAuth2 refresh token)."""
+    """A user with a password, or an identity token (OAuth2 refresh token)."""
 
     username: str = ""
     password: str = field(default="", repr=False)
@@ -34,21 +35,21 @@ class Login:
 
 @dataclass(frozen=True)
 class DockerConfig:
-    """What a configuration says about registries."""
+    """Logins and helper programs by registry."""
 
     auths: Mapping[str, Login] = field(default_factory=dict)
     """By `host[:port][/path]`, normalised."""
     creds_store: str = ""
-    """Helper program for every host that `cred_helpers` does not name."""
+    """Helper program for hosts without an entry in `cred_helpers`."""
     cred_helpers: Mapping[str, str] = field(default_factory=dict)
 
     def login(self, host: str, repository: str) -> Login | None:
-        """Return the login with the longest key that fits."""
-        fitting = [key for key in self.auths if _fits(key, host, repository)]
-        return self.auths[max(fitting, key=lambda key: (len(key), key))] if fitting else None
+        """Return the login with the longest matching key."""
+        matching = [key for key in self.auths if _matches(key, host, repository)]
+        return self.auths[max(matching, key=lambda key: (len(key), key))] if matching else None
 
     def helper(self, host: str) -> str:
-        """Return which helper program knows this host, or ''."""
+        """Return the helper program for a host, or ''."""
         key = _normal(host)
         for name, helper in self.cred_helpers.items():
             if _normal(name) == key:
@@ -61,8 +62,8 @@ def parse(data: bytes, where: str, *, programs: bool) -> DockerConfig:
 
     Args:
         data: the JSON.
-        where: what to call it in messages.
-        programs: whether it may name helper programs. A Secret may not: who writes one would run programs as us.
+        where: its name in messages.
+        programs: whether it may name helper programs. A Secret must not: its author would run programs as us.
 
     Raises:
         errors.Permanent: `InvalidCredentials`; the message names the field and the rule, never a password.
@@ -113,7 +114,7 @@ def _login(item: Any, where: str) -> Login | None:
     if texts["auth"]:
         username, password = _decode(texts["auth"], where)
     if not (username or password or texts["identitytoken"]):
-        return None  # docker writes {} for hosts whose login lies with a helper
+        return None  # docker writes {} for hosts whose login a helper has
     return Login(username, password, texts["identitytoken"])
 
 
@@ -129,7 +130,7 @@ def _decode(auth: str, where: str) -> tuple[str, str]:
 
 
 def _normal(key: str) -> str:
-    """Return `host[:port][/path]` of a key; all of Docker Hub's names become one."""
+    """Return `host[:port][/path]` of a key, with one name for Docker Hub."""
     text = re.sub(r"^https?://", "", key.strip())
     host, _, path = text.partition("/")
     path = re.sub(r"^v[12](/|$)", "", path).strip("/")
@@ -137,7 +138,7 @@ def _normal(key: str) -> str:
     return f"{host}/{path}" if path else host
 
 
-def _fits(key: str, host: str, repository: str) -> bool:
+def _matches(key: str, host: str, repository: str) -> bool:
     pattern, _, path = key.partition("/")
     labels, actual = pattern.split("."), _normal(host).split(".")
     if len(labels) != len(actual):

@@ -1,7 +1,7 @@
-"""Authorization headers: Basic, or Bearer tokens from the server that the registry names.
+"""Authorization headers: Basic, or Bearer tokens of the token server that the registry names.
 
-A token is kept per registry and set of scopes until its time is nearly over; one that the registry refuses is dropped
-and asked for again with what the registry's new challenge wants (a mount wants two repositories in one token).
+A token is cached by repository and scopes until it nearly expires. One that the registry refuses is replaced
+by one with the scopes of the registry's new challenge (a mount needs two repositories in one token).
 https://distribution.github.io/distribution/spec/auth/token/ and .../oauth/.
 """
 
@@ -20,25 +20,25 @@ from serving.images.registry.auth import challenge as challenges
 from serving.images.registry.auth.challenge import Challenge
 from serving.images.registry.auth.credentials import Credentials
 from serving.images.registry.auth.docker_config import Login
-from serving.images.registry.reference import Reference
+from serving.images.registry.reference import Reference, is_loopback
 from serving.settings import RegistrySettings
 
 _USED_SHARE = 0.8
-"""Of a token's lifetime: the rest is for the request that it is sent with, and for clocks that differ."""
+"""Of a token's lifetime: the rest allows for the duration of a request and for clocks that differ."""
 _LONGEST = 30 * 86_400
-"""Seconds; a longer lifetime is a mistake."""
+"""Seconds; longer lifetimes are ignored as mistakes."""
 _MAX_ANSWER = 256 * 1024
 
 
 @dataclass(frozen=True)
-class _Held:
+class _CachedHeader:
     header: str
-    until: float
+    expires_at: float
     scopes: frozenset[str]
 
 
 class Tokens:
-    """The headers of one client, for any number of registries."""
+    """The authorization headers of one client, for any number of registries."""
 
     def __init__(
         self, session: aiohttp.ClientSession, credentials: Credentials, settings: RegistrySettings
@@ -46,22 +46,22 @@ class Tokens:
         self._session = session
         self._credentials = credentials
         self._settings = settings
-        self._asked: dict[str, Challenge] = {}
-        self._held: dict[tuple[str, frozenset[str]], _Held] = {}
+        self._challenges: dict[str, Challenge] = {}
+        self._cache: dict[tuple[str, frozenset[str]], _CachedHeader] = {}
         self._locks: defaultdict[tuple[str, frozenset[str]], asyncio.Lock] = defaultdict(asyncio.Lock)
 
     async def header(self, target: Reference, scopes: frozenset[str]) -> str:
-        """Return what to send as Authorization, or '' while this registry has not asked for anything."""
+        """Return the Authorization header, or '' while this registry has sent no challenge."""
         key = (target.name, scopes)
-        asked = self._asked.get(target.host)
-        if asked is None:
+        challenge = self._challenges.get(target.host)
+        if challenge is None:
             return ""
         async with self._locks[key]:
-            held = self._held.get(key)
-            if held is None or held.until <= clock.monotonic():
-                held = await self._fetch(target, asked, held.scopes if held else scopes)
-                self._held[key] = held
-            return held.header
+            cached = self._cache.get(key)
+            if cached is None or cached.expires_at <= clock.monotonic():
+                cached = await self._fetch(target, challenge, cached.scopes if cached else scopes)
+                self._cache[key] = cached
+            return cached.header
 
     async def renew(
         self, target: Reference, scopes: frozenset[str], headers: Sequence[str], rejected: str
@@ -70,43 +70,43 @@ class Tokens:
 
         Args:
             target: the repository.
-            scopes: what the request needs.
+            scopes: of the request.
             headers: the values of `WWW-Authenticate`.
-            rejected: what was sent, or ''.
+            rejected: the header that was refused, or ''.
 
         Raises:
             errors.Permanent: `Unauthorized`.
-            errors.Temporary: `RegistryUnavailable`, the token server did not answer.
+            errors.Temporary: `RegistryUnavailable`, no response from the token server.
         """
-        asked = _choose(target, headers)
-        self._asked[target.host] = asked
+        challenge = _choose(target, headers)
+        self._challenges[target.host] = challenge
         key = (target.name, scopes)
         async with self._locks[key]:
-            held = self._held.get(key)
-            if held is None or held.header == rejected:
-                held = await self._fetch(target, asked, scopes | asked.scopes)
-                self._held[key] = held
-            return held.header
+            cached = self._cache.get(key)
+            if cached is None or cached.header == rejected:
+                cached = await self._fetch(target, challenge, scopes | challenge.scopes)
+                self._cache[key] = cached
+            return cached.header
 
-    async def _fetch(self, target: Reference, asked: Challenge, scopes: frozenset[str]) -> _Held:
+    async def _fetch(self, target: Reference, challenge: Challenge, scopes: frozenset[str]) -> _CachedHeader:
         login = await self._credentials.login(target)
-        if asked.scheme == "basic":
+        if challenge.scheme == "basic":
             if login is None or not login.username:
                 raise errors.Permanent(
-                    "Unauthorized", f"{target.host} wants a login, and the configuration has none for it"
+                    "Unauthorized", f"{target.host} requires a login, and the configuration has none for it"
                 )
-            return _Held(_basic(login), float("inf"), scopes)
-        return await self._token(target, asked, login, scopes)
+            return _CachedHeader(_basic(login), float("inf"), scopes)
+        return await self._token(target, challenge, login, scopes)
 
     async def _token(
-        self, target: Reference, asked: Challenge, login: Login | None, scopes: frozenset[str]
-    ) -> _Held:
-        realm = responses.address(target.host, asked.parameters["realm"])
-        if realm.scheme != "https" and not responses.may_be_plain(realm):
+        self, target: Reference, challenge: Challenge, login: Login | None, scopes: frozenset[str]
+    ) -> _CachedHeader:
+        realm = responses.address(target.host, challenge.parameters["realm"])
+        if realm.scheme != "https" and not is_loopback(realm.host or ""):
             raise errors.Permanent(
                 "Unauthorized", f"{target.host} sends logins to {realm.host} without TLS: refused"
             )
-        fields = [("service", asked.parameters["service"])] if "service" in asked.parameters else []
+        fields = [("service", challenge.parameters["service"])] if "service" in challenge.parameters else []
         ordered = sorted(scopes)
         with responses.mapped(str(realm.host), self._settings.stall_seconds):
             async with asyncio.timeout(self._settings.stall_seconds):
@@ -128,27 +128,25 @@ class Tokens:
             )
         return self._parse(target, body, scopes)
 
-    def _parse(self, target: Reference, body: bytes, scopes: frozenset[str]) -> _Held:
+    def _parse(self, target: Reference, body: bytes, scopes: frozenset[str]) -> _CachedHeader:
         answer: Any = responses.json_object(body)
         token = answer.get("token") or answer.get("access_token")
         if not isinstance(token, str) or not token.isprintable():
-            raise errors.Permanent(
-                "Unauthorized", f"the token server of {target.host} answered without a token"
-            )
+            raise errors.Permanent("Unauthorized", f"the token server of {target.host} sent no token")
         lifetime = answer.get("expires_in")
-        said = isinstance(lifetime, int | float) and 0 <= lifetime < _LONGEST
-        seconds = float(lifetime) if said else self._settings.token_seconds
-        return _Held(f"Bearer {token}", clock.monotonic() + seconds * _USED_SHARE, scopes)
+        is_known = isinstance(lifetime, int | float) and 0 <= lifetime < _LONGEST
+        seconds = float(lifetime) if is_known else self._settings.token_seconds
+        return _CachedHeader(f"Bearer {token}", clock.monotonic() + seconds * _USED_SHARE, scopes)
 
 
 def _choose(target: Reference, headers: Sequence[str]) -> Challenge:
-    offered = [found for header in headers for found in challenges.parse(header)]
-    for found in offered:
-        if found.scheme == "bearer" and found.parameters.get("realm"):
-            return found
-    for found in offered:
-        if found.scheme == "basic":
-            return found
+    offered = [challenge for header in headers for challenge in challenges.parse(header)]
+    for challenge in offered:
+        if challenge.scheme == "bearer" and challenge.parameters.get("realm"):
+            return challenge
+    for challenge in offered:
+        if challenge.scheme == "basic":
+            return challenge
     raise errors.Permanent(
         "Unauthorized", f"{target.host} asks for neither Basic nor Bearer, but {list(headers)}"
     )

@@ -1,0 +1,40 @@
+"""Retries of one operation on a registry, with pauses between them."""
+
+import asyncio
+import random
+
+from serving import errors
+from serving.images.registry.responses import UNAVAILABLE
+from serving.settings import RegistrySettings
+
+
+class Retries:
+    """Counts failed tries and pauses between them, with exponential back-off."""
+
+    def __init__(self, settings: RegistrySettings) -> None:
+        self._settings = settings
+        self._failed = 0
+
+    def progress(self) -> None:
+        """Start counting again, as the operation has made progress."""
+        self._failed = 0
+
+    async def wait(self, error: errors.Temporary) -> None:
+        """Sleep before the next try.
+
+        Raises:
+            errors.Temporary: the error itself, if another try is pointless or was one too many.
+        """
+        self._failed += 1
+        requested = error.retry_after or 0.0
+        if (
+            error.reason != UNAVAILABLE
+            or self._failed >= self._settings.attempts
+            or requested > self._settings.retry_after_cap_seconds
+        ):
+            raise error
+        delay = min(
+            self._settings.backoff_base_seconds * 2.0 ** (self._failed - 1),
+            self._settings.backoff_cap_seconds,
+        )
+        await asyncio.sleep(max(requested, delay * random.uniform(0.5, 1.0)))  # noqa: S311 spreads load, no secret
