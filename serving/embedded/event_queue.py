@@ -1,4 +1,4 @@
-"""Emits Events off the path of what they are about: they are queued, and written one after the other."""
+"""Emits Events in the background: they are queued, and written one after the other."""
 
 import asyncio
 import logging

@@ -1,4 +1,4 @@
-"""This machine as a node: what all its Pods share, determined once when the agent starts."""
+"""This machine as a node, as all its Pods share it; determined once when the agent starts."""
 
 import asyncio
 import os
@@ -53,7 +53,7 @@ class Node:
     addresses: Addresses
     jail: Jail | None
     runtimes: Mapping[str, Runtime]
-    """What images stand for."""
+    """The local runtimes, by image."""
     zygotes: ZygotePool
     images: ImageVolumes
     mps: Mps
@@ -100,7 +100,7 @@ def jail(data_dir: DataDir, user: str) -> Jail | None:
 
 
 def discover(data_dir: DataDir, settings: Settings, kube: Kube, runtimes: Mapping[str, Runtime]) -> Node:
-    """Determine what this machine can do."""
+    """Determine the capabilities of this machine."""
     cgroups = detect()
     confinement = jail(data_dir, settings.node.run_as)
     return Node(

@@ -1,4 +1,4 @@
-"""The table of local runtimes: what an image name stands for on a machine without a container registry.
+"""The table of local runtimes: the meaning of an image name on a machine without container images.
 
 The agent starts a runtime's module by its name, and never imports one.
 """
@@ -12,7 +12,7 @@ from serving.resources.names import RUNTIME_IMAGE_PREFIX
 
 @dataclass(frozen=True)
 class Runtime:
-    """What an image stands for: a command of this interpreter and its environment."""
+    """The meaning of an image: a command of this interpreter and its environment."""
 
     command: tuple[str, ...]
     """The container's `args` are appended."""

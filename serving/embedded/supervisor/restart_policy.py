@@ -37,7 +37,7 @@ def started(history: RestartHistory, now: float) -> RestartHistory:
 def ended(
     history: RestartHistory, code: int | None, *, now: float, proven: bool, settings: SupervisorSettings
 ) -> Restart | Fail:
-    """Return what to do after the end of a component.
+    """Return the decision after the end of a component.
 
     Args:
         history: of the component.

@@ -77,9 +77,13 @@ class Supervisor:
     """The components of one data directory; `owned` must be held."""
 
     def __init__(
-        self, data_dir: DataDir, arguments: Sequence[str], settings: SupervisorSettings,
-        *, environment: Mapping[str, str] | None = None,
-    ) -> None:  # fmt: skip
+        self,
+        data_dir: DataDir,
+        arguments: Sequence[str],
+        settings: SupervisorSettings,
+        *,
+        environment: Mapping[str, str] | None = None,
+    ) -> None:
         """`arguments` follow `component NAME` on every component's command line."""
         self._data_dir = data_dir
         self._arguments = list(arguments)
@@ -144,9 +148,13 @@ class Supervisor:
             with self._log_file(component.name).open("ab") as sink:
                 component.process = subprocess.Popen(
                     [sys.executable, "-m", "serving.app", "component", component.name, *self._arguments],
-                    stdin=subprocess.DEVNULL, stdout=sink, stderr=sink,
-                    start_new_session=True, cwd="/", env=self._environment,
-                )  # fmt: skip
+                    stdin=subprocess.DEVNULL,
+                    stdout=sink,
+                    stderr=sink,
+                    start_new_session=True,
+                    cwd="/",
+                    env=self._environment,
+                )
             component.identity = processes.identity_of(component.process.pid) or ProcessIdentity(
                 "", component.process.pid, 0
             )

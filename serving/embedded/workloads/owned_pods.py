@@ -80,15 +80,15 @@ class OwnedPods:
                 _with_type(kind, owner), EventToEmit("SuccessfulCreate", f"Created pod: {names}")
             )
 
-    async def delete(self, kind: kinds.Kind, owner: Object, doomed: Sequence[pods.PodFacts]) -> None:
+    async def delete(self, kind: kinds.Kind, owner: Object, surplus: Sequence[pods.PodFacts]) -> None:
         """Delete the Pods gracefully, without those that are gone.
 
         Raises:
             errors.ApiError, errors.Unavailable: of the first that failed; later rounds were not tried.
         """
-        if doomed:
-            await _in_rounds(lambda pod: self._delete(owner, pod), doomed)
-            text = f"Deleted pod: {', '.join(pod.name for pod in doomed)}"
+        if surplus:
+            await _in_rounds(lambda pod: self._delete(owner, pod), surplus)
+            text = f"Deleted pod: {', '.join(pod.name for pod in surplus)}"
             self._events.add(_with_type(kind, owner), EventToEmit("SuccessfulDelete", text))
 
     async def _create(self, owner: Object, body: Object) -> None:

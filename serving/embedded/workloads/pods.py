@@ -13,7 +13,7 @@ from serving.resources.kinds import Kind
 
 @dataclass(frozen=True)
 class PodFacts:
-    """What owners decide on. Times are UTC; `finished_at` is None while it runs."""
+    """The facts of a Pod that owners decide on. Times are UTC; `finished_at` is None while it runs."""
 
     name: str
     uid: str
@@ -91,9 +91,14 @@ def moment(text: str | None) -> dt.datetime | None:
 
 
 def build(
-    kind: Kind, owner: Object, name: str, node: str, *,
-    extra_labels: Mapping[str, str], annotations: Mapping[str, str] | None = None,
-) -> Object:  # fmt: skip
+    kind: Kind,
+    owner: Object,
+    name: str,
+    node: str,
+    *,
+    extra_labels: Mapping[str, str],
+    annotations: Mapping[str, str] | None = None,
+) -> Object:
     """Return a Pod of `owner.spec.template`, owned by `owner` and bound to `node`."""
     template, meta = owner["spec"]["template"], owner["metadata"]
     template_meta = template.get("metadata") or {}

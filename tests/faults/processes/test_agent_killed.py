@@ -35,15 +35,15 @@ def node(request: pytest.FixtureRequest, api_server: DataDir) -> Iterator[NodePr
         yield process
 
 
-def process_of(node: NodeProcess, found: dict) -> processes.ProcessIdentity:
-    run = next(PodDirectory(node.data_dir.pods / found["metadata"]["uid"]).latest())
+def process_of(node: NodeProcess, stored: dict) -> processes.ProcessIdentity:
+    run = next(PodDirectory(node.data_dir.pods / stored["metadata"]["uid"]).latest())
     identities = run.identities()
     assert identities is not None
     return identities[1]
 
 
-def shim_of(node: NodeProcess, found: dict) -> processes.ProcessIdentity:
-    run = next(PodDirectory(node.data_dir.pods / found["metadata"]["uid"]).latest())
+def shim_of(node: NodeProcess, stored: dict) -> processes.ProcessIdentity:
+    run = next(PodDirectory(node.data_dir.pods / stored["metadata"]["uid"]).latest())
     identities = run.identities()
     assert identities is not None
     return identities[0]
@@ -83,38 +83,38 @@ async def test_exit_is_reported_when_it_happened_without_an_agent(kube: Kube, no
     script = "import signal, sys\nsignal.signal(15, lambda *_: sys.exit(7))\nprint('begun')\nwhile True: signal.pause()"
     created = await kube.create(kinds.POD, pod(NAMESPACE, "away", script, spec_restartPolicy="Never"))
     log = node.data_dir.pod_log(created["metadata"]["uid"], "main", 0)
-    found = await until(kube, NAMESPACE, "away", lambda p: is_ready(p) and log.read_text() == "begun\n")
-    process = process_of(node, found)
+    stored = await until(kube, NAMESPACE, "away", lambda p: is_ready(p) and log.read_text() == "begun\n")
+    process = process_of(node, stored)
     node.stop(signal.SIGKILL)
     handle = os.pidfd_open(process.pid)
     processes.send_signal(process, signal.SIGTERM)
     assert select.select([handle], [], [], 5)[0]
     os.close(handle)
     node.start()
-    found = await until(kube, NAMESPACE, "away", phase("Failed"))
-    assert main_status(found)["state"]["terminated"]["exitCode"] == 7
-    assert log_of(node.data_dir, found) == "begun\n"
+    stored = await until(kube, NAMESPACE, "away", phase("Failed"))
+    assert main_status(stored)["state"]["terminated"]["exitCode"] == 7
+    assert log_of(node.data_dir, stored) == "begun\n"
 
 
 async def test_killed_shim_ends_its_container_and_the_pod_starts_again(kube: Kube, node: NodeProcess) -> None:
-    found = await serve(kube, "unrecorded")
-    process = process_of(node, found)
-    assert processes.send_signal(shim_of(node, found), signal.SIGKILL)
-    found = await until(
+    stored = await serve(kube, "unrecorded")
+    process = process_of(node, stored)
+    assert processes.send_signal(shim_of(node, stored), signal.SIGKILL)
+    stored = await until(
         kube, NAMESPACE, "unrecorded", lambda p: is_ready(p) and main_status(p)["restartCount"] == 1
     )
-    assert main_status(found)["lastState"]["terminated"]["reason"] == "ContainerStatusUnknown"
+    assert main_status(stored)["lastState"]["terminated"]["reason"] == "ContainerStatusUnknown"
     assert not processes.is_alive(process)
     await kube.delete(kinds.POD, NAMESPACE, "unrecorded")
     await until_gone(kube, NAMESPACE, "unrecorded")
 
 
 async def test_containers_start_again_when_the_boot_id_has_changed(kube: Kube, node: NodeProcess) -> None:
-    found = await serve(kube, "rebooted")
-    process = process_of(node, found)
+    stored = await serve(kube, "rebooted")
+    process = process_of(node, stored)
     node.stop(signal.SIGKILL)
-    run = next(PodDirectory(node.data_dir.pods / found["metadata"]["uid"]).latest())
-    processes.send_signal(shim_of(node, found), signal.SIGKILL)
+    run = next(PodDirectory(node.data_dir.pods / stored["metadata"]["uid"]).latest())
+    processes.send_signal(shim_of(node, stored), signal.SIGKILL)
     started = run.path / "started.json"
     started.write_text(started.read_text().replace(process.boot_id, "another-boot"))
     bystander = os.getpid()
@@ -130,8 +130,8 @@ async def test_containers_start_again_when_the_boot_id_has_changed(kube: Kube, n
 
 
 async def test_stop_everything_ends_all_processes_without_agent_or_api(kube: Kube, node: NodeProcess) -> None:
-    found = await serve(kube, "stopped")
-    process = process_of(node, found)
+    stored = await serve(kube, "stopped")
+    process = process_of(node, stored)
     node.stop(signal.SIGKILL)
     await stop_everything(node.data_dir, DEFAULTS)
     assert not processes.is_alive(process)

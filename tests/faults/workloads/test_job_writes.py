@@ -46,9 +46,9 @@ async def node(api: FakeKube) -> None:
 async def until_ended(api: FakeKube, type_: str) -> dict:
     async with asyncio.timeout(10):
         while True:
-            found = api.find(kinds.JOB)
-            if found and conditions.is_true(found[0], type_):
-                return found[0]["status"]
+            jobs = api.find(kinds.JOB)
+            if jobs and conditions.is_true(jobs[0], type_):
+                return jobs[0]["status"]
             await asyncio.sleep(0.001)
 
 

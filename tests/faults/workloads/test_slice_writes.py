@@ -29,7 +29,7 @@ SERVICE = {
 }
 
 
-def said(api: FakeKube) -> dict[str, bool]:
+def readiness_by_address(api: FakeKube) -> dict[str, bool]:
     return {
         f"{endpoint['addresses'][0]}:{slice_['ports'][0]['port']}": endpoint["conditions"]["ready"]
         for slice_ in api.find(kinds.ENDPOINT_SLICE)
@@ -39,7 +39,7 @@ def said(api: FakeKube) -> dict[str, bool]:
 
 async def until(api: FakeKube, expected: dict[str, bool]) -> None:
     async with asyncio.timeout(5):
-        while said(api) != expected:
+        while readiness_by_address(api) != expected:
             await asyncio.sleep(0.001)
 
 

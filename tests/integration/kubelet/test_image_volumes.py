@@ -67,11 +67,11 @@ def user(name: str, reference: str, script: str = READS, **spec: object) -> dict
 
 
 async def waiting(kube: Kube, name: str, reason: str) -> str:
-    found = await until(
+    stored = await until(
         kube, NAMESPACE, name,
         lambda p: main_status(p).get("state", {}).get("waiting", {}).get("reason") == reason,
     )  # fmt: skip
-    return main_status(found)["state"]["waiting"]["message"]
+    return main_status(stored)["state"]["waiting"]["message"]
 
 
 async def test_image_is_fetched_with_the_pods_secret_and_pinned_until_the_pod_is_gone(
@@ -115,8 +115,8 @@ async def test_changed_image_is_not_mounted(
 ) -> None:
     digest = built(store, tmp_path / "trained", 2)
     await kube.create(kinds.POD, user("sound", local(digest), spec_restartPolicy="Never"))
-    found = await until(kube, NAMESPACE, "sound", phase("Succeeded"))
-    assert json.loads(log_of(node.data_dir, found))["framework"] == "sklearn"
+    stored = await until(kube, NAMESPACE, "sound", phase("Succeeded"))
+    assert json.loads(log_of(node.data_dir, stored))["framework"] == "sklearn"
     weights = store.tree(digest) / "models" / "weights.bin"
     weights.parent.chmod(0o755)
     weights.chmod(0o644)
@@ -130,14 +130,14 @@ async def test_sealed_digest_is_set_by_the_node_alone(
 ) -> None:
     digest = built(store, tmp_path / "trained", 4)
     script = "import os; print(os.environ.get('SLIPWAY_MODEL_SEALED'))"
-    for name, claimed, said in (("sealed", digest, digest), ("unsealed", "sha256:other", None)):
+    for name, claimed, expected in (("sealed", digest, digest), ("unsealed", "sha256:other", None)):
         body = user(name, local(digest), script, spec_restartPolicy="Never")
         body["spec"]["containers"][0]["env"] += [
             {"name": "SLIPWAY_MODEL_DIGEST", "value": claimed}, {"name": "SLIPWAY_MODEL_SEALED", "value": claimed},
         ]  # fmt: skip
         await kube.create(kinds.POD, body)
-        found = await until(kube, NAMESPACE, name, phase("Succeeded"))
-        assert log_of(node.data_dir, found) == f"{said}\n"
+        stored = await until(kube, NAMESPACE, name, phase("Succeeded"))
+        assert log_of(node.data_dir, stored) == f"{expected}\n"
 
 
 async def test_pod_reports_err_image_pull_when_the_image_is_nowhere(kube: Kube) -> None:

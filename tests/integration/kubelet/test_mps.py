@@ -117,10 +117,10 @@ def _on_gpu(name: str, **more: Any) -> dict[str, Any]:
 
 
 async def _waiting(kube: Kube, name: str) -> dict[str, str]:
-    def told(found: dict[str, Any]) -> bool:
-        return "message" in main_status(found).get("state", {}).get("waiting", {})
+    def has_reason(stored: dict[str, Any]) -> bool:
+        return "message" in main_status(stored).get("state", {}).get("waiting", {})
 
-    waiting: dict[str, str] = main_status(await until(kube, NAMESPACE, name, told))["state"]["waiting"]
+    waiting: dict[str, str] = main_status(await until(kube, NAMESPACE, name, has_reason))["state"]["waiting"]
     return waiting
 
 
@@ -128,11 +128,11 @@ async def _event(kube: Kube, name: str, reason: str) -> str:
     """Poll for an Event of a Pod; returns its type."""
     deadline = time.monotonic() + 15
     while time.monotonic() < deadline:
-        found = await kube.list(
+        events = await kube.list(
             kinds.EVENT_V1, NAMESPACE, fields=f"involvedObject.name={name},reason={reason}"
         )
-        if found.items:
-            return str(found.items[0]["type"])
+        if events.items:
+            return str(events.items[0]["type"])
         await asyncio.sleep(0.05)
     raise AssertionError(f"no Event {reason} of {name}")
 
@@ -166,8 +166,8 @@ def test_container_reaches_the_mps_daemon_in_its_private_view(
     async def run() -> None:
         async with _api(api_server) as kube:
             await kube.create(kinds.POD, _on_gpu("client"))
-            found = await until(kube, NAMESPACE, "client", phase("Succeeded"))
-            assert log_of(api_server, found) == "['65534', 'null']\n"
+            stored = await until(kube, NAMESPACE, "client", phase("Succeeded"))
+            assert log_of(api_server, stored) == "['65534', 'null']\n"
 
     try:
         with agent(api_server, NAMESPACE, "forked"):

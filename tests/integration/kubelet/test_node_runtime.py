@@ -50,20 +50,20 @@ async def test_pod_succeeds_and_keeps_its_log_when_its_command_ends_with_zero(
     kube: Kube, node: NodeProcess
 ) -> None:
     await run(kube, "ends", "print('hello'); print(1)", spec_restartPolicy="Never")
-    found = await until(kube, NAMESPACE, "ends", phase("Succeeded"))
-    state = main_status(found)["state"]["terminated"]
+    stored = await until(kube, NAMESPACE, "ends", phase("Succeeded"))
+    state = main_status(stored)["state"]["terminated"]
     assert (state["exitCode"], state["reason"]) == (0, "Completed")
-    assert log_of(node.data_dir, found) == "hello\n1\n"
+    assert log_of(node.data_dir, stored) == "hello\n1\n"
 
 
 async def test_crashing_container_restarts_with_back_off_and_last_state(kube: Kube) -> None:
     await run(kube, "crashes", "import sys; sys.exit(3)")
-    found = await until(kube, NAMESPACE, "crashes", lambda p: main_status(p).get("restartCount", 0) >= 3
+    stored = await until(kube, NAMESPACE, "crashes", lambda p: main_status(p).get("restartCount", 0) >= 3
                         and "waiting" in main_status(p)["state"])  # fmt: skip
-    assert main_status(found)["state"]["waiting"]["reason"] == "CrashLoopBackOff"
-    assert main_status(found)["lastState"]["terminated"]["exitCode"] == 3
-    assert found["status"]["phase"] == "Running"
-    assert not is_ready(found)
+    assert main_status(stored)["state"]["waiting"]["reason"] == "CrashLoopBackOff"
+    assert main_status(stored)["lastState"]["terminated"]["exitCode"] == 3
+    assert stored["status"]["phase"] == "Running"
+    assert not is_ready(stored)
     await kube.delete(kinds.POD, NAMESPACE, "crashes")
     await until_gone(kube, NAMESPACE, "crashes")
 
@@ -73,9 +73,9 @@ async def test_pod_is_ready_by_its_probe_and_not_when_being_deleted(kube: Kube, 
     created = await run(kube, "serves", "open('/tmp/fine','w')\n" + SERVER, readinessProbe=readiness,
                         ports=[{"name": "http", "containerPort": 8080}])  # fmt: skip
     begun = time.monotonic()
-    found = await until(kube, NAMESPACE, "serves", is_ready)
+    stored = await until(kube, NAMESPACE, "serves", is_ready)
     assert time.monotonic() - begun < 3
-    assert found["status"]["podIP"].startswith("127.77.")
+    assert stored["status"]["podIP"].startswith("127.77.")
     await kube.delete(kinds.POD, NAMESPACE, "serves")
     await until(kube, NAMESPACE, "serves", lambda p: not is_ready(p), 2)
     await until_gone(kube, NAMESPACE, "serves")
@@ -90,8 +90,8 @@ async def test_failing_liveness_probe_restarts_the_container(kube: Kube) -> None
     }
     await run(kube, "sick", "import time, os; open('/tmp/bad','w') if os.environ['RUN'] else 0; time.sleep(60)",
               env=[{"name": "RUN", "value": "1"}], livenessProbe=liveness)  # fmt: skip
-    found = await until(kube, NAMESPACE, "sick", lambda p: main_status(p).get("restartCount", 0) >= 1)
-    assert main_status(found)["lastState"]["terminated"]["exitCode"] == 143
+    stored = await until(kube, NAMESPACE, "sick", lambda p: main_status(p).get("restartCount", 0) >= 1)
+    assert main_status(stored)["lastState"]["terminated"]["exitCode"] == 143
     await kube.delete(kinds.POD, NAMESPACE, "sick")
     await until_gone(kube, NAMESPACE, "sick")
 
@@ -102,15 +102,15 @@ async def test_init_containers_run_one_after_the_other_before_the_others(
     python = "slipway.dev/runtimes/python"
     inits = [{"name": f"init-{n}", "image": python, "args": ["-c", f"print({n})"]} for n in (1, 2)]
     await run(kube, "inits", "print('main')", spec_restartPolicy="Never", spec_initContainers=inits)
-    found = await until(kube, NAMESPACE, "inits", phase("Succeeded"))
-    ends = [s["state"]["terminated"]["reason"] for s in found["status"]["initContainerStatuses"]]
+    stored = await until(kube, NAMESPACE, "inits", phase("Succeeded"))
+    ends = [s["state"]["terminated"]["reason"] for s in stored["status"]["initContainerStatuses"]]
     assert ends == ["Completed", "Completed"]
 
 
 async def test_unknown_image_is_refused_unless_there_is_a_command(kube: Kube) -> None:
     await run(kube, "unknown", "", image="nginx:latest")
-    found = await until(kube, NAMESPACE, "unknown", lambda p: "waiting" in main_status(p).get("state", {}))
-    waiting = main_status(found)["state"]["waiting"]
+    stored = await until(kube, NAMESPACE, "unknown", lambda p: "waiting" in main_status(p).get("state", {}))
+    waiting = main_status(stored)["state"]["waiting"]
     assert waiting["reason"] == "CreateContainerConfigError"
     assert "spec.containers[0].image" in waiting["message"]
     await kube.delete(kinds.POD, NAMESPACE, "unknown")
@@ -137,10 +137,10 @@ async def test_environment_from_secrets_config_maps_and_fields_reaches_the_conta
     await kube.create(
         kinds.SECRET, {"metadata": {"name": "env-s", "namespace": NAMESPACE}, "data": {"k": "aGlkZGVu"}}
     )
-    found = await until(kube, NAMESPACE, "env", phase("Succeeded"))
+    stored = await until(kube, NAMESPACE, "env", phase("Succeeded"))
     await kube.delete(kinds.CONFIG_MAP, NAMESPACE, "env-c")
     await kube.delete(kinds.SECRET, NAMESPACE, "env-s")
-    environment = json.loads(log_of(node.data_dir, found))
+    environment = json.loads(log_of(node.data_dir, stored))
     assert environment["BOTH"] == "hidden-env"
     assert environment["C"] == "conf"
     assert not {name for name in environment if name.startswith("SLIPWAY")} - {"SLIPWAY_SPAWNED"}
@@ -149,8 +149,8 @@ async def test_environment_from_secrets_config_maps_and_fields_reaches_the_conta
 
 async def test_chatty_container_keeps_a_bounded_log(kube: Kube, node: NodeProcess) -> None:
     await run(kube, "chatty", "for i in range(20000): print(i)", spec_restartPolicy="Never")
-    found = await until(kube, NAMESPACE, "chatty", phase("Succeeded"))
-    log = node.data_dir.pod_log(found["metadata"]["uid"], "main", 0)
+    stored = await until(kube, NAMESPACE, "chatty", phase("Succeeded"))
+    log = node.data_dir.pod_log(stored["metadata"]["uid"], "main", 0)
     assert log.read_text().endswith("19999\n")
     assert log.stat().st_size + log.with_name("0.log.1").stat().st_size < 200_000
 
@@ -184,17 +184,17 @@ print([line for line in open('/proc/self/status') if line.startswith(('NoNewPriv
         {"name": "s", "mountPath": "/etc/model-secret"}, {"name": "out", "mountPath": "/outputs"},
         {"name": "model", "mountPath": "/mnt/model"},
     ])  # fmt: skip
-    found = await until(
+    stored = await until(
         kube, NAMESPACE, "jailed", lambda p: p["status"].get("phase") in ("Succeeded", "Failed"), 30
     )
     await kube.delete(kinds.SECRET, NAMESPACE, "jail-s")
-    lines = log_of(node.data_dir, found).splitlines()
+    lines = log_of(node.data_dir, stored).splitlines()
     assert lines[0].startswith("65534 False ["), lines
     assert lines[1] == "hidden weights"
     assert lines[2] == "30"
     assert "NoNewPrivs:\\t1" in lines[3]
     assert "CapEff:\\t0000000000000000" in lines[3]
-    assert (node.data_dir.pod_volume(found["metadata"]["uid"], "out") / "a").read_text() == "x"
+    assert (node.data_dir.pod_volume(stored["metadata"]["uid"], "out") / "a").read_text() == "x"
     assert not Path("/outputs").exists()  # noqa: ASYNC240 a quick look
     assert not Path("/etc/model-secret").exists()  # noqa: ASYNC240 a quick look
 
@@ -204,9 +204,9 @@ print([line for line in open('/proc/self/status') if line.startswith(('NoNewPriv
 async def test_memory_is_limited_and_the_oom_kill_is_named_when_root(kube: Kube) -> None:
     await run(kube, "greedy", "x = bytearray(200 << 20); print(len(x))", spec_restartPolicy="Never",
               resources={"limits": {"memory": "64Mi", "cpu": "500m"}})  # fmt: skip
-    found = await until(kube, NAMESPACE, "greedy", phase("Failed"))
-    ended = main_status(found)["state"]["terminated"]
-    enforced = {c["type"]: c["status"] for c in found["status"]["conditions"]}["slipway.dev/LimitsEnforced"]
+    stored = await until(kube, NAMESPACE, "greedy", phase("Failed"))
+    ended = main_status(stored)["state"]["terminated"]
+    enforced = {c["type"]: c["status"] for c in stored["status"]["conditions"]}["slipway.dev/LimitsEnforced"]
     assert enforced == "True"
     assert (ended["reason"], ended["exitCode"]) == ("OOMKilled", 137)
 
@@ -224,8 +224,8 @@ if os.fork() == 0:
 time.sleep(0.3)
 """
     await run(kube, "forks", script, spec_restartPolicy="Never")
-    found = await until(kube, NAMESPACE, "forks", phase("Succeeded"))
-    assert not Path(f"/proc/{log_of(node.data_dir, found).strip()}").exists()  # noqa: ASYNC240 a quick look
+    stored = await until(kube, NAMESPACE, "forks", phase("Succeeded"))
+    assert not Path(f"/proc/{log_of(node.data_dir, stored).strip()}").exists()  # noqa: ASYNC240 a quick look
 
 
 async def test_container_that_ignores_sigterm_is_killed_after_its_grace(kube: Kube) -> None:

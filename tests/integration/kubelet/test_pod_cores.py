@@ -34,9 +34,9 @@ def node(api_server: DataDir) -> Iterator[NodeProcess]:
 
 
 def _pinned(name: str, script: str, cores: str, **more: Any) -> dict[str, Any]:
-    found = pod(NAMESPACE, name, script, **more)
-    found["metadata"]["annotations"] = {names.CPUSET_ANNOTATION: cores}
-    return found
+    stored = pod(NAMESPACE, name, script, **more)
+    stored["metadata"]["annotations"] = {names.CPUSET_ANNOTATION: cores}
+    return stored
 
 
 @pytest.mark.parametrize("start", STARTS)
@@ -47,8 +47,8 @@ async def test_pod_runs_only_on_the_cores_that_it_requests(
     name = f"pinned-{start}"
     once = _pinned(name, SHOWN, str(last), image=STARTS[start], spec_restartPolicy="Never")
     await kube.create(kinds.POD, once)
-    found = await until(kube, NAMESPACE, name, phase("Succeeded"))
-    assert json.loads(log_of(api_server, found)) == [last]
+    stored = await until(kube, NAMESPACE, name, phase("Succeeded"))
+    assert json.loads(log_of(api_server, stored)) == [last]
 
 
 async def test_exec_probe_runs_on_the_pods_cores(kube: Kube) -> None:
@@ -61,12 +61,12 @@ async def test_exec_probe_runs_on_the_pods_cores(kube: Kube) -> None:
 
 async def test_pod_reports_a_requested_core_that_does_not_exist(kube: Kube) -> None:
     await kube.create(kinds.POD, _pinned("beyond", SHOWN, "9999"))
-    found = await until(
+    stored = await until(
         kube,
         NAMESPACE,
         "beyond",
         lambda p: bool(main_status(p).get("state", {}).get("waiting", {}).get("message")),
     )
-    waiting = main_status(found)["state"]["waiting"]
+    waiting = main_status(stored)["state"]["waiting"]
     assert waiting["reason"] == "CreateContainerConfigError"
     assert "metadata.annotations[slipway.dev/cpus]: this machine has no core 9999" in waiting["message"]

@@ -53,11 +53,11 @@ def node(api_server: DataDir) -> Iterator[NodeProcess]:
 
 async def _counters(kube: Kube, name: str, at_least: int) -> Figures:
     """Poll until a Pod holds so many bytes."""
-    found = await until(kube, NAMESPACE, name, phase("Running"))
+    stored = await until(kube, NAMESPACE, name, phase("Running"))
     deadline = time.monotonic() + 15
     while time.monotonic() < deadline:
         try:
-            counters = await usage.read(kube, found)
+            counters = await usage.read(kube, stored)
         except errors.Temporary:
             continue
         if counters.working_set >= at_least:
@@ -84,18 +84,18 @@ async def test_processor_time_and_memory_are_counted_when_a_pod_works(kube: Kube
         assert time.monotonic() < begun + 15, (first, second)
         await asyncio.sleep(0.1)
         second = await usage.read(kube, obj)
-    found = usage.between(first, second, time.monotonic() - begun)
-    assert 60 * MIB <= found.memory_bytes <= 256 * MIB
+    stored = usage.between(first, second, time.monotonic() - begun)
+    assert 60 * MIB <= stored.memory_bytes <= 256 * MIB
     assert second.peak >= second.working_set
-    assert 0 < found.cpu_cores < 1.2
+    assert 0 < stored.cpu_cores < 1.2
     await _gone(kube, name)
 
 
 @pytest.mark.root
 async def test_throttling_is_counted_when_the_limit_is_reached(kube: Kube) -> None:
     await kube.create(kinds.POD, pod(NAMESPACE, "held", BUSY, resources={"limits": {"cpu": "20m"}}))
-    found = await until(kube, NAMESPACE, "held", phase("Running"))
-    if any(condition.get("reason") == "NotEnforced" for condition in found["status"]["conditions"]):
+    stored = await until(kube, NAMESPACE, "held", phase("Running"))
+    if any(condition.get("reason") == "NotEnforced" for condition in stored["status"]["conditions"]):
         pytest.skip("processor limits are not enforced here: no cgroup controller for cpu")
     counters, deadline = Figures(), time.monotonic() + 15
     while counters.throttled_periods < 2:
@@ -144,13 +144,13 @@ async def test_usage_comes_from_proc_without_cgroups(kube: Kube, node: NodeProce
 
 async def test_ended_pod_has_no_usage(kube: Kube) -> None:
     await kube.create(kinds.POD, pod(NAMESPACE, "over", "pass", spec_restartPolicy="Never"))
-    found = await until(kube, NAMESPACE, "over", phase("Succeeded"))
+    stored = await until(kube, NAMESPACE, "over", phase("Succeeded"))
     with pytest.raises(errors.Temporary, match="no figures of Pod default/over"):
-        await usage.read(kube, found)
+        await usage.read(kube, stored)
 
 
 async def test_unknown_node_is_a_status_error(kube: Kube) -> None:
-    with pytest.raises(errors.NotFound, match='nodes "other" not found'):
+    with pytest.raises(errors.NotFound, match='nodes "other" not stored'):
         await kube.raw("/api/v1/nodes/other/proxy/metrics/cadvisor")
     with pytest.raises(errors.NotFound):
         await kube.raw("/api/v1/nodes/local/proxy/logs/")

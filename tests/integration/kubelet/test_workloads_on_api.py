@@ -140,8 +140,8 @@ async def test_rollout_waits_scales_restarts_and_stays_up_when_a_revision_is_bad
         assert len(before) == 3
         await kubectl("rollout", "restart", "deployment/web")
         await kubectl("rollout", "status", "deployment/web", "--timeout=20s")
-        found = await kube.get(kinds.DEPLOYMENT, "rollouts", "web")
-        assert found["metadata"]["annotations"]["deployment.kubernetes.io/revision"] == "2"
+        deployment = await kube.get(kinds.DEPLOYMENT, "rollouts", "web")
+        assert deployment["metadata"]["annotations"]["deployment.kubernetes.io/revision"] == "2"
 
         player.broken = "slipway.dev/runtimes/broken"
         await kubectl("set", "image", "deployment/web", f"c={player.broken}")
@@ -171,8 +171,8 @@ async def test_slice_follows_a_pod_at_once_and_is_written_on_change_only(api_ser
         await kubectl("rollout", "status", "deployment/web", "--timeout=20s")
 
         async def ready() -> int:
-            found = await kube.get(kinds.ENDPOINT_SLICE, "slices", "web-local")
-            return sum(e["conditions"]["ready"] for e in found["endpoints"])
+            stored = await kube.get(kinds.ENDPOINT_SLICE, "slices", "web-local")
+            return sum(e["conditions"]["ready"] for e in stored["endpoints"])
 
         async def both() -> bool:
             return await ready() == 2
@@ -217,7 +217,7 @@ async def test_kubectl_wait_sees_the_job_complete_and_its_pod_stays(api_server: 
 async def test_standby_pod_gets_no_traffic_until_a_replica_is_added(api_server: DataDir) -> None:
     async with playing(api_server, "standby") as (kube, kubectl, _):
 
-        async def found() -> dict[str, bool]:
+        async def standby_by_pod() -> dict[str, bool]:
             """Pods that are not on their way out: name → whether it is a standby."""
             pods = (await kube.list(kinds.POD, "standby")).items
             return {
@@ -234,20 +234,20 @@ async def test_standby_pod_gets_no_traffic_until_a_replica_is_added(api_server: 
 
         await kubectl("apply", "-f", "-", stdin=DEPLOYMENT.replace("replicas: 2", "replicas: 0"))
         await kubectl("annotate", "deployment/web", f"{names.STANDBY_ANNOTATION}=1")
-        await until(lambda: _holds(found, lambda pods: list(pods.values()) == [True]))
-        (waiting,) = await found()
+        await until(lambda: _holds(standby_by_pod, lambda pods: list(pods.values()) == [True]))
+        (waiting,) = await standby_by_pod()
         status = (await kube.get(kinds.DEPLOYMENT, "standby", "web"))["status"]
         assert (status["replicas"], status["readyReplicas"], await serving()) == (0, 0, set())
 
         await kubectl("scale", "deployment/web", "--replicas=1")
         await kubectl("rollout", "status", "deployment/web", "--timeout=20s")
         await until(lambda: _holds(serving, lambda names_: names_ == {waiting}))
-        await until(lambda: _holds(found, lambda pods: sorted(pods.values()) == [False, True]))
+        await until(lambda: _holds(standby_by_pod, lambda pods: sorted(pods.values()) == [False, True]))
 
         await kubectl("scale", "deployment/web", "--replicas=0")
-        await until(lambda: _holds(found, lambda pods: list(pods.values()) == [True]))
+        await until(lambda: _holds(standby_by_pod, lambda pods: list(pods.values()) == [True]))
         await kubectl("annotate", "deployment/web", f"{names.STANDBY_ANNOTATION}-")
-        await until(lambda: _holds(found, lambda pods: pods == {}))
+        await until(lambda: _holds(standby_by_pod, lambda pods: pods == {}))
 
 
 async def _holds(read, condition) -> bool:

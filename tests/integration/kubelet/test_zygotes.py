@@ -73,12 +73,12 @@ async def start(kube: Kube, name: str, script: str = "import time; time.sleep(60
 
 
 async def portrait(kube: Kube, node: NodeProcess, name: str, **spec: object) -> dict:
-    found = await start(kube, name, PORTRAIT, **spec)
+    stored = await start(kube, name, PORTRAIT, **spec)
     deadline = time.monotonic() + 10
-    while not (text := log_of(node.data_dir, found)).endswith("\n"):
+    while not (text := log_of(node.data_dir, stored)).endswith("\n"):
         assert time.monotonic() < deadline
         await asyncio.sleep(0.02)
-    return json.loads(text) | {"forked": forked(node.data_dir, found)}
+    return json.loads(text) | {"forked": forked(node.data_dir, stored)}
 
 
 async def test_forked_container_is_like_a_new_process(kube: Kube, node: NodeProcess) -> None:
@@ -113,11 +113,11 @@ async def test_container_that_cannot_be_forked_is_an_ordinary_process(
 async def test_cgroup_of_a_forked_container_is_limited_and_goes_with_it(
     kube: Kube, node: NodeProcess
 ) -> None:
-    found = await start(kube, "limited", resources={"limits": {"memory": "128Mi", "cpu": "500m"}})
-    assert forked(node.data_dir, found)
+    stored = await start(kube, "limited", resources={"limits": {"memory": "128Mi", "cpu": "500m"}})
+    assert forked(node.data_dir, stored)
     cgroups = detect()
     (process,) = [
-        run.identities()[1] for run in PodDirectory(node.data_dir.pods / found["metadata"]["uid"]).latest()
+        run.identities()[1] for run in PodDirectory(node.data_dir.pods / stored["metadata"]["uid"]).latest()
     ]
     lines = Path(f"/proc/{process.pid}/cgroup").read_text().splitlines()  # noqa: ASYNC240 a quick look
     paths = {Path(line.split(":", 2)[2]) for line in lines if "/slipway/" in line}
@@ -142,8 +142,8 @@ async def test_replicas_run_on_and_the_zygote_is_replaced_when_it_is_killed(
     before = await start(kube, "survives")
     zygote = await until_zygote(node.data_dir, NAMESPACE)
     assert processes.send_signal(zygote, signal.SIGKILL)
-    found = await start(kube, "meanwhile")  # forked or not, it is not kept waiting
-    assert is_ready(found)
+    stored = await start(kube, "meanwhile")  # forked or not, it is not kept waiting
+    assert is_ready(stored)
     await until_zygote(node.data_dir, NAMESPACE, other_than=zygote)
     assert forked(node.data_dir, await start(kube, "again"))
     after = await kube.get(kinds.POD, NAMESPACE, "survives")
@@ -155,10 +155,10 @@ async def test_zygote_that_hangs_delays_no_start_and_is_replaced(kube: Kube, nod
     zygote = await until_zygote(node.data_dir, NAMESPACE)
     processes.send_signal(zygote, signal.SIGSTOP)
     await start(kube, "spare")  # may be one that was forked before
-    found = await start(kube, "hurried")
-    assert not forked(node.data_dir, found)
+    stored = await start(kube, "hurried")
+    assert not forked(node.data_dir, stored)
     events = (
-        await kube.list(kinds.EVENT_V1, NAMESPACE, fields=f"involvedObject.uid={found['metadata']['uid']}")
+        await kube.list(kinds.EVENT_V1, NAMESPACE, fields=f"involvedObject.uid={stored['metadata']['uid']}")
     ).items
     deadline = time.monotonic() + 5
     while not any(e["reason"] == "NotForked" for e in events):
@@ -180,10 +180,10 @@ async def test_restarted_agent_adopts_the_zygote(kube: Kube, node: NodeProcess) 
 async def test_phases_of_a_forked_start_are_reported_and_add_up(kube: Kube, node: NodeProcess) -> None:
     script = "from tests.rig.node_process import SERVER; exec(SERVER)"
     readiness = {"httpGet": {"path": "/", "port": 8080}}
-    found = await start(kube, "told", script, readinessProbe=readiness, ports=[{"containerPort": 8080}])
-    told = next(c for c in found["status"]["conditions"] if c["type"] == names.STARTED_CONDITION)
-    phases = json.loads(told["message"])
-    assert told["reason"] == "Zygote"
+    stored = await start(kube, "told", script, readinessProbe=readiness, ports=[{"containerPort": 8080}])
+    started = next(c for c in stored["status"]["conditions"] if c["type"] == names.STARTED_CONDITION)
+    phases = json.loads(started["message"])
+    assert started["reason"] == "Zygote"
     total = phases.pop("ready") - phases.pop("seen")
     assert 0 < total < 15
     assert sum(phases.values()) / 1000 == pytest.approx(total, rel=0.02)
@@ -214,11 +214,11 @@ async def test_memory_limit_includes_inherited_pages_when_forked(kube: Kube, nod
                        resources={"limits": {"memory": "64Mi"}})  # fmt: skip
             body["metadata"]["annotations"] = annotations
             await kube.create(kinds.POD, body)
-            found = await until(
+            stored = await until(
                 kube, NAMESPACE, name, lambda p: p["status"].get("phase") in ("Succeeded", "Failed")
             )
-            if found["status"]["phase"] == "Failed":
-                assert main_status(found)["state"]["terminated"]["reason"] == "OOMKilled"
+            if stored["status"]["phase"] == "Failed":
+                assert main_status(stored)["state"]["terminated"]["reason"] == "OOMKilled"
                 break
             most[how] = mib
     assert 40 <= most["forked"] < 64
@@ -236,15 +236,15 @@ async def test_container_is_not_forked_when_its_limit_is_below_the_inherited_pag
     deadline = time.monotonic() + 5
     while time.monotonic() < deadline:
         events = (await kube.list(kinds.EVENT_V1, NAMESPACE)).items
-        told = [
+        messages = [
             e["message"]
             for e in events
             if e["reason"] == "NotForked" and e["involvedObject"]["name"] == "tiny"
         ]
-        if told:
+        if messages:
             break
         await asyncio.sleep(0.05)
-    assert "memory limit 6291456 is not above the" in told[0]
+    assert "memory limit 6291456 is not above the" in messages[0]
 
 
 async def test_zygote_is_retried_and_pods_go_on_when_it_cannot_be_started(
@@ -272,12 +272,12 @@ async def test_zygote_is_retried_and_pods_go_on_when_it_cannot_be_started(
 
 async def test_zygote_ends_with_the_last_deployment_that_needs_it(kube: Kube, node: NodeProcess) -> None:
     zygote = await until_zygote(node.data_dir, NAMESPACE)
-    found = await start(kube, "outlives-zygote")
+    stored = await start(kube, "outlives-zygote")
     await kube.delete(kinds.DEPLOYMENT, NAMESPACE, "keeper")
     deadline = time.monotonic() + 10
     name = name_of(ZygoteKey(NAMESPACE, SCRIPT))
     while processes.is_alive(zygote) or list(node.data_dir.zygotes.glob(f"{name}*")):
         assert time.monotonic() < deadline, list(node.data_dir.zygotes.iterdir())
         await asyncio.sleep(0.02)
-    assert forked(node.data_dir, found)
+    assert forked(node.data_dir, stored)
     assert main_status(await kube.get(kinds.POD, NAMESPACE, "outlives-zygote"))["state"].get("running")

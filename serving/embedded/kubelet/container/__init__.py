@@ -1,1 +1,1 @@
-"""One container: what it is started with, the process that supervises it, its sandbox and its volumes."""
+"""One container: its environment, its volumes, its sandbox, and the shim that supervises it."""

@@ -38,10 +38,14 @@ def field(pod: Mapping[str, Any], path: str, ip: str, node: str) -> str | None:
     """Return the value of a fieldRef; None where the field is not supported."""
     meta = pod["metadata"]
     plain = {
-        "metadata.name": meta["name"], "metadata.namespace": meta.get("namespace", ""),
-        "metadata.uid": meta["uid"], "status.podIP": ip, "status.hostIP": "127.0.0.1", "spec.nodeName": node,
+        "metadata.name": meta["name"],
+        "metadata.namespace": meta.get("namespace", ""),
+        "metadata.uid": meta["uid"],
+        "status.podIP": ip,
+        "status.hostIP": "127.0.0.1",
+        "spec.nodeName": node,
         "spec.serviceAccountName": pod["spec"].get("serviceAccountName", "default"),
-    }  # fmt: skip
+    }
     if path in plain:
         return str(plain[path])
     match = re.fullmatch(r"metadata\.(labels|annotations)\['([^']+)'\]", path)
@@ -62,14 +66,14 @@ def references(container: Mapping[str, Any]) -> tuple[set[str], set[str]]:
     return maps, secrets
 
 
-def _key(values: Values, what: str, ref: Mapping[str, Any]) -> str | None:
+def _key(values: Values, kind: str, ref: Mapping[str, Any]) -> str | None:
     data = values.get(ref["name"])
     if data is not None and ref["key"] in data:
         return data[ref["key"]].decode(errors="replace")
     if ref.get("optional"):
         return None
     problem = "not found" if data is None else f"has no key {ref['key']!r}"
-    raise Missing(f"{what} {ref['name']!r} {problem}")
+    raise Missing(f"{kind} {ref['name']!r} {problem}")
 
 
 def environment(
@@ -89,11 +93,14 @@ def environment(
     if ports:
         env["PORT"] = str(ports[0]["containerPort"])
     for entry in container.get("envFrom") or []:
-        for kind, what, values in (("configMapRef", "configmap", maps), ("secretRef", "secret", secrets)):
-            if ref := entry.get(kind):
+        for field_name, kind, values in (
+            ("configMapRef", "configmap", maps),
+            ("secretRef", "secret", secrets),
+        ):
+            if ref := entry.get(field_name):
                 data = values.get(ref["name"])
                 if data is None and not ref.get("optional"):
-                    raise Missing(f"{what} {ref['name']!r} not found")
+                    raise Missing(f"{kind} {ref['name']!r} not found")
                 prefix = entry.get("prefix", "")
                 env |= {prefix + key: value.decode(errors="replace") for key, value in (data or {}).items()}
     for entry in container.get("env") or []:
@@ -104,9 +111,15 @@ def environment(
 
 
 def _value(
-    pod: Mapping[str, Any], entry: Mapping[str, Any], env: Mapping[str, str], *, ip: str, node: str,
-    maps: Values, secrets: Values,
-) -> str | None:  # fmt: skip
+    pod: Mapping[str, Any],
+    entry: Mapping[str, Any],
+    env: Mapping[str, str],
+    *,
+    ip: str,
+    node: str,
+    maps: Values,
+    secrets: Values,
+) -> str | None:
     source = entry.get("valueFrom")
     if not source:
         return expand(str(entry.get("value", "")), env)

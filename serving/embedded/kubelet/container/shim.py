@@ -255,10 +255,15 @@ def _supervise(spec: dict[str, Any], process: PendingProcess, agent: int) -> Non
     directory = spec["directory"]
     log = Log(spec["log"], spec["log_bytes"])
     oom_kills_before = oom_kills(spec["oom"])
-    write_record(directory, "started.json", {
-        "boot_id": procfs.boot_id(), "recorder": [os.getpid(), procfs.start_time(os.getpid())],
-        "process": [process.pid, procfs.start_time(process.pid)],
-    })  # fmt: skip
+    write_record(
+        directory,
+        "started.json",
+        {
+            "boot_id": procfs.boot_id(),
+            "recorder": [os.getpid(), procfs.start_time(os.getpid())],
+            "process": [process.pid, procfs.start_time(process.pid)],
+        },
+    )
     os.close(agent)
     if spec["stamp"]:
         spec["env"][spec["stamp"]] = f"{time.clock_gettime(time.CLOCK_REALTIME):.6f}"
@@ -268,10 +273,15 @@ def _supervise(spec: dict[str, Any], process: PendingProcess, agent: int) -> Non
     status = _copy_output(process.pid, process.output, process.wakeup, log)
     _finish(spec, process.output, log)
     number = os.WTERMSIG(status) if os.WIFSIGNALED(status) else 0
-    _write_exit(directory, {
-        "code": 128 + number if number else os.WEXITSTATUS(status), "signal": number,
-        "oom": oom_kills(spec["oom"]) > oom_kills_before, "error": start_error,
-    })  # fmt: skip
+    _write_exit(
+        directory,
+        {
+            "code": 128 + number if number else os.WEXITSTATUS(status),
+            "signal": number,
+            "oom": oom_kills(spec["oom"]) > oom_kills_before,
+            "error": start_error,
+        },
+    )
     if not spec["join"]:
         _remove_cgroups(spec["cgroups"])
 
@@ -306,7 +316,7 @@ def supervise(spec: dict[str, Any], process: PendingProcess, agent: int) -> None
     """Run one container to its end. Return at once where another shim, or a verdict, was first.
 
     Args:
-        spec: what `launch.start` sends.
+        spec: the specification that `launch.start` sends.
         process: becomes the container.
         agent: the descriptor to close when the start is recorded, or before.
     """

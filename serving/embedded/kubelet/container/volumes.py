@@ -112,14 +112,14 @@ async def _files(node: Node, pod: Object, volume: Object) -> tuple[tuple[str, by
     namespace = pod["metadata"]["namespace"]
     source: dict[str, Any] = volume.get("configMap") or volume.get("secret") or {}
     name = source.get("name") or source.get("secretName") or ""
-    what = "configmap" if "configMap" in volume else "secret"
-    read = config_maps if what == "configmap" else secrets
+    kind = "configmap" if "configMap" in volume else "secret"
+    read = config_maps if kind == "configmap" else secrets
     data = (await read(node, namespace, [name])).get(name)
     if data is None:
         if source.get("optional"):
             return ()
-        raise errors.Temporary("CreateContainerConfigError", f'{what} "{name}" not found')
+        raise errors.Temporary("CreateContainerConfigError", f'{kind} "{name}" not found')
     try:
         return keyed_files(data, source, mode=int(source.get("defaultMode") or DEFAULT_MODE))
     except KeyError as error:
-        raise errors.Temporary("CreateContainerConfigError", f'{what} "{name}" has no key {error}') from error
+        raise errors.Temporary("CreateContainerConfigError", f'{kind} "{name}" has no key {error}') from error

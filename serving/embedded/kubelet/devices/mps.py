@@ -131,6 +131,16 @@ class Mps:
         }
         uid, gid = self._user or (None, None)
         return subprocess.run(
-            command, input=stdin, env=env, capture_output=True, text=True, timeout=SECONDS, check=False,
-            user=uid, group=gid, extra_groups=None if uid is None else [], cwd="/", start_new_session=True,
-        )  # fmt: skip
+            command,
+            input=stdin,
+            env=env,
+            capture_output=True,
+            text=True,
+            timeout=SECONDS,
+            check=False,
+            user=uid,
+            group=gid,
+            extra_groups=None if uid is None else [],
+            cwd="/",
+            start_new_session=True,
+        )

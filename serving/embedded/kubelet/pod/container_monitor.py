@@ -30,9 +30,16 @@ class ContainerMonitor:
     """Keeps the state of one container true to one run; `watch` and each `probe` are tasks of their own."""
 
     def __init__(
-        self, run: RunDirectory, containers: Containers, node: Node, address: str, *,
-        emit: EmitEvent, on_ready: OnReady, grace_seconds: Callable[[], float],
-    ) -> None:  # fmt: skip
+        self,
+        run: RunDirectory,
+        containers: Containers,
+        node: Node,
+        address: str,
+        *,
+        emit: EmitEvent,
+        on_ready: OnReady,
+        grace_seconds: Callable[[], float],
+    ) -> None:
         """Start nothing yet.
 
         Args:

@@ -1,4 +1,4 @@
-"""When probes are sent, and what their answers mean. Pure.
+"""The times of probes, and the verdicts from their answers. Pure.
 
 https://kubernetes.io/docs/concepts/configuration/liveness-readiness-startup-probes/
 

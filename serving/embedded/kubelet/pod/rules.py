@@ -1,4 +1,4 @@
-"""What a Pod can ask for that one machine does not support: refused with its field path, never ignored. Pure.
+"""Refuses fields of a Pod that one machine does not support, by their paths; none is ignored. Pure.
 
 The API server applies these rules when a Pod or a template is written, without knowing the node; the kubelet
 applies them again with what it knows of the machine.
@@ -42,28 +42,41 @@ _POD_VALUES: dict[str, tuple[Any, ...]] = {
 }
 """Fields that may have these values, as they are in effect anyway."""
 _SECURITY = {
-    "runAsUser": "the node decides the user", "runAsGroup": "the node decides the group",
-    "fsGroup": "the node decides the group", "supplementalGroups": "containers have no other groups",
-    "seLinuxOptions": "not supported on one machine", "seccompProfile": "not supported on one machine",
-    "appArmorProfile": "not supported on one machine", "sysctls": "the kernel is shared",
-    "windowsOptions": "this is not Windows", "privileged": "containers are never privileged",
+    "runAsUser": "the node decides the user",
+    "runAsGroup": "the node decides the group",
+    "fsGroup": "the node decides the group",
+    "supplementalGroups": "containers have no other groups",
+    "seLinuxOptions": "not supported on one machine",
+    "seccompProfile": "not supported on one machine",
+    "appArmorProfile": "not supported on one machine",
+    "sysctls": "the kernel is shared",
+    "windowsOptions": "this is not Windows",
+    "privileged": "containers are never privileged",
     "allowPrivilegeEscalation": "containers cannot gain privileges",
-    "readOnlyRootFilesystem": "not supported on one machine", "procMount": "not supported on one machine",
-}  # fmt: skip
+    "readOnlyRootFilesystem": "not supported on one machine",
+    "procMount": "not supported on one machine",
+}
 _CONTAINER = {
-    "stdin": "there is no attach", "stdinOnce": "there is no attach", "tty": "there is no attach",
-    "volumeDevices": "there are no block devices", "restartPolicy": "sidecar containers are not supported",
+    "stdin": "there is no attach",
+    "stdinOnce": "there is no attach",
+    "tty": "there is no attach",
+    "volumeDevices": "there are no block devices",
+    "restartPolicy": "sidecar containers are not supported",
     "restartPolicyRules": "there is one restart policy per Pod",
-}  # fmt: skip
+}
 _TERMINATION_MESSAGE = {"terminationMessagePath": "/dev/termination-log", "terminationMessagePolicy": "File"}
 """Kubernetes' defaults, which every stored Pod has; nothing is read from that file."""
 
 
 def refusals(
-    pod: Mapping[str, Any], images: Collection[str] | None = None, *,
-    mounts: bool = True, protected: Collection[str] = (), data: str | None = None,
+    pod: Mapping[str, Any],
+    images: Collection[str] | None = None,
+    *,
+    mounts: bool = True,
+    protected: Collection[str] = (),
+    data: str | None = None,
     cores: Collection[int] | None = None,
-) -> list[Cause]:  # fmt: skip
+) -> list[Cause]:
     """Return every reason why this Pod cannot run here; empty where it can.
 
     Args:
@@ -113,7 +126,7 @@ def _container(
     image = container.get("image", "")
     if images is not None and image not in images and not container.get("command"):
         yield Cause(
-            f"{path}.image", f"{image!r} is no local runtime ({', '.join(sorted(images))}); say `command`"
+            f"{path}.image", f"{image!r} is no local runtime ({', '.join(sorted(images))}); set `command`"
         )
     yield from _security(f"{path}.securityContext", container.get("securityContext") or {})
     for index, port in enumerate(container.get("ports") or []):

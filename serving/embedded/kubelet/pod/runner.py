@@ -1,4 +1,4 @@
-"""Runs one Pod: reads its containers' records, asks `lifecycle` what to start, starts it, reports the status.
+"""Runs one Pod: reads its containers' records, starts what `lifecycle` plans, reports the status.
 
 The processes outlive the runner: a restarted agent adopts them.
 """
@@ -70,7 +70,7 @@ class PodRunner:
         self._containers.changed.set()
 
     def again(self) -> "PodRunner":
-        """Return a fresh runner of the same Pod, which will adopt what runs."""
+        """Return a fresh runner of the same Pod, which will adopt the running containers."""
         fresh = PodRunner(self._node, self.pod)
         if self.gone:
             fresh.changed(None)
@@ -112,7 +112,7 @@ class PodRunner:
     def _adopt_runs(self) -> None:
         """Read the records of earlier agents, and go on with the runs that have not ended.
 
-        What probes had found of those still holds: it is in the Pod's status.
+        Their probes' results still hold: they are in the Pod's status.
         """
         status = self.pod.get("status") or {}
         statuses = [*(status.get("initContainerStatuses") or []), *(status.get("containerStatuses") or [])]
@@ -133,7 +133,7 @@ class PodRunner:
             self._monitor(directories[-1])
 
     def _assign_address(self) -> None:
-        """Give the Pod the address that it had, or a new one."""
+        """Give the Pod its recorded address, or a new one."""
         info = self._directory.info
         if "ip" in info:
             self._address = info["ip"]

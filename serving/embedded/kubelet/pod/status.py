@@ -62,20 +62,25 @@ def _state(uid: str, c: Container, *, backing_off: bool, idle: str) -> tuple[dic
 def _container(uid: str, c: Container, *, ready: bool, backing_off: bool, idle: str) -> dict[str, Any]:
     state, last = _state(uid, c, backing_off=backing_off, idle=idle)
     body: dict[str, Any] = {
-        "name": c.name, "image": c.image, "imageID": c.image, "ready": ready,
-        "started": c.running and c.started, "restartCount": c.run.index if c.run else 0,
-        "state": state, "lastState": last,
-    }  # fmt: skip
+        "name": c.name,
+        "image": c.image,
+        "imageID": c.image,
+        "ready": ready,
+        "started": c.running and c.started,
+        "restartCount": c.run.index if c.run else 0,
+        "state": state,
+        "lastState": last,
+    }
     if c.run is not None:
         body["containerID"] = container_id(uid, c.name, c.run.index)
     return body
 
 
 def _conditions(
-    wanted: Sequence[ConditionState], old: Sequence[Mapping[str, Any]], now: datetime
+    current: Sequence[ConditionState], old: Sequence[Mapping[str, Any]], now: datetime
 ) -> list[dict[str, Any]]:
     result = []
-    for type_, holds, reason, message in wanted:
+    for type_, holds, reason, message in current:
         status = "True" if holds else "False"
         before = find(old, type_)
         same = before is not None and before.get("status") == status
@@ -143,9 +148,13 @@ def _readiness(
 
 
 def _containers(
-    uid: str, inits: Sequence[Container], mains: Sequence[Container], *, terminating: bool,
+    uid: str,
+    inits: Sequence[Container],
+    mains: Sequence[Container],
+    *,
+    terminating: bool,
     backing_off: Sequence[str],
-) -> dict[str, Any]:  # fmt: skip
+) -> dict[str, Any]:
     """Return the fields of the status about containers."""
 
     def container_status(c: Container, idle: str, *, is_ready: bool) -> dict[str, Any]:
@@ -165,11 +174,20 @@ def _containers(
 
 
 def status(
-    uid: str, policy: Policy, inits: Sequence[Container], mains: Sequence[Container], *,
-    ip: str, now: datetime, old: Mapping[str, Any], terminating: bool, backing_off: Sequence[str],
-    not_enforced: str, limited: bool,
+    uid: str,
+    policy: Policy,
+    inits: Sequence[Container],
+    mains: Sequence[Container],
+    *,
+    ip: str,
+    now: datetime,
+    old: Mapping[str, Any],
+    terminating: bool,
+    backing_off: Sequence[str],
+    not_enforced: str,
+    limited: bool,
     trace: startup.StartTrace | None = None,
-) -> dict[str, Any]:  # fmt: skip
+) -> dict[str, Any]:
     """Return the whole status.
 
     Args:
@@ -178,7 +196,7 @@ def status(
         inits: init containers, in order.
         mains: containers, in order.
         ip: the Pod's address.
-        now: becomes the transition time of what changed.
+        now: the transition time of conditions that change.
         old: the status before; transition times and startTime are kept from it.
         terminating: whether the Pod is being deleted: it is not ready then.
         backing_off: names of containers that wait for a restart.
@@ -194,10 +212,13 @@ def status(
     before = old.get("conditions") or []
     conditions += startup.kept(before) if trace is None else [startup.condition(trace)]
     return {
-        "phase": now_phase, "hostIP": "127.0.0.1", "hostIPs": [{"ip": "127.0.0.1"}],
-        "podIP": ip, "podIPs": [{"ip": ip}],
+        "phase": now_phase,
+        "hostIP": "127.0.0.1",
+        "hostIPs": [{"ip": "127.0.0.1"}],
+        "podIP": ip,
+        "podIPs": [{"ip": ip}],
         "startTime": old.get("startTime") or rfc3339(now),
         "qosClass": "Burstable" if limited else "BestEffort",
         "conditions": _conditions(conditions, before, now),
         **_containers(uid, inits, mains, terminating=terminating, backing_off=backing_off),
-    }  # fmt: skip
+    }

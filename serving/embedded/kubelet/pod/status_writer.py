@@ -1,6 +1,6 @@
 """Writes one Pod's status to the API: only the newest, and until the API takes it.
 
-A status that can wait does so for a moment: a Pod that is ready within tens of milliseconds has one write,
+A status that is not urgent waits for a moment: a Pod that is ready within tens of milliseconds has one write,
 which is not queued behind others that say less.
 """
 

@@ -68,62 +68,69 @@ class ContainerLimits:
 
 def limits(container: Mapping[str, Any]) -> ContainerLimits:
     """Return the container's `resources.limits`: cpu in cores, memory in bytes."""
-    requested = (container.get("resources") or {}).get("limits") or {}
-    cpu, memory = requested.get("cpu"), requested.get("memory")
+    limits_ = (container.get("resources") or {}).get("limits") or {}
+    cpu, memory = limits_.get("cpu"), limits_.get("memory")
     return ContainerLimits(
         None if cpu is None else quantity.parse(cpu),
         None if memory is None else int(quantity.parse(memory)),
-        tuple(sorted(set(requested) - {"cpu", "memory", gpu_limits.RESOURCE})),
+        tuple(sorted(set(limits_) - {"cpu", "memory", gpu_limits.RESOURCE})),
     )
 
 
-def without_inherited(wanted: ContainerLimits, inherited: int) -> ContainerLimits:
-    """Return the limits of a forked container's own cgroup, such that its whole memory stays within `wanted`.
+def without_inherited(requested: ContainerLimits, inherited: int) -> ContainerLimits:
+    """Return the limits of a forked container's own cgroup, so that its memory stays within `requested`.
 
     Memory that a process shares with the zygote that it was forked from is charged to the zygote. The
     container's cgroup is charged only for what it allocates itself, and for its own copies of shared pages
     that it changes (these count twice, as the original is still in `inherited`).
 
     Args:
-        wanted: the limits of the container's spec.
+        requested: the limits of the container's spec.
         inherited: bytes that are shared at the fork.
 
     Raises:
         ValueError: the limit is used up before the container does anything.
     """
-    if wanted.memory is None:
-        return wanted
-    remaining = wanted.memory - inherited
+    if requested.memory is None:
+        return requested
+    remaining = requested.memory - inherited
     if remaining <= 0:
         raise ValueError(
-            f"memory limit {wanted.memory} is not above the {inherited} bytes that a forked process "
+            f"memory limit {requested.memory} is not above the {inherited} bytes that a forked process "
             "begins with"
         )
-    return replace(wanted, memory=remaining)
+    return replace(requested, memory=remaining)
 
 
-def settings(where: CgroupLayout, group: str, wanted: ContainerLimits) -> list[tuple[str, str]]:
+def settings(where: CgroupLayout, group: str, requested: ContainerLimits) -> list[tuple[str, str]]:
     """Return the (file, text) to write, in order; `group` is the path below each root.
 
     The container gets no swap beyond the memory limit, where the kernel accounts for swap.
     """
     writes: list[tuple[str, str]] = []
-    if wanted.memory is not None and "memory" in where.unified_controllers:
+    if requested.memory is not None and "memory" in where.unified_controllers:
         base = f"{where.unified}/{group}"
-        writes += [(f"{base}/memory.max", str(wanted.memory)), (f"{base}/memory.swap.max", "0"),
-                   (f"{base}/memory.oom.group", "1")]  # fmt: skip
-    elif wanted.memory is not None and where.memory_v1:
+        writes += [
+            (f"{base}/memory.max", str(requested.memory)),
+            (f"{base}/memory.swap.max", "0"),
+            (f"{base}/memory.oom.group", "1"),
+        ]
+    elif requested.memory is not None and where.memory_v1:
         base = f"{where.memory_v1}/{group}"
-        writes += [(f"{base}/memory.limit_in_bytes", str(wanted.memory)),
-                   (f"{base}/memory.memsw.limit_in_bytes", str(wanted.memory))]  # fmt: skip
-    if wanted.cpu is not None:
-        quota = max(int(wanted.cpu * PERIOD_MICROSECONDS), 1000)
+        writes += [
+            (f"{base}/memory.limit_in_bytes", str(requested.memory)),
+            (f"{base}/memory.memsw.limit_in_bytes", str(requested.memory)),
+        ]
+    if requested.cpu is not None:
+        quota = max(int(requested.cpu * PERIOD_MICROSECONDS), 1000)
         if "cpu" in where.unified_controllers:
             writes.append((f"{where.unified}/{group}/cpu.max", f"{quota} {PERIOD_MICROSECONDS}"))
         elif where.cpu_v1:
             base = f"{where.cpu_v1}/{group}"
-            writes += [(f"{base}/cpu.cfs_period_us", str(PERIOD_MICROSECONDS)),
-                       (f"{base}/cpu.cfs_quota_us", str(quota))]  # fmt: skip
+            writes += [
+                (f"{base}/cpu.cfs_period_us", str(PERIOD_MICROSECONDS)),
+                (f"{base}/cpu.cfs_quota_us", str(quota)),
+            ]
     return writes
 
 
@@ -138,17 +145,17 @@ def oom_file(where: CgroupLayout, group: str) -> str | None:
     return f"{where.memory_v1}/{group}/memory.oom_control" if where.memory_v1 else None
 
 
-def not_enforced(wanted: Sequence[ContainerLimits], missing: Mapping[str, str]) -> str:
+def not_enforced(requested: Sequence[ContainerLimits], missing: Mapping[str, str]) -> str:
     """Return which requested limits are not enforced, in words; empty where all are.
 
     Args:
-        wanted: the limits of every container.
+        requested: the limits of every container.
         missing: resource (`cpu`, `memory`) to the reason why it cannot be limited.
     """
     parts = []
     for resource, reason in sorted(missing.items()):
-        if any(getattr(limit, resource) is not None for limit in wanted):
+        if any(getattr(limit, resource) is not None for limit in requested):
             parts.append(f"{resource}: {reason}")
-    others = sorted({name for limit in wanted for name in limit.other})
+    others = sorted({name for limit in requested for name in limit.other})
     parts += [f"{name}: no such limit on one machine" for name in others]
     return "; ".join(parts)

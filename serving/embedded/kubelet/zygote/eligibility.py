@@ -1,7 +1,7 @@
 """Decides which containers are forked from a zygote, and which zygotes are kept. Pure.
 
-A forked process differs from a new one in what an interpreter does before the program begins. A container
-whose Pod says something about that is therefore started as an ordinary new process.
+In a forked process, the interpreter has already started. A container with settings that apply before that is
+therefore started as an ordinary new process.
 """
 
 from collections import Counter
@@ -73,7 +73,7 @@ class NeededZygotes:
         self._count: Counter[ZygoteKey] = Counter()
 
     def changed(self, before: Iterable[ZygoteKey], after: Iterable[ZygoteKey]) -> bool:
-        """Replace what one Deployment needed by what it needs; return whether `all()` has changed."""
+        """Replace the needs of one Deployment; return whether `all()` has changed."""
         old = self.all()
         self._count.update(after)
         self._count.subtract(before)

@@ -1,7 +1,7 @@
 """Keeps a zygote per runtime and namespace alive while a Deployment there uses the runtime.
 
 A zygote that dies is started anew; a restarted agent adopts those that run, by identity. Nothing ever waits
-for one: a fork is had at once, or the container is started as an ordinary new process.
+for one: a fork is immediate, or the container is started as an ordinary new process.
 
 Files below DIR/zygotes: see `process.py`; and NAME.log, the zygote's output.
 """
@@ -59,7 +59,7 @@ class ZygotePool:
         return frozenset(self._modules)
 
     def follow(self, deployments: Informer) -> None:
-        """Keep what Deployments need; call before the informer runs."""
+        """Keep the zygotes that Deployments need; call before the informer runs."""
         deployments.on_change(self._deployment_changed)
 
     def _deployment_changed(self, before: Object | None, after: Object | None) -> None:

@@ -38,19 +38,28 @@ class DeploymentController:
         now = clock.now()
         serving, standbys = self._pods(deployment)
         planned = plan.next_pods(
-            spec, serving, now,
+            spec,
+            serving,
+            now,
             rolled_out=_annotation(deployment, names.TEMPLATE_HASH_ANNOTATION),
             taken=self._owned.taken(deployment) | {p.name for p in standbys},
-        )  # fmt: skip
+        )
         reserve = standby.next_standbys(
-            standbys, spec, now, kept=standby.count(deployment), needed=len(planned.create),
+            standbys,
+            spec,
+            now,
+            kept=standby.count(deployment),
+            needed=len(planned.create),
             settled=all(p.available(spec.min_ready_seconds, now) for p in serving if p.active),
-        )  # fmt: skip
+        )
         failure = await self._act(deployment, spec, planned, reserve)
         report = status.report(
-            deployment, spec, self._pods(deployment)[0], now,
+            deployment,
+            spec,
+            self._pods(deployment)[0],
+            now,
             failure=failure.message if failure else "",
-        )  # fmt: skip
+        )
         await self._write(deployment, report)
         if failure is not None:
             raise errors.Temporary("FailedCreate", failure.message) from failure

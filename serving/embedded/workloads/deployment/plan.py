@@ -89,9 +89,13 @@ def _share(value: int | str, total: int, *, up: bool) -> int:
 
 
 def next_pods(
-    spec: DeploymentSpec, pods: Sequence[PodFacts], now: dt.datetime, *,
-    rolled_out: str, taken: Iterable[str] = (),
-) -> DeploymentPlan:  # fmt: skip
+    spec: DeploymentSpec,
+    pods: Sequence[PodFacts],
+    now: dt.datetime,
+    *,
+    rolled_out: str,
+    taken: Iterable[str] = (),
+) -> DeploymentPlan:
     """Return the next step towards the spec.
 
     Args:
@@ -102,32 +106,38 @@ def next_pods(
         taken: names that are not free although none of `pods` has them.
     """
     expired = [p for p in pods if is_expired(p, now)]
-    places = [p for p in pods if not p.terminating and p not in expired]
-    new = [p for p in places if p.template_hash == spec.template_hash]
-    old = [p for p in places if p.template_hash != spec.template_hash]
-    available = {p.uid for p in places if p.available(spec.min_ready_seconds, now)}
+    current = [p for p in pods if not p.terminating and p not in expired]
+    new = [p for p in current if p.template_hash == spec.template_hash]
+    old = [p for p in current if p.template_hash != spec.template_hash]
+    available = {p.uid for p in current if p.available(spec.min_ready_seconds, now)}
 
     frozen = spec.paused and rolled_out != spec.template_hash
     draining = spec.recreate and not spec.paused and any(p.template_hash != spec.template_hash for p in pods)
     if spec.replicas == 0:
-        count, doomed = 0, places
+        count, deletions = 0, current
     elif draining:
-        count, doomed = 0, old
+        count, deletions = 0, old
     elif spec.paused:
-        count, doomed = (
-            max(0, spec.replicas - len(places)),
+        count, deletions = (
+            max(0, spec.replicas - len(current)),
             _surplus(spec, new, old, available, spec.replicas),
         )
     else:
-        count = max(0, min(spec.replicas - len(new), spec.ceiling - len(places)))
-        doomed = _surplus(spec, new, old, available, spec.ceiling)
-        if not doomed:
-            doomed = _replaced(spec, new, old, available, count)
-    created = () if frozen else naming.free_names(
-        f"{spec.name}-{spec.template_hash}", f"{spec.uid}/{spec.template_hash}",
-        {p.name for p in pods} | set(taken), count,
-    )  # fmt: skip
-    return DeploymentPlan(tuple(created), (*expired, *doomed), next_time(spec, places, now))
+        count = max(0, min(spec.replicas - len(new), spec.ceiling - len(current)))
+        deletions = _surplus(spec, new, old, available, spec.ceiling)
+        if not deletions:
+            deletions = _replaced(spec, new, old, available, count)
+    created = (
+        ()
+        if frozen
+        else naming.free_names(
+            f"{spec.name}-{spec.template_hash}",
+            f"{spec.uid}/{spec.template_hash}",
+            {p.name for p in pods} | set(taken),
+            count,
+        )
+    )
+    return DeploymentPlan(tuple(created), (*expired, *deletions), next_time(spec, current, now))
 
 
 def is_expired(pod: PodFacts, now: dt.datetime) -> bool:
@@ -148,10 +158,12 @@ def _surplus(
     if not excess:
         return []
     must_be_new = max(0, len(new) - spec.replicas)
-    doomed = _ranked(new, available)[:must_be_new]
-    spare = len(available) - sum(p.uid in available for p in doomed) - spec.floor
-    rest = [p for p in _ranked(new, available) if p not in doomed]
-    return doomed + _deletable([*_ranked(old, available), *rest], available, excess - len(doomed), spare)
+    deletions = _ranked(new, available)[:must_be_new]
+    spare = len(available) - sum(p.uid in available for p in deletions) - spec.floor
+    rest = [p for p in _ranked(new, available) if p not in deletions]
+    return deletions + _deletable(
+        [*_ranked(old, available), *rest], available, excess - len(deletions), spare
+    )
 
 
 def _replaced(
@@ -192,12 +204,12 @@ def _ranked(pods: list[PodFacts], available: set[str]) -> list[PodFacts]:
     )
 
 
-def next_time(spec: DeploymentSpec, places: list[PodFacts], now: dt.datetime) -> dt.timedelta | None:
+def next_time(spec: DeploymentSpec, current: list[PodFacts], now: dt.datetime) -> dt.timedelta | None:
     """Return the time until a Pod becomes available without a change, or a failed one may be replaced."""
-    due = [p.finished_at + REPLACE_FAILED_AFTER for p in places if p.finished and p.finished_at]
+    due = [p.finished_at + REPLACE_FAILED_AFTER for p in current if p.finished and p.finished_at]
     due += [
         at
-        for p in places
+        for p in current
         if p.active and (at := p.available_at(spec.min_ready_seconds)) is not None and at > now
     ]
     return max(min(due) - now, dt.timedelta(0)) if due else None

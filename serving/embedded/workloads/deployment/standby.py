@@ -61,8 +61,8 @@ def next_standbys(
     if spec.paused:
         return StandbyPlan(tuple(promoted))
     broken = [p for p in standbys if p.finished and not p.terminating]
-    doomed = [p for p in standbys if p.active and p.template_hash != spec.template_hash]
-    doomed += [p for p in broken if is_expired(p, now)] + rest[kept:]
+    deletions = [p for p in standbys if p.active and p.template_hash != spec.template_hash]
+    deletions += [p for p in broken if is_expired(p, now)] + rest[kept:]
     missing = kept - len(rest) - len(broken)
     create = max(0, missing) if settled and not needed else 0
-    return StandbyPlan(tuple(promoted), create, tuple(doomed), next_time(spec, broken, now))
+    return StandbyPlan(tuple(promoted), create, tuple(deletions), next_time(spec, broken, now))

@@ -112,9 +112,12 @@ def _progressing(
 
 
 def _phase(
-    before: Mapping[str, Any] | None, old: Object, counts: dict[str, int], spec: DeploymentSpec,
+    before: Mapping[str, Any] | None,
+    old: Object,
+    counts: dict[str, int],
+    spec: DeploymentSpec,
     now: dt.datetime,
-) -> Object:  # fmt: skip
+) -> Object:
     """Return the Progressing condition without its deadline; `before` itself where nothing has progressed."""
     reason_before = before["reason"] if before is not None else ""
     revision = f'Revision "{spec.template_hash}"'

@@ -1,1 +1,1 @@
-"""EndpointSlices: which Pods a Service selects, and what is written of them."""
+"""EndpointSlices: which Pods a Service selects, and their addresses, ports and conditions."""

@@ -38,7 +38,7 @@ class EndpointsController:
         service = self._services.get(*key)
         if service is None or "deletionTimestamp" in service["metadata"]:
             self._waits_since.pop(key, None)
-            return None  # the slices are the Service's and go with it
+            return None  # the Service owns its slices: they are deleted with it
         selected = (self._pods.items.get(pod) for pod in self._selection.selected_by(key))
         wanted = plan.slices(service, [pod for pod in selected if pod is not None])
         now = clock.monotonic()

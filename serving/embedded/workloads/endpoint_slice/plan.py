@@ -80,9 +80,12 @@ def _endpoint(service: Object, pod: Object) -> Object | None:
             "terminating": terminating,
         },
         "targetRef": {
-            "kind": "Pod", "name": meta["name"], "namespace": meta["namespace"], "uid": meta["uid"],
+            "kind": "Pod",
+            "name": meta["name"],
+            "namespace": meta["namespace"],
+            "uid": meta["uid"],
         },
-    }  # fmt: skip
+    }
     if spec.get("nodeName"):
         endpoint["nodeName"] = spec["nodeName"]
     if spec.get("hostname") and spec.get("subdomain") == service["metadata"]["name"]:

@@ -67,9 +67,13 @@ class JobController:
             "job-name": name,
         }
         return pods.build(
-            kinds.JOB, job, plan.attempt_name(spec, attempt), self._node,
-            extra_labels=labels, annotations={names.ATTEMPT_ANNOTATION: str(attempt)},
-        )  # fmt: skip
+            kinds.JOB,
+            job,
+            plan.attempt_name(spec, attempt),
+            self._node,
+            extra_labels=labels,
+            annotations={names.ATTEMPT_ANNOTATION: str(attempt)},
+        )
 
     async def _report(self, job: Object, report: Object) -> None:
         if (job.get("status") or {}) != report:

@@ -52,9 +52,15 @@ def _conditions(before: list[Object], spec: JobSpec, progress: JobProgress, now:
             continue
         stamp = _stamp(now)
         result.append(
-            {"type": type_, "status": status, "reason": reason, "message": message,
-             "lastProbeTime": stamp, "lastTransitionTime": stamp}
-        )  # fmt: skip
+            {
+                "type": type_,
+                "status": status,
+                "reason": reason,
+                "message": message,
+                "lastProbeTime": stamp,
+                "lastTransitionTime": stamp,
+            }
+        )
     return result
 
 

@@ -9,21 +9,21 @@ def pod(name: str, second: int, phase: str = "Succeeded", **meta: object) -> dic
     }
 
 
-def names(found: list[dict]) -> list[str]:
-    return [pod["metadata"]["name"] for pod in found]
+def names(all_pods: list[dict]) -> list[str]:
+    return [pod["metadata"]["name"] for pod in all_pods]
 
 
 def test_oldest_finished_pods_are_deleted_first():
-    found = [pod("c", 3), pod("a", 1), pod("d", 4, "Failed"), pod("b", 2)]
-    assert names(finished_pods.surplus(found, 2)) == ["a", "b"]
-    assert finished_pods.surplus(found, 4) == []
+    all_pods = [pod("c", 3), pod("a", 1), pod("d", 4, "Failed"), pod("b", 2)]
+    assert names(finished_pods.surplus(all_pods, 2)) == ["a", "b"]
+    assert finished_pods.surplus(all_pods, 4) == []
 
 
 def test_running_terminating_and_owned_pods_are_not_surplus():
     owner = [{"kind": "Job", "name": "j"}]
-    found = [
+    all_pods = [
         pod("runs", 1, "Running"), pod("leaves", 2, deletionTimestamp="2026-01-01T00:00:00Z"),
         pod("owned", 3, ownerReferences=owner), pod("last", 4),
     ]  # fmt: skip
-    assert names(finished_pods.surplus(found, 0)) == ["last"]
-    assert finished_pods.surplus(found, 1) == []
+    assert names(finished_pods.surplus(all_pods, 0)) == ["last"]
+    assert finished_pods.surplus(all_pods, 1) == []

@@ -13,9 +13,9 @@ def environment(container: dict, maps: dict | None = None, secrets: dict | None 
 
 def test_references_are_expanded_as_kubernetes_does():
     env = {"A": "1", "B": "$(A)"}
-    for text, wanted in [("$(A)x", "1x"), ("$$(A)", "$(A)"), ("$(NO)", "$(NO)"), ("$(B)", "$(A)"), ("$", "$"),
+    for text, expected in [("$(A)x", "1x"), ("$$(A)", "$(A)"), ("$(NO)", "$(NO)"), ("$(B)", "$(A)"), ("$", "$"),
                          ("$(", "$("), ("$$$(A)", "$1")]:  # fmt: skip
-        assert container_environment.expand(text, env) == wanted, text
+        assert container_environment.expand(text, env) == expected, text
 
 
 def test_address_and_first_port_are_set_unless_the_pod_sets_them():

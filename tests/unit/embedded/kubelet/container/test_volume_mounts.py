@@ -9,8 +9,8 @@ IMAGES = ("slipway.dev/runtimes/python",)
 def refused(spec: dict, *, mounts: bool = True) -> list[str]:
     container = {"name": "c", "image": IMAGES[0], **spec.pop("container", {})}
     pod = {"metadata": {"name": "p", "uid": "u"}, "spec": {"containers": [container], **spec}}
-    found = rules.refusals(pod, IMAGES, mounts=mounts, protected=("/opt/python",), data="/var/slipway")
-    return [cause.field for cause in found]
+    causes = rules.refusals(pod, IMAGES, mounts=mounts, protected=("/opt/python",), data="/var/slipway")
+    return [cause.field for cause in causes]
 
 
 def test_ordinary_pod_is_not_refused():

@@ -10,8 +10,8 @@ def fields(container: dict, **spec: object) -> list[str]:
         "metadata": {"name": "p"},
         "spec": {"containers": [{"name": "c", "image": IMAGE, **container}], **spec},
     }
-    found = rules.refusals(pod, [IMAGE], mounts=True, protected=(), data="/data")
-    return [cause.field for cause in found]
+    causes = rules.refusals(pod, [IMAGE], mounts=True, protected=(), data="/data")
+    return [cause.field for cause in causes]
 
 
 def test_defaults_of_stored_pods_are_not_refused():

@@ -24,26 +24,26 @@ def test_phases_add_up_to_the_whole_start(fetch, seal, process, imports, hashing
         "server-timing": ", ".join(f"{name};dur={1000 * spent:.3f}" for name, spent in parts.items()),
         "x-slipway-started": f"{after(begun).timestamp():.6f}",
     }
-    found = trace(NodeStart(SEEN, "Zygote", fetch, seal), SEEN, after(ready), headers)
-    told = json.loads(found.message())
-    assert list(told) == ["seen", "ready", *PHASES]
-    assert sum(told[phase] for phase in PHASES) / 1000 == pytest.approx(ready, rel=0.02, abs=0.001)
-    assert told["verify"] == pytest.approx(1000 * (seal + hashing), abs=0.01)
-    assert told["spawn"] == pytest.approx(1000 * process, abs=0.01)
-    assert told["probe"] == pytest.approx(1000 * wait, abs=0.01)
+    result = trace(NodeStart(SEEN, "Zygote", fetch, seal), SEEN, after(ready), headers)
+    figures = json.loads(result.message())
+    assert list(figures) == ["seen", "ready", *PHASES]
+    assert sum(figures[phase] for phase in PHASES) / 1000 == pytest.approx(ready, rel=0.02, abs=0.001)
+    assert figures["verify"] == pytest.approx(1000 * (seal + hashing), abs=0.01)
+    assert figures["spawn"] == pytest.approx(1000 * process, abs=0.01)
+    assert figures["probe"] == pytest.approx(1000 * wait, abs=0.01)
 
 
 def test_start_has_only_the_nodes_phases_when_the_runtime_reports_none():
-    found = trace(NodeStart(SEEN, fetch=1.0, verify=0.25), after(2), after(5), {"server-timing": "nonsense"})
-    assert found.seconds == {
+    result = trace(NodeStart(SEEN, fetch=1.0, verify=0.25), after(2), after(5), {"server-timing": "nonsense"})
+    assert result.seconds == {
         "fetch": 1.0, "verify": 0.25, "spawn": 0.75, "import": 0.0, "load": 0.0, "warmup": 0.0, "probe": 3.0,
     }  # fmt: skip
-    assert found.how == "Cold"
+    assert result.how == "Cold"
 
 
 def test_phases_are_not_negative_when_the_clock_was_set_back():
-    found = trace(NodeStart(SEEN, fetch=2.0), after(1), after(1.5), {"x-slipway-started": "0"})
-    assert min(found.seconds.values()) == 0
+    result = trace(NodeStart(SEEN, fetch=2.0), after(1), after(1.5), {"x-slipway-started": "0"})
+    assert min(result.seconds.values()) == 0
 
 
 def test_condition_is_kept_until_there_is_a_new_start():

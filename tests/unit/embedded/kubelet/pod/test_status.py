@@ -16,8 +16,8 @@ def status(*mains: Container, now: datetime = NOW, **more: Any) -> dict[str, Any
     return pod_status.status("uid", more.pop("policy", "Always"), [], mains, **given)
 
 
-def condition(found: dict[str, Any], type_: str) -> dict[str, Any]:
-    return next(c for c in found["conditions"] if c["type"] == type_)
+def condition(result: dict[str, Any], type_: str) -> dict[str, Any]:
+    return next(c for c in result["conditions"] if c["type"] == type_)
 
 
 def test_pod_is_ready_when_all_its_containers_are():
@@ -29,10 +29,10 @@ def test_pod_is_ready_when_all_its_containers_are():
 
 
 def test_pod_that_is_being_deleted_is_not_ready_at_once():
-    found = status(UP, terminating=True)
-    assert condition(found, "Ready")["status"] == "False"
-    assert found["containerStatuses"][0]["ready"] is False
-    assert "running" in found["containerStatuses"][0]["state"]
+    result = status(UP, terminating=True)
+    assert condition(result, "Ready")["status"] == "False"
+    assert result["containerStatuses"][0]["ready"] is False
+    assert "running" in result["containerStatuses"][0]["state"]
 
 
 def test_transition_times_move_only_when_the_status_does():
@@ -48,21 +48,23 @@ def test_last_exit_is_shown_while_a_container_waits_for_its_restart():
     crashed = Container(
         "main", "image", ContainerRun(3, 3, NOW, ContainerExit(7, "Error", finished_at=LATER))
     )
-    said = status(crashed, backing_off=("main",))["containerStatuses"][0]
-    assert said["state"]["waiting"]["reason"] == "CrashLoopBackOff"
-    assert said["lastState"]["terminated"]["exitCode"] == 7
-    assert said["restartCount"] == 3
+    container = status(crashed, backing_off=("main",))["containerStatuses"][0]
+    assert container["state"]["waiting"]["reason"] == "CrashLoopBackOff"
+    assert container["lastState"]["terminated"]["exitCode"] == 7
+    assert container["restartCount"] == 3
 
 
 def test_waiting_state_has_the_reason_when_a_container_cannot_start():
     blocked = Container("main", "image", blocked=Blocked("ErrImagePull", "not there", NOW))
-    said = status(blocked)["containerStatuses"][0]["state"]["waiting"]
-    assert said == {"reason": "ErrImagePull", "message": "not there"}
+    waiting = status(blocked)["containerStatuses"][0]["state"]["waiting"]
+    assert waiting == {"reason": "ErrImagePull", "message": "not there"}
 
 
 def test_limits_that_are_not_enforced_are_a_condition():
-    found = condition(status(UP, limited=True, not_enforced="memory: needs root"), pod_status.LIMITS_ENFORCED)
-    assert (found["status"], found["message"]) == ("False", "memory: needs root")
+    result = condition(
+        status(UP, limited=True, not_enforced="memory: needs root"), pod_status.LIMITS_ENFORCED
+    )
+    assert (result["status"], result["message"]) == ("False", "memory: needs root")
     assert condition(status(UP, limited=True), pod_status.LIMITS_ENFORCED)["status"] == "True"
 
 
@@ -70,10 +72,10 @@ def test_finished_pod_says_completed():
     done = Container(
         "main", "image", ContainerRun(0, 0, NOW, ContainerExit(0, "Completed", finished_at=LATER))
     )
-    found = pod_status.status("uid", "Never", [], [done], ip="", now=NOW, old={}, terminating=False, backing_off=(),
+    result = pod_status.status("uid", "Never", [], [done], ip="", now=NOW, old={}, terminating=False, backing_off=(),
                               not_enforced="", limited=False)  # fmt: skip
-    assert found["phase"] == "Succeeded"
-    assert condition(found, "Ready")["reason"] == "PodCompleted"
+    assert result["phase"] == "Succeeded"
+    assert condition(result, "Ready")["reason"] == "PodCompleted"
 
 
 def test_only_a_first_start_under_way_is_not_urgent():

@@ -32,8 +32,10 @@ def test_cgroup_paths_are_those_of_the_container_in_each_hierarchy() -> None:
     text = (
         "9:name=systemd:/\n4:memory:/slipway/u/main\n2:cpuacct:/\n1:cpu:/slipway/u/main\n0::/slipway/u/main\n"
     )
-    found = CgroupPaths("/cg/unified/slipway/u/main", "/cg/memory/slipway/u/main", "/cg/cpu/slipway/u/main")
-    assert usage_parsing.places(text, HYBRID, "slipway") == found
+    expected = CgroupPaths(
+        "/cg/unified/slipway/u/main", "/cg/memory/slipway/u/main", "/cg/cpu/slipway/u/main"
+    )
+    assert usage_parsing.places(text, HYBRID, "slipway") == expected
 
 
 def test_cgroup_paths_are_below_the_mount_inside_a_container() -> None:
@@ -93,9 +95,9 @@ def test_rollup_separates_private_from_shared() -> None:
 
 def test_pages_that_several_processes_share_count_once() -> None:
     workers = [Resident(100, 80, 120)] * 3
-    found = usage_parsing.together(workers, [Rollup(10, 90)] * 3)
-    assert found.total == 3 * 10 + 90
-    assert found.peak == 120
+    memory = usage_parsing.together(workers, [Rollup(10, 90)] * 3)
+    assert memory.total == 3 * 10 + 90
+    assert memory.peak == 120
 
 
 @given(st.lists(st.tuples(st.integers(0, 10**9), st.integers(0, 10**9)), min_size=1, max_size=8))

@@ -55,10 +55,10 @@ def test_deployment_at_zero_needs_a_zygote_and_a_deleted_one_none():
 
 @given(st.lists(st.tuples(st.sampled_from("xyz"), st.none() | st.sampled_from("ab"))))
 def test_zygote_is_needed_while_any_deployment_needs_it(changes):
-    wanted, now = NeededZygotes(), dict.fromkeys("xyz")
+    needed, now = NeededZygotes(), dict.fromkeys("xyz")
     for name, namespace in changes:
         before, after = (zygotes_for(n and deployment(n, "runtime"), IMAGES) for n in (now[name], namespace))
-        was = wanted.all()
-        assert wanted.changed(before, after) is (wanted.all() != was)
+        was = needed.all()
+        assert needed.changed(before, after) is (needed.all() != was)
         now[name] = namespace
-        assert wanted.all() == {ZygoteKey(n, "runtime") for n in now.values() if n}
+        assert needed.all() == {ZygoteKey(n, "runtime") for n in now.values() if n}

@@ -48,8 +48,8 @@ class World:
             self.spec, list(self.pods.values()), self.now, rolled_out=self.spec.template_hash
         )
         available, active = self.available(), self.active()
-        for doomed in planned.delete:
-            self.pods[doomed.name] = replace(doomed, terminating=True)
+        for deleted in planned.delete:
+            self.pods[deleted.name] = replace(deleted, terminating=True)
         if not self.spec.recreate:
             assert self.available() >= min(available, self.spec.floor)
         for name in planned.create:
@@ -93,20 +93,20 @@ def worlds(draw: st.DrawFn, *, recreate: bool | None = None) -> World:
     replicas = draw(st.integers(0, 6))
     surge, unavailable = draw(st.integers(0, 3)), draw(st.integers(0, 3))
     if draw(st.booleans()) if recreate is None else recreate:
-        wanted = deployment_spec(replicas, surge=0, unavailable=replicas, recreate=True)
+        drawn = deployment_spec(replicas, surge=0, unavailable=replicas, recreate=True)
     else:
         unavailable = max(unavailable, 1) if surge == 0 else unavailable
-        wanted = deployment_spec(
+        drawn = deployment_spec(
             replicas, surge=surge, unavailable=min(unavailable, replicas) or int(surge == 0)
         )
-    wanted = replace(wanted, min_ready_seconds=draw(st.sampled_from([0, 0, 5])))
+    drawn = replace(drawn, min_ready_seconds=draw(st.sampled_from([0, 0, 5])))
     pods = {}
     for number in range(draw(st.integers(0, 10))):
         name = f"p{number}"
         hash_ = draw(st.sampled_from(["new", "old", "older"]))
         one = pod(name, hash_, ready=draw(st.booleans()), terminating=draw(st.integers(0, 4)) == 0)
         pods[name] = one
-    return World(wanted, pods)
+    return World(drawn, pods)
 
 
 EVENTS = st.lists(
@@ -153,30 +153,30 @@ def test_percentages_round_up_for_surge_and_down_for_unavailable(total: int, up:
         "rollingUpdate": {"maxSurge": f"{up}%", "maxUnavailable": f"{down}%"},
     }
     spec = {"replicas": total, "template": {}, "strategy": strategy}
-    found = plan.read_spec({"metadata": {"name": "a", "uid": "u"}, "spec": spec})
-    assert found.surge == -(-up * total // 100)
-    assert found.unavailable == (down * total // 100 or (1 if found.surge == 0 and total else 0))
+    step = plan.read_spec({"metadata": {"name": "a", "uid": "u"}, "spec": spec})
+    assert step.surge == -(-up * total // 100)
+    assert step.unavailable == (down * total // 100 or (1 if step.surge == 0 and total else 0))
 
 
 def test_last_good_pod_stays_when_new_one_never_becomes_ready() -> None:
-    found = plan.next_pods(
+    step = plan.next_pods(
         deployment_spec(1), [pod("good", "old"), pod("bad", "new", ready=False)], START, rolled_out="new"
     )
-    assert (found.create, found.delete) == ((), ())
+    assert (step.create, step.delete) == ((), ())
 
 
 def test_old_pods_are_kept_when_the_template_is_rolled_back() -> None:
     back = replace(deployment_spec(3), template_hash="old")
     pods = [pod("a", "old"), pod("b", "old"), pod("c", "new"), pod("d", "new", ready=False)]
-    found = plan.next_pods(back, pods, START, rolled_out="old")
-    assert [p.name for p in found.delete] == ["d"]
-    assert len(found.create) == 0
+    step = plan.next_pods(back, pods, START, rolled_out="old")
+    assert [p.name for p in step.delete] == ["d"]
+    assert len(step.create) == 0
 
 
 def test_unready_and_then_newest_go_first_when_scaled_down() -> None:
     pods = [pod("old-age", age=90), pod("young", age=10), pod("unready", ready=False), pod("middle", age=50)]
-    found = plan.next_pods(deployment_spec(2, unavailable=2), pods, START, rolled_out="new")
-    assert [p.name for p in found.delete] == ["unready", "young"]
+    step = plan.next_pods(deployment_spec(2, unavailable=2), pods, START, rolled_out="new")
+    assert [p.name for p in step.delete] == ["unready", "young"]
 
 
 def test_nothing_is_created_until_old_ones_are_gone_when_strategy_is_recreate() -> None:
@@ -192,17 +192,17 @@ def test_nothing_is_created_until_old_ones_are_gone_when_strategy_is_recreate() 
 def test_new_template_gets_no_pod_while_paused_and_scaling_down_works() -> None:
     spec = replace(deployment_spec(2), paused=True)
     pods = [pod("a", "old"), pod("b", "old"), pod("c", "old")]
-    found = plan.next_pods(spec, pods, START, rolled_out="old")
-    assert not found.create
-    assert len(found.delete) == 1
+    step = plan.next_pods(spec, pods, START, rolled_out="old")
+    assert not step.create
+    assert len(step.delete) == 1
     assert not plan.next_pods(spec, [pod("a", "old")], START, rolled_out="old").create
     assert len(plan.next_pods(spec, [pod("a")], START, rolled_out="new").create) == 1
 
 
 def test_plans_again_when_a_pod_will_be_available() -> None:
     spec = replace(deployment_spec(1), min_ready_seconds=30)
-    found = plan.next_pods(spec, [pod("a", age=10)], START, rolled_out="new")
-    assert found.requeue_after == dt.timedelta(seconds=20)
+    step = plan.next_pods(spec, [pod("a", age=10)], START, rolled_out="new")
+    assert step.requeue_after == dt.timedelta(seconds=20)
 
 
 def test_failed_pod_is_replaced_after_a_while() -> None:
@@ -211,9 +211,9 @@ def test_failed_pod_is_replaced_after_a_while() -> None:
     assert (soon.create, soon.delete) == ((), ())
     assert soon.requeue_after == plan.REPLACE_FAILED_AFTER
     later = START + plan.REPLACE_FAILED_AFTER
-    found = plan.next_pods(deployment_spec(1, surge=0, unavailable=1), [failed], later, rolled_out="new")
-    assert [p.name for p in found.delete] == ["a"]
-    assert len(found.create) == 1
+    step = plan.next_pods(deployment_spec(1, surge=0, unavailable=1), [failed], later, rolled_out="new")
+    assert [p.name for p in step.delete] == ["a"]
+    assert len(step.create) == 1
 
 
 @pytest.mark.parametrize("gone", [0, 1, 2])

@@ -30,8 +30,8 @@ def report(status: dict, *pods: PodFacts, after: int = 0, spec: DeploymentSpec =
     return deployment_status.report(deployment, spec, pods, moment, failure=failure)
 
 
-def reason(found: deployment_status.StatusReport, type_: str = "Progressing") -> str:
-    condition = conditions.find(found.status["conditions"], type_)
+def reason(result: deployment_status.StatusReport, type_: str = "Progressing") -> str:
+    condition = conditions.find(result.status["conditions"], type_)
     return condition["reason"] if condition else ""
 
 
@@ -85,6 +85,6 @@ def test_same_status_when_nothing_changes() -> None:
 
 
 def test_replica_failure_is_a_condition_while_pods_are_refused() -> None:
-    found = report({}, failure="no such user")
-    assert conditions.find(found.status["conditions"], "ReplicaFailure")["message"] == "no such user"
-    assert conditions.find(report(found.status).status["conditions"], "ReplicaFailure") is None
+    result = report({}, failure="no such user")
+    assert conditions.find(result.status["conditions"], "ReplicaFailure")["message"] == "no such user"
+    assert conditions.find(report(result.status).status["conditions"], "ReplicaFailure") is None

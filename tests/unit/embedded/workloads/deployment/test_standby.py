@@ -42,8 +42,8 @@ def test_standby_is_started_when_all_serving_replicas_are_ready() -> None:
 
 
 def test_ready_standby_is_promoted_and_the_next_starts_later() -> None:
-    found = plan(pod("a", ready=False), pod("b"), kept=2, needed=1)
-    assert (names(found.promote), found.create, found.delete) == (["b"], 0, ())
+    planned = plan(pod("a", ready=False), pod("b"), kept=2, needed=1)
+    assert (names(planned.promote), planned.create, planned.delete) == (["b"], 0, ())
 
 
 def test_starting_standby_is_promoted_when_none_is_ready() -> None:
@@ -51,8 +51,8 @@ def test_starting_standby_is_promoted_when_none_is_ready() -> None:
 
 
 def test_standbys_of_another_template_are_deleted_and_never_promoted() -> None:
-    found = plan(pod("a", "old"), needed=1)
-    assert (found.promote, names(found.delete)) == ((), ["a"])
+    planned = plan(pod("a", "old"), needed=1)
+    assert (planned.promote, names(planned.delete)) == ((), ["a"])
 
 
 def test_surplus_standbys_are_deleted_and_terminating_ones_do_not_count() -> None:
@@ -89,10 +89,10 @@ def test_same_standbys_are_promoted_when_the_watch_lags(
 
 
 @pytest.mark.parametrize(
-    ("said", "count"), [("2", 2), ("", 0), ("-1", 0), ("many", 0), ("99999", standby.MAX_STANDBYS)]
+    ("text", "count"), [("2", 2), ("", 0), ("-1", 0), ("many", 0), ("99999", standby.MAX_STANDBYS)]
 )
-def test_standby_count_is_zero_when_the_annotation_is_no_number(said: str, count: int) -> None:
-    assert standby.count({"metadata": {"annotations": {"slipway.dev/standby": said}}}) == count
+def test_standby_count_is_zero_when_the_annotation_is_no_number(text: str, count: int) -> None:
+    assert standby.count({"metadata": {"annotations": {"slipway.dev/standby": text}}}) == count
 
 
 def test_standby_is_in_no_slice_until_its_label_is_removed() -> None:

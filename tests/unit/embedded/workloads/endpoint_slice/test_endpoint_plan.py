@@ -23,12 +23,12 @@ def pod(name: str, *, ready: bool = True, port: int = 8080, **status: object) ->
 
 
 def test_ready_pod_is_listed_with_its_address_and_named_port() -> None:
-    (found,) = plan.slices(SERVICE, [pod("a")])
-    assert found["metadata"]["name"] == "web-local"
-    assert found["metadata"]["labels"]["kubernetes.io/service-name"] == "web"
-    assert found["metadata"]["ownerReferences"][0]["uid"] == "s"
-    assert found["ports"] == [{"name": "http", "port": 8080, "protocol": "TCP"}]
-    (endpoint,) = found["endpoints"]
+    (result,) = plan.slices(SERVICE, [pod("a")])
+    assert result["metadata"]["name"] == "web-local"
+    assert result["metadata"]["labels"]["kubernetes.io/service-name"] == "web"
+    assert result["metadata"]["ownerReferences"][0]["uid"] == "s"
+    assert result["ports"] == [{"name": "http", "port": 8080, "protocol": "TCP"}]
+    (endpoint,) = result["endpoints"]
     assert endpoint["addresses"] == ["127.77.0.1"]
     assert endpoint["conditions"] == {"ready": True, "serving": True, "terminating": False}
     assert endpoint["targetRef"] == {"kind": "Pod", "name": "a", "namespace": "default", "uid": "a"}
@@ -49,36 +49,36 @@ def test_slices_have_exactly_their_services_labels() -> None:
 def test_terminating_pod_is_not_ready_though_it_serves() -> None:
     leaving = pod("a")
     leaving["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z"
-    (found,) = plan.slices(SERVICE, [leaving])
-    assert found["endpoints"][0]["conditions"] == {"ready": False, "serving": True, "terminating": True}
+    (result,) = plan.slices(SERVICE, [leaving])
+    assert result["endpoints"][0]["conditions"] == {"ready": False, "serving": True, "terminating": True}
 
 
 def test_pod_without_address_or_finished_is_left_out() -> None:
-    (found,) = plan.slices(SERVICE, [pod("a", podIP=""), pod("b", phase="Succeeded")])
-    assert found["endpoints"] == []
+    (result,) = plan.slices(SERVICE, [pod("a", podIP=""), pod("b", phase="Succeeded")])
+    assert result["endpoints"] == []
 
 
 def test_unready_pod_is_ready_when_service_publishes_unready_addresses() -> None:
     service = copy.deepcopy(SERVICE)
-    (found,) = plan.slices(service, [pod("a", ready=False)])
-    assert found["endpoints"][0]["conditions"]["ready"] is False
+    (result,) = plan.slices(service, [pod("a", ready=False)])
+    assert result["endpoints"][0]["conditions"]["ready"] is False
     service["spec"]["publishNotReadyAddresses"] = True
-    (found,) = plan.slices(service, [pod("a", ready=False)])
-    assert found["endpoints"][0]["conditions"]["ready"] is True
+    (result,) = plan.slices(service, [pod("a", ready=False)])
+    assert result["endpoints"][0]["conditions"]["ready"] is True
 
 
 def test_pods_that_resolve_a_port_differently_come_in_slices_of_their_own() -> None:
-    found = plan.slices(SERVICE, [pod("a", port=8080), pod("b", port=9090)])
-    assert [(s["ports"][0]["port"], len(s["endpoints"])) for s in found] == [(8080, 1), (9090, 1)]
-    assert found[0]["metadata"]["name"] == "web-local"
-    assert found[0]["metadata"]["name"] != found[1]["metadata"]["name"]
+    result = plan.slices(SERVICE, [pod("a", port=8080), pod("b", port=9090)])
+    assert [(s["ports"][0]["port"], len(s["endpoints"])) for s in result] == [(8080, 1), (9090, 1)]
+    assert result[0]["metadata"]["name"] == "web-local"
+    assert result[0]["metadata"]["name"] != result[1]["metadata"]["name"]
 
 
 def test_numeric_target_port_is_the_service_port_where_absent() -> None:
     service = copy.deepcopy(SERVICE)
     service["spec"]["ports"] = [{"port": 80}, {"name": "m", "port": 90, "targetPort": 9100}]
-    (found,) = plan.slices(service, [pod("a")])
-    assert [(p["name"], p["port"]) for p in found["ports"]] == [("", 80), ("m", 9100)]
+    (result,) = plan.slices(service, [pod("a")])
+    assert [(p["name"], p["port"]) for p in result["ports"]] == [("", 80), ("m", 9100)]
 
 
 def test_service_without_selector_or_of_another_host_has_no_slices() -> None:
@@ -103,8 +103,8 @@ def test_relevant_parts_are_equal_when_a_probe_repeats_its_result() -> None:
 
 
 def slice_of(*pods: dict) -> dict:
-    (found,) = plan.slices(SERVICE, pods)
-    return found
+    (result,) = plan.slices(SERVICE, pods)
+    return result
 
 
 def test_change_of_pods_that_do_not_serve_is_not_urgent() -> None:
@@ -127,5 +127,5 @@ def test_change_is_urgent_when_a_pod_begins_or_stops_serving() -> None:
 def test_change_is_urgent_when_the_service_was_recreated() -> None:
     other = copy.deepcopy(SERVICE)
     other["metadata"]["uid"] = "t"
-    (found,) = plan.slices(other, [pod("a", ready=False)])
-    assert plan.is_urgent(found, slice_of(pod("a", ready=False)))
+    (result,) = plan.slices(other, [pod("a", ready=False)])
+    assert plan.is_urgent(result, slice_of(pod("a", ready=False)))

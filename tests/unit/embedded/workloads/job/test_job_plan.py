@@ -61,11 +61,11 @@ def test_waits_twice_as_long_after_each_failure() -> None:
 
 def test_fails_when_there_are_more_failures_than_the_limit() -> None:
     spec = replace(WANT, backoff_limit=1)
-    found = plan(spec, RUNNING, pod(0, "Failed"), pod(1, "Failed"), pod(2))
-    assert found.progress.ending is not None
-    assert found.progress.ending.reason == "BackoffLimitExceeded"
-    assert [p.name for p in found.delete] == ["p2"]
-    assert found.progress.failed == {0, 1, 2}
+    planned = plan(spec, RUNNING, pod(0, "Failed"), pod(1, "Failed"), pod(2))
+    assert planned.progress.ending is not None
+    assert planned.progress.ending.reason == "BackoffLimitExceeded"
+    assert [p.name for p in planned.delete] == ["p2"]
+    assert planned.progress.failed == {0, 1, 2}
 
 
 @pytest.mark.parametrize(
@@ -73,8 +73,8 @@ def test_fails_when_there_are_more_failures_than_the_limit() -> None:
 )
 def test_restarts_in_place_count_as_failures(limit: int, restarts: int, *, ends: bool) -> None:
     spec = replace(WANT, in_place=True, backoff_limit=limit)
-    found = plan(spec, RUNNING, replace(pod(0), restarts=restarts))
-    assert (found.progress.ending is not None) == ends
+    planned = plan(spec, RUNNING, replace(pod(0), restarts=restarts))
+    assert (planned.progress.ending is not None) == ends
 
 
 def test_fails_when_it_was_active_for_too_long() -> None:
@@ -112,10 +112,10 @@ def test_unsupported_field_fails_the_job() -> None:
     template = {"spec": {"containers": []}}
     spec = {"template": template, "completionMode": "Indexed", "successPolicy": {}}
     spec = job_plan.read_spec({"metadata": {"name": "a", "uid": "u"}, "spec": spec})
-    found = plan(spec, JobProgress())
-    assert found.progress.ending is not None
-    assert "successPolicy, completionMode: Indexed" in found.progress.ending.message
-    assert not found.start
+    planned = plan(spec, JobProgress())
+    assert planned.progress.ending is not None
+    assert "successPolicy, completionMode: Indexed" in planned.progress.ending.message
+    assert not planned.start
 
 
 def test_status_read_back_is_the_progress_that_was_written() -> None:
