@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from serving.resources import quantity
-from serving.resources.cadvisor import Figures, Where
+from serving.resources.cadvisor import ContainerKey, ContainerUsage
 
 PERCENT = 100.0
 
@@ -16,7 +16,7 @@ class Reading:
 
     at: float
     """Monotonic seconds."""
-    figures: Mapping[Where, Figures]
+    figures: Mapping[ContainerKey, ContainerUsage]
 
 
 def share(
@@ -39,7 +39,7 @@ def share(
         if node not in after:
             continue
         for container in pod["spec"].get("containers") or ():
-            where = Where(pod["metadata"]["namespace"], pod["metadata"]["name"], container["name"])
+            where = ContainerKey(pod["metadata"]["namespace"], pod["metadata"]["name"], container["name"])
             share = _share(resource, container, where, before.get(node), after[node])
             if share is not None:
                 shares.append(share)
@@ -47,7 +47,7 @@ def share(
 
 
 def _share(
-    resource: str, container: Mapping[str, Any], where: Where, before: Reading | None, after: Reading
+    resource: str, container: Mapping[str, Any], where: ContainerKey, before: Reading | None, after: Reading
 ) -> float | None:
     figures = after.figures.get(where)
     if figures is None:

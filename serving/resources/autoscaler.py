@@ -1,4 +1,4 @@
-"""Autoscaler: how one target is sized; an Inference's predictors are asked in the same words."""
+"""Autoscaler: how one target is scaled. An Inference's predictors have the same fields."""
 
 from typing import Annotated, Literal
 
@@ -30,7 +30,7 @@ _ZONE_RULE = "timeZone must be in the IANA database, such as Europe/Berlin"
 
 
 class Schedule(Base):
-    """Bounds that replace the ordinary ones from each start until the next end, or for a while."""
+    """Bounds that replace those of the spec from each start until the next end, or for a duration."""
 
     model_config = {
         **Base.model_config,
@@ -50,19 +50,21 @@ class Schedule(Base):
     name: Name
     start: Cron
     end: Cron | None = None
-    duration: Annotated[Duration | None, Field(description="How long from each start, instead of `end`.")] = (
-        None
-    )
+    duration: Annotated[Duration | None, Field(description="Time from each start, instead of `end`.")] = None
     time_zone: Annotated[
         TimeZone,
-        Field(description="Of the IANA database, such as Europe/Berlin; start and end are its local times."),
+        Field(description="IANA time zone of start and end, such as Europe/Berlin."),
     ] = "UTC"
-    min_replicas: Annotated[int | None, Field(ge=0, le=1000, description="Instead of spec's.")] = None
-    max_replicas: Annotated[int | None, Field(ge=1, le=1000, description="Instead of spec's.")] = None
+    min_replicas: Annotated[
+        int | None, Field(ge=0, le=1000, description="Replaces the bound of the spec.")
+    ] = None
+    max_replicas: Annotated[
+        int | None, Field(ge=1, le=1000, description="Replaces the bound of the spec.")
+    ] = None
 
 
 class Metric(Base):
-    """One reason for replicas. Each says how many it needs; the most of them are started."""
+    """A metric and its target. Each metric needs a number of replicas, of which the highest counts."""
 
     model_config = {
         **Base.model_config,
@@ -97,9 +99,9 @@ class Metric(Base):
             "QPS", "Concurrency", "Latency", "TokenQueueDepth", "TokensPerSecond", "Utilization", "PromQL"
         ],
         Field(
-            description="QPS: arriving requests per second; Concurrency: requests in flight; Latency: from entry to the end of the"
-            " answer, met by sizing; TokenQueueDepth: prompt tokens that wait; TokensPerSecond: arriving and generated"
-            " tokens; Utilization: of what a replica may use; PromQL: the sum of a query's values."
+            description="QPS: arriving requests per second; Concurrency: requests in flight; Latency: from the request to the end"
+            " of the response; TokenQueueDepth: waiting prompt tokens; TokensPerSecond: arriving and generated tokens;"
+            " Utilization: share of a replica's limit; PromQL: sum of the values of a query."
         ),
     ]
     name: Annotated[
@@ -107,7 +109,7 @@ class Metric(Base):
         Field(
             max_length=63,
             pattern=r"^([a-z0-9]([-a-z0-9]*[a-z0-9])?)?$",
-            description="Tells metrics of one type apart; needed where there are several.",
+            description="Distinguishes metrics of one type; required if there are several.",
         ),
     ] = ""
     target: Annotated[
@@ -116,67 +118,73 @@ class Metric(Base):
             max_length=32,
             pattern=r"^[0-9]+(\.[0-9]+)?(us|ms|s|m|h)?$",
             json_schema_extra={"x-kubernetes-int-or-string": True},
-            description="For each replica: requests per second, requests, tokens, tokens per second, percent, or the query's"
-            " unit; of Latency a duration. A number with a decimal point is quoted. Left out: what one replica can take, as a"
-            " CapacityProfile says or as it is learned.",
+            description="Target per replica: requests per second, requests, tokens, tokens per second, percent, or the unit of"
+            " the query; for Latency a duration. A number with a decimal point must be quoted. Default: the capacity of"
+            " one replica, from a CapacityProfile or as learned.",
         ),
     ] = None
     percentile: Annotated[
-        int | None, Field(ge=1, le=99, description="Of Latency: of the requests that must meet it; else 99.")
+        int | None,
+        Field(
+            ge=1, le=99, description="For Latency: percent of requests that must meet the target; default 99."
+        ),
     ] = None
-    resource: Annotated[Literal["cpu", "memory", "gpu"] | None, Field(description="Of Utilization.")] = None
+    resource: Annotated[
+        Literal["cpu", "memory", "gpu"] | None, Field(description="For Utilization: the resource.")
+    ] = None
     query: Annotated[
-        str | None, Field(min_length=1, max_length=2048, description="Of PromQL: all replicas together.")
+        str | None,
+        Field(min_length=1, max_length=2048, description="For PromQL: the query, over all replicas."),
     ] = None
     server_address: Annotated[
         str | None,
         Field(
             max_length=512,
             pattern=r"^https?://[^ ]+$",
-            description="Of PromQL: a Prometheus; else the one that the autoscaler is configured with.",
+            description="For PromQL: URL of a Prometheus; default: the one in the autoscaler's configuration.",
         ),
     ] = None
 
 
 class Pace(Base):
-    """How fast the count may change in one direction; what is left out is found from what a start costs."""
+    """Limits of changes in one direction; defaults follow from the cost of starting a replica."""
 
     max_replicas_per_minute: Annotated[
         int | None,
         Field(
             ge=1,
             le=1000,
-            description="With maxPercentPerMinute, what allows more replicas holds.",
+            description="Of this and maxPercentPerMinute, the one that allows more replicas counts.",
         ),
     ] = None
-    max_percent_per_minute: Annotated[int | None, Field(ge=1, le=10_000, description="Of the replicas.")] = (
-        None
-    )
+    max_percent_per_minute: Annotated[
+        int | None, Field(ge=1, le=10_000, description="Percent of the replicas.")
+    ] = None
     stabilization_seconds: Annotated[
         int | None,
-        Field(ge=0, le=3600, description="For so long a change in this direction must have been wanted."),
+        Field(ge=0, le=3600, description="Time for which a change in this direction must have been needed."),
     ] = None
 
 
 class ScaleToZero(Base):
-    """How the last replicas go and the first ones come, where minReplicas is 0."""
+    """Scaling to zero and back, if minReplicas is 0."""
 
     idle_seconds: Annotated[
         int | None,
         Field(
             ge=1,
             le=7 * 24 * 3600,
-            description="Without a request for this long, the last replicas go. Left out: learned from the times between requests"
-            " and from what a start costs.",
+            description="Time without a request after which the last replicas are removed. Default: learned from the intervals"
+            " between requests and the cost of a start.",
         ),
     ] = None
     prewarm: Annotated[
-        bool, Field(description="Start a replica when a request is likely, before it is there.")
+        bool, Field(description="Starts a replica when a request is likely, before it arrives.")
     ] = True
 
 
 class Behavior(Base):
-    """Limits to how the count changes, for who has a reason; the defaults need none."""
+    """Optional limits of changes; the defaults are adaptive."""
 
     scale_up: Pace | None = None
     scale_down: Pace | None = None
@@ -184,7 +192,7 @@ class Behavior(Base):
 
 
 class Prediction(Base):
-    """What is made of the forecast."""
+    """Use of the forecast."""
 
     model_config = {
         **Base.model_config,
@@ -198,21 +206,21 @@ class Prediction(Base):
     mode: Annotated[
         Literal["Enabled", "Observe", "Disabled"],
         Field(
-            description="Enabled: replicas are started before the load. Observe: what would be done is said in status, Events and"
-            " metrics, and not done. Disabled: replicas follow the load."
+            description="Enabled: replicas are started ahead of the load. Observe: decisions are reported in status, Events and"
+            " metrics, and not carried out. Disabled: replicas follow the load."
         ),
     ] = "Enabled"
     time_zone: Annotated[
         TimeZone | None,
         Field(
-            description="Of the IANA database, such as Europe/Berlin: where those live who ask, so that the load of a day keeps its"
-            " shape when clocks change. UTC where left out."
+            description="IANA time zone of the users, such as Europe/Berlin, so that daily patterns keep their shape when clocks"
+            " change. Default: UTC."
         ),
     ] = None
 
 
 class Scaling(Base):
-    """What can be asked of a replica count; `minReplicas: 0, maxReplicas: 10` alone is enough."""
+    """Bounds, schedules and metrics of the replica count; `minReplicas: 0, maxReplicas: 10` alone is enough."""
 
     model_config = {
         **Base.model_config,
@@ -228,14 +236,15 @@ class Scaling(Base):
         ),
     }
     min_replicas: Annotated[
-        int, Field(ge=0, le=1000, description="With 0, requests that find no replica wait for one to start.")
+        int,
+        Field(ge=0, le=1000, description="With 0, requests wait for a replica to start if there is none."),
     ] = 1
     max_replicas: Annotated[int, Field(ge=1, le=1000)] = 1
     schedules: Annotated[
         list[Schedule],
         Field(
             max_length=16,
-            description="Bounds at certain times. Of several that hold, the highest of each bound counts.",
+            description="Bounds at certain times. If several schedules are active, the highest of each bound counts.",
             json_schema_extra=list_map("name"),
         ),
     ] = []
@@ -243,7 +252,7 @@ class Scaling(Base):
         list[Metric],
         Field(
             max_length=8,
-            description="Without any: requests per second, by what a replica can take.",
+            description="Metrics to scale on; default: requests per second, with the capacity of a replica as target.",
             json_schema_extra=list_map("type", "name"),
         ),
     ] = []
@@ -254,19 +263,19 @@ class Scaling(Base):
         Field(
             ge=0.001,
             le=50,
-            description="Percent of requests that may come while there is too little capacity: the one knob between cost and"
-            " violations. Less is dearer.",
+            description="Percent of requests that may arrive while there is too little capacity: the trade-off between cost and"
+            " violations. Lower is more expensive.",
         ),
     ] = None
 
     @property
     def may_be_zero(self) -> bool:
-        """Whether there are times without a replica."""
-        return self.min_replicas == 0 or any(found.min_replicas == 0 for found in self.schedules)
+        """Whether the target may ever have no replica."""
+        return self.min_replicas == 0 or any(schedule.min_replicas == 0 for schedule in self.schedules)
 
 
 class ScaleTarget(Base):
-    """Anything of this namespace with a scale subresource."""
+    """An object of this namespace with a scale subresource."""
 
     api_version: Annotated[str, Field(min_length=1, max_length=253)] = "apps/v1"
     kind: Annotated[str, Field(min_length=1, max_length=63)] = "Deployment"
@@ -274,7 +283,7 @@ class ScaleTarget(Base):
 
 
 class AutoscalerSpec(Scaling):
-    """How one target is sized: to the work that arrives, before it arrives; to zero and back where minReplicas is 0."""
+    """How one target is scaled: ahead of the expected load, and to zero and back if minReplicas is 0."""
 
     scale_target_ref: ScaleTarget
 
@@ -282,136 +291,140 @@ class AutoscalerSpec(Scaling):
 Time = Annotated[str, Field(json_schema_extra={"format": "date-time"})]
 
 
-class Phase(Base):
-    """A part of a wake, in the order in which they follow on each other."""
+class WakePhase(Base):
+    """One phase of a wake; the phases are consecutive."""
 
     name: str
     milliseconds: float
 
 
 class Wake(Base):
-    """Where the time went between a request that found no replica and its release to the first one."""
+    """The time between a request that found no replica and its release to the first replica."""
 
     pod: str
     accepted_at: Time
     phases: Annotated[
-        list[Phase],
-        Field(description="They add up to the total.", json_schema_extra=ATOMIC),
+        list[WakePhase],
+        Field(description="Phases that add up to the total.", json_schema_extra=ATOMIC),
     ] = []
     total: Annotated[float, Field(description="Milliseconds.")]
 
 
 class Demand(Base):
-    """What one activator knows of the requests that wait for the target: written by that reporter alone."""
+    """Requests that wait for the target at one activator, written by that activator alone."""
 
-    reporter: Annotated[str, Field(description="`activator-<gateway>`: the activator beside that gateway.")]
+    reporter: Annotated[str, Field(description="`activator-<gateway>`, the activator of that gateway.")]
     in_flight: Annotated[
         int,
-        Field(description="Requests that wait now."),
+        Field(description="Requests that are waiting."),
     ] = 0
     last_request_time: Time | None = None
     last_wake: Wake | None = None
 
 
 class Forecast(Base):
-    """The highest rate of arriving work that is expected within a horizon."""
+    """The highest rate of arriving work expected within a horizon."""
 
     horizon_seconds: float
-    lower: Annotated[float, Field(description="Work per second: the 10 % quantile.")]
+    lower: Annotated[float, Field(description="Work per second, 10 % quantile.")]
     median: float
-    upper: Annotated[float, Field(description="The quantile that `risk` asks for: it is sized on.")]
+    upper: Annotated[
+        float, Field(description="Quantile that follows from `risk`, for which replicas are started.")
+    ]
 
 
 class DecisionInputs(Base):
-    """What the last decision was made of, as of its time; it is not written again while nothing follows from it."""
+    """Inputs of the last decision, as of its time; not updated while the decision stays the same."""
 
     time: Time
-    rule: Annotated[str, Field(description="That bound the count, in CamelCase.")] = ""
-    metric: Annotated[str, Field(description="That asked for the most replicas.")] = ""
-    needed: Annotated[int, Field(description="Replicas that the load asks for, before every limit.")] = 0
-    rate: Annotated[float, Field(description="Work per second now.")] = 0
-    capacity: Annotated[float, Field(description="Work per second of one replica; 0: not known.")] = 0
-    backlog: Annotated[float, Field(description="Requests that wait beyond what replicas work on.")] = 0
-    startup_seconds: Annotated[float, Field(description="That a start is expected to take.")] = 0
+    rule: Annotated[str, Field(description="Rule that determined the count, in CamelCase.")] = ""
+    metric: Annotated[str, Field(description="Metric that needs the most replicas.")] = ""
+    needed: Annotated[int, Field(description="Replicas that the load needs, before all limits.")] = 0
+    rate: Annotated[float, Field(description="Current work per second.")] = 0
+    capacity: Annotated[float, Field(description="Work per second of one replica; 0 if unknown.")] = 0
+    backlog: Annotated[float, Field(description="Requests that wait beyond those in progress.")] = 0
+    startup_seconds: Annotated[float, Field(description="Expected duration of a start.")] = 0
     forecast: Forecast | None = None
-    schedule: Annotated[str, Field(description="That the bounds come from; empty: the ordinary ones.")] = ""
+    schedule: Annotated[str, Field(description="Schedule that sets the bounds; empty if the spec does.")] = ""
 
 
-class Change(Base):
-    """A decision that changed the count."""
+class ReplicaChange(Base):
+    """A decision that changed the number of replicas."""
 
     time: Time
     from_replicas: int
     to_replicas: int
-    reason: Annotated[str, Field(description="The rule that bound, in CamelCase.")]
+    reason: Annotated[str, Field(description="Rule that determined the count, in CamelCase.")]
     message: str = ""
 
 
 class MetricStatus(Base):
-    """What one metric is now, and asks for."""
+    """The current value of one metric, and the replicas that it needs."""
 
     name: Annotated[str, Field(description="Its type, or `type/name`.")]
     target: Annotated[
         float | None,
         Field(
-            description="Of the spec, for each replica; of Latency seconds. Left out: what a replica takes."
+            description="Target per replica from the spec, for Latency in seconds; absent if it is the capacity."
         ),
     ] = None
-    value: Annotated[float | None, Field(description="Now; left out where it is not measured.")] = None
+    value: Annotated[float | None, Field(description="Current value; absent if not measured.")] = None
     needed: Annotated[
-        int | None, Field(description="Replicas that it asks for; left out where it holds those there are.")
+        int | None, Field(description="Replicas that it needs; absent if it keeps the current ones.")
     ] = None
-    message: Annotated[str, Field(description="What that follows from, or why it does not count.")] = ""
+    message: Annotated[str, Field(description="Reason for the number, or why the metric does not count.")] = (
+        ""
+    )
 
 
 class Signal(Base):
-    """One source of what is known: a gateway, the replicas' pages, a Prometheus."""
+    """One source of measurements: a gateway, the replicas' metrics, a Prometheus."""
 
     source: Annotated[str, Field(description="`gateway-<name>`, `replicas`, `resources`, `prometheus`.")]
     healthy: bool
-    message: Annotated[str, Field(description="What is wrong with it, and since when.")] = ""
+    message: Annotated[str, Field(description="The error, and since when it persists.")] = ""
 
 
 class LearnedCapacity(Base):
-    """What one replica can take."""
+    """The capacity of one replica."""
 
     rate: Annotated[float, Field(description="Work per second.")] = 0
     concurrency: Annotated[float, Field(description="Requests in flight at that rate.")] = 0
     source: Annotated[
         Literal["Profile", "Corrected", "Target", "Learned"],
         Field(
-            description="A CapacityProfile, the same corrected by what replicas carried, a metric's target, or load and"
-            " latency as they were."
+            description="A CapacityProfile, a profile corrected by observed throughput, a metric's target, or observed load and"
+            " latency."
         ),
     ]
 
 
 class LearnedScaling(Base):
-    """What is known of the target; left out: nothing yet."""
+    """What has been learned about the target; absent fields are not known yet."""
 
     capacity: LearnedCapacity | None = None
     startup_seconds: Annotated[
-        float | None, Field(description="A high quantile of the starts so far, failed ones included.")
+        float | None, Field(description="High quantile of past start durations, including failed starts.")
     ] = None
     keep_alive_seconds: Annotated[
-        float | None, Field(description="Without a request for this long, the last replicas go.")
+        float | None, Field(description="Time without a request after which the last replicas are removed.")
     ] = None
 
 
 class AutoscalerStatus(Base):
-    """What was decided last, and why."""
+    """The last decision, and the reason for it."""
 
     desired_replicas: int = 0
     current_replicas: int = 0
     ready_replicas: int = 0
-    reason: Annotated[str, Field(description="One sentence: why the count is what it is.")] = ""
+    reason: Annotated[str, Field(description="Explanation of the current count, in one sentence.")] = ""
     last_scale_time: Time | None = None
     decision: DecisionInputs | None = None
     decisions: Annotated[
-        list[Change],
+        list[ReplicaChange],
         Field(
             max_length=10,
-            description="The last ten that changed the count, the newest first.",
+            description="The last ten decisions that changed the count, newest first.",
             json_schema_extra=ATOMIC,
         ),
     ] = []

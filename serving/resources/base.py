@@ -1,7 +1,7 @@
-"""The base of our kinds' types, and how a type becomes the structural schema that servers enforce.
+"""Base types of our kinds, and the conversion of a type into a structural schema.
 
-One source for three things: the Python types that planners read, the CRD schema that a cluster enforces,
-and the schema that the embedded server enforces. A rule between fields is a CEL expression in the schema
+One source serves three purposes: the Python types that planners read, the CRD schema that a cluster enforces, and the
+schema that the embedded server enforces. A rule between fields is a CEL expression in the schema
 (`x-kubernetes-validations`), so that both servers evaluate the same text.
 """
 
@@ -21,11 +21,12 @@ Quantity = Annotated[
         json_schema_extra={"x-kubernetes-int-or-string": True},
     ),
 ]
-"""An amount of something, `500m` or `512Mi`: the grammar of k8s.io/apimachinery/pkg/api/resource/quantity.go without
-the minus. The looser pattern that Kubernetes itself uses lets `1.5.2` through, to be refused where nobody looks.
+"""A quantity such as `500m` or `512Mi`: the grammar of k8s.io/apimachinery/pkg/api/resource/quantity.go without a sign.
+
+Kubernetes' own pattern is looser and accepts `1.5.2`, which then fails later, without a message for the user.
 """
 Duration = Annotated[str, Field(max_length=32, pattern=r"^[0-9]+(\.[0-9]+)?(us|ms|s|m|h)$")]
-"""A number and one unit: `250ms`, `1.5s`, `2h`; `serving.resources.duration` reads it."""
+"""A number and one unit: `250ms`, `1.5s`, `2h`; parsed by `serving.resources.duration`."""
 Amount = Annotated[
     str,
     Field(
@@ -34,11 +35,11 @@ Amount = Annotated[
         json_schema_extra={"x-kubernetes-int-or-string": True},
     ),
 ]
-"""A decimal number that is not negative: money, a rate, a factor."""
+"""A non-negative decimal number: money, a rate, a factor."""
 
 
 class Base(BaseModel):
-    """A frozen, camelCase-in-JSON piece of an object; fields that it does not know are refused."""
+    """A frozen part of an object, in camelCase in JSON; unknown fields are rejected."""
 
     model_config = ConfigDict(
         frozen=True,
@@ -49,13 +50,13 @@ class Base(BaseModel):
     )
 
 
-def rules(*found: tuple[str, str]) -> dict[str, Any]:
+def rules(*rules_: tuple[str, str]) -> dict[str, Any]:
     """Return the `json_schema_extra` of a model with these (CEL expression, message) rules."""
-    return {"x-kubernetes-validations": [{"rule": rule, "message": message} for rule, message in found]}
+    return {"x-kubernetes-validations": [{"rule": rule, "message": message} for rule, message in rules_]}
 
 
 def in_six_digits(body: Any) -> Any:
-    """Return JSON with numbers that are not whole to six significant digits: what is measured repeats to two or three, and `kubectl get` prints all."""
+    """Return JSON with fractions rounded to six significant digits, as `kubectl get` prints all digits."""
     if isinstance(body, float):
         return float(f"{body:.6g}")
     if isinstance(body, dict):
@@ -69,7 +70,7 @@ def list_map(*keys: str) -> dict[str, Any]:
 
 
 ATOMIC: dict[str, Any] = {"x-kubernetes-list-type": "atomic"}
-"""The `json_schema_extra` of a list that has one writer, who writes it whole."""
+"""The `json_schema_extra` of a list that is replaced as a whole."""
 
 
 class ConditionStatus(Base):
@@ -133,15 +134,17 @@ def _plain(node: dict[str, Any], defs: dict[str, Any]) -> dict[str, Any]:
     if out.get("x-kubernetes-int-or-string"):
         out.pop("type", None)
     if isinstance(out.get("default"), dict):
-        out["default"] = _given(out["default"])
+        out["default"] = _without_empty(out["default"])
     if "default" in out and out["default"] in ({}, []):
         out.pop("default")
     if out.get("format") == "date-time" and out.get("default") == "":
-        out.pop("default")  # an empty text is no time: one that is not known is left out
+        out.pop("default")  # an empty string is no valid time: an unknown time is omitted
     return out
 
 
-def _given(default: dict[str, Any]) -> dict[str, Any]:
-    """Return a default without what is left out in it, at any depth."""
-    given = {key: _given(value) if isinstance(value, dict) else value for key, value in default.items()}
-    return {key: value for key, value in given.items() if value not in (None, {}, [])}
+def _without_empty(default: dict[str, Any]) -> dict[str, Any]:
+    """Return a default without empty fields, at any depth."""
+    filled = {
+        key: _without_empty(value) if isinstance(value, dict) else value for key, value in default.items()
+    }
+    return {key: value for key, value in filled.items() if value not in (None, {}, [])}

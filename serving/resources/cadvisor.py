@@ -1,4 +1,4 @@
-"""The kubelet's metrics of containers, as far as we write and read them: their names, and text → figures by container.
+"""The kubelet's container metrics: the names that we write and read, and a parser.
 
 https://github.com/google/cadvisor/blob/master/docs/storage/prometheus.md. On one machine the node agent writes them; on
 a cluster every kubelet does, at `/metrics/cadvisor`.
@@ -23,16 +23,16 @@ PEAK = "container_memory_max_usage_bytes"
 OOM_EVENTS = "container_oom_events_total"
 STARTED = "container_start_time_seconds"
 GPU_DUTY = "container_accelerator_duty_cycle"
-"""Percent of the last sample's time in which the GPU worked; cAdvisor's name until 1.27."""
+"""Percent of the last sample period in which the GPU was busy; cAdvisor's name until 1.27."""
 GPU_MEMORY = "container_accelerator_memory_used_bytes"
 
 MACHINE_CORES = "machine_cpu_cores"
 MACHINE_MEMORY = "machine_memory_bytes"
 MACHINE_INFO = "slipway_machine_info"
-"""Ours: labels `cpu`, `cores` and `gpu` in words, value 1."""
+"""Our own: labels `cpu`, `cores` and `gpu` describe the machine; the value is 1."""
 
 
-class Where(NamedTuple):
+class ContainerKey(NamedTuple):
     """One container of one Pod."""
 
     namespace: str
@@ -41,21 +41,21 @@ class Where(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Figures:
-    """What a container has used; counters begin anew with every run of it."""
+class ContainerUsage:
+    """Resource usage of a container; its counters start at 0 with every run."""
 
     cpu_seconds: float = 0.0
     periods: float = 0.0
-    """Of its processor limit (100 ms each), in which it ran."""
+    """Enforcement periods (100 ms each) of its CPU limit in which it ran."""
     throttled_periods: float = 0.0
-    """Of these, in which it was held back."""
+    """Of these, the periods in which it was throttled."""
     throttled_seconds: float = 0.0
     working_set: float = 0.0
-    """Bytes that the kernel cannot easily take back; on one machine never less than what is resident."""
+    """Bytes that the kernel cannot easily reclaim; on one machine at least the resident set."""
     rss: float = 0.0
-    """Bytes, without files."""
+    """Bytes, without page cache."""
     peak: float = 0.0
-    """Most bytes since the run began."""
+    """Peak bytes since the run began."""
     oom_events: float = 0.0
     started: float = 0.0
     """Unix seconds."""
@@ -64,7 +64,7 @@ class Figures:
     gpu_memory: float = 0.0
     """Bytes."""
     at: float = 0.0
-    """Unix seconds of the reading, where the node says it: cAdvisor looks every 10 to 15 s, whenever it is asked."""
+    """Unix time of the sample, if the node reports it: cAdvisor samples every 10 to 15 s, not on request."""
 
 
 _FIELDS = {
@@ -73,32 +73,32 @@ _FIELDS = {
     OOM_EVENTS: "oom_events", STARTED: "started", GPU_DUTY: "gpu_duty", GPU_MEMORY: "gpu_memory",
 }  # fmt: skip
 _SUMMED = frozenset({CPU_SECONDS, GPU_DUTY, GPU_MEMORY})
-"""What cAdvisor may tell in parts: by processor, by GPU."""
+"""Metrics that cAdvisor may split by processor or by GPU."""
 
 
-def containers(text: str) -> dict[Where, Figures]:
-    """Return the figures of every container; lines of whole Pods and of sandboxes (`POD`) are left out.
+def containers(text: str) -> dict[ContainerKey, ContainerUsage]:
+    """Return the usage of every container, without totals of Pods and without sandboxes (`POD`).
 
     Raises:
-        ValueError: the text is no Prometheus exposition.
+        ValueError: the text is not in the Prometheus exposition format.
     """
-    found: dict[Where, Figures] = {}
+    usages: dict[ContainerKey, ContainerUsage] = {}
     for family in text_string_to_metric_families(text):
         for sample in family.samples:
             field, labels = _FIELDS.get(sample.name), sample.labels
             container = labels.get("container", "")
             if field is None or container in ("", "POD"):
                 continue
-            where = Where(labels.get("namespace", ""), labels.get("pod", ""), container)
-            known = found.get(where, Figures())
+            key = ContainerKey(labels.get("namespace", ""), labels.get("pod", ""), container)
+            known = usages.get(key, ContainerUsage())
             before = getattr(known, field) if sample.name in _SUMMED else 0.0
             at = max(known.at, float(sample.timestamp or 0.0))
-            found[where] = replace(known, **{field: before + float(sample.value), "at": at})
-    return found
+            usages[key] = replace(known, **{field: before + float(sample.value), "at": at})
+    return usages
 
 
 def machine(text: str) -> Mapping[str, str]:
-    """Return what the node says of itself: `cpu`, `cores`, `gpu`; empty where it is no node of ours."""
+    """Return the node's description of itself (`cpu`, `cores`, `gpu`); empty if it is not one of our nodes."""
     for family in text_string_to_metric_families(text):
         for sample in family.samples:
             if sample.name == MACHINE_INFO:

@@ -1,4 +1,4 @@
-"""CapacityProfile: measured load → latency and throughput of one replica, for whoever sizes a service."""
+"""CapacityProfile: latency and throughput of one replica by load, as measured."""
 
 from typing import Annotated, Literal
 
@@ -10,17 +10,17 @@ from serving.resources.trial import LatencyAt, Usage
 
 
 class CapacityPoint(Base):
-    """What one replica does at one load."""
+    """One replica at one level of load."""
 
     level: Annotated[float, Field(description="Users, or requests per second.")]
-    throughput: Annotated[float, Field(description="Requests per second answered.")]
+    throughput: Annotated[float, Field(description="Responses per second.")]
     latencies: Annotated[list[LatencyAt], Field(json_schema_extra=ATOMIC)] = []
     tokens_per_second: float = 0
     usage: Usage = Usage()
 
 
 class CapacityProfileSpec(Base):
-    """A measured curve; immutable. A newer measurement is another profile."""
+    """A measured curve; immutable, as a newer measurement is another profile."""
 
     model_config = {
         **Base.model_config,
@@ -30,13 +30,13 @@ class CapacityProfileSpec(Base):
     }
     model_digest: str
     model_version: str = ""
-    machine: Annotated[str, Field(description="What it was measured on: processor, cores, GPU.")] = ""
+    machine: Annotated[str, Field(description="Machine of the measurement: processor, cores, GPU.")] = ""
     settings: Annotated[list[Setting], Field(json_schema_extra=list_map("category", "name"))] = []
     mode: Literal["closed", "open"] = "closed"
     batch: int = 1
     points: Annotated[list[CapacityPoint], Field(min_length=1, max_length=256, json_schema_extra=ATOMIC)]
     capacity: Annotated[
-        float, Field(description="Requests per second at the highest load that met the constraints.")
+        float, Field(description="Requests per second at the highest load that meets the constraints.")
     ] = 0
     measured_at: Annotated[str, Field(json_schema_extra={"format": "date-time"})] = ""
     trial: Name | None = None

@@ -19,7 +19,7 @@ from serving.resources.base import Base, structural
 
 @dataclass(frozen=True)
 class Column:
-    """A column that `kubectl get` prints; `path` is a JSONPath as CRDs have it."""
+    """A column of `kubectl get`; `path` is a JSONPath as in a CRD."""
 
     name: str
     path: str
@@ -29,13 +29,13 @@ class Column:
 
 @dataclass(frozen=True)
 class Definition:
-    """A kind of ours, whole."""
+    """One of our kinds with its schema and columns."""
 
     kind: kinds.Kind
     description: str
     spec: type[Base]
     status: type[Base] | None
-    """None where there is nothing to report: a kind without a status subresource."""
+    """None for a kind without a status subresource."""
     columns: tuple[Column, ...]
 
 
@@ -70,7 +70,7 @@ DEFINITIONS: tuple[Definition, ...] = (
          Column("Address", ".status.gateways[*].address"), AGE),
     ),
     Definition(
-        kinds.AUTOSCALER, "Autoscaler sizes one scalable target; it alone writes its replicas.",
+        kinds.AUTOSCALER, "Autoscaler scales one target; it alone writes its replicas.",
         autoscaler.AutoscalerSpec, autoscaler.AutoscalerStatus,
         (Column("Target", ".spec.scaleTargetRef.name"), Column("Min", ".spec.minReplicas", "integer"),
          Column("Max", ".spec.maxReplicas", "integer"), Column("Desired", ".status.desiredReplicas", "integer"),
@@ -107,7 +107,7 @@ DEFINITIONS: tuple[Definition, ...] = (
 
 @cache
 def schema(definition: Definition) -> dict[str, Any]:
-    """Return the whole object's structural schema, as in a CRD. Callers must not change it."""
+    """Return the structural schema of the whole object, as in a CRD. Callers must not change it."""
     spec = structural(definition.spec)
     status = {"status": structural(definition.status)} if definition.status else {}
     spec.setdefault("description", f"{definition.kind.kind}Spec.")

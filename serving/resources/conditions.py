@@ -17,7 +17,7 @@ class StatusReason:
 
 @dataclass(frozen=True)
 class Condition:
-    """What a controller has to say about one aspect, before times are put to it."""
+    """A condition without its times and generation."""
 
     type: str
     status: Status
@@ -31,7 +31,7 @@ def find(conditions: Iterable[Mapping[str, Any]] | None, type_: str) -> Mapping[
 
 
 def is_true(obj: Mapping[str, Any], type_: str) -> bool:
-    """Whether the object's condition is True, for whatever generation."""
+    """Whether the object's condition is True, for any generation."""
     found = find((obj.get("status") or {}).get("conditions"), type_)
     return found is not None and found.get("status") == "True"
 
@@ -39,13 +39,13 @@ def is_true(obj: Mapping[str, Any], type_: str) -> bool:
 def merge(
     old: Iterable[Mapping[str, Any]] | None, new: Iterable[Condition], *, generation: int, now: str
 ) -> list[dict[str, Any]]:
-    """Return the conditions to write: `lastTransitionTime` moves only when the status does.
+    """Return the conditions to write; `lastTransitionTime` changes only with the status.
 
     Args:
-        old: what the object has now.
-        new: what is said now; types that are not said are dropped.
+        old: the stored conditions.
+        new: the new conditions; other types are dropped.
         generation: becomes `observedGeneration`.
-        now: RFC 3339, the transition time of what changed.
+        now: RFC 3339, the transition time of conditions whose status changed.
     """
     result = []
     for condition in new:
@@ -65,7 +65,7 @@ def merge(
 
 
 def aggregate(parts: Iterable[Condition], *, ready_reason: str = "Ready") -> Condition:
-    """`Ready` of the parts: the first False speaks, then the first Unknown, else True."""
+    """Return `Ready` of the parts: the first that is False, else the first that is Unknown, else True."""
     parts = list(parts)
     for status in ("False", "Unknown"):
         for part in parts:

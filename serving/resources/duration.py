@@ -1,4 +1,4 @@
-"""Durations as our kinds write them: a number and one unit."""
+"""Durations of our kinds: a number and one unit."""
 
 import re
 from decimal import Decimal
@@ -19,7 +19,7 @@ def seconds(text: str) -> float:
 
 
 def exact(text: str) -> Decimal:
-    """Return the duration in seconds, as it is written. Raises ValueError."""
+    """Return the exact duration in seconds. Raises ValueError."""
     match = _FORM.fullmatch(text)
     if match is None:
         raise ValueError(f"{text!r} is not a duration such as 250ms, 1.5s or 2h")

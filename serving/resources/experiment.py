@@ -23,11 +23,11 @@ from serving.resources.load import Load
 
 Category = Literal["resource", "batching", "env", "args"]
 Value = Annotated[str, Field(max_length=256, json_schema_extra={"x-kubernetes-int-or-string": True})]
-"""A value of a parameter, as it is put in."""
+"""A value of a parameter, as it is written into the spec."""
 
 
-class Target(Base):
-    """What is tuned: a predictor of an Inference as it runs, or a ModelVersion."""
+class TuningTarget(Base):
+    """What is tuned: a running predictor of an Inference, or a ModelVersion."""
 
     model_config = {
         **Base.model_config,
@@ -58,22 +58,22 @@ class Target(Base):
     }
     inference: Name | None = None
     predictor: Annotated[
-        Name | None, Field(description="Of the Inference; its only one where it has one.")
+        Name | None, Field(description="Predictor of the Inference; may be omitted if it has only one.")
     ] = None
     model_version: Name | None = None
     framework: Framework | None = None
     resources: Annotated[
         Resources | None,
-        Field(description="Of a replica, as in a predictor; what is tuned replaces it."),
+        Field(description="Resources of a replica, as in a predictor; tuned parameters replace them."),
     ] = None
     template: Annotated[
         PredictorTemplate | None,
-        Field(description="What the Pods have besides the runtime, as in a predictor."),
+        Field(description="Additions to the Pods, as in a predictor."),
     ] = None
 
 
 class FeasibleSpace(Base):
-    """The values of one parameter: a list, a range with a step, or powers."""
+    """The values of one parameter: a list, a range with a step, or a geometric range."""
 
     model_config = {
         **Base.model_config,
@@ -94,7 +94,7 @@ class FeasibleSpace(Base):
         Field(
             alias="list",
             max_length=256,
-            description="The values, in any order; one with a decimal point is quoted.",
+            description="Values in any order; a number with a decimal point must be quoted.",
             json_schema_extra=ATOMIC,
         ),
     ] = []
@@ -107,7 +107,7 @@ class FeasibleSpace(Base):
 
 
 class Parameter(Base):
-    """One axis of the space."""
+    """One dimension of the search space."""
 
     model_config = {
         **Base.model_config,
@@ -127,26 +127,24 @@ class Parameter(Base):
             min_length=1,
             max_length=128,
             description="A resource (cpu, memory, gpu.memory, gpu.cores), an environment variable, an argument such as --threads,"
-            " or a name of the runtime's batching.",
+            " or a field of the runtime's batching.",
         ),
     ]
     parameter_type: Annotated[
         Literal["double", "int", "discrete", "categorical"],
         Field(
-            description="discrete values are ordered numbers or quantities; categorical ones have no order."
+            description="Discrete values are ordered numbers or quantities; categorical values have no order."
         ),
     ] = "discrete"
     feasible_space: FeasibleSpace
     scale: Annotated[
         Literal["log", "linear", ""],
-        Field(
-            description="The natural scale of an ordered axis; where it is not said, log if all values are positive."
-        ),
+        Field(description="Scale of an ordered parameter; default: log if all values are positive."),
     ] = ""
 
 
 class ParameterCategory(Base):
-    """The parameters that go to one place."""
+    """The parameters of one category, which decides where their values are written."""
 
     model_config = {
         **Base.model_config,
@@ -171,7 +169,7 @@ class ParameterCategory(Base):
 
 
 class Objective(Base):
-    """What the best spec has most, or least, of."""
+    """The metric that the best spec maximizes or minimizes."""
 
     model_config = {
         **Base.model_config,
@@ -196,18 +194,18 @@ class Objective(Base):
             "throughputPerCost", "costAtRate", "throughput", "tokensPerSecond", "tokensPerCost", "latency", "cost",
         ],
         Field(
-            description="throughputPerCost: requests per unit of money; costAtRate: per hour, of the replicas that the rate needs;"
-            " latency: of `percentile`.",
+            description="throughputPerCost: requests per unit of money; costAtRate: hourly cost of the replicas that `rate` needs;"
+            " latency: the latency at `percentile`.",
         ),
     ] = "throughputPerCost"  # fmt: skip
-    rate: Annotated[Amount | None, Field(description="Requests per second that costAtRate must carry.")] = (
+    rate: Annotated[Amount | None, Field(description="For costAtRate: requests per second to be served.")] = (
         None
     )
-    percentile: Annotated[int, Field(ge=1, le=99, description="Of the metric latency.")] = 99
+    percentile: Annotated[int, Field(ge=1, le=99, description="For the metric latency: its percentile.")] = 99
 
 
 class Constraint(Base):
-    """What a spec must meet, at the load at which its objective is taken."""
+    """A limit that a spec must meet at the load at which its objective is measured."""
 
     model_config = {
         **Base.model_config,
@@ -223,19 +221,21 @@ class Constraint(Base):
         ),
     }
     metric: Literal["latency", "ttft", "itl", "errorRate"]
-    percentile: Annotated[int, Field(ge=1, le=99, description="Of a latency; an error rate has none.")] = 99
+    percentile: Annotated[
+        int, Field(ge=1, le=99, description="Percentile of a latency; ignored for an error rate.")
+    ] = 99
     at_most: Annotated[
         str,
         Field(
             max_length=32,
             pattern=r"^[0-9]+(\.[0-9]+)?(us|ms|s|m|h|%)$",
-            description="A duration such as 100ms; of an error rate a percentage such as 1%.",
+            description="A duration such as 100ms; for an error rate a percentage such as 1%.",
         ),
     ]
 
 
 class Prices(Base):
-    """What resources cost per hour, in any one currency."""
+    """Hourly prices of resources, in any one currency."""
 
     model_config = {
         **Base.model_config,
@@ -246,24 +246,26 @@ class Prices(Base):
             ),
         ),
     }
-    cpu: Annotated[Amount | None, Field(description="One core for an hour.")] = None
-    memory: Annotated[Amount | None, Field(description="One GiB for an hour.")] = None
+    cpu: Annotated[Amount | None, Field(description="Price of one core per hour.")] = None
+    memory: Annotated[Amount | None, Field(description="Price of one GiB per hour.")] = None
     gpu: Annotated[
         Amount | None,
-        Field(description="One whole GPU for an hour; a share costs the larger of its two shares."),
+        Field(
+            description="Price of a whole GPU per hour; a share costs the larger of its memory and core shares."
+        ),
     ] = None
-    gpu_memory: Annotated[Quantity | None, Field(description="What a whole GPU has.")] = None
+    gpu_memory: Annotated[Quantity | None, Field(description="Memory of a whole GPU.")] = None
 
 
 class Algorithm(Base):
-    """How the next spec is chosen."""
+    """The search algorithm that chooses the next spec."""
 
     algorithm_name: Literal["bayesian", "grid", "random", "tpe"] = "bayesian"
     seed: Annotated[int, Field(ge=0, le=2**31 - 1)] = 0
 
 
 class WarmStart(Base):
-    """What is learned from earlier experiments."""
+    """Use of the results of earlier experiments."""
 
     enabled: bool = True
     experiments: Annotated[
@@ -271,7 +273,7 @@ class WarmStart(Base):
         Field(
             max_length=64,
             json_schema_extra=ATOMIC,
-            description="Of this namespace; where none is named, all that are finished and have this objective and these axes.",
+            description="Experiments in this namespace; default: all finished ones with this objective and these parameters.",
         ),
     ] = []
 
@@ -279,7 +281,7 @@ class WarmStart(Base):
 _SETTLED = (
     "target", "tunableParameters", "objective", "constraints", "load", "prices", "algorithm", "serviceProgressDeadline", "warmStart",
 )  # fmt: skip
-"""What trials that were made are answers to; budgets and `suspend` may change."""
+"""Fields on which existing trials depend; budgets and `suspend` may change."""
 
 
 def _settled(name: str) -> tuple[str, str]:
@@ -290,7 +292,7 @@ def _settled(name: str) -> tuple[str, str]:
 
 
 class ProfilingExperimentSpec(Base):
-    """Search a space for the best spec."""
+    """A search of a space of specs for the best one."""
 
     model_config = {
         **Base.model_config,
@@ -299,7 +301,7 @@ class ProfilingExperimentSpec(Base):
             ("!has(self.maxCost) || double(self.maxCost) >= 0.0", "maxCost must not be negative"),
         ),
     }
-    target: Target
+    target: TuningTarget
     tunable_parameters: Annotated[
         list[ParameterCategory], Field(min_length=1, max_length=4, json_schema_extra=list_map("category"))
     ]
@@ -309,25 +311,27 @@ class ProfilingExperimentSpec(Base):
     prices: Prices = Prices()
     algorithm: Algorithm = Algorithm()
     max_num_trials: Annotated[
-        int, Field(ge=1, le=10_000, description="Every trial counts, also those that fail.")
+        int, Field(ge=1, le=10_000, description="Maximum number of trials, including failed ones.")
     ] = 20
-    max_duration: Annotated[Duration | None, Field(description="No trial is started after this long.")] = None
-    max_cost: Annotated[Amount | None, Field(description="Of the trials themselves, by the prices.")] = None
+    max_duration: Annotated[Duration | None, Field(description="Time after which no trial is started.")] = (
+        None
+    )
+    max_cost: Annotated[Amount | None, Field(description="Maximum cost of the trials, by the prices.")] = None
     parallelism: Annotated[int, Field(ge=1, le=64)] = 1
     service_progress_deadline: Annotated[
-        Duration, Field(description="A trial that is not ready by then does not boot.")
+        Duration, Field(description="Time within which a trial must be ready.")
     ] = "120s"
     warm_start: WarmStart = WarmStart()
-    suspend: Annotated[bool, Field(description="Starts no trial while true.")] = False
+    suspend: Annotated[bool, Field(description="While true, no trial is started.")] = False
 
 
 def as_open() -> dict[str, Any]:
-    """Return the schema of an object that is kept whole."""
+    """Return the schema of an object with unknown fields, which are kept."""
     return {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
 
 
 class Setting(Base):
-    """A parameter with its value."""
+    """A parameter and its value."""
 
     category: Category
     name: str
@@ -335,22 +339,22 @@ class Setting(Base):
 
 
 class Recommendation(Base):
-    """The spec to run, and why."""
+    """The spec to run, and the reason for it."""
 
-    trial: Annotated[str, Field(description="That measured it last.")] = ""
+    trial: Annotated[str, Field(description="Trial that measured it last.")] = ""
     settings: Annotated[list[Setting], Field(json_schema_extra=list_map("category", "name"))] = []
     objective: float = 0
-    low: Annotated[float, Field(description="Lower end of the objective's 95 % interval.")] = 0
+    low: Annotated[float, Field(description="Lower bound of the objective's 95 % interval.")] = 0
     high: float = 0
     cost_per_hour: float = 0
     current_cost_per_hour: Annotated[
-        float, Field(description="Of the Inference's spec now; 0 where there is none.")
+        float, Field(description="Hourly cost of the current spec of the Inference; 0 if there is none.")
     ] = 0
     message: str = ""
 
 
-class Learned(Base):
-    """An earlier experiment, and how much it is believed here."""
+class PriorExperiment(Base):
+    """An earlier experiment, and its weight in this one."""
 
     experiment: str
     weight: Annotated[
@@ -358,13 +362,13 @@ class Learned(Base):
         Field(
             ge=0,
             le=1,
-            description="Of all that are believed; 0 where it measured too little, or its ranking misleads here.",
+            description="Weight, relative to the others; 0 if it measured too little or its ranking does not apply here.",
         ),
     ]
 
 
-class Counts(Base):
-    """Trials by what became of them."""
+class TrialCounts(Base):
+    """The number of trials by outcome."""
 
     total: int = 0
     running: int = 0
@@ -374,28 +378,29 @@ class Counts(Base):
 
 
 class ProfilingExperimentStatus(Base):
-    """How far the search is."""
+    """Progress and result of the search."""
 
     phase: Literal["Pending", "Running", "Confirming", "Suspended", "Succeeded", "Failed", ""] = ""
-    specs: Annotated[int, Field(description="In the space.")] = 0
-    trials: Counts = Counts()
-    best: Annotated[Recommendation | None, Field(description="So far.")] = None
+    specs: Annotated[int, Field(description="Number of specs in the space.")] = 0
+    trials: TrialCounts = TrialCounts()
+    best: Annotated[Recommendation | None, Field(description="Best spec so far.")] = None
     recommendation: Recommendation | None = None
     expected_regret: Annotated[
         float,
         Field(
-            description="By what share, 0 to 1, the best spec is expected to fall short of the best one that was not measured."
+            description="Expected shortfall of the best spec against the best unmeasured one, as a share from 0 to 1."
         ),
     ] = 0
     repeatability: Annotated[
         float,
         Field(
-            description="Standard deviation of the objective's logarithm from one trial of a spec to the next, beside what each trial says of itself."
+            description="Standard deviation of the logarithm of the objective between trials of one spec, in addition to"
+            " the error that each trial reports."
         ),
     ] = 0
     learned: Annotated[
-        list[Learned],
-        Field(description="What warmStart came to.", json_schema_extra=list_map("experiment")),
+        list[PriorExperiment],
+        Field(description="Earlier experiments used by warmStart.", json_schema_extra=list_map("experiment")),
     ] = []
     spent_seconds: float = 0
     spent_cost: float = 0

@@ -1,4 +1,4 @@
-"""Inference: predictors, their model versions, weights, resources and replicas; routing."""
+"""Inference: predictors with their model versions, weights, resources and replicas; routing."""
 
 from typing import Annotated, Any, Literal
 
@@ -27,25 +27,26 @@ class Gpu(Base):
             ),
         ),
     }
-    memory: Annotated[Quantity | None, Field(description="Of the GPU.")] = None
+    memory: Annotated[Quantity | None, Field(description="Memory of the GPU.")] = None
     cores: Annotated[
-        int | None, Field(ge=1, le=100, description="Percent of the GPU's streaming multiprocessors.")
+        int | None,
+        Field(ge=1, le=100, description="Share of the GPU's streaming multiprocessors, in percent."),
     ] = None
     mechanism: Annotated[
         Literal["mps", "mig", "hami", "ack", "dra"],
         Field(
-            description="What keeps replicas to their shares: NVIDIA's MPS, MIG, HAMi, Aliyun ACK's cGPU, or a claim by dynamic"
-            " resource allocation. One machine has mps."
+            description="What enforces the share: NVIDIA MPS or MIG, HAMi, cGPU of Alibaba Cloud ACK, or a claim by dynamic"
+            " resource allocation. On one machine: mps."
         ),
     ] = "mps"
     type: Annotated[
         Literal["A30", "A100-40GB", "A100-80GB", "H100-80GB", "H200", "B200"] | None,
-        Field(description="Of the GPU: its MIG profiles are its own."),
+        Field(description="Type of the GPU, which determines its MIG profiles."),
     ] = None
 
 
 class Resources(Base):
-    """Of one replica; request and limit are the same, so that what was tuned is what runs."""
+    """Resources of one replica; requests equal limits, so that it runs with the resources that were tuned."""
 
     cpu: Quantity | None = None
     memory: Quantity | None = None
@@ -53,38 +54,42 @@ class Resources(Base):
 
 
 class Batching(Base):
-    """How a replica gathers requests into one prediction."""
+    """How a replica batches requests into one prediction."""
 
     batch_size: Annotated[
         int,
-        Field(ge=1, le=1024, description="Most rows in one prediction; with 1, each request has its own."),
+        Field(
+            ge=1,
+            le=1024,
+            description="Maximum rows in one prediction; with 1, every request has its own prediction.",
+        ),
     ] = 1
     timeout: Annotated[
         Duration,
         Field(
-            description="Longest that a request waits for others. With 0ms those that arrive during a prediction are gathered for"
-            " the next, and a replica that is idle never waits.",
+            description="Maximum time for which a request waits for others. With 0ms requests that arrive during a prediction"
+            " form the next batch, and an idle replica never waits.",
             json_schema_extra=rules(("duration(self) <= duration('10s')", "must be at most 10s")),
         ),
     ] = "0ms"
 
 
 class AutoScale(Scaling):
-    """How the replicas are sized, as in an Autoscaler; a fixed count is minReplicas = maxReplicas."""
+    """How the predictor is scaled, as in an Autoscaler; minReplicas = maxReplicas fixes the number of replicas."""
 
     standby: Annotated[
         int,
         Field(
             ge=0,
             le=100,
-            description="Replicas beside these that are started and get no traffic: the next that is wanted is one of them."
-            " On one machine; a cluster's Deployments have none.",
+            description="Additional replicas that are started and get no traffic, so that scaling up takes one of them."
+            " On one machine only; Deployments on a cluster have none.",
         ),
     ] = 0
 
 
 def _open(**properties: Any) -> dict[str, Any]:
-    """Return the schema of an object of which only these fields are described; the rest is the Deployment's to check."""
+    """Return the schema of an object with these fields and any others, which the Deployment validates."""
     described = {"properties": properties} if properties else {}
     return {"type": "object", **described, "x-kubernetes-preserve-unknown-fields": True}
 
@@ -104,11 +109,11 @@ _CONTAINER = {
     ),
     "required": ["name"],
 }
-"""A container, described as far as it is merged into the runtime's: what has another form is refused by its path."""
+"""A container: the fields that are merged into the runtime's container, so that errors name their path."""
 
 
 class TemplateMetadata(Base):
-    """What a predictor's Pod says of itself besides what it needs."""
+    """Additional metadata of a predictor's Pods."""
 
     annotations: Annotated[
         dict[str, str],
@@ -120,13 +125,13 @@ class TemplateMetadata(Base):
 
 
 class PredictorTemplate(Base):
-    """What a predictor's Pod has besides the runtime: a custom container instead of it, or more beside it."""
+    """Additions to a predictor's Pods: a custom container that replaces the runtime, or sidecars."""
 
     metadata: TemplateMetadata = TemplateMetadata()
     containers: Annotated[
         list[dict[str, Any]],
         Field(
-            # Without bounds a cluster refuses the rule that looks for a name: its worst case is too dear.
+            # Without a bound a cluster rejects the rule that looks for a name: its worst-case cost is too high.
             max_length=16,
             description="Containers merged by name into the Pod; the one named `predictor` serves on port 8080.",
             json_schema_extra={"items": _CONTAINER, **list_map("name")},
@@ -135,12 +140,12 @@ class PredictorTemplate(Base):
 
 
 class Predictor(Base):
-    """One arm."""
+    """One predictor, an arm of the traffic split."""
 
     name: Annotated[Name, Field(max_length=30)]
     model_version: Annotated[Name, Field(description="A ModelVersion of this namespace.")]
     traffic_weight: Annotated[
-        int, Field(ge=0, le=1_000_000, description="Share of traffic, relative to the sum.")
+        int, Field(ge=0, le=1_000_000, description="Share of traffic, relative to the sum of all weights.")
     ] = 1
     resources: Resources = Resources()
     batching: Batching | None = None
@@ -149,20 +154,20 @@ class Predictor(Base):
 
 
 class Sticky(Base):
-    """The same caller is served by the same arm."""
+    """Sends the requests of one caller to the same predictor."""
 
     header: Annotated[
         str,
         Field(
             pattern=r"^[A-Za-z0-9][A-Za-z0-9-]*$",
             max_length=64,
-            description="Names the caller, e.g. x-user-id.",
+            description="Request header that identifies the caller, such as x-user-id.",
         ),
     ]
 
 
 class Routing(Base):
-    """How requests are spread over the arms."""
+    """How requests are distributed over the predictors."""
 
     sticky: Sticky | None = None
 
@@ -205,26 +210,26 @@ class InferenceSpec(Base):
 
 
 class PredictorStatus(Base):
-    """What one arm is doing."""
+    """The state of one predictor."""
 
     name: str
     model_version: str = ""
     revision: Annotated[
-        str, Field(description="Deployment that serves this arm; empty until one is proven.")
+        str, Field(description="Deployment that serves this predictor; empty until one is proven.")
     ] = ""
     candidate_revision: Annotated[str, Field(description="Deployment that is being proven.")] = ""
     replicas: int = 0
     ready_replicas: int = 0
-    traffic_percent: Annotated[float, Field(description="Effective share now, in percent.")] = 0
+    traffic_percent: Annotated[float, Field(description="Current share of traffic, in percent.")] = 0
     reason: str = ""
     message: str = ""
 
 
 class InferenceStatus(Base):
-    """What clients and operators want to know first."""
+    """The address, the effective traffic split and the state of every predictor."""
 
-    url: Annotated[str, Field(description="Where clients send requests.")] = ""
+    url: Annotated[str, Field(description="Address for clients.")] = ""
     predictors: Annotated[list[PredictorStatus], Field(json_schema_extra=list_map("name"))] = []
-    traffic: Annotated[str, Field(description="Effective split, `stable 90%, candidate 10%`.")] = ""
+    traffic: Annotated[str, Field(description="Effective traffic split: `stable 90%, candidate 10%`.")] = ""
     observed_generation: int = 0
     conditions: Conditions = []

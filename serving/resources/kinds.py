@@ -1,4 +1,4 @@
-"""Which kinds there are: their group, plural, short names, scope and subresources."""
+"""The kinds: their groups, plurals, short names, scopes and subresources."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -9,7 +9,7 @@ VERSION = "v1alpha1"
 
 @dataclass(frozen=True, eq=False)
 class Kind:
-    """One kind, as discovery describes it. There is one of each, told apart by identity: they are keys of many tables."""
+    """One kind, as discovery describes it. Kinds are singletons compared by identity, and keys of many tables."""
 
     group: str
     version: str
@@ -76,7 +76,7 @@ LEASE = Kind("coordination.k8s.io", "v1", "Lease", "leases", status=False)
 RESOURCE_CLAIM_TEMPLATE = Kind(
     "resource.k8s.io", "v1", "ResourceClaimTemplate", "resourceclaimtemplates", status=False
 )
-"""Of clusters with dynamic resource allocation; the embedded server has none."""
+"""On clusters with dynamic resource allocation; the embedded server has no such kind."""
 
 OWN: tuple[Kind, ...] = (
     MODEL, MODEL_VERSION, INFERENCE, ROUTE, AUTOSCALER, PROFILING_EXPERIMENT, TRIAL, CAPACITY_PROFILE,
@@ -88,7 +88,7 @@ ALL: tuple[Kind, ...] = OWN + BUILTIN
 
 
 def find(word: str, kinds: Iterable[Kind] = ALL) -> Kind | None:
-    """Find by plural, singular, short name or `plural.group`, in any case; None where there is none."""
+    """Find a kind by plural, singular, short name or `plural.group`, ignoring case; None if there is none."""
     word = word.lower()
     for kind in kinds:
         if word in (kind.plural, kind.singular, *kind.short, f"{kind.plural}.{kind.group}"):
@@ -97,5 +97,5 @@ def find(word: str, kinds: Iterable[Kind] = ALL) -> Kind | None:
 
 
 def of(api_version: str, kind: str) -> Kind | None:
-    """Find by the two fields that every manifest has."""
+    """Find a kind by the two fields that every manifest has."""
     return next((k for k in ALL if k.api_version == api_version and k.kind == kind), None)

@@ -1,4 +1,4 @@
-"""Which gateways are alive: those whose Lease has not run out. Pure."""
+"""The live gateways: those whose Lease has not expired. Pure."""
 
 import datetime as dt
 from collections.abc import Iterable, Mapping
@@ -11,7 +11,7 @@ DEFAULT_SECONDS = 15
 
 
 def live(leases: Iterable[Mapping[str, Any]], now: dt.datetime) -> frozenset[str]:
-    """Return the names of the gateways whose Lease has not run out at `now`."""
+    """Return the names of the gateways whose Lease has not expired at `now`."""
     return frozenset(
         lease["metadata"]["name"].removeprefix(LEASE_PREFIX)
         for lease in leases
@@ -20,7 +20,7 @@ def live(leases: Iterable[Mapping[str, Any]], now: dt.datetime) -> frozenset[str
 
 
 def expiry(lease: Mapping[str, Any]) -> dt.datetime:
-    """Return when the Lease runs out; the far past for one that was never renewed."""
+    """Return when the Lease expires; the distant past if it was never renewed."""
     spec = lease.get("spec") or {}
     if not spec.get("renewTime"):
         return dt.datetime.min.replace(tzinfo=dt.UTC)

@@ -1,4 +1,4 @@
-"""Load: what the trials of an experiment are asked."""
+"""The load of an experiment's trials."""
 
 from typing import Annotated, Literal
 
@@ -15,7 +15,7 @@ class KeyOf(Base):
 
 
 class RequestTemplate(Base):
-    """One request; the tuner makes one from the model's own description where there is none."""
+    """One request; by default the tuner makes one from the model's own metadata."""
 
     method: Literal["GET", "POST", "PUT"] = "POST"
     path: Annotated[str, Field(pattern=r"^/", max_length=2048)]
@@ -24,12 +24,15 @@ class RequestTemplate(Base):
     ] = {}
     body: Annotated[
         str,
-        Field(max_length=262_144, description="As it is sent; `${batch}` and other parameters are put in."),
+        Field(
+            max_length=262_144,
+            description="Body of the request; `${batch}` and other parameters are substituted.",
+        ),
     ] = ""
 
 
 class Load(Base):
-    """What the trials are asked."""
+    """How requests are generated, and at which levels of load."""
 
     model_config = {
         **Base.model_config,
@@ -52,27 +55,29 @@ class Load(Base):
     mode: Annotated[
         Literal["closed", "open"],
         Field(
-            description="closed: so many users, each waits for its answer; open: so many requests per second, on schedule."
+            description="closed: a number of users, each waiting for its response; open: a rate of requests per second, on schedule."
         ),
     ] = "closed"
     request_template: RequestTemplate | None = None
     requests: Annotated[
         KeyOf | None,
         Field(
-            description="Recorded requests, one JSON object a line: method, path, headers, body, and at (s)."
+            description="Recorded requests, one JSON object per line: method, path, headers, body, and at (seconds)."
         ),
     ] = None
-    locustfile: Annotated[KeyOf | None, Field(description="A locustfile whose users are run instead.")] = None
+    locustfile: Annotated[
+        KeyOf | None, Field(description="A locustfile whose users generate the load instead.")
+    ] = None
     levels: Annotated[
         list[Amount],
         Field(
             max_length=64,
             json_schema_extra=ATOMIC,
-            description="Users, or requests per second, to try; where there are none, the highest is searched.",
+            description="Users, or requests per second, to measure; by default the highest sustainable level is searched.",
         ),
     ] = []
     max_level: Annotated[
-        Amount | None, Field(description="Users, or requests per second, that are never exceeded.")
+        Amount | None, Field(description="Upper limit of users, or of requests per second.")
     ] = None
-    window_seconds: Annotated[int, Field(ge=1, le=3600, description="Of one measured window.")] = 10
+    window_seconds: Annotated[int, Field(ge=1, le=3600, description="Length of a measured window.")] = 10
     warmup_seconds: Annotated[int, Field(ge=0, le=3600)] = 3

@@ -11,22 +11,22 @@ Phase = Literal["Pending", "Building", "Ready", "Failed"]
 _LABEL = r"[A-Za-z0-9]([-A-Za-z0-9]*[A-Za-z0-9])?"
 _PORT = r":[0-9]{1,5}"
 _HOST = rf"(localhost({_PORT})?|{_LABEL}(\.{_LABEL})+({_PORT})?|{_LABEL}{_PORT}|\[[0-9a-fA-F:.]+\]({_PORT})?)"
-"""With a dot, a port, or `localhost`: without them it would be the first part of a Docker Hub name."""
+"""A host has a dot, a port, or is `localhost`: any other would be the first part of a Docker Hub name."""
 _PART = r"[a-z0-9]+((\.|_|__|-+)[a-z0-9]+)*"
 REPOSITORY_PATTERN = rf"^{_HOST}(/{_PART})+$"
-"""host[:port]/path, the host always said: https://github.com/distribution/reference, "name"."""
+"""host[:port]/path, with the host required: https://github.com/distribution/reference, "name"."""
 IMAGE_PATTERN = rf"^{_HOST}(/{_PART})+(:[A-Za-z0-9_][A-Za-z0-9_.-]{{0,127}})?(@sha256:[0-9a-f]{{64}})?$"
 URI_PATTERN = r"^[a-z][a-z0-9+.-]*://[^\s]+$"
 _SUBDOMAIN = r"^[a-z0-9]([-a-z0-9.]*[a-z0-9])?$"
-"""RFC 1123, as Secrets are named."""
+"""RFC 1123 subdomain: the name of a Secret."""
 _PEM_PATTERN = r"^-----BEGIN PUBLIC KEY-----\n[A-Za-z0-9+/=\n]+-----END PUBLIC KEY-----\n?$"
 _LOCAL = "slipway.local is this machine's model store: no registry has that name"
 
 SecretName = Annotated[str, Field(pattern=_SUBDOMAIN, max_length=253)]
 
 
-class Registry(Base):
-    """Where built images are pushed."""
+class PushRegistry(Base):
+    """The registry to which built images are pushed."""
 
     model_config = {
         **Base.model_config,
@@ -37,7 +37,7 @@ class Registry(Base):
         Field(
             pattern=REPOSITORY_PATTERN,
             max_length=255,
-            description="host[:port]/path without tag; each version is pushed under its own name as tag.",
+            description="host[:port]/path without a tag; the tag of each version is its name.",
         ),
     ]
     secret_name: Annotated[
@@ -50,42 +50,46 @@ class Registry(Base):
 
 
 class Retention(Base):
-    """Which ready versions are kept."""
+    """The ready versions that are kept."""
 
     keep: Annotated[
         int,
-        Field(ge=1, le=1000, description="The newest ready versions that are kept; one in use always is."),
+        Field(
+            ge=1,
+            le=1000,
+            description="Number of the newest ready versions that are kept; versions in use are kept in any case.",
+        ),
     ]
 
 
 class Signing(Base):
-    """With what pushed images are signed."""
+    """The key that signs pushed images."""
 
     secret_name: Annotated[
         SecretName,
         Field(
             description="A Secret of this namespace: cosign.key is a PKCS#8 PEM private key (ECDSA P-256), "
-            "cosign.password its password where it has one."
+            "cosign.password its password, if it has one."
         ),
     ]
 
 
 class Verification(Base):
-    """Whose images are accepted."""
+    """The signatures that pulled images need."""
 
     keys: Annotated[
         list[Annotated[str, Field(pattern=_PEM_PATTERN, max_length=4096)]],
         Field(
             min_length=1,
             max_length=16,
-            description="PEM public keys: an image source must be signed by one of them.",
+            description="PEM public keys, one of which must have signed an image source.",
             json_schema_extra={"x-kubernetes-list-type": "set"},
         ),
     ]
 
 
 class ModelSpec(Base):
-    """What a user says of a model as a whole; a version is built by what is said when its build begins."""
+    """Policies for all versions of a model; those in effect when a build begins apply to it."""
 
     model_config = {
         **Base.model_config,
@@ -97,9 +101,9 @@ class ModelSpec(Base):
         ),
     }
     description: str = ""
-    registry: Registry | None = None
+    registry: PushRegistry | None = None
     compression: Annotated[
-        Literal["none", "zstd"], Field(description="Of the layers that are built; zstd for slow links.")
+        Literal["none", "zstd"], Field(description="Compression of built layers; zstd suits slow links.")
     ] = "none"
     retention: Retention | None = None
     signing: Signing | None = None
@@ -107,14 +111,14 @@ class ModelSpec(Base):
 
 
 class LatestVersion(Base):
-    """The newest version that is ready."""
+    """The newest ready version."""
 
     name: str
     image: str
 
 
 class ModelStatus(Base):
-    """`latestVersion` is the newest ready one: never one that is building or has failed."""
+    """The versions of the model; `latestVersion` is ready, never building or failed."""
 
     latest_version: LatestVersion | None = None
     versions: int = 0
@@ -127,12 +131,12 @@ class JobSource(Base):
 
     name: Annotated[str, Field(min_length=1)]
     uid: Annotated[
-        str, Field(description="The Job's uid; a later Job of the same name is another source.")
+        str, Field(description="uid of the Job; a later Job with the same name is another source.")
     ] = ""
 
 
-class Source(Base):
-    """Where the files come from: exactly one."""
+class VersionSource(Base):
+    """The origin of the files: exactly one."""
 
     model_config = {
         **Base.model_config,
@@ -155,7 +159,10 @@ class Source(Base):
     }
     job: JobSource | None = None
     path: (
-        Annotated[str, Field(max_length=4096, description="An absolute directory on the node that builds.")]
+        Annotated[
+            str,
+            Field(max_length=4096, description="An absolute directory on the node that builds the image."),
+        ]
         | None
     ) = None
     uri: (
@@ -164,7 +171,7 @@ class Source(Base):
             Field(
                 pattern=URI_PATTERN,
                 max_length=2048,
-                description="A directory of a storage that fsspec reaches: s3://, gs://, abfs://, file:// and others.",
+                description="A directory in a storage that fsspec supports: s3://, gs://, abfs://, file:// and others.",
             ),
         ]
         | None
@@ -193,10 +200,10 @@ class ModelVersionSpec(Base):
     }
     model_name: Name
     framework: Annotated[
-        str, Field(description="Runtime family; the output's slipway.json decides where absent.")
+        str, Field(description="Runtime family; by default that in the output's slipway.json.")
     ] = ""
-    source: Source
-    created_by: Annotated[str, Field(description="Who made it, for people.")] = ""
+    source: VersionSource
+    created_by: Annotated[str, Field(description="Who created it, for people.")] = ""
 
 
 class FileStatus(Base):
@@ -208,7 +215,7 @@ class FileStatus(Base):
 
 
 class Lineage(Base):
-    """Where the files came from, from the source that was captured."""
+    """The source that was captured."""
 
     kind: str = ""
     name: str = ""
@@ -216,17 +223,19 @@ class Lineage(Base):
     source_revision: str = ""
     path: str = ""
     uri: str = ""
-    image: Annotated[str, Field(description="The reference that was asked for, with the digest it had.")] = ""
+    image: Annotated[
+        str, Field(description="The requested reference, with the digest that it resolved to.")
+    ] = ""
 
 
 class ModelVersionStatus(Base):
-    """What was built."""
+    """The phase of the version, and the image that was built."""
 
     phase: Phase = "Pending"
-    attempts: Annotated[int, Field(description="Tries that have failed so far.")] = 0
+    attempts: Annotated[int, Field(description="Failed attempts so far.")] = 0
     image: Annotated[str, Field(description="Repository and digest: `repository@sha256:...`.")] = ""
     digest: str = ""
-    size: Annotated[int, Field(description="Bytes of all files.")] = 0
+    size: Annotated[int, Field(description="Total bytes of the files.")] = 0
     framework: str = ""
     metrics: Annotated[
         dict[str, float], Field(json_schema_extra={"additionalProperties": {"type": "number"}})

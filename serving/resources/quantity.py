@@ -25,5 +25,5 @@ def parse(text: str | float) -> Decimal:
     number, exponent, suffix = match.groups()
     try:
         return Decimal(number + exponent) if exponent else Decimal(number) * _SUFFIX[suffix or ""]
-    except ArithmeticError as error:  # an exponent beyond Decimal's own
+    except ArithmeticError as error:  # an exponent beyond that of Decimal
         raise ValueError(f"{text!r} is too large or too small for a quantity") from error

@@ -1,4 +1,4 @@
-"""Route: what the Inference controller asks of the gateways."""
+"""Route: what the gateways serve for one Inference, written by its controller."""
 
 from typing import Annotated
 
@@ -8,7 +8,7 @@ from serving.resources.base import ATOMIC, Base, Conditions, Name, list_map, rul
 
 
 class Backend(Base):
-    """One revision of one predictor: a Service, reachable on the gateways' private listener before it has weight."""
+    """The Service of one revision of a predictor, reachable on the private listener even without weight."""
 
     name: Name
     arm: Name
@@ -16,17 +16,20 @@ class Backend(Base):
     port: Annotated[int, Field(ge=1, le=65535)]
     model_version: str = ""
     on_demand: Annotated[
-        bool, Field(description="Keeps its share without a ready endpoint: the activator holds its requests.")
+        bool,
+        Field(
+            description="Keeps its share of traffic without a ready endpoint, as the activator holds its requests."
+        ),
     ] = False
     autoscaler: Annotated[
-        str, Field(description="Of this namespace: who is told of requests that wait for a replica.")
+        str, Field(description="Autoscaler in this namespace that learns of requests waiting for a replica.")
     ] = ""
 
 
 class Segment(Base):
-    """A stretch of the hash ring, in units of 1/10,000, given to one backend.
+    """A run of units of the hash ring (1/10,000 each) that belongs to one backend.
 
-    An arm may own several stretches: that is how a change of weights moves no caller that need not move.
+    A backend may have several segments, so that a change of weights moves as few callers as possible.
     """
 
     backend: Name
@@ -34,14 +37,14 @@ class Segment(Base):
 
 
 class StickySpec(Base):
-    """Hash this header, salted, onto the segments."""
+    """Callers are assigned to segments by the salted hash of this header."""
 
     header: str
     salt: str
 
 
 class RouteSpec(Base):
-    """One endpoint, as the gateways see it. Segments are in ring order and sum to 10,000 (or are empty: 503)."""
+    """One endpoint of the gateways. Segments are in ring order and sum to 10,000, or are empty (503)."""
 
     model_config = {
         **Base.model_config,
@@ -62,26 +65,24 @@ class RouteSpec(Base):
 
 
 class EffectiveWeight(Base):
-    """What a gateway really sends to an arm, in percent."""
+    """The share of traffic that a gateway sends to a predictor, in percent."""
 
     arm: str
     percent: float
 
 
 class GatewayStatus(Base):
-    """What one gateway says: written by that gateway alone."""
+    """The status of the Route at one gateway, written by that gateway alone."""
 
     name: str
-    accepted_generation: Annotated[
-        int, Field(description="The newest generation that Envoy has accepted.")
-    ] = 0
+    accepted_generation: Annotated[int, Field(description="Newest generation that Envoy has accepted.")] = 0
     address: Annotated[str, Field(description="host:port of the public listener.")] = ""
     weights: Annotated[list[EffectiveWeight], Field(json_schema_extra=list_map("arm"))] = []
     message: Annotated[str, Field(description="Why the newest generation was rejected.")] = ""
 
 
 class RouteStatus(Base):
-    """One entry per gateway."""
+    """The status of the Route at each gateway."""
 
     gateways: Annotated[list[GatewayStatus], Field(json_schema_extra=list_map("name"))] = []
     conditions: Conditions = []

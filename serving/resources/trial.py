@@ -1,4 +1,4 @@
-"""Trial: one spec, measured; written by the experiment's controller, its status by who measures."""
+"""Trial: one measured spec. The experiment's controller writes it, the trial runner its status."""
 
 from typing import Annotated, Any, Literal
 
@@ -12,8 +12,8 @@ Reason = Literal[
     "Measured", "CannotBeatBest", "BreaksConstraint", "OutOfMemory", "Crashed", "NotReady", "Refused", "TimedOut",
     "LoadFailed", "Interrupted", "",
 ]  # fmt: skip
-"""Why a trial ended. The first three have measurements; the next five are results too: this spec does not run;
-the last two say nothing of the spec, and the trial is made again."""
+"""Why a trial ended. The first three have measurements. The next five are results too: the spec does not run. After the
+last two, which do not depend on the spec, the trial is repeated."""
 
 
 FINISHED = ("Succeeded", "Failed")
@@ -28,35 +28,33 @@ class TrialSpec(Base):
         "json_schema_extra": rules(("self == oldSelf", "a Trial is immutable: the experiment makes another")),
     }
     experiment: Name
-    number: Annotated[
-        int, Field(ge=1, description="Of the experiment's trials, in the order of their creation.")
-    ]
+    number: Annotated[int, Field(ge=1, description="Number within the experiment, in order of creation.")]
     purpose: Annotated[
         Literal["Explore", "Confirm", "Baseline"],
         Field(
-            description="Confirm measures the winner or the runner-up again; Baseline the spec that runs today."
+            description="Confirm measures the winner or the runner-up again; Baseline measures the current spec."
         ),
     ] = "Explore"
     settings: Annotated[list[Setting], Field(json_schema_extra=list_map("category", "name"))] = []
     template: Annotated[
-        dict[str, Any], Field(description="The Pod template, whole.", json_schema_extra=as_open())
+        dict[str, Any], Field(description="The complete Pod template.", json_schema_extra=as_open())
     ]
-    model_name: Annotated[str, Field(description="As clients of the trial call the model.")]
+    model_name: Annotated[str, Field(description="The model's name for clients of the trial.")]
     model_version: str = ""
     model_digest: str = ""
     cost_per_hour: float = 0
-    batch: Annotated[int, Field(ge=1, description="Items in one request.")] = 1
+    batch: Annotated[int, Field(ge=1, description="Rows in one request.")] = 1
     load: Load = Load()
     constraints: Annotated[list[Constraint], Field(max_length=8, json_schema_extra=ATOMIC)] = []
     progress_deadline: Duration = "120s"
     seed: int = 0
     stop_below_throughput: Annotated[
-        Amount | None, Field(description="Requests per second below which this spec cannot beat the best.")
+        Amount | None, Field(description="Requests per second below which this spec cannot be the best.")
     ] = None
 
 
 class Estimate(Base):
-    """A number with its 95 % interval."""
+    """A value with its 95 % interval."""
 
     value: float
     low: float
@@ -74,22 +72,18 @@ class LatencyAt(Base):
 
 
 class Usage(Base):
-    """Of the replica, over a window."""
+    """Resource usage of the replica over a window."""
 
-    cpu_cores: Annotated[float, Field(description="Average.")] = 0
-    cpu_throttled: Annotated[
-        float, Field(description="Share of the time in which it was held back by its limit.")
-    ] = 0
-    memory_bytes: Annotated[int, Field(description="Highest, with shared pages.")] = 0
-    gpu_utilization: Annotated[float, Field(description="Average share of the GPU's time.")] = 0
+    cpu_cores: Annotated[float, Field(description="Average processor cores.")] = 0
+    cpu_throttled: Annotated[float, Field(description="Share of time in which the limit throttled it.")] = 0
+    memory_bytes: Annotated[int, Field(description="Peak memory, including shared pages.")] = 0
+    gpu_utilization: Annotated[float, Field(description="Average utilization of the GPU, 0 to 1.")] = 0
     gpu_memory_bytes: int = 0
-    generator_cpu: Annotated[
-        float, Field(description="Share of its own cores that the load generator used.")
-    ] = 0
+    generator_cpu: Annotated[float, Field(description="Share of its cores that the load generator used.")] = 0
 
 
 class Window(Base):
-    """What was seen at one level of load."""
+    """Measurements at one level of load."""
 
     level: Annotated[float, Field(description="Users, or requests per second.")]
     start_time: Annotated[str, Field(json_schema_extra={"format": "date-time"})] = ""
@@ -101,21 +95,24 @@ class Window(Base):
     tokens_per_second: float = 0
     error_rate: Estimate
     usage: Usage = Usage()
-    steady: Annotated[bool, Field(description="No trend was left.")] = True
+    steady: Annotated[bool, Field(description="Whether no trend was left.")] = True
     generator_limited: Annotated[
-        bool, Field(description="The load generator, not the target, was the limit.")
+        bool, Field(description="Whether the load generator, not the target, was the limit.")
     ] = False
-    meets: Annotated[Literal["Yes", "No", "Unsure"], Field(description="The constraints.")] = "Unsure"
+    meets: Annotated[
+        Literal["Yes", "No", "Unsure"], Field(description="Whether the constraints are met.")
+    ] = "Unsure"
     scatter: Annotated[
         float | None,
         Field(
-            description="Of a result: standard deviation, as a logarithm, of the limited latencies from one whole window to the next."
+            description="In a result: standard deviation of the logarithm of the constrained latencies between complete"
+            " windows."
         ),
     ] = None
 
 
 class TrialStatus(Base):
-    """How far the measurement is, and what it found."""
+    """Progress and results of the measurement."""
 
     phase: Literal["Pending", "Starting", "WarmingUp", "Measuring", "Succeeded", "Failed", ""] = ""
     reason: Reason = ""
@@ -124,21 +121,23 @@ class TrialStatus(Base):
     result: Annotated[
         Window | None,
         Field(
-            description="The highest load that meets the constraints another time too, or the fewest users who give as much, as all windows"
-            " together say; where the lowest load breaks a constraint surely, its window."
+            description="Estimate from all windows at the highest load that meets the constraints repeatedly, or at the"
+            " fewest users with the same throughput. If even the lowest load breaks a constraint: its window."
         ),
     ] = None
     notes: Annotated[
         list[str],
         Field(
             json_schema_extra=ATOMIC,
-            description="What is worth knowing: GeneratorLimited, NotSteady, LimitNotEnforced: ...",
+            description="Remarks: GeneratorLimited, NotSteady, LimitNotEnforced and others.",
         ),
     ] = []
-    machine: Annotated[str, Field(description="What it was measured on: processor, cores, GPU.")] = ""
+    machine: Annotated[str, Field(description="Machine of the measurement: processor, cores, GPU.")] = ""
     restarts: int = 0
-    start_seconds: Annotated[float, Field(description="From the Deployment to ready.")] = 0
-    seconds: Annotated[float, Field(description="In all.")] = 0
+    start_seconds: Annotated[
+        float, Field(description="Time from creating the Deployment until it was ready.")
+    ] = 0
+    seconds: Annotated[float, Field(description="Total duration.")] = 0
     start_time: Annotated[str, Field(json_schema_extra={"format": "date-time"})] = ""
     completion_time: Annotated[str, Field(json_schema_extra={"format": "date-time"})] = ""
     observed_generation: int = 0

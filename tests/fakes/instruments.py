@@ -13,7 +13,7 @@ import numpy as np
 from serving import errors
 from serving.objects import Object
 from serving.resources import kinds, quantity
-from serving.resources.cadvisor import Figures
+from serving.resources.cadvisor import ContainerUsage
 from serving.resources.trial import TrialSpec
 from tests.fakes.kube import FakeKube
 from tuner.load.plan import LoadPlan, LoadRequest
@@ -108,8 +108,8 @@ class Instruments:
             errors=(("status 503: busy", count),) if self.failing else (),
         )  # fmt: skip
 
-    async def usage(self, pod: Object) -> Figures | None:
-        return Figures(working_set=1e6)
+    async def usage(self, pod: Object) -> ContainerUsage | None:
+        return ContainerUsage(working_set=1e6)
 
     def busy(self, address: str, cores: tuple[int, ...]) -> float | None:
         return self.cores_busy() if self.cores_busy is not None else None

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 from serving.objects import Object
 from serving.resources.conditions import Condition, Status
-from serving.resources.experiment import Learned, ProfilingExperimentStatus, Recommendation
+from serving.resources.experiment import PriorExperiment, ProfilingExperimentStatus, Recommendation
 from serving.resources.trial import FINISHED
 from tuner.planning import best, budget, status_messages, status_report, trial_objects
 from tuner.planning.budget import WantedTrial
@@ -155,10 +155,10 @@ def _verdict(snapshot: ExperimentSnapshot, decision: Decision | None, wanted: li
     return Verdict(phase, conditions, shown_best, recommendation, regret, _learned(decision), repeatability)
 
 
-def _learned(decision: Decision | None) -> list[Learned] | None:
+def _learned(decision: Decision | None) -> list[PriorExperiment] | None:
     if decision is None:
         return None
-    return [Learned(experiment=name, weight=round(weight, 4)) for name, weight in decision.learned]
+    return [PriorExperiment(experiment=name, weight=round(weight, 4)) for name, weight in decision.learned]
 
 
 def _recommendation(snapshot: ExperimentSnapshot, decision: Recommend) -> Recommendation:

@@ -14,7 +14,12 @@ from serving.resources import conditions
 from serving.resources.base import ConditionStatus, in_six_digits
 from serving.resources.conditions import Condition
 from serving.resources.events import EventToEmit
-from serving.resources.experiment import Counts, Learned, ProfilingExperimentStatus, Recommendation
+from serving.resources.experiment import (
+    PriorExperiment,
+    ProfilingExperimentStatus,
+    Recommendation,
+    TrialCounts,
+)
 from serving.resources.trial import FINISHED, TrialStatus
 from tuner.planning.snapshot import Phase
 
@@ -32,18 +37,18 @@ class Verdict:
     recommendation: Recommendation | None = None
     regret: float | None = None
     """None keeps the stored value."""
-    learned: Sequence[Learned] | None = None
+    learned: Sequence[PriorExperiment] | None = None
     """None keeps the stored value."""
     repeatability: float | None = None
     """None keeps the stored value."""
 
 
-def counts(statuses: Sequence[TrialStatus], made: int = 0) -> Counts:
+def counts(statuses: Sequence[TrialStatus], made: int = 0) -> TrialCounts:
     """Return the number of trials by outcome; `made` trials are about to be created."""
     over = [status for status in statuses if status.phase in FINISHED]
     early = sum(status.reason in _EARLY for status in over)
     succeeded = sum(status.phase == "Succeeded" for status in over)
-    return Counts(
+    return TrialCounts(
         total=len(statuses) + made,
         running=len(statuses) - len(over) + made,
         succeeded=succeeded,
@@ -58,7 +63,7 @@ def finished(
     verdict: Verdict,
     *,
     specs: int,
-    counted: Counts,
+    counted: TrialCounts,
     seconds: float,
     cost: float,
     now: dt.datetime,

@@ -17,7 +17,7 @@ from serving.objects import Object
 from serving.planning.gpu import hami, mps
 from serving.planning.inference import revision
 from serving.resources import names
-from serving.resources.experiment import Prices, Setting, Target
+from serving.resources.experiment import Prices, Setting, TuningTarget
 from serving.resources.inference import Framework, InferenceSpec, Predictor, PredictorTemplate, Resources
 from tuner.specs import prices as costing
 from tuner.specs.space import Space, flag
@@ -56,7 +56,7 @@ class Rendering:
     model_digest: str
 
 
-def source(target: Target, inference: Mapping[str, Any] | None) -> Source:
+def source(target: TuningTarget, inference: Mapping[str, Any] | None) -> Source:
     """Return what a target means.
 
     Args:

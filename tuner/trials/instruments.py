@@ -10,7 +10,7 @@ from serving import errors
 from serving.kube import Kube
 from serving.objects import Object
 from serving.resources import kinds
-from serving.resources.cadvisor import Figures
+from serving.resources.cadvisor import ContainerUsage
 from serving.resources.load import KeyOf
 from serving.resources.trial import TrialSpec, TrialStatus
 from tuner.load import requests
@@ -62,7 +62,7 @@ class Instruments:
         """Start locust on these cores."""
         return Generator.start(url, plan, self._settings, cores)
 
-    async def usage(self, pod: Object) -> Figures | None:
+    async def usage(self, pod: Object) -> ContainerUsage | None:
         """Read what the replica has used."""
         try:
             return await usage.read(self._kube, pod)

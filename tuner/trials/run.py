@@ -15,7 +15,7 @@ from typing import Any, Protocol, TypeVar, cast
 from serving import clock, errors
 from serving.objects import Object
 from serving.resources import duration
-from serving.resources.cadvisor import Figures
+from serving.resources.cadvisor import ContainerUsage
 from serving.resources.trial import Reason, TrialSpec, TrialStatus, Usage, Window
 from tuner.load.level_search import highest_load
 from tuner.load.level_search.state import Finished, Measure, State
@@ -52,7 +52,7 @@ class Tools(Protocol):
     ) -> AbstractAsyncContextManager[Generator]:
         """Start what sends it, on these cores."""
 
-    async def usage(self, pod: Object) -> Figures | None:
+    async def usage(self, pod: Object) -> ContainerUsage | None:
         """Read what the replica has used; None where nobody knows."""
 
     def busy(self, address: str, cores: tuple[int, ...]) -> float | None:
@@ -66,7 +66,7 @@ class Tools(Protocol):
 class _Counters:
     """What the replica had used, and when that was."""
 
-    counters: Figures | None = None
+    counters: ContainerUsage | None = None
     busy: float | None = None
     """Seconds for which its cores have worked, for whomever."""
     at: float = 0.0

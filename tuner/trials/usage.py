@@ -10,13 +10,13 @@ from serving import errors
 from serving.kube import Kube
 from serving.objects import Object
 from serving.resources import cadvisor
-from serving.resources.cadvisor import Figures
+from serving.resources.cadvisor import ContainerUsage
 from serving.resources.trial import Usage
 
 NODES = "/api/v1/nodes"
 
 
-def of_pod(text: str, namespace: str, pod: str) -> Figures | None:
+def of_pod(text: str, namespace: str, pod: str) -> ContainerUsage | None:
     """Return the sums over a Pod's containers, as a node's metrics have them; None where they do not know it.
 
     The peak is that of each container, not of all at once.
@@ -29,11 +29,11 @@ def of_pod(text: str, namespace: str, pod: str) -> Figures | None:
     if not found:
         return None
     of_times = {"started": min(one.started for one in found), "at": max(one.at for one in found)}
-    sums = {field.name: sum(getattr(one, field.name) for one in found) for field in fields(Figures)}
-    return Figures(**{**sums, **of_times})
+    sums = {field.name: sum(getattr(one, field.name) for one in found) for field in fields(ContainerUsage)}
+    return ContainerUsage(**{**sums, **of_times})
 
 
-def between(before: Figures, after: Figures, seconds: float) -> Usage:
+def between(before: ContainerUsage, after: ContainerUsage, seconds: float) -> Usage:
     """Return the usage in the time between two readings.
 
     `seconds` have passed between them. Where the node says when it looked, these times count instead (kubelet looks
@@ -60,7 +60,7 @@ def _risen(before: float, after: float) -> float:
     return after - before if after >= before else after
 
 
-async def read(kube: Kube, pod: Object) -> Figures:
+async def read(kube: Kube, pod: Object) -> ContainerUsage:
     """Read a Pod's counters.
 
     Raises:

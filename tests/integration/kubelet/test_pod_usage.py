@@ -16,7 +16,7 @@ from serving.embedded.kubelet.resources.cgroup_limits import CgroupLayout
 from serving.embedded.kubelet.resources.usage import UsageCollector
 from serving.kube import Kube
 from serving.resources import kinds
-from serving.resources.cadvisor import Figures, Where
+from serving.resources.cadvisor import ContainerKey, ContainerUsage
 from tests.rig.kubectl import Space, needs_kubectl
 from tests.rig.node_process import (
     STARTS,
@@ -51,7 +51,7 @@ def node(api_server: DataDir) -> Iterator[NodeProcess]:
         yield process
 
 
-async def _counters(kube: Kube, name: str, at_least: int) -> Figures:
+async def _counters(kube: Kube, name: str, at_least: int) -> ContainerUsage:
     """Poll until a Pod holds so many bytes."""
     stored = await until(kube, NAMESPACE, name, phase("Running"))
     deadline = time.monotonic() + 15
@@ -97,7 +97,7 @@ async def test_throttling_is_counted_when_the_limit_is_reached(kube: Kube) -> No
     stored = await until(kube, NAMESPACE, "held", phase("Running"))
     if any(condition.get("reason") == "NotEnforced" for condition in stored["status"]["conditions"]):
         pytest.skip("processor limits are not enforced here: no cgroup controller for cpu")
-    counters, deadline = Figures(), time.monotonic() + 15
+    counters, deadline = ContainerUsage(), time.monotonic() + 15
     while counters.throttled_periods < 2:
         assert time.monotonic() < deadline, counters
         counters = await _counters(kube, "held", 1)
@@ -133,7 +133,7 @@ async def test_usage_comes_from_proc_without_cgroups(kube: Kube, node: NodeProce
     await kube.create(kinds.POD, pod(NAMESPACE, "plain", IDLE))
     await _counters(kube, "plain", 60 * MIB)
     alone = dict(UsageCollector(node.data_dir.pods, CgroupLayout(), Gpus())._containers())
-    figures = alone[Where(NAMESPACE, "plain", "main")]
+    figures = alone[ContainerKey(NAMESPACE, "plain", "main")]
     known = await _counters(kube, "plain", 60 * MIB)
     assert figures.working_set >= 60 * MIB
     assert known.working_set >= 0.98 * figures.working_set, "what is shared with the zygote counts"

@@ -1,7 +1,7 @@
 """Reading what kubelets say of containers."""
 
 from serving.resources import cadvisor
-from serving.resources.cadvisor import Where
+from serving.resources.cadvisor import ContainerKey
 
 KUBELET = """\
 # HELP container_cpu_usage_seconds_total Cumulative cpu time consumed in seconds.
@@ -21,8 +21,8 @@ container_spec_cpu_period{container="main",namespace="ns",pod="p"} 100000
 
 def test_kubelet_text_gives_the_containers_and_neither_pods_nor_sandboxes() -> None:
     found = cadvisor.containers(KUBELET)
-    assert set(found) == {Where("ns", "p", "main"), Where("ns", "p", "side")}
-    main = found[Where("ns", "p", "main")]
+    assert set(found) == {ContainerKey("ns", "p", "main"), ContainerKey("ns", "p", "side")}
+    main = found[ContainerKey("ns", "p", "main")]
     assert (main.cpu_seconds, main.working_set, main.at) == (12.0, 1.5e8, 1700000009.5)
 
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from serving.objects import Object
-from serving.resources.cadvisor import Figures, Where
+from serving.resources.cadvisor import ContainerKey, ContainerUsage
 from serving.resources.kinds import Kind
 
 KIND = Kind("metrics.k8s.io", "v1beta1", "PodMetrics", "pods", status=False)
@@ -23,7 +23,7 @@ class Look:
     """The figures of all containers at one moment (UTC)."""
 
     at: datetime
-    containers: Mapping[Where, Figures]
+    containers: Mapping[ContainerKey, ContainerUsage]
 
 
 def of(pod: Object, before: Look, after: Look) -> Object | None:
@@ -38,7 +38,7 @@ def of(pod: Object, before: Look, after: Look) -> Object | None:
     window = (after.at - before.at).total_seconds()
     told = []
     for container in pod["spec"]["containers"]:
-        where = Where(meta["namespace"], meta["name"], container["name"])
+        where = ContainerKey(meta["namespace"], meta["name"], container["name"])
         if where not in after.containers:
             continue
         now, then = after.containers[where], before.containers.get(where)

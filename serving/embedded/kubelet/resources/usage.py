@@ -19,7 +19,7 @@ from serving.embedded.kubelet.resources.cgroup_limits import CgroupLayout
 from serving.embedded.kubelet.resources.cgroups import TOP
 from serving.embedded.kubelet.resources.usage_parsing import CgroupPaths, Process, Resident
 from serving.resources import cadvisor
-from serving.resources.cadvisor import Figures, Where
+from serving.resources.cadvisor import ContainerKey, ContainerUsage
 from serving.system import processes
 
 TICKS = os.sysconf("SC_CLK_TCK")
@@ -66,18 +66,18 @@ class UsageCollector:
         """Yield the metrics of all running containers and of the machine."""
         usage = dict(self._containers())
         for name, (field, text) in _COUNTERS.items():
-            counter = CounterMetricFamily(name, text, labels=Where._fields)
+            counter = CounterMetricFamily(name, text, labels=ContainerKey._fields)
             for where, figures in usage.items():
                 counter.add_metric(where, getattr(figures, field))
             yield counter
         for name, (field, text) in _GAUGES.items():
-            gauge = GaugeMetricFamily(name, text, labels=Where._fields)
+            gauge = GaugeMetricFamily(name, text, labels=ContainerKey._fields)
             for where, figures in usage.items():
                 gauge.add_metric(where, getattr(figures, field))
             yield gauge
         yield from _machine(self._gpus.name)
 
-    def _containers(self) -> Iterator[tuple[Where, Figures]]:
+    def _containers(self) -> Iterator[tuple[ContainerKey, ContainerUsage]]:
         running = _processes()
         children = usage_parsing.tree(running)
         gpu_memory, duty = self._gpus.memory(), self._gpus.duty()
@@ -96,17 +96,17 @@ class UsageCollector:
                 if on_gpu:
                     figures = replace(figures, gpu_duty=duty, gpu_memory=sum(on_gpu))
                 seen[run.path] = figures.peak
-                yield Where(info["namespace"], info["name"], run.container), figures
+                yield ContainerKey(info["namespace"], info["name"], run.container), figures
         self._peaks = seen
 
-    def _figures(self, run: RunDirectory, pid: int, members: list[int], cpu_seconds: float) -> Figures:
+    def _figures(self, run: RunDirectory, pid: int, members: list[int], cpu_seconds: float) -> ContainerUsage:
         own = usage_parsing.places(_text(f"/proc/{pid}/cgroup") or "", self._where, TOP)
         charged = self._charged(own)
         resident = _resident(members)
         working_set = max(charged.working_set, resident.total)
         limits = self._throttling(own)
         started = run.read().started_at
-        return Figures(
+        return ContainerUsage(
             cpu_seconds=self._cpu(own, cpu_seconds),
             periods=limits.periods,
             throttled_periods=limits.throttled_periods,

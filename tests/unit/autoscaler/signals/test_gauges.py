@@ -13,7 +13,7 @@ from autoscaler.signals import engines, prometheus, usage
 from autoscaler.signals.gauges import Gauges, Request
 from serving import clock, errors
 from serving.kube import Key
-from serving.resources.cadvisor import Figures, Where
+from serving.resources.cadvisor import ContainerKey, ContainerUsage
 from tests.fakes.kube import FakeKube
 
 VLLM = """# TYPE vllm:num_requests_waiting gauge
@@ -156,9 +156,9 @@ async def test_tokens_per_second_are_counted_over_replicas_whose_pages_answer(
 def test_a_share_is_of_what_a_container_may_use() -> None:
     pod = {"metadata": {"namespace": "n", "name": "p"}, "spec": {"nodeName": "local", "containers": [
         {"name": "c", "resources": {"limits": {"cpu": "500m", "memory": "1Ki"}}}, {"name": "beside"}]}}  # fmt: skip
-    where = Where("n", "p", "c")
-    before = {"local": usage.Reading(10, {where: Figures(cpu_seconds=1)})}
-    after = {"local": usage.Reading(20, {where: Figures(cpu_seconds=3, working_set=512, gpu_duty=40)})}
+    where = ContainerKey("n", "p", "c")
+    before = {"local": usage.Reading(10, {where: ContainerUsage(cpu_seconds=1)})}
+    after = {"local": usage.Reading(20, {where: ContainerUsage(cpu_seconds=3, working_set=512, gpu_duty=40)})}
     assert usage.share("cpu", [pod], before, after) == pytest.approx(0.4)
     assert usage.share("memory", [pod], {}, after) == 0.5
     assert usage.share("cpu", [pod], {}, after) is None

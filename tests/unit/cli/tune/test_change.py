@@ -7,7 +7,7 @@ import pytest
 from serving import errors
 from serving.cli.tune import change
 from serving.objects import Object
-from serving.resources.experiment import Target
+from serving.resources.experiment import TuningTarget
 from serving.resources.inference import Predictor
 from tests.objects.tuned_experiments import condition, experiment, experiment_spec, recommendation, trial
 from tuner.specs import rendering
@@ -141,7 +141,7 @@ def test_of_a_model_version_of_which_nothing_runs_nothing_of_today_is_said() -> 
 
 
 def test_of_a_model_version_an_inference_is_made_with_what_was_tuned_alone() -> None:
-    target = Target.model_validate({"modelVersion": "v1", "framework": "sklearn"})
+    target = TuningTarget.model_validate({"modelVersion": "v1", "framework": "sklearn"})
     of_version = rendering.source(target, None)
     made = change.manifest("digits", "default", of_version, rendering.tuned(of_version, tuning().settings))
     (predictor,) = made["spec"]["predictors"]

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from serving.errors import Permanent, Temporary
 from serving.planning.inference import revision
-from serving.resources.experiment import Prices, ProfilingExperimentSpec, Setting, Target
+from serving.resources.experiment import Prices, ProfilingExperimentSpec, Setting, TuningTarget
 from serving.resources.inference import Predictor
 from tests.fakes.surroundings import ready_version
 from tuner.specs import rendering
@@ -198,8 +198,8 @@ def test_putting_the_same_settings_in_again_changes_nothing(
             assert container["resources"]["limits"][name] == container["resources"]["requests"][name] == value
 
 
-def target(**found: Any) -> Target:
-    return Target.model_validate(found)
+def target(**found: Any) -> TuningTarget:
+    return TuningTarget.model_validate(found)
 
 
 def inference(*arms: str) -> dict[str, Any]:

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from serving.resources import cadvisor
-from serving.resources.cadvisor import Figures
+from serving.resources.cadvisor import ContainerUsage
 from tuner.trials import usage
 
 TEXT = "".join(
@@ -30,8 +30,12 @@ def test_counters_are_none_where_the_node_does_not_know_the_pod() -> None:
 
 
 def test_usage_is_what_was_added_between_two_readings() -> None:
-    before = Figures(cpu_seconds=10, periods=100, throttled_periods=20, working_set=70, peak=100, gpu_duty=20)
-    after = Figures(cpu_seconds=25, periods=200, throttled_periods=45, working_set=90, peak=100, gpu_duty=40)
+    before = ContainerUsage(
+        cpu_seconds=10, periods=100, throttled_periods=20, working_set=70, peak=100, gpu_duty=20
+    )
+    after = ContainerUsage(
+        cpu_seconds=25, periods=200, throttled_periods=45, working_set=90, peak=100, gpu_duty=40
+    )
     found = usage.between(before, after, 10)
     assert found.cpu_cores == pytest.approx(1.5)
     assert found.cpu_throttled == pytest.approx(0.25)
@@ -40,18 +44,20 @@ def test_usage_is_what_was_added_between_two_readings() -> None:
 
 
 def test_memory_is_the_high_water_mark_where_it_rose_between_the_readings() -> None:
-    found = usage.between(Figures(working_set=70, peak=100), Figures(working_set=80, peak=130), 10)
+    found = usage.between(
+        ContainerUsage(working_set=70, peak=100), ContainerUsage(working_set=80, peak=130), 10
+    )
     assert found.memory_bytes == 130
 
 
 def test_counters_that_began_anew_count_from_nothing() -> None:
-    before = Figures(cpu_seconds=100, periods=900, throttled_periods=300, peak=500)
-    found = usage.between(before, Figures(cpu_seconds=4, periods=40, throttled_periods=10, peak=60), 8)
+    before = ContainerUsage(cpu_seconds=100, periods=900, throttled_periods=300, peak=500)
+    found = usage.between(before, ContainerUsage(cpu_seconds=4, periods=40, throttled_periods=10, peak=60), 8)
     assert (found.cpu_cores, found.cpu_throttled, found.memory_bytes) == (0.5, 0.25, 60)
 
 
 def test_the_nodes_own_times_count_where_it_tells_them() -> None:
-    before, after = Figures(cpu_seconds=10, at=1000.0), Figures(cpu_seconds=16, at=1012.0)
+    before, after = ContainerUsage(cpu_seconds=10, at=1000.0), ContainerUsage(cpu_seconds=16, at=1012.0)
     assert usage.between(before, after, 10).cpu_cores == 0.5
     assert usage.between(before, before, 10).cpu_cores == 0, "one look, read twice"
 
@@ -60,9 +66,11 @@ def test_the_nodes_own_times_count_where_it_tells_them() -> None:
 def test_usage_is_never_negative_and_throttling_is_a_share(
     first: tuple[float, ...], second: tuple[float, ...], seconds: float
 ) -> None:
-    def reading(values: tuple[float, ...]) -> Figures:
+    def reading(values: tuple[float, ...]) -> ContainerUsage:
         cpu, periods, share, held = values
-        return Figures(cpu_seconds=cpu, periods=periods, throttled_periods=periods * share / 1e6, peak=held)
+        return ContainerUsage(
+            cpu_seconds=cpu, periods=periods, throttled_periods=periods * share / 1e6, peak=held
+        )
 
     found = usage.between(reading(first), reading(second), seconds)
     assert found.cpu_cores >= 0

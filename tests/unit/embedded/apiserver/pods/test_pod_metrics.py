@@ -6,10 +6,10 @@ from typing import Any
 from serving.embedded.apiserver.discovery import api_groups
 from serving.embedded.apiserver.pods import pod_metrics
 from serving.embedded.apiserver.pods.pod_metrics import Look
-from serving.resources.cadvisor import Figures, Where
+from serving.resources.cadvisor import ContainerKey, ContainerUsage
 
 NOW = datetime(2026, 11, 22, 5, 0, tzinfo=UTC)
-MAIN = Where("ns", "p", "main")
+MAIN = ContainerKey("ns", "p", "main")
 POD: dict[str, Any] = {
     "metadata": {"name": "p", "namespace": "ns", "labels": {"a": "b"}, "uid": "u"},
     "spec": {"containers": [{"name": "main"}, {"name": "side"}]},
@@ -17,7 +17,7 @@ POD: dict[str, Any] = {
 
 
 def _look(seconds: float, **figures: float) -> Look:
-    return Look(NOW + timedelta(seconds=seconds), {MAIN: Figures(**figures)})
+    return Look(NOW + timedelta(seconds=seconds), {MAIN: ContainerUsage(**figures)})
 
 
 def _usage(before: Look, after: Look) -> dict[str, str]:
