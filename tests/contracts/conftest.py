@@ -1,11 +1,13 @@
-"""What we rely on from the Kubernetes API, run unchanged on the embedded server and on a real kube-apiserver.
+"""What we rely on from the Kubernetes API, run on the embedded server or a real one, and on the API in memory.
 
 `KUBECONFIG=... make test-cluster` sets `SLIPWAY_CONTRACT_KUBECONFIG`; the suite then installs our CRDs there
-and works in namespaces of its own. Without it, the embedded server is started.
+and works in namespaces of its own. Without it, the embedded server is started. `FakeKube`, on which controllers
+are tested, is held to the same tests, except those marked `server_only(REASON)`.
 """
 
 import os
 import uuid
+from collections import Counter
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -14,6 +16,9 @@ import pytest
 from serving.data_dir import DataDir
 from serving.kube import Kube, connect
 from serving.resources import catalog, kinds
+from tests.fakes.kube import FakeKube
+
+NOT_IN_MEMORY = pytest.StashKey[Counter[str]]()
 
 CRD = kinds.Kind(
     "apiextensions.k8s.io", "v1", "CustomResourceDefinition", "customresourcedefinitions", namespaced=False
@@ -29,9 +34,30 @@ def contract_kubeconfig(request: pytest.FixtureRequest) -> Path:
     return data_dir.kubeconfig
 
 
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    if "kube" in metafunc.fixturenames:
+        alone = metafunc.definition.get_closest_marker("server_only")
+        metafunc.parametrize("kube", ["server"] if alone else ["server", "memory"], indirect=True)
+
+
+def pytest_collection_finish(session: pytest.Session) -> None:
+    """Say what the API in memory lacks, whenever the suite runs."""
+    markers = [item.get_closest_marker("server_only") for item in session.items]
+    reasons = Counter(marker.args[0] for marker in markers if marker)
+    session.config.stash[NOT_IN_MEMORY] = reasons
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
+    for reason, number in config.stash.get(NOT_IN_MEMORY, Counter()).items():
+        terminalreporter.write_line(f"contract: {number} tests are not run on the API in memory: {reason}")
+
+
 @pytest.fixture
-async def kube(contract_kubeconfig: Path) -> AsyncIterator[Kube]:
-    async with await connect(contract_kubeconfig, component="contract") as client:
+async def kube(request: pytest.FixtureRequest) -> AsyncIterator[Kube]:
+    if request.param == "memory":
+        yield FakeKube("slipway-contract")
+        return
+    async with await connect(request.getfixturevalue("contract_kubeconfig"), component="contract") as client:
         if "SLIPWAY_CONTRACT_KUBECONFIG" in os.environ:
             for definition in catalog.DEFINITIONS:
                 await client.apply(CRD, catalog.crd(definition))

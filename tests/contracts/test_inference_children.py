@@ -57,6 +57,7 @@ def number_of(kube: Kube, namespace: str, kind: kinds.Kind) -> Callable[[], Awai
     return number
 
 
+@pytest.mark.server_only("the controllers' process connects by a kubeconfig")
 @pytest.mark.usefixtures("controllers")
 async def test_all_that_an_inference_needs_is_accepted_and_goes_with_it(
     kube: Kube, namespace: str, tmp_path: Path

@@ -99,6 +99,7 @@ async def test_update_is_refused_when_it_does_not_say_which_version_it_changes(
         await kube.update(kinds.MODEL, model(namespace))
 
 
+@pytest.mark.server_only("it has no HTTP: its client fills in apiVersion and kind")
 async def test_create_is_refused_when_the_body_does_not_say_what_it_is(kube: Kube, namespace: str) -> None:
     for missing, named in (("apiVersion", "(?i)api ?version"), ("kind", "(?i)kind")):
         body = {key: value for key, value in model(namespace).items() if key != missing}
@@ -206,6 +207,7 @@ async def test_transition_rule_holds_when_an_immutable_spec_changes(kube: Kube, 
         await kube.patch(kinds.MODEL_VERSION, namespace, "v", {"spec": {"source": {"path": "/models/b"}}})
 
 
+@pytest.mark.server_only("it has no dry runs: no controller asks for one")
 async def test_a_dry_run_answers_as_a_write_would_and_stores_nothing(kube: Kube, namespace: str) -> None:
     path, dry = kinds.MODEL.path(namespace), {"dryRun": "All", "fieldManager": "contract"}
     made = await kube.request("POST", path, body=model(namespace), query=dry)

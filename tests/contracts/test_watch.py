@@ -74,6 +74,7 @@ async def test_pages_hold_everything_once_when_listing_in_pieces(kube: Kube, nam
     assert [item["metadata"]["name"] for item in listing.items] == [f"m{n}" for n in range(7)]
 
 
+@pytest.mark.server_only("it has no pages: a list is one answer")
 async def test_pages_show_one_moment_when_others_write_between_them(kube: Kube, namespace: str) -> None:
     path = kinds.MODEL.path(namespace)
     for number in range(4):

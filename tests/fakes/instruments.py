@@ -26,7 +26,7 @@ LOAD: Object = {"mode": "closed", "levels": ["1"], "windowSeconds": 1, "warmupSe
 
 def trial(name: str, *, number: int = 1, cpu: str = "1", load: Object | None = None, **spec: Any) -> Object:
     container = {
-        "name": "predictor", "ports": [{"containerPort": 8080}], "resources": {"limits": {"cpu": cpu, "memory": "1Gi"}}
+        "name": "predictor", "image": "i", "ports": [{"containerPort": 8080}], "resources": {"limits": {"cpu": cpu, "memory": "1Gi"}}
     }  # fmt: skip
     body = {
         "experiment": "pe", "number": number, "template": {"spec": {"containers": [container]}}, "modelName": "m",
@@ -36,19 +36,28 @@ def trial(name: str, *, number: int = 1, cpu: str = "1", load: Object | None = N
 
 
 async def node(api: FakeKube) -> None:
-    """Run one ready Pod of each Deployment."""
+    """Run one ready Pod of each Deployment, and end those that are deleted."""
     while True:
+        for pod_to_end in api.find(kinds.POD):
+            if "deletionTimestamp" in pod_to_end["metadata"]:
+                api.remove(kinds.POD, NS, pod_to_end["metadata"]["name"])
         there = {name for plural, _, name in api.objects if plural == "pods"}
         for plural, _, name in list(api.objects):
             if plural == "deployments" and name not in there:
-                api._create(kinds.POD, pod(api.objects[plural, NS, name]))
+                api.add(kinds.POD, pod(api.objects[plural, NS, name]))
         await asyncio.sleep(0.001)
 
 
 def pod(deployment: Object) -> Object:
     """Return the ready Pod of a Deployment."""
     meta, template = deployment["metadata"], deployment["spec"]["template"]
-    owner = {"kind": "Deployment", "name": meta["name"], "uid": meta["uid"], "controller": True}
+    owner = {
+        "apiVersion": "apps/v1",
+        "kind": "Deployment",
+        "name": meta["name"],
+        "uid": meta["uid"],
+        "controller": True,
+    }
     running = {"name": "predictor", "restartCount": 0, "state": {"running": {}}}
     return {
         "metadata": {

@@ -1,4 +1,4 @@
-"""An API server in memory, for controllers: the methods of `Kube`, told when to fail.
+"""An API server in memory, for controllers: the methods of `Kube`, and writes that fail when told to.
 
     api = FakeKube()
     api.fail_next(errors.Unavailable("down"))              # the next write, not done
@@ -6,26 +6,30 @@
     api.fail_next(errors.Unavailable("down"), skip=3)      # the fourth write from now
     reached = api.hang_next(skip=3)                        # as a client sees it that is killed there
 
-It does what controllers rely on (names, uids, generation, conflicts, server-side apply's giving up of fields,
-graceful deletion of Pods, finalizers, garbage collection, ordered watches) and none of admission.
+Writes go through the embedded server's own write path: defaults, rules, ownership and deletion are the same.
+What it lacks (HTTP, pages, a disk) is marked in tests/contracts.
 """
 
 import asyncio
 import copy
 import itertools
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import orjson
 
 from serving import errors
-from serving.kube.client import JSON_PATCH, Kube, Listing, WatchEvent
+from serving.embedded.apiserver import selectors, status_errors
+from serving.embedded.apiserver.storage import garbage
+from serving.embedded.apiserver.writes import object_meta, scale, write_path
+from serving.kube.client import Kube, Listing, WatchEvent
 from serving.objects import Object
 from serving.resources import kinds
 from serving.resources.kinds import Kind
 
 Id = tuple[str, str, str]
+"""Plural, namespace and name."""
 
 
 @dataclass
@@ -35,6 +39,16 @@ class _Failure:
     done: bool
 
 
+class Change(NamedTuple):
+    """One write: `before` is None for a creation, `after` for a removal."""
+
+    version: int
+    kind: Kind
+    namespace: str
+    before: Object | None
+    after: Object | None
+
+
 class FakeKube(Kube):
     """All state is in the instance; several clients share one server by `api.client("component")`."""
 
@@ -42,12 +56,11 @@ class FakeKube(Kube):
         self.field_manager = field_manager
         self.namespace = "default"
         self.objects: dict[Id, Object] = {}
-        self.applied: dict[tuple[Id, str, str], Object] = {}
-        self.log: list[tuple[int, Kind, str, Object]] = []
+        self.log: list[Change] = []
         self.writes: list[str] = []
         self.now = "2026-01-01T00:00:00Z"
         self.refusals: list[Callable[[Kind, Object], str]] = []
-        """Each may say why an object cannot be created: the API's answer is 422."""
+        """Each may return why an object cannot be created: the API's answer is 422."""
         self.documents: dict[str, Object | Callable[[], Object]] = {}
         """What a GET of other paths answers."""
         self._failures: list[_Failure] = []
@@ -75,14 +88,28 @@ class FakeKube(Kube):
         """Return all objects of the kind, without failing; for asserts."""
         return [
             copy.deepcopy(obj)
-            for (plural, ns, _), obj in self.objects.items()
+            for (plural, ns, _), obj in sorted(self.objects.items())
             if plural == kind.plural and namespace in (None, ns)
         ]
 
+    def add(self, kind: Kind, obj: Object) -> Object:
+        """Create an object as somebody else, with the status given, without failing; for arranging."""
+        meta = {key: value for key, value in obj["metadata"].items() if key != "resourceVersion"}
+        created = self._new(kind, {**obj, "metadata": meta})
+        id_ = _id(kind, created)
+        assert id_ not in self.objects, f"{id_} is there already"
+        status = {"status": copy.deepcopy(obj["status"])} if "status" in obj else {}
+        meta = {**copy.deepcopy(meta), **created["metadata"]}
+        return self._store(kind, id_, {**created, **status, "metadata": meta})
+
     def change(self, kind: Kind, namespace: str, name: str, patch: Object) -> Object:
-        """Merge-patch any part of an object as somebody else, without failing; for arranging."""
+        """Merge-patch any part of an object as somebody else, unchecked and without failing; for arranging."""
         id_ = (kind.plural, namespace, name)
-        return self._store(kind, id_, _merge(copy.deepcopy(self._old(id_)), patch))
+        old = self._existing(kind, id_)
+        new = _merge(copy.deepcopy(old), patch)
+        if new.get("spec") != old.get("spec"):
+            new["metadata"]["generation"] = old["metadata"].get("generation", 0) + 1
+        return self._replace(kind, id_, new)
 
     def remove(self, kind: Kind, namespace: str, name: str) -> None:
         """Remove at once (as the agent does to a Pod that has ended, with a grace period of 0)."""
@@ -93,7 +120,7 @@ class FakeKube(Kube):
 
     async def get(self, kind: Kind, namespace: str | None, name: str) -> Object:
         await asyncio.sleep(0)
-        return copy.deepcopy(self._old((kind.plural, namespace or "", name)))
+        return copy.deepcopy(self._existing(kind, (kind.plural, namespace or "", name)))
 
     async def list(
         self,
@@ -105,21 +132,31 @@ class FakeKube(Kube):
         limit: int = 500,
     ) -> Listing:
         await asyncio.sleep(0)
-        version = max((entry[0] for entry in self.log), default=0)
-        return Listing([o for o in self.find(kind, namespace) if _selected(o, labels)], str(version))
+        selected = _selector(kind, labels, fields)
+        version = self.log[-1].version if self.log else 0
+        return Listing([obj for obj in self.find(kind, namespace) if selected(obj)], str(version))
 
     async def watch(
-        self, kind: Kind, namespace: str | None, resource_version: str, *, labels: str = "", fields: str = "",
+        self,
+        kind: Kind,
+        namespace: str | None,
+        resource_version: str,
+        *,
+        labels: str = "",
+        fields: str = "",
         timeout_seconds: int = 300,
-    ) -> AsyncIterator[WatchEvent]:  # fmt: skip
-        position = next((i for i, e in enumerate(self.log) if e[0] > int(resource_version)), len(self.log))
+    ) -> AsyncIterator[WatchEvent]:
+        selected = _selector(kind, labels, fields)
+        position = next(
+            (i for i, e in enumerate(self.log) if e.version > int(resource_version)), len(self.log)
+        )
         while True:
             while position < len(self.log):
-                _, seen, type_, obj = self.log[position]
+                change = self.log[position]
                 position += 1
-                here = namespace in (None, obj["metadata"].get("namespace"))
-                if seen == kind and here and _selected(obj, labels):
-                    yield WatchEvent(type_, copy.deepcopy(obj))
+                if change.kind == kind and namespace in (None, change.namespace):
+                    for event in _events(change, selected):
+                        yield event
             changed = self._changed
             await changed.wait()
 
@@ -127,91 +164,104 @@ class FakeKube(Kube):
         await asyncio.sleep(0)
         if path.endswith("/scale"):
             namespace, plural, name = path.split("/")[-4:-1]
-            return orjson.dumps(_scale(self._old((plural, namespace, name))))
+            kind = next(kind for kind in kinds.ALL if kind.plural == plural)
+            return orjson.dumps(scale.to_scale(self._existing(kind, (plural, namespace, name))))
         if path not in self.documents:
             raise errors.NotFound(404, "NotFound", path)
-        found = self.documents[path]
-        return orjson.dumps(found() if callable(found) else found)
+        document = self.documents[path]
+        return orjson.dumps(document() if callable(document) else document)
 
     async def create(self, kind: Kind, obj: Object) -> Object:
         async with self._write(f"create {kind.plural}/{obj['metadata'].get('name')}"):
-            return self._create(kind, obj)
+            return self._insert(kind, self._new(kind, obj))
 
     async def update(self, kind: Kind, obj: Object, *, subresource: str | None = None) -> Object:
-        meta = obj["metadata"]
-        async with self._write(f"update {kind.plural}/{meta['name']}"):
-            id_ = (kind.plural, meta.get("namespace", ""), meta["name"])
-            old = self._old(id_)
-            _check_version(old, obj)
-            if subresource == "status":
-                return self._store(kind, id_, {**copy.deepcopy(old), "status": copy.deepcopy(obj["status"])})
-            return self._store(
-                kind, id_, {**copy.deepcopy(obj), "status": copy.deepcopy(old.get("status", {}))}
-            )
+        async with self._write(f"update {kind.plural}/{obj['metadata']['name']}"):
+            id_ = _id(kind, obj)
+            old = self._existing(kind, id_)
+            if object_meta.must_say_version(kind) and not obj["metadata"].get("resourceVersion"):
+                cause = status_errors.invalid(
+                    "metadata.resourceVersion", 0, "must be specified for an update"
+                )
+                raise status_errors.unprocessable(kind, id_[2], [cause])
+            request = self._write_request(subresource=subresource)
+            return self._replace(kind, id_, write_path.update(kind, old, copy.deepcopy(obj), request).object)
 
     async def patch(
-        self, kind: Kind, namespace: str | None, name: str, patch: Any, *, subresource: str | None = None,
+        self,
+        kind: Kind,
+        namespace: str | None,
+        name: str,
+        patch: Any,
+        *,
+        subresource: str | None = None,
         content_type: str = "application/merge-patch+json",
-    ) -> Object:  # fmt: skip
+    ) -> Object:
         async with self._write(f"patch {kind.plural}/{name}"):
             id_ = (kind.plural, namespace or "", name)
-            old = self._old(id_)
-            if content_type == JSON_PATCH:
-                import jsonpatch
-
-                return self._store(kind, id_, jsonpatch.apply_patch(copy.deepcopy(old), patch))
-            _check_version(old, patch)
-            if subresource == "scale":
-                owned = {"f:spec": {"f:replicas": {}}}
-                mine = [{"manager": self.field_manager, "subresource": "scale", "fieldsV1": owned}]
-                count = patch["spec"]["replicas"]
-                patch = {"metadata": {"managedFields": mine}, "spec": {"replicas": count}}
-            elif subresource == "status":
-                patch = {"status": patch.get("status", {})}
-            return self._store(kind, id_, _merge(copy.deepcopy(old), patch))
+            request = self._write_request(subresource=subresource)
+            old = copy.deepcopy(self._existing(kind, id_))
+            outcome = write_path.patch(kind, old, copy.deepcopy(patch), content_type, request)
+            new = self._replace(kind, id_, outcome.object)
+            return scale.to_scale(new) if subresource == "scale" else new
 
     async def apply(
-        self, kind: Kind, obj: Object, *, subresource: str | None = None, force: bool = True,
+        self,
+        kind: Kind,
+        obj: Object,
+        *,
+        subresource: str | None = None,
+        force: bool = True,
         manager: str | None = None,
-    ) -> Object:  # fmt: skip
+    ) -> Object:
         meta = obj["metadata"]
-        async with self._write(
-            f"apply {kind.plural}/{meta['name']}{'/' + subresource if subresource else ''}"
-        ):
-            id_ = (
-                kind.plural,
-                meta.get("namespace", self.namespace) if kind.namespaced else "",
-                meta["name"],
-            )
-            wanted = {k: v for k, v in obj.items() if k not in ("apiVersion", "kind")}
-            remembered = (id_, manager or self.field_manager, subresource or "")
-            if id_ not in self.objects:
-                if subresource:
-                    self._old(id_)
-                result = self._create(kind, obj)
-            else:
-                old = copy.deepcopy(self.objects[id_])
-                _forget(old, self.applied.get(remembered, {}), wanted)
-                result = self._store(kind, id_, _merge(old, copy.deepcopy(wanted)))
-            self.applied[remembered] = copy.deepcopy(wanted)
-            return result
+        suffix = f"/{subresource}" if subresource else ""
+        async with self._write(f"apply {kind.plural}/{meta['name']}{suffix}"):
+            namespace = meta.get("namespace", self.namespace) if kind.namespaced else None
+            id_ = (kind.plural, namespace or "", meta["name"])
+            old = copy.deepcopy(self.objects.get(id_))
+            request = self._write_request(subresource=subresource, force=force, manager=manager)
+            outcome = write_path.apply(kind, old, namespace, meta["name"], _sent(kind, obj), request)
+            if old is None:
+                return self._insert(kind, outcome.object)
+            return self._replace(kind, id_, outcome.object)
 
     async def delete(
-        self, kind: Kind, namespace: str | None, name: str, *, uid: str | None = None,
+        self,
+        kind: Kind,
+        namespace: str | None,
+        name: str,
+        *,
+        uid: str | None = None,
         propagation: str = "Background",
-    ) -> None:  # fmt: skip
+        grace_seconds: int | None = None,
+    ) -> None:
         async with self._write(f"delete {kind.plural}/{name}"):
             id_ = (kind.plural, namespace or "", name)
             old = self.objects.get(id_)
             if old is None or (uid and old["metadata"]["uid"] != uid):
                 return
-            if kind == kinds.POD or old["metadata"].get("finalizers"):
-                if "deletionTimestamp" not in old["metadata"]:
-                    marked = copy.deepcopy(old)
-                    marked["metadata"] |= {"deletionTimestamp": self.now, "deletionGracePeriodSeconds": 30}
-                    self._store(kind, id_, marked)
-            else:
-                self._remove(kind, id_)
+            options: Object = {"propagationPolicy": propagation}
+            if grace_seconds is not None:
+                options["gracePeriodSeconds"] = grace_seconds
+            if kind == kinds.NAMESPACE:
+                for other, other_id in self._located():
+                    if other_id[1] == name and other_id in self.objects:
+                        self._delete(other, other_id, {})
+            self._delete(kind, id_, options)
+
+    def _write_request(
+        self, *, subresource: str | None = None, force: bool = False, manager: str | None = None
+    ) -> write_path.Request:
+        number = next(self._uids)
+        return write_path.Request(
+            manager=manager or self.field_manager,
+            now=self.now,
+            uid=f"uid-{number}",
+            suffix=f"{number:05d}",
+            subresource=subresource,
+            force=force,
+        )
 
     def _write(self, what: str) -> "_Write":
         self.writes.append(what)
@@ -222,70 +272,140 @@ class FakeKube(Kube):
             self._failures.remove(due)
         return _Write(due)
 
-    def _old(self, id_: Id) -> Object:
+    def _existing(self, kind: Kind, id_: Id) -> Object:
         if id_ not in self.objects:
-            raise errors.NotFound(404, "NotFound", f'{id_[0]} "{id_[2]}" not found')
+            raise status_errors.not_found(kind, id_[2])
         return self.objects[id_]
 
-    def _create(self, kind: Kind, obj: Object) -> Object:
-        for words in filter(None, (refusal(kind, obj) for refusal in self.refusals)):
-            raise errors.Invalid(422, "Invalid", words)
-        new = copy.deepcopy(obj)
-        meta = new["metadata"]
-        if kind.namespaced:
-            meta.setdefault("namespace", self.namespace)
-        number = next(self._uids)
-        if "name" not in meta:
-            meta["name"] = f"{meta['generateName']}{number:05d}"
-        id_ = (kind.plural, meta.get("namespace", ""), meta["name"])
+    def _new(self, kind: Kind, obj: Object) -> Object:
+        """Return the object as a server would first store it."""
+        namespace = obj["metadata"].get("namespace", self.namespace) if kind.namespaced else None
+        request, body = self._write_request(), _sent(kind, obj)
+        if kind in kinds.ALL:
+            return write_path.create(kind, namespace, body, request).object
+        # A kind that only clusters have: there is no schema to check it by.
+        meta = {"namespace": namespace, "uid": request.uid, "creationTimestamp": request.now}
+        return {**body, "metadata": {**body["metadata"], **meta}}
+
+    def _insert(self, kind: Kind, new: Object) -> Object:
+        for reason in filter(None, (refusal(kind, new) for refusal in self.refusals)):
+            raise errors.Invalid(422, "Invalid", reason)
+        id_ = _id(kind, new)
+        if kind.namespaced and id_[1] != "default" and ("namespaces", "", id_[1]) not in self.objects:
+            raise status_errors.not_found(kinds.NAMESPACE, id_[1])
         if id_ in self.objects:
-            raise errors.AlreadyExists(409, "AlreadyExists", f'{kind.plural} "{meta["name"]}" already exists')
-        meta |= {"uid": f"uid-{number}", "creationTimestamp": self.now, "generation": 1}
-        new |= {"apiVersion": kind.api_version, "kind": kind.kind}
+            raise errors.AlreadyExists(409, "AlreadyExists", f'{kind.plural} "{id_[2]}" already exists')
         return self._store(kind, id_, new)
 
-    def _store(self, kind: Kind, id_: Id, new: Object) -> Object:
-        old = self.objects.get(id_)
-        if old is not None and new == old:
-            return copy.deepcopy(old)
-        meta = new["metadata"]
-        if old is not None and new.get("spec") != old.get("spec"):
-            meta["generation"] = old["metadata"]["generation"] + 1
-        version = next(self._versions)
-        meta["resourceVersion"] = str(version)
-        self.objects[id_] = new
-        self._tell(version, kind, "MODIFIED" if old is not None else "ADDED", new)
-        if meta.get("deletionTimestamp") and not meta.get("finalizers") and kind != kinds.POD:
+    def _replace(self, kind: Kind, id_: Id, new: Object) -> Object:
+        if new == self.objects[id_]:
+            return copy.deepcopy(new)
+        stored = self._store(kind, id_, new)
+        if write_path.after_write(kind, new):
             self._remove(kind, id_)
-        return copy.deepcopy(new)
+        return stored
+
+    def _delete(self, kind: Kind, id_: Id, options: Object) -> None:
+        old = self._existing(kind, id_)
+        after = write_path.delete(kind, old, options, self._write_request())
+        if after is None:
+            self._remove(kind, id_)
+        elif after != old:
+            self._store(kind, id_, after)
+            self._collect(after)
+
+    def _store(self, kind: Kind, id_: Id, new: Object) -> Object:
+        version = next(self._versions)
+        stored = {**new, "metadata": {**new["metadata"], "resourceVersion": str(version)}}
+        before, self.objects[id_] = self.objects.get(id_), stored
+        self._publish(Change(version, kind, id_[1], before, stored))
+        return copy.deepcopy(stored)
 
     def _remove(self, kind: Kind, id_: Id) -> None:
-        gone = copy.deepcopy(self._old(id_))
+        before = self._existing(kind, id_)
         del self.objects[id_]
-        version = next(self._versions)
-        gone["metadata"]["resourceVersion"] = str(version)
-        self._tell(version, kind, "DELETED", gone)
-        for other in kinds.ALL:
-            for child in self.find(other, gone["metadata"].get("namespace")):
-                owners = child["metadata"].get("ownerReferences") or []
-                if any(owner["uid"] == gone["metadata"]["uid"] for owner in owners):
-                    self._remove(other, (other.plural, id_[1], child["metadata"]["name"]))
+        self._publish(Change(next(self._versions), kind, id_[1], before, None))
+        self._collect(before)
 
-    def _tell(self, version: int, kind: Kind, type_: str, obj: Object) -> None:
-        self.log.append((version, kind, type_, copy.deepcopy(obj)))
+    def _publish(self, change: Change) -> None:
+        self.log.append(change)
         self._changed.set()
         self._changed.clear()
 
+    def _located(self) -> Sequence[tuple[Kind, Id]]:
+        by_plural = {kind.plural: kind for kind in kinds.ALL}
+        return [(by_plural[id_[0]], id_) for id_ in list(self.objects) if id_[0] in by_plural]
 
-def _scale(obj: Object) -> Object:
-    labels = (obj["spec"].get("selector") or {}).get("matchLabels") or {}
-    counted = (obj.get("status") or {}).get("replicas", 0)
-    selector = ",".join(f"{key}={value}" for key, value in sorted(labels.items()))
-    return {
-        "metadata": obj["metadata"],
-        "spec": {"replicas": obj["spec"].get("replicas", 0)},
-        "status": {"replicas": counted, "selector": selector},
-    }
+    def _collect(self, changed: Object) -> None:
+        """Take the garbage collector's steps around an object that was deleted, or is being."""
+        uid = changed["metadata"]["uid"]
+        dependents = [
+            obj
+            for obj in self.objects.values()
+            if any(reference["uid"] == uid for reference in garbage.references(obj))
+        ]
+        alive = {obj["metadata"]["uid"]: obj for obj in self.objects.values()}
+        if uid in alive:
+            steps = garbage.owner(alive[uid], dependents)
+        else:
+            steps = [step for child in dependents for step in garbage.dependent(child, alive.get)]
+        owners = {reference["uid"] for reference in garbage.references(changed)} & alive.keys()
+        for step in steps:
+            self._take(step)
+        for owner in owners:
+            if garbage.deleting(alive[owner]) and uid not in alive:
+                self._collect(alive[owner])
+
+    def _take(self, step: garbage.Step) -> None:
+        kind = kinds.of(step.target["apiVersion"], step.target["kind"])
+        assert kind is not None
+        id_ = _id(kind, step.target)
+        if id_ not in self.objects:
+            return
+        if isinstance(step, garbage.Delete):
+            self._delete(kind, id_, {"propagationPolicy": step.policy})
+        elif isinstance(step, garbage.Remove):
+            self._remove(kind, id_)
+        else:
+            self._replace(kind, id_, step.after)
+            owner = next(
+                (obj for obj in self.objects.values() if obj["metadata"]["uid"] in _orphaned(step)), None
+            )
+            if owner is not None:
+                self._collect(owner)
+
+
+def _orphaned(step: garbage.Rewrite) -> set[str]:
+    """Return the owners that the step takes away from its object."""
+    before, after = (garbage.references(obj) for obj in (step.target, step.after))
+    return {reference["uid"] for reference in before} - {reference["uid"] for reference in after}
+
+
+def _id(kind: Kind, obj: Object) -> Id:
+    meta = obj["metadata"]
+    return kind.plural, meta.get("namespace", "") if kind.namespaced else "", meta["name"]
+
+
+def _sent(kind: Kind, obj: Object) -> Object:
+    return {"apiVersion": kind.api_version, "kind": kind.kind, **copy.deepcopy(obj)}
+
+
+def _selector(kind: Kind, labels: str, fields: str) -> Callable[[Object], bool]:
+    by_label, by_field = selectors.labels(labels), selectors.fields(kind, fields)
+    return lambda obj: by_label(obj) and by_field(obj)
+
+
+def _events(change: Change, selected: Callable[[Object], bool]) -> list[WatchEvent]:
+    """Return what a watcher is told of a change; an object that stops matching is DELETED to it."""
+    before = change.before is not None and selected(change.before)
+    if change.after is not None and selected(change.after):
+        return [WatchEvent("MODIFIED" if before else "ADDED", copy.deepcopy(change.after))]
+    if not before:
+        return []
+    assert change.before is not None
+    last = copy.deepcopy(change.before)
+    last["metadata"]["resourceVersion"] = str(change.version)
+    return [WatchEvent("DELETED", last)]
 
 
 class _Write:
@@ -309,12 +429,6 @@ async def _fail(error: Exception | asyncio.Event) -> None:
     await asyncio.Event().wait()
 
 
-def _check_version(old: Object, new: Object) -> None:
-    wanted = new.get("metadata", {}).get("resourceVersion")
-    if wanted and wanted != old["metadata"]["resourceVersion"]:
-        raise errors.Conflict(409, "Conflict", "the object has been modified")
-
-
 def _merge(old: Any, patch: Any) -> Any:
     """RFC 7386."""
     if not isinstance(patch, dict):
@@ -326,22 +440,3 @@ def _merge(old: Any, patch: Any) -> Any:
         else:
             result[key] = _merge(result.get(key), value)
     return result
-
-
-def _forget(old: Object, before: Object, wanted: Object) -> None:
-    """Drop what this manager applied before and no longer names."""
-    for key, value in before.items():
-        if key not in wanted:
-            old.pop(key, None)
-        elif isinstance(value, dict) and isinstance(wanted[key], dict) and isinstance(old.get(key), dict):
-            _forget(old[key], value, wanted[key])
-
-
-def _selected(obj: Object, labels: str) -> bool:
-    """Equality and existence terms only."""
-    own = obj["metadata"].get("labels") or {}
-    for term in filter(None, labels.split(",")):
-        key, equals, value = term.replace("==", "=").partition("=")
-        if (own.get(key) != value) if equals else (key not in own):
-            return False
-    return True

@@ -47,7 +47,7 @@ class Surroundings:
     def start(self) -> None:
         """React from now on."""
         renew = clock.rfc3339_micro(clock.now() + dt.timedelta(hours=1))
-        self.api._create(
+        self.api.add(
             kinds.LEASE,
             {
                 "metadata": {"name": f"slipway-gateway-{self.gateway}", "namespace": NS},

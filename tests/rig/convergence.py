@@ -55,21 +55,6 @@ async def kill(tasks: list[asyncio.Task[None]]) -> None:
     await asyncio.gather(*tasks, return_exceptions=True)
 
 
-class KilledOnce:
-    """A process that is killed when a write is reached, and another that goes on for it."""
-
-    def __init__(self, reached: asyncio.Event, control: Callable[[], Coroutine[Any, Any, None]]) -> None:
-        self._reached = reached
-        self._control = control
-        self.killed = False
-
-    async def run(self) -> None:
-        async with running(self._control()):
-            await self._reached.wait()
-        self.killed = True
-        await self._control()
-
-
 def differences(found: Object, expected: Object) -> Object:
     """Return key → (found, expected) where they differ."""
     return {

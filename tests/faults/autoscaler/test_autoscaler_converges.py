@@ -9,6 +9,7 @@ from serving.kube import Watches
 from serving.objects import Object
 from serving.resources import kinds
 from tests.fakes.kube import FakeKube
+from tests.objects.deployments import deployment
 from tests.rig.convergence import QUICK, Case, until
 
 NS = "default"
@@ -20,15 +21,11 @@ def autoscaler(name: str, target: str, minimum: int, maximum: int) -> Object:
     return {"metadata": {"name": name, "namespace": NS}, "spec": spec}
 
 
-def deployment(name: str, replicas: int) -> Object:
-    return {"metadata": {"name": name, "namespace": NS}, "spec": {"replicas": replicas}}
-
-
 def arrange() -> FakeKube:
     api = FakeKube()
-    api._create(kinds.DEPLOYMENT, deployment("small", 1))
-    api._create(kinds.AUTOSCALER, autoscaler("small", "small", 2, 4))
-    api._create(kinds.AUTOSCALER, autoscaler("early", "late", 1, 3))
+    api.add(kinds.DEPLOYMENT, deployment("small", 1))
+    api.add(kinds.AUTOSCALER, autoscaler("small", "small", 2, 4))
+    api.add(kinds.AUTOSCALER, autoscaler("early", "late", 1, 3))
     return api
 
 
@@ -79,7 +76,7 @@ async def settled(api: FakeKube, **replicas: int) -> None:
 
 async def story(api: FakeKube) -> Object:
     await settled(api, small=2)
-    api._create(kinds.DEPLOYMENT, deployment("late", 9))
+    api.add(kinds.DEPLOYMENT, deployment("late", 9))
     await settled(api, small=2, late=3)
     api.change(kinds.AUTOSCALER, NS, "small", {"spec": {"minReplicas": 4}})
     await settled(api, small=4, late=3)

@@ -18,6 +18,7 @@ from serving.objects import Object
 from serving.resources import conditions, kinds, names
 from tests.fakes.gateway_pages import FakePages
 from tests.fakes.kube import FakeKube
+from tests.objects.deployments import deployment
 from tests.rig.convergence import QUICK, until
 
 NS = "default"
@@ -55,16 +56,13 @@ def world(least: int, most: int, replicas: int, **spec: Any) -> FakeKube:
     """An API with a Deployment of a model of which a replica takes 10 requests per second, and its Autoscaler."""
     api = FakeKube()
     env = [{"name": names.MODEL_DIGEST_ENV, "value": "sha256:m"}]
-    template = {"spec": {"containers": [{"name": "c", "env": env}]}}
     labels = {names.INFERENCE_LABEL: "d"}
-    deployment = {"metadata": {"name": "d", "namespace": NS, "labels": labels},
-                  "spec": {"replicas": replicas, "template": template}}  # fmt: skip
     target = {"apiVersion": "apps/v1", "kind": "Deployment", "name": "d"}
     body = {"scaleTargetRef": target, "minReplicas": least, "maxReplicas": most, **spec}
-    api._create(kinds.DEPLOYMENT, deployment)
-    api._create(kinds.CAPACITY_PROFILE, {"metadata": {"name": "p", "namespace": NS}, "spec": CAPACITY})
-    api._create(kinds.LEASE, {"metadata": {"name": "slipway-gateway-local", "namespace": NS}, "spec": LEASE})
-    api._create(kinds.AUTOSCALER, {"metadata": {"name": "a", "namespace": NS}, "spec": body})
+    api.add(kinds.DEPLOYMENT, deployment("d", replicas, labels=labels, env=env))
+    api.add(kinds.CAPACITY_PROFILE, {"metadata": {"name": "p", "namespace": NS}, "spec": CAPACITY})
+    api.add(kinds.LEASE, {"metadata": {"name": "slipway-gateway-local", "namespace": NS}, "spec": LEASE})
+    api.add(kinds.AUTOSCALER, {"metadata": {"name": "a", "namespace": NS}, "spec": body})
     return api
 
 

@@ -56,8 +56,8 @@ def picture(api: FakeKube) -> Object:
 def arrange() -> FakeKube:
     api = FakeKube()
     for name in ("digits-v1", "digits-v2", "digits-v3"):
-        api._create(kinds.MODEL_VERSION, ready_version(name))
-    api._create(
+        api.add(kinds.MODEL_VERSION, ready_version(name))
+    api.add(
         kinds.INFERENCE, inference(predictor("stable", "digits-v1", 90), predictor("new", "digits-v2", 10))
     )
     return api

@@ -40,8 +40,8 @@ def experiment(**more: Any) -> Object:
 
 def arrange(**more: Any) -> FakeKube:
     api = FakeKube()
-    api._create(kinds.MODEL_VERSION, ready_version("v1"))
-    api._create(kinds.PROFILING_EXPERIMENT, experiment(**more))
+    api.add(kinds.MODEL_VERSION, ready_version("v1"))
+    api.add(kinds.PROFILING_EXPERIMENT, experiment(**more))
     return api
 
 
@@ -58,7 +58,7 @@ class SlowSearch(LocalSearch):
         if self.is_first:
             self.is_first = False
             self._api.remove(kinds.PROFILING_EXPERIMENT, NS, "pe")
-            self._api._create(kinds.PROFILING_EXPERIMENT, experiment())
+            self._api.add(kinds.PROFILING_EXPERIMENT, experiment())
             uid = self._api.find(kinds.PROFILING_EXPERIMENT)[0]["metadata"]["uid"]
             while (self._experiments.get(NS, "pe") or {"metadata": {"uid": ""}})["metadata"]["uid"] != uid:
                 await asyncio.sleep(0.002)

@@ -12,9 +12,11 @@ from tests.rig.convergence import running, until
 
 def arrange() -> FakeKube:
     api = FakeKube()
-    api._create(kinds.MODEL_VERSION, ready_version("digits-v1"))
+    api.add(kinds.MODEL_VERSION, ready_version("digits-v1", "pytorch"))
     gpu = {"gpu": {"cores": 30, "mechanism": "dra"}}
-    api._create(kinds.INFERENCE, inference(predictor("stable", "digits-v1", 1, resources=gpu)))
+    api.add(
+        kinds.INFERENCE, inference(predictor("stable", "digits-v1", 1, resources=gpu), framework="pytorch")
+    )
     return api
 
 

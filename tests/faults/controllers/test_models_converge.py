@@ -28,10 +28,16 @@ SETTINGS = dataclasses.replace(DEFAULTS, controllers=QUICK)
 
 def job(name: str, **annotations: str) -> Object:
     container = {
-        "name": "train", "env": [{"name": names.OUTPUT_DIR_ENV, "value": "/out/model"}],
+        "name": "train", "image": "i", "env": [{"name": names.OUTPUT_DIR_ENV, "value": "/out/model"}],
         "volumeMounts": [{"name": "out", "mountPath": "/out"}],
     }  # fmt: skip
-    template = {"spec": {"containers": [container], "volumes": [{"name": "out", "emptyDir": {}}]}}
+    template = {
+        "spec": {
+            "restartPolicy": "Never",
+            "containers": [container],
+            "volumes": [{"name": "out", "emptyDir": {}}],
+        }
+    }
     meta = {"name": name, "namespace": NS, "annotations": {names.MODEL_ANNOTATION: "digits", **annotations}}
     return {"metadata": meta, "spec": {"template": template}}
 
@@ -41,9 +47,9 @@ def finish(api: FakeKube, data: DataDir, name: str, how: str = "Complete") -> No
     owner = next(o for o in api.find(kinds.JOB) if o["metadata"]["name"] == name)
     meta = {
         "name": f"{name}-pod", "namespace": NS, "labels": {"batch.kubernetes.io/job-name": name},
-        "ownerReferences": [{"kind": "Job", "name": name, "uid": owner["metadata"]["uid"], "controller": True}],
+        "ownerReferences": [{"apiVersion": "batch/v1", "kind": "Job", "name": name, "uid": owner["metadata"]["uid"], "controller": True}],
     }  # fmt: skip
-    pod = api._create(kinds.POD, {"metadata": meta, "spec": owner["spec"]["template"]["spec"]})
+    pod = api.add(kinds.POD, {"metadata": meta, "spec": owner["spec"]["template"]["spec"]})
     output = data.pod_volume(pod["metadata"]["uid"], "out") / "model"
     output.mkdir(parents=True)
     (output / "model.joblib").write_text(f"weights of {name}")
@@ -113,19 +119,19 @@ class Surroundings:
 
     async def story(self, api: FakeKube) -> Object:
         """A Job that is deleted when it is done, one with a name for its version, one that fails, and a path."""
-        api._create(kinds.JOB, job("first"))
+        api.add(kinds.JOB, job("first"))
         await until(lambda: is_held(api, "first"), "first is held")
         finish(api, self.data, "first")
         await until(lambda: is_handed_off(api, "first") and not is_held(api, "first"), "first is handed off")
         api.remove(kinds.JOB, NS, "first")
         for name in ("second", "bad"):
-            api._create(kinds.JOB, job(name, **{names.MODEL_VERSION_ANNOTATION: f"v-{name}"}))
+            api.add(kinds.JOB, job(name, **{names.MODEL_VERSION_ANNOTATION: f"v-{name}"}))
         await until(lambda: is_held(api, "second") and is_held(api, "bad"), "both are held")
         finish(api, self.data, "bad", "Failed")
         finish(api, self.data, "second")
         await until(lambda: is_handed_off(api, "second") and not is_held(api, "bad"), "second is handed off")
         gone = {"modelName": "digits", "source": {"path": str(self.data.root / "nowhere")}}
-        api._create(kinds.MODEL_VERSION, {"metadata": {"name": "v-gone", "namespace": NS}, "spec": gone})
+        api.add(kinds.MODEL_VERSION, {"metadata": {"name": "v-gone", "namespace": NS}, "spec": gone})
         await until(lambda: says(api, 3, "v-second"), "the Model says so")
         await until(lambda: phase(api, "v-gone") == "Failed", "v-gone has failed")
         await until(lambda: not is_held(api, "second"), "second is let go")
@@ -135,20 +141,21 @@ class Surroundings:
 
     async def end_of_life(self, api: FakeKube) -> Object:
         """Retention takes a version; one in use that is deleted waits; the Model's deletion takes the rest."""
-        api._create(
+        api.add(
             kinds.MODEL, {"metadata": {"name": "digits", "namespace": NS}, "spec": {"retention": {"keep": 1}}}
         )
         predictors = [{"name": "a", "modelVersion": "v1"}]
-        inference = {"metadata": {"name": "inf", "namespace": NS}, "spec": {"predictors": predictors}}
-        api._create(kinds.INFERENCE, inference)
+        inference = {
+            "metadata": {"name": "inf", "namespace": NS},
+            "spec": {"framework": "sklearn", "predictors": predictors},
+        }
+        api.add(kinds.INFERENCE, inference)
         for number in (1, 2, 3):
             path = self.data.root / f"files-{number}"
             path.mkdir(parents=True)
             (path / "model.joblib").write_text(f"weights {number}")
             spec = {"modelName": "digits", "source": {"path": str(path)}}
-            api._create(
-                kinds.MODEL_VERSION, {"metadata": {"name": f"v{number}", "namespace": NS}, "spec": spec}
-            )
+            api.add(kinds.MODEL_VERSION, {"metadata": {"name": f"v{number}", "namespace": NS}, "spec": spec})
             await until(lambda name=f"v{number}": phase(api, name) == "Ready", f"v{number} is ready")
         await until(lambda: not find(api, kinds.MODEL_VERSION, "v2"), "retention takes v2")
         api.change(kinds.MODEL_VERSION, NS, "v1", {"metadata": {"deletionTimestamp": api.now}})

@@ -26,7 +26,7 @@ SETTINGS = TunerSettings(
 def arrange() -> FakeKube:
     api = FakeKube()
     for number in (1, 2):
-        api._create(kinds.TRIAL, trial(f"pe-{number}", number=number))
+        api.add(kinds.TRIAL, trial(f"pe-{number}", number=number))
     return api
 
 

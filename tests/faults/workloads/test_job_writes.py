@@ -1,15 +1,16 @@
 """A Job runs and counts each attempt once, whichever API call fails or kills its controller."""
 
 import asyncio
-from functools import partial
+from collections.abc import Coroutine
+from typing import Any
 
 import pytest
 
-from serving import clock, errors
+from serving import clock
 from serving.resources import conditions, kinds
 from serving.settings import ControllerSettings, NodeSettings, Settings
 from tests.fakes.kube import FakeKube
-from tests.rig.convergence import KilledOnce, running
+from tests.rig.convergence import Case, running, until
 from tests.rig.workload_controllers import workloads
 
 FAST = Settings(
@@ -18,7 +19,7 @@ FAST = Settings(
 )
 
 
-def job(**spec: object) -> dict:
+def job(**spec: object) -> dict[str, Any]:
     template = {"spec": {"restartPolicy": "Never", "containers": [{"name": "c", "image": "i"}]}}
     return {
         "metadata": {"name": "train", "namespace": "default"},
@@ -34,7 +35,7 @@ async def node(api: FakeKube) -> None:
             name = pod["metadata"]["name"]
             if "deletionTimestamp" in pod["metadata"]:
                 api.remove(kinds.POD, "default", name)
-            elif "status" not in pod:
+            elif pod["status"]["phase"] == "Pending":
                 ended = {"terminated": {"finishedAt": clock.rfc3339(clock.now())}}
                 phase = "Failed" if first else "Succeeded"
                 first = False
@@ -43,52 +44,48 @@ async def node(api: FakeKube) -> None:
         await asyncio.sleep(0.001)
 
 
-async def until_ended(api: FakeKube, type_: str) -> dict:
-    async with asyncio.timeout(10):
-        while True:
-            jobs = api.find(kinds.JOB)
-            if jobs and conditions.is_true(jobs[0], type_):
-                return jobs[0]["status"]
-            await asyncio.sleep(0.001)
+def is_over(api: FakeKube, type_: str) -> bool:
+    return any(conditions.is_true(job, type_) for job in api.find(kinds.JOB))
 
 
-async def story(api: FakeKube) -> None:
-    await api.client("user").create(kinds.JOB, job())
-    status = await until_ended(api, "Complete")
-    assert (status["succeeded"], status["failed"], status["active"]) == (3, 1, 0)
-    assert len(api.find(kinds.POD)) == 4
+async def story(api: FakeKube) -> dict[str, Any]:
+    api.add(kinds.JOB, job())
+    await until(lambda: is_over(api, "Complete"))
+    status = api.find(kinds.JOB)[0]["status"]
     assert "completionTime" in status
+    return {
+        "pods": len(api.find(kinds.POD)),
+        **{key: status[key] for key in ("succeeded", "failed", "active")},
+    }
+
+
+def control(api: FakeKube) -> Coroutine[Any, Any, None]:
+    return workloads(api.client("node"), FAST)
+
+
+CASE = Case(FakeKube, control, node, story)
+
+
+async def test_attempts_are_counted_once() -> None:
+    picture, _ = await CASE.undisturbed()
+    assert picture == {"pods": 4, "succeeded": 3, "failed": 1, "active": 0}
 
 
 @pytest.mark.parametrize("done", [False, True], ids=["not-done", "answer-lost"])
 async def test_attempts_are_counted_once_when_any_write_fails(*, done: bool) -> None:
-    api = FakeKube()
-    async with running(workloads(api.client("node"), FAST), node(api)):
-        await story(api)
-    for number in range(1, len(api.writes)):  # 0 is the user's own
-        api = FakeKube()
-        api.fail_next(errors.Unavailable("told to fail"), skip=number, done=done)
-        async with running(workloads(api.client("node"), FAST), node(api)):
-            await story(api)
+    assert await CASE.survives_failures(done=done) > 7
 
 
 @pytest.mark.parametrize("done", [False, True], ids=["before-the-write", "after-the-write"])
-async def test_attempts_are_counted_once_when_killed_at_any_write(*, done: bool) -> None:
-    number, killed = 1, True
-    while killed:
-        api = FakeKube()
-        control = partial(workloads, api.client("node"), FAST)
-        agent = KilledOnce(api.hang_next(skip=number, done=done), control)
-        async with running(agent.run(), node(api)):
-            await story(api)
-        number, killed = number + 1, agent.killed
-    assert number > 8
+async def test_attempts_are_counted_once_when_the_controller_is_killed_at_any_write(*, done: bool) -> None:
+    assert await CASE.survives_kills(done=done) > 7
 
 
 async def test_job_fails_once_and_its_pods_end_when_backoff_limit_is_exceeded() -> None:
     api = FakeKube()
-    async with running(workloads(api.client("node"), FAST), node(api)):
-        await api.client("user").create(kinds.JOB, job(backoffLimit=0))
-        status = await until_ended(api, "Failed")
+    async with running(control(api), node(api)):
+        api.add(kinds.JOB, job(backoffLimit=0))
+        await until(lambda: is_over(api, "Failed"))
+        status = api.find(kinds.JOB)[0]["status"]
     assert conditions.find(status["conditions"], "Failed")["reason"] == "BackoffLimitExceeded"
     assert "completionTime" not in status

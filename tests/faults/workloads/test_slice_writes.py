@@ -18,7 +18,9 @@ WRITES = 4
 def pod(name: str, address: str, *, ready: str = "True", port: int = 8080) -> dict:
     return {
         "metadata": {"name": name, "namespace": "default", "labels": {"app": "web"}},
-        "spec": {"containers": [{"name": "c", "ports": [{"name": "serve", "containerPort": port}]}]},
+        "spec": {
+            "containers": [{"name": "c", "image": "i", "ports": [{"name": "serve", "containerPort": port}]}]
+        },
         "status": {"podIP": address, "phase": "Running", "conditions": [{"type": "Ready", "status": ready}]},
     }
 
@@ -44,12 +46,13 @@ async def until(api: FakeKube, expected: dict[str, bool]) -> None:
 
 
 async def story(api: FakeKube) -> None:
-    api._create(kinds.SERVICE, SERVICE)
-    api._create(kinds.POD, pod("a", "127.77.0.2"))
+    api.add(kinds.SERVICE, SERVICE)
+    api.add(kinds.POD, pod("a", "127.77.0.2"))
     await until(api, {"127.77.0.2:8080": True})
-    api._create(kinds.POD, pod("b", "127.77.0.3", ready="False", port=9090))
+    api.add(kinds.POD, pod("b", "127.77.0.3", ready="False", port=9090))
     await until(api, {"127.77.0.2:8080": True, "127.77.0.3:9090": False})
-    api.change(kinds.POD, "default", "a", {"metadata": {"deletionTimestamp": "2026-01-01T00:00:00Z"}})
+    going = {"deletionTimestamp": "2026-01-01T00:00:00Z", "deletionGracePeriodSeconds": 30}
+    api.change(kinds.POD, "default", "a", {"metadata": going})
     await until(api, {"127.77.0.2:8080": False, "127.77.0.3:9090": False})
     api.remove(kinds.POD, "default", "a")
     await until(api, {"127.77.0.3:9090": False})

@@ -19,6 +19,7 @@ from serving.objects import Object
 from serving.resources import kinds, names
 from tests.fakes.gateway_pages import FakePages
 from tests.fakes.kube import FakeKube
+from tests.objects import deployments
 from tests.rig.convergence import QUICK, kill, until
 from tests.rig.prometheus_server import prometheus as running
 
@@ -46,7 +47,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
 def deployment() -> Object:
     labels = {names.INFERENCE_LABEL: "i", names.PREDICTOR_LABEL: "p"}
-    return {"metadata": {"name": "d", "namespace": NS, "labels": labels}, "spec": {"replicas": 1}}
+    return deployments.deployment("d", labels=labels)
 
 
 async def test_a_range_is_the_sum_over_gateways_and_lacks_the_time_before_the_first_sample(
@@ -85,9 +86,9 @@ async def test_a_target_of_which_nothing_is_stored_learns_the_load_of_the_past(
     api, pages, store, key = FakeKube(), FakePages("d"), Store(tmp_path), Key(NS, "a")
     target = {"apiVersion": "apps/v1", "kind": "Deployment", "name": "d"}
     metric = {"type": "PromQL", "name": "jobs", "query": "vector(12)", "target": 4}
-    api._create(kinds.DEPLOYMENT, deployment())
+    api.add(kinds.DEPLOYMENT, deployment())
     spec = {"scaleTargetRef": target, "minReplicas": 1, "maxReplicas": 5, "metrics": [metric]}
-    api._create(kinds.AUTOSCALER, {"metadata": {"name": "a", "namespace": NS}, "spec": spec})
+    api.add(kinds.AUTOSCALER, {"metadata": {"name": "a", "namespace": NS}, "spec": spec})
     if is_stored:
         store.write(key, backfill.warmed(PolicyConfig(), {}))
     kube = api.client("autoscaler")

@@ -47,7 +47,7 @@ class World:
             self.api.change(kinds.ROUTE, "default", "digits", {"spec": found["spec"]})
         else:
             meta = {"name": "digits", "namespace": "default", "labels": LABEL}
-            self.api._create(kinds.ROUTE, {"metadata": meta, "spec": found["spec"]})
+            self.api.add(kinds.ROUTE, {"metadata": meta, "spec": found["spec"]})
 
     def ready(self, arm: str = "a") -> None:
         found = endpoint_slice(f"digits-{arm}", [REPLICA])
@@ -55,7 +55,7 @@ class World:
         found["metadata"] = {
             "name": f"digits-{arm}-1", "namespace": "default", "labels": {**found["metadata"]["labels"], **LABEL},
         }  # fmt: skip
-        self.api._create(kinds.ENDPOINT_SLICE, found)
+        self.api.add(kinds.ENDPOINT_SLICE, found)
 
     def demand(self) -> Object:
         (found,) = self.api.find(kinds.AUTOSCALER)
@@ -81,7 +81,7 @@ async def world(root: Path, **status: Any) -> AsyncIterator[World]:
     found = World(root, api)
     target = {"apiVersion": "apps/v1", "kind": "Deployment", "name": "d"}
     meta = {"name": "digits-a", "namespace": "default"}
-    api._create(kinds.AUTOSCALER, {"metadata": meta, "spec": {"scaleTargetRef": target}, "status": status})
+    api.add(kinds.AUTOSCALER, {"metadata": meta, "spec": {"scaleTargetRef": target}, "status": status})
     found.route()
     found.data_dir.activator.mkdir()
     async with connections(Settings()) as session:

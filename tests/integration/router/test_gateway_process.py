@@ -87,7 +87,10 @@ async def test_a_route_that_envoy_rejects_holds_up_no_other_and_says_why(
     kube, settings = FakeKube(), settings_for_test()
     try:
         for name, address in ((bad, "300.1.2.3"), ("digits", STABLE), ("more", STABLE)):
-            await kube.create(kinds.ENDPOINT_SLICE, new_slice(f"{name}-stable", [address]))
+            kube.add(kinds.ENDPOINT_SLICE, new_slice(f"{name}-stable", [STABLE]))
+            # The API would refuse the bad address: Envoy has to be given it by somebody who writes past the rules.
+            endpoints = [{"addresses": [address], "conditions": {"ready": True}}]
+            kube.change(kinds.ENDPOINT_SLICE, "default", f"{name}-stable-1", {"endpoints": endpoints})
             await kube.create(kinds.ROUTE, new_route(name, [("stable", 10_000)]))
         async with gateway_of(tmp_path, kube, settings, monkeypatch):
             await until(lambda: "malformed IP address" in entry(kube, bad).get("message", ""))

@@ -17,6 +17,7 @@ from serving.resources.trial import TrialSpec, TrialStatus
 from tests.fakes import instruments
 from tests.fakes.instruments import NS, Instruments, died, trial
 from tests.fakes.kube import FakeKube
+from tests.objects.deployments import deployment
 from tests.rig.convergence import QUICK, running, until
 from tuner.settings import TrialSettings, TunerSettings
 from tuner.trials import trial_deployment
@@ -96,7 +97,7 @@ async def test_a_replica_that_ends_in_a_window_is_a_result_with_what_was_measure
     trials = Trials(lambda count: forever(count) if count == 2 else None)
     load = {**instruments.LOAD, "levels": ["1", "2", "3"]}
     async with trials.controlled() as api:
-        api._create(kinds.TRIAL, trial("pe-1", load=load))
+        api.add(kinds.TRIAL, trial("pe-1", load=load))
         said = await trials.end_of()
     assert (said["phase"], said["reason"]) == ("Failed", expected)
     assert [window["level"] for window in said["windows"]] == [1]
@@ -112,7 +113,7 @@ async def test_failed_requests_are_the_replicas_end_where_its_node_says_so_later
     trials = Trials(lambda count: later.append(asyncio.create_task(crash_later())))
     trials.tools.failing = True
     async with trials.controlled() as api:
-        api._create(kinds.TRIAL, trial("pe-1"))
+        api.add(kinds.TRIAL, trial("pe-1"))
         said = await trials.end_of()
     assert said["reason"] == "OutOfMemory"
 
@@ -121,7 +122,7 @@ async def test_what_failed_requests_said_is_noted() -> None:
     trials = Trials()
     trials.tools.failing = True
     async with trials.controlled() as api:
-        api._create(kinds.TRIAL, trial("pe-1"))
+        api.add(kinds.TRIAL, trial("pe-1"))
         said = await trials.end_of()
     failed = sum(window["errors"] for window in said["windows"])
     assert failed > 0
@@ -133,7 +134,7 @@ async def test_what_failed_requests_said_is_noted() -> None:
 async def test_a_generator_that_dies_is_started_again_and_goes_on_from_there() -> None:
     trials = Trials(lambda count: died() if count == 2 else None)
     async with trials.controlled() as api:
-        api._create(kinds.TRIAL, trial("pe-1", load={**instruments.LOAD, "levels": ["1", "2"]}))
+        api.add(kinds.TRIAL, trial("pe-1", load={**instruments.LOAD, "levels": ["1", "2"]}))
         said = await trials.end_of()
     assert (said["phase"], said["reason"]) == ("Succeeded", "Measured")
     assert [window["level"] for window in said["windows"]] == [1, 2]
@@ -144,7 +145,7 @@ async def test_a_generator_that_dies_is_started_again_and_goes_on_from_there() -
 async def test_a_generator_that_always_dies_says_nothing_of_the_spec() -> None:
     trials = Trials(lambda count: died())
     async with trials.controlled() as api:
-        api._create(kinds.TRIAL, trial("pe-1"))
+        api.add(kinds.TRIAL, trial("pe-1"))
         said = await trials.end_of()
     assert (said["phase"], said["reason"], said["message"]) == ("Failed", "LoadFailed", "locust died")
     assert len(trials.tools.generators) == QUICKLY.load_tries + 1
@@ -164,12 +165,12 @@ async def test_a_replica_that_is_not_ready_by_its_deadline_says_what_held_it_up(
                     ]
                 }
                 if not api.find(kinds.POD):
-                    api._create(kinds.POD, pod)
+                    api.add(kinds.POD, pod)
             await asyncio.sleep(0.001)
 
     trials = Trials()
     async with trials.controlled(never_ready) as api:
-        api._create(kinds.TRIAL, trial("pe-1", progressDeadline="50ms"))
+        api.add(kinds.TRIAL, trial("pe-1", progressDeadline="50ms"))
         said = await trials.end_of()
     assert (said["phase"], said["reason"]) == ("Failed", "NotReady")
     assert said["message"] == "not ready after 50ms: ErrImagePull no image"
@@ -181,20 +182,16 @@ async def test_a_deployment_that_the_api_refuses_is_a_result() -> None:
         lambda kind, obj: "spec.template: no such field" if kind is kinds.DEPLOYMENT else ""
     )
     async with trials.controlled() as api:
-        api._create(kinds.TRIAL, trial("pe-1"))
+        api.add(kinds.TRIAL, trial("pe-1"))
         said = await trials.end_of()
     assert (said["reason"], said["message"]) == ("Refused", "spec.template: no such field")
 
 
 async def test_a_deployment_of_somebody_else_is_not_touched() -> None:
     trials = Trials()
-    theirs = {
-        "metadata": {"name": "pe-1", "namespace": NS},
-        "spec": {"template": {"metadata": {"labels": {}}, "spec": {}}},
-    }
-    trials.api._create(kinds.DEPLOYMENT, theirs)
+    trials.api.add(kinds.DEPLOYMENT, deployment("pe-1"))
     async with trials.controlled() as api:
-        api._create(kinds.TRIAL, trial("pe-1"))
+        api.add(kinds.TRIAL, trial("pe-1"))
         await until(lambda: trials.status("pe-1").get("reason") == "Refused", "it is refused")
         await asyncio.sleep(0.02)
         assert [found["metadata"]["name"] for found in api.find(kinds.DEPLOYMENT)] == ["pe-1"]
@@ -205,11 +202,9 @@ async def test_what_a_killed_try_left_is_not_measured_but_replaced() -> None:
     trials = Trials(
         lambda count: measured.extend(d["metadata"]["uid"] for d in trials.api.find(kinds.DEPLOYMENT))
     )
-    owner = trials.api._create(kinds.TRIAL, trial("pe-1"))
+    owner = trials.api.add(kinds.TRIAL, trial("pe-1"))
     spec = TrialSpec.model_validate(owner["spec"])
-    left = trials.api._create(
-        kinds.DEPLOYMENT, trial_deployment.deployment(owner, spec, Cores((0,), (1,)), 1)
-    )
+    left = trials.api.add(kinds.DEPLOYMENT, trial_deployment.deployment(owner, spec, Cores((0,), (1,)), 1))
     async with trials.controlled():
         await trials.end_of()
     assert len(measured) == 1
@@ -223,7 +218,7 @@ async def test_a_trial_that_takes_too_long_timed_out() -> None:
     trials = Trials(lambda count: forever())
     trials.settings = replace(QUICKLY, most_seconds=0.1)
     async with trials.controlled() as api:
-        api._create(kinds.TRIAL, trial("pe-1"))
+        api.add(kinds.TRIAL, trial("pe-1"))
         said = await trials.end_of()
     assert (said["phase"], said["reason"]) == ("Failed", "TimedOut")
 
@@ -234,9 +229,9 @@ async def test_a_trial_that_is_deleted_stops_and_gives_its_cores_to_the_next() -
 
     trials = Trials(lambda count: forever() if count == 1 else None)
     async with trials.controlled() as api:
-        api._create(kinds.TRIAL, trial("pe-1"))
+        api.add(kinds.TRIAL, trial("pe-1"))
         await until(lambda: trials.tools.windows == 1, "the first is measured")
-        api._create(kinds.TRIAL, trial("pe-2", number=2))
+        api.add(kinds.TRIAL, trial("pe-2", number=2))
         await until(lambda: trials.status("pe-2").get("message") == "waits for cores", "the second waits")
         api.remove(kinds.TRIAL, NS, "pe-1")
         said = await trials.end_of("pe-2")
@@ -253,7 +248,7 @@ async def test_trials_at_once_are_as_many_as_have_cores_of_their_own() -> None:
     trials = Trials(lambda count: short(), cores=4)
     async with trials.controlled() as api:
         for number in range(1, 6):
-            api._create(kinds.TRIAL, trial(f"pe-{number}", number=number))
+            api.add(kinds.TRIAL, trial(f"pe-{number}", number=number))
         for number in range(1, 6):
             assert (await trials.end_of(f"pe-{number}"))["reason"] == "Measured"
     assert max(most) == 2
@@ -264,7 +259,7 @@ async def test_others_on_the_replicas_cores_are_noted() -> None:
     trials = Trials(lambda count: asyncio.sleep(0.02))
     trials.tools.cores_busy = time.monotonic  # all of one core
     async with trials.controlled() as api:
-        api._create(kinds.TRIAL, trial("pe-1"))
+        api.add(kinds.TRIAL, trial("pe-1"))
         said = await trials.end_of()
     assert said["notes"] == [
         "MachineBusy: others used up to 100% of the replica's cores; alone it may do more"
@@ -276,7 +271,7 @@ async def test_what_was_measured_is_written_when_the_api_was_away() -> None:
     trials.api.fail_next(errors.Unavailable("away"), skip=3)
     trials.api.fail_next(errors.Unavailable("away"), skip=4)
     async with trials.controlled() as api:
-        api._create(kinds.TRIAL, trial("pe-1"))
+        api.add(kinds.TRIAL, trial("pe-1"))
         said = await trials.end_of()
     assert said["reason"] == "Measured"
     assert trials.tools.windows == 1
@@ -285,7 +280,7 @@ async def test_what_was_measured_is_written_when_the_api_was_away() -> None:
 async def test_a_machine_with_one_core_is_noted() -> None:
     trials = Trials(cores=1)
     async with trials.controlled() as api:
-        api._create(kinds.TRIAL, trial("pe-1"))
+        api.add(kinds.TRIAL, trial("pe-1"))
         said = await trials.end_of()
     assert [note.split(":")[0] for note in said["notes"]] == ["GeneratorShared"]
     assert trials.tools.generators == [(0,)]

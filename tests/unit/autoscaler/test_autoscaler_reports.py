@@ -8,10 +8,10 @@ from serving.kube import Watches
 from serving.resources import kinds
 from serving.settings import ControllerSettings
 from tests.fakes.kube import FakeKube
+from tests.objects.deployments import deployment
 
-DEPLOYMENT: dict[str, Any] = {"metadata": {"name": "d", "namespace": "n"}, "spec": {"replicas": 1}}
 AUTOSCALER: dict[str, Any] = {
-    "metadata": {"name": "a", "namespace": "n"},
+    "metadata": {"name": "a", "namespace": "default"},
     "spec": {
         "scaleTargetRef": {"apiVersion": "apps/v1", "kind": "Deployment", "name": "d"}, "minReplicas": 1, "maxReplicas": 1,
     },
@@ -20,7 +20,7 @@ AUTOSCALER: dict[str, Any] = {
 
 async def test_replicas_that_nobody_has_counted_yet_are_not_reported() -> None:
     api = FakeKube()
-    await api.create(kinds.DEPLOYMENT, DEPLOYMENT)
+    await api.create(kinds.DEPLOYMENT, deployment("d"))
     await api.create(kinds.AUTOSCALER, AUTOSCALER)
     before = len(api.writes)
     kube = api.client("autoscaler")
@@ -30,7 +30,7 @@ async def test_replicas_that_nobody_has_counted_yet_are_not_reported() -> None:
     try:
         async with asyncio.timeout(10):
             await asyncio.sleep(0)
-            api.change(kinds.DEPLOYMENT, "n", "d", {"status": {"replicas": 1}})
+            api.change(kinds.DEPLOYMENT, "default", "d", {"status": {"replicas": 1}})
             while not api.find(kinds.AUTOSCALER)[0].get("status"):
                 await asyncio.sleep(0.01)
     finally:

@@ -15,6 +15,7 @@ from serving.resources import conditions, kinds, names
 from serving.settings import ControllerSettings
 from tests.fakes.gateway_pages import FakePages
 from tests.fakes.kube import FakeKube
+from tests.objects import deployments
 from tests.rig.convergence import until
 
 
@@ -31,11 +32,7 @@ def deployment(replicas: int) -> Object:
         "observedGeneration": 1,
         "conditions": [available],
     }
-    return {
-        "metadata": {"name": "d", "namespace": "default", "labels": {names.INFERENCE_LABEL: "i"}},
-        "spec": {"replicas": replicas},
-        "status": status,
-    }
+    return deployments.deployment("d", replicas, labels={names.INFERENCE_LABEL: "i"}, status=status)
 
 
 def autoscaler(*demand: Object) -> Object:
@@ -77,7 +74,7 @@ async def controlled(
     api = FakeKube()
     for kind, obj in objects:
         status = obj.pop("status", None)
-        api._create(kind, obj)
+        api.add(kind, obj)
         if status is not None:
             api.change(kind, "default", obj["metadata"]["name"], {"status": status})
     kube = api.client("autoscaler")

@@ -27,7 +27,7 @@ class World:
         self.prober = FakeProber()
         self.around = Surroundings(self.api)
         for name in ("digits-v1", "digits-v2"):
-            self.api._create(kinds.MODEL_VERSION, ready_version(name))
+            self.api.add(kinds.MODEL_VERSION, ready_version(name))
 
     async def control(self, settings: ControllerSettings) -> None:
         kube = self.api.client("inference")
@@ -58,7 +58,11 @@ class World:
 
     def statuses(self) -> list[str]:
         """What `Ready` gave as its reason in each status that was written."""
-        seen = [obj.get("status") for _, kind, _, obj in self.api.log if kind is kinds.INFERENCE]
+        seen = [
+            change.after.get("status")
+            for change in self.api.log
+            if change.kind is kinds.INFERENCE and change.after
+        ]
         changed = [new for old, new in zip([None, *seen], seen, strict=False) if new and new != old]
         return [str((conditions.find(s["conditions"], "Ready") or {})["reason"]) for s in changed]
 
@@ -66,7 +70,7 @@ class World:
 @asynccontextmanager
 async def world(settings: ControllerSettings, *predictors: Object) -> AsyncIterator[World]:
     found = World()
-    found.api._create(kinds.INFERENCE, inference(*predictors))
+    found.api.add(kinds.INFERENCE, inference(*predictors))
     found.around.start()
     try:
         async with running(found.control(settings)):
@@ -158,7 +162,7 @@ class SlowProber(FakeProber):
 async def test_a_probe_that_takes_long_is_said_meanwhile() -> None:
     found = World()
     slow = found.prober = SlowProber()
-    found.api._create(kinds.INFERENCE, inference(*TWO))
+    found.api.add(kinds.INFERENCE, inference(*TWO))
     found.around.start()
     async with running(found.control(QUICK)):
         await until(lambda: found.ready == ("False", "Probing"))
@@ -173,7 +177,7 @@ async def test_a_probe_that_takes_long_is_said_meanwhile() -> None:
 async def test_the_proof_of_an_arm_without_weight_is_kept_by_the_next_controller() -> None:
     idle = (predictor("stable", "digits-v1", 100), predictor("spare", "digits-v2", 0))
     found = World()
-    found.api._create(kinds.INFERENCE, inference(*idle))
+    found.api.add(kinds.INFERENCE, inference(*idle))
     found.around.start()
     async with running(found.control(PATIENT)):
         await until(lambda: found.ready[0] == "True")

@@ -55,7 +55,11 @@ def version(name: str, digest: str, *, going: bool) -> Object:
     }  # fmt: skip
     if going:
         meta["deletionTimestamp"] = "2026-01-01T00:00:00Z"
-    return {"metadata": meta, "spec": {}, "status": {"phase": "Ready", "digest": digest}}
+    return {
+        "metadata": meta,
+        "spec": {"modelName": "digits", "source": {"path": "/a"}},
+        "status": {"phase": "Ready", "digest": digest},
+    }
 
 
 @pytest.mark.parametrize(
@@ -78,7 +82,7 @@ async def test_an_image_goes_unless_another_version_of_its_digest_stays(
         show(versions, each)
     if used:
         show(watches.of(kinds.INFERENCE), inference("a", "v2"))
-    kube._create(kinds.MODEL_VERSION, mine)
+    kube.add(kinds.MODEL_VERSION, mine)
     mine["metadata"]["resourceVersion"] = kube.find(kinds.MODEL_VERSION)[0]["metadata"]["resourceVersion"]
     store.pin(digest, pin_owner(mine))
     assert await images.release(mine) is None

@@ -7,34 +7,36 @@ from serving.kube import Informer
 from serving.kube.cache import Cache
 from serving.resources import kinds
 from tests.fakes.kube import FakeKube
+from tests.objects.deployments import deployment
 from tests.rig.convergence import running, until
 
-OWNED = {
-    "metadata": {"name": "a", "namespace": "n", "ownerReferences": [{"uid": "u", "controller": True}]},
-    "spec": {"replicas": 1},
-}
+OWNER_REFERENCE = {"apiVersion": "v1", "kind": "Pod", "name": "o", "uid": "u", "controller": True}
+OWNED = deployment("a")
+OWNED["metadata"]["ownerReferences"] = [OWNER_REFERENCE]
 
 
 async def test_the_echo_of_an_own_write_is_no_news_and_what_others_change_is() -> None:
     api = FakeKube()
     informer = Informer(api.client("mine"), kinds.DEPLOYMENT)
     cache = Cache(informer)
-    news: list[str] = []
-    cache.on_news(kinds.DEPLOYMENT, lambda _, after: news.append(after["spec"] if after else "gone"))
+    news: list[object] = []
+    cache.on_news(
+        kinds.DEPLOYMENT, lambda _, after: news.append(after["spec"]["replicas"] if after else "gone")
+    )
     async with running(informer.run()):
         await informer.synced.wait()
-        cache.wrote(kinds.DEPLOYMENT, api._create(kinds.DEPLOYMENT, OWNED))
+        cache.wrote(kinds.DEPLOYMENT, api.add(kinds.DEPLOYMENT, OWNED))
         assert list(cache.owned(kinds.DEPLOYMENT, {"metadata": {"uid": "u"}})) == ["a"]
-        await until(lambda: informer.get("n", "a") is not None)
+        await until(lambda: informer.get("default", "a") is not None)
         assert news == []
-        api.change(kinds.DEPLOYMENT, "n", "a", {"spec": {"replicas": 2}})
-        await until(lambda: news == [{"replicas": 2}])
-        cache.wrote(kinds.DEPLOYMENT, api.change(kinds.DEPLOYMENT, "n", "a", {"spec": {"replicas": 3}}))
-        api.change(kinds.DEPLOYMENT, "n", "a", {"spec": {"replicas": 4}})
-        api.remove(kinds.DEPLOYMENT, "n", "a")
+        api.change(kinds.DEPLOYMENT, "default", "a", {"spec": {"replicas": 2}})
+        await until(lambda: news == [2])
+        cache.wrote(kinds.DEPLOYMENT, api.change(kinds.DEPLOYMENT, "default", "a", {"spec": {"replicas": 3}}))
+        api.change(kinds.DEPLOYMENT, "default", "a", {"spec": {"replicas": 4}})
+        api.remove(kinds.DEPLOYMENT, "default", "a")
         await until(lambda: news[-1:] == ["gone"])
-        assert news == [{"replicas": 2}, {"replicas": 4}, "gone"]
-        assert cache.get(kinds.DEPLOYMENT, "n", "a") is None
+        assert news == [2, 4, "gone"]
+        assert cache.get(kinds.DEPLOYMENT, "default", "a") is None
 
 
 @contextlib.asynccontextmanager
@@ -49,36 +51,36 @@ async def followed() -> AsyncIterator[tuple[FakeKube, Informer, Cache]]:
 
 async def test_write_is_forgotten_when_the_watch_has_shown_that_its_object_is_gone() -> None:
     async with followed() as (api, informer, cache):
-        written = api._create(kinds.DEPLOYMENT, OWNED)
-        api.remove(kinds.DEPLOYMENT, "n", "a")
+        written = api.add(kinds.DEPLOYMENT, OWNED)
+        api.remove(kinds.DEPLOYMENT, "default", "a")
         await until(lambda: informer.has_seen(written))
-        await until(lambda: informer.get("n", "a") is None)
+        await until(lambda: informer.get("default", "a") is None)
         cache.wrote(kinds.DEPLOYMENT, written)  # the answer comes after the events
-        assert cache.get(kinds.DEPLOYMENT, "n", "a") is None
+        assert cache.get(kinds.DEPLOYMENT, "default", "a") is None
 
 
 async def test_deleted_object_terminates_until_the_watch_shows_it() -> None:
     async with followed() as (api, informer, cache):
         owner = {"metadata": {"uid": "u"}}
-        stored = api._create(kinds.DEPLOYMENT, OWNED)
-        await until(lambda: informer.get("n", "a") is not None)
+        stored = api.add(kinds.DEPLOYMENT, OWNED)
+        await until(lambda: informer.get("default", "a") is not None)
         cache.deleted(kinds.DEPLOYMENT, stored)
         assert "deletionTimestamp" in cache.owned(kinds.DEPLOYMENT, owner)["a"]["metadata"]
         assert cache.is_behind(kinds.DEPLOYMENT, owner)
-        api.remove(kinds.DEPLOYMENT, "n", "a")
-        await until(lambda: informer.get("n", "a") is None)
+        api.remove(kinds.DEPLOYMENT, "default", "a")
+        await until(lambda: informer.get("default", "a") is None)
         assert not cache.is_behind(kinds.DEPLOYMENT, owner)
         assert cache.owned(kinds.DEPLOYMENT, owner) == {}
 
 
 async def test_successor_of_a_deleted_object_does_not_terminate() -> None:
     async with followed() as (api, informer, cache):
-        stored = api._create(kinds.DEPLOYMENT, OWNED)
-        await until(lambda: informer.get("n", "a") is not None)
-        api.remove(kinds.DEPLOYMENT, "n", "a")
-        api._create(kinds.DEPLOYMENT, OWNED)
+        stored = api.add(kinds.DEPLOYMENT, OWNED)
+        await until(lambda: informer.get("default", "a") is not None)
+        api.remove(kinds.DEPLOYMENT, "default", "a")
+        api.add(kinds.DEPLOYMENT, OWNED)
         await until(
-            lambda: (informer.get("n", "a") or stored)["metadata"]["uid"] != stored["metadata"]["uid"]
+            lambda: (informer.get("default", "a") or stored)["metadata"]["uid"] != stored["metadata"]["uid"]
         )
         cache.deleted(kinds.DEPLOYMENT, stored)
-        assert "deletionTimestamp" not in (cache.get(kinds.DEPLOYMENT, "n", "a") or stored)["metadata"]
+        assert "deletionTimestamp" not in (cache.get(kinds.DEPLOYMENT, "default", "a") or stored)["metadata"]
