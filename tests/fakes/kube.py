@@ -22,7 +22,8 @@ import orjson
 from serving import errors
 from serving.embedded.apiserver import selectors, status_errors
 from serving.embedded.apiserver.storage import garbage
-from serving.embedded.apiserver.writes import object_meta, scale, write_path
+from serving.embedded.apiserver.writes import object_meta, patches, scale, write_path
+from serving.embedded.apiserver.writes.write_path import WriteOptions, WriteRequest
 from serving.kube.client import Kube, Listing, WatchEvent
 from serving.objects import Object
 from serving.resources import kinds
@@ -106,7 +107,7 @@ class FakeKube(Kube):
         """Merge-patch any part of an object as somebody else, unchecked and without failing; for arranging."""
         id_ = (kind.plural, namespace, name)
         old = self._existing(kind, id_)
-        new = _merge(copy.deepcopy(old), patch)
+        new = patches.merge(copy.deepcopy(old), patch)
         if new.get("spec") != old.get("spec"):
             new["metadata"]["generation"] = old["metadata"].get("generation", 0) + 1
         return self._replace(kind, id_, new)
@@ -252,16 +253,10 @@ class FakeKube(Kube):
 
     def _write_request(
         self, *, subresource: str | None = None, force: bool = False, manager: str | None = None
-    ) -> write_path.Request:
+    ) -> WriteRequest:
         number = next(self._uids)
-        return write_path.Request(
-            manager=manager or self.field_manager,
-            now=self.now,
-            uid=f"uid-{number}",
-            suffix=f"{number:05d}",
-            subresource=subresource,
-            force=force,
-        )
+        options = WriteOptions(manager or self.field_manager, subresource=subresource, force=force)
+        return WriteRequest(options, self.now, uid=f"uid-{number}", suffix=f"{number:05d}")
 
     def _write(self, what: str) -> "_Write":
         self.writes.append(what)
@@ -301,7 +296,7 @@ class FakeKube(Kube):
         if new == self.objects[id_]:
             return copy.deepcopy(new)
         stored = self._store(kind, id_, new)
-        if write_path.after_write(kind, new):
+        if write_path.is_gone(kind, new):
             self._remove(kind, id_)
         return stored
 
@@ -427,16 +422,3 @@ async def _fail(error: Exception | asyncio.Event) -> None:
         raise error
     error.set()
     await asyncio.Event().wait()
-
-
-def _merge(old: Any, patch: Any) -> Any:
-    """RFC 7386."""
-    if not isinstance(patch, dict):
-        return patch
-    result = old if isinstance(old, dict) else {}
-    for key, value in patch.items():
-        if value is None:
-            result.pop(key, None)
-        else:
-            result[key] = _merge(result.get(key), value)
-    return result
