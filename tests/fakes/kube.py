@@ -64,6 +64,8 @@ class FakeKube(Kube):
         """Each may return why an object cannot be created: the API's answer is 422."""
         self.documents: dict[str, Object | Callable[[], Object]] = {}
         """What a GET of other paths answers."""
+        self.unchecked: set[Kind] = {kinds.RESOURCE_CLAIM_TEMPLATE}
+        """Kinds whose objects are stored as they come: clusters have them, or fields of theirs, and we do not."""
         self._failures: list[_Failure] = []
         self._versions = itertools.count(1)
         self._uids = itertools.count(1)
@@ -276,10 +278,9 @@ class FakeKube(Kube):
         """Return the object as a server would first store it."""
         namespace = obj["metadata"].get("namespace", self.namespace) if kind.namespaced else None
         request, body = self._write_request(), _sent(kind, obj)
-        if kind in kinds.ALL:
+        if kind not in self.unchecked:
             return write_path.create(kind, namespace, body, request).object
-        # A kind that only clusters have: there is no schema to check it by.
-        meta = {"namespace": namespace, "uid": request.uid, "creationTimestamp": request.now}
+        meta = {"namespace": namespace, "uid": request.uid, "creationTimestamp": request.now, "generation": 1}
         return {**body, "metadata": {**body["metadata"], **meta}}
 
     def _insert(self, kind: Kind, new: Object) -> Object:

@@ -12,6 +12,7 @@ from tests.rig.convergence import running, until
 
 def arrange() -> FakeKube:
     api = FakeKube()
+    api.unchecked.add(kinds.DEPLOYMENT)  # claims are a cluster's: the embedded server refuses them
     api.add(kinds.MODEL_VERSION, ready_version("digits-v1", "pytorch"))
     gpu = {"gpu": {"cores": 30, "mechanism": "dra"}}
     api.add(
