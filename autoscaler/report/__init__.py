@@ -1,1 +1,1 @@
-"""What a simulation showed: in sentences, as a table, as one HTML page and as JSON. Pure."""
+"""The report of a simulation: in sentences, as a table, as one HTML page and as JSON. Pure."""

@@ -1,4 +1,4 @@
-"""From what was simulated to a report."""
+"""Makes the report of a simulation. Pure."""
 
 import datetime as dt
 from collections.abc import Sequence
@@ -96,7 +96,7 @@ def _row(name: str, risk: float | None, scored: Scores, *, ours: bool) -> Row:
 
 
 def _fronted(rows: Sequence[Row]) -> tuple[Row, ...]:
-    """Return the rows with those marked that no other policy beats; the oracle is no policy."""
+    """Return the rows, with the mark of those that no other policy beats; the oracle is no policy."""
     return tuple(replace(row, front=_is_on_front(row, rows)) for row in rows)
 
 

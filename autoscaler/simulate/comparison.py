@@ -1,6 +1,4 @@
-"""Policies compared on one service: what each would have done, second by second put into columns for a
-page.
-"""
+"""Compares policies on one service, and puts each run into columns for a page. Pure."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -22,24 +20,28 @@ from autoscaler.simulate.workloads.workload import HEADROOM, Workload
 
 OURS = "slipway"
 FLEET = "fleet"
-"""The start-up times of a production fleet; others are named by their seconds."""
+"""Name of the start-up times of a production fleet; other laws are named by their seconds."""
 COLUMNS = 720
-"""Columns of a timeline at most: about what a screen is wide."""
+"""Most columns of a timeline: about the width of a screen."""
 COLUMN_SECONDS = 5
-"""Seconds of a column at least: the time between two decisions."""
+"""Least seconds of a column: the time between two decisions."""
 DEFAULT = ("static", "hpa", "kpa", "keda", "aibrix", "wva", "seasonal naive", "last value")
-"""Baselines that are compared where nobody says: one of each kind."""
+"""The default baselines: one of each kind."""
 RISKS = (0.1, 2.5)
-"""Percent: a fifth and five times the default, for the front of cost and violations."""
+"""Risks in percent for the front of cost and violations: a fifth and five times the default."""
 
 
 def names() -> tuple[str, ...]:
-    """Return the policies that there are, ours first."""
+    """Return the names of all policies, ours first."""
     return (OURS, *BASELINES)
 
 
 def startup_of(name: str) -> Startup:
-    """Return the start-up law of a name: `fleet`, or seconds; raise ValueError for another."""
+    """Return the start-up law of a name: `fleet`, or seconds.
+
+    Raises:
+        ValueError: another name.
+    """
     if name == FLEET:
         return fleet()
     seconds = float(name)
@@ -50,11 +52,11 @@ def startup_of(name: str) -> Startup:
 
 @dataclass(frozen=True, slots=True)
 class Contender:
-    """A policy as it is run."""
+    """A policy and its parameters."""
 
     policy: str
     risk: float | None = None
-    """Percent, of ours; None: the default."""
+    """Risk of our policy in percent; None: the default."""
 
     @property
     def name(self) -> str:
@@ -67,20 +69,20 @@ class Contender:
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """What one policy did in one stretch of the run."""
+    """One policy during one column."""
 
     wanted: int
-    """Replicas that were asked for, at most."""
+    """Highest desired count."""
     ready: int
-    """At least."""
+    """Lowest ready count."""
     late: float
-    """Requests that arrived in it and waited too long."""
+    """Requests that arrived in the column and waited too long."""
     lower: float | None
-    """Work per second of the forecast; None: there is none."""
+    """Forecast work per second; None without a forecast."""
     median: float | None
     upper: float | None
     reason: str
-    """Of the last decision that changed the count, else of the last one."""
+    """Reason of the last decision that changed the count, else of the last decision."""
     message: str
 
 
@@ -101,7 +103,7 @@ class Change:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What came of one contender."""
+    """The result of one contender."""
 
     name: str
     policy: str
@@ -119,12 +121,12 @@ def width(workload: Workload) -> int:
 
 
 def yardstick(workload: Workload, startup: Startup, max_replicas: int | None) -> tuple[Oracle, int]:
-    """Return what perfect knowledge would do, by the cheapest schedule that is known, and the replicas at most.
+    """Return the cheapest known schedule with perfect knowledge, and its highest count.
 
     Args:
-        workload: what comes.
-        startup: by whose typical time replicas are ordered ahead.
-        max_replicas: None: what there is room for.
+        workload: load, replicas and objective.
+        startup: law whose typical time is the lead of orders.
+        max_replicas: None: as many as there is room for.
     """
     schedules = workload.schedules(lean=True)
     paid = [(need, ordered_ahead(need, startup.typical)) for need in (*schedules.plain, *schedules.lean)]
@@ -136,7 +138,7 @@ def yardstick(workload: Workload, startup: Startup, max_replicas: int | None) ->
 def play(
     workload: Workload, startup: Startup, contender: Contender, *, known: Oracle, limit: int, seed: int
 ) -> Outcome:
-    """Run one contender; with the same seed all get the same starts and readings."""
+    """Run one contender; the same seed gives all the same starts and readings."""
     noted: list[_Noted] = []
 
     def build(terms: PolicyInputs) -> Policy:
@@ -166,13 +168,13 @@ def requests_of(workload: Workload) -> Floats:
 
 
 def need_of(workload: Workload, known: Oracle) -> Floats:
-    """Return the most replicas that must be ready in each column."""
+    """Return the highest needed count of each column."""
     return _each(workload, known.need[: workload.seconds], np.maximum)
 
 
 @dataclass(slots=True)
 class _Noted:
-    """A policy whose decisions are kept."""
+    """Wraps a policy and keeps its decisions."""
 
     policy: Policy
     seen: list[tuple[float, int, Decision]] = field(default_factory=list)

@@ -1,15 +1,17 @@
-"""What policies that know the future would cost: the yardsticks of every other. None lets a request wait too long.
+"""Schedules with perfect knowledge, the yardsticks of all policies. No schedule lets a request wait too long.
+Pure.
 
-The oracle has what each moment needs. For a fluid: the work of each second, spread over the wait that is allowed, in
-whole replicas. For single requests: the cheapest of serving each at once, of opening a slot when the first in line
-has waited as long as it may, and of the fluid's with more replicas where a request would wait too long.
+`Oracle` schedules what each time needs. For a fluid that is the work of each second, spread over the allowed
+wait, in whole replicas. For single requests it is the cheapest of three schedules: each request is served at
+once; a slot opens when the first waiting request reaches its deadline; the fluid's schedule, with more
+replicas where a request would miss its deadline.
 
-The least is the cheapest of schedules that also make use of lines: each has a smooth base, the mean load around each
-second over a span, rounded in some way, and where a deadline would be missed just as many replicas more as meet it,
-as early as there is work for them. Finding the true least is hard; it is between this and the pure work.
+Lean schedules also use queues: each has a smooth base, the mean load around each second over a span, rounded,
+and where a deadline would be missed as many further replicas as meet it, as early as there is work for them.
+The true minimum is hard to compute; it lies between the cheapest lean schedule and the pure work.
 
-Cost of both: a replica is paid from its order, one start-up time before it is needed, until it is not needed; so
-through a gap that is shorter than a start it is kept, which is what the maximum over the next start-up time says.
+Cost of both: a replica is paid from its order, one start-up time before it is needed, until it is no longer
+needed. It is kept through a gap that is shorter than a start, hence the maximum over the next start-up time.
 Starts never fail and take exactly the typical time.
 """
 
@@ -24,28 +26,28 @@ from autoscaler.simulate.plant import QueuePlant
 from autoscaler.simulate.workloads.load import Floats, Flow, Replica, Requests
 
 SPANS = (15, 60)
-"""Seconds over which a base is smoothed: between a burst and the time that starts take."""
+"""Spans in seconds over which a base is smoothed, from a burst to the duration of starts."""
 ROUNDINGS = (0.5, 1.0)
-"""Added before the fraction of a base is cut off: what is a little short is made up for where it must be."""
+"""Added before a base is rounded down; small deficits are met by further replicas."""
 PARTS = 10
-"""Of a second: what ends and what starts in one of them count as being there together."""
+"""Seconds within which an end and a start count as overlapping."""
 FEW = 2.0
-"""Replicas that are busy on the mean, up to which a smooth base is of no use."""
+"""Mean busy replicas up to which a smooth base is of no use."""
 
 
 @dataclass(frozen=True, slots=True)
 class Schedules:
-    """Replicas that are ready in each second."""
+    """Ready replicas in each second."""
 
     plain: tuple[Floats, ...]
-    """Of the oracle, which takes the cheapest; the first of them is the plainest."""
+    """Schedules of the oracle, which takes the cheapest; the first is the plainest."""
     lean: tuple[Floats, ...]
-    """Those that make use of lines."""
+    """Schedules that use queues."""
 
 
 @dataclass(frozen=True, slots=True)
 class Oracle:
-    """Of each second of the run."""
+    """Counts for each second of the run."""
 
     need: Floats
     """Replicas that must be ready."""
@@ -56,7 +58,7 @@ class Oracle:
 
 
 def oracle(schedules: Schedules, startup: float) -> Oracle:
-    """Return the yardsticks if starts take that long."""
+    """Return the yardsticks for a start-up time."""
 
     def cheapest(some: tuple[Floats, ...]) -> tuple[Floats, Floats]:
         paid = [(need, ordered_ahead(need, startup)) for need in some]
@@ -67,7 +69,7 @@ def oracle(schedules: Schedules, startup: float) -> Oracle:
 
 
 def ordered_ahead(need: Floats, startup: float) -> Floats:
-    """Return the replicas that are paid for a need: each is ordered one start-up time before."""
+    """Return the paid replicas of a need: each is ordered one start-up time ahead."""
     ahead = math.ceil(startup)
     padded = np.concatenate([need, np.zeros(ahead)])
     alive: Floats = maximum_filter1d(padded, ahead + 1, origin=-((ahead + 1) // 2))
@@ -75,14 +77,14 @@ def ordered_ahead(need: Floats, startup: float) -> Floats:
 
 
 def of_flow(flow: Flow, replica: Replica, wait: float, *, lean: bool) -> Schedules:
-    """Return schedules for a fluid."""
+    """Return the schedules for a fluid."""
     bases = _bases(flow.work, replica.rate) if lean else []
     met = tuple(_met(flow, replica.rate, wait, base) for base in bases)
     return Schedules((_spread(flow.work, replica.rate, wait),), met)
 
 
 def of_requests(requests: Requests, replica: Replica, wait: float, seconds: int, *, lean: bool) -> Schedules:
-    """Return schedules for single requests."""
+    """Return the schedules for single requests."""
     late = _postponed(requests.times, requests.service, wait)
     plain = [_replicas(starts, requests.service, replica, seconds) for starts in (requests.times, late)]
     busy = Requests(requests.times, requests.service * replica.rate / replica.concurrency, requests.service)
@@ -95,7 +97,7 @@ def of_requests(requests: Requests, replica: Replica, wait: float, seconds: int,
 
 
 def _spread(work: Floats, rate: float, wait: float) -> Floats:
-    """Return the replicas for work that is spread over the wait: any such capacity meets every deadline."""
+    """Return the replicas for work spread over the allowed wait; any such capacity meets every deadline."""
     span = max(math.floor(wait), 1)
     total = np.concatenate([np.zeros(span), np.cumsum(work)])
     need: Floats = np.ceil(np.maximum(total[span:] - total[:-span], 0) / span / rate - 1e-9)
@@ -108,13 +110,15 @@ def _bases(work: Floats, rate: float) -> list[Floats]:
 
 
 def _met(flow: Flow, rate: float, wait: float, base: Floats) -> Floats:
-    """Return the base with as many replicas more as the middle request of each second needs to meet its deadline."""
+    """Return the base with the further replicas that the middle request of each second needs for its
+    deadline.
+    """
     span = max(math.floor(wait), 1)
     entered: list[float] = np.cumsum(flow.work).tolist()
     middle: list[float] = (np.cumsum(flow.work) - flow.work / 2).tolist()
     ready: list[float] = base.tolist()
     left = [0.0] * (len(ready) + 1)
-    """By the end of the second before."""
+    """Totals at the end of the previous second."""
     busy_since = 0
     for second in range(len(ready)):
         if left[second] >= (entered[second - 1] if second else 0.0) - 1e-9:
@@ -133,9 +137,7 @@ def _met(flow: Flow, rate: float, wait: float, base: Floats) -> Floats:
 
 
 def _opened(requests: Requests, replica: Replica, wait: float, base: Floats) -> Floats:
-    """Return the base with a replica more, for as long as it serves, whenever the first in line would wait
-    too long.
-    """
+    """Return the base with a further replica whenever the first waiting request would miss its deadline."""
     plant = QueuePlant(requests, replica)
     ready: list[float] = base.tolist()
     for second in range(len(ready)):
@@ -149,7 +151,7 @@ def _opened(requests: Requests, replica: Replica, wait: float, base: Floats) -> 
 
 
 def _replicas(starts: Floats, service: Floats, replica: Replica, seconds: int) -> Floats:
-    """Return the replicas that a schedule has at its busiest moment of each second."""
+    """Return the highest count of a schedule in each second."""
     parts = seconds * PARTS
     first = np.clip(np.floor(starts * PARTS), 0, parts - 1).astype(np.int64)
     last = np.clip(np.ceil((starts + service) * PARTS), 1, parts).astype(np.int64)
@@ -160,7 +162,7 @@ def _replicas(starts: Floats, service: Floats, replica: Replica, seconds: int) -
 
 
 def _postponed(times: Floats, service: Floats, wait: float) -> Floats:
-    """Return when requests start if slots open at the deadline of the first in line and then close."""
+    """Return the starts of service if slots open at the deadline of the first waiting request and then close."""
     starts = np.empty(len(times))
     ends: list[float] = []
     for request, (arrived, seconds) in enumerate(zip(times.tolist(), service.tolist(), strict=True)):

@@ -1,4 +1,4 @@
-"""Our scaling policy, as the simulator asks for it."""
+"""Our scaling policy in the form that the simulator asks for. Pure."""
 
 import math
 from collections.abc import Callable
@@ -15,12 +15,11 @@ from autoscaler.simulate.policy_inputs import History, PolicyInputs
 REFIT = 1800.0
 """Seconds between fits, as in the controller."""
 WARM_REFIT = 86_400.0
-"""Seconds between fits to the history: coefficients change slowly, and a run begins with what a day has shown
-of them."""
+"""Seconds between fits to the history before the run."""
 
 
 class Fitted:
-    """The policy with the regressions that the controller has fitted in another process."""
+    """The policy with the regressions that the controller fits in another process."""
 
     def __init__(self, config: PolicyConfig, history: History) -> None:
         self._sizer = Sizer(config)
@@ -32,7 +31,7 @@ class Fitted:
         return self._sizer.interval
 
     def decide(self, observation: Observation) -> Decision:
-        """Return the replicas to have now."""
+        """Return the decision for the observations since the last call."""
         if observation.now >= self._fit_at:
             self._fit_at = observation.now + REFIT
             self._fit()

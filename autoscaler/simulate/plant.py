@@ -1,8 +1,8 @@
-"""Replicas that work on a load: what was served, what waits, and how long each request waited.
+"""Simulated replicas at work: finished requests, waiting requests, and the wait of each request. Pure.
 
-`FluidPlant` treats requests of one second as a fluid and costs the same at any load; `QueuePlant` follows
-each request. In both, requests wait in one line, the first come first, and are served by the replicas that
-are ready: that is least-loaded dispatch with slots.
+`FluidPlant` treats the requests of a second as a fluid and costs the same at any load; `QueuePlant` simulates
+each request. In both, requests wait in one first-in-first-out queue for the ready replicas, which equals
+least-loaded dispatch with slots.
 """
 
 import heapq
@@ -17,7 +17,7 @@ from autoscaler.simulate.workloads.load import TIMEOUT, Floats, Flow, Replica, R
 
 
 class Counts(NamedTuple):
-    """Sums since the start of the run, and what is there at one moment."""
+    """Totals since the start of the run, and the state at one time."""
 
     time: float
     """Seconds from the start of the run."""
@@ -25,52 +25,53 @@ class Counts(NamedTuple):
     work: float
     finished: float
     waited: float
-    """Seconds from entry to the end of the answer, summed over the finished requests; of a fluid, over the
-    time until now."""
+    """Seconds from entry to the end of the answer, summed over finished requests; of a fluid, integrated over
+    time.
+    """
     dropped: float
     capacity: float
-    """Work that the ready replicas could have done."""
+    """Work of which the ready replicas were capable."""
     done: float
-    """Work that they did."""
+    """Work that the ready replicas did."""
     busy: float
-    """Requests in a slot."""
+    """Requests that occupy a slot."""
     waiting: float
     ready: int
 
 
 @dataclass(frozen=True, slots=True)
 class Waits:
-    """How long requests waited for a slot, in order of arrival."""
+    """The wait of requests for a slot, in order of arrival."""
 
     times: Floats
-    """Seconds from the start of the run: the arrival."""
+    """Arrival, in seconds from the start of the run."""
     waits: Floats
-    """Seconds."""
+    """Wait in seconds."""
     weights: Floats
-    """Requests that each row stands for."""
+    """The number of requests of each row."""
     cold: Floats
     """1 where no replica was ready at the arrival, else 0."""
 
 
 class Plant(Protocol):
-    """Advanced over whole seconds, in which the number of ready replicas stays the same."""
+    """Replicas that advance over whole seconds with a constant number of ready replicas."""
 
     @property
     def draining(self) -> float:
-        """Replica-seconds so far of replicas that were removed while they still had requests in slots."""
+        """Replica-seconds of removed replicas that still had requests in slots."""
 
     def advance(self, until: float, ready: int) -> None:
-        """Work until `until` with `ready` replicas."""
+        """Advance to `until` with `ready` replicas."""
 
     def counts(self) -> Counts:
-        """Return what has been counted until now."""
+        """Return the totals until now."""
 
     def waits(self) -> Waits:
-        """Return the waits of all requests so far; those still in line count as having waited until now."""
+        """Return the waits of all requests so far; a waiting request counts as having waited until now."""
 
 
 class FluidPlant:
-    """Requests of each second as a fluid: at most a second away from a queue of single ones."""
+    """Requests of each second as a fluid; it differs by at most a second from a queue of single requests."""
 
     draining = 0.0
 
@@ -87,7 +88,7 @@ class FluidPlant:
         self._work_per_request = float(flow.work.sum()) / max(float(flow.arrivals.sum()), 1e-9) or 1.0
 
     def advance(self, until: float, ready: int) -> None:
-        """Work until the whole second `until` with `ready` replicas."""
+        """Advance to the whole second `until` with `ready` replicas."""
         entered, left, start, end = self._work, self._left, len(self._left), int(until)
         rate = ready * self._replica.rate
         empty = not left or left[-1] >= entered[start - 1]
@@ -100,7 +101,7 @@ class FluidPlant:
         self._last_ready = ready
 
     def counts(self) -> Counts:
-        """Return what has been counted until now."""
+        """Return the totals until now."""
         now = len(self._left)
         if not now:
             return Counts(0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0)
@@ -129,7 +130,7 @@ class FluidPlant:
         )
 
     def waits(self) -> Waits:
-        """Return the waits: of each second's requests, that of the middle one."""
+        """Return for each second the wait of its middle request."""
         seconds = len(self._left)
         arrivals, work = self._flow.arrivals[:seconds], self._flow.work[:seconds]
         entered, left = np.asarray(self._work[:seconds]), np.asarray(self._left)
@@ -163,7 +164,7 @@ class FluidPlant:
         self._waiting_seconds += waiting
 
     def _requests(self, work: float, now: int) -> float:
-        """Return how many of the first requests make up `work`."""
+        """Return the number of first requests whose work adds up to `work`."""
         if work >= self._work[now - 1]:
             return self._arrivals[now - 1]
         at = bisect_left(self._work, work, 0, now)
@@ -173,7 +174,7 @@ class FluidPlant:
 
 
 class QueuePlant:
-    """Each request takes one slot for its service time; FIFO."""
+    """A first-in-first-out queue; each request takes one slot for its service time."""
 
     def __init__(self, requests: Requests, replica: Replica) -> None:
         self._replica = replica
@@ -181,7 +182,7 @@ class QueuePlant:
         self._times: list[float] = [*requests.times.tolist(), math.inf]
         self._entered: Floats = np.concatenate([[0.0], np.cumsum(requests.work)])
         self._ends: list[tuple[float, float]] = []
-        """Of requests in slots: when each ends, and how long it will have been in the service."""
+        """Of requests in slots: the end of each, and its total time in the service."""
         self._waits: list[float] = []
         self._cold: list[float] = []
         self._arrived = 0
@@ -191,7 +192,7 @@ class QueuePlant:
         self.draining = 0.0
 
     def advance(self, until: float, ready: int) -> None:
-        """Work until `until` with `ready` replicas."""
+        """Advance to `until` with `ready` replicas."""
         slots, ends, times = ready * self._replica.concurrency, self._ends, self._times
         while self._waiting and len(ends) < slots:
             self._serve(self._now)
@@ -217,12 +218,12 @@ class QueuePlant:
         self._count(until, ready, slots)
 
     def overdue(self, arrived: float) -> float | None:
-        """Return the service time of the first in line if it came before `arrived`, else None."""
+        """Return the service time of the first waiting request if it arrived before `arrived`, else None."""
         first = len(self._waits)
         return self._service[first] if first < self._arrived and self._times[first] < arrived else None
 
     def counts(self) -> Counts:
-        """Return what has been counted until now."""
+        """Return the totals until now."""
         return Counts(
             time=self._now,
             arrivals=self._arrived,
@@ -248,7 +249,9 @@ class QueuePlant:
         return self._arrived - len(self._waits)
 
     def _serve(self, now: float) -> None:
-        """Give the first in line a slot: waits are kept in order of arrival, so their number says whose."""
+        """Give the first waiting request a slot; waits are kept in order of arrival, so their position
+        identifies the request.
+        """
         first = len(self._waits)
         arrived, end = self._times[first], now + self._service[first]
         self._waits.append(now - arrived)
@@ -260,7 +263,7 @@ class QueuePlant:
             self._dropped += 1
 
     def _count(self, until: float, ready: int, slots: int) -> None:
-        """Add what passed since the last call, seconds ago, with what is there now as its mean."""
+        """Add the integrals over the `seconds` since the last call."""
         passed = until - self._now
         busy = len(self._ends)
         self._capacity += slots * passed / self._replica.concurrency * self._replica.rate

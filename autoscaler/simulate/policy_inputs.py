@@ -1,4 +1,4 @@
-"""What every simulated policy is given before it starts: capacity, bounds, the load of the days before."""
+"""The inputs of every simulated policy: capacity, bounds, the load of the days before. Pure."""
 
 from dataclasses import dataclass, field
 
@@ -15,7 +15,7 @@ class History:
     end: float = 0.0
     """Unix seconds: the end of the last step."""
     step: float = 60.0
-    """Seconds: how densely a metrics server keeps weeks."""
+    """Seconds of a step: the resolution at which metrics servers keep weeks."""
     arrivals: NDArray[np.float64] = field(default_factory=lambda: np.empty(0))
     """Requests of each step, the oldest first."""
     work: NDArray[np.float64] = field(default_factory=lambda: np.empty(0))
@@ -29,12 +29,12 @@ class History:
 
 @dataclass(frozen=True, slots=True)
 class PolicyInputs:
-    """The same for every policy of a run. How long a start takes is not among them: it is to be learned."""
+    """Equal for every policy of a run. The duration of a start is not among them; policies learn it."""
 
     capacity: Capacity
-    """Of one replica, as a CapacityProfile says it."""
+    """Capacity of one replica, as in a CapacityProfile."""
     service_seconds: float
-    """Mean seconds that a request is served when it does not wait."""
+    """Mean service time of a request that does not wait, in seconds."""
     min_replicas: int
     max_replicas: int
     history: History = field(default_factory=History)

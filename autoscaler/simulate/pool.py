@@ -1,4 +1,4 @@
-"""The replicas of a simulated target, paid from order to removal: starting, failing, ready and removed."""
+"""The replicas of a simulated target, from order to removal: starting, failing, ready, removed. Pure."""
 
 import math
 from bisect import insort
@@ -19,19 +19,19 @@ class _Start:
 
 @dataclass(slots=True)
 class Pool:
-    """Call `advance` up to a moment before anything else at that moment."""
+    """Replicas; call `advance` up to a time before any other method at that time."""
 
     startup: Startup
     draws: np.random.Generator
     limit: int
-    """Replicas that the nodes have room for."""
+    """Most replicas for which the nodes have room."""
     ready: int
     now: float
     desired: int = 0
     seconds: float = 0.0
-    """Replica-seconds so far, starting ones included."""
+    """Replica-seconds so far, starting replicas included."""
     actions: list[tuple[float, int]] = field(default_factory=list)
-    """When the desired count changed, and by how much."""
+    """Changes of the desired count: time and difference."""
     _starting: list[_Start] = field(default_factory=list)
     _started: list[float] = field(default_factory=list)
     _failed: list[float] = field(default_factory=list)
@@ -41,16 +41,16 @@ class Pool:
 
     @property
     def alive(self) -> int:
-        """Replicas that are paid: ready or starting."""
+        """Paid replicas: ready or starting."""
         return self.ready + len(self._starting)
 
     @property
     def next_change(self) -> float:
-        """When a start ends next; infinity if nothing starts."""
+        """End of the next start; infinity without one."""
         return self._starting[0].ends if self._starting else math.inf
 
     def advance(self, now: float) -> None:
-        """Let starts end that end up to `now`; a failed one begins again, and is paid on."""
+        """End the starts that are due by `now`; a failed start begins again, and is still paid."""
         while self._starting and self._starting[0].ends <= now:
             start = self._starting[0]
             took = start.ends - start.created
@@ -65,7 +65,9 @@ class Pool:
         self._pay(now)
 
     def ask(self, desired: int) -> None:
-        """Have `desired` replicas: order what is missing; remove the youngest starts, then ready ones."""
+        """Set the desired count: order missing replicas; remove the youngest starts first, then ready
+        replicas.
+        """
         desired = min(max(desired, 0), self.limit)
         if desired != self.desired:
             self.actions.append((self.now, desired - self.desired))
@@ -77,7 +79,7 @@ class Pool:
         self.ready = min(self.ready, desired)
 
     def observed(self) -> Replicas:
-        """Return what a policy sees; started and failed ones are seen once."""
+        """Return the replicas as a policy observes them; each start and failure is observed once."""
         created = tuple(sorted(start.created for start in self._starting))
         seen = Replicas(self.desired, self.ready, created, tuple(self._started), tuple(self._failed))
         self._started.clear()

@@ -1,6 +1,7 @@
-"""Replicas that each have a line of their own, behind a load balancer that takes the less busy of two.
+"""Replicas with a queue each, behind a load balancer that picks the less busy of two. Pure.
 
-What waits at one replica goes on waiting there after others have come: a shared line of `QueuePlant` hides that.
+A request that waits at one replica stays there when other replicas become ready, which the shared queue of
+`QueuePlant` hides.
 """
 
 import heapq
@@ -15,18 +16,18 @@ from autoscaler.simulate.workloads.load import TIMEOUT, Floats, Replica, Request
 from serving.settings import ActivatorSettings
 
 PERMITS = ActivatorSettings().permits
-"""Held requests that a ready replica has at a time; the others go on being held."""
+"""Most held requests that a ready replica has at a time; the others stay held."""
 SEED = 23
-"""Of the random choices of two replicas: each request has its own, whatever the replicas."""
+"""Seed of the random choices of two replicas, one for each request, independent of the replicas."""
 
 
 @dataclass(slots=True, eq=False)
 class _Line:
-    """A replica's requests, by their numbers."""
+    """The requests of a replica, by number."""
 
     busy: int = 0
     held: int = 0
-    """Of its requests those that were held, and are not answered yet."""
+    """Unanswered requests of the replica that were held."""
     waiting: deque[int] = field(default_factory=deque)
 
     @property
@@ -35,21 +36,21 @@ class _Line:
 
 
 class RoutedPlant:
-    """Each request goes at once to the less loaded of two ready replicas chosen at random, which may be the same one.
+    """Sends each request to the less loaded of two randomly chosen ready replicas, which may be the same one.
 
     That is Envoy's LEAST_REQUEST with equal weights and its default of two choices. Requests that arrive
-    while no replica is ready are held, and go in their order to the ready replica that has the fewest of
-    them. A replica that is removed serves its line to the end, gets nothing more, and costs its time until
-    then; the youngest goes first.
+    while no replica is ready are held, and go in order to the ready replica with the fewest held requests. A
+    removed replica finishes its queue, gets nothing more, and costs its time until then; the youngest is
+    removed first.
     """
 
     def __init__(self, requests: Requests, replica: Replica, *, ending: float = 0.0) -> None:
-        """Take what arrives.
+        """Create the plant.
 
         Args:
             requests: in order of arrival.
-            replica: what each does.
-            ending: seconds that a removed replica without requests costs, as it ends.
+            replica: capacity of each replica.
+            ending: seconds that a removed replica without requests costs.
         """
         self._replica, self._ending = replica, ending
         self._service: list[float] = requests.service.tolist()
@@ -59,15 +60,15 @@ class RoutedPlant:
             np.random.default_rng(SEED).random((len(self._service), 2)).tolist()
         )
         self._lines: list[_Line] = []
-        """Of ready replicas, the oldest first."""
+        """Ready replicas, the oldest first."""
         self._leaving: list[_Line] = []
         self._held: deque[int] = deque()
         self._were_held: set[int] = set()
         """Held requests that are at a replica."""
         self._ends: list[tuple[float, int, _Line]] = []
-        """Of requests in slots: when each ends, its number, and where it is."""
+        """Of requests in slots: end, number, and replica."""
         self._waits = [math.nan] * len(self._service)
-        """NaN: not served yet."""
+        """Start of service; NaN before it."""
         self._cold: list[float] = []
         self._arrived = self._finished = self._dropped = 0
         self._now = 0.0
@@ -75,7 +76,7 @@ class RoutedPlant:
         self.draining = 0.0
 
     def advance(self, until: float, ready: int) -> None:
-        """Work until `until` with `ready` replicas."""
+        """Advance to `until` with `ready` replicas."""
         self._resize(ready)
         self._release(self._now)
         while True:
@@ -97,7 +98,7 @@ class RoutedPlant:
         self._count(until)
 
     def counts(self) -> Counts:
-        """Return what has been counted until now."""
+        """Return the totals until now."""
         busy = len(self._ends)
         return Counts(
             time=self._now,
@@ -131,7 +132,7 @@ class RoutedPlant:
         self._queue(second if second.active < first.active else first, number, now)
 
     def _release(self, now: float) -> None:
-        """Send on what is held, as far as replicas have permits for it."""
+        """Forward held requests while replicas have permits."""
         while self._held and self._lines:
             line = min(self._lines, key=lambda line: line.held)
             if line.held >= PERMITS:
@@ -163,7 +164,7 @@ class RoutedPlant:
         self._release(end)
 
     def _permit(self, line: _Line, number: int) -> None:
-        """Let another held request follow one that has left its replica."""
+        """Forward a held request in place of one that left its replica."""
         if number in self._were_held:
             self._were_held.remove(number)
             line.held -= 1
@@ -185,7 +186,7 @@ class RoutedPlant:
         self._dropped += 1
 
     def _count(self, until: float) -> None:
-        """Add what passed since the last call, seconds ago, with what is there now as its mean."""
+        """Add the integrals over the `seconds` since the last call."""
         passed = until - self._now
         rate = self._replica.rate
         self._capacity += len(self._lines) * passed * rate

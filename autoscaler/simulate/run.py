@@ -1,4 +1,4 @@
-"""One run of one policy on one workload: the loop between plant, signals, policy and replicas."""
+"""One run of one policy on one workload: the loop between plant, signals, policy and replicas. Pure."""
 
 import math
 from collections.abc import Callable, Sequence
@@ -17,21 +17,21 @@ from autoscaler.simulate.startup import Startup
 from autoscaler.simulate.workloads.workload import Workload
 
 TIMELINE_POINTS = 2_000
-"""Decisions that a timeline keeps at most: what a page can show."""
+"""Most decisions in a timeline: as many as a page can show."""
 HELD_SECONDS = 0.001
-"""Length of the reading that a report of held requests is; what arrived is in the next reading."""
+"""Length of the reading of a report of held requests; arrivals are in the next reading."""
 STEADY = ("Idle", "FixedCount", "MinReplicas", "KeepAlive")
-"""Reasons of decisions that only time changes while no request comes; KeepAlive does so for the last replica."""
+"""Reasons of decisions that only time changes while no request arrives; KeepAlive for the last replica."""
 
 
 @dataclass(frozen=True, slots=True)
 class Point:
-    """A decision in its place, for a page."""
+    """One decision of a timeline."""
 
     time: float
     """Unix seconds."""
     rate: float
-    """Work per second that arrived since the point before."""
+    """Arriving work per second since the previous point."""
     ready: int
     alive: int
     waiting: float
@@ -40,13 +40,13 @@ class Point:
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """What came of it, from the start of the run to its end."""
+    """The result of a run."""
 
     waits: Waits
     replica_seconds: float
-    """After the unscored lead, starting and draining replicas included."""
+    """Replica-seconds after the unscored lead, starting and draining replicas included."""
     actions: tuple[tuple[float, int], ...]
-    """When the desired count changed, in seconds of the run, and by how much."""
+    """Changes of the desired count: seconds of the run, and difference."""
     most_alive: int
     """After the unscored lead."""
     decisions: int
@@ -65,15 +65,15 @@ def run(
     signals: Signals | None = None,
     timeline: bool = False,
 ) -> Run:
-    """Run a new policy over the workload; the same seed gives every policy the same starts and readings.
+    """Run a new policy on the workload; the same seed gives every policy the same starts and readings.
 
     Args:
-        workload: what comes, and what has to be kept.
-        startup: how long starts take, which the policy is not told.
+        workload: load, replicas and objective.
+        startup: law of start-up times, which the policy does not know.
         build: makes the policy.
-        limit: replicas that there is room for; `workload.limit()` is usual.
+        limit: most replicas; usually `workload.limit()`.
         seed: of start-up times and readings.
-        signals: how readings travel; None: as the protocol has it, with the workload's outages.
+        signals: delays and losses of readings; None: the protocol's, with the workload's outages.
         timeline: whether decisions are kept for a page.
     """
     streams = np.random.default_rng((seed, 17)).spawn(2)
@@ -99,17 +99,17 @@ class _Loop:
     policy: Policy
     readings: Readings
     every: int
-    """Seconds between the points of the timeline; 0: none is kept."""
+    """Seconds between the points of the timeline; 0: no timeline."""
     prompt: bool = False
-    """As `Signals.prompt`."""
+    """See `Signals.prompt`."""
     steady: float = 0.0
-    """As `Signals.steady`."""
+    """See `Signals.steady`."""
     _reason: str = ""
-    """Of the last decision."""
+    """Reason of the last decision."""
     _decided: float = 0.0
-    """When that was."""
+    """Time of the last decision."""
     _known: list[Counts] = field(default_factory=list)
-    """Counts of the readings that were taken, by their position."""
+    """Totals at each reading, by its position."""
     _delivered: int = 0
     _last: Counts = field(default_factory=lambda: Counts(0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0))
     _most: int = 0
@@ -159,7 +159,7 @@ class _Loop:
         )
 
     def _next(self, decide_at: float) -> float:
-        """Return the time at which anything may change: a decision, a reading, or the end of a start."""
+        """Return the time of the next decision, reading, or end of a start."""
         at, step = decide_at, self.workload.step
         if len(self._known) < len(self.readings.taken):
             at = min(at, self.readings.taken[len(self._known)])
@@ -168,7 +168,7 @@ class _Loop:
         return math.ceil(min(at, self.pool.next_change) / step) * step
 
     def _is_due(self, now: float) -> bool:
-        """Tell whether anything but time may change the decision, or enough of that has passed."""
+        """Return whether a decision is due: something but time may change it, or enough time has passed."""
         is_falling = self._reason == "KeepAlive" and self.pool.desired > 1
         if self._reason not in STEADY or is_falling or now - self._decided >= self.steady:
             return True
@@ -176,7 +176,7 @@ class _Loop:
         return counts.arrivals > self._last.arrivals or counts.busy + counts.waiting > 0
 
     def _decide(self, now: float, held: float = 0.0) -> None:
-        """Let the policy decide; an activator that reports held requests does so between two readings."""
+        """Let the policy decide; a report of held requests causes a decision between two readings."""
         load, gauges = self._news(now)
         moment = self.workload.start + now
         if held:
@@ -195,7 +195,7 @@ class _Loop:
             self._point(moment, decision)
 
     def _news(self, now: float) -> tuple[Load | None, dict[str, float]]:
-        """Return what was read since the last news, up to the latest reading that has arrived."""
+        """Return the readings since the last decision that have arrived."""
         latest = self._delivered
         while latest < len(self._known) and self.readings.known[latest] <= now:
             latest += 1
@@ -223,7 +223,7 @@ def _shifted(pool: Pool, start: float) -> Replicas:
 
 
 def _idle(before: Counts, news: Sequence[Counts]) -> float:
-    """Return the seconds from `before` to the last of the readings that had no request until then."""
+    """Return the seconds from `before` to the last reading without a request so far."""
     idle = 0.0
     for counts in news:
         if counts.arrivals > before.arrivals or before.busy + before.waiting > 0:
@@ -250,7 +250,7 @@ def _load(before: Counts, after: Counts, start: float, idle: float) -> Load:
 
 
 def _gauges(before: Counts, after: Counts) -> dict[str, float]:
-    """Return gauges; a target without ready replicas has none that could be used."""
+    """Return gauges; a target without ready replicas has no usage."""
     capacity = after.capacity - before.capacity
     if capacity <= 0 or after.ready == 0:
         return {}

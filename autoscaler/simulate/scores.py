@@ -1,4 +1,4 @@
-"""How good a run was: waits, cost, cold starts and restlessness, over the scored part of the workload."""
+"""Scores of a run after its lead: waits, cost, cold starts and changes. Pure."""
 
 from dataclasses import dataclass
 from itertools import pairwise
@@ -12,19 +12,19 @@ from autoscaler.simulate.workloads.load import Floats
 from autoscaler.simulate.workloads.workload import Workload
 
 WINDOW = 60
-"""Seconds of a window that is violated or not."""
+"""Seconds of a window, which is violated or not."""
 WINDOW_SHARE = 0.01
-"""Share of a window's requests that may wait too long: a window has an objective at the 99th percentile."""
+"""Share of a window's requests that may wait too long: the objective is the 99th percentile."""
 FLIP = 600.0
 """Seconds within which a change of direction counts as a flip."""
 
 
 @dataclass(frozen=True, slots=True)
 class Scores:
-    """Percentages are of requests unless they say otherwise."""
+    """Percentages are of requests unless another unit is named."""
 
     violations: float
-    """Percent that waited longer than they may, those given up included."""
+    """Percent of requests that waited too long, abandoned ones included."""
     windows: float
     """Percent of the minutes with requests in which more than 1 % waited too long."""
     p50: float
@@ -32,28 +32,28 @@ class Scores:
     p99: float
     p999: float
     replica_hours: float
-    """Starting replicas included."""
+    """Replica-hours, starting replicas included."""
     over_oracle: float
     """Replica-hours over those of the oracle."""
     over_least: float
-    """Replica-hours over those of the cheapest schedule without a violation, among those that were made."""
+    """Replica-hours over those of the cheapest computed schedule without a violation."""
     over_work: float
     """Replica-hours over those of the pure work."""
     cold: float
-    """Percent that arrived while no replica was ready."""
+    """Percent of requests that arrived without a ready replica."""
     cold_seconds: float
-    """Mean wait of those; 0 if there are none."""
+    """Mean wait of those requests; 0 without any."""
     actions: float
     """Changes of the desired count per hour."""
     flips: float
     """Changes of direction within ten minutes, per hour."""
     overshoot: float
-    """The most replicas at a time over the most of the oracle."""
+    """The highest count over the highest count of the oracle."""
     requests: float
 
 
 def scores(workload: Workload, run: Run, oracle: Oracle) -> Scores:
-    """Score a run after its lead."""
+    """Return the scores of a run, without its lead."""
     waits = run.waits
     scored = waits.times >= workload.lead
     times, wait, weight, cold = (
@@ -86,7 +86,9 @@ def scores(workload: Workload, run: Run, oracle: Oracle) -> Scores:
 
 
 def knowing(workload: Workload, oracle: Oracle) -> dict[str, Scores]:
-    """Return the scores of those that know the future, by name: nothing waits too long, by definition."""
+    """Return the scores of the schedules with perfect knowledge, by name; nothing waits too long by
+    definition.
+    """
     paid = {
         "oracle": oracle.alive,
         "least": oracle.least,

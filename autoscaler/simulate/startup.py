@@ -1,4 +1,4 @@
-"""How long simulated replicas take to start: a fixed time with jitter, or as measured on a GPU fleet."""
+"""Laws of simulated start-up times: a fixed time with jitter, or as measured on a GPU fleet. Pure."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -6,18 +6,21 @@ from dataclasses import dataclass
 import numpy as np
 
 FAILURE_SHARE = 0.02
-"""Of starts: they end without a replica after the time that a good one takes, and begin again."""
+"""Share of starts that fail: they end after the time of a good start, and begin again."""
 JITTER = 0.1
-"""Standard deviation of the logarithm of a start-up time around its median: what repeated starts of one image
-vary."""
+"""Standard deviation of the logarithm of a start-up time around its median, as of repeated starts of one
+image.
+"""
 
 SCHEDULING_MEDIAN = 5.0
-"""Seconds until a node has the pod, before the model loads."""
+"""Median seconds until a node has the Pod, before the model loads."""
 SCHEDULING_SIGMA = 0.5
-"""Of the logarithm; 2 to 11 s in 90 % of cases."""
+"""Standard deviation of the logarithm; 2 to 11 s in 90 % of cases."""
 LOAD_SHARES = (0.0, 0.1, 0.5, 0.9, 0.95, 0.99, 1.0)
 LOAD_SECONDS = (1.0, 2.629, 22.718, 41.988, 45.449, 51.856, 79.436)
-"""Quantiles of loads of base models on a production fleet: a tenth is cached, the rest is read remotely."""
+"""Quantiles of loading times of base models on a production fleet: a tenth is cached, the rest is read
+remotely.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,9 +29,9 @@ class Startup:
 
     name: str
     typical: float
-    """Seconds: the median, by which an oracle orders ahead."""
+    """Median in seconds, by which an oracle orders ahead."""
     draw: Callable[[np.random.Generator], float]
-    """Return the seconds that the next start takes, good or not."""
+    """Return the seconds of the next start, whether it succeeds or not."""
     failure_share: float = FAILURE_SHARE
 
 
@@ -43,7 +46,7 @@ def around(seconds: float, *, jitter: float = JITTER, failure_share: float = FAI
 
 
 def fleet() -> Startup:
-    """Return starts as a production GPU fleet has them: scheduling, and then a load that may be cached."""
+    """Return starts as on a production GPU fleet: scheduling, then a load that may be cached."""
     return Startup("fleet", SCHEDULING_MEDIAN + LOAD_SECONDS[LOAD_SHARES.index(0.5)], _of_fleet)
 
 

@@ -1,1 +1,1 @@
-"""What a simulated service gets: arrivals, recorded traces, synthetic loads, and the workload made of them. Pure."""
+"""Simulated workloads: recorded traces, synthetic loads, arrivals, replicas and objectives. Pure."""

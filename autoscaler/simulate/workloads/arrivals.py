@@ -1,4 +1,4 @@
-"""Arrivals made from traces that give only counts, rates or laws; measured requests are used as they are."""
+"""Arrivals from traces that have only counts, rates or laws; measured requests are used as they are. Pure."""
 
 from collections.abc import Sequence
 
@@ -8,15 +8,16 @@ from autoscaler.simulate.workloads.load import Floats
 from autoscaler.simulate.workloads.traces import BinTrace, ClientTrace, Law, RequestTrace
 
 SAME = 0.02
-"""Relative difference of mean rates up to which clients are those of a trace of rates: rounding of published
-figures."""
+"""Relative difference of mean rates up to which clients belong to a trace of rates: rounding of published
+figures.
+"""
 
 
 def rates(trace: BinTrace, start: float, seconds: float, step: float) -> Floats:
     """Return requests per second at even steps from `start` seconds of the trace on.
 
-    Between the middles of bins they go in straight lines, scaled so that each bin keeps its total; bins that
-    are no longer than a step are summed.
+    The rate is linear between the middles of bins, scaled so that each bin keeps its total; bins that are no
+    longer than a step are summed.
     """
     steps = int(seconds // step)
     edges: Floats = start + step * np.arange(steps + 1, dtype=np.float64)
@@ -31,7 +32,9 @@ def rates(trace: BinTrace, start: float, seconds: float, step: float) -> Floats:
 def flow(
     trace: BinTrace, start: float, seconds: int, draws: np.random.Generator, times: float = 1.0
 ) -> Floats:
-    """Return requests of each second, `times` as many as the trace has; counts per second stay as is."""
+    """Return the requests of each second, `times` as many as in the trace; counts per second stay as they
+    are.
+    """
     per_second = rates(trace, start, seconds, 1.0) * times
     if trace.step <= 1:
         return per_second
@@ -41,11 +44,11 @@ def flow(
 def clients_together(
     trace: ClientTrace, start: float, seconds: int, draws: np.random.Generator, whole: BinTrace | None = None
 ) -> Floats:
-    """Return requests of each second of all clients.
+    """Return the requests of each second of all clients.
 
-    The rate of each client is published per window, and steps where a window ends; nothing in the source does. Given
-    `whole`, the sum of their rates, the steps are taken out: requests vary about the straight lines of `rates` as they
-    vary about the steps.
+    The rate of each client is published per window, and steps where a window ends, which the source does not.
+    Given `whole`, the sum of their rates, the steps are removed: requests vary about the straight lines of
+    `rates` as they vary about the steps.
     """
     total = np.zeros(seconds)
     for laws in trace.clients.values():
@@ -65,7 +68,7 @@ def clients_together(
 def client_times(laws: Sequence[Law], start: float, seconds: float, draws: np.random.Generator) -> Floats:
     """Return the arrivals of one client, in seconds from `start`.
 
-    Each window has the requests that its rate says; the times between them follow the law, scaled to fill the
+    Each window has the requests of its rate; the times between them follow the law, scaled to fill the
     window, from a random point on.
     """
     parts = [_window(law, draws) for law in laws if start - law.seconds < law.start < start + seconds]
@@ -76,13 +79,13 @@ def client_times(laws: Sequence[Law], start: float, seconds: float, draws: np.ra
 
 
 def within(seconds: Floats, draws: np.random.Generator) -> Floats:
-    """Return single arrivals for counts of each second: at random moments of it."""
+    """Return single arrivals for counts of each second, at random times within it."""
     at = np.repeat(np.arange(len(seconds)), seconds.astype(np.int64))
     return np.sort(at + draws.random(len(at)))
 
 
 def of_clients(trace: BinTrace, among: Sequence[ClientTrace]) -> ClientTrace | None:
-    """Return the clients whose rates add up to the trace's, if a trace of them is there."""
+    """Return the clients whose rates add up to the trace's, if there is a trace of them."""
     for clients in among:
         if abs(clients.seconds - trace.seconds) >= trace.step:
             continue

@@ -1,4 +1,4 @@
-"""The load that a simulated service gets: requests, or their sums of each second where they are too many."""
+"""The load of a simulated service: single requests, or their sums of each second if they are too many. Pure."""
 
 from dataclasses import dataclass
 
@@ -10,14 +10,14 @@ Floats = NDArray[np.float64]
 
 @dataclass(frozen=True, slots=True)
 class Requests:
-    """Each request, in order of arrival."""
+    """Single requests, in order of arrival."""
 
     times: Floats
-    """Seconds from the start of the run."""
+    """Arrival, in seconds from the start of the run."""
     work: Floats
-    """In the unit of `Replica.rate`."""
+    """Work in the unit of `Replica.rate`."""
     service: Floats
-    """Seconds that each takes in its slot."""
+    """Service time of each in a slot, in seconds."""
 
     def per_second(self, seconds: int) -> "Flow":
         """Return the sums of each second."""
@@ -41,15 +41,15 @@ class Flow:
 
 @dataclass(frozen=True, slots=True)
 class Replica:
-    """What one replica does."""
+    """The capacity of one replica."""
 
     rate: float
-    """Work per second, with every slot busy."""
+    """Work per second with every slot busy."""
     concurrency: int
-    """Slots: requests that are served at the same time, each at an equal share of the rate."""
+    """Slots: concurrently served requests, each at an equal share of the rate."""
     service_seconds: float
-    """Mean time of a request in its slot."""
+    """Mean service time of a request, in seconds."""
 
 
 TIMEOUT = 300
-"""Seconds after which a request that waits is given up; it counts as a violation."""
+"""Seconds after which a waiting request is abandoned; it counts as a violation."""

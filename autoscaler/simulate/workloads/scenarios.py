@@ -1,10 +1,10 @@
-"""Which services are made of traces: how they are cut, how large their replicas are, and what is promised.
+"""Services made of traces: their cut, the size of their replicas, and their objective. Pure.
 
-A trace of 10 days or more is history for 7 and scored for the rest, 14 days at most. One of more than 40 days
-is cut twice, with 14 days of history before 14 that are scored: from its middle on, and around its busiest
-moment. From six hours on, the first quarter is history; a shorter trace has none. Replicas are so large that
-the scored part needs 15 on the mean; where requests say their GPU seconds, and for single clients, they are
-what they are. A trace of bins that has few requests stands for one of many: its rates are multiplied.
+A trace of 10 days or more is history for 7 and scored for the rest, at most 14 days. A trace of more than 40
+days is cut twice, with 14 days of history before 14 scored ones: from its middle on, and around its busiest
+time. From six hours on, the first quarter is history; a shorter trace has none. Replicas are so large that
+the scored part needs 15 on the mean; for requests with GPU seconds, and for single clients, they are as in
+the source. A trace of bins with few requests stands for one of many: its rates are multiplied.
 """
 
 import math
@@ -21,61 +21,62 @@ from autoscaler.simulate.workloads.traces import BinTrace, ClientTrace, Law, Req
 from autoscaler.simulate.workloads.workload import SHORTEST_WAIT, Workload, history_of
 
 MEAN_NEED = 15.0
-"""Replicas: the middle of the protocol's 10 to 20."""
+"""Mean replicas: the middle of the protocol's 10 to 20."""
 SERVICE_SECONDS = 2.0
-"""About how long a request is served: the concurrency of a replica follows from it and its rate."""
+"""Approximate service time in seconds; the concurrency of a replica follows from it and its rate."""
 SPREAD = math.sqrt(math.log(1 + 0.5**2))
-"""Standard deviation of the logarithm of service times whose coefficient of variation is 0.5."""
+"""Standard deviation of the logarithm of service times with a coefficient of variation of 0.5."""
 OUTPUT_WEIGHT = 4.0
 """Work of an output token in input tokens: one GPU reads about 12,000 tokens a second and writes about 3,000
-in full batches."""
+in full batches.
+"""
 BUSY_RATE = 10.0
-"""Requests per second that a trace of bins is multiplied up to: below, chance would hide its shape."""
+"""Requests per second to which a trace of bins is multiplied; below, chance would hide its shape."""
 MOST_REQUESTS = 5_000_000
-"""Of a run that follows each request; more of them flow."""
+"""Most requests of a run of single requests; more of them flow."""
 FLUID_RATE = 50.0
-"""Requests per second of a trace from which on they flow in shorter runs too: a single one matters no more."""
+"""Requests per second of a trace from which on shorter runs flow too, as a single request no longer matters.
+"""
 DIFFUSION_WAIT = 30.0
-"""Seconds that a request of GPU seconds may wait."""
+"""Allowed wait of a request with GPU seconds, in seconds."""
 
 CLIENT_REPLICA = Replica(rate=2.0, concurrency=4, service_seconds=2.0)
-"""Of a client with few requests: one replica is enough."""
+"""Replica of a client with few requests: one is enough."""
 SPARSE_RATE = 2 / 60
 """Requests per second below which a client is sparse."""
 FEWEST = 20
-"""Requests of a scored client, at least: a percentage of fewer says nothing."""
+"""Fewest requests of a scored client; a percentage of fewer says nothing."""
 
 SMOOTH = 1 / 3
-"""A trace is smooth if nine in ten changes from one ten minutes to the next are at most this share of the
-load."""
+"""Largest change between ten minutes, as a share of the load, of nine in ten changes of a smooth trace."""
 
 
 @dataclass(frozen=True, slots=True)
 class Cut:
-    """Seconds of a trace."""
+    """Positions in a trace, in seconds."""
 
     history: float
-    """Where the history begins."""
+    """Start of the history."""
     start: float
-    """Where the run begins, and the history ends."""
+    """Start of the run, and end of the history."""
     seconds: int
     label: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class Recipe:
-    """A workload but for chance."""
+    """A workload without its seed."""
 
     name: str
     trace: RequestTrace | BinTrace | tuple[Law, ...]
     cut: Cut
     clients: ClientTrace | None = None
-    """Whose arrivals make up the bins."""
+    """Clients whose arrivals make up the bins."""
     extra: Synthetic | None = None
     start: float = 0.0
-    """Unix seconds of a client's trace."""
+    """Start of a client's trace, in Unix seconds."""
     tags: frozenset[str] = frozenset()
-    """`smooth`, `sparse`, `synthetic` or `requests`: what the trace is, by its data."""
+    """`smooth`, `sparse`, `synthetic` or `requests`: the kind of the trace, by its data."""
 
     def workload(self, seed: int) -> Workload:
         """Return the workload of one seed."""
@@ -88,12 +89,12 @@ class Recipe:
 
 
 def recipes(traces: Mapping[str, Trace], *, days: float = 14, clients: int = 12) -> list[Recipe]:
-    """Return what can be made of the traces, by name: a service for each, and for a sample of sparse clients.
+    """Return the services of traces by name, one for each trace and for a sample of sparse clients.
 
     Args:
         traces: by a name for people.
-        days: that are scored of a trace at most.
-        clients: sparse ones per trace of clients, at most.
+        days: most scored days of a trace.
+        clients: most sparse clients of a trace of clients.
     """
     among = [trace for trace in traces.values() if isinstance(trace, ClientTrace)]
     made: list[Recipe] = []
@@ -114,7 +115,7 @@ def recipes(traces: Mapping[str, Trace], *, days: float = 14, clients: int = 12)
 
 
 def synthetic_recipes(*, days: float = 14) -> list[Recipe]:
-    """Return the loads that are made up, `days` of each at most."""
+    """Return the synthetic loads, at most `days` of each."""
     made = []
     for name, load in synthetic.every().items():
         seconds = int(min(load.trace.seconds - load.history, days * DAY))
@@ -124,12 +125,12 @@ def synthetic_recipes(*, days: float = 14) -> list[Recipe]:
 
 
 def cuts(seconds: float, days: float, busiest: float) -> list[Cut]:
-    """Return how a trace of that length is cut.
+    """Return the cut of a trace.
 
     Args:
-        seconds: of the trace.
-        days: that are scored at most.
-        busiest: seconds of the trace until its busiest moment.
+        seconds: length of the trace.
+        days: most scored days.
+        busiest: seconds of the trace until its busiest time.
     """
     most = days * DAY
     if seconds > 40 * DAY:
@@ -146,7 +147,7 @@ def cuts(seconds: float, days: float, busiest: float) -> list[Cut]:
 
 
 def is_smooth(trace: BinTrace, cut: Cut) -> bool:
-    """Tell whether the scored part of a trace changes slowly."""
+    """Return whether the scored part of a trace changes slowly."""
     step = max(600.0, trace.step)
     rate = arrivals.rates(trace, cut.start, cut.seconds, step)
     floor = 0.01 * float(rate.mean())
@@ -163,7 +164,7 @@ def _busiest(trace: BinTrace) -> float:
 
 
 def _sparse(name: str, trace: ClientTrace, days: float, most: int) -> Iterator[Recipe]:
-    """Yield an even sample of the clients that are sparse, by their rates."""
+    """Yield an even sample of the sparse clients, by their rates."""
     cut = cuts(trace.seconds, days, trace.seconds / 2)[0]
 
     def scored(client: str) -> float:

@@ -1,6 +1,6 @@
-"""One service made of one trace as it is, for who wants to see what a policy would have done with it.
+"""One service made of one trace as it is, to show how a policy would have sized it. Pure.
 
-Unlike `scenarios`, nothing is multiplied. The last days are simulated, and what lies before them is history.
+Unlike `scenarios`, nothing is multiplied. The last days are simulated, and the time before them is history.
 """
 
 from dataclasses import dataclass, replace
@@ -25,48 +25,46 @@ from autoscaler.simulate.workloads.workload import LEAD_SECONDS, SHORTEST_WAIT, 
 from serving.pages import figures
 
 DAYS = 2.0
-"""Days that are simulated where nobody says: weekdays differ little, and two cores need less than a
-minute."""
+"""Default of simulated days: weekdays differ little, and two cores need less than a minute."""
 KNOWN_DAYS = 14.0
-"""Days of history at most: the longest period that a forecast learns is a week."""
+"""Most days of history: the longest season of a forecast is a week."""
 SHARE = 0.75
-"""Of a trace of six hours or more is simulated at most, where nobody says; the rest is history."""
+"""Default share of a trace of six hours or more that is simulated; the rest is history."""
 FOLLOWED = 1_000_000
-"""Requests that are followed one by one at most: a run of more takes longer than people wait; they flow
-instead."""
+"""Most requests of a run of single requests; the requests of a larger run flow."""
 SHORTEST = 60
 """Seconds of the shortest trace: one minute has a dozen decisions."""
 
 
 @dataclass(frozen=True, slots=True)
 class Wish:
-    """What the service is to be like; what is None follows from the trace."""
+    """The wanted properties of the service; None: derived from the trace."""
 
     min_replicas: int = 1
     max_replicas: int | None = None
     rate: float | None = None
     """Work per second of one replica."""
     concurrency: int | None = None
-    """Requests that one replica serves at the same time."""
+    """Concurrent requests of one replica."""
     days: float | None = None
-    """That are simulated: the last ones of the trace."""
+    """Simulated days: the last ones of the trace."""
     history: float | None = None
-    """Days before those that a policy knows; 0: none."""
+    """Days of history before those; 0: none."""
     client: str = ""
-    """Of a trace of clients, the one; empty: all together."""
+    """The client, of a trace of clients; empty: all together."""
 
 
 @dataclass(frozen=True, slots=True)
 class Service:
-    """What is simulated, and what nobody said."""
+    """The simulated service, and its assumptions."""
 
     workload: Workload
     max_replicas: int | None
-    """None: what there is room for."""
+    """Most replicas; None: as many as there is room for."""
     unit: str
-    """Of work: `requests`, `tokens` or `GPU seconds`."""
+    """Unit of work: `requests`, `tokens` or `GPU seconds`."""
     assumed: tuple[str, ...]
-    """Sentences."""
+    """Assumptions, in sentences."""
 
 
 def service(name: str, trace: Trace, wish: Wish, seed: int) -> Service:
@@ -74,12 +72,12 @@ def service(name: str, trace: Trace, wish: Wish, seed: int) -> Service:
 
     Args:
         name: for people.
-        trace: what arrives.
-        wish: what is known of it.
-        seed: of what the trace does not say: moments within bins, times of service.
+        trace: the load.
+        wish: wanted properties.
+        seed: of what the trace lacks: times within bins, service times.
 
     Raises:
-        Unreadable: the trace is too short for what is wished, or has no such client.
+        Unreadable: the trace is too short for the wish, or has no such client.
     """
     span = _span(trace, wish)
     draws = np.random.default_rng((seed, 3))
@@ -95,10 +93,10 @@ def service(name: str, trace: Trace, wish: Wish, seed: int) -> Service:
 
 @dataclass(frozen=True, slots=True)
 class _Span:
-    """Seconds of a trace."""
+    """Positions in the trace, in seconds."""
 
     known: float
-    """Where the history begins."""
+    """Start of the history."""
     start: float
     seconds: int
 
@@ -204,12 +202,12 @@ def _chosen(trace: ClientTrace, client: str) -> ClientTrace:
 
 
 def _replica(rate: float, work: float, wish: Wish) -> Replica:
-    """Return a replica as wished, else one of which the load needs 15 on the mean, but no smaller than a small one.
+    """Return a replica as wished, else one of which the load needs 15 on the mean, with a least size.
 
     Args:
-        rate: work per second that arrives on the mean.
-        work: of a request on the mean.
-        wish: what is known of a replica.
+        rate: mean arriving work per second.
+        work: mean work of a request.
+        wish: wanted properties of a replica.
     """
     usual = replica_of(wish.rate or max(rate / MEAN_NEED, CLIENT_REPLICA.rate * work), work)
     slots = wish.concurrency or usual.concurrency

@@ -1,4 +1,4 @@
-"""Loads that no trace here has, each for one thing that goes wrong: made as traces, and cut like them."""
+"""Synthetic loads, each for one failure mode that no recorded trace has; made and cut like traces. Pure."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -12,26 +12,26 @@ DAY = 86_400.0
 HOUR = 3_600.0
 BIN = 60.0
 BUSY = 200.0
-"""Requests per second: so many that a fluid stands for them."""
+"""Requests per second: enough that a fluid stands for them."""
 OUTAGE = 600.0
-"""Seconds without a reading: of the protocol."""
+"""Seconds without a reading, of the protocol."""
 
 
 @dataclass(frozen=True, slots=True)
 class Synthetic:
-    """A load, and where its score begins."""
+    """A load, and the start of its score."""
 
     trace: BinTrace | RequestTrace
     history: float
-    """Seconds of it that a policy knows before the run."""
+    """Seconds of history before the run."""
     lost_history: tuple[float, float] | None = None
-    """A span of the history that was lost and is known as a straight line."""
+    """A lost span of the history, known as a straight line."""
     outages: tuple[tuple[float, float], ...] = ()
-    """Spans of the run, in seconds from its start, without readings."""
+    """Spans of the run without readings, in seconds from its start."""
 
 
 def every() -> Mapping[str, Synthetic]:
-    """Return all of them by name."""
+    """Return all synthetic loads by name."""
     lost = Synthetic(
         _bins("lost", _daily(9 * DAY)),
         7 * DAY,
@@ -75,7 +75,7 @@ def _steps() -> Floats:
 
 
 def _ramps() -> Floats:
-    """Return a load that rises tenfold over half an hour, stays for one, and falls."""
+    """Return a load that rises tenfold over half an hour, stays for one hour, and falls."""
     moments = _moments(DAY + 9 * HOUR)
     within = np.where(moments > DAY, (moments - DAY) % (3 * HOUR), 0) / HOUR
     return BUSY / 5 * np.interp(within, (0, 0.5, 1, 1.5, 2, 3), (1, 1, 10, 10, 1, 1))
@@ -105,7 +105,7 @@ def _bursts() -> Floats:
 
 
 def _diffusion() -> RequestTrace:
-    """Return sessions of a few images each, by day more than by night, with GPU seconds as on a fleet."""
+    """Return sessions of a few images each, more by day than by night, with GPU seconds as on a fleet."""
     draws = np.random.default_rng(20_261_122)
     days, most = 8, 12 / HOUR
     sessions = np.sort(draws.uniform(0, days * DAY, draws.poisson(days * DAY * most)))

@@ -1,4 +1,4 @@
-"""Recorded load, recognised by its columns: requests, counts or rates of even bins, clients with laws."""
+"""Recorded load, recognised by its columns: requests, counts or rates of even bins, clients with laws. Pure."""
 
 import csv
 import datetime as dt
@@ -38,7 +38,7 @@ TIMES: Mapping[str, float] = (
     | dict.fromkeys(MILLISECONDS, 1e-3)
     | {"minute": 60.0, "minutes": 60.0, "hour": 3600.0}
 )
-"""Columns that say when, and their unit in seconds where they are numbers."""
+"""Columns of times, and their unit in seconds if they are numbers."""
 COUNTS = (
     "requests",
     "count",
@@ -72,18 +72,17 @@ OUTPUTS = (
 EXECUTIONS = ("exec_time_s", "execution_time_s", "gpu_seconds", "service_time_s", "duration_s")
 
 FIRST_DAY = dt.datetime(2024, 1, 1, tzinfo=dt.UTC).timestamp()
-"""Unix seconds of a Monday's midnight: where traces begin that count from 0."""
+"""Unix seconds of a Monday's midnight, at which traces that count from 0 begin."""
 YEAR = 366 * 86_400
-"""Seconds: numbers below it count from the start of a trace, others are Unix time."""
+"""Seconds below which numbers count from the start of a trace; others are Unix time."""
 LARGEST = 1e11
 """Unix times above it are in milliseconds."""
 SPARSE = 0.2
-"""Share of bins that may be absent from a listing and be lost data; where more are, the absent ones had no
-requests."""
+"""Largest share of absent bins that are lost data; of more, absent bins had no requests."""
 
 
 class Unreadable(ValueError):
-    """Raised when a trace cannot be used; says the file, and the column or row."""
+    """Raised for an invalid trace, with the file and the column or row."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +95,7 @@ class Law:
     rate: float
     """Requests per second."""
     family: str
-    """Of the times between arrivals: G gamma, W Weibull."""
+    """Law of the times between arrivals: G gamma, W Weibull."""
     shape: float
 
 
@@ -106,7 +105,7 @@ class RequestTrace:
 
     name: str
     start: float
-    """Unix seconds, to which times count."""
+    """Unix seconds to which times count."""
     times: Floats
     inputs: Floats | None = None
     """Tokens."""
@@ -139,7 +138,7 @@ class BinTrace:
 
 @dataclass(frozen=True, slots=True)
 class ClientTrace:
-    """A service per client; windows that a client lacks had no requests."""
+    """One service for each client; a client's absent windows had no requests."""
 
     name: str
     start: float
@@ -152,11 +151,14 @@ Trace = RequestTrace | BinTrace | ClientTrace
 
 
 def parse(name: str, text: str) -> Trace:
-    """Return the trace in a table with a header; raise Unreadable for what has no such columns or values.
+    """Return the trace of a table with a header.
 
     Args:
-        name: of the file, for errors only; nothing is taken from it.
-        text: comma-separated.
+        name: of the file, for errors only.
+        text: comma-separated values.
+
+    Raises:
+        Unreadable: no such columns or values.
     """
     table = _Table.of(name, text)
     client = table.column(CLIENTS)
@@ -192,14 +194,14 @@ class _Table:
         return cls(name, tuple(column.strip().lower() for column in header), rows)
 
     def column(self, names: Sequence[str]) -> int | None:
-        """Return the position of the first of `names` that there is."""
+        """Return the position of the first existing column of `names`."""
         return next((self.columns.index(name) for name in names if name in self.columns), None)
 
     def texts(self, column: int) -> list[str]:
         return [row[column] for row in self.rows]
 
     def numbers(self, column: int) -> Floats:
-        """Return a column of numbers that are finite and not negative."""
+        """Return a column of finite numbers of at least 0."""
         texts = self.texts(column)
         try:
             values = np.array(texts, dtype=np.float64)
@@ -215,7 +217,7 @@ class _Table:
         return values
 
     def times(self) -> tuple[float, Floats]:
-        """Return the Unix time that times count from, and the seconds of each row."""
+        """Return the Unix time to which times count, and the seconds of each row."""
         column = self.column(tuple(TIMES))
         if column is None:
             raise Unreadable(
@@ -287,7 +289,7 @@ def _bins(table: _Table, column: int, *, counts: bool) -> BinTrace:
 
 
 def _step(name: str, times: Floats) -> float:
-    """Return the spacing of bins: the most common difference, as bins without requests may not be listed."""
+    """Return the spacing of bins: the most common difference, as bins without requests may be absent."""
     apart = np.round(np.diff(times), 3)
     distances, counts = np.unique(apart[apart > 0], return_counts=True)
     if not len(distances):

@@ -1,4 +1,4 @@
-"""One service to simulate: its load, its replicas, what is promised of it, its history, what is scored."""
+"""A simulated service: load, replicas, objective, history, and the scored part. Pure."""
 
 import math
 from dataclasses import dataclass, field, replace
@@ -14,20 +14,20 @@ from autoscaler.simulate.routed_plant import RoutedPlant
 from autoscaler.simulate.workloads.load import Floats, Flow, Replica, Requests
 
 LEAD_SECONDS = 600
-"""Seconds at the start of a run that are not scored: what a policy begins with is not its doing."""
+"""Unscored seconds at the start of a run, so that the initial state is not scored."""
 SHORTEST_WAIT = 2.0
-"""Seconds that a request may wait, at least; else as long as it is served."""
+"""Least allowed wait in seconds; else the mean service time."""
 HEADROOM = 3
-"""Replicas that there is room for, over the most that are needed: enough that winding up shows."""
+"""Room for replicas over the highest need: enough that winding up shows."""
 SPARE = 0.7
-"""Share of the first replicas that the first minutes keep busy: a run begins with what is usual."""
+"""Share of the first replicas that the first minutes keep busy."""
 STEP = 0.125
-"""Seconds, a power of two, so that its multiples are exact: what a wake from zero is late by at most."""
+"""Resolution of a wake from zero in seconds, a power of two, so that its multiples are exact."""
 
 
 @dataclass(frozen=True, slots=True)
 class Workload:
-    """Times count in seconds from the start of the run, which is after the history."""
+    """Times count in seconds from the start of the run, which follows the history."""
 
     name: str
     start: float
@@ -36,26 +36,25 @@ class Workload:
     load: Flow | Requests
     replica: Replica
     wait: float
-    """Seconds that a request may wait before it counts as a violation."""
+    """Seconds of wait beyond which a request is a violation."""
     min_replicas: int = 1
     history: History = field(default_factory=History)
     lead: int = LEAD_SECONDS
     outages: tuple[tuple[float, float], ...] = ()
-    """Spans, in seconds of the run, in which readings are lost."""
+    """Spans without readings, in seconds of the run."""
     tags: frozenset[str] = frozenset()
     routed: bool = False
-    """Whether single requests wait at the replica that they were sent to, as behind Envoy, and not in a line
-    for all."""
+    """Whether requests wait at their replica, as behind Envoy, and not in a shared queue."""
     ending: float = 0.0
-    """Of `routed`: seconds that a removed replica without requests costs, as it ends."""
+    """Of `routed`: seconds that a removed replica without requests costs."""
 
     @property
     def step(self) -> float:
-        """Seconds to whose multiples the run rounds times up: whole seconds, but finer for single requests."""
+        """Seconds to whose multiples the run rounds times up: whole seconds, finer for single requests."""
         return STEP if self.routed else 1.0
 
     def plant(self) -> Plant:
-        """Return replicas for one run."""
+        """Return the replicas of one run."""
         if isinstance(self.load, Flow):
             return FluidPlant(self.load, self.replica)
         if self.routed:
@@ -63,7 +62,7 @@ class Workload:
         return QueuePlant(self.load, self.replica)
 
     def schedules(self, *, lean: bool) -> Schedules:
-        """Return what perfect knowledge could do; `lean` schedules of many single requests take some seconds."""
+        """Return the schedules with perfect knowledge; `lean` ones of many single requests take some seconds."""
         if isinstance(self.load, Flow):
             schedules = oracle.of_flow(self.load, self.replica, self.wait, lean=lean)
         else:
@@ -75,31 +74,31 @@ class Workload:
         return Schedules(bounded(schedules.plain), bounded(schedules.lean))
 
     def oracle(self, startup: float) -> Oracle:
-        """Return what perfect knowledge would order, without lean schedules."""
+        """Return the schedules with perfect knowledge, without lean ones."""
         return oracle.oracle(self.schedules(lean=False), startup)
 
     def limit(self) -> int:
-        """Return the replicas that there is room for."""
+        """Return the most replicas."""
         return HEADROOM * int(max(self.schedules(lean=False).plain[0].max(), 1))
 
     def terms(self, limit: int) -> PolicyInputs:
-        """Return what a policy is given."""
+        """Return the inputs of a policy."""
         capacity = Capacity(self.replica.rate, float(self.replica.concurrency))
         return PolicyInputs(capacity, self.replica.service_seconds, self.min_replicas, limit, self.history)
 
     def first_replicas(self) -> int:
-        """Return the replicas at the start of a run: what its first minutes need, and some more."""
+        """Return the replicas at the start of a run: the need of its first minutes, and some more."""
         flow = self.load.per_second(self.seconds)
         mean = float(flow.work[: max(self.lead, 60)].mean())
         return max(math.ceil(mean / self.replica.rate / SPARE), self.min_replicas)
 
     def pure_work(self) -> float:
-        """Return the replica-seconds of the scored load if every replica were always busy."""
+        """Return the replica-seconds of the scored load at full use."""
         flow = self.load.per_second(self.seconds)
         return float(flow.work[self.lead :].sum()) / self.replica.rate
 
     def without_history(self) -> "Workload":
-        """Return the same for a controller that starts cold."""
+        """Return the workload of a controller that starts without stored state."""
         return replace(self, history=History())
 
 
