@@ -51,11 +51,7 @@ def _existing(path: Path, source: str) -> Path:
 
 
 def _runs(data_dir: DataDir) -> bool:
-    for component in ("up", "api"):
-        record = processes.read_identity(data_dir.identity(component))
-        if record is not None and processes.is_alive(record[0]):
-            return True
-    return False
+    return any(processes.read_running(data_dir.identity(component)) for component in ("up", "api"))
 
 
 def default_namespace(kubeconfig: Path) -> str:

@@ -27,7 +27,7 @@ from serving.router.xds.grpc_stream import listening
 from serving.router.xds.server import Delivery, Rejected
 from serving.settings import Settings
 from serving.system import processes
-from serving.system.processes import ProcessIdentity
+from serving.system.process_exit import has_ended_within
 
 log = logging.getLogger(__name__)
 
@@ -85,7 +85,8 @@ async def stop_everything(data_dir: DataDir, settings: Settings) -> None:
             log.warning("Envoy cannot be drained: %s", error)
     for number in (signal.SIGTERM, signal.SIGKILL):
         processes.send_signal(running.process, number)
-        await _until_gone(running.process, FORCED_SECONDS)
+        if await has_ended_within(running.process, FORCED_SECONDS):
+            return
 
 
 async def _until_idle(admin: Admin, seconds: float) -> None:
@@ -95,14 +96,6 @@ async def _until_idle(admin: Admin, seconds: float) -> None:
             log.warning("requests were still in flight after %s s of draining", seconds)
             return
         await asyncio.sleep(0.05)
-
-
-async def _until_gone(identity: ProcessIdentity, seconds: float) -> None:
-    deadline = clock.monotonic() + seconds
-    while processes.is_alive(identity):
-        if clock.monotonic() > deadline:
-            return
-        await asyncio.sleep(0.01)
 
 
 class Gateway:

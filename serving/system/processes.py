@@ -90,10 +90,16 @@ def write_identity(path: Path, identity: ProcessIdentity, **more: Any) -> None:
 
 
 def read_identity(path: Path) -> tuple[ProcessIdentity, dict[str, Any]] | None:
-    """Return what was recorded; None where nothing usable was."""
+    """Return the recorded identity and what else was recorded; None if there is no valid record."""
     try:
         record = orjson.loads(path.read_bytes())
         identity = ProcessIdentity(record.pop("boot_id"), record.pop("pid"), int(record.pop("start_time")))
     except (FileNotFoundError, orjson.JSONDecodeError, KeyError, AttributeError, TypeError, ValueError):
         return None
     return identity, record
+
+
+def read_running(path: Path) -> tuple[ProcessIdentity, dict[str, Any]] | None:
+    """Return the record of a process that still runs, as `read_identity`."""
+    record = read_identity(path)
+    return record if record is not None and is_alive(record[0]) else None

@@ -67,8 +67,7 @@ class Stack:
         await asyncio.to_thread(shutil.rmtree, self.where.root, True)
 
     def _components_run(self) -> bool:
-        records = (processes.read_identity(self.where.identity(name)) for name in supervisor.COMPONENTS)
-        return any(record is not None and processes.is_alive(record[0]) for record in records)
+        return any(processes.read_running(self.where.identity(name)) for name in supervisor.COMPONENTS)
 
 
 def _slipway(command: str, where: DataDir) -> list[str]:

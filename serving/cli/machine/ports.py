@@ -52,8 +52,8 @@ def _stored(data_dir: DataDir) -> Ports | None:
 def _choose(
     data_dir: DataDir, component: str, option: str, *, given: int | None, otherwise: int, host: str
 ) -> int:
-    record = processes.read_identity(data_dir.identity(component))
-    if record is not None and processes.is_alive(record[0]):
+    record = processes.read_running(data_dir.identity(component))
+    if record is not None:
         current = int(record[1][f"{component}Port"])
         if given not in (None, 0, current):
             raise errors.UserError(

@@ -22,8 +22,9 @@ from serving.cli.session import answers
 from serving.data_dir import DataDir
 from serving.embedded.supervisor import supervisor
 from serving.embedded.supervisor.scrape_targets import ScrapeTargets
-from serving.settings import DEFAULTS, Settings, SupervisorSettings
+from serving.settings import DEFAULTS, Settings
 from serving.system import processes
+from serving.system.process_exit import has_ended_within
 
 Cleanup = Callable[[DataDir, Settings], Awaitable[None]]
 
@@ -122,7 +123,9 @@ def down(data_dir: OwnDataDir = None) -> None:
     record = processes.read_identity(where.identity("up"))
     if record is not None and processes.send_signal(record[0], signal.SIGTERM):
         print(f"Stopping slipway (pid {record[0].pid}) ...", flush=True)
-        asyncio.run(_wait_until_ended(record[0], _last_settings(where).supervisor))
+        seconds = 3 * _last_settings(where).supervisor.stop_seconds
+        if not asyncio.run(has_ended_within(record[0], seconds)):
+            raise errors.UserError(f"pid {record[0].pid} does not stop; a second `slipway down` forces it")
     else:
         with supervisor.owned(where):
             settings = _last_settings(where)
@@ -138,14 +141,6 @@ def _last_settings(where: DataDir) -> Settings:
     with contextlib.suppress(FileNotFoundError):
         return snapshot.read(where.configuration)
     return DEFAULTS
-
-
-async def _wait_until_ended(process: processes.ProcessIdentity, settings: SupervisorSettings) -> None:
-    deadline = clock.monotonic() + 3 * settings.stop_seconds
-    while processes.is_alive(process):
-        if clock.monotonic() > deadline:
-            raise errors.UserError(f"pid {process.pid} does not stop; a second `slipway down` forces it")
-        await asyncio.sleep(settings.poll_seconds)
 
 
 async def _foreground(where: DataDir, final: Settings) -> int:

@@ -1,6 +1,5 @@
 """Starts processes that outlive the agent, shims and zygotes, and waits for the end of any process."""
 
-import asyncio
 import contextlib
 import os
 import socket
@@ -83,17 +82,3 @@ def _spawn(argv: list[str], stdin: int, stderr: int, env: Mapping[str, str]) -> 
         return os.posix_spawn(argv[0], argv, env, file_actions=actions, setsid=True)
     finally:
         os.close(devnull)
-
-
-async def wait_for_exit(pidfd: int) -> None:
-    """Wait until the process of a pidfd has ended, child or not, and close the descriptor."""
-    loop = asyncio.get_running_loop()
-    ended = asyncio.Event()
-    loop.add_reader(pidfd, ended.set)
-    try:
-        await ended.wait()
-    finally:
-        loop.remove_reader(pidfd)
-        with contextlib.suppress(ChildProcessError):
-            os.waitid(os.P_PIDFD, pidfd, os.WEXITED | os.WNOHANG)  # noqa: ASYNC222 it has ended: no wait
-        os.close(pidfd)

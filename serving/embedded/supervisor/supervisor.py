@@ -97,8 +97,8 @@ class Supervisor:
         """Adopt the components that an earlier `up` left running; return their names."""
         adopted = []
         for component in self._components.values():
-            record = processes.read_identity(self._data_dir.identity(component.name))
-            if record is not None and processes.is_alive(record[0]):
+            record = processes.read_running(self._data_dir.identity(component.name))
+            if record is not None:
                 component.identity = record[0]
                 component.history = restart_policy.started(component.history, clock.monotonic())
                 adopted.append(component.name)
@@ -141,8 +141,8 @@ class Supervisor:
                 component.due = now + delay
 
     def _start(self, component: _Component) -> None:
-        record = processes.read_identity(self._data_dir.identity(component.name))
-        if record is not None and processes.is_alive(record[0]):
+        record = processes.read_running(self._data_dir.identity(component.name))
+        if record is not None:
             component.identity = record[0]
         else:
             with self._log_file(component.name).open("ab") as sink:

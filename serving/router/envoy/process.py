@@ -47,8 +47,8 @@ class EnvoyProcess:
         """Return the Envoy that runs on this directory, whoever started it."""
         if self._child is not None:
             self._child.poll()  # reaps it, so that it is not a zombie
-        record = processes.read_identity(self._dir / "envoy.json")
-        if record is None or not processes.is_alive(record[0]):
+        record = processes.read_running(self._dir / "envoy.json")
+        if record is None:
             return self._unrecorded()
         return RunningEnvoy(record[0], str(record[1].get("bootstrap")))
 

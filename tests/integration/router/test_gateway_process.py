@@ -24,10 +24,10 @@ STABLE = own(4)
 def gateway_of(
     root: Path, kube: FakeKube, settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> AbstractAsyncContextManager[None]:
-    async def connect(_: DataDir) -> FakeKube:
+    async def connect(_: Path, *, component: str) -> FakeKube:
         return kube
 
-    monkeypatch.setattr(gateway, "_connect", connect)
+    monkeypatch.setattr(gateway, "connect_eventually", connect)
     return in_background(gateway.run(DataDir(root), settings))
 
 

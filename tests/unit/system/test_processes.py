@@ -1,3 +1,4 @@
+import asyncio
 import os
 import signal
 import subprocess
@@ -6,6 +7,7 @@ from pathlib import Path
 
 from serving import clock
 from serving.system import processes
+from serving.system.process_exit import has_ended_within
 
 
 def test_recycled_pid_is_neither_alive_nor_signalled() -> None:
@@ -39,6 +41,28 @@ def test_identity_is_read_as_it_was_written(tmp_path: Path) -> None:
     own = processes.own_identity()
     processes.write_identity(path, own, port=6443)
     assert processes.read_identity(path) == (own, {"port": 6443})
+
+
+def test_running_process_is_read_until_it_ends(tmp_path: Path) -> None:
+    path = tmp_path / "api.json"
+    with subprocess.Popen(["sleep", "60"]) as child:
+        identity = processes.identity_of(child.pid)
+        assert identity is not None
+        processes.write_identity(path, identity)
+        assert processes.read_running(path) == (identity, {})
+        child.kill()
+    assert processes.read_running(path) is None
+
+
+async def test_end_of_a_process_is_awaited_at_most_so_long() -> None:
+    child = await asyncio.create_subprocess_exec("sleep", "60")
+    identity = processes.identity_of(child.pid)
+    assert identity is not None
+    assert not await has_ended_within(identity, 0.01)
+    child.kill()
+    assert await has_ended_within(identity, 10)
+    await child.wait()
+    assert await has_ended_within(identity, 10)
 
 
 def test_unusable_record_is_none(tmp_path: Path) -> None:

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 from serving.embedded.kubelet.records import PodDirectory, RunDirectory
 from serving.embedded.kubelet.resources.cgroups import Cgroups
-from serving.embedded.kubelet.spawning import wait_for_exit
 from serving.system import processes, procfs
+from serving.system.process_exit import wait_for_exit
 
 POLL_SECONDS = 0.01
 """Between reads of the record of a shim that is starting: that takes about 50 ms."""

@@ -16,12 +16,13 @@ from pathlib import Path
 from serving import clock, errors
 from serving.embedded.kubelet.resources.cgroups import Cgroups
 from serving.embedded.kubelet.runtimes import Runtime
-from serving.embedded.kubelet.spawning import spawn_zygote, wait_for_exit
+from serving.embedded.kubelet.spawning import spawn_zygote
 from serving.embedded.kubelet.zygote.client import ForkRequest
 from serving.embedded.kubelet.zygote.eligibility import NeededZygotes, ZygoteKey, zygotes_for
 from serving.kube import Informer
 from serving.objects import Object
 from serving.system import processes
+from serving.system.process_exit import wait_for_exit
 
 log = logging.getLogger(__name__)
 

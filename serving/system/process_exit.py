@@ -1,0 +1,44 @@
+"""Waits on the event loop for the end of processes, children of this one or not."""
+
+import asyncio
+import contextlib
+import os
+
+from serving.system import processes
+from serving.system.processes import ProcessIdentity
+
+
+async def wait_for_exit(pidfd: int) -> None:
+    """Wait until the process of a pidfd has ended, reap it if it is a child, and close the descriptor."""
+    try:
+        await _readable(pidfd)
+    finally:
+        with contextlib.suppress(ChildProcessError):
+            os.waitid(os.P_PIDFD, pidfd, os.WEXITED | os.WNOHANG)  # noqa: ASYNC222 it has ended: no wait
+        os.close(pidfd)
+
+
+async def has_ended_within(identity: ProcessIdentity, seconds: float) -> bool:
+    """Wait until exactly this process has ended, at most so many seconds; return whether it has."""
+    pidfd = processes.open_pidfd(identity)
+    if pidfd is None:
+        return True
+    try:
+        async with asyncio.timeout(seconds):
+            await _readable(pidfd)
+    except TimeoutError:
+        return False
+    finally:
+        os.close(pidfd)
+    return True
+
+
+async def _readable(pidfd: int) -> None:
+    """Return when the process has ended: its pidfd is readable from then on."""
+    loop = asyncio.get_running_loop()
+    ended = asyncio.Event()
+    loop.add_reader(pidfd, ended.set)
+    try:
+        await ended.wait()
+    finally:
+        loop.remove_reader(pidfd)
