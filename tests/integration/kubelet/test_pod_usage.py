@@ -150,7 +150,7 @@ async def test_ended_pod_has_no_usage(kube: Kube) -> None:
 
 
 async def test_unknown_node_is_a_status_error(kube: Kube) -> None:
-    with pytest.raises(errors.NotFound, match='nodes "other" not stored'):
+    with pytest.raises(errors.NotFound, match='nodes "other" not found'):
         await kube.raw("/api/v1/nodes/other/proxy/metrics/cadvisor")
     with pytest.raises(errors.NotFound):
         await kube.raw("/api/v1/nodes/local/proxy/logs/")

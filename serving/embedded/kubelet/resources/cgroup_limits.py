@@ -68,12 +68,12 @@ class ContainerLimits:
 
 def limits(container: Mapping[str, Any]) -> ContainerLimits:
     """Return the container's `resources.limits`: cpu in cores, memory in bytes."""
-    limits_ = (container.get("resources") or {}).get("limits") or {}
-    cpu, memory = limits_.get("cpu"), limits_.get("memory")
+    amounts = (container.get("resources") or {}).get("limits") or {}
+    cpu, memory = amounts.get("cpu"), amounts.get("memory")
     return ContainerLimits(
         None if cpu is None else quantity.parse(cpu),
         None if memory is None else int(quantity.parse(memory)),
-        tuple(sorted(set(limits_) - {"cpu", "memory", gpu_limits.RESOURCE})),
+        tuple(sorted(set(amounts) - {"cpu", "memory", gpu_limits.RESOURCE})),
     )
 
 
