@@ -1,4 +1,4 @@
-"""Builds or imports the image of a ModelVersion: complete in the store, pinned, and pushed if its Model asks for it.
+"""Builds or imports the image of a ModelVersion, pins it in the store, and pushes it if its Model asks for it.
 
 Every step is idempotent, so a build that was killed at any point can be repeated.
 """
@@ -76,10 +76,15 @@ class ImageBuilder:
             image = await self._transfer(version, push)
             await asyncio.to_thread(self.store.set_origin, built.digest, image)
         return planner.describe(
-            image=image, digest=built.digest, size=built.size, framework=built.framework, metrics=built.metrics,
+            image=image,
+            digest=built.digest,
+            size=built.size,
+            framework=built.framework,
+            metrics=built.metrics,
             files=[(file.path, file.digest, file.size) for file in built.files],
-            origin=planner.lineage(version, job), source_revision=built.source_revision,
-        )  # fmt: skip
+            origin=planner.lineage(version, job),
+            source_revision=built.source_revision,
+        )
 
     async def restore(self, version: Object, model: Object | None) -> None:
         """Fetch the image of a ready version again, from the registry that it was pushed to or pulled from.
@@ -211,11 +216,15 @@ class ImageBuilder:
         name, at, _ = image.partition("@")
         origin = planner.lineage(version, None) | {"image": image if at else f"{name}@{digest}"}
         return planner.describe(
-            image=f"{_without_tag(name)}@{digest}", digest=digest, size=sum(file.size for file in files),
-            framework=framework, metrics=described.metrics,
+            image=f"{_without_tag(name)}@{digest}",
+            digest=digest,
+            size=sum(file.size for file in files),
+            framework=framework,
+            metrics=described.metrics,
             files=[(file.path, file.digest, file.size) for file in files],
-            origin=origin, source_revision=described.source_revision,
-        )  # fmt: skip
+            origin=origin,
+            source_revision=described.source_revision,
+        )
 
     def _download_dir(self, version: Object) -> Path:
         return self._data.downloads / str(version["metadata"]["uid"])

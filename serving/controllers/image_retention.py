@@ -1,7 +1,7 @@
 """Keeps model images in the store while they are used, and removes them when nothing needs them.
 
-The pin of a ready version begins with its build and stays while anything refers to the version. Without the pin the
-image may be evicted, if it can be fetched again.
+The pin of a ready version begins with its build and stays while anything refers to the version. Without the
+pin the image may be evicted, if it can be fetched again.
 """
 
 import asyncio
@@ -48,7 +48,7 @@ class ImageRetention:
             await self.warm(digest)
             return True
         self._warm.discard(digest)
-        # Until the watch has shown this version as ready, others of its digest do not know that they share it.
+        # Other versions of the digest see that they share it only once the watch has shown this one as ready.
         watched = self._versions.get(*Key.of(version))
         if watched is not None and is_ready(watched):
             await asyncio.to_thread(self._store.unpin, digest, pin_owner(version))
@@ -106,7 +106,8 @@ class ImageRetention:
     async def evict(self) -> list[str]:
         """Evict images that can be fetched again and have no pin, until the store is below its limit.
 
-        The store does so itself when an image is pulled; one that was built can be fetched only once it is pushed.
+        The store does so itself when an image is pulled; one that was built can be fetched only once it is
+        pushed.
         """
         return await asyncio.to_thread(self._store.evict, self._max_bytes)
 

@@ -46,8 +46,8 @@ class ImageTransfer:
         `report` is called often, from other threads.
 
         Raises:
-            errors.Permanent, errors.Temporary: as `serving.images.registry.push`; what an administrator can correct
-                is Temporary.
+            errors.Permanent, errors.Temporary: as `serving.images.registry.push`; what an administrator can
+                correct is Temporary.
         """
         assert policy.registry is not None
         target = Reference.parse(f"{policy.registry.repository}:{tag}")
@@ -63,7 +63,7 @@ class ImageTransfer:
         return pushed.image
 
     def _mountable(self, digest: str, target: Reference) -> list[str]:
-        """Return repositories of the same registry with layers of this image, which need not be sent again."""
+        """Return repositories of the same registry that have layers of this image already."""
         wanted = self._layers(digest)
         repositories: set[str] = set()
         for other in self._store.images():
@@ -99,11 +99,12 @@ class ImageTransfer:
     async def pull(self, namespace: str, policy: ModelSpec, image: str, *, built_here: bool = False) -> str:
         """Pull an image into the store; returns its digest.
 
-        Its signature must be trusted if the policy asks for one, unless it was built here: its digest is then known.
+        Its signature must be trusted if the policy asks for one, unless it was built here: its digest is then
+        known.
 
         Raises:
-            errors.Permanent, errors.Temporary: as `serving.images.registry.pull`; what an administrator can correct
-                is Temporary.
+            errors.Permanent, errors.Temporary: as `serving.images.registry.pull`; what an administrator can
+                correct is Temporary.
         """
         trusted = policy.verification.keys if policy.verification and not built_here else []
         try:

@@ -1,7 +1,7 @@
 """The Inference controller: reads the caches, asks the planner, carries the plan out, reports.
 
-A restart loses nothing: proofs are in the API, verdicts of probes live for one reconcile, and a status that was held
-back is planned again.
+A restart loses nothing: proofs are in the API, verdicts of probes live for one reconcile, and a status that
+was held back is planned again.
 """
 
 import asyncio
@@ -117,7 +117,8 @@ class InferenceController:
     async def _act(self, inference: Object, plan: InferencePlan, refused: dict[str, str]) -> bool:
         """Do the plan's writes; False if the API rejected a revision, so that another plan is needed.
 
-        Users' containers are validated only when a Deployment has them, and one arm's mistake must not block the others.
+        Users' containers are validated only when a Deployment has them, and one arm's mistake must not block
+        the others.
         """
         for action in plan.actions:
             match action:
@@ -132,9 +133,12 @@ class InferenceController:
                 case Remove():
                     namespace = inference["metadata"]["namespace"]
                     await self._kube.delete(
-                        action.kind, namespace, action.name, uid=action.uid,
+                        action.kind,
+                        namespace,
+                        action.name,
+                        uid=action.uid,
                         propagation="Foreground" if action.foreground else "Background",
-                    )  # fmt: skip
+                    )
                 case SetFinalizers():
                     await self._set_finalizers(inference, action)
         return True
@@ -177,13 +181,13 @@ class InferenceController:
         self._cache.wrote(action.kind, await self._kube.apply(action.kind, action.object))
 
     async def _claim(self, template: Object) -> None:
-        """Create the ResourceClaimTemplate of a revision; an existing one is equal, as it has the revision's name."""
+        """Create the ResourceClaimTemplate of a revision; one with the revision's name is equal to it."""
         try:
             await self._kube.create(kinds.RESOURCE_CLAIM_TEMPLATE, template)
         except errors.AlreadyExists:
             return
         except errors.NotFound as error:
-            message = "this API has no ResourceClaimTemplates (resource.k8s.io/v1), which the GPU mechanism dra needs"
+            message = "the GPU mechanism dra needs ResourceClaimTemplates (resource.k8s.io/v1), which this API lacks"
             raise errors.Invalid(422, "Invalid", message) from error
 
     async def _refuse_foreign(self, inference: Object, action: Ensure, existing: Object) -> None:

@@ -53,7 +53,7 @@ class ModelController:
         return None
 
     async def _retain(self, model: Object, versions: list[Object]) -> None:
-        """Delete versions beyond `retention.keep`; the finalizer still holds one that comes into use meanwhile."""
+        """Delete versions beyond `retention.keep`; the finalizer holds one that comes into use meanwhile."""
         policy = ModelSpec.model_validate(model.get("spec") or {}).retention
         if policy is None:
             return

@@ -1,4 +1,4 @@
-"""The ModelVersion controller: builds each image once, keeps it while it is used, and releases it on deletion.
+"""The ModelVersion controller: builds each image once, keeps it while used, and releases it on deletion.
 
 It has two queues: one decides, quickly; the other builds and fetches, which may take hours.
 """
@@ -141,9 +141,14 @@ class ModelVersionController:
         attempts = int((version.get("status") or {}).get("attempts", 0)) + 1
         config = self._settings
         step = planner.after_failure(
-            attempts, error.reason, str(error), error.retry_after, limit=config.build_attempts,
-            base=config.build_backoff_base_seconds, cap=config.build_backoff_cap_seconds,
-        )  # fmt: skip
+            attempts,
+            error.reason,
+            str(error),
+            error.retry_after,
+            limit=config.build_attempts,
+            base=config.build_backoff_base_seconds,
+            cap=config.build_backoff_cap_seconds,
+        )
         match step:
             case planner.FailVersion(reason, message):
                 await self._report(version, "Failed", reason, message, attempts=attempts)
@@ -180,7 +185,7 @@ class ModelVersionController:
 
     @asynccontextmanager
     async def _progress(self, version: Object) -> AsyncIterator[ReportProgress]:
-        """Yield a callback for progress messages, from any thread; the latest is written to the status regularly."""
+        """Yield a callback for progress messages, from any thread; the status gets the latest regularly."""
         messages: deque[str] = deque(maxlen=1)
 
         async def report() -> None:
@@ -198,9 +203,17 @@ class ModelVersionController:
             await asyncio.gather(task, return_exceptions=True)
 
     async def _report(
-        self, version: Object, phase: Phase, reason: str, message: str, built: Object | None = None, *,
-        attempts: int | None = None, warn: bool = False, quiet: bool = False,
-    ) -> Object:  # fmt: skip
+        self,
+        version: Object,
+        phase: Phase,
+        reason: str,
+        message: str,
+        built: Object | None = None,
+        *,
+        attempts: int | None = None,
+        warn: bool = False,
+        quiet: bool = False,
+    ) -> Object:
         """Write the status and emit an Event if it has changed; returns the version as stored then."""
         now = clock.rfc3339(clock.now())
         old = version.get("status") or {}

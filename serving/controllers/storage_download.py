@@ -61,8 +61,8 @@ def fetch(uri: str, into: Path, report: Callable[[str], None]) -> Path:
         report: takes messages about progress, often and from other threads.
 
     Raises:
-        errors.Permanent: `UnknownStorage`, `StorageDriverMissing`, `SourceNotFound`, `EmptyOutput`, `InvalidOutput`,
-            `TooManyFiles`.
+        errors.Permanent: `UnknownStorage`, `StorageDriverMissing`, `SourceNotFound`, `EmptyOutput`,
+            `InvalidOutput`, `TooManyFiles`.
         errors.Temporary: `SourceUnavailable`, `SourceForbidden`, `OutputStillChanging`, `DiskFull`.
     """
     with _storage_errors(uri), disk.disk_full():

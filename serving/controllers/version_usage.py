@@ -1,6 +1,7 @@
 """Which ModelVersions are in use, from the caches of Inferences, Deployments and Pods.
 
-The Pods are those of Inferences. Other Pods that mount a model image are known by their node's pins in the store.
+The Pods are those of Inferences. Other Pods that mount a model image are known by their node's pins in the
+store.
 """
 
 from collections.abc import Callable, Mapping

@@ -12,7 +12,8 @@ Cron = Annotated[
     str,
     Field(
         max_length=128,
-        description="Minute, hour, day of month, month and day of week: `0 8 * * mon-fri` is 8:00 on working days.",
+        description="Minute, hour, day of month, month and day of week: `0 8 * * mon-fri` is 8:00 on working"
+        " days.",
     ),
 ]
 
@@ -22,7 +23,10 @@ TimeZone = Annotated[str, Field(max_length=64, pattern=r"^[A-Za-z][A-Za-z0-9_+-]
 def _cron_rule(field: str) -> tuple[str, str]:
     return (
         f"!has(self.{field}) || self.{field}.matches('{_CRON}')",
-        f"{field} must have five fields: minute, hour, day of month, month and day of week, such as 0 8 * * mon-fri",
+        (
+            f"{field} must have five fields: minute, hour, day of month, month and day of week, such as 0 8 * *"
+            f" mon-fri"
+        ),
     )
 
 
@@ -71,10 +75,16 @@ class Metric(Base):
         "json_schema_extra": rules(
             (
                 "self.type in ['QPS', 'Concurrency', 'TokensPerSecond', 'Latency'] || has(self.target)",
-                "target is required: only QPS, Concurrency and TokensPerSecond can do without, by the capacity of a replica",
+                (
+                    "target is required: only QPS, Concurrency and TokensPerSecond can do without, by the"
+                    " capacity of a replica"
+                ),
             ),
             (
-                "self.type != 'Latency' || (has(self.target) && duration(string(self.target)) > duration('0s'))",
+                (
+                    "self.type != 'Latency' || (has(self.target) && duration(string(self.target)) >"
+                    " duration('0s'))"
+                ),
                 "the target of Latency is required: a duration above 0, such as 250ms",
             ),
             (
@@ -99,9 +109,10 @@ class Metric(Base):
             "QPS", "Concurrency", "Latency", "TokenQueueDepth", "TokensPerSecond", "Utilization", "PromQL"
         ],
         Field(
-            description="QPS: arriving requests per second; Concurrency: requests in flight; Latency: from the request to the end"
-            " of the response; TokenQueueDepth: waiting prompt tokens; TokensPerSecond: arriving and generated tokens;"
-            " Utilization: share of a replica's limit; PromQL: sum of the values of a query."
+            description="QPS: arriving requests per second; Concurrency: requests in flight; Latency: from"
+            " the request to the end of the response; TokenQueueDepth: waiting prompt tokens;"
+            " TokensPerSecond: arriving and generated tokens; Utilization: share of a replica's limit;"
+            " PromQL: sum of the values of a query."
         ),
     ]
     name: Annotated[
@@ -118,9 +129,9 @@ class Metric(Base):
             max_length=32,
             pattern=r"^[0-9]+(\.[0-9]+)?(us|ms|s|m|h)?$",
             json_schema_extra={"x-kubernetes-int-or-string": True},
-            description="Target per replica: requests per second, requests, tokens, tokens per second, percent, or the unit of"
-            " the query; for Latency a duration. A number with a decimal point must be quoted. Default: the capacity of"
-            " one replica, from a CapacityProfile or as learned.",
+            description="Target per replica: requests per second, requests, tokens, tokens per second,"
+            " percent, or the unit of the query; for Latency a duration. A number with a decimal point must"
+            " be quoted. Default: the capacity of one replica, from a CapacityProfile or as learned.",
         ),
     ] = None
     percentile: Annotated[
@@ -141,7 +152,8 @@ class Metric(Base):
         Field(
             max_length=512,
             pattern=r"^https?://[^ ]+$",
-            description="For PromQL: URL of a Prometheus; default: the one in the autoscaler's configuration.",
+            description="For PromQL: URL of a Prometheus; default: the one in the autoscaler's"
+            " configuration.",
         ),
     ] = None
 
@@ -174,8 +186,8 @@ class ScaleToZero(Base):
         Field(
             ge=1,
             le=7 * 24 * 3600,
-            description="Time without a request after which the last replicas are removed. Default: learned from the intervals"
-            " between requests and the cost of a start.",
+            description="Time without a request after which the last replicas are removed. Default: learned"
+            " from the intervals between requests and the cost of a start.",
         ),
     ] = None
     prewarm: Annotated[
@@ -206,21 +218,21 @@ class Prediction(Base):
     mode: Annotated[
         Literal["Enabled", "Observe", "Disabled"],
         Field(
-            description="Enabled: replicas are started ahead of the load. Observe: decisions are reported in status, Events and"
-            " metrics, and not carried out. Disabled: replicas follow the load."
+            description="Enabled: replicas are started ahead of the load. Observe: decisions are reported in"
+            " status, Events and metrics, and not carried out. Disabled: replicas follow the load."
         ),
     ] = "Enabled"
     time_zone: Annotated[
         TimeZone | None,
         Field(
-            description="IANA time zone of the users, such as Europe/Berlin, so that daily patterns keep their shape when clocks"
-            " change. Default: UTC."
+            description="IANA time zone of the users, such as Europe/Berlin, so that daily patterns keep"
+            " their shape when clocks change. Default: UTC."
         ),
     ] = None
 
 
 class Scaling(Base):
-    """Bounds, schedules and metrics of the replica count; `minReplicas: 0, maxReplicas: 10` alone is enough."""
+    """Bounds, schedules and metrics of the replica count; `minReplicas: 0, maxReplicas: 10` is enough."""
 
     model_config = {
         **Base.model_config,
@@ -228,10 +240,13 @@ class Scaling(Base):
             ("self.minReplicas <= self.maxReplicas", "minReplicas must not be greater than maxReplicas"),
             (
                 (
-                    "!has(self.schedules) || self.schedules.all(s, (has(s.minReplicas) ? s.minReplicas : self.minReplicas)"
-                    " <= (has(s.maxReplicas) ? s.maxReplicas : self.maxReplicas))"
+                    "!has(self.schedules) || self.schedules.all(s, (has(s.minReplicas) ? s.minReplicas :"
+                    " self.minReplicas) <= (has(s.maxReplicas) ? s.maxReplicas : self.maxReplicas))"
                 ),
-                "in schedules too minReplicas must not be greater than maxReplicas: what one leaves out is as outside it",
+                (
+                    "in schedules too minReplicas must not be greater than maxReplicas: what one leaves out is as"
+                    " outside it"
+                ),
             ),
         ),
     }
@@ -244,7 +259,8 @@ class Scaling(Base):
         list[Schedule],
         Field(
             max_length=16,
-            description="Bounds at certain times. If several schedules are active, the highest of each bound counts.",
+            description="Bounds at certain times. If several schedules are active, the highest of each bound"
+            " counts.",
             json_schema_extra=list_map("name"),
         ),
     ] = []
@@ -252,7 +268,8 @@ class Scaling(Base):
         list[Metric],
         Field(
             max_length=8,
-            description="Metrics to scale on; default: requests per second, with the capacity of a replica as target.",
+            description="Metrics to scale on; default: requests per second, with the capacity of a replica as"
+            " target.",
             json_schema_extra=list_map("type", "name"),
         ),
     ] = []
@@ -263,8 +280,8 @@ class Scaling(Base):
         Field(
             ge=0.001,
             le=50,
-            description="Percent of requests that may arrive while there is too little capacity: the trade-off between cost and"
-            " violations. Lower is more expensive.",
+            description="Percent of requests that may arrive while there is too little capacity: the"
+            " trade-off between cost and violations. Lower is more expensive.",
         ),
     ] = None
 
@@ -365,7 +382,8 @@ class MetricStatus(Base):
     target: Annotated[
         float | None,
         Field(
-            description="Target per replica from the spec, for Latency in seconds; absent if it is the capacity."
+            description="Target per replica from the spec, for Latency in seconds; absent if it is the"
+            " capacity."
         ),
     ] = None
     value: Annotated[float | None, Field(description="Current value; absent if not measured.")] = None
@@ -393,8 +411,8 @@ class LearnedCapacity(Base):
     source: Annotated[
         Literal["Profile", "Corrected", "Target", "Learned"],
         Field(
-            description="A CapacityProfile, a profile corrected by observed throughput, a metric's target, or observed load and"
-            " latency."
+            description="A CapacityProfile, a profile corrected by observed throughput, a metric's target, or"
+            " observed load and latency."
         ),
     ]
 

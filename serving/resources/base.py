@@ -1,7 +1,7 @@
 """Base types of our kinds, and the conversion of a type into a structural schema.
 
-One source serves three purposes: the Python types that planners read, the CRD schema that a cluster enforces, and the
-schema that the embedded server enforces. A rule between fields is a CEL expression in the schema
+One source serves three purposes: the Python types that planners read, the CRD schema that a cluster enforces,
+and the schema that the embedded server enforces. A rule between fields is a CEL expression in the schema
 (`x-kubernetes-validations`), so that both servers evaluate the same text.
 """
 
@@ -21,7 +21,8 @@ Quantity = Annotated[
         json_schema_extra={"x-kubernetes-int-or-string": True},
     ),
 ]
-"""A quantity such as `500m` or `512Mi`: the grammar of k8s.io/apimachinery/pkg/api/resource/quantity.go without a sign.
+"""A quantity such as `500m` or `512Mi`: the grammar of k8s.io/apimachinery/pkg/api/resource/quantity.go
+without a sign.
 
 Kubernetes' own pattern is looser and accepts `1.5.2`, which then fails later, without a message for the user.
 """

@@ -1,7 +1,7 @@
 """The kubelet's container metrics: the names that we write and read, and a parser.
 
-https://github.com/google/cadvisor/blob/master/docs/storage/prometheus.md. On one machine the node agent writes them; on
-a cluster every kubelet does, at `/metrics/cadvisor`.
+https://github.com/google/cadvisor/blob/master/docs/storage/prometheus.md. On one machine the node agent
+writes them; on a cluster every kubelet does, at `/metrics/cadvisor`.
 """
 
 from collections.abc import Mapping
@@ -98,7 +98,7 @@ def containers(text: str) -> dict[ContainerKey, ContainerUsage]:
 
 
 def machine(text: str) -> Mapping[str, str]:
-    """Return the node's description of itself (`cpu`, `cores`, `gpu`); empty if it is not one of our nodes."""
+    """Return the node's description of itself (`cpu`, `cores`, `gpu`); empty for a cluster's node."""
     for family in text_string_to_metric_families(text):
         for sample in family.samples:
             if sample.name == MACHINE_INFO:

@@ -1,4 +1,5 @@
-"""ProfilingExperiment: a search for the cheapest spec that meets an objective; Morphling's field names where it has them.
+"""ProfilingExperiment: a search for the cheapest spec that meets an objective; Morphling's field names where
+it has them.
 
 https://github.com/kubedl-io/morphling/blob/main/api/v1alpha1/profilingexperiment_types.go
 """
@@ -50,7 +51,8 @@ class TuningTarget(Base):
             (
                 (
                     "!has(self.framework) || self.framework != 'custom' || (has(self.template) && "
-                    "has(self.template.containers) && self.template.containers.exists(c, c.name == 'predictor'))"
+                    "has(self.template.containers) && self.template.containers.exists(c, c.name =="
+                    " 'predictor'))"
                 ),
                 "framework custom needs a container named predictor in the template",
             ),
@@ -126,8 +128,8 @@ class Parameter(Base):
         Field(
             min_length=1,
             max_length=128,
-            description="A resource (cpu, memory, gpu.memory, gpu.cores), an environment variable, an argument such as --threads,"
-            " or a field of the runtime's batching.",
+            description="A resource (cpu, memory, gpu.memory, gpu.cores), an environment variable, an"
+            " argument such as --threads, or a field of the runtime's batching.",
         ),
     ]
     parameter_type: Annotated[
@@ -191,13 +193,19 @@ class Objective(Base):
     type: Literal["maximize", "minimize"] = "maximize"
     objective_metric_name: Annotated[
         Literal[
-            "throughputPerCost", "costAtRate", "throughput", "tokensPerSecond", "tokensPerCost", "latency", "cost",
+            "throughputPerCost",
+            "costAtRate",
+            "throughput",
+            "tokensPerSecond",
+            "tokensPerCost",
+            "latency",
+            "cost",
         ],
         Field(
-            description="throughputPerCost: requests per unit of money; costAtRate: hourly cost of the replicas that `rate` needs;"
-            " latency: the latency at `percentile`.",
+            description="throughputPerCost: requests per unit of money; costAtRate: hourly cost of the"
+            " replicas that `rate` needs; latency: the latency at `percentile`.",
         ),
-    ] = "throughputPerCost"  # fmt: skip
+    ] = "throughputPerCost"
     rate: Annotated[Amount | None, Field(description="For costAtRate: requests per second to be served.")] = (
         None
     )
@@ -251,7 +259,8 @@ class Prices(Base):
     gpu: Annotated[
         Amount | None,
         Field(
-            description="Price of a whole GPU per hour; a share costs the larger of its memory and core shares."
+            description="Price of a whole GPU per hour; a share costs the larger of its memory and core"
+            " shares."
         ),
     ] = None
     gpu_memory: Annotated[Quantity | None, Field(description="Memory of a whole GPU.")] = None
@@ -273,14 +282,23 @@ class WarmStart(Base):
         Field(
             max_length=64,
             json_schema_extra=ATOMIC,
-            description="Experiments in this namespace; default: all finished ones with this objective and these parameters.",
+            description="Experiments in this namespace; default: all finished ones with this objective and"
+            " these parameters.",
         ),
     ] = []
 
 
 _SETTLED = (
-    "target", "tunableParameters", "objective", "constraints", "load", "prices", "algorithm", "serviceProgressDeadline", "warmStart",
-)  # fmt: skip
+    "target",
+    "tunableParameters",
+    "objective",
+    "constraints",
+    "load",
+    "prices",
+    "algorithm",
+    "serviceProgressDeadline",
+    "warmStart",
+)
 """Fields on which existing trials depend; budgets and `suspend` may change."""
 
 
@@ -362,7 +380,8 @@ class PriorExperiment(Base):
         Field(
             ge=0,
             le=1,
-            description="Weight, relative to the others; 0 if it measured too little or its ranking does not apply here.",
+            description="Weight, relative to the others; 0 if it measured too little or its ranking does not"
+            " apply here.",
         ),
     ]
 
@@ -388,14 +407,15 @@ class ProfilingExperimentStatus(Base):
     expected_regret: Annotated[
         float,
         Field(
-            description="Expected shortfall of the best spec against the best unmeasured one, as a share from 0 to 1."
+            description="Expected shortfall of the best spec against the best unmeasured one, as a share from"
+            " 0 to 1."
         ),
     ] = 0
     repeatability: Annotated[
         float,
         Field(
-            description="Standard deviation of the logarithm of the objective between trials of one spec, in addition to"
-            " the error that each trial reports."
+            description="Standard deviation of the logarithm of the objective between trials of one spec, in"
+            " addition to the error that each trial reports."
         ),
     ] = 0
     learned: Annotated[

@@ -35,8 +35,8 @@ class Gpu(Base):
     mechanism: Annotated[
         Literal["mps", "mig", "hami", "ack", "dra"],
         Field(
-            description="What enforces the share: NVIDIA MPS or MIG, HAMi, cGPU of Alibaba Cloud ACK, or a claim by dynamic"
-            " resource allocation. On one machine: mps."
+            description="What enforces the share: NVIDIA MPS or MIG, HAMi, cGPU of Alibaba Cloud ACK, or a"
+            " claim by dynamic resource allocation. On one machine: mps."
         ),
     ] = "mps"
     type: Annotated[
@@ -67,23 +67,23 @@ class Batching(Base):
     timeout: Annotated[
         Duration,
         Field(
-            description="Maximum time for which a request waits for others. With 0ms requests that arrive during a prediction"
-            " form the next batch, and an idle replica never waits.",
+            description="Maximum time for which a request waits for others. With 0ms requests that arrive"
+            " during a prediction form the next batch, and an idle replica never waits.",
             json_schema_extra=rules(("duration(self) <= duration('10s')", "must be at most 10s")),
         ),
     ] = "0ms"
 
 
 class AutoScale(Scaling):
-    """How the predictor is scaled, as in an Autoscaler; minReplicas = maxReplicas fixes the number of replicas."""
+    """How the predictor is scaled, as in an Autoscaler; minReplicas = maxReplicas fixes the count."""
 
     standby: Annotated[
         int,
         Field(
             ge=0,
             le=100,
-            description="Additional replicas that are started and get no traffic, so that scaling up takes one of them."
-            " On one machine only; Deployments on a cluster have none.",
+            description="Additional replicas that are started and get no traffic, so that scaling up takes"
+            " one of them. On one machine only; Deployments on a cluster have none.",
         ),
     ] = 0
 
@@ -118,7 +118,8 @@ class TemplateMetadata(Base):
     annotations: Annotated[
         dict[str, str],
         Field(
-            description="Copied to the Pod. `slipway.dev/zygote: disabled` starts replicas as ordinary new processes.",
+            description="Copied to the Pod. `slipway.dev/zygote: disabled` starts replicas as ordinary new"
+            " processes.",
             json_schema_extra={"additionalProperties": {"type": "string"}},
         ),
     ] = {}
@@ -131,9 +132,11 @@ class PredictorTemplate(Base):
     containers: Annotated[
         list[dict[str, Any]],
         Field(
-            # Without a bound a cluster rejects the rule that looks for a name: its worst-case cost is too high.
+            # Without a bound a cluster rejects the rule that looks for a name: its worst-case cost is too
+            # high.
             max_length=16,
-            description="Containers merged by name into the Pod; the one named `predictor` serves on port 8080.",
+            description="Containers merged by name into the Pod; the one named `predictor` serves on port"
+            " 8080.",
             json_schema_extra={"items": _CONTAINER, **list_map("name")},
         ),
     ] = []
@@ -190,7 +193,10 @@ class InferenceSpec(Base):
                 "framework custom needs a container named predictor in every predictor's template",
             ),
             (
-                "self.framework != 'sklearn' || self.predictors.all(p, !has(p.resources) || !has(p.resources.gpu))",
+                (
+                    "self.framework != 'sklearn' || self.predictors.all(p, !has(p.resources) ||"
+                    " !has(p.resources.gpu))"
+                ),
                 "the runtime of framework sklearn does not use a GPU",
             ),
             (

@@ -9,7 +9,7 @@ VERSION = "v1alpha1"
 
 @dataclass(frozen=True, eq=False)
 class Kind:
-    """One kind, as discovery describes it. Kinds are singletons compared by identity, and keys of many tables."""
+    """One kind, as discovery describes it; a singleton that is compared by identity."""
 
     group: str
     version: str

@@ -38,7 +38,10 @@ class Load(Base):
         **Base.model_config,
         "json_schema_extra": rules(
             (
-                "[has(self.requestTemplate), has(self.requests), has(self.locustfile)].filter(x, x).size() <= 1",
+                (
+                    "[has(self.requestTemplate), has(self.requests), has(self.locustfile)].filter(x, x).size() <="
+                    " 1"
+                ),
                 "give at most one of requestTemplate, requests and locustfile",
             ),
             (
@@ -47,7 +50,10 @@ class Load(Base):
             ),
             ("!has(self.maxLevel) || double(self.maxLevel) > 0.0", "maxLevel must be greater than 0"),
             (
-                "!has(self.levels) || !has(self.maxLevel) || self.levels.all(level, double(level) <= double(self.maxLevel))",
+                (
+                    "!has(self.levels) || !has(self.maxLevel) || self.levels.all(level, double(level) <="
+                    " double(self.maxLevel))"
+                ),
                 "no level may be greater than maxLevel",
             ),
         ),
@@ -55,14 +61,16 @@ class Load(Base):
     mode: Annotated[
         Literal["closed", "open"],
         Field(
-            description="closed: a number of users, each waiting for its response; open: a rate of requests per second, on schedule."
+            description="closed: a number of users, each waiting for its response; open: a rate of requests"
+            " per second, on schedule."
         ),
     ] = "closed"
     request_template: RequestTemplate | None = None
     requests: Annotated[
         KeyOf | None,
         Field(
-            description="Recorded requests, one JSON object per line: method, path, headers, body, and at (seconds)."
+            description="Recorded requests, one JSON object per line: method, path, headers, body, and at"
+            " (seconds)."
         ),
     ] = None
     locustfile: Annotated[
@@ -73,7 +81,8 @@ class Load(Base):
         Field(
             max_length=64,
             json_schema_extra=ATOMIC,
-            description="Users, or requests per second, to measure; by default the highest sustainable level is searched.",
+            description="Users, or requests per second, to measure; by default the highest sustainable level"
+            " is searched.",
         ),
     ] = []
     max_level: Annotated[

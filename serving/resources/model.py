@@ -57,7 +57,8 @@ class Retention(Base):
         Field(
             ge=1,
             le=1000,
-            description="Number of the newest ready versions that are kept; versions in use are kept in any case.",
+            description="Number of the newest ready versions that are kept; versions in use are kept in any"
+            " case.",
         ),
     ]
 
@@ -171,7 +172,8 @@ class VersionSource(Base):
             Field(
                 pattern=URI_PATTERN,
                 max_length=2048,
-                description="A directory in a storage that fsspec supports: s3://, gs://, abfs://, file:// and others.",
+                description="A directory in a storage that fsspec supports: s3://, gs://, abfs://, file://"
+                " and others.",
             ),
         ]
         | None

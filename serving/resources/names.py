@@ -13,7 +13,8 @@ SERVICE_NAME_LABEL = "kubernetes.io/service-name"
 MODEL_ANNOTATION = "slipway.dev/model"
 """On a Job: its output becomes a version of this Model."""
 MODEL_VERSION_ANNOTATION = "slipway.dev/model-version"
-"""On a Job: the name of its ModelVersion; default `<job>-<first 5 of uid>`. On Pods: the version that they serve."""
+"""On a Job: the name of its ModelVersion; default `<job>-<first 5 of uid>`. On Pods: the version that they
+serve."""
 REVISION_ANNOTATION = "deployment.kubernetes.io/revision"
 TEMPLATE_HASH_ANNOTATION = "slipway.dev/template-hash"
 """On a Deployment: hash of the template that has the number in REVISION_ANNOTATION."""
@@ -24,20 +25,23 @@ HANDOFF_FINALIZER = "slipway.dev/hand-off"
 MODEL_IMAGE_FINALIZER = "slipway.dev/model-image"
 """On a ModelVersion: holds it until its image has been released."""
 STARTED_CONDITION = "slipway.dev/Started"
-"""On a Pod: timing of its start. Reason `Cold` or `Zygote`; the message is JSON with Unix times and milliseconds."""
+"""On a Pod: timing of its start. Reason `Cold` or `Zygote`; the message is JSON with Unix times and
+milliseconds."""
 ON_DEMAND_LABEL = "slipway.dev/on-demand"
-"""On a Route, Service, EndpointSlice or Autoscaler: `true` if the predictor may be at zero; the activator watches these."""
+"""On a Route, Service, EndpointSlice or Autoscaler: `true` if the predictor may be at zero; the activator
+watches these."""
 STANDBY_LABEL = "slipway.dev/standby"
-"""On a Pod: `true` while it is a standby replica without traffic. As a Deployment's annotation: their number."""
+"""On a Pod: `true` while it is a standby replica without traffic. As a Deployment's annotation: their
+number."""
 STANDBY_ANNOTATION = STANDBY_LABEL
 ZYGOTE_ANNOTATION = "slipway.dev/zygote"
 """On a Pod: `disabled` for a new process instead of one forked from a zygote with all modules imported."""
 CPUSET_ANNOTATION = "slipway.dev/cpus"
-"""On a Pod: the processor cores for its processes, such as `0` or `0,2`. Only on one machine; a cluster has its static
-CPU manager."""
+"""On a Pod: the processor cores for its processes, such as `0` or `0,2`. Only on one machine; a cluster has
+its static CPU manager."""
 GPU_ANNOTATION = "slipway.dev/gpu"
-"""On a Pod: JSON with its share of a GPU as `asked` and `granted` (memory in MiB, cores in percent), the `mechanism`, and
-`enforcedIf`: the conditions under which the share is enforced."""
+"""On a Pod: JSON with its share of a GPU as `asked` and `granted` (memory in MiB, cores in percent), the
+`mechanism`, and `enforcedIf`: the conditions under which the share is enforced."""
 
 OUTPUT_DIR_ENV = "SLIPWAY_OUTPUT_DIR"
 MANIFEST_FILE = "slipway.json"
@@ -49,8 +53,8 @@ MODEL_DIR_ENV = "SLIPWAY_MODEL_DIR"
 MODEL_DIGEST_ENV = "SLIPWAY_MODEL_DIGEST"
 """Digest of the model image's manifest; the runtime rejects files that do not belong to it."""
 MODEL_SEALED_ENV = "SLIPWAY_MODEL_SEALED"
-"""Set by the node: digest of the mounted image, whose seal it has just verified. The runtime then hashes only files that
-contain code."""
+"""Set by the node: digest of the mounted image, whose seal it has just verified. The runtime then hashes only
+files that contain code."""
 BATCH_SIZE_ENV = "SLIPWAY_BATCH_SIZE"
 """Maximum rows in one prediction; unset or 1 without batching."""
 BATCH_TIMEOUT_ENV = "SLIPWAY_BATCH_TIMEOUT"

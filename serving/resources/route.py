@@ -18,7 +18,8 @@ class Backend(Base):
     on_demand: Annotated[
         bool,
         Field(
-            description="Keeps its share of traffic without a ready endpoint, as the activator holds its requests."
+            description="Keeps its share of traffic without a ready endpoint, as the activator holds its"
+            " requests."
         ),
     ] = False
     autoscaler: Annotated[

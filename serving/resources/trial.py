@@ -9,11 +9,20 @@ from serving.resources.experiment import Constraint, Setting, as_open
 from serving.resources.load import Load
 
 Reason = Literal[
-    "Measured", "CannotBeatBest", "BreaksConstraint", "OutOfMemory", "Crashed", "NotReady", "Refused", "TimedOut",
-    "LoadFailed", "Interrupted", "",
-]  # fmt: skip
-"""Why a trial ended. The first three have measurements. The next five are results too: the spec does not run. After the
-last two, which do not depend on the spec, the trial is repeated."""
+    "Measured",
+    "CannotBeatBest",
+    "BreaksConstraint",
+    "OutOfMemory",
+    "Crashed",
+    "NotReady",
+    "Refused",
+    "TimedOut",
+    "LoadFailed",
+    "Interrupted",
+    "",
+]
+"""Why a trial ended. The first three have measurements. The next five are results too: the spec does not run.
+After the last two, which do not depend on the spec, the trial is repeated."""
 
 
 FINISHED = ("Succeeded", "Failed")
@@ -32,7 +41,8 @@ class TrialSpec(Base):
     purpose: Annotated[
         Literal["Explore", "Confirm", "Baseline"],
         Field(
-            description="Confirm measures the winner or the runner-up again; Baseline measures the current spec."
+            description="Confirm measures the winner or the runner-up again; Baseline measures the current"
+            " spec."
         ),
     ] = "Explore"
     settings: Annotated[list[Setting], Field(json_schema_extra=list_map("category", "name"))] = []
@@ -105,8 +115,8 @@ class Window(Base):
     scatter: Annotated[
         float | None,
         Field(
-            description="In a result: standard deviation of the logarithm of the constrained latencies between complete"
-            " windows."
+            description="In a result: standard deviation of the logarithm of the constrained latencies"
+            " between complete windows."
         ),
     ] = None
 
@@ -121,8 +131,9 @@ class TrialStatus(Base):
     result: Annotated[
         Window | None,
         Field(
-            description="Estimate from all windows at the highest load that meets the constraints repeatedly, or at the"
-            " fewest users with the same throughput. If even the lowest load breaks a constraint: its window."
+            description="Estimate from all windows at the highest load that meets the constraints repeatedly,"
+            " or at the fewest users with the same throughput. If even the lowest load breaks a constraint:"
+            " its window."
         ),
     ] = None
     notes: Annotated[

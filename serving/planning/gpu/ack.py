@@ -28,7 +28,8 @@ def render(requested: GpuShare) -> RenderedShare:
     if cores is not None:
         limits[CORES] = str(cores)
     return RenderedShare(
-        GpuShare(memory, cores), limits,
+        GpuShare(memory, cores),
+        limits,
         node_selector={LABEL: "cgpu" if cores is None else "core_mem"},
         enforced_if=("cGPU is installed on the node: its label alone limits nothing",),
-    )  # fmt: skip
+    )

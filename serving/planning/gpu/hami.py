@@ -11,8 +11,8 @@ POLICY = "GPU_CORE_UTILIZATION_POLICY"
 def render(requested: GpuShare) -> RenderedShare:
     """Return the share for HAMi: memory in whole MiB, percentages unchanged.
 
-    The policy `force` also limits a Pod that is alone on its GPU. With the default policy a trial on an idle GPU would
-    measure a whole one.
+    The policy `force` also limits a Pod that is alone on its GPU. With the default policy a trial on an idle
+    GPU would measure a whole one.
     """
     memory = None if requested.memory is None else round_up(requested.memory, MIB)
     limits = {"nvidia.com/gpu": "1"}
@@ -23,9 +23,11 @@ def render(requested: GpuShare) -> RenderedShare:
         limits["nvidia.com/gpucores"] = str(requested.cores)
         env[POLICY] = "force"
     return RenderedShare(
-        GpuShare(memory, requested.cores), limits, env,
+        GpuShare(memory, requested.cores),
+        limits,
+        env,
         enforced_if=(
             "HAMi's library is loaded in the container and CUDA_DISABLE_CONTROL is not true",
             "kernels are short: a running kernel is not interrupted, so that cores are limited on average",
         ),
-    )  # fmt: skip
+    )

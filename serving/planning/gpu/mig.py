@@ -1,8 +1,8 @@
 """Multi-Instance GPU: the smallest profile that has the share, with the device plugin's strategy `mixed`.
 
-https://docs.nvidia.com/datacenter/tesla/mig-user-guide/supported-mig-profiles.html. The name of a profile has its number
-of compute slices and its nominal memory in gigabytes, of which less is usable. `nvidia-smi mig -lgip` prints the usable
-memory; the fraction here is the smallest among a GPU type's profiles.
+https://docs.nvidia.com/datacenter/tesla/mig-user-guide/supported-mig-profiles.html. The name of a profile has
+its number of compute slices and its nominal memory in gigabytes, of which less is usable. `nvidia-smi mig
+-lgip` prints the usable memory; the fraction here is the smallest among a GPU type's profiles.
 """
 
 from dataclasses import dataclass
@@ -13,7 +13,7 @@ from serving.planning.gpu.share import GIB, MIB, GpuShare, RenderedShare
 
 @dataclass(frozen=True)
 class Ladder:
-    """The profiles of one GPU type, each with at least as many slices and as much memory as the one before."""
+    """The profiles of one GPU type, in ascending order of both slices and memory."""
 
     profiles: tuple[tuple[int, int], ...]
     """(slices, nominal gigabytes)."""
@@ -62,6 +62,6 @@ def render(requested: GpuShare, gpu: str) -> RenderedShare:
     largest = ladder.profiles[-1]
     raise errors.Permanent(
         "GpuShareInvalid",
-        f"resources.gpu.memory: {(requested.memory or 0) / GIB:g}Gi; of a whole {gpu} ({largest[0]}g.{largest[1]}gb)"
-        f" {largest[1] * ladder.usable:g}Gi can be counted on",
+        f"resources.gpu.memory: {(requested.memory or 0) / GIB:g}Gi; of a whole {gpu}"
+        f" ({largest[0]}g.{largest[1]}gb) {largest[1] * ladder.usable:g}Gi can be counted on",
     )

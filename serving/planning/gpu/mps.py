@@ -21,9 +21,11 @@ def render(requested: GpuShare) -> RenderedShare:
     if memory is not None:
         env[MEMORY] = f"0={memory // MIB}M"
     return RenderedShare(
-        GpuShare(memory, requested.cores), {RESOURCE: "1"}, env,
+        GpuShare(memory, requested.cores),
+        {RESOURCE: "1"},
+        env,
         enforced_if=(
             "the node's MPS control daemon runs: without it a process uses the whole GPU",
             "on a cluster the device plugin shares by MPS, and each of its replicas is at least this share",
         ),
-    )  # fmt: skip
+    )

@@ -21,7 +21,7 @@ class GpuShare:
 
 @dataclass(frozen=True)
 class RenderedShare:
-    """What a mechanism grants for a requested share: never less, and more only because its steps are coarse."""
+    """What a mechanism grants for a requested share: at least the share, rounded up to its steps."""
 
     granted: GpuShare
     limits: Mapping[str, str] = field(default_factory=dict)

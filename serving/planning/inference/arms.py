@@ -1,4 +1,4 @@
-"""The arms of an Inference: what each should run, what serves it, and what keeps the one from becoming the other."""
+"""The arms of an Inference: the wanted and the serving revision of each, and what stands between them."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -20,7 +20,8 @@ class Arm:
 
     predictor: Predictor
     wanted: Revision | None
-    """The revision that the spec asks for; None if its ModelVersion is not ready, or it cannot be rendered."""
+    """The revision that the spec asks for; None if its ModelVersion is not ready, or it cannot be
+    rendered."""
     serving: str
     """The proven backend; empty until there is one."""
     model_problem: StatusReason | None = None
@@ -40,7 +41,7 @@ class Arm:
         return self.rollout_problem is not None and self.rollout_problem.reason in ("Probing", "ProbeFailed")
 
     def once_routed(self, *, is_accepted: bool) -> "Arm":
-        """Return the arm once the Route is written: unless it is accepted, a probe has to wait for the gateways."""
+        """Return the arm once the Route is written: a due probe waits until the gateways have accepted it."""
         if is_accepted or not self.is_probe_due or self.wanted is None:
             return self
         return replace(self, rollout_problem=_route_not_accepted(self.wanted.name))

@@ -31,12 +31,12 @@ def metadata(inference: Object, name: str, labels: Mapping[str, str]) -> Object:
 
 
 def on_demand_label(*, on_demand: bool) -> dict[str, str]:
-    """Return the label by which the activator finds objects of predictors that may be at zero, or no label."""
+    """Return the label by which the activator finds predictors that may be at zero, or no label."""
     return {names.ON_DEMAND_LABEL: "true"} if on_demand else {}
 
 
 def revisions(facts: Facts, arms: Sequence[Arm]) -> list[Ensure]:
-    """Return the Deployment and Service of every wanted revision, and the Service of every other that serves."""
+    """Return Deployment and Service of every wanted revision, and the Service of others that serve."""
     result = []
     for arm in arms:
         wanted = arm.wanted
@@ -50,7 +50,7 @@ def revisions(facts: Facts, arms: Sequence[Arm]) -> list[Ensure]:
 
 
 def autoscalers(facts: Facts, arms: Sequence[Arm]) -> list[Ensure]:
-    """Return the Autoscaler of every arm, for the revision that serves; before one does, for the first candidate."""
+    """Return the Autoscaler of every arm; its target is the serving revision, or else the candidate."""
     result = []
     for arm in arms:
         target = arm.serving or (arm.wanted.name if arm.wanted is not None else "")
@@ -82,7 +82,7 @@ def _deployment(facts: Facts, arm: Arm, revision: Revision) -> Ensure:
 
 
 def _standby(existing: Object | None, bounds: AutoScale) -> Object:
-    """Return the annotation with the number of standby replicas; zero is written only to take back a number."""
+    """Return the annotation with the number of standby replicas; zero only replaces a number."""
     annotations = ((existing or {}).get("metadata") or {}).get("annotations") or {}
     if not bounds.standby and names.STANDBY_ANNOTATION not in annotations:
         return {}
@@ -91,7 +91,8 @@ def _standby(existing: Object | None, bounds: AutoScale) -> Object:
 
 def _service(facts: Facts, arm: Arm, revision: str, port: int) -> Ensure:
     """Return a revision's Service; headless, as the gateway reads its EndpointSlices."""
-    # The label stays until the Route has lost `onDemand`: the activator finds the replicas that it waits for by it.
+    # The label stays until the Route has lost `onDemand`: the activator finds the replicas that it waits for
+    # by it.
     on_demand = facts.is_on_demand(revision, arm.predictor.auto_scale) or facts.was_on_demand(revision)
     labels = {
         names.PREDICTOR_LABEL: arm.predictor.name,

@@ -22,7 +22,7 @@ def differs(observed: Observed, ensure: Ensure) -> bool:
 
 
 def routes_alike(existing: Object, wanted: Object) -> bool:
-    """Whether a Route's spec has the wanted one; `sticky` and `onDemand` are taken back by leaving them out."""
+    """Whether a Route's spec has the wanted one; leaving out `sticky` or `onDemand` removes it."""
     return (
         covers(existing, wanted)
         and ("sticky" in wanted or "sticky" not in existing)
@@ -31,7 +31,7 @@ def routes_alike(existing: Object, wanted: Object) -> bool:
 
 
 def covers(existing: Any, wanted: Any) -> bool:
-    """Whether every field of `wanted` is in `existing` with that value; fields that servers add do not count."""
+    """Whether every field of `wanted` has its value in `existing`; fields added by servers do not count."""
     if existing == wanted:  # the common case, checked at every reconcile
         return True
     if isinstance(wanted, dict):

@@ -110,8 +110,8 @@ def _proven(
 ) -> dict[str, str]:
     """Return arm → proven backend.
 
-    A backend is proven if the Route's segments name it, or (for an arm without weight) the Inference's status.
-    Both are in the API, so proof survives a restart of the controller.
+    A backend is proven if the Route's segments name it, or (for an arm without weight) the Inference's
+    status. Both are in the API, so proof survives a restart of the controller.
     """
     proven: dict[str, str] = {}
     for predictor in (inference.get("status") or {}).get("predictors") or []:

@@ -51,7 +51,7 @@ class BackendProbe:
 
 @dataclass(frozen=True)
 class InferencePlan:
-    """What to do now: the actions in order, then the status, then the probes, whose verdicts make another plan."""
+    """What to do: actions in order, then the status, then probes, whose verdicts lead to another plan."""
 
     actions: tuple[Action, ...] = ()
     status: Object | None = None

@@ -1,8 +1,8 @@
 """One Inference → what to write next. Everything is decided here; the controller only carries it out.
 
-The order of the steps keeps requests from failing. A revision is created, announced to every gateway, probed, and
-only then named in the ring. A backend that the ring no longer names stays until every gateway has accepted that;
-then it leaves the Route and, once that is accepted too, its children are deleted.
+The order of the steps keeps requests from failing. A revision is created, announced to every gateway, probed,
+and only then named in the ring. A backend that the ring no longer names stays until every gateway has
+accepted that; then it leaves the Route and, once that is accepted too, its children are deleted.
 """
 
 from pydantic import ValidationError
@@ -77,9 +77,11 @@ def _hold(observed: Observed) -> list[SetFinalizers]:
 
 
 def _plan_deletion(observed: Observed) -> InferencePlan:
-    """Delete the Route, so that gateways stop sending; then the replicas, which drain; then release the Inference.
+    """Delete the Route, so that gateways stop sending; then the replicas, which drain; then release the
+    Inference.
 
-    With `--cascade=orphan` the children stay; with `--cascade=foreground` the Inference does, until its Pods are gone.
+    With `--cascade=orphan` the children stay; with `--cascade=foreground` the Inference does, until its Pods
+    are gone.
     """
     finalizers = observed.inference["metadata"].get("finalizers") or []
     if FINALIZER not in finalizers:

@@ -15,8 +15,8 @@ from serving.resources.kinds import Kind
 def candidates_at_zero(facts: Facts, arms: Iterable[Arm]) -> list[Remove]:
     """Return the deletions of candidates that have been scaled to zero, which nothing would start again.
 
-    Such a revision served, went to zero, was replaced, and is wanted again before it was retired. Created anew, it
-    has replicas.
+    Such a revision served, went to zero, was replaced, and is wanted again before it was retired. Created
+    anew, it has replicas.
     """
     names = [arm.candidate.name for arm in arms if arm.serving and arm.candidate is not None]
     at_zero = [name for name in names if name in facts.replicas and not facts.replicas[name].desired]
@@ -53,7 +53,7 @@ def of_route(route: Object) -> list[Remove]:
 
 
 def of_replicas(observed: Observed, *, foreground: bool) -> list[Remove]:
-    """Return the deletions of all children but the Route; with `foreground`, Deployments wait for their Pods."""
+    """Return the deletions of all children but the Route; `foreground` lets Deployments wait for their Pods."""
     return [
         *_removals(kinds.AUTOSCALER, observed.autoscalers.values()),
         *_removals(kinds.DEPLOYMENT, observed.deployments.values(), foreground=foreground),

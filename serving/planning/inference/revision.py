@@ -142,7 +142,8 @@ def _container(inference: str, framework: str, predictor: Predictor, version: st
 
 
 def _batching(batching: Batching | None) -> dict[str, str]:
-    # Without batching there are no variables, so that the template and its hash are as before batching existed.
+    # Without batching there are no variables, so that the template and its hash are as before batching
+    # existed.
     if batching is None or batching.batch_size == 1:
         return {}
     return {names.BATCH_SIZE_ENV: str(batching.batch_size), names.BATCH_TIMEOUT_ENV: batching.timeout}

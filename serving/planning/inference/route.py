@@ -1,4 +1,4 @@
-"""The Route of an Inference: its hash ring over proven backends, and every backend that gateways must reach."""
+"""The Route of an Inference: a hash ring over proven backends, and all backends that gateways must reach."""
 
 from collections.abc import Mapping, Sequence
 
@@ -43,7 +43,7 @@ def _segments(facts: Facts, arms: Sequence[Arm]) -> list[Object]:
 
 
 def _backends(facts: Facts, arms: Sequence[Arm], *, keep: set[str]) -> list[Object]:
-    """Return the backends of the ring (`keep`), those that a gateway may still send to, and the candidates."""
+    """Return the backends of the ring (`keep`), those that gateways may still use, and the candidates."""
     needed = keep | {arm.serving for arm in arms} | {segment["backend"] for segment in facts.segments}
     if not facts.is_accepted:
         needed |= set(facts.backends)

@@ -62,7 +62,8 @@ def render(facts: Facts, arms: Sequence[Arm], now: str) -> Object:
 def may_wait(facts: Facts, arms: Sequence[Arm], new: Object) -> bool:
     """Whether a status only reports progress, so that it need not be written before it lasts.
 
-    Never True for what somebody waits for or must act on, nor for the proof of an arm that the Route does not keep.
+    Never True for what somebody waits for or must act on, nor for the proof of an arm that the Route does not
+    keep.
 
     Args:
         facts: as of after the plan's writes.
@@ -84,7 +85,7 @@ def may_wait(facts: Facts, arms: Sequence[Arm], new: Object) -> bool:
 
 
 def _is_waking(old: Object, new: Object) -> bool:
-    """Whether all stays Ready while an arm comes back from zero: most are back before anybody reads the status."""
+    """Whether all stays Ready while an arm comes back from zero, which is mostly over before anybody looks."""
     stays_ready = old.get("observedGeneration") == new["observedGeneration"] and all(
         (conditions.find(status.get("conditions"), "Ready") or {}).get("status") == "True"
         for status in (old, new)
@@ -93,7 +94,7 @@ def _is_waking(old: Object, new: Object) -> bool:
 
 
 def _has_new_split(old: Sequence[Object] | None, new: Sequence[Object]) -> bool:
-    """Whether a changed spec's weights have just come into effect, perhaps long before everything is Ready."""
+    """Whether a changed spec's weights have just come into effect, maybe long before all is Ready."""
     before, after = (conditions.find(found, "RoutesReady") or {} for found in (old, new))
     stays_true = before.get("status") == after.get("status") == "True"
     return stays_true and before.get("observedGeneration") != after.get("observedGeneration")
@@ -111,8 +112,8 @@ def refused(inference: Object, reason: StatusReason, now: str) -> Object:
 def events(old: Object, new: Object) -> tuple[EventToEmit, ...]:
     """Return the Events for the difference between two stored statuses.
 
-    `Ready` has an Event when its status changes, and while it is False when a reason that does not pass by itself
-    comes or goes. Progress stands in the status only.
+    `Ready` has an Event when its status changes, and while it is False when a reason that does not pass by
+    itself comes or goes. Progress stands in the status only.
     """
     before = conditions.find(old.get("conditions"), "Ready") or _INITIAL_READY
     after = conditions.find(new.get("conditions"), "Ready") or {}
@@ -234,7 +235,7 @@ def _routes_ready(facts: Facts) -> Condition:
 
 
 def _scaling_active(facts: Facts, arms: Sequence[Arm]) -> Condition:
-    """Return whether every arm has an active Autoscaler; `Ready` does not depend on it, as replicas run without."""
+    """Return whether every arm is being scaled; `Ready` does not depend on it, as replicas run without."""
     for arm in arms:
         name = arm.predictor.name
         autoscaler = facts.observed.autoscalers.get(autoscaler_name(facts.name, name)) or {}

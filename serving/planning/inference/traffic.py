@@ -1,10 +1,10 @@
 """Weights → the hash ring: which arm serves which callers, and how few callers move when weights change.
 
-The hash of a caller falls on one of the ring's 10,000 units. A change of weights reassigns exactly as many units
-as some arms must lose: the share of callers that moves is the total variation distance between the old and the
-new weights, the least that is possible, and no caller leaves an arm whose weight grew. Borders between segments
-are moved before segments are cut, so that a change and its reversal restore the ring in the common case, and the
-number of segments stays small.
+The hash of a caller falls on one of the ring's 10,000 units. A change of weights reassigns exactly as many
+units as some arms must lose: the share of callers that moves is the total variation distance between the old
+and the new weights, the least that is possible, and no caller leaves an arm whose weight grew. Borders
+between segments are moved before segments are cut, so that a change and its reversal restore the ring in the
+common case, and the number of segments stays small.
 """
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -13,7 +13,8 @@ from typing import NamedTuple
 from serving.planning.apportionment import apportion_at_least_one
 
 MAX_SEGMENTS = 512
-"""Limit of `Route.spec.segments`. Above it the ring is laid out anew, which moves more callers than needed."""
+"""Limit of `Route.spec.segments`. Above it the ring is laid out anew, which moves more callers than
+needed."""
 
 
 class Segment(NamedTuple):
@@ -28,8 +29,8 @@ def target_units(
 ) -> dict[str, int]:
     """Return the units of the ring that each arm should have.
 
-    An arm that is not proven yet gets none. Its share goes to arms that have left the spec and still serve (so
-    that no request fails when an arm is renamed), else to the proven arms in proportion.
+    An arm that is not proven yet gets none. Its share goes to arms that have left the spec and still serve
+    (so that no request fails when an arm is renamed), else to the proven arms in proportion.
 
     Args:
         ring: the ring as it is.
@@ -44,7 +45,8 @@ def target_units(
     pending = sum(weights.values()) - sum(serving.values())
     if not leaving or not pending:
         return apportion_at_least_one(serving)
-    # In whole numbers: weights are multiplied by the units of the leaving arms, which share the pending weight.
+    # In whole numbers: weights are multiplied by the units of the leaving arms, which share the pending
+    # weight.
     scale = sum(leaving.values())
     scaled = {arm: weight * scale for arm, weight in serving.items()}
     return apportion_at_least_one(scaled | {arm: pending * size for arm, size in leaving.items()})
@@ -88,7 +90,7 @@ def _merged(ring: Iterable[Segment]) -> list[Segment]:
 
 
 def _shift_borders(ring: Sequence[Segment], surplus: dict[str, int]) -> list[Segment]:
-    """Move each border once between an owner with a surplus and a neighbour with a deficit; updates `surplus`."""
+    """Move each border once, from an owner with a surplus to a neighbour with a deficit; updates `surplus`."""
     owners = [segment.owner for segment in ring]
     sizes = [segment.size for segment in ring]
     for left in range(len(ring) - 1):

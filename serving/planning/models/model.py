@@ -12,7 +12,8 @@ from serving.resources.conditions import Condition
 def is_missing(versions: Iterable[Mapping[str, Any]]) -> bool:
     """Whether the missing Model of these versions has to be created.
 
-    Versions with an owner have lost their Model: it was deleted on purpose, and garbage collection will delete them.
+    Versions with an owner have lost their Model: it was deleted on purpose, and garbage collection will
+    delete them.
     """
     return any("deletionTimestamp" not in v["metadata"] and not _is_owned(v["metadata"]) for v in versions)
 

@@ -77,7 +77,8 @@ def next_step(version: Mapping[str, Any], job: Object | None, model: Object | No
     Args:
         version: the ModelVersion.
         job: the Job that its source names, or None.
-        model: its Model, which has the build policy. If it is None, the Model controller is about to create it.
+        model: its Model, which has the build policy. If it is None, the Model controller is about to create
+            it.
     """
     if model is not None and (metadata := _missing_metadata(version["metadata"], model)):
         return AdoptVersion(metadata)
@@ -114,9 +115,13 @@ def _missing_metadata(meta: Mapping[str, Any], model: Mapping[str, Any]) -> Obje
 def _owner(model: Mapping[str, Any]) -> Object:
     meta = model["metadata"]
     return {
-        "apiVersion": kinds.MODEL.api_version, "kind": kinds.MODEL.kind, "name": meta["name"], "uid": meta["uid"],
-        "controller": True, "blockOwnerDeletion": True,
-    }  # fmt: skip
+        "apiVersion": kinds.MODEL.api_version,
+        "kind": kinds.MODEL.kind,
+        "name": meta["name"],
+        "uid": meta["uid"],
+        "controller": True,
+        "blockOwnerDeletion": True,
+    }
 
 
 def after_failure(
@@ -149,7 +154,7 @@ def after_failure(
 
 def _after_job(job: Object, name: str, uid: str) -> VersionStep:
     if uid and job["metadata"]["uid"] != uid:
-        return FailVersion("JobReplaced", f"Job {name} is another one than that with the uid {uid}")
+        return FailVersion("JobReplaced", f"Job {name} does not have the uid {uid}: it was replaced")
     if conditions.is_true(job, "Failed"):
         return FailVersion("JobFailed", f"Job {name} failed")
     if not conditions.is_true(job, "Complete"):
@@ -207,12 +212,23 @@ def status(
 
 
 def describe(
-    *, image: str, digest: str, size: int, framework: str, metrics: Mapping[str, float],
-    files: Sequence[tuple[str, str, int]], origin: Mapping[str, str], source_revision: str,
-) -> Object:  # fmt: skip
+    *,
+    image: str,
+    digest: str,
+    size: int,
+    framework: str,
+    metrics: Mapping[str, float],
+    files: Sequence[tuple[str, str, int]],
+    origin: Mapping[str, str],
+    source_revision: str,
+) -> Object:
     """Return the part of the status that describes the image; `files` are (path, digest, bytes)."""
     return {
-        "image": image, "digest": digest, "size": size, "framework": framework, "metrics": dict(metrics),
+        "image": image,
+        "digest": digest,
+        "size": size,
+        "framework": framework,
+        "metrics": dict(metrics),
         "files": [{"path": path, "digest": sha, "size": bytes_} for path, sha, bytes_ in files],
         "lineage": {**origin, **({"sourceRevision": source_revision} if source_revision else {})},
-    }  # fmt: skip
+    }
