@@ -8,7 +8,7 @@ STAMP := $(VENV)/.installed
 JOBS ?= 2
 
 .DEFAULT_GOAL := help
-.PHONY: help venv demo test check lint bench test-cluster kubeconfig lock docs clean
+.PHONY: help venv demo test check lint bench test-cluster kubeconfig lock docs proto clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -54,6 +54,9 @@ kubeconfig:
 docs: venv ## Generate the CRDs and the reference of kinds and settings
 	$(BIN)/python tools/generate_crds.py
 	$(BIN)/python tools/generate_reference.py
+
+proto: venv ## Compile serving/router/envoy/messages.proto
+	$(BIN)/python -m grpc_tools.protoc -I. --python_out=. --pyi_out=. serving/router/envoy/messages.proto
 
 lock: ## Refresh requirements.lock from pyproject.toml
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)

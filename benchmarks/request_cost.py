@@ -25,7 +25,7 @@ from rig.harness import report
 from serving.router.envoy import routes
 from serving.router.envoy.binary import find_envoy
 from serving.router.envoy.bootstrap import bootstrap
-from serving.router.xds.grpc_stream import listening
+from serving.router.xds.grpc_server import listening
 
 Json = dict[str, Any]
 FEW, MANY = 100, 1100
@@ -120,13 +120,13 @@ async def ours(ports: tuple[int, int], services: int, leave_out: str, requests: 
         mock.patch.object(routes, "_route", route),
     ):
         world = World(Path(root))
-        config = bootstrap(world.settings.gateway, port=world.port, sockets=world.delivery.sockets())
+        config = bootstrap(world.settings.gateway, port=world.port, sockets=world.xds.sockets())
         manager = config["static_resources"]["listeners"][0]["filter_chains"][0]["filters"][0]["typed_config"]
         if leave_out in MANAGERS:
             MANAGERS[leave_out](manager)
-        async with listening(world.delivery):
+        async with listening(world.xds):
             world.put([arms(ports), *bystanders(services - 1)])
-            world.delivery.aim(world.renderer.render(world.assembly.take()))
+            world.xds.set_target(world.renderer.render(world.table.take_changes()))
             url = "/default/digits/v2/models/digits/infer"
             return await count(orjson.dumps(config), Path(root), url, world.port, requests)
 

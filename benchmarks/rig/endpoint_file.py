@@ -14,8 +14,9 @@ import aiohttp
 from rig.harness import interval, percentile, process_seconds, resident_mib
 from serving import clock
 from serving.protobuf import field
-from serving.router.envoy import clusters, wire
+from serving.router.envoy import clusters
 from serving.router.envoy.binary import find_envoy
+from serving.router.envoy.resource import type_url
 from serving.router.plan.service import Cluster, Endpoint
 from serving.settings import DEFAULTS
 from serving.system import atomic_file
@@ -25,13 +26,13 @@ START_SECONDS = 30.0
 
 
 def _encoded(cluster: Cluster) -> bytes:
-    """The product's cluster, with what a stream would bring put inside: field 33 of Cluster, type STATIC."""
-    shape = clusters.cluster(cluster, DEFAULTS.gateway)
-    url = shape.pop("@type")
-    del shape["type"], shape["eds_cluster_config"]
-    assignment = {k: v for k, v in clusters.load_assignment(cluster, "").items() if k != "@type"}
-    inside = wire.encode("Cluster", shape) + field(33, wire.encode("ClusterLoadAssignment", assignment))
-    return field(1, url.encode()) + field(2, inside)
+    """The product's cluster with its endpoints inside: field 33 of Cluster, type STATIC."""
+    message = clusters.cluster(cluster, DEFAULTS.gateway)
+    message.ClearField("type")
+    message.ClearField("eds_cluster_config")
+    assignment = clusters.load_assignment(cluster, "")
+    inside = message.SerializeToString() + field(33, assignment.SerializeToString())
+    return field(1, type_url(type(message)).encode()) + field(2, inside)
 
 
 class _File:

@@ -1,4 +1,4 @@
-"""The gateway's own Envoy and delivery, told plans directly: what benchmarks of the data plane run against."""
+"""The gateway's own Envoy and xDS server, which get plans directly: for benchmarks of the data plane."""
 
 import contextlib
 import tempfile
@@ -16,10 +16,10 @@ from serving.router.envoy.bootstrap import bootstrap
 from serving.router.envoy.process import EnvoyProcess, RunningEnvoy
 from serving.router.envoy.render import Renderer
 from serving.router.gateway import stop_everything
-from serving.router.plan.route_table import Assembly, RoutePlan
-from serving.router.plan.service import Cluster, Endpoint, Service, Slice
-from serving.router.xds.grpc_stream import listening
-from serving.router.xds.server import Delivery
+from serving.router.plan.route_table import RoutePlan, RouteTable
+from serving.router.plan.service import Cluster, Endpoint, Segment, Service
+from serving.router.xds.grpc_server import listening
+from serving.router.xds.server import DeltaXdsServer
 from serving.settings import DEFAULTS
 
 Json = dict[str, Any]
@@ -30,7 +30,7 @@ def service(name: str, arms: Iterable[Arm]) -> Service:
     """A service with (arm, weight of 10,000, endpoints)."""
     arms = list(arms)
     clusters = tuple(Cluster(f"default/{name}-{arm}/8080", tuple(where)) for arm, _, where in arms)
-    ring = tuple(Slice(f"default/{name}-{arm}/8080", arm, "v1", weight) for arm, weight, _ in arms)
+    ring = tuple(Segment(f"default/{name}-{arm}/8080", arm, "v1", weight) for arm, weight, _ in arms)
     return Service("default", name, name, 1, "", ring, None, clusters, (), ())
 
 
@@ -42,8 +42,8 @@ class World:
         self.data_dir = DataDir(root)
         self.process = EnvoyProcess(self.data_dir, self.settings.gateway)
         self.admin = Admin(self.data_dir.gateway / "admin.sock")
-        self.delivery = Delivery(self.data_dir.gateway, self.admin)
-        self.assembly = Assembly()
+        self.xds = DeltaXdsServer(self.data_dir.gateway, self.admin)
+        self.table = RouteTable()
         self.renderer = Renderer(self.settings.gateway, str(self.data_dir.activator))
 
     @property
@@ -51,21 +51,21 @@ class World:
         return self.settings.gateway.port
 
     async def start(self, change: Callable[[Json], None] = lambda _: None) -> RunningEnvoy:
-        self.delivery.aim(self.renderer.render(RoutePlan()))
-        config = bootstrap(self.settings.gateway, port=self.port, sockets=self.delivery.sockets())
+        self.xds.set_target(self.renderer.render(RoutePlan()))
+        config = bootstrap(self.settings.gateway, port=self.port, sockets=self.xds.sockets())
         change(config)
         identity = self.process.start(orjson.dumps(config))
-        await self.delivery.wait_ready(20)
+        await self.xds.wait_ready(20)
         return identity
 
     async def serve(self, services: Iterable[Service]) -> None:
         """Have Envoy serve these too; a service of the same name is replaced."""
         self.put(services)
-        await self.delivery.apply(self.renderer.render(self.assembly.take()))
+        await self.xds.apply(self.renderer.render(self.table.take_changes()))
 
     def put(self, services: Iterable[Service]) -> None:
         for found in services:
-            self.assembly.put((found.namespace, found.route), found)
+            self.table.put((found.namespace, found.route), found)
 
 
 @contextlib.asynccontextmanager
@@ -73,7 +73,7 @@ async def world(change: Callable[[Json], None] = lambda _: None) -> AsyncIterato
     """Args: change: what is different in this bootstrap."""
     with tempfile.TemporaryDirectory(prefix="slipway-bench-") as root:
         found = World(Path(root))
-        async with listening(found.delivery):
+        async with listening(found.xds):
             identity = await found.start(change)
             try:
                 yield found, identity

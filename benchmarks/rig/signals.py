@@ -15,7 +15,7 @@ from serving import clock
 from serving.protobuf import content, field, parts, real, text, varint, whole
 from serving.router.envoy import statistics
 from serving.router.metrics.labels import Labels
-from serving.router.metrics.page import Tally
+from serving.router.metrics.page import EnvoyCounts
 
 EVERYTHING = "page, all statistics"
 PAGE = "page"
@@ -44,7 +44,7 @@ class Readings:
 
     number: int = 0
     counts: Counts | None = None
-    _tally: Tally | None = None
+    _counts: EnvoyCounts | None = None
 
     def take(self, counts: Counts) -> None:
         self.number += 1
@@ -52,10 +52,10 @@ class Readings:
 
     def page(self, answer: str, labels: dict[str, Labels], *, durations: bool) -> None:
         """Read Envoy's page as the gateway does, and write the gateway's own."""
-        self._tally = self._tally or Tally(0.0)
-        self._tally.put(statistics.read(answer), clock.now().timestamp(), durations=durations)
-        self._tally.page("local", labels)
-        self.take({name: found.total for name, found in self._tally.counts.items()})
+        self._counts = self._counts or EnvoyCounts(0.0)
+        self._counts.update(statistics.parse(answer), clock.now().timestamp(), durations=durations)
+        self._counts.page("local", labels)
+        self.take({name: found.total for name, found in self._counts.counts.items()})
 
     def report(self, message: bytes) -> None:
         """Read a LoadStatsRequest; it has what was new since the one before."""
@@ -188,7 +188,7 @@ async def ask(way: str, world: World, readings: Readings, labels: dict[str, Labe
     """Ask for the page once; where Envoy counts everything, for the part of it that we know."""
     if way == EVERYTHING:
         pattern = quote(f"^{statistics.OURS}({statistics.COUNTERS})$")
-        answer = await world.admin._ask("GET", f"/stats/prometheus?usedonly&filter={pattern}")  # noqa: SLF001 as before
+        answer = await world.admin._request("GET", f"/stats/prometheus?usedonly&filter={pattern}")  # noqa: SLF001 as before
     else:
         answer = await world.admin.statistics(durations=way != COUNTS)
     readings.page(answer, labels, durations=way != COUNTS)

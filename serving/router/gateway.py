@@ -1,7 +1,7 @@
-"""The gateway's process: reads Routes and EndpointSlices, has Envoy serve them, and says what was accepted.
+"""The gateway's process: has Envoy serve the Routes, and reports what Envoy has accepted.
 
-Traffic never depends on it: Envoy lives on when it is killed, and the next one adopts Envoy. It decides
-nothing about weights, and writes nothing but its own entry in Route status and its own Lease.
+Traffic does not depend on it: Envoy lives on when it is killed, and the next gateway adopts Envoy. It decides no
+weights, and writes only its own entry in the status of Routes and its own Lease.
 """
 
 import asyncio
@@ -18,13 +18,13 @@ from serving.router.envoy.admin import Admin
 from serving.router.envoy.bootstrap import bootstrap
 from serving.router.envoy.process import EnvoyProcess, digest
 from serving.router.envoy.render import Renderer
-from serving.router.metrics.collector import Signals
+from serving.router.metrics.collector import StatisticsCollector
 from serving.router.metrics.labels import labels_of
-from serving.router.plan.route_table import Assembly, RoutePlan
+from serving.router.plan.route_table import RoutePlan, RouteTable
 from serving.router.plan.service import Service, service_of, service_of_slice, services_used
-from serving.router.route_status import Reporter
-from serving.router.xds.grpc_stream import listening
-from serving.router.xds.server import Delivery, Rejected
+from serving.router.route_status import RouteStatusWriter
+from serving.router.xds.grpc_server import listening
+from serving.router.xds.server import DeltaXdsServer, Rejected
 from serving.settings import Settings
 from serving.system import processes
 from serving.system.process_exit import has_ended_within
@@ -32,11 +32,13 @@ from serving.system.process_exit import has_ended_within
 log = logging.getLogger(__name__)
 
 ENVOY_START_SECONDS = 20.0
-"""Envoy starts in 0.2 s; a loaded machine with 2,000 clusters was seen to take 3 s."""
-PAUSE_SHARE = 2.0
-"""Pause after planning, in multiples of what it took: a burst of changes is gathered into a third of a core at most."""
+"""Envoy starts in 0.2 s; with 2,000 clusters on a loaded machine it took 3 s."""
+PLANNING_PAUSE_SHARE = 2.0
+"""Pause after planning, in multiples of its time: a burst of changes is gathered into a third of a core at most."""
 FORCED_SECONDS = 2.0
-"""After SIGTERM Envoy exits in 0.1 s; then SIGKILL."""
+"""After SIGTERM Envoy exits in 0.1 s; after this time it gets SIGKILL."""
+_SERVICE = "service"
+"""Index of Routes by the Services of their backends, and of EndpointSlices by their Service."""
 
 
 async def run(data_dir: DataDir, settings: Settings) -> None:
@@ -47,27 +49,27 @@ async def run(data_dir: DataDir, settings: Settings) -> None:
     """
     process = EnvoyProcess(data_dir, settings.gateway)
     async with Admin(data_dir.gateway / "admin.sock") as admin:
-        delivery = Delivery(data_dir.gateway, admin)
+        server = DeltaXdsServer(data_dir.gateway, admin)
         config = orjson.dumps(
-            bootstrap(settings.gateway, port=settings.gateway.port, sockets=delivery.sockets())
+            bootstrap(settings.gateway, port=settings.gateway.port, sockets=server.sockets())
         )
-        async with listening(delivery):
-            if not await _adopted(process, config, data_dir, settings):
-                # It listens once it has been told something; one that was adopted keeps what it has.
-                delivery.aim(Renderer(settings.gateway, str(data_dir.activator)).render(RoutePlan()))
+        async with listening(server):
+            if not await _adopt(process, config, data_dir, settings):
+                # Envoy listens after a first response of each type; an adopted one keeps what it has.
+                server.set_target(Renderer(settings.gateway, str(data_dir.activator)).render(RoutePlan()))
                 log.info("started Envoy %d", process.start(config).pid)
-            await delivery.wait_ready(ENVOY_START_SECONDS)
-            signals = Signals(admin, process)
+            await server.wait_ready(ENVOY_START_SECONDS)
+            collector = StatisticsCollector(admin, process)
             kube = await connect_eventually(data_dir.kubeconfig, component="gateway")
             async with (
                 kube,
                 metrics.served(
-                    signals.page, data_dir.metrics("gateway"), settings.gateway.metrics_port
+                    collector.page, data_dir.metrics("gateway"), settings.gateway.metrics_port
                 ) as page,
                 asyncio.TaskGroup() as group,
             ):
                 log.info("metrics at http://%s:%d/metrics", metrics.HOST, page)
-                gateway = Gateway(kube, delivery, signals, data_dir, settings)
+                gateway = Gateway(kube, server, collector, data_dir, settings)
                 group.create_task(_keep_alive(process, config, settings))
                 group.create_task(gateway.run())
 
@@ -99,166 +101,174 @@ async def _until_idle(admin: Admin, seconds: float) -> None:
 
 
 class Gateway:
-    """One gateway: what it last read, and what Envoy last accepted."""
+    """Keeps Envoy's configuration in step with Routes and EndpointSlices."""
 
     def __init__(
-        self, kube: Kube, delivery: Delivery, signals: Signals, data_dir: DataDir, settings: Settings
+        self,
+        kube: Kube,
+        server: DeltaXdsServer,
+        collector: StatisticsCollector,
+        data_dir: DataDir,
+        settings: Settings,
     ) -> None:
         self._routes = Informer(kube, kinds.ROUTE)
         self._slices = Informer(kube, kinds.ENDPOINT_SLICE)
-        self._slices.index("service", lambda item: [service_of_slice(item)])
-        self._routes.index("service", services_used)
+        self._slices.index(_SERVICE, lambda item: [service_of_slice(item)])
+        self._routes.index(_SERVICE, services_used)
         self._routes.on_change(self._route_changed)
         self._slices.on_change(self._slice_changed)
-        self._delivery = delivery
+        self._server = server
         self._renderer = Renderer(settings.gateway, str(data_dir.activator))
-        self._reporter = Reporter(kube, self._routes, EventRecorder(kube, "gateway"), settings)
-        self._signals = signals
+        self._status = RouteStatusWriter(kube, self._routes, EventRecorder(kube, "gateway"), settings)
+        self._collector = collector
         self._changed: set[Key] = set()
-        self._wake = asyncio.Event()
-        self._aiming = asyncio.Lock()
-        self._unconfirmed = asyncio.Event()
-        self._assembly = Assembly()
-        self._wanted: dict[Key, Service] = {}
+        self._has_changes = asyncio.Event()
+        self._target_lock = asyncio.Lock()
+        self._has_target = asyncio.Event()
+        self._table = RouteTable()
+        self._desired: dict[Key, Service] = {}
         self._accepted: dict[tuple[str, str], Service] = {}
         self._rejected: dict[Key, tuple[Service, str]] = {}
+        """What Envoy is known to reject, with its message."""
         self._unreported: dict[Key, tuple[int, Service]] = {}
-        """Services by the aim that they first were in; Envoy has not been seen to serve it yet."""
+        """Services that Envoy has not acknowledged yet, with the first target version that has them."""
 
     async def run(self) -> None:
         """Follow the API until cancelled."""
         async with asyncio.TaskGroup() as group:
             group.create_task(self._routes.run())
             group.create_task(self._slices.run())
-            group.create_task(self._reporter.run())
+            group.create_task(self._status.run())
             # Before both are complete, a plan would take endpoints away from an adopted Envoy.
             await self._routes.synced.wait()
             await self._slices.synced.wait()
-            self._wake.set()
-            group.create_task(self._follow())
-            group.create_task(self._confirm())
+            self._has_changes.set()
+            group.create_task(self._send_changes())
+            group.create_task(self._follow_answers())
 
-    async def _follow(self) -> None:
-        """Plan and send at every change, whatever Envoy has yet to say of the one before.
+    async def _send_changes(self) -> None:
+        """Plan and send every change, without waiting for Envoy's answer to the one before.
 
-        A burst of changes is gathered: the first goes at once, and planning takes at most a share of the time.
+        A burst of changes is gathered: the first is sent at once, and planning takes at most a share of the time.
         """
         while True:
-            await self._wake.wait()
-            async with self._aiming:
+            await self._has_changes.wait()
+            async with self._target_lock:
                 began = clock.monotonic()
-                self._wake.clear()
+                self._has_changes.clear()
                 changed, self._changed = self._changed, set()
                 for key in changed:
                     self._read(key)
-                    self._choose(key)
-                self._signals.knows_routes()
-                self._aim()
-            self._unconfirmed.set()
-            await asyncio.sleep(PAUSE_SHARE * (clock.monotonic() - began))
+                    self._put_best(key)
+                self._collector.mark_routes_known()
+                self._set_target()
+            self._has_target.set()
+            await asyncio.sleep(PLANNING_PAUSE_SHARE * (clock.monotonic() - began))
 
-    async def _confirm(self) -> None:
+    async def _follow_answers(self) -> None:
         while True:
-            await self._unconfirmed.wait()
-            self._unconfirmed.clear()
+            await self._has_target.wait()
+            self._has_target.clear()
             try:
-                await self._settle()
+                await self._wait_accepted()
             except Rejected as error:
-                async with self._aiming:
-                    await self._find_the_bad_ones(str(error))
+                async with self._target_lock:
+                    await self._isolate_rejected(str(error))
 
     def _read(self, key: Key) -> None:
+        """Read a Route and its EndpointSlices from the caches."""
         route = self._routes.get(*key)
-        self._signals.know(key, labels_of(route) if route is not None else {})
+        self._collector.set_labels(key, labels_of(route) if route is not None else {})
         if route is None:
-            self._wanted.pop(key, None)
+            self._desired.pop(key, None)
             return
         slices = {
-            backend["service"]: self._slices.by_index("service", f"{key.namespace}/{backend['service']}")
+            backend["service"]: self._slices.by_index(_SERVICE, f"{key.namespace}/{backend['service']}")
             for backend in route["spec"].get("backends") or []
         }
-        self._wanted[key] = service_of(route, slices)
+        self._desired[key] = service_of(route, slices)
 
-    def _choose(self, key: Key) -> None:
-        """Have Envoy serve what is wanted of a Route, or what it accepted last if it is known to reject that."""
-        service, bad = self._wanted.get(key), self._rejected.get(key)
-        if bad is not None and bad[0] != service:
+    def _put_best(self, key: Key) -> None:
+        """Plan the desired service of a Route or, if Envoy is known to reject it, the last accepted one."""
+        service, rejected = self._desired.get(key), self._rejected.get(key)
+        if rejected is not None and rejected[0] != service:
             del self._rejected[key]
-            bad = None
-        self._put(key, self._accepted.get(key) if bad is not None else service)
+            rejected = None
+        self._put(key, self._accepted.get(key) if rejected is not None else service)
 
     def _put(self, key: Key, service: Service | None) -> None:
-        self._assembly.put(key, service)
+        self._table.put(key, service)
         self._unreported.pop(key, None)
 
-    def _aim(self) -> None:
-        plan = self._assembly.take()
-        aim = self._delivery.aim(self._renderer.render(plan))
+    def _set_target(self) -> None:
+        plan = self._table.take_changes()
+        version = self._server.set_target(self._renderer.render(plan))
         for service in plan.services.values():
             if service is not None:
-                self._unreported[Key(service.namespace, service.route)] = aim, service
+                self._unreported[Key(service.namespace, service.route)] = version, service
         for (namespace, name), reason in plan.routes.items():
             if reason:
-                self._reporter.refused(Key(namespace, name), reason)
+                self._status.refused(Key(namespace, name), reason)
 
-    async def _settle(self) -> None:
-        await self._delivery.confirm(self._report)
-        self._accepted = dict(self._assembly.services)
+    async def _wait_accepted(self) -> None:
+        await self._server.wait_acknowledged(self._report_acknowledged)
+        self._accepted = dict(self._table.services)
 
-    async def _find_the_bad_ones(self, reason: str) -> None:
-        """Go back, and try what changed one at a time, so that a service that Envoy rejects holds up no other."""
-        good = self._accepted
-        tried = self._assembly.services
-        suspects = [Key(*key) for key in sorted({*good, *tried}) if good.get(key) != tried.get(key)]
+    async def _isolate_rejected(self, reason: str) -> None:
+        """Go back to what was accepted and try one change at a time, so that a rejected one delays no other."""
+        accepted = self._accepted
+        tried = self._table.services
+        suspects = [Key(*key) for key in sorted({*accepted, *tried}) if accepted.get(key) != tried.get(key)]
         log.error("Envoy rejected an update of %d services: %s", len(suspects), reason)
         for key in suspects:
-            self._put(key, good.get(key))
-        self._aim()
-        await self._settle()
+            self._put(key, accepted.get(key))
+        self._set_target()
+        await self._wait_accepted()
         for key in suspects:
-            service = self._wanted.get(key)
+            service = self._desired.get(key)
             self._put(key, service)
             try:
-                self._aim()
-                await self._settle()
+                self._set_target()
+                await self._wait_accepted()
             except Rejected as error:
-                self._put(key, good.get(key))
+                self._put(key, accepted.get(key))
                 if service is not None:
                     self._rejected[key] = (service, str(error))
-        self._aim()
-        await self._settle()
-        for key, (_, said) in self._rejected.items():
-            self._say_rejected(key, said)
+        self._set_target()
+        await self._wait_accepted()
+        for key, (_, message) in self._rejected.items():
+            self._report_rejected(key, message)
 
-    def _report(self) -> None:
-        """Report what Envoy serves by now. What was overtaken before it was seen is never reported."""
-        served = self._delivery.served
-        for key in [key for key, (aim, _) in self._unreported.items() if aim <= served]:
+    def _report_acknowledged(self) -> None:
+        """Report the services that Envoy has acknowledged; one that was overtaken before is not reported."""
+        acknowledged = self._server.acknowledged_version
+        reached = [key for key, (version, _) in self._unreported.items() if version <= acknowledged]
+        for key in reached:
             _, service = self._unreported.pop(key)
-            self._reporter.accepted(key, service, (self._rejected.get(key) or (None, ""))[1])
+            self._status.accepted(key, service, (self._rejected.get(key) or (None, ""))[1])
 
-    def _say_rejected(self, key: Key, reason: str) -> None:
+    def _report_rejected(self, key: Key, reason: str) -> None:
         service = self._accepted.get(key)
         if service is None:
-            self._reporter.refused(key, reason)
+            self._status.refused(key, reason)
         else:
-            self._reporter.accepted(key, service, reason)
+            self._status.accepted(key, service, reason)
 
     def _route_changed(self, before: dict[str, object] | None, after: dict[str, object] | None) -> None:
         if before is not None and after is not None and _spec(before) == _spec(after):
             return  # our own status, most of the time
-        self._mark(Key.of(after or before or {}))
+        self._mark_changed(Key.of(after or before or {}))
 
     def _slice_changed(self, before: dict[str, object] | None, after: dict[str, object] | None) -> None:
         for item in (before, after):
             if item is not None:
-                for route in self._routes.by_index("service", service_of_slice(item)):
-                    self._mark(Key.of(route))
+                for route in self._routes.by_index(_SERVICE, service_of_slice(item)):
+                    self._mark_changed(Key.of(route))
 
-    def _mark(self, key: Key) -> None:
+    def _mark_changed(self, key: Key) -> None:
         self._changed.add(key)
         if self._routes.synced.is_set() and self._slices.synced.is_set():
-            self._wake.set()
+            self._has_changes.set()
 
 
 def _spec(route: dict[str, object]) -> object:
@@ -267,7 +277,8 @@ def _spec(route: dict[str, object]) -> object:
     return (meta.get("generation"), meta.get("uid"), route.get("spec"))
 
 
-async def _adopted(process: EnvoyProcess, config: bytes, data_dir: DataDir, settings: Settings) -> bool:
+async def _adopt(process: EnvoyProcess, config: bytes, data_dir: DataDir, settings: Settings) -> bool:
+    """Adopt a running Envoy with this configuration; drain and stop one with another."""
     running = process.running()
     if running is None:
         return False
@@ -280,7 +291,7 @@ async def _adopted(process: EnvoyProcess, config: bytes, data_dir: DataDir, sett
 
 
 async def _keep_alive(process: EnvoyProcess, config: bytes, settings: Settings) -> None:
-    """Start Envoy again whenever it is gone; it then asks for all that it had."""
+    """Start Envoy again whenever it has exited; the new one requests everything."""
     while True:
         await asyncio.sleep(settings.gateway.envoy_check_seconds)
         if process.running() is None:

@@ -1,4 +1,4 @@
-"""Writes what this gateway has accepted: its entry in each Route's status, its Lease, and Events at rejection."""
+"""Writes what this gateway serves: its entry in the status of each Route, its Lease, and Events."""
 
 import asyncio
 import logging
@@ -16,8 +16,8 @@ NAME = "local"
 """The gateway of one machine; on a cluster, the Pod's name."""
 
 
-class Reporter:
-    """Keeps what should be said of each Route, and says it when it differs from what is there."""
+class RouteStatusWriter:
+    """Keeps this gateway's status entry of each Route, and writes it if it differs from the stored one."""
 
     def __init__(self, kube: Kube, routes: Informer, recorder: EventRecorder, settings: Settings) -> None:
         self._kube = kube
@@ -30,8 +30,14 @@ class Reporter:
         self._writer = Reconciler("route status", self._write, settings.controllers)
 
     def accepted(self, key: Key, service: Service, message: str) -> None:
-        """Envoy serves this; `message` is why something newer was rejected, or nothing."""
-        self._say(
+        """Envoy serves this service.
+
+        Args:
+            key: its Route.
+            service: the service.
+            message: why a newer one was rejected; empty if none was.
+        """
+        self._put(
             key,
             {
                 "name": NAME,
@@ -43,8 +49,8 @@ class Reporter:
         )
 
     def refused(self, key: Key, reason: str) -> None:
-        """Nothing of this Route is served."""
-        self._say(
+        """Envoy serves nothing of this Route."""
+        self._put(
             key,
             {
                 "name": NAME,
@@ -59,9 +65,9 @@ class Reporter:
         """Write statuses and renew the Lease until cancelled."""
         async with asyncio.TaskGroup() as group:
             group.create_task(self._writer.run(self._routes))
-            group.create_task(self._renew())
+            group.create_task(self._renew_lease())
 
-    def _say(self, key: Key, entry: dict[str, Any]) -> None:
+    def _put(self, key: Key, entry: dict[str, Any]) -> None:
         if self._entries.get(key) != entry:
             self._entries[key] = entry
             self._writer.add(key)
@@ -72,18 +78,18 @@ class Reporter:
             self._entries.pop(key, None)
             return None
         entries: list[dict[str, Any]] = (route.get("status") or {}).get("gateways") or []
-        there = next((found for found in entries if found["name"] == NAME), {})
-        if there == entry:
+        stored = next((item for item in entries if item["name"] == NAME), {})
+        if stored == entry:
             return None
         try:
             await self._kube.apply_status(kinds.ROUTE, route, {"gateways": [entry]}, manager=self._manager)
         except errors.NotFound:
             return None  # deleted meanwhile
-        if entry["message"] not in ("", NOTHING_PROVEN, there.get("message")):
+        if entry["message"] not in ("", NOTHING_PROVEN, stored.get("message")):
             await self._recorder.emit(route, "RouteDegraded", entry["message"], "Warning")
         return None
 
-    async def _renew(self) -> None:
+    async def _renew_lease(self) -> None:
         while True:
             lease = {
                 "metadata": {"name": self._manager, "namespace": "default"},

@@ -3,10 +3,12 @@
 from collections import deque
 from typing import Any
 
-from serving.router.envoy import wire
-from serving.router.xds.server import _TYPES, Conversation, Delivery
+from google.protobuf.json_format import ParseDict
 
-NAMES = {url: name for name, url in _TYPES.items()}
+from serving.router.envoy import messages_pb2
+from serving.router.xds.server import DeltaXdsServer
+from serving.router.xds.session import TYPE_URLS, TYPES, XdsSession
+from tests.rig.envoy_json import as_json
 
 
 class FakeAdmin:
@@ -18,89 +20,96 @@ class FakeAdmin:
 
 
 class FakeEnvoy:
-    """Has resources by kind and name: (version, decoded message)."""
+    """Has resources by type and name: (version, JSON)."""
 
     def __init__(self) -> None:
-        self.has: dict[str, dict[str, tuple[str, Any]]] = {name: {} for name in _TYPES}
+        self.has: dict[str, dict[str, tuple[str, Any]]] = {name: {} for name in TYPE_URLS}
         self.rejects: set[str] = set()
         self._inbox: deque[bytes] = deque()
-        self._to: tuple[Delivery, Conversation] | None = None
+        self._connection: tuple[DeltaXdsServer, XdsSession] | None = None
 
     @property
     def weights(self) -> dict[str, int]:
-        found = self.has["weights"].get("weights")
-        return {key: round(value) for key, value in found[1].get("layer", {}).items()} if found else {}
+        layer = self.has["weights"].get("weights")
+        return {key: round(value) for key, value in layer[1].get("layer", {}).items()} if layer else {}
 
-    async def connect(self, delivery: Delivery) -> None:
-        """Begin anew, with what is already here."""
+    async def connect(self, server: DeltaXdsServer) -> None:
+        """Open a new session, with the resources that are already here."""
         self._inbox.clear()
-        self._to = delivery, delivery.connected(self._inbox.append)
-        for kind, found in self.has.items():
+        self._connection = server, server.open_session(self._inbox.append)
+        for kind, resources in self.has.items():
             fixed = {"weights": ["weights"], "routes": ["public", "private"]}
             names = fixed.get(kind, list(self.has["clusters"]))
-            await self._say(
+            await self._request(
                 kind,
                 resource_names_subscribe=[] if kind == "clusters" else names,
-                initial_resource_versions={name: version for name, (version, _) in found.items()},
+                initial_resource_versions={name: version for name, (version, _) in resources.items()},
             )
 
+    def next_response(self) -> messages_pb2.DeltaDiscoveryResponse | None:
+        """Return the oldest unread response."""
+        return messages_pb2.DeltaDiscoveryResponse.FromString(self._inbox[0]) if self._inbox else None
+
     async def read(self) -> bool:
-        """Take one response, if there is one, and answer it."""
-        if not self._inbox:
+        """Read one response, if there is one, and answer it."""
+        response = self.next_response()
+        if response is None:
             return False
-        message = wire.decode("DeltaDiscoveryResponse", self._inbox.popleft())
-        kind = NAMES[message["type_url"]]
-        fresh = {r["name"]: (r["version"], r["resource"]) for r in message.get("resources", [])}
+        self._inbox.popleft()
+        kind = TYPES[response.type_url]
+        updates = {r.name: (r.version, as_json(r.resource)) for r in response.resources}
         if kind == "endpoints":  # a response may cross the end of a subscription
-            fresh = {name: found for name, found in fresh.items() if name in self.has["clusters"]}
-        refused = sorted(self.rejects & fresh.keys())
-        gone = message.get("removed_resources", [])
-        new = [name for name in fresh if name not in self.has[kind]]
-        self.has[kind] |= {name: found for name, found in fresh.items() if name not in refused}
-        for name in gone:
+            updates = {name: update for name, update in updates.items() if name in self.has["clusters"]}
+        refused = sorted(self.rejects & updates.keys())
+        removed = list(response.removed_resources)
+        new = [name for name in updates if name not in self.has[kind]]
+        self.has[kind] |= {name: update for name, update in updates.items() if name not in refused}
+        for name in removed:
             self.has[kind].pop(name, None)
         error = {"error_detail": {"message": f"no {refused[0]}"}} if refused else {}
-        await self._say(kind, response_nonce=message["nonce"], **error)
+        await self._request(kind, response_nonce=response.nonce, **error)
         if kind == "clusters":
             new = [name for name in new if name in self.has[kind]]
-            for name in gone:
+            for name in removed:
                 self.has["endpoints"].pop(name, None)
-            if new or gone:
-                await self._say("endpoints", resource_names_subscribe=new, resource_names_unsubscribe=gone)
+            if new or removed:
+                await self._request(
+                    "endpoints", resource_names_subscribe=new, resource_names_unsubscribe=removed
+                )
         return True
 
-    async def _say(self, kind: str, **fields: Any) -> None:
-        assert self._to is not None
-        delivery, conversation = self._to
-        request = {"type_url": _TYPES[kind], **{name: value for name, value in fields.items() if value}}
-        await delivery.received(conversation, wire.encode("DeltaDiscoveryRequest", request))
+    async def _request(self, kind: str, **fields: Any) -> None:
+        assert self._connection is not None
+        server, session = self._connection
+        request = messages_pb2.DeltaDiscoveryRequest(type_url=TYPE_URLS[kind])
+        await server.receive(session, ParseDict(fields, request).SerializeToString())
 
     def missing(self) -> list[str]:
-        """Return what a request would meet now: clusters that routes name and are not there, or that cannot serve."""
-        found = []
+        """Return what a request would miss now: clusters that routes name and are not there, or cannot serve."""
+        problems = []
         for route in _weighted(self.has["routes"]):
             prefix = route.get("runtime_key_prefix")
             for arm in route["clusters"]:
                 name = arm["name"]
                 if name not in self.has["clusters"]:
-                    found.append(f"{name} is not there")
+                    problems.append(f"{name} is not there")
                 weight = arm["weight"]
                 if prefix:
                     key = f"{prefix}.{name}"
                     if key not in self.weights:
-                        found.append(f"{key} has no weight")
+                        problems.append(f"{key} has no weight")
                     weight = self.weights.get(key, weight)
                 endpoints = self.has["endpoints"].get(name, ("", {}))[1].get("endpoints")
                 if weight and not endpoints:
-                    found.append(f"{name} has weight and no endpoints")
-        return found
+                    problems.append(f"{name} has weight and no endpoints")
+        return problems
 
 
 def _weighted(value: Any) -> list[dict[str, Any]]:
-    """Every `weighted_clusters` in there."""
+    """Return every `weighted_clusters` in JSON."""
     if isinstance(value, dict):
-        mine = [value["weighted_clusters"]] if "weighted_clusters" in value else []
-        return mine + [found for item in value.values() for found in _weighted(item)]
+        own = [value["weighted_clusters"]] if "weighted_clusters" in value else []
+        return own + [inner for item in value.values() for inner in _weighted(item)]
     if isinstance(value, (list, tuple)):
-        return [found for item in value for found in _weighted(item)]
+        return [inner for item in value for inner in _weighted(item)]
     return []

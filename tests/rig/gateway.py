@@ -17,10 +17,10 @@ from serving.router.envoy.bootstrap import bootstrap
 from serving.router.envoy.process import EnvoyProcess
 from serving.router.envoy.render import Renderer
 from serving.router.gateway import stop_everything
-from serving.router.plan.route_table import Assembly, RoutePlan
+from serving.router.plan.route_table import RoutePlan, RouteTable
 from serving.router.plan.service import Service, service_of
-from serving.router.xds.grpc_stream import listening
-from serving.router.xds.server import Delivery
+from serving.router.xds.grpc_server import listening
+from serving.router.xds.server import DeltaXdsServer
 from serving.settings import GatewaySettings, Settings
 
 
@@ -90,24 +90,24 @@ def endpoint_slice(service: str, addresses: Iterable[str], *, port: int = 8080, 
     }  # fmt: skip
 
 
-def replaced(assembly: Assembly, services: Iterable[Service]) -> RoutePlan:
-    """Have these services and no others; return what that changes."""
-    found = {(service.namespace, service.route): service for service in services}
-    for key in {*assembly.services, *found}:
-        assembly.put(key, found.get(key))
-    return assembly.take()
+def replaced(table: RouteTable, services: Iterable[Service]) -> RoutePlan:
+    """Replace all services of the table, and return the changes."""
+    wanted = {(service.namespace, service.route): service for service in services}
+    for key in {*table.services, *wanted}:
+        table.put(key, wanted.get(key))
+    return table.take_changes()
 
 
 class World:
-    """Real Envoy that is told plans directly."""
+    """A real Envoy that gets plans directly."""
 
     def __init__(self, root: Path, settings: Settings) -> None:
         self.settings = settings
         self.data_dir = DataDir(root)
         self.process = EnvoyProcess(self.data_dir, settings.gateway)
         self.admin = Admin(self.data_dir.gateway / "admin.sock")
-        self.delivery = Delivery(self.data_dir.gateway, self.admin)
-        self.assembly = Assembly()
+        self.xds = DeltaXdsServer(self.data_dir.gateway, self.admin)
+        self.table = RouteTable()
         self.renderer = Renderer(settings.gateway, str(self.data_dir.activator))
         self._around = contextlib.AsyncExitStack()
 
@@ -117,29 +117,29 @@ class World:
 
     async def start(self) -> None:
         await self.listen()
-        self.delivery.aim(self.renderer.render(RoutePlan()))
+        self.xds.set_target(self.renderer.render(RoutePlan()))
         self.process.start(self.config())
-        await self.delivery.wait_ready(20)
+        await self.xds.wait_ready(20)
 
     async def listen(self) -> None:
         """Be there for an Envoy, which another may have started."""
-        await self._around.enter_async_context(listening(self.delivery))
+        await self._around.enter_async_context(listening(self.xds))
 
     def config(self) -> bytes:
         port = self.settings.gateway.port
-        return orjson.dumps(bootstrap(self.settings.gateway, port=port, sockets=self.delivery.sockets()))
+        return orjson.dumps(bootstrap(self.settings.gateway, port=port, sockets=self.xds.sockets()))
 
     async def serve(self, routes: Iterable[dict[str, Any]], slices: Iterable[dict[str, Any]]) -> None:
-        table: dict[tuple[str, str], list[dict[str, Any]]] = {}
+        by_service: dict[tuple[str, str], list[dict[str, Any]]] = {}
         for item in slices:
             meta = item["metadata"]
             key = (meta["namespace"], meta["labels"]["kubernetes.io/service-name"])
-            table.setdefault(key, []).append(item)
+            by_service.setdefault(key, []).append(item)
         services = [
-            service_of(r, {s: v for (ns, s), v in table.items() if ns == r["metadata"]["namespace"]})
+            service_of(r, {s: v for (ns, s), v in by_service.items() if ns == r["metadata"]["namespace"]})
             for r in routes
         ]
-        await self.delivery.apply(self.renderer.render(replaced(self.assembly, services)))
+        await self.xds.apply(self.renderer.render(replaced(self.table, services)))
 
     async def stop(self, drain_seconds: float = 0.2) -> None:
         quick = replace(self.settings, gateway=replace(self.settings.gateway, drain_seconds=drain_seconds))

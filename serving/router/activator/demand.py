@@ -1,6 +1,6 @@
-"""Tells Autoscalers how many requests wait: at once where there were none, then now and then, and when there are none.
+"""Reports to each Autoscaler how many requests wait: at once when the first arrives, then regularly, and when none is left.
 
-It writes its own entry of `Autoscaler.status.demand`, and nothing else; who reads it decides.
+It writes its own entry of `Autoscaler.status.demand` and nothing else; the Autoscaler controller decides.
 """
 
 import datetime as dt
@@ -18,8 +18,8 @@ REPORTER = f"{names.ACTIVATOR_REPORTER}{NAME}"
 
 
 @dataclass(frozen=True)
-class Waiting:
-    """What is known of one Autoscaler's requests."""
+class WaitingRequests:
+    """The waiting requests of one Autoscaler."""
 
     count: int = 0
     last_request: float = 0.0
@@ -27,23 +27,26 @@ class Waiting:
     last_wake: dict[str, Any] | None = None
 
 
-NOBODY = Waiting()
-"""Once this is said, nothing is remembered."""
+NONE_WAITING = WaitingRequests()
+"""The state of an Autoscaler of which nothing is reported or remembered."""
 
 
-class Demand:
-    """Reports of one activator."""
+class DemandReporter:
+    """The reports of one activator."""
 
     def __init__(
-        self, kube: Kube, read: Callable[[Key], Waiting], settings: ActivatorSettings,
+        self,
+        kube: Kube,
+        read: Callable[[Key], WaitingRequests],
+        settings: ActivatorSettings,
         controllers: ControllerSettings,
-    ) -> None:  # fmt: skip
-        """Args: read: what is so now of an Autoscaler."""
+    ) -> None:
+        """Args: read: returns the present state of an Autoscaler."""
         self._kube = kube
         self._read = read
         self._settings = settings
         self._manager = f"{FIELD_MANAGER_PREFIX}{REPORTER}"
-        self._said: dict[Key, Waiting] = {}
+        self._reported: dict[Key, WaitingRequests] = {}
         retry = settings.report_retry_seconds
         self._loop = Reconciler(
             "demand", self._write, replace(controllers, backoff_base_seconds=retry, backoff_cap_seconds=retry)
@@ -54,32 +57,38 @@ class Demand:
         await self._loop.run()
 
     def changed(self, key: Key) -> None:
-        """Look again: now where somebody begins to wait, or nobody does any more, or something was learned."""
+        """Report now if requests begin or cease to wait, or there is a new wake."""
         if not key.name:
-            return  # a Route that names no Autoscaler: nobody sizes this backend
-        now, said = self._read(key), self._said.get(key)
-        news = said is None or (said.count > 0) != (now.count > 0) or said.last_wake != now.last_wake
-        if news or now == NOBODY:
+            return  # a Route that names no Autoscaler: nothing scales this backend
+        waiting, reported = self._read(key), self._reported.get(key)
+        urgent = (
+            reported is None
+            or (reported.count > 0) != (waiting.count > 0)
+            or reported.last_wake != waiting.last_wake
+        )
+        if urgent or waiting == NONE_WAITING:
             self._loop.add(key)
 
     async def _write(self, key: Key) -> Result | None:
-        now = self._read(key)
-        again = Result(self._settings.report_seconds) if now.count else None
-        if self._said.get(key) == now:
+        waiting = self._read(key)
+        again = Result(self._settings.report_seconds) if waiting.count else None
+        if self._reported.get(key) == waiting:
             return again
-        entry: dict[str, Any] = {"reporter": REPORTER, "inFlight": now.count}
-        if now.last_request:
-            at = dt.datetime.fromtimestamp(now.last_request, dt.UTC)
+        entry: dict[str, Any] = {"reporter": REPORTER, "inFlight": waiting.count}
+        if waiting.last_request:
+            at = dt.datetime.fromtimestamp(waiting.last_request, dt.UTC)
             entry["lastRequestTime"] = clock.rfc3339_micro(at)
-        if now.last_wake:
-            entry["lastWake"] = now.last_wake
-        named = {"metadata": {"namespace": key.namespace, "name": key.name}}
+        if waiting.last_wake:
+            entry["lastWake"] = waiting.last_wake
+        autoscaler = {"metadata": {"namespace": key.namespace, "name": key.name}}
         try:
-            await self._kube.apply_status(kinds.AUTOSCALER, named, {"demand": [entry]}, manager=self._manager)
+            await self._kube.apply_status(
+                kinds.AUTOSCALER, autoscaler, {"demand": [entry]}, manager=self._manager
+            )
         except errors.NotFound:  # deleted, or not there yet
-            now = NOBODY
-        if now == NOBODY:
-            self._said.pop(key, None)
+            waiting = NONE_WAITING
+        if waiting == NONE_WAITING:
+            self._reported.pop(key, None)
         else:
-            self._said[key] = now
+            self._reported[key] = waiting
         return again

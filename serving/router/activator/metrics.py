@@ -1,4 +1,4 @@
-"""What the activator tells Prometheus: how many requests wait and for how long, what was refused, and what wakes took."""
+"""The activator's metrics: how many requests wait and for how long, refusals, and the phases of wakes."""
 
 from collections.abc import Callable, Iterable
 
@@ -17,15 +17,15 @@ BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.
 
 
 class ActivatorMetrics:
-    """One registry per activator."""
+    """The page of one activator."""
 
     def __init__(self, waiting: Callable[[], Iterable[tuple[Labels, int]]]) -> None:
-        """Args: waiting: how many requests wait now, by revision."""
+        """Args: waiting: returns how many requests wait now, by revision."""
         self._waiting = waiting
         self._registry = registry = CollectorRegistry()
-        everybody = Gauge("slipway_activator_held_requests", "Requests that wait now.", registry=registry)
-        everybody.set_function(lambda: sum(count for _, count in waiting()))
-        self._met_cold: set[Labels] = set()
+        total = Gauge("slipway_activator_held_requests", "Requests that wait now.", registry=registry)
+        total.set_function(lambda: sum(count for _, count in waiting()))
+        self._ever_held: set[Labels] = set()
         self._held = Counter(
             HELD_TOTAL, "Requests that came when no replica was ready.", Labels._fields, registry=registry
         )
@@ -57,12 +57,12 @@ class ActivatorMetrics:
         )
 
     def page(self) -> str:
-        """Return the page, in Prometheus's text form."""
-        # By hand: prometheus_client would take the gauge and the counter for two of one name, as OpenMetrics does.
+        """Return the page, in Prometheus's text format."""
+        # Written by hand: in OpenMetrics, and so in prometheus_client, this gauge and the counter have one name.
         held = [
             f"{HELD}{{{labels.text}}} {count}\n"
             for labels, count in self._waiting()
-            if count or labels in self._met_cold
+            if count or labels in self._ever_held
         ]
         return "".join(
             (
@@ -73,26 +73,26 @@ class ActivatorMetrics:
         )
 
     def held(self, labels: Labels) -> None:
-        """Count a request that came when no replica was ready."""
-        self._met_cold.add(labels)
+        """Count a request that arrived while no replica was ready."""
+        self._ever_held.add(labels)
         self._held.labels(*labels).inc()
 
     def released(self, labels: Labels, seconds: float) -> None:
-        """Count that such a one went to a replica."""
+        """Count that such a request went to a replica."""
         self._held_seconds.labels(*labels).observe(seconds)
 
     def forget(self, labels: Labels) -> None:
-        """Have a revision that has gone on the page no more."""
-        self._met_cold.discard(labels)
+        """Remove a revision from the page."""
+        self._ever_held.discard(labels)
         self._held.remove(*labels)
         self._held_seconds.remove(*labels)
 
-    def waited(self, seconds: float) -> None:
-        """Count a request that was answered."""
+    def answered(self, seconds: float) -> None:
+        """Count a request whose answer has begun."""
         self._waits.observe(seconds)
 
     def refused(self, reason: str) -> None:
-        """Count one that was not."""
+        """Count a refused request."""
         self._refused.labels(reason).inc()
 
     def woken(self, namespace: str, autoscaler: str, phases: Iterable[tuple[str, float]]) -> None:

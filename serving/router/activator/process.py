@@ -1,7 +1,7 @@
-"""The activator's process: holds the requests of predictors at zero, says that they wait, and sends them on.
+"""The activator's process: holds the requests of predictors at zero, reports that they wait, and forwards them.
 
-Envoy sends it what finds no replica, on one Unix socket for each backend that may be at zero. It scales nothing: the
-Autoscaler controller reads what it reports. What it holds is lost when it is killed, and nothing else is.
+Envoy sends it the requests that find no replica, on one Unix socket for each backend on demand. It scales nothing: the
+Autoscaler controller reads its reports. If it is killed, the requests that it holds are lost, and nothing else.
 """
 
 import asyncio
@@ -20,10 +20,10 @@ from serving.kube import Informer, Key, Kube, connect_eventually
 from serving.objects import Object
 from serving.resources import kinds, names
 from serving.router.activator import wake
-from serving.router.activator.demand import Demand, Waiting
-from serving.router.activator.forwarding import STOPPING, Backend, Listener, Watcher
+from serving.router.activator.demand import DemandReporter, WaitingRequests
+from serving.router.activator.forwarding import STOPPING, Backend, Listener, RequestObserver
 from serving.router.activator.metrics import ActivatorMetrics
-from serving.router.activator.request_queue import Total
+from serving.router.activator.request_queue import Budget
 from serving.router.metrics.labels import Labels, labels_of
 from serving.router.plan.service import (
     Cluster,
@@ -40,10 +40,11 @@ log = logging.getLogger(__name__)
 
 _LABEL = f"{names.ON_DEMAND_LABEL}=true"
 _SERVICE = "service"
+"""Index of Routes by the Services of their backends, and of EndpointSlices by their Service."""
 
 
 async def run(data_dir: DataDir, settings: Settings) -> None:
-    """Hold and send on until cancelled.
+    """Hold and forward requests until cancelled.
 
     Raises:
         errors.UserError: the data directory's path is too long for sockets.
@@ -58,14 +59,14 @@ async def run(data_dir: DataDir, settings: Settings) -> None:
         await connect_eventually(data_dir.kubeconfig, component="activator") as kube,
     ):
         activator = Activator(kube, session, data_dir, settings)
-        note = data_dir.metrics("activator")
-        async with metrics.served(activator.page, note, settings.activator.metrics_port) as port:
+        record = data_dir.metrics("activator")
+        async with metrics.served(activator.page, record, settings.activator.metrics_port) as port:
             log.info("metrics at http://%s:%d/metrics", metrics.HOST, port)
             await activator.run()
 
 
 def connections(settings: Settings) -> aiohttp.ClientSession:
-    """Return what requests are sent to replicas with."""
+    """Return the client session for requests to replicas."""
     return aiohttp.ClientSession(
         connector=aiohttp.TCPConnector(limit=0, keepalive_timeout=settings.activator.idle_seconds),
         timeout=aiohttp.ClientTimeout(total=None, sock_connect=settings.gateway.connect_timeout_seconds),
@@ -75,14 +76,14 @@ def connections(settings: Settings) -> aiohttp.ClientSession:
 
 
 def _allow_many_files() -> None:
-    """A request that is held is two open files; the soft limit of 1,024 is for programs that use select(2)."""
-    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+    """Raise the soft limit, 1,024 for the sake of select(2), to the hard one: a held request is two open files."""
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
 
 @dataclass
-class _Place:
-    """One backend that may be at zero, as its Route has it."""
+class _OnDemandBackend:
+    """One backend on demand, as its Route describes it."""
 
     listener: Listener
     arm: str
@@ -97,7 +98,7 @@ class _Place:
 
 
 class Activator:
-    """All backends that may be at zero."""
+    """All backends on demand."""
 
     def __init__(
         self, kube: Kube, session: aiohttp.ClientSession, data_dir: DataDir, settings: Settings
@@ -112,22 +113,26 @@ class Activator:
         self._routes.index(_SERVICE, services_used)
         self._routes.on_change(lambda before, after: self._changes.put_nowait(Key.of(after or before or {})))
         self._slices.on_change(self._slice_changed)
-        self._demand = Demand(kube, self._waiting, settings.activator, settings.controllers)
-        self._total = Total()
+        self._demand = DemandReporter(kube, self._waiting, settings.activator, settings.controllers)
+        self._budget = Budget()
         self._metrics = ActivatorMetrics(
-            lambda: ((place.labels, len(place.backend.line)) for place in self._of.values())
+            lambda: ((entry.labels, len(entry.backend.queue)) for entry in self._entries.values())
         )
-        self._watcher = Watcher(
-            self._changed, self._woken, self._metrics.waited, self._metrics.refused,
-            self._held, self._released,
-        )  # fmt: skip
-        self._places: dict[Key, dict[Cluster, _Place]] = {}
-        """By Route; a cluster stands here without endpoints."""
-        self._of: dict[Backend, _Place] = {}
-        """With those that have gone and are still answering."""
+        self._observer = RequestObserver(
+            queue_changed=self._queue_changed,
+            woken=self._woken,
+            answered=self._metrics.answered,
+            refused=self._metrics.refused,
+            held=self._held,
+            released=self._released,
+        )
+        self._of_route: dict[Key, dict[Cluster, _OnDemandBackend]] = {}
+        """By a cluster without its endpoints."""
+        self._entries: dict[Backend, _OnDemandBackend] = {}
+        """Also those that are gone and still answer requests."""
         self._scaled_by: dict[Key, set[Backend]] = {}
-        self._wakes: dict[Key, dict[str, Any]] = {}
-        """The last one of each Autoscaler."""
+        self._last_wakes: dict[Key, dict[str, Any]] = {}
+        """By Autoscaler."""
         self._changes: asyncio.Queue[Key] = asyncio.Queue()
         self._tasks = asyncio.TaskGroup()
 
@@ -136,119 +141,122 @@ class Activator:
         return self._metrics.page()
 
     async def run(self) -> None:
-        """Follow the API until cancelled; then what waits is refused, and what is being answered is finished."""
+        """Follow the API until cancelled; then refuse waiting requests, and finish those in flight."""
         try:
             async with self._tasks as group:
                 for work in (self._routes, self._slices, self._demand):
                     group.create_task(work.run())
-                group.create_task(self._kube.stay_connected(lambda: bool(self._places)))
+                group.create_task(self._kube.stay_connected(lambda: bool(self._of_route)))
                 await self._routes.synced.wait()
                 await self._slices.synced.wait()
                 while True:
-                    await self._follow(await self._changes.get())
+                    await self._update_route(await self._changes.get())
         finally:
-            for backend in self._of:
+            for backend in self._entries:
                 backend.end(None, STOPPING)
-            await asyncio.gather(*(place.listener.close() for place in self._of.values()))
+            await asyncio.gather(*(entry.listener.close() for entry in self._entries.values()))
 
-    async def _follow(self, key: Key) -> None:
-        """Have the sockets of one Route's backends, and know their replicas."""
+    async def _update_route(self, key: Key) -> None:
+        """Listen for one Route's backends on demand, and update their replicas."""
         route = self._routes.get(*key)
         backends = (route["spec"].get("backends") or []) if route is not None else []
-        found = {cluster_of(key.namespace, b, ()): b for b in backends if b.get("onDemand")}
+        on_demand = {cluster_of(key.namespace, b, ()): b for b in backends if b.get("onDemand")}
         labels = labels_of(route) if route is not None else {}
-        places = self._places.setdefault(key, {})
-        for cluster in found.keys() - places.keys():
-            await self._open(places, cluster, labels[cluster.name])
-        for cluster, place in list(places.items()):
-            if (backend := found.get(cluster)) is not None:
-                self._update(place, key.namespace, backend)
-        for cluster in places.keys() - found.keys():
-            place = places.pop(cluster)
-            heirs = [other.backend for other in places.values() if other.arm == place.arm]
-            heir = max(heirs, key=lambda backend: bool(backend.line.replicas), default=None)
-            place.backend.end(heir)
-            self._tasks.create_task(self._close(place))
-        if not places:
-            del self._places[key]
+        entries = self._of_route.setdefault(key, {})
+        for cluster in on_demand.keys() - entries.keys():
+            await self._open(entries, cluster, labels[cluster.name])
+        for cluster, entry in list(entries.items()):
+            if (backend := on_demand.get(cluster)) is not None:
+                self._update_backend(entry, key.namespace, backend)
+        for cluster in entries.keys() - on_demand.keys():
+            entry = entries.pop(cluster)
+            candidates = [other.backend for other in entries.values() if other.arm == entry.arm]
+            successor = max(candidates, key=lambda backend: bool(backend.queue.replicas), default=None)
+            entry.backend.end(successor)
+            self._tasks.create_task(self._close(entry))
+        if not entries:
+            del self._of_route[key]
 
-    async def _open(self, places: dict[Cluster, _Place], cluster: Cluster, labels: Labels) -> None:
-        backend = Backend(cluster.name, self._settings, self._total, self._session, self._watcher)
+    async def _open(self, entries: dict[Cluster, _OnDemandBackend], cluster: Cluster, labels: Labels) -> None:
+        backend = Backend(cluster.name, self._settings, self._budget, self._session, self._observer)
         listener = Listener(backend, self._folder / cluster.socket, self._settings)
         try:
             await listener.open()
-        except OSError:  # what one backend lacks must not stop the others
+        except OSError:  # one backend's trouble must not stop the others
             log.exception("%s: its requests cannot be held", cluster.name)
             return
-        places[cluster] = self._of[backend] = _Place(listener, "", Key("", ""), labels)
+        entries[cluster] = self._entries[backend] = _OnDemandBackend(listener, "", Key("", ""), labels)
 
-    def _update(self, place: _Place, namespace: str, backend: Object) -> None:
+    def _update_backend(self, entry: _OnDemandBackend, namespace: str, backend: Object) -> None:
         slices = self._slices.by_index(_SERVICE, f"{namespace}/{backend['service']}")
-        place.arm, autoscaler = backend["arm"], Key(namespace, backend.get("autoscaler") or "")
-        if autoscaler != place.autoscaler:
-            self._scaled_no_more(place)
-            place.autoscaler = autoscaler
-            self._scaled_by.setdefault(autoscaler, set()).add(place.backend)
-            self._demand.changed(autoscaler)  # what a killed activator said of it may be true no more
-        place.pods = replicas_of(backend, slices)
-        place.backend.aim(place.pods)
+        entry.arm, autoscaler = backend["arm"], Key(namespace, backend.get("autoscaler") or "")
+        if autoscaler != entry.autoscaler:
+            self._detach_autoscaler(entry)
+            entry.autoscaler = autoscaler
+            self._scaled_by.setdefault(autoscaler, set()).add(entry.backend)
+            self._demand.changed(autoscaler)  # the report of a killed activator may be outdated
+        entry.pods = replicas_of(backend, slices)
+        entry.backend.set_replicas(entry.pods)
 
-    async def _close(self, place: _Place) -> None:
-        await place.listener.close()
-        del self._of[place.backend]
-        if place.labels not in {other.labels for other in self._of.values()}:
-            self._metrics.forget(place.labels)
-        self._scaled_no_more(place)
+    async def _close(self, entry: _OnDemandBackend) -> None:
+        await entry.listener.close()
+        del self._entries[entry.backend]
+        if entry.labels not in {other.labels for other in self._entries.values()}:
+            self._metrics.forget(entry.labels)
+        self._detach_autoscaler(entry)
 
-    def _scaled_no_more(self, place: _Place) -> None:
-        """Its Autoscaler has nothing to do with this backend from now on; one that has no other is forgotten."""
-        backends = self._scaled_by.get(place.autoscaler, set())
-        backends.discard(place.backend)
+    def _detach_autoscaler(self, entry: _OnDemandBackend) -> None:
+        """Take a backend from its Autoscaler, and forget an Autoscaler without backends."""
+        backends = self._scaled_by.get(entry.autoscaler, set())
+        backends.discard(entry.backend)
         if not backends:
-            self._scaled_by.pop(place.autoscaler, None)
-            self._wakes.pop(place.autoscaler, None)
-        self._demand.changed(place.autoscaler)
+            self._scaled_by.pop(entry.autoscaler, None)
+            self._last_wakes.pop(entry.autoscaler, None)
+        self._demand.changed(entry.autoscaler)
 
-    def _changed(self, backend: Backend) -> None:
-        if (place := self._of.get(backend)) is not None:
-            self._demand.changed(place.autoscaler)
+    def _queue_changed(self, backend: Backend) -> None:
+        if (entry := self._entries.get(backend)) is not None:
+            self._demand.changed(entry.autoscaler)
 
     def _held(self, backend: Backend) -> None:
-        if (place := self._of.get(backend)) is not None:
-            self._metrics.held(place.labels)
+        if (entry := self._entries.get(backend)) is not None:
+            self._metrics.held(entry.labels)
 
     def _released(self, backend: Backend, seconds: float) -> None:
-        if (place := self._of.get(backend)) is not None:
-            self._metrics.released(place.labels, seconds)
+        if (entry := self._entries.get(backend)) is not None:
+            self._metrics.released(entry.labels, seconds)
 
-    def _waiting(self, autoscaler: Key) -> Waiting:
-        """Return what is so now."""
+    def _waiting(self, autoscaler: Key) -> WaitingRequests:
         backends = self._scaled_by.get(autoscaler, ())
-        return Waiting(
-            sum(len(backend.line) for backend in backends),
+        return WaitingRequests(
+            sum(len(backend.queue) for backend in backends),
             max((backend.last_request for backend in backends), default=0.0),
-            self._wakes.get(autoscaler),
+            self._last_wakes.get(autoscaler),
         )
 
-    def _woken(self, backend: Backend, replica: Endpoint, since: float) -> None:
-        self._tasks.create_task(self._trace(self._of[backend], replica, since, clock.now().timestamp()))
+    def _woken(self, backend: Backend, replica: Endpoint, accepted: float) -> None:
+        released = clock.now().timestamp()
+        self._tasks.create_task(self._record_wake(self._entries[backend], replica, accepted, released))
 
-    async def _trace(self, place: _Place, replica: Endpoint, accepted: float, released: float) -> None:
-        """Say where the time of a wake went."""
-        name, namespace = place.pods.get(replica, ""), place.autoscaler.namespace
+    async def _record_wake(
+        self, entry: _OnDemandBackend, replica: Endpoint, accepted: float, released: float
+    ) -> None:
+        """Record the phases of a wake; the replica's Pod has the node's report of its start."""
+        name, namespace = entry.pods.get(replica, ""), entry.autoscaler.namespace
         pod = None
         try:
             pod = await self._kube.get(kinds.POD, namespace, name) if name else None
         except (errors.ApiError, errors.Unavailable) as error:
             log.info("Pod %s/%s: %s", namespace, name, error)
-        found = wake.phases(accepted, released, pod)
-        self._metrics.woken(namespace, place.autoscaler.name, found)
+        phases = wake.phases(accepted, released, pod)
+        self._metrics.woken(namespace, entry.autoscaler.name, phases)
         at = clock.rfc3339_micro(dt.datetime.fromtimestamp(accepted, dt.UTC))
-        if place.autoscaler in self._scaled_by:
-            self._wakes[place.autoscaler] = wake.report(name, at, found)
-            self._demand.changed(place.autoscaler)
+        if entry.autoscaler in self._scaled_by:
+            self._last_wakes[entry.autoscaler] = wake.report(name, at, phases)
+            self._demand.changed(entry.autoscaler)
 
     def _slice_changed(self, before: Object | None, after: Object | None) -> None:
         for item in (before, after):
-            for route in self._routes.by_index(_SERVICE, service_of_slice(item)) if item is not None else ():
-                self._changes.put_nowait(Key.of(route))
+            if item is not None:
+                for route in self._routes.by_index(_SERVICE, service_of_slice(item)):
+                    self._changes.put_nowait(Key.of(route))

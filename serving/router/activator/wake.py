@@ -1,4 +1,4 @@
-"""Where the time of a wake went: between the first request that found no replica and its release. Pure."""
+"""The phases of a wake: the time from the first request that found no replica to its release."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -7,8 +7,8 @@ import orjson
 
 from serving.resources import conditions, names
 
-PARTS = ("fetch", "verify", "spawn", "import", "load", "warmup", "probe")
-"""Of the node's message, in order, in milliseconds; `seen` and `ready` are unix seconds."""
+NODE_PHASES = ("fetch", "verify", "spawn", "import", "load", "warmup", "probe")
+"""In the node's message, in order, in milliseconds; its `seen` and `ready` are unix seconds."""
 
 Phase = tuple[str, float]
 """A name, and seconds."""
@@ -20,40 +20,41 @@ def phases(accepted: float, released: float, pod: Mapping[str, Any] | None) -> l
     Args:
         accepted: when the first request was held; unix seconds.
         released: when it was sent to the replica.
-        pod: the replica's; without what the node says of its start, everything is `other`.
+        pod: the replica's; if the node reports no start, everything is `other`.
     """
-    said = _said(pod)
-    if said is not None and said["ready"] <= accepted:
-        return [("decide", released - accepted)]  # a standby replica, which had only to be chosen
-    if said is None or not accepted <= said["seen"] <= said["ready"] <= released:
+    start = _start_report(pod)
+    if start is not None and start["ready"] <= accepted:
+        return [("decide", released - accepted)]  # a standby replica, which only had to be chosen
+    if start is None or not accepted <= start["seen"] <= start["ready"] <= released:
         return [("other", released - accepted)]
-    parts = [(name, said.get(name, 0.0) / 1000) for name in PARTS]
-    other = said["ready"] - said["seen"] - sum(seconds for _, seconds in parts)
+    reported = [(name, start.get(name, 0.0) / 1000) for name in NODE_PHASES]
+    other = start["ready"] - start["seen"] - sum(seconds for _, seconds in reported)
     return [
-        ("decide", said["seen"] - accepted),
-        *parts,
+        ("decide", start["seen"] - accepted),
+        *reported,
         ("other", other),
-        ("routable", released - said["ready"]),
+        ("routable", released - start["ready"]),
     ]
 
 
-def report(pod: str, accepted_at: str, found: Sequence[Phase]) -> dict[str, Any]:
-    """Return the phases as `Autoscaler.status.demand[].lastWake` has them."""
+def report(pod: str, accepted_at: str, phases: Sequence[Phase]) -> dict[str, Any]:
+    """Return the phases in the form of `Autoscaler.status.demand[].lastWake`."""
     return {
         "pod": pod,
         "acceptedAt": accepted_at,
-        "phases": [{"name": name, "milliseconds": round(1000 * seconds, 3)} for name, seconds in found],
-        "total": round(1000 * sum(seconds for _, seconds in found), 3),
+        "phases": [{"name": name, "milliseconds": round(1000 * seconds, 3)} for name, seconds in phases],
+        "total": round(1000 * sum(seconds for _, seconds in phases), 3),
     }
 
 
-def _said(pod: Mapping[str, Any] | None) -> dict[str, float] | None:
-    found = conditions.find(((pod or {}).get("status") or {}).get("conditions"), names.STARTED_CONDITION)
+def _start_report(pod: Mapping[str, Any] | None) -> dict[str, float] | None:
+    """Return the node's report of a Pod's start, from the message of its condition."""
+    condition = conditions.find(((pod or {}).get("status") or {}).get("conditions"), names.STARTED_CONDITION)
     try:
-        said = orjson.loads((found or {}).get("message") or "")
+        message = orjson.loads((condition or {}).get("message") or "")
     except orjson.JSONDecodeError:
         return None
-    if not isinstance(said, dict):
+    if not isinstance(message, dict):
         return None
-    numbers = {name: float(value) for name, value in said.items() if isinstance(value, int | float)}
+    numbers = {name: float(value) for name, value in message.items() if isinstance(value, int | float)}
     return numbers if {"seen", "ready"} <= numbers.keys() else None

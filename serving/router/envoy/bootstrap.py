@@ -1,7 +1,7 @@
-"""What Envoy is started with: listeners, filters, and where it gets everything else from.
+"""Envoy's bootstrap: listeners, filters, and where Envoy gets everything else from.
 
-Nothing in it may change while Envoy runs: a listener update cuts streams that outlive its drain time. What
-differs between services is in the routes.
+Nothing in it may change while Envoy runs: an update of a listener cuts streams that outlive its drain time. What differs
+between services is in the routes.
 """
 
 from collections.abc import Mapping
@@ -14,7 +14,7 @@ from serving.settings import GatewaySettings
 _TYPE = "type.googleapis.com/"
 _FILTERS = f"{_TYPE}envoy.extensions.filters.http"
 _NOBODY = {"address_prefix": "255.255.255.255", "prefix_len": 32}
-"""The broadcast address, from which nothing comes; without a range, Envoy takes private addresses for internal."""
+"""The broadcast address, from which nothing comes; without a range, Envoy trusts private addresses as internal."""
 COOKIE = "slipway-caller"
 
 _GATEWAY = "slipway-gateway"
@@ -65,7 +65,7 @@ def bootstrap(settings: GatewaySettings, *, port: int, sockets: Mapping[str, str
     return {
         "node": {"id": "slipway", "cluster": "slipway"},
         "admin": {"address": {"pipe": {"path": sockets["admin"], "mode": 0o600}}},
-        # Nothing takes statistics but who asks the admin socket; by default Envoy walks them all every five seconds.
+        # Only the admin socket serves statistics; by default Envoy walks all of them every five seconds.
         "stats_flush_on_admin": True,
         **statistics.bootstrap(),
         "dynamic_resources": {"ads_config": _stream(), "cds_config": _STREAMED},
@@ -123,7 +123,7 @@ def _http(name: str, settings: GatewaySettings, filters: list[Json]) -> Json:
             "stat_prefix": name,
             "codec_type": "AUTO",
             "rds": {"route_config_name": name, "config_source": _STREAMED},
-            # Before routing, so that no client chooses its arm, a host, an identity or our timeouts.
+            # Before routing, so that no client chooses its arm, a host, its identity or our timeouts.
             "early_header_mutation_extensions": [
                 {
                     "name": "strip",
@@ -138,17 +138,17 @@ def _http(name: str, settings: GatewaySettings, filters: list[Json]) -> Json:
                 }
             ],
             "use_remote_address": True,
-            # Nobody is internal, so Envoy itself takes x-envoy-* headers that mean something to it from everyone.
+            # No client is internal, so Envoy removes its own x-envoy-* headers from every request.
             "internal_address_config": {"cidr_ranges": [_NOBODY]},
-            # A client's id goes to the replica and comes back; to make one up costs 2 % of a small request.
+            # A client's id goes to the replica and comes back; generating one costs 2 % of a small request.
             "generate_request_id": False,
             "preserve_external_request_id": True,
             "always_set_request_id_in_response": True,
             # Routes are prefixes: `/a/b/../../c/d` must not be one service by its route and another's path.
             "normalize_path": True,
             "merge_slashes": True,
-            # Of half-sent headers too; a shorter limit on those costs 1 % of a small request, and a connection on which
-            # nothing is sent is held for longer anyway.
+            # Also for half-sent headers: a shorter limit on those costs 1 % of a small request, and an idle connection
+            # lives longer anyway.
             "stream_idle_timeout": f"{settings.stream_idle_seconds}s",
             "http_filters": [
                 *filters,
@@ -179,7 +179,7 @@ def _stream() -> Json:
             {
                 "envoy_grpc": {
                     "cluster_name": _GATEWAY,
-                    # Envoy's own back-off goes up to 30 s; a gateway that was killed is back within one.
+                    # Envoy's own back-off grows to 30 s; a killed gateway is back within one.
                     "retry_policy": {"retry_back_off": {"base_interval": "0.05s", "max_interval": "0.5s"}},
                 }
             }

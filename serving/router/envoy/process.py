@@ -1,7 +1,7 @@
-"""Envoy as a process that outlives its starter: start, find again, stop.
+"""Envoy as a process that outlives its starter: starts it, and finds it again.
 
-It has a session and an append-only log of its own, and no pipe to us, so that SIGKILL of the gateway
-process (or of `up`) stops no traffic. Who comes next knows it by (boot id, pid, start time).
+Envoy has a session and an append-only log of its own, and no pipe to the gateway, so that SIGKILL of the gateway (or of
+`up`) stops no traffic. The next gateway recognises it by boot id, pid and start time.
 """
 
 import hashlib
@@ -21,7 +21,7 @@ from serving.system.processes import ProcessIdentity
 
 @dataclass(frozen=True)
 class RunningEnvoy:
-    """One running Envoy, and the digest of what it was started with."""
+    """One running Envoy, and the digest of its bootstrap."""
 
     process: ProcessIdentity
     bootstrap: str
@@ -53,8 +53,8 @@ class EnvoyProcess:
         return RunningEnvoy(record[0], str(record[1].get("bootstrap")))
 
     def _unrecorded(self) -> RunningEnvoy | None:
-        """Find an Envoy of this directory whose starter was killed before it wrote down who it is."""
-        wanted = os.fsencode(self._bootstrap)
+        """Find an Envoy of this directory whose starter was killed before it recorded its identity."""
+        bootstrap = os.fsencode(self._bootstrap)
         for pid in procfs.processes():
             proc = Path(f"/proc/{pid}")
             try:
@@ -62,14 +62,14 @@ class EnvoyProcess:
                 ours = proc.stat().st_uid == os.geteuid()
             except (FileNotFoundError, ProcessLookupError):
                 continue
-            if ours and wanted in arguments and b"--config-path" in arguments:
+            if ours and bootstrap in arguments and b"--config-path" in arguments:
                 process = processes.identity_of(pid)
                 if process is not None:
                     return RunningEnvoy(process, digest(self._bootstrap.read_bytes()))
         return None
 
     def start(self, bootstrap: bytes) -> RunningEnvoy:
-        """Start Envoy and write down who it is.
+        """Start Envoy and record its identity.
 
         Raises:
             errors.UserError: no Envoy, the port is taken, or the directory's path is too long for sockets.
@@ -83,11 +83,18 @@ class EnvoyProcess:
         with self._log.open("ab") as log:
             self._child = subprocess.Popen(
                 [
-                    find_envoy(), "--config-path", str(self._bootstrap), "--disable-hot-restart",
-                    "--concurrency", str(self._settings.concurrency), "--log-level", "warning",
+                    find_envoy(),
+                    *("--config-path", str(self._bootstrap)),
+                    "--disable-hot-restart",
+                    *("--concurrency", str(self._settings.concurrency)),
+                    *("--log-level", "warning"),
                 ],
-                stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True, cwd="/",
-            )  # fmt: skip
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
+                cwd="/",
+            )
         envoy = RunningEnvoy(
             processes.identity_of(self._child.pid) or ProcessIdentity("", self._child.pid, 0),
             digest(bootstrap),
@@ -96,7 +103,7 @@ class EnvoyProcess:
         return envoy
 
     def exit_code(self) -> int | None:
-        """Return how our own child ended, None while it runs or when it is not our child."""
+        """Return the exit code of an Envoy that this process started; None while it runs."""
         return self._child.poll() if self._child is not None else None
 
     def _check_port(self) -> None:
@@ -112,5 +119,5 @@ class EnvoyProcess:
 
 
 def digest(bootstrap: bytes) -> str:
-    """Name a bootstrap: an Envoy that was started with another cannot be adopted."""
+    """Return the digest of a bootstrap; an Envoy that was started with another one cannot be adopted."""
     return hashlib.sha256(bootstrap).hexdigest()

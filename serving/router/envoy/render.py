@@ -1,17 +1,18 @@
-"""A plan as Envoy's resources: what of it is new is rendered and encoded, and the routes are joined from pieces.
+"""A route plan as Envoy's resources: what changed is rendered and encoded, and routes are joined from encoded parts.
 
 A change of one service among 1,000 must not cost the rendering of 1,000.
 """
 
-import hashlib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, TypeVar
+from typing import TypeVar
 
-from serving.router.envoy import clusters, routes, weights, wire
+from serving.router.envoy import clusters, routes, weights
+from serving.router.envoy import messages_pb2 as envoy
+from serving.router.envoy.resource import NO_ENDPOINTS, Resource, encoded_resource, resource
 from serving.router.envoy.weights import Weights
 from serving.router.plan.route_table import RoutePlan
-from serving.router.plan.service import Cluster, Probe, Service
+from serving.router.plan.service import Cluster, Service
 from serving.settings import GatewaySettings
 
 T = TypeVar("T")
@@ -19,25 +20,13 @@ T = TypeVar("T")
 NO_SERVICE = "no service has this address: use NAME.NAMESPACE.{domain} or /NAMESPACE/NAME/v2/..."
 NO_BACKEND = "no backend has this address: use /NAMESPACE/BACKEND/..."
 
-EMPTY = "empty"
-"""The version of endpoints without any, so that a version alone tells whether a cluster can serve."""
-_DIGEST_BYTES = 12
-
 
 @dataclass(frozen=True)
-class Resource:
-    """Something that Envoy has by name; what it says is its version's digest."""
+class Dependencies:
+    """What Envoy must have before a route configuration.
 
-    version: str
-    content: bytes
-
-
-@dataclass(frozen=True)
-class Needs:
-    """What must be there before a route configuration is.
-
-    `named` are clusters, `serving` those of them that must have endpoints, as they have weight in a route itself;
-    `weights` are prefixes of weights, each of which has needs of its own.
+    Routes name the clusters in `named`; those in `serving` have weight in a route itself, so they must have
+    endpoints. `weights` are prefixes of weights, which have dependencies of their own.
     """
 
     named: frozenset[str] = frozenset()
@@ -46,33 +35,33 @@ class Needs:
 
 
 @dataclass(frozen=True)
-class Rendered:
-    """What Envoy is to have otherwise than before, by name; None for what goes. From nothing, it is everything.
+class ResourceChanges:
+    """Changes to what Envoy should have, by name; None removes. Applied to nothing, they are everything.
 
-    Weights are by prefix, because one resource has them all. Route configurations never go.
+    Weights are by prefix, as one resource has them all. Route configurations are never removed.
     """
 
     clusters: Mapping[str, Resource | None] = field(default_factory=dict)
     endpoints: Mapping[str, Resource | None] = field(default_factory=dict)
     weights: Mapping[str, Weights | None] = field(default_factory=dict)
-    routes: Mapping[str, tuple[Resource, Needs]] = field(default_factory=dict)
+    routes: Mapping[str, tuple[Resource, Dependencies]] = field(default_factory=dict)
 
 
 class Renderer:
-    """Renders plans; has the pieces of all services that the routes are joined from."""
+    """Renders changes of a plan; keeps the encoded parts of all services, from which routes are joined."""
 
-    def __init__(self, settings: GatewaySettings, activators: str) -> None:
-        """Args: activators: the folder of the activator's sockets."""
+    def __init__(self, settings: GatewaySettings, activator_folder: str) -> None:
+        """Args: activator_folder: the folder of the activator's sockets."""
         self._settings = settings
-        self._activators = activators
-        self._missing = NO_SERVICE.format(domain=settings.domain)
-        self._services: dict[str, _Piece] = {}
+        self._activator_folder = activator_folder
+        self._not_found = NO_SERVICE.format(domain=settings.domain)
+        self._services: dict[str, _ServiceParts] = {}
         self._probes: dict[str, tuple[bytes, str]] = {}
-        self._joined: set[str] = set()
+        self._rendered: set[str] = set()
 
-    def render(self, plan: RoutePlan) -> Rendered:
-        """Return what is to change; a change of weights or endpoints alone changes no route."""
-        found = {
+    def render(self, plan: RoutePlan) -> ResourceChanges:
+        """Return the changes of a plan as resources; weights or endpoints that change alone change no route."""
+        clusters_and_endpoints = {
             name: None if cluster is None else self._cluster(cluster)
             for name, cluster in plan.clusters.items()
         }
@@ -80,101 +69,93 @@ class Renderer:
         for prefix, service in plan.services.items():
             _put(self._services, prefix, None if service is None else self._service(service))
         for prefix, probe in plan.probes.items():
-            _put(self._probes, prefix, None if probe is None else self._probe(probe))
+            entry = None if probe is None else (routes.probe_entry(probe), probe.cluster)
+            _put(self._probes, prefix, entry)
         new = {prefix: self._services.get(prefix) for prefix in plan.services}
-        changed: dict[str, tuple[Resource, Needs]] = {}
-        if "public" not in self._joined or any(_route(old[p]) != _route(new[p]) for p in old):
-            changed["public"] = self._public()
-        if "private" not in self._joined or plan.probes:
-            changed["private"] = self._private()
-        self._joined |= changed.keys()
-        return Rendered(
-            clusters={name: pair and pair[0] for name, pair in found.items()},
-            endpoints={name: pair and pair[1] for name, pair in found.items()},
-            weights=_differing(old.values(), new.values()),
-            routes=changed,
+        configurations: dict[str, tuple[Resource, Dependencies]] = {}
+        if "public" not in self._rendered or any(_routes_of(old[p]) != _routes_of(new[p]) for p in old):
+            configurations["public"] = self._public()
+        if "private" not in self._rendered or plan.probes:
+            configurations["private"] = self._private()
+        self._rendered |= configurations.keys()
+        return ResourceChanges(
+            clusters={name: pair and pair[0] for name, pair in clusters_and_endpoints.items()},
+            endpoints={name: pair and pair[1] for name, pair in clusters_and_endpoints.items()},
+            weights=_changed_weights(old.values(), new.values()),
+            routes=configurations,
         )
 
-    def _public(self) -> tuple[Resource, Needs]:
-        pieces = [self._services[prefix] for prefix in sorted(self._services)]
-        leaves, hosts = b"".join(p.leaf for p in pieces), b"".join(p.host for p in pieces)
-        needs = Needs(
-            frozenset().union(*(p.named for p in pieces)),
-            frozenset().union(*(p.serving for p in pieces)),
-            frozenset(p.prefix for p in pieces if p.weights is not None),
+    def _public(self) -> tuple[Resource, Dependencies]:
+        parts = [self._services[prefix] for prefix in sorted(self._services)]
+        entries = b"".join(part.path for part in parts)
+        hosts = b"".join(part.host for part in parts)
+        dependencies = Dependencies(
+            frozenset().union(*(part.named for part in parts)),
+            frozenset().union(*(part.serving for part in parts)),
+            frozenset(part.key_prefix for part in parts if part.weights is not None),
         )
-        return _routes("public", leaves, self._missing, hosts), needs
+        return _configuration("public", entries, self._not_found, hosts), dependencies
 
-    def _private(self) -> tuple[Resource, Needs]:
-        leaves = b"".join(self._probes[prefix][0] for prefix in sorted(self._probes))
-        needs = Needs(frozenset(cluster for _, cluster in self._probes.values()))
-        return _routes("private", leaves, NO_BACKEND, b""), needs
-
-    def _probe(self, probe: Probe) -> tuple[bytes, str]:
-        return routes.tree_entry(probe.prefix, routes.probe_route(probe)), probe.cluster
+    def _private(self) -> tuple[Resource, Dependencies]:
+        entries = b"".join(self._probes[prefix][0] for prefix in sorted(self._probes))
+        dependencies = Dependencies(frozenset(cluster for _, cluster in self._probes.values()))
+        return _configuration("private", entries, NO_BACKEND), dependencies
 
     def _cluster(self, cluster: Cluster) -> tuple[Resource, Resource]:
-        endpoints = resource(clusters.load_assignment(cluster, self._activators))
+        endpoints = resource(clusters.load_assignment(cluster, self._activator_folder))
         return (
             resource(clusters.cluster(cluster, self._settings)),
-            endpoints if cluster.endpoints or cluster.on_demand else Resource(EMPTY, endpoints.content),
+            endpoints
+            if cluster.endpoints or cluster.on_demand
+            else Resource(NO_ENDPOINTS, endpoints.content),
         )
 
-    def _service(self, service: Service) -> "_Piece":
-        host = {"virtual_hosts": [routes.virtual_host(service, self._settings)]}
+    def _service(self, service: Service) -> "_ServiceParts":
         prefix = weights.key_prefix(service)
-        return _Piece(
-            host=wire.encode("RouteConfiguration", host),
-            leaf=routes.tree_entry(service.prefix, routes.path_route(service, self._settings)),
-            prefix=prefix,
+        return _ServiceParts(
+            host=routes.virtual_host(service, self._settings),
+            path=routes.path_entry(service, self._settings),
+            key_prefix=prefix,
             weights=weights.weights_of(service) if prefix else None,
-            serving=frozenset(piece.cluster for piece in service.ring if piece.weight and not prefix),
-            named=frozenset(piece.cluster for piece in service.ring),
+            serving=frozenset(s.cluster for s in service.ring if s.size and not prefix),
+            named=frozenset(segment.cluster for segment in service.ring),
         )
 
 
-def resource(message: Mapping[str, Any]) -> Resource:
-    """Return a message, which has its `@type`, with its digest for a version."""
-    return resource_of(wire.encode("Any", message))
-
-
-def resource_of(content: bytes) -> Resource:
-    """Return an encoded message with its digest for a version."""
-    return Resource(hashlib.blake2b(content, digest_size=_DIGEST_BYTES).hexdigest(), content)
-
-
-def _routes(name: str, leaves: bytes, missing: str, hosts: bytes) -> Resource:
+def _configuration(name: str, entries: bytes, not_found: str, hosts: bytes = b"") -> Resource:
     """Return one route configuration.
 
     Args:
-        name: the configuration's.
-        leaves: encoded entries of the tree of paths, one after the other.
-        missing: the message of its 404.
-        hosts: encoded virtual hosts, each as a field of the configuration.
+        name: its name.
+        entries: encoded entries of the tree of paths, one after the other.
+        not_found: the message of its 404.
+        hosts: encoded virtual hosts, one after the other.
     """
-    by_path = {"virtual_hosts": [routes.by_path(leaves, missing)]}
-    return resource(routes.route_configuration(name, hosts + wire.encode("RouteConfiguration", by_path)))
+    by_path = routes.paths_host(entries, not_found)
+    return encoded_resource(envoy.RouteConfiguration, routes.route_configuration(name, hosts + by_path))
 
 
 @dataclass(frozen=True)
-class _Piece:
-    """What one service adds."""
+class _ServiceParts:
+    """What one service adds to the routes and weights, encoded."""
 
     host: bytes
-    leaf: bytes
-    prefix: str
+    path: bytes
+    key_prefix: str
     weights: Weights | None
     serving: frozenset[str]
     named: frozenset[str]
 
 
-def _route(piece: _Piece | None) -> tuple[bytes, bytes] | None:
-    return None if piece is None else (piece.host, piece.leaf)
+def _routes_of(parts: _ServiceParts | None) -> tuple[bytes, bytes] | None:
+    return None if parts is None else (parts.host, parts.path)
 
 
-def _differing(old: Iterable[_Piece | None], new: Iterable[_Piece | None]) -> dict[str, Weights | None]:
-    before = {piece.prefix: piece.weights for piece in old if piece is not None and piece.prefix}
-    after = {piece.prefix: piece.weights for piece in new if piece is not None and piece.prefix}
+def _changed_weights(
+    old: Iterable[_ServiceParts | None], new: Iterable[_ServiceParts | None]
+) -> dict[str, Weights | None]:
+    before = {part.key_prefix: part.weights for part in old if part is not None and part.key_prefix}
+    after = {part.key_prefix: part.weights for part in new if part is not None and part.key_prefix}
     return {p: after.get(p) for p in before | after if before.get(p) != after.get(p)}
 
 

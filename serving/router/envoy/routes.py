@@ -1,186 +1,203 @@
-"""Virtual hosts and path routes of the public listener, and the private listener's routes.
+"""Virtual hosts and path routes of the public listener, and the routes of the private listener.
 
-By host, each service is a virtual host, which Envoy finds by hash. By path, all services are one tree of
-prefixes (`prefix_match_map`): a linear list of routes costs every request a walk over half of the services.
+By host, each service is a virtual host, which Envoy finds by hash. By path, all services are one tree of prefixes
+(`prefix_match_map`): a list of routes would cost every request a walk over half of the services.
 """
 
 import hashlib
-from typing import Any
+
+from google.protobuf.struct_pb2 import Struct, Value
+from google.protobuf.wrappers_pb2 import BoolValue, UInt32Value
 
 from serving.resources import names
-from serving.router.envoy import weights, wire
-from serving.router.plan.service import Probe, Service, Sticky
+from serving.router.envoy import messages_pb2 as envoy
+from serving.router.envoy import weights
+from serving.router.envoy.resource import duration, encode, pack
+from serving.router.plan.service import ProbeRoute, Segment, Service, Sticky
 from serving.settings import GatewaySettings
 
 CALLER_HEADER = "x-slipway-caller"
-"""The identity that the gateway assigns to a caller without one; set by the filter in `bootstrap` alone."""
+"""The identity that the gateway assigns to a caller without one; only the filter of `bootstrap` sets it."""
 ASSIGN_FILTER = "slipway.assign-caller"
 """Name of the filter that assigns it; off unless a route turns it on."""
 
-_TYPE = "type.googleapis.com/"
-_ROUTE = f"{_TYPE}envoy.config.route.v3.Route"
-
-Json = dict[str, Any]
+_HOST_SELECTION_ATTEMPTS = 5
 
 
-def virtual_host(service: Service, settings: GatewaySettings) -> Json:
-    """Return the service's address by host."""
-    host = service.host(settings.domain)
-    return {"name": host, "domains": [host], "routes": [_route(service, "/", settings)]}
+def virtual_host(service: Service, settings: GatewaySettings) -> bytes:
+    """Return a service's address by host, as an encoded part of a route configuration."""
+    name = service.host(settings.domain)
+    host = envoy.VirtualHost(name=name, domains=[name], routes=[_route(service, "/", settings)])
+    return _host_entry(encode(host))
 
 
-def path_route(service: Service, settings: GatewaySettings) -> Json:
-    """Return the service's address by path, as the value of its prefix in the tree."""
-    return _leaf(_route(service, service.prefix, settings))
+def path_entry(service: Service, settings: GatewaySettings) -> bytes:
+    """Return a service's address by path, as an encoded part of the virtual host of all paths."""
+    return _tree_entry(service.prefix, _route(service, service.prefix, settings))
 
 
-def probe_route(probe: Probe) -> Json:
-    """Return a backend's private address, as the value of its prefix in the tree."""
-    return _leaf(
-        {
-            "match": {"prefix": probe.prefix},
-            "route": {"cluster": probe.cluster, "prefix_rewrite": "/", "timeout": "0s"},
-        }
+def probe_entry(probe: ProbeRoute) -> bytes:
+    """Return a backend's private address, as an encoded part of the virtual host of all paths."""
+    action = envoy.RouteAction(cluster=probe.cluster, prefix_rewrite="/", timeout=duration(0))
+    return _tree_entry(probe.prefix, envoy.Route(match=envoy.RouteMatch(prefix=probe.prefix), route=action))
+
+
+def paths_host(entries: bytes, not_found: str) -> bytes:
+    """Return the virtual host of all paths as an encoded part of a route configuration.
+
+    Args:
+        entries: encoded parts of the host, one after the other: protobuf merges what is concatenated.
+        not_found: the message of the 404.
+    """
+    missing = envoy.Route(match=envoy.RouteMatch(prefix="/"), direct_response=_reply(404, not_found))
+    host = envoy.VirtualHost(
+        name="by-path", domains=["*"], matcher=envoy.Matcher(on_no_match=_on_match(missing))
     )
+    if entries:
+        path = envoy.HttpRequestHeaderMatchInput(header_name=":path")
+        host.matcher.matcher_tree.input.CopyFrom(
+            envoy.TypedExtensionConfig(name="path", typed_config=pack(path))
+        )
+    return _host_entry(encode(host) + entries)
 
 
-def tree_entry(prefix: str, leaf: Json) -> bytes:
-    """Return an entry of the tree of paths, encoded."""
-    return wire.encode("MatchMap", {"map": {prefix: leaf}})
+def route_configuration(name: str, hosts: bytes) -> bytes:
+    """Return one route configuration, encoded.
+
+    Args:
+        name: its name.
+        hosts: encoded parts with its virtual hosts, one after the other.
+    """
+    head = envoy.RouteConfiguration(
+        name=name,
+        # A client says `host:port`, where the port is the listener's; the address of a service is its host.
+        ignore_port_in_host_matching=True,
+        request_headers_to_remove=[CALLER_HEADER],
+    )
+    return encode(head) + hosts
 
 
-def by_path(leaves: bytes, missing: str) -> Json:
-    """Return the virtual host of everything that is addressed by path; `missing` is the 404's message."""
-    not_found = _leaf({"match": {"prefix": "/"}, "direct_response": _direct(404, missing)})
-    found: Json = {"on_no_match": not_found}
-    if leaves:
-        found["matcher_tree"] = {
-            "input": {
-                "name": "path",
-                "typed_config": {
-                    "@type": f"{_TYPE}envoy.type.matcher.v3.HttpRequestHeaderMatchInput",
-                    "header_name": ":path",
-                },
-            },
-            "prefix_match_map": leaves,
-        }
-    return {"name": "by-path", "domains": ["*"], "matcher": found}
+def _host_entry(host: bytes) -> bytes:
+    return encode(envoy.EncodedVirtualHosts(virtual_hosts=[host]))
 
 
-def route_configuration(name: str, virtual_hosts: bytes) -> Json:
-    """Return one RouteConfiguration resource."""
-    return {
-        "@type": f"{_TYPE}envoy.config.route.v3.RouteConfiguration",
-        "name": name,
-        # A client says `host:port`, the port being the listener's; the address is the host.
-        "ignore_port_in_host_matching": True,
-        "virtual_hosts": virtual_hosts,
-        "request_headers_to_remove": [CALLER_HEADER],
-    }
+def _tree_entry(prefix: str, route: envoy.Route) -> bytes:
+    tree = envoy.Matcher.MatcherTree(
+        prefix_match_map=envoy.Matcher.MatcherTree.MatchMap(map={prefix: _on_match(route)})
+    )
+    host = envoy.VirtualHost(matcher=envoy.Matcher(matcher_tree=tree))
+    return encode(host)
 
 
-def _route(service: Service, prefix: str, settings: GatewaySettings) -> Json:
-    route: Json = {"match": {"prefix": prefix}}
+def _on_match(route: envoy.Route) -> envoy.Matcher.OnMatch:
+    return envoy.Matcher.OnMatch(action=envoy.TypedExtensionConfig(name="route", typed_config=pack(route)))
+
+
+def _route(service: Service, prefix: str, settings: GatewaySettings) -> envoy.Route:
+    match = envoy.RouteMatch(prefix=prefix)
     if not service.ring:
-        return route | {
-            "direct_response": _direct(503, f"{service.namespace}/{service.name}: {service.unavailable}"),
-            "response_headers_to_add": [_header("retry-after", str(settings.retry_after_seconds))],
-        }
-    action: Json = {
-        "weighted_clusters": _weighted(service),
-        # Envoy's default of 15 s kills generations; a stream without a byte is cut by the listener's idle timeout.
-        "timeout": "0s",
-        "retry_policy": _retry(settings, on_demand=any(cluster.on_demand for cluster in service.clusters)),
-    }
-    if prefix != "/":
-        action["prefix_rewrite"] = "/"
+        return envoy.Route(
+            match=match,
+            direct_response=_reply(503, f"{service.namespace}/{service.name}: {service.unavailable}"),
+            response_headers_to_add=[_header("retry-after", str(settings.retry_after_seconds))],
+        )
+    on_demand = any(cluster.on_demand for cluster in service.clusters)
+    route = envoy.Route(
+        match=match,
+        route=envoy.RouteAction(
+            weighted_clusters=_weighted_clusters(service),
+            prefix_rewrite="" if prefix == "/" else "/",
+            # Envoy's default of 15 s kills generations; the listener's idle timeout cuts a silent stream.
+            timeout=duration(0),
+            retry_policy=_retry_policy(settings, on_demand=on_demand),
+        ),
+    )
     if service.sticky is not None and len(service.ring) > 1:
-        action["hash_policy"] = [_hash(h, service.sticky) for h in (service.sticky.header, CALLER_HEADER)]
-        route["metadata"] = {"filter_metadata": {ASSIGN_FILTER: {"header": service.sticky.header}}}
-        route["typed_per_filter_config"] = {
-            ASSIGN_FILTER: {
-                "@type": f"{_TYPE}envoy.config.route.v3.FilterConfig",
-                "config": {
-                    "@type": f"{_TYPE}envoy.extensions.filters.http.lua.v3.LuaPerRoute",
-                    "filter_context": {"header": service.sticky.header},
-                },
-            }
-        }
-    return route | {"route": action}
+        _make_sticky(route, service.sticky)
+    return route
 
 
-def _weighted(service: Service) -> Json:
+def _make_sticky(route: envoy.Route, sticky: Sticky) -> None:
+    """Hash by the caller's header, or by the identity that the filter assigns to a caller without it."""
+    header = Struct(fields={"header": _string(sticky.header)})
+    route.route.hash_policy.extend(_hash_policy(name, sticky) for name in (sticky.header, CALLER_HEADER))
+    route.metadata.filter_metadata[ASSIGN_FILTER].CopyFrom(header)
+    lua = envoy.FilterConfig(config=pack(envoy.LuaPerRoute(filter_context=header)))
+    route.typed_per_filter_config[ASSIGN_FILTER].CopyFrom(pack(lua))
+
+
+def _weighted_clusters(service: Service) -> envoy.WeightedCluster:
     prefix = weights.key_prefix(service)
-    entries = [
-        {
-            "name": piece.cluster,
-            "weight": 1 if prefix else piece.weight,
-            "response_headers_to_add": [
-                _header(names.ARM_HEADER, piece.arm),
-                *([_header(names.SERVED_VERSION_HEADER, piece.model_version)] if piece.model_version else []),
-            ],
-        }
-        for piece in service.ring
-    ]
-    weighted: Json = {"clusters": entries}
-    if prefix:
-        weighted["runtime_key_prefix"] = prefix
+    weighted = envoy.WeightedCluster(
+        clusters=[
+            envoy.WeightedCluster.ClusterWeight(
+                name=segment.cluster,
+                weight=UInt32Value(value=1 if prefix else segment.size),
+                response_headers_to_add=_arm_headers(segment),
+            )
+            for segment in service.ring
+        ],
+        runtime_key_prefix=prefix,
+    )
     if service.sticky is not None and len(service.ring) > 1:
-        weighted["use_hash_policy"] = True
+        weighted.use_hash_policy.CopyFrom(BoolValue(value=True))
     return weighted
 
 
-def _hash(header: str, sticky: Sticky) -> Json:
-    """Hash `salt:value`; the salt is hashed itself, so that no character of it means anything to RE2."""
+def _arm_headers(segment: Segment) -> list[envoy.HeaderValueOption]:
+    headers = [_header(names.ARM_HEADER, segment.arm)]
+    if segment.model_version:
+        headers.append(_header(names.SERVED_VERSION_HEADER, segment.model_version))
+    return headers
+
+
+def _hash_policy(header: str, sticky: Sticky) -> envoy.RouteAction.HashPolicy:
+    """Hash `salt:value`; the salt is itself hashed, so that none of its characters has a meaning in RE2."""
     salt = hashlib.sha256(sticky.salt.encode()).hexdigest()[:16]
-    return {
-        "header": {
-            "header_name": header,
-            "regex_rewrite": {"pattern": {"regex": "^(.*)$"}, "substitution": f"{salt}:\\1"},
-        },
-        "terminal": True,
-    }
+    salted = envoy.RegexMatchAndSubstitute(
+        pattern=envoy.RegexMatcher(regex="^(.*)$"), substitution=f"{salt}:\\1"
+    )
+    return envoy.RouteAction.HashPolicy(
+        header=envoy.RouteAction.HashPolicy.Header(header_name=header, regex_rewrite=salted), terminal=True
+    )
 
 
-def _retry(settings: GatewaySettings, *, on_demand: bool) -> Json:
+def _retry_policy(settings: GatewaySettings, *, on_demand: bool) -> envoy.RetryPolicy:
     """Retry only what no replica has begun to work on, and on another replica.
 
-    Of a service that may be at zero, the last attempt is the activator's: a replica may be gone of which Envoy has not
+    For a service on demand the last attempt goes to the activator: a replica may be gone of which Envoy has not
     been told yet, and the activator waits for the next.
     """
-    last = {
-        "retry_priority": {
-            "name": "envoy.retry_priorities.previous_priorities",
-            "typed_config": {
-                "@type": f"{_TYPE}envoy.extensions.retry.priority.previous_priorities.v3.PreviousPrioritiesConfig",
-                "update_frequency": settings.retries,
-            },
-        }
-    }
-    return (last if on_demand else {}) | {
-        "retry_on": "connect-failure,refused-stream,reset-before-request",
-        "num_retries": settings.retries,
-        "retry_host_predicate": [
-            {
-                "name": "envoy.retry_host_predicates.previous_hosts",
-                "typed_config": {
-                    "@type": f"{_TYPE}envoy.extensions.retry.host.previous_hosts.v3.PreviousHostsPredicate"
-                },
-            }
+    policy = envoy.RetryPolicy(
+        retry_on="connect-failure,refused-stream,reset-before-request",
+        num_retries=UInt32Value(value=settings.retries),
+        retry_host_predicate=[
+            envoy.RetryPolicy.RetryHostPredicate(
+                name="envoy.retry_host_predicates.previous_hosts",
+                typed_config=pack(envoy.PreviousHostsPredicate()),
+            )
         ],
-        "host_selection_retry_max_attempts": "5",
-    }
+        host_selection_retry_max_attempts=_HOST_SELECTION_ATTEMPTS,
+    )
+    if on_demand:
+        policy.retry_priority.CopyFrom(
+            envoy.RetryPolicy.RetryPriority(
+                name="envoy.retry_priorities.previous_priorities",
+                typed_config=pack(envoy.PreviousPrioritiesConfig(update_frequency=settings.retries)),
+            )
+        )
+    return policy
 
 
-def _direct(status: int, message: str) -> Json:
-    """A local reply; the connection manager's `local_reply_config` makes it JSON."""
-    return {"status": status, "body": {"inline_string": message}}
+def _reply(status: int, message: str) -> envoy.DirectResponseAction:
+    """Return a local reply; the connection manager's `local_reply_config` makes it JSON."""
+    return envoy.DirectResponseAction(status=status, body=envoy.DataSource(inline_string=message))
 
 
-def _header(key: str, value: str) -> Json:
-    """Add a header. To overwrite one that a replica sends costs 2 % of a small request, and replicas are ours."""
-    return {"header": {"key": key, "value": value}}
+def _header(key: str, value: str) -> envoy.HeaderValueOption:
+    """Add a header. Overwriting a replica's costs 2 % of a small request, and replicas are ours."""
+    return envoy.HeaderValueOption(header=envoy.HeaderValue(key=key, value=value))
 
 
-def _leaf(route: Json) -> Json:
-    return {"action": {"name": "route", "typed_config": {"@type": _ROUTE, **route}}}
+def _string(value: str) -> Value:
+    return Value(string_value=value)

@@ -1,70 +1,73 @@
 """Weights as entries of Envoy's runtime, so that a change of weights is not a change of routes.
 
-Envoy reads all of a route configuration again when one route changes, which costs its main thread 0.1 ms for every
-service that is stored; an entry of the runtime costs it a microsecond. A key has a digest of the ring's order, so that
-weights of one order are never applied to another. Here is nothing about when which file is written: see `order`.
+Envoy reads a whole route configuration again if one route changes, which costs its main thread 0.1 ms for every
+stored service; an entry of the runtime costs a microsecond. A key has a digest of the ring's order, so that weights
+for one order are never applied to another.
 """
 
 import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from serving.router.envoy import wire
+from google.protobuf.struct_pb2 import Struct, Value
+
+from serving.router.envoy import messages_pb2 as envoy
+from serving.router.envoy.resource import encode
 from serving.router.plan.service import Service
 
 LAYER = "weights"
 """Name of the runtime's layer and of its only resource."""
-_TYPE = "type.googleapis.com/envoy.service.runtime.v3.Runtime"
 _DIGEST_BYTES = 6
 
 
 @dataclass(frozen=True)
 class Weights:
-    """One service's: encoded entries, and the clusters that must have endpoints before they hold."""
+    """One service's weights: an encoded part of the layer, and the clusters that must have endpoints first."""
 
     entries: bytes
     needs: frozenset[str]
 
 
 def key_prefix(service: Service) -> str:
-    """Return the prefix of the service's keys; empty where its weights are in its route.
+    """Return the prefix of the service's keys; empty if its weights are in its route.
 
-    A key is named after a cluster, so a ring with two stretches of one cluster cannot use it; a ring of one cluster
-    needs none.
+    A key has the name of a cluster, so two segments of one cluster cannot be told apart; a ring of one cluster has
+    no weights to change.
     """
-    names = [piece.cluster for piece in service.ring]
-    if len(names) < 2 or len(set(names)) < len(names):
+    clusters = [segment.cluster for segment in service.ring]
+    if len(clusters) < 2 or len(set(clusters)) < len(clusters):
         return ""
-    digest = hashlib.blake2b("\n".join(names).encode(), digest_size=_DIGEST_BYTES).hexdigest()
+    digest = hashlib.blake2b("\n".join(clusters).encode(), digest_size=_DIGEST_BYTES).hexdigest()
     return f"{service.namespace}/{service.name}.{digest}"
 
 
 def weights_of(service: Service) -> Weights:
-    """Return what a service with a key prefix has in the runtime."""
+    """Return the weights of a service that has a key prefix."""
     prefix = key_prefix(service)
-    values = {f"{prefix}.{piece.cluster}": piece.weight for piece in service.ring}
-    needs = frozenset(piece.cluster for piece in service.ring if piece.weight)
-    return Weights(wire.encode("Struct", values), needs)
+    return _weights(prefix, {segment.cluster: segment.size for segment in service.ring})
 
 
-def layer(found: Mapping[str, Weights]) -> bytes:
-    """Return the layer, of the entries of all services in the order of their prefixes."""
-    entries = b"".join(found[prefix].entries for prefix in sorted(found))
-    return wire.encode("Any", {"@type": _TYPE, "name": LAYER, "layer": entries})
+def layer(weights: Mapping[str, Weights]) -> bytes:
+    """Return the encoded Runtime resource with the weights of all services, by prefix.
+
+    Protobuf merges parts of a message that are concatenated.
+    """
+    entries = b"".join(weights[prefix].entries for prefix in sorted(weights))
+    return encode(envoy.Runtime(name=LAYER)) + entries
 
 
-def read(values: Mapping[str, int]) -> dict[str, Weights]:
-    """Return what a runtime has, by prefix."""
-    found: dict[str, dict[str, int]] = {}
-    for key, value in values.items():
-        prefix = "/".join(key.split("/")[:2]).rpartition(".")[
-            0
-        ]  # NAMESPACE/NAME.DIGEST.NAMESPACE/SERVICE/PORT
-        found.setdefault(prefix, {})[key] = value
-    return {
-        prefix: Weights(
-            wire.encode("Struct", entries),
-            frozenset(key.removeprefix(f"{prefix}.") for key, value in entries.items() if value),
-        )
-        for prefix, entries in found.items()
-    }
+def parse(entries: Mapping[str, int]) -> dict[str, Weights]:
+    """Return the weights in the entries of a runtime, by prefix."""
+    by_prefix: dict[str, dict[str, int]] = {}
+    for key, weight in entries.items():
+        # A key is NAMESPACE/NAME.DIGEST.NAMESPACE/SERVICE/PORT, without a dot in the namespace.
+        prefix = "/".join(key.split("/")[:2]).rpartition(".")[0]
+        by_prefix.setdefault(prefix, {})[key.removeprefix(f"{prefix}.")] = weight
+    return {prefix: _weights(prefix, sizes) for prefix, sizes in by_prefix.items()}
+
+
+def _weights(prefix: str, sizes: Mapping[str, int]) -> Weights:
+    fields = {f"{prefix}.{cluster}": Value(number_value=size) for cluster, size in sizes.items()}
+    part = envoy.Runtime(layer=Struct(fields=fields))
+    needs = frozenset(cluster for cluster, size in sizes.items() if size)
+    return Weights(encode(part), needs)

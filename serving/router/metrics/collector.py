@@ -1,7 +1,6 @@
-"""What Envoy counts, read when somebody asks for the gateway's page of metrics.
+"""Reads Envoy's statistics when the gateway's page of metrics is requested; without requests it costs nothing.
 
-Nobody asking costs nothing. A reading that Envoy does not answer leaves the counts of the one before, and the page says
-of when those are.
+If Envoy does not answer, the page has the counts of the last reading, and their time.
 """
 
 import asyncio
@@ -15,7 +14,7 @@ from serving.router.envoy import statistics
 from serving.router.envoy.admin import Admin
 from serving.router.envoy.process import EnvoyProcess, RunningEnvoy
 from serving.router.metrics.labels import Labels
-from serving.router.metrics.page import Tally
+from serving.router.metrics.page import EnvoyCounts
 from serving.router.route_status import NAME
 from serving.system import processes
 
@@ -25,81 +24,81 @@ PATIENCE_SECONDS = 1.0
 """Longest wait of a page for a reading: Envoy's main thread reads configuration for at most 0.3 s at a time, and a
 scraper must not give up on the gateway because Envoy is late."""
 FRESH_SECONDS = 0.2
-"""A reading that is younger is given again, so that several scrapers cost as much as a few readings a second."""
+"""A younger reading is used again, so that several scrapers cost as much as a few readings per second."""
 PAUSE_SHARE = 20.0
-"""So is one that is younger than this many times what Envoy took for it: readings take a twentieth of its main thread."""
+"""So is one that is younger than this multiple of its own time: readings take a twentieth of Envoy's main thread."""
 LONGEST_PAUSE_SECONDS = 1.0
-"""At most; on a busy machine Envoy may be late for other reasons, and counts must not grow old for that."""
+"""Limit of that pause: on a busy machine Envoy may be late for other reasons, and counts must not grow old."""
 DURATIONS_SECONDS = 5.0
-"""Between readings of durations, which are most of what there is to read, where clusters are busy; percentiles are of more than
-a few seconds' answers anyway."""
+"""Between readings of durations, which are most of the statistics of busy clusters; percentiles are taken over more
+than a few seconds anyway."""
 
 
-class Signals:
-    """The counts of one Envoy at a time."""
+class StatisticsCollector:
+    """The page of metrics of one gateway, over one Envoy after another."""
 
     def __init__(self, admin: Admin, process: EnvoyProcess) -> None:
         self._admin = admin
         self._process = process
         self._labels: dict[Key, dict[str, Labels]] = {}
-        """Of each Route, its clusters'."""
+        """By Route, and then by cluster."""
         self._envoy: RunningEnvoy | None = None
-        self._tally = Tally(0.0)
+        self._counts = EnvoyCounts(0.0)
         self._fresh_until = self._durations_until = 0.0
         self._reading: asyncio.Task[str] | None = None
-        self._knows_routes = False
+        self._routes_known = False
 
-    def know(self, route: Key, labels: Mapping[str, Labels]) -> None:
-        """Have these clusters of a Route on the page from now on, and no others."""
+    def set_labels(self, route: Key, labels: Mapping[str, Labels]) -> None:
+        """Set the clusters of a Route that are on the page; none removes the Route."""
         if labels:
             self._labels[route] = dict(labels)
         else:
             self._labels.pop(route, None)
 
-    def knows_routes(self) -> None:
-        """All Routes have been told: a cluster that is not on the page from now on has had no requests."""
-        self._knows_routes = True
+    def mark_routes_known(self) -> None:
+        """From now on all Routes have labels: a cluster that is not on the page has had no requests."""
+        self._routes_known = True
 
     async def page(self) -> str:
-        """Return the page of metrics, with a fresh reading if there is one in time.
+        """Return the page of metrics, with a new reading if Envoy answers in time.
 
         Raises:
             errors.Unavailable: not all Routes are known yet.
         """
-        if not self._knows_routes:
+        if not self._routes_known:
             raise errors.Unavailable("the Routes are not known yet")
         problem = "Envoy is late"
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(PATIENCE_SECONDS):
-                problem = await self._fresh()
+                problem = await self._refresh()
         if problem:
-            log.info("the counts of %.3f are given again: %s", self._tally.read_at, problem)
-        # Of two Routes with one Service, nothing says whose a request is: the one that was told last has them all.
-        labels = {name: who for found in self._labels.values() for name, who in found.items()}
-        return self._tally.page(NAME, labels)
+            log.info("the page has the counts of %.3f: %s", self._counts.read_at, problem)
+        # If two Routes share a Service, nothing says whose its requests are: the later Route gets them all.
+        labels = {cluster: item for of_route in self._labels.values() for cluster, item in of_route.items()}
+        return self._counts.page(NAME, labels)
 
-    async def _fresh(self) -> str:
-        """Have a reading of now, for all who ask at once; return why there is none."""
+    async def _refresh(self) -> str:
+        """Read once for all concurrent requests; return why there is no new reading."""
         if clock.monotonic() < self._fresh_until:
             return ""
         if self._reading is None or self._reading.done():
-            self._reading = asyncio.create_task(self._look())
+            self._reading = asyncio.create_task(self._read())
         return await asyncio.shield(self._reading)
 
-    async def _look(self) -> str:
+    async def _read(self) -> str:
         envoy, now, began = self._process.running(), clock.now().timestamp(), clock.monotonic()
         if envoy is None:
-            return "Envoy is not there"
+            return "Envoy is not running"
         durations = envoy != self._envoy or began >= self._durations_until
         try:
             text = await self._admin.statistics(durations=durations)
             pause = min(PAUSE_SHARE * (clock.monotonic() - began), LONGEST_PAUSE_SECONDS)
-            found = statistics.read(text)
+            clusters = statistics.parse(text)
             if not processes.is_alive(envoy.process):
-                return "Envoy has gone while it was read"
+                return "Envoy exited during the reading"
             if envoy != self._envoy:
-                self._envoy, self._tally = envoy, Tally(envoy.process.started_at())
-            self._tally.put(found, now, durations=durations)
+                self._envoy, self._counts = envoy, EnvoyCounts(envoy.process.started_at())
+            self._counts.update(clusters, now, durations=durations)
         except (errors.Unavailable, ValueError) as error:
             return str(error)
         self._fresh_until = clock.monotonic() + max(FRESH_SECONDS, pause)

@@ -1,4 +1,4 @@
-"""Whose requests are counted: the labels of every metric about a revision, and Prometheus's text form. Pure."""
+"""The labels of every metric about a revision, and Prometheus's text format."""
 
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
@@ -16,26 +16,26 @@ class Labels(NamedTuple):
 
     @property
     def text(self) -> str:
-        """As they stand between braces: `namespace="default",inference=...`."""
+        """The labels as they stand between braces: `namespace="default",inference=...`."""
         return ",".join(f'{name}="{escaped(value)}"' for name, value in self._asdict().items())
 
 
 def labels_of(route: Mapping[str, Any]) -> dict[str, Labels]:
-    """Return the labels of a Route's backends, by the clusters that they have in Envoy."""
+    """Return the labels of a Route's backends, by their clusters in Envoy."""
     namespace, spec = route["metadata"]["namespace"], route["spec"]
     return {
         cluster_of(namespace, backend, ()).name: Labels(
             namespace, spec["inference"], backend["arm"], backend["name"]
         )
-        for backend in reversed(spec.get("backends") or [])  # of two with one Service, the first names it
+        for backend in reversed(spec.get("backends") or [])  # the first of two with one Service names it
     }
 
 
 def escaped(value: str) -> str:
-    """Return a label's value as Prometheus's text form has it."""
+    """Return a label's value in Prometheus's text format."""
     return value.replace("\\", r"\\").replace("\n", r"\n").replace('"', r"\"")
 
 
 def family(name: str, kind: str, text: str, samples: Iterable[str]) -> str:
-    """Return one metric: what it is, and its samples (whole lines)."""
+    """Return one metric: its help text, its type and its samples (whole lines)."""
     return f"# HELP {name} {text}\n# TYPE {name} {kind}\n{''.join(samples)}"

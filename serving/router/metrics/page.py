@@ -1,7 +1,7 @@
-"""What a gateway's page of metrics says: Envoy's counts by revision, in Prometheus's text form. Pure.
+"""The gateway's page of metrics: Envoy's counts by revision, in Prometheus's text format.
 
-Written by hand: prometheus_client takes seven times as long for a thousand services of two arms. What has not changed
-since the reading before is not written again.
+Written by hand: prometheus_client takes seven times as long for a thousand services of two arms. Samples that have not
+changed since the last reading are not formatted again.
 """
 
 from collections.abc import Mapping
@@ -24,15 +24,15 @@ _CLASSES = ("1xx", "2xx", "3xx", "4xx", "5xx")
 _BOUNDS = (*(f"{bound / 1000:g}" for bound in BOUNDS_MS), "+Inf")
 
 
-class Counts(NamedTuple):
-    """Requests to some clusters: all that ever came, and those that have no answer yet."""
+class RequestCounts(NamedTuple):
+    """Requests to one cluster: all that ever arrived, and those without an answer yet."""
 
     total: int
     active: int
 
 
-class _Form:
-    """How one revision's samples are written: with its labels in them once and for all."""
+class _Templates:
+    """Format strings for one revision's samples, which have its labels in them."""
 
     def __init__(self, labels: Labels) -> None:
         text = labels.text.replace("%", "%%")
@@ -44,12 +44,12 @@ class _Form:
         self.durations = f"{buckets}{DURATION}_sum{{{text}}} %.3f\n{DURATION}_count{{{text}}} %s\n"
 
 
-class _Written(NamedTuple):
-    """One cluster's samples, and what they were written of."""
+class _Samples(NamedTuple):
+    """One cluster's formatted samples, and what they were formatted from."""
 
-    form: _Form
+    templates: _Templates
     statistics: Statistics
-    counts: Counts
+    counts: RequestCounts
     received: str
     answered: str
     in_flight: str
@@ -57,82 +57,119 @@ class _Written(NamedTuple):
 
 
 @dataclass
-class Tally:
-    """What one Envoy has counted since it started; another begins at nothing."""
+class EnvoyCounts:
+    """What one Envoy has counted since it started; the next one starts at zero."""
 
     started: float
-    """Unix seconds of when that Envoy was."""
+    """When this Envoy started, in unix seconds."""
     read_at: float = 0.0
-    """Unix seconds of when it was last asked."""
+    """When it was last read, in unix seconds."""
     _statistics: Mapping[str, Statistics] = field(default_factory=dict)
-    _received: dict[str, Counts] = field(default_factory=dict)
-    _written: dict[str, _Written] = field(default_factory=dict)
+    _counts: dict[str, RequestCounts] = field(default_factory=dict)
+    _samples: dict[str, _Samples] = field(default_factory=dict)
 
-    def put(self, found: Mapping[str, Statistics], now: float, *, durations: bool = True) -> None:
-        """Take a reading: every cluster that has statistics; `durations` says whether theirs are in it."""
+    def update(self, clusters: Mapping[str, Statistics], now: float, *, durations: bool = True) -> None:
+        """Take a reading.
+
+        Args:
+            clusters: every cluster that has statistics.
+            now: unix seconds.
+            durations: whether the reading has durations; otherwise the last ones stay.
+        """
         if not durations:
-            for name, said in found.items():
-                said.durations = before.durations if (before := self._same(name, said)) else ""
-        self._received = {name: self._counts(name, said) for name, said in found.items()}
-        self._statistics = found
+            for name, reading in clusters.items():
+                reading.durations = before.durations if (before := self._before(name, reading)) else ""
+        self._counts = {name: self._count(name, reading) for name, reading in clusters.items()}
+        self._statistics = clusters
         self.read_at = now
 
     @property
-    def counts(self) -> Mapping[str, Counts]:
+    def counts(self) -> Mapping[str, RequestCounts]:
         """By cluster."""
-        return self._received
+        return self._counts
 
-    def _counts(self, name: str, said: Statistics) -> Counts:
-        """Between the decision to try again and the attempt, one is missing; a count must not go back for that."""
-        now = statistics.received(said.counts)
-        if self._same(name, said):
-            now = max(now, self._received[name].total)
-        return Counts(now, statistics.in_flight(said.counts))
+    def _count(self, name: str, reading: Statistics) -> RequestCounts:
+        """Count; between the decision to retry and the attempt one is missing, so the last count is the minimum."""
+        total = statistics.received(reading.counts)
+        if self._before(name, reading):
+            total = max(total, self._counts[name].total)
+        return RequestCounts(total, statistics.in_flight(reading.counts))
 
-    def _same(self, name: str, said: Statistics) -> Statistics | None:
-        """What a cluster had before, unless it was made again since."""
+    def _before(self, name: str, reading: Statistics) -> Statistics | None:
+        """Return the last reading of a cluster, unless the cluster was removed and added again since."""
         before = self._statistics.get(name)
-        went_back = before is not None and said.counts.get("total", 0) < before.counts.get("total", 0)
-        return None if went_back else before
+        restarted = before is not None and reading.counts.get("total", 0) < before.counts.get("total", 0)
+        return None if restarted else before
 
     def page(self, gateway: str, labels: Mapping[str, Labels]) -> str:
         """Return the page.
 
         Args:
-            gateway: whose it is.
-            labels: of the clusters that it has, by name; others are not on it.
+            gateway: its name.
+            labels: of the clusters on the page, by name.
         """
-        written = {name: self._write(name, who) for name, who in labels.items() if name in self._statistics}
-        self._written = written
-        found = list(written.values())
-        return "".join((
-            family(RECEIVED, "counter", "Requests that came, answered or not.", (w.received for w in found)),
-            family(ANSWERED, "counter", "Requests that were answered, by class of code.", (w.answered for w in found)),
-            family(IN_FLIGHT, "gauge", "Requests without an answer, those that are held at zero among them.",
-                   (w.in_flight for w in found)),
-            family(DURATION, "histogram", "From a request's last byte to its answer's, in whole milliseconds.",
-                   (w.durations for w in found)),
-            family(READ_AT, "gauge", "When the counts on this page were read from Envoy.",
-                   [f"{READ_AT} {self.read_at:.3f}\n"] if self.read_at else []),
-            family(STARTED_AT, "gauge", "When the Envoy was started that has counted them from nothing.",
-                   [f"{STARTED_AT} {self.started:.2f}\n"]),
+        self._samples = {
+            name: self._format(name, item) for name, item in labels.items() if name in self._statistics
+        }
+        samples = list(self._samples.values())
+        families = (
+            family(
+                RECEIVED, "counter", "Requests that came, answered or not.", (s.received for s in samples)
+            ),
+            family(
+                ANSWERED,
+                "counter",
+                "Requests that were answered, by class of code.",
+                (s.answered for s in samples),
+            ),
+            family(
+                IN_FLIGHT,
+                "gauge",
+                "Requests without an answer, those that are held at zero among them.",
+                (s.in_flight for s in samples),
+            ),
+            family(
+                DURATION,
+                "histogram",
+                "From a request's last byte to its answer's, in whole milliseconds.",
+                (s.durations for s in samples),
+            ),
+            family(
+                READ_AT,
+                "gauge",
+                "When the counts on this page were read from Envoy.",
+                [f"{READ_AT} {self.read_at:.3f}\n"] if self.read_at else [],
+            ),
+            family(
+                STARTED_AT,
+                "gauge",
+                "When the Envoy was started that has counted them from nothing.",
+                [f"{STARTED_AT} {self.started:.2f}\n"],
+            ),
             family(GATEWAY, "gauge", "Whose page this is.", [f'{GATEWAY}{{gateway="{gateway}"}} 1\n']),
-        ))  # fmt: skip
+        )
+        return "".join(families)
 
-    def _write(self, name: str, labels: Labels) -> _Written:
-        said, counts, before = self._statistics[name], self._received[name], self._written.get(name)
-        form = before.form if before is not None and before.form.labels == labels else _Form(labels)
-        if before is not None and (before.form, before.statistics, before.counts) == (form, said, counts):
-            return before
-        if before is not None and before.form is form and before.statistics.durations == said.durations:
-            durations = before.durations
+    def _format(self, name: str, labels: Labels) -> _Samples:
+        reading, counts, last = self._statistics[name], self._counts[name], self._samples.get(name)
+        same_labels = last is not None and last.templates.labels == labels
+        templates = last.templates if last is not None and same_labels else _Templates(labels)
+        if last is not None and same_labels and (last.statistics, last.counts) == (reading, counts):
+            return last
+        if last is not None and same_labels and last.statistics.durations == reading.durations:
+            durations = last.durations
         else:
-            taken = statistics.durations(said.durations)
-            durations = form.durations % (*taken.at_most, taken.seconds, taken.at_most[-1])
-        return _Written(
-            form, said, counts,
-            form.received % counts.total,
-            "".join(text % said.counts[code] for code, text in form.answered.items() if code in said.counts),
-            form.in_flight % counts.active,
+            parsed = statistics.parse_durations(reading.durations)
+            durations = templates.durations % (*parsed.at_most, parsed.seconds, parsed.at_most[-1])
+        answered = (
+            text % reading.counts[code] for code, text in templates.answered.items() if code in reading.counts
+        )
+        return _Samples(
+            templates,
+            reading,
+            counts,
+            templates.received % counts.total,
+            "".join(answered),
+            templates.in_flight % counts.active,
             durations,
-        )  # fmt: skip
+        )

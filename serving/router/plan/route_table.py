@@ -1,14 +1,14 @@
-"""The services of all Routes put together, a change at a time: what changes costs, not what is stored. Pure.
+"""The services of all Routes, updated one Route at a time, and the changes that result.
 
-Where two Routes want the same address, or two backends the same private address, the older Route has it (then the one
-whose name sorts first), so that every gateway decides the same. Knows nothing of Envoy.
+If two Routes claim one address, or two backends one private address, the older Route gets it (of two equally old,
+the first by name), so that every gateway decides alike. The cost depends on what changes, not on what is stored.
 """
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Generic, NamedTuple, TypeVar
 
-from serving.router.plan.service import Cluster, Probe, Service
+from serving.router.plan.service import Cluster, ProbeRoute, Service
 
 T = TypeVar("T")
 
@@ -17,8 +17,8 @@ RouteKey = tuple[str, str]
 """Namespace and name of a Route."""
 
 
-class _Rank(NamedTuple):
-    """Who comes first has the name."""
+class _Precedence(NamedTuple):
+    """The lowest one gets a claimed name."""
 
     created: str
     route: RouteKey
@@ -26,115 +26,115 @@ class _Rank(NamedTuple):
 
 @dataclass(frozen=True)
 class RoutePlan:
-    """What a gateway is to serve otherwise than before, by name; None for what goes. From nothing, it is everything.
+    """Changes to what a gateway serves, by name; None removes. Applied to nothing, they are the whole plan.
 
-    `services` and `probes` are named by their prefixes. `routes` says of each Route that was touched why it is left
-    out; empty for one that is served.
+    Services and probe routes are named by their prefixes. `routes` has the reason why each touched Route is not
+    served; empty if it is.
     """
 
     services: Mapping[str, Service | None] = field(default_factory=dict)
     clusters: Mapping[str, Cluster | None] = field(default_factory=dict)
-    probes: Mapping[str, Probe | None] = field(default_factory=dict)
+    probes: Mapping[str, ProbeRoute | None] = field(default_factory=dict)
     routes: Mapping[RouteKey, str] = field(default_factory=dict)
 
 
-class Assembly:
-    """All Routes' services, and which of them have the names that they want."""
+class RouteTable:
+    """The services of all Routes, and which of them own the names that they claim."""
 
     def __init__(self) -> None:
         self._services: dict[RouteKey, Service] = {}
         self._addresses: _Claims[Service] = _Claims()
         self._clusters: _Claims[Cluster] = _Claims()
-        self._probes: _Claims[Probe] = _Claims()
+        self._probes: _Claims[ProbeRoute] = _Claims()
         self._touched: set[RouteKey] = set()
 
     @property
     def services(self) -> Mapping[RouteKey, Service]:
-        """Every Route's, those that are left out too."""
+        """Every Route's service, also those that are not served."""
         return self._services
 
     def put(self, key: RouteKey, service: Service | None) -> None:
-        """Replace one Route's service; None where the Route is gone."""
+        """Replace one Route's service; None removes it."""
         old = self._services.pop(key, None)
         if service is not None:
             self._services[key] = service
         self._touched.add(key)
-        for prefix in {found.prefix for found in (old, service) if found is not None}:
-            before = self._addresses.holder(prefix)
+        for prefix in {item.prefix for item in (old, service) if item is not None}:
+            previous_owner = self._addresses.owner(prefix)
             if old is not None and old.prefix == prefix:
-                self._addresses.release(prefix, _rank(old))
+                self._addresses.release(prefix, _precedence(old))
             if service is not None and service.prefix == prefix and not service.problem:
-                self._addresses.claim(prefix, _rank(service), service)
-            after = self._addresses.holder(prefix)
-            if after is not before:
-                self._touched |= {rank.route for rank in self._addresses.of(prefix)}
-                self._hand_over(before, after)
+                self._addresses.claim(prefix, _precedence(service), service)
+            owner = self._addresses.owner(prefix)
+            if owner is not previous_owner:
+                self._touched |= {precedence.route for precedence in self._addresses.claims(prefix)}
+                self._transfer_claims(previous_owner, owner)
 
-    def take(self) -> RoutePlan:
-        """Return what is different since the last call."""
+    def take_changes(self) -> RoutePlan:
+        """Return the changes since the last call."""
         touched, self._touched = self._touched, set()
         return RoutePlan(
-            dict(self._addresses.take()),
-            dict(self._clusters.take()),
-            dict(self._probes.take()),
-            {key: self._why_not(key) for key in touched if key in self._services},
+            dict(self._addresses.take_changes()),
+            dict(self._clusters.take_changes()),
+            dict(self._probes.take_changes()),
+            {key: self._why_not_served(key) for key in touched if key in self._services},
         )
 
-    def _hand_over(self, before: Service | None, after: Service | None) -> None:
-        """Only who has its address has clusters and probes."""
-        if before is not None:
-            for cluster in before.clusters:
-                self._clusters.release(cluster.name, _rank(before))
-            for probe in before.probes:
-                self._probes.release(probe.prefix, _rank(before))
-        if after is not None:
-            for cluster in after.clusters:
-                self._clusters.claim(cluster.name, _rank(after), cluster)
-            for probe in after.probes:
-                self._probes.claim(probe.prefix, _rank(after), probe)
+    def _transfer_claims(self, previous_owner: Service | None, owner: Service | None) -> None:
+        """Only the owner of an address claims clusters and probe routes."""
+        if previous_owner is not None:
+            for cluster in previous_owner.clusters:
+                self._clusters.release(cluster.name, _precedence(previous_owner))
+            for probe in previous_owner.probes:
+                self._probes.release(probe.prefix, _precedence(previous_owner))
+        if owner is not None:
+            for cluster in owner.clusters:
+                self._clusters.claim(cluster.name, _precedence(owner), cluster)
+            for probe in owner.probes:
+                self._probes.claim(probe.prefix, _precedence(owner), probe)
 
-    def _why_not(self, key: RouteKey) -> str:
+    def _why_not_served(self, key: RouteKey) -> str:
         service = self._services[key]
-        holder = self._addresses.holder(service.prefix)
-        if service.problem or holder is service:
+        owner = self._addresses.owner(service.prefix)
+        if service.problem or owner is service:
             return service.problem
-        assert holder is not None
-        return f"{service.prefix} already belongs to Route {holder.route}, which is older"
+        assert owner is not None
+        return f"{service.prefix} already belongs to Route {owner.route}, which is older"
 
 
 class _Claims(Generic[T]):
-    """Who wants which name, who has it, and which names have changed hands."""
+    """The claims to names, and the names whose owner has changed."""
 
     def __init__(self) -> None:
-        self._by_name: dict[str, dict[_Rank, T]] = {}
-        self._before: dict[str, T | None] = {}
+        self._by_name: dict[str, dict[_Precedence, T]] = {}
+        self._owner_before: dict[str, T | None] = {}
 
-    def holder(self, name: str) -> T | None:
-        found = self._by_name.get(name)
-        return found[min(found)] if found else None
+    def owner(self, name: str) -> T | None:
+        claims = self._by_name.get(name)
+        return claims[min(claims)] if claims else None
 
-    def of(self, name: str) -> Mapping[_Rank, T]:
+    def claims(self, name: str) -> Mapping[_Precedence, T]:
         return self._by_name.get(name, {})
 
-    def claim(self, name: str, rank: _Rank, value: T) -> None:
-        self._before.setdefault(name, self.holder(name))
-        self._by_name.setdefault(name, {})[rank] = value
+    def claim(self, name: str, precedence: _Precedence, value: T) -> None:
+        self._owner_before.setdefault(name, self.owner(name))
+        self._by_name.setdefault(name, {})[precedence] = value
 
-    def release(self, name: str, rank: _Rank) -> None:
-        self._before.setdefault(name, self.holder(name))
-        found = self._by_name.get(name, {})
-        found.pop(rank, None)
-        if not found:
+    def release(self, name: str, precedence: _Precedence) -> None:
+        self._owner_before.setdefault(name, self.owner(name))
+        claims = self._by_name.get(name, {})
+        claims.pop(precedence, None)
+        if not claims:
             self._by_name.pop(name, None)
 
-    def take(self) -> Iterator[tuple[str, T | None]]:
-        """Give what names are of now, where that is not what it was at the last call."""
-        before, self._before = self._before, {}
-        for name, had in sorted(before.items(), key=lambda item: item[0]):
-            has = self.holder(name)
-            if has != had:
-                yield name, has
+    def take_changes(self) -> Iterator[tuple[str, T | None]]:
+        """Yield each name whose owner differs from the one at the last call, with its owner."""
+        before, self._owner_before = self._owner_before, {}
+        for name, previous in sorted(before.items(), key=lambda item: item[0]):
+            owner = self.owner(name)
+            if owner != previous:
+                yield name, owner
 
 
-def _rank(service: Service) -> _Rank:
-    return _Rank(service.created, (service.namespace, service.route))
+def _precedence(service: Service) -> _Precedence:
+    return _Precedence(service.created, (service.namespace, service.route))

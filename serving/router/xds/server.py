@@ -1,164 +1,128 @@
-"""Brings a rendered plan to Envoy in the order that fails no request, and knows what Envoy has accepted.
+"""Brings resources to one Envoy in an order that fails no request, and knows what Envoy has acknowledged.
 
-What may be sent when is decided in `envoy.order`. Here is the conversation: Envoy's incremental xDS, one response of a
-type on its way at a time, so that a change that comes meanwhile overtakes what has not been sent. An Envoy that comes
-back says what it has, and gets the difference. What was rejected changes nothing: Envoy keeps what it had.
+`update_order` decides what may be sent. This is the protocol around it, incremental xDS: one response of a type is in
+flight at a time, so that a later change overtakes what has not been sent. An Envoy that reconnects says what it has,
+and gets the difference. A rejected update changes nothing: Envoy keeps what it had.
 Protocol: envoyproxy.io, "xDS REST and gRPC protocol", incremental variant.
 """
 
 import asyncio
 import logging
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from google.protobuf.message import DecodeError
+
 from serving import clock, errors
-from serving.protobuf import Malformed
-from serving.router.envoy import weights, wire
+from serving.router.envoy import messages_pb2 as envoy
+from serving.router.envoy import weights
 from serving.router.envoy.admin import Admin
-from serving.router.envoy.render import Rendered, Resource, resource_of
-from serving.router.xds.update_order import Order, Table
+from serving.router.envoy.render import ResourceChanges
+from serving.router.envoy.resource import Resource, encoded_resource
+from serving.router.xds.resource_state import ResourceState
+from serving.router.xds.session import TYPE_URLS, TYPES, XdsSession
+from serving.router.xds.update_order import UpdateOrder
 
 log = logging.getLogger(__name__)
 
-_TYPES = {
-    "clusters": "type.googleapis.com/envoy.config.cluster.v3.Cluster",
-    "endpoints": "type.googleapis.com/envoy.config.endpoint.v3.ClusterLoadAssignment",
-    "weights": "type.googleapis.com/envoy.service.runtime.v3.Runtime",
-    "routes": "type.googleapis.com/envoy.config.route.v3.RouteConfiguration",
-}
-_NAMES = {url: name for name, url in _TYPES.items()}
-
-ROUTES_PAUSE = 9.0
-"""Pause after routes, in multiples of what Envoy took to read them: it reads all when one changes, 0.1 ms for each
-service that is stored, so a burst of them is gathered into a tenth of its time. The first goes at once."""
-LONGEST_PAUSE = 1.0
-"""Seconds; on a busy machine Envoy may take long for other reasons, and a new service should not wait for that."""
+ROUTES_PAUSE_SHARE = 9.0
+"""Pause after routes, in multiples of the time that Envoy took to read them. It reads all routes if one changes, 0.1 ms
+for each stored service, so a burst of changes is gathered into a tenth of its time. The first is sent at once."""
+LONGEST_ROUTES_PAUSE = 1.0
+"""Seconds; on a busy machine Envoy may be slow for other reasons, and a new service should not wait for that."""
 
 
 class Rejected(errors.SlipwayError):
-    """Envoy refused an update; it goes on with what it had."""
+    """Envoy rejected an update and keeps its old configuration."""
 
 
-@dataclass
-class _Asked:
-    """One type of resource in one conversation."""
-
-    began: bool = False
-    subscribed: set[str] = field(default_factory=set)
-    nonce: str = ""
-    """Of the response that is on its way."""
-    told: bool = False
-    """A starting Envoy waits to be told something of each type, if only that there is nothing."""
+class MalformedRequest(ValueError):
+    """A message on the stream is not a request that this server knows."""
 
 
-class Conversation:
-    """What one connected Envoy asked for, and how to answer."""
-
-    def __init__(self, send: Callable[[bytes], None]) -> None:
-        self.send = send
-        self.asked = {name: _Asked() for name in _TYPES}
-        self._responses = 0
-
-    def respond(self, name: str, resources: Mapping[str, Resource | None]) -> None:
-        """Send what changed of a type; None for what goes."""
-        asked = self.asked[name]
-        self._responses += 1
-        asked.nonce = str(self._responses)
-        asked.told = True
-        response = {
-            "type_url": _TYPES[name],
-            "nonce": asked.nonce,
-            "resources": [
-                {"name": n, "version": found.version, "resource": found.content}
-                for n, found in resources.items()
-                if found is not None
-            ],
-            "removed_resources": sorted(n for n, found in resources.items() if found is None),
-        }
-        self.send(wire.encode("DeltaDiscoveryResponse", response))
-
-
-class Delivery:
-    """What one Envoy is to have, and its conversation with us while it is connected."""
+class DeltaXdsServer:
+    """What one Envoy should have, and the session with it while it is connected."""
 
     def __init__(self, folder: Path, admin: Admin, now: Callable[[], float] = clock.monotonic) -> None:
         self._folder = folder
         self._admin = admin
         self._now = now
-        self._order = order = Order()
-        self._tables: dict[str, Table[Any]] = {
-            "clusters": order.clusters, "endpoints": order.endpoints, "weights": order.weights, "routes": order.routes,
-        }  # fmt: skip
-        self._contents: dict[str, dict[str, Resource]] = {name: {} for name in _TYPES}
-        self._aim = 0
-        self._given_up = True
-        self._sending = {"weights": 0, "routes": 0}
-        self._accepted = {"weights": 0, "routes": 0}
+        self._order = order = UpdateOrder()
+        self._states: dict[str, ResourceState[Any]] = {
+            "clusters": order.clusters,
+            "endpoints": order.endpoints,
+            "weights": order.weights,
+            "routes": order.routes,
+        }
+        self._resources: dict[str, dict[str, Resource]] = {name: {} for name in TYPE_URLS}
+        self._target_version = 0
+        self._suspended = True
+        """Nothing is sent before the first target, nor after a rejection until the next."""
+        self._sent_version = {"weights": 0, "routes": 0}
+        self._acknowledged_version = {"weights": 0, "routes": 0}
         self._rejection = ""
-        self._news = asyncio.Event()
-        self._with: Conversation | None = None
-        self._routes_sent = self._routes_from = 0.0
+        self._progress = asyncio.Event()
+        self._session: XdsSession | None = None
+        self._routes_sent_at = self._routes_paused_until = 0.0
         self._timer: asyncio.TimerHandle | None = None
 
     def sockets(self) -> dict[str, str]:
-        """Return the absolute paths that `bootstrap` names."""
+        """Return the absolute paths of the sockets that `bootstrap` names."""
         return {name: str(self._folder / f"{name}.sock") for name in ("admin", "probe", "changes")}
 
-    def aim(self, change: Rendered) -> int:
-        """Change what Envoy is to have, and return the number of this aim; sends what need not wait.
-
-        `confirm` tells when Envoy has it all, `served` whose routes and weights it has.
-        """
-        self._replace("clusters", change.clusters)
-        self._replace("endpoints", change.endpoints)
-        self._replace("routes", {name: found for name, (found, _) in change.routes.items()})
-        self._order.needs |= {name: needs for name, (_, needs) in change.routes.items()}
-        self._order.weights.want(change.weights)
-        self._aim += 1
-        self._given_up, self._rejection = False, ""
-        self._advance()
-        self._news.set()
-        return self._aim
+    def set_target(self, changes: ResourceChanges) -> int:
+        """Change what Envoy should have, send what need not wait, and return the target's version."""
+        self._replace("clusters", changes.clusters)
+        self._replace("endpoints", changes.endpoints)
+        self._replace("routes", {name: resource for name, (resource, _) in changes.routes.items()})
+        self._order.dependencies |= {name: dependencies for name, (_, dependencies) in changes.routes.items()}
+        self._order.weights.set_target(changes.weights)
+        self._target_version += 1
+        self._suspended, self._rejection = False, ""
+        self._send_next()
+        self._progress.set()
+        return self._target_version
 
     @property
-    def served(self) -> int:
-        """The newest aim whose routes and weights Envoy has accepted."""
-        return min(self._accepted.values())
+    def acknowledged_version(self) -> int:
+        """The newest target version whose routes and weights Envoy has acknowledged."""
+        return min(self._acknowledged_version.values())
 
-    async def confirm(self, seen: Callable[[], None] = lambda: None) -> None:
-        """Wait until Envoy has accepted all of the aim, whatever it becomes meanwhile; without Envoy, for the next one.
+    async def wait_acknowledged(self, on_answer: Callable[[], None] = lambda: None) -> None:
+        """Wait until Envoy has acknowledged the whole target, also one that is set meanwhile.
+
+        Without an Envoy, wait for the next one.
 
         Args:
-            seen: called whenever Envoy has answered; then `served` may have grown.
+            on_answer: called after each of Envoy's answers; `acknowledged_version` may have grown.
 
         Raises:
-            Rejected: Envoy refused something, with Envoy's own words. The aim is given up until the next.
+            Rejected: Envoy refused something; has Envoy's message. Nothing more is sent until the next target.
         """
         while True:
-            self._news.clear()
-            seen()
+            self._progress.clear()
+            on_answer()
             if self._rejection:
                 raise Rejected(self._rejection)
             if self._is_settled():
                 return
-            await self._news.wait()
+            await self._progress.wait()
 
-    async def apply(self, change: Rendered) -> None:
-        """Bring the change to Envoy; returns once it has accepted all of it.
+    async def apply(self, changes: ResourceChanges) -> None:
+        """Change what Envoy should have, and wait until it has acknowledged everything.
 
         Raises:
-            Rejected: Envoy refused it.
+            Rejected: Envoy refused something.
         """
-        self.aim(change)
-        await self.confirm()
+        self.set_target(changes)
+        await self.wait_acknowledged()
 
     async def wait_ready(self, seconds: float) -> None:
-        """Wait until Envoy listens, which a new one does when it has been told something.
+        """Wait until Envoy listens; a new one does after a first response of each type.
 
         Raises:
-            errors.Unavailable: it does not.
+            errors.Unavailable: it does not within this time.
         """
         deadline = clock.monotonic() + seconds
         while True:
@@ -172,125 +136,140 @@ class Delivery:
                 raise errors.Unavailable(f"Envoy is not ready after {seconds} s")
             await asyncio.sleep(0.01)
 
-    def connected(self, send: Callable[[bytes], None]) -> Conversation:
-        """Begin a conversation; one that was there before is over."""
-        for table in self._tables.values():
-            table.begin({})
-        self._with = Conversation(send)
-        self._routes_from = 0.0
-        return self._with
+    def open_session(self, send: Callable[[bytes], None]) -> XdsSession:
+        """Begin a session; it replaces any other."""
+        for state in self._states.values():
+            state.reset({})
+        self._session = XdsSession(send)
+        self._routes_paused_until = 0.0
+        return self._session
 
-    def disconnected(self, ended: Conversation) -> None:
-        """End a conversation."""
-        if self._with is ended:
-            self._with = None
+    def close_session(self, session: XdsSession) -> None:
+        """End a session."""
+        if self._session is session:
+            self._session = None
 
-    async def received(self, conversation: Conversation, message: bytes) -> None:
-        """Take a request of Envoy's: what it wants from now on, and what it says of a response.
+    async def receive(self, session: XdsSession, message: bytes) -> None:
+        """Take a request of Envoy's: a change of its subscription, and the answer to a response.
 
         Raises:
-            ValueError: no request, or of a type that we have none of.
-            errors.Unavailable: an Envoy that was adopted does not say what weights it has.
+            MalformedRequest: not a request, or for a type that is not served.
+            errors.Unavailable: an adopted Envoy does not say which weights it has.
         """
-        request = wire.decode("DeltaDiscoveryRequest", message)
-        name = _NAMES.get(request.get("type_url", ""))
-        if name is None:
-            raise Malformed(f"a request for {request.get('type_url')!r}")
-        versions = request.get("initial_resource_versions", {})
-        has = weights.read(await self._admin.runtime()) if name == "weights" and versions else versions
-        if conversation is not self._with:
+        try:
+            request = envoy.DeltaDiscoveryRequest.FromString(message)
+        except DecodeError as error:
+            raise MalformedRequest(str(error)) from error
+        type_name = TYPES.get(request.type_url)
+        if type_name is None:
+            raise MalformedRequest(f"a request for {request.type_url!r}")
+        versions: Mapping[str, Any] = dict(request.initial_resource_versions)
+        if type_name == "weights" and versions:
+            versions = weights.parse(await self._admin.runtime())
+        if session is not self._session:
             return
-        asked, table = conversation.asked[name], self._tables[name]
-        fresh = request.get("resource_names_subscribe", [])
-        gone = request.get("resource_names_unsubscribe", [])
-        if not asked.began:
-            table.begin(has)
-            asked.began = True
+        subscription, state = session.subscriptions[type_name], self._states[type_name]
+        if not subscription.started:
+            state.reset(versions)
+            subscription.started = True
         else:
-            for dropped in (*fresh, *gone):
-                table.forget(dropped)
-        asked.subscribed |= set(fresh)
-        asked.subscribed -= set(gone)
-        if asked.nonce and request.get("response_nonce") == asked.nonce:
-            self._answered(conversation, name, request.get("error_detail"))
-        self._advance()
-        self._news.set()
+            for name in (*request.resource_names_subscribe, *request.resource_names_unsubscribe):
+                state.forget(name)
+        subscription.names |= set(request.resource_names_subscribe)
+        subscription.names -= set(request.resource_names_unsubscribe)
+        if subscription.nonce and request.response_nonce == subscription.nonce:
+            rejection = request.error_detail if request.HasField("error_detail") else None
+            self._take_answer(session, type_name, rejection)
+        self._send_next()
+        self._progress.set()
 
-    def _replace(self, name: str, change: Mapping[str, Resource | None]) -> None:
-        for key, found in change.items():
-            if found is None:
-                self._contents[name].pop(key, None)
+    def _replace(self, type_name: str, changes: Mapping[str, Resource | None]) -> None:
+        resources = self._resources[type_name]
+        for name, resource in changes.items():
+            if resource is None:
+                resources.pop(name, None)
             else:
-                self._contents[name][key] = found
-        self._tables[name].want({key: found and found.version for key, found in change.items()})
+                resources[name] = resource
+        versions = {name: resource and resource.version for name, resource in changes.items()}
+        self._states[type_name].set_target(versions)
 
-    def _answered(self, conversation: Conversation, name: str, error: Mapping[str, str] | None) -> None:
-        conversation.asked[name].nonce = ""
-        self._tables[name].answered(accepted=error is None, whole=name == "weights")
-        if name == "routes":
+    def _take_answer(self, session: XdsSession, type_name: str, rejection: envoy.Status | None) -> None:
+        session.subscriptions[type_name].nonce = ""
+        self._states[type_name].mark_answered(accepted=rejection is None, atomic=type_name == "weights")
+        if type_name == "routes":
             now = self._now()
-            self._routes_from = now + min(ROUTES_PAUSE * (now - self._routes_sent), LONGEST_PAUSE)
-        if error is not None:
-            self._rejection = error.get("message", "") or f"Envoy rejected {name}"
-            self._given_up = True
-        elif name in self._accepted:
-            self._accepted[name] = max(self._accepted[name], self._sending[name])
+            pause = min(ROUTES_PAUSE_SHARE * (now - self._routes_sent_at), LONGEST_ROUTES_PAUSE)
+            self._routes_paused_until = now + pause
+        if rejection is not None:
+            self._rejection = rejection.message or f"Envoy rejected {type_name}"
+            self._suspended = True
+        elif type_name in self._acknowledged_version:
+            version = max(self._acknowledged_version[type_name], self._sent_version[type_name])
+            self._acknowledged_version[type_name] = version
 
-    def _advance(self) -> None:
-        """Send what may be sent now; the rest waits for what Envoy says of this."""
-        talk, order = self._with, self._order
-        if talk is None or self._given_up:
+    def _send_next(self) -> None:
+        """Send what may be sent now; the rest waits for Envoy's answers."""
+        session, order = self._session, self._order
+        if session is None or self._suspended:
             return
-        subscribed = talk.asked["endpoints"].subscribed
-        if self._idle(talk, "clusters"):
-            self._send(talk, "clusters", order.clusters_to_send())
-        if self._idle(talk, "endpoints"):
-            self._send(talk, "endpoints", order.endpoints_to_send(subscribed))
-        if self._idle(talk, "weights"):
-            self._send(talk, "weights", order.weights_to_send())
-        if self._idle(talk, "routes") and not self._pausing():
-            self._send(talk, "routes", order.routes_to_send())
-        for name in self._accepted:
-            self._note(talk, name)
+        if self._may_send(session, "clusters"):
+            self._send(session, "clusters", order.clusters_to_send())
+        if self._may_send(session, "endpoints"):
+            names = session.subscriptions["endpoints"].names
+            self._send(session, "endpoints", order.endpoints_to_send(names))
+        if self._may_send(session, "weights"):
+            self._send(session, "weights", order.weights_to_send())
+        if self._may_send(session, "routes") and not self._routes_paused():
+            self._send(session, "routes", order.routes_to_send())
+        for type_name in self._acknowledged_version:
+            self._record_version(session, type_name)
 
-    def _idle(self, talk: Conversation, name: str) -> bool:
-        return talk.asked[name].began and not self._tables[name].busy
+    def _may_send(self, session: XdsSession, type_name: str) -> bool:
+        return session.subscriptions[type_name].started and not self._states[type_name].awaiting_answer
 
-    def _send(self, talk: Conversation, name: str, versions: Mapping[str, Any]) -> None:
-        """Send this much of a type; nothing of it, where Envoy has been told something already."""
-        if not versions and (talk.asked[name].told or name in ("endpoints", "routes")):
+    def _send(self, session: XdsSession, type_name: str, versions: Mapping[str, Any]) -> None:
+        """Send resources of one type; an empty response is only sent to a starting Envoy that waits for one."""
+        responded = session.subscriptions[type_name].responded
+        if not versions and (responded or type_name in ("endpoints", "routes")):
             return
-        table = self._tables[name]
-        table.send(versions)
-        if name == "routes":
-            self._routes_sent = self._now()
-        if name == "weights":
+        self._states[type_name].mark_sent(versions)
+        if type_name == "routes":
+            self._routes_sent_at = self._now()
+        if type_name == "weights":
             layer = weights.layer(self._order.weights.all_sent())
-            talk.respond(name, {weights.LAYER: resource_of(layer)})
+            session.respond(type_name, {weights.LAYER: encoded_resource(envoy.Runtime, layer)})
         else:
-            contents = self._contents[name]
-            talk.respond(name, {n: None if v is None else contents[n] for n, v in versions.items()})
+            resources = self._resources[type_name]
+            session.respond(
+                type_name,
+                {name: None if version is None else resources[name] for name, version in versions.items()},
+            )
 
-    def _pausing(self) -> bool:
-        """Say whether routes have to wait, and come back when they need not."""
-        left = self._routes_from - self._now()
-        if left <= 0 or not self._order.routes.missing():
+    def _routes_paused(self) -> bool:
+        """Say whether routes have to wait; if so, sending resumes after the pause."""
+        remaining = self._routes_paused_until - self._now()
+        if remaining <= 0 or not self._order.routes.to_update():
             return False
         if self._timer is None:
-            self._timer = asyncio.get_running_loop().call_later(left, self._resume)
+            self._timer = asyncio.get_running_loop().call_later(remaining, self._resume)
         return True
 
     def _resume(self) -> None:
         self._timer = None
-        self._advance()
-        self._news.set()
+        self._send_next()
+        self._progress.set()
 
-    def _note(self, talk: Conversation, name: str) -> None:
-        """Remember which aim a type has reached, or reaches with what is on its way."""
-        table = self._tables[name]
-        if talk.asked[name].began and not table.missing():
-            (self._sending if table.busy else self._accepted)[name] = self._aim
+    def _record_version(self, session: XdsSession, type_name: str) -> None:
+        """Record the target version that a type has reached, or reaches with what is in flight."""
+        state = self._states[type_name]
+        if session.subscriptions[type_name].started and not state.to_update():
+            versions = self._sent_version if state.awaiting_answer else self._acknowledged_version
+            versions[type_name] = self._target_version
 
     def _is_settled(self) -> bool:
-        talk = self._with
-        return talk is not None and all(a.began for a in talk.asked.values()) and self._order.settled
+        session = self._session
+        return (
+            session is not None
+            and all(subscription.started for subscription in session.subscriptions.values())
+            and self._order.settled
+        )

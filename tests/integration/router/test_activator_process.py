@@ -210,7 +210,7 @@ async def test_requests_to_a_service_that_is_deleted_are_told_at_once(tmp_path: 
         assert (status, said["reason"]) == (503, "BackendGone")
         await until(lambda: not here.socket().exists())
         here.api.remove(kinds.AUTOSCALER, "default", "digits-a")
-        await until(lambda: not here.activator._demand._said and not here.activator._scaled_by)
+        await until(lambda: not here.activator._demand._reported and not here.activator._scaled_by)
 
 
 async def test_what_waits_is_told_when_the_activator_stops(tmp_path: Path) -> None:

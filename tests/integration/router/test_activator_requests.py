@@ -10,8 +10,8 @@ from typing import Any
 import aiohttp
 import pytest
 
-from serving.router.activator.forwarding import Backend, Listener, Watcher
-from serving.router.activator.request_queue import Refusal, Total
+from serving.router.activator.forwarding import Backend, Listener, RequestObserver
+from serving.router.activator.request_queue import Budget, Refusal
 from serving.router.plan.service import Endpoint
 from serving.settings import ActivatorSettings
 from tests.rig.addresses import own
@@ -29,22 +29,22 @@ class World:
         self.settings = replace(ActivatorSettings(), retry_seconds=0.01, **settings)
         self.root = root
         self.clients = clients
-        self.total = Total()
+        self.budget = Budget()
         self.events: list[str] = []
         self.cold: list[float] = []
         """-1 for each request that no replica was ready for; then the seconds that it waited."""
         self.listeners: list[Listener] = []
 
     async def backend(self, name: str = "default/digits-a/8080") -> Backend:
-        watcher = Watcher(
-            changed=lambda found: self.events.append(f"{len(found.line)} wait"),
+        observer = RequestObserver(
+            queue_changed=lambda found: self.events.append(f"{len(found.queue)} wait"),
             woken=lambda _backend, to, _since: self.events.append(f"woken {to.address}"),
-            waited=lambda _seconds: self.events.append("answered"),
+            answered=lambda _seconds: self.events.append("answered"),
             refused=self.events.append,
             held=lambda _backend: self.cold.append(-1.0),
             released=lambda _backend, seconds: self.cold.append(seconds),
         )
-        found = Backend(name, self.settings, self.total, self.clients, watcher)
+        found = Backend(name, self.settings, self.budget, self.clients, observer)
         self.listeners.append(Listener(found, self.root / str(len(self.listeners)), self.settings))
         await self.listeners[-1].open()
         return found
@@ -61,7 +61,7 @@ class World:
             return answer.status, dict(answer.headers), await answer.json(content_type=None)
 
     async def until_waiting(self, found: Backend, count: int) -> None:
-        await until(lambda: len(found.line) == count)
+        await until(lambda: len(found.queue) == count)
 
 
 @contextlib.asynccontextmanager
@@ -89,16 +89,16 @@ async def test_requests_wait_and_are_answered_by_the_first_replica_with_all_that
         }
         asked = [here.ask(data=b"body", headers=headers, path="/v2/a%2Fb?q=%20&r=") for _ in range(3)]
         await here.until_waiting(backend, 3)
-        assert here.total.bytes == 12
+        assert here.budget.bytes == 12
         async with replica(FIRST.address, PORT, name="one"):
-            backend.aim([FIRST])
+            backend.set_replicas([FIRST])
             for status, _, said in await asyncio.gather(*asked):
                 assert (status, said["path"]) == (200, "/v2/a%2Fb?q=%20&r=")
                 assert said["headers"]["host"] == "digits"
                 assert (said["headers"]["x-user"], said["headers"]["content-encoding"]) == ("u", "gzip")
                 assert said["headers"]["content-length"] == "4"
                 assert said["headers"].keys().isdisjoint({"x-hop", "te"})
-        assert (here.total.count, here.total.bytes) == (0, 0)
+        assert (here.budget.count, here.budget.bytes) == (0, 0)
         assert here.events.count("answered") == 3
         assert here.events.count(f"woken {FIRST.address}") == 1
 
@@ -110,7 +110,7 @@ async def test_a_replica_gets_no_more_than_its_permits_at_once(tmp_path: Path) -
         await here.until_waiting(backend, 8)
         most = 0
         async with replica(FIRST.address, PORT, seconds=0.02) as seen:
-            backend.aim([FIRST])
+            backend.set_replicas([FIRST])
             while not all(task.done() for task in asked):
                 most = max(most, seen["active"])
                 await asyncio.sleep(0.002)
@@ -130,13 +130,13 @@ async def test_an_answer_is_streamed_as_it_comes_and_frees_its_place_when_it_beg
         writer.write(b"4\r\nlast\r\n0\r\n\r\n")
 
     async with world(tmp_path, permits=1) as here, await asyncio.start_server(stream, FIRST.address, PORT):
-        (backend := await here.backend()).aim([FIRST])
+        (backend := await here.backend()).set_replicas([FIRST])
         connector = aiohttp.UnixConnector(str(tmp_path / "0"))
         async with aiohttp.ClientSession(connector=connector) as session:
             answers = [await session.get("http://digits/stream") for _ in range(2)]
             assert [await answer.content.readany() for answer in answers] == [b"first", b"first"]
             assert answers[0].headers.getall("x-a") == ["1", "2"]
-            assert len(backend.line) == here.total.count == 0
+            assert len(backend.queue) == here.budget.count == 0
             go_on.set()
             assert [await answer.content.read() for answer in answers] == [b"last", b"last"]
 
@@ -144,11 +144,11 @@ async def test_an_answer_is_streamed_as_it_comes_and_frees_its_place_when_it_beg
 async def test_one_that_cannot_be_handed_over_is_tried_elsewhere_and_again(tmp_path: Path) -> None:
     async with world(tmp_path, permits=1) as here:
         backend = await here.backend()
-        backend.aim([ABSENT])
+        backend.set_replicas([ABSENT])
         asked = [here.ask(data=b"x") for _ in range(3)]
         await here.until_waiting(backend, 3)
         async with replica(SECOND.address, PORT, name="two"):
-            backend.aim([ABSENT, SECOND])
+            backend.set_replicas([ABSENT, SECOND])
             assert {(status, said["name"]) for status, _, said in await asyncio.gather(*asked)} == {
                 (200, "two")
             }
@@ -164,10 +164,10 @@ async def test_a_replica_that_takes_requests_and_answers_none_is_asked_a_few_tim
         writer.close()
 
     async with world(tmp_path, attempts=3) as here, await asyncio.start_server(hang_up, FIRST.address, PORT):
-        (await here.backend()).aim([FIRST])
+        (await here.backend()).set_replicas([FIRST])
         status, _, said = await here.ask(data=b"x")
     assert (status, said["reason"], len(taken)) == (502, "ReplicaFailed", 3)
-    assert here.total.count == 0
+    assert here.budget.count == 0
 
 
 async def test_a_client_that_hangs_up_is_forgotten_and_its_request_never_sent(tmp_path: Path) -> None:
@@ -177,9 +177,9 @@ async def test_a_client_that_hangs_up_is_forgotten_and_its_request_never_sent(tm
         await here.until_waiting(backend, 2)
         leaving.cancel()
         await here.until_waiting(backend, 1)
-        assert here.total.bytes == len("staying")
+        assert here.budget.bytes == len("staying")
         async with replica(FIRST.address, PORT) as seen:
-            backend.aim([FIRST])
+            backend.set_replicas([FIRST])
             assert (await staying)[0] == 200
             assert seen["requests"] == 1
 
@@ -201,13 +201,13 @@ async def test_what_is_beyond_a_bound_is_refused_with_the_reason_and_the_others_
         backend = await here.backend()
         asked = [here.ask(data=body) for _ in range(2)]
         await here.until_waiting(backend, 2)
-        await until(lambda: here.total.bytes == 2 * len(body))
+        await until(lambda: here.budget.bytes == 2 * len(body))
         refused, headers, said = await here.ask(data=body)
         assert (refused, said["reason"]) == (status, reason)
         assert "default/digits-a/8080" in said["error"]
         assert headers["Retry-After"] == str(here.settings.retry_after_seconds)
         async with replica(FIRST.address, PORT):
-            backend.aim([FIRST])
+            backend.set_replicas([FIRST])
             assert {answer[0] for answer in await asyncio.gather(*asked)} == {200}
         assert reason in here.events
 
@@ -226,7 +226,7 @@ async def test_a_request_that_waited_too_long_is_told_why(tmp_path: Path) -> Non
         status, headers, said = await here.ask()
     assert (status, said["reason"]) == (503, "NoReplicaInTime")
     assert "Retry-After" in headers
-    assert here.total.count == 0
+    assert here.budget.count == 0
 
 
 @pytest.mark.parametrize("first", [b"", b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\n{"])
@@ -241,13 +241,13 @@ async def test_a_slow_answer_has_no_deadline_once_a_replica_works_on_it(first: b
         world(tmp_path, deadline_seconds=0.1) as here,
         await asyncio.start_server(slow, FIRST.address, PORT),
     ):
-        (await here.backend()).aim([FIRST])
+        (await here.backend()).set_replicas([FIRST])
         assert (await here.ask())[0] == 200
 
 
 async def test_a_replica_that_takes_no_connection_is_tried_until_the_deadline(tmp_path: Path) -> None:
     async with world(tmp_path, deadline_seconds=0.2) as here:
-        (await here.backend()).aim([FIRST])
+        (await here.backend()).set_replicas([FIRST])
         status, _, said = await here.ask()
     assert (status, said["reason"]) == (503, "NoReplicaInTime")
 
@@ -262,9 +262,9 @@ async def test_requests_of_a_backend_that_goes_wait_on_at_its_successor_or_are_t
         late = here.ask(data=b"x")
         await here.until_waiting(new, 2)
         async with replica(FIRST.address, PORT):
-            new.aim([FIRST])
+            new.set_replicas([FIRST])
             assert [(await task)[0] for task in (moving, late)] == [200, 200]
-        new.aim([])
+        new.set_replicas([])
         told = here.ask(1)
         await here.until_waiting(new, 1)
         new.end(None, Refusal("BackendGone", "gone"))
@@ -281,7 +281,7 @@ async def test_a_request_that_met_no_replica_is_counted_once_wherever_it_waits(t
         old.end(new)
         await here.until_waiting(new, 1)
         async with replica(FIRST.address, PORT):
-            new.aim([FIRST])
+            new.set_replicas([FIRST])
             assert (await asked)[0] == 200
             assert (await here.ask(1))[0] == 200
     assert here.cold[0] == -1
@@ -294,7 +294,7 @@ async def test_a_backend_that_is_full_holds_up_no_other(tmp_path: Path) -> None:
         full, other = await here.backend("default/full/8080"), await here.backend("default/other/8080")
         waiting = here.ask()
         await here.until_waiting(full, 1)
-        other.aim([FIRST])
+        other.set_replicas([FIRST])
         assert (await here.ask(1))[0] == 200
         assert (await here.ask(0))[0] == 503
         waiting.cancel()

@@ -15,7 +15,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from serving import clock, errors, metrics
 from serving.kube import Key
 from serving.router.metrics import collector
-from serving.router.metrics.collector import Signals
+from serving.router.metrics.collector import StatisticsCollector
 from serving.router.metrics.labels import labels_of
 from serving.system import processes
 from tests.rig.addresses import own
@@ -51,13 +51,13 @@ class Reader:
     """Who scrapes the page of one gateway."""
 
     def __init__(self, gateway: World) -> None:
-        self.signals = Signals(gateway.admin, gateway.process)
-        self.signals.knows_routes()
+        self.signals = StatisticsCollector(gateway.admin, gateway.process)
+        self.signals.mark_routes_known()
         self.know(DIGITS)
 
     def know(self, known: dict[str, Any]) -> None:
         meta = known["metadata"]
-        self.signals.know(Key(meta["namespace"], meta["name"]), labels_of(known))
+        self.signals.set_labels(Key(meta["namespace"], meta["name"]), labels_of(known))
 
     async def read(self) -> Samples:
         return parsed(await self.signals.page(), **WHO)
@@ -269,8 +269,8 @@ async def test_another_envoy_counts_from_nothing_and_says_since_when(tmp_path: P
         gone = await reader.about()
         assert gone == before, "without Envoy the counts of its last reading stay, and say of when they are"
         gateway.process.start(gateway.config())
-        await gateway.delivery.wait_ready(20)
-        await gateway.delivery.confirm()
+        await gateway.xds.wait_ready(20)
+        await gateway.xds.wait_acknowledged()
         async with asyncio.timeout(10):
             while await ask(gateway, session) != 200:
                 await asyncio.sleep(0.01)
@@ -302,7 +302,7 @@ async def test_a_revision_that_goes_leaves_the_page_and_comes_back_from_nothing(
 async def test_the_page_is_not_given_before_all_routes_are_known(tmp_path: Path) -> None:
     async with world(tmp_path) as gateway:
         with pytest.raises(errors.Unavailable):
-            await Signals(gateway.admin, gateway.process).page()
+            await StatisticsCollector(gateway.admin, gateway.process).page()
 
 
 async def test_the_page_is_where_the_data_directory_says(tmp_path: Path) -> None:

@@ -11,8 +11,8 @@ import aiohttp
 import pytest
 
 from serving import clock
-from serving.router.activator.forwarding import Backend, Listener, Watcher
-from serving.router.activator.request_queue import Total
+from serving.router.activator.forwarding import Backend, Listener, RequestObserver
+from serving.router.activator.request_queue import Budget
 from serving.router.plan.service import Cluster, Endpoint
 from serving.settings import ActivatorSettings
 from tests.rig.addresses import own
@@ -34,7 +34,7 @@ async def activator(gateway: World, **settings: Any) -> AsyncIterator[Backend]:
     folder = gateway.data_dir.activator
     folder.mkdir(parents=True, exist_ok=True)
     async with aiohttp.ClientSession(auto_decompress=False) as session:
-        found = Backend(CLUSTER.name, chosen, Total(), session, Watcher(*[nothing] * 6))
+        found = Backend(CLUSTER.name, chosen, Budget(), session, RequestObserver(*[nothing] * 6))
         listener = Listener(found, folder / CLUSTER.socket, chosen)
         await listener.open()
         try:
@@ -45,8 +45,8 @@ async def activator(gateway: World, **settings: Any) -> AsyncIterator[Backend]:
 
 async def until_waiting(found: Backend, count: Callable[[], int]) -> None:
     deadline = clock.monotonic() + 10
-    while len(found.line) != count():
-        assert clock.monotonic() < deadline, f"{len(found.line)} wait, not {count()}"
+    while len(found.queue) != count():
+        assert clock.monotonic() < deadline, f"{len(found.queue)} wait, not {count()}"
         await asyncio.sleep(0.005)
 
 
@@ -63,7 +63,7 @@ async def test_requests_at_zero_wait_keep_their_arm_and_later_ones_need_no_activ
             await gateway.serve([one], [])
             asked = [asyncio.create_task(ask(session, gateway)) for _ in range(20)]
             await until_waiting(held, lambda: 20)
-            held.aim([Endpoint(REPLICA, PORT)])
+            held.set_replicas([Endpoint(REPLICA, PORT)])
             answers = await asyncio.gather(*asked)
             assert {(status, arm, said["name"], said["path"]) for status, arm, said in answers} == {
                 (200, "a", "a", "/v2/x")
@@ -82,10 +82,10 @@ async def test_an_arm_at_zero_gets_its_share_beside_one_that_is_up(tmp_path: Pat
         await gateway.serve([two], [endpoint_slice("digits-b", [OTHER])])
         asked = [asyncio.create_task(ask(session, gateway)) for _ in range(60)]
         await until_waiting(held, lambda: 60 - sum(task.done() for task in asked))
-        waiting = len(held.line)
+        waiting = len(held.queue)
         assert 10 < waiting < 50
         async with backend(REPLICA, PORT, name="a"):
-            held.aim([Endpoint(REPLICA, PORT)])
+            held.set_replicas([Endpoint(REPLICA, PORT)])
             answers = await asyncio.gather(*asked)
     assert [status for status, _, _ in answers] == [200] * 60
     assert sum(arm == "a" for _, arm, _ in answers) == waiting
@@ -100,7 +100,7 @@ async def test_what_a_replica_that_is_gone_did_not_take_waits_though_envoy_was_t
         asked = [asyncio.create_task(ask(session, gateway)) for _ in range(20)]
         await until_waiting(held, lambda: 20)
         async with backend(REPLICA, PORT, name="a"):
-            held.aim([Endpoint(REPLICA, PORT)])
+            held.set_replicas([Endpoint(REPLICA, PORT)])
             assert {status for status, _, _ in await asyncio.gather(*asked)} == {200}
 
 

@@ -1,11 +1,11 @@
-"""Who is held, and whose turn it is."""
+"""Which requests are held, and which replica gets the next one."""
 
 from dataclasses import replace
 
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from serving.router.activator.request_queue import BODY_TOO_LARGE, Line, Total
+from serving.router.activator.request_queue import BODY_TOO_LARGE, Budget, RequestQueue
 from serving.router.plan.service import Endpoint
 from serving.settings import ActivatorSettings
 
@@ -15,117 +15,123 @@ SETTINGS = replace(
 A, B = Endpoint("127.77.0.1", 8080), Endpoint("127.77.0.2", 8080)
 
 
-def line(*tickets: int, total: Total | None = None, **settings: int) -> Line:
-    found = Line(replace(SETTINGS, **settings), total or Total())
+def queue_of(*tickets: int, budget: Budget | None = None, **settings: int) -> RequestQueue:
+    queue = RequestQueue(replace(SETTINGS, **settings), budget or Budget())
     for ticket in tickets:
-        assert found.enter(ticket) is None
-        found.ask(ticket)
-    return found
+        assert queue.admit(ticket) is None
+        queue.submit(ticket)
+    return queue
 
 
-def served(found: Line) -> list[tuple[int, Endpoint]]:
-    return [(turn.ticket, turn.replica) for turn in found.turns()]
+def dispatched(queue: RequestQueue) -> list[tuple[int, Endpoint]]:
+    return [(ticket, replica) for ticket, replica in queue.dispatch()]
 
 
-def test_nobody_has_a_turn_without_a_replica() -> None:
-    assert served(line(1, 2)) == []
+def test_nothing_is_dispatched_without_a_replica() -> None:
+    assert dispatched(queue_of(1, 2)) == []
 
 
-def test_turns_come_in_the_order_of_arrival_and_no_more_than_a_replica_takes() -> None:
-    found = line(1, 2, 3, 4)
-    found.aim([A])
-    assert served(found) == [(1, A), (2, A)]
-    assert served(found) == []
-    found.begun(2)
-    assert served(found) == [(3, A)]
-    assert len(found) == 2
+def test_requests_are_dispatched_in_order_of_arrival_up_to_the_permits() -> None:
+    queue = queue_of(1, 2, 3, 4)
+    queue.set_replicas([A])
+    assert dispatched(queue) == [(1, A), (2, A)]
+    assert dispatched(queue) == []
+    queue.mark_begun(2)
+    assert dispatched(queue) == [(3, A)]
+    assert len(queue) == 2
 
 
-def test_a_replica_that_comes_later_takes_its_part_at_once() -> None:
-    found = line(1, 2, 3, 4)
-    found.aim([A])
-    served(found)
-    found.aim([A, B])
-    assert served(found) == [(3, B), (4, B)]
+def test_a_new_replica_gets_requests_at_once() -> None:
+    queue = queue_of(1, 2, 3, 4)
+    queue.set_replicas([A])
+    dispatched(queue)
+    queue.set_replicas([A, B])
+    assert dispatched(queue) == [(3, B), (4, B)]
 
 
-def test_one_that_is_asked_again_has_kept_its_place_and_gets_another_replica() -> None:
-    found = line(1, 2, 3, permits=1)
-    found.aim([A, B])
-    assert served(found) == [(1, A), (2, B)]
-    found.failed(1)
-    found.begun(2)
-    found.ask(1)
-    assert served(found) == [(1, B), (3, A)]
+def test_a_resubmitted_request_keeps_its_place_and_gets_another_replica() -> None:
+    queue = queue_of(1, 2, 3, permits=1)
+    queue.set_replicas([A, B])
+    assert dispatched(queue) == [(1, A), (2, B)]
+    queue.mark_failed(1)
+    queue.mark_begun(2)
+    queue.submit(1)
+    assert dispatched(queue) == [(1, B), (3, A)]
 
 
-def test_who_hangs_up_is_forgotten_and_its_place_is_free() -> None:
-    found = line(1, 2, 3, 4)
-    assert found.enter(5) is not None
-    found.leave(1)
-    assert found.enter(5) is None
-    found.aim([A])
-    assert [ticket for ticket, _ in served(found)] == [2, 3]
+def test_a_removed_request_frees_its_place() -> None:
+    queue = queue_of(1, 2, 3, 4)
+    assert queue.admit(5) is not None
+    queue.remove(1)
+    assert queue.admit(5) is None
+    queue.set_replicas([A])
+    assert [ticket for ticket, _ in dispatched(queue)] == [2, 3]
 
 
-def test_count_and_bytes_are_bounded_for_a_backend_and_for_all() -> None:
-    total = Total()
-    first, second = line(1, 2, 3, 4, total=total), line(1, 2, total=total)
-    refused = [first.enter(5), second.enter(3), second.grow(1, 31), first.grow(1, 30), first.grow(2, 11)]
+def test_count_and_bytes_are_bounded_per_backend_and_in_all() -> None:
+    budget = Budget()
+    first, second = queue_of(1, 2, 3, 4, budget=budget), queue_of(1, 2, budget=budget)
+    refused = [
+        first.admit(5),
+        second.admit(3),
+        second.add_bytes(1, 31),
+        first.add_bytes(1, 30),
+        first.add_bytes(2, 11),
+    ]
     assert [r and r.reason for r in refused] == [
         "TooManyWaiting", "TooManyWaiting", BODY_TOO_LARGE, None, "TooManyBytesWaiting",
     ]  # fmt: skip
-    assert second.grow(1, 30) is None
-    assert (total.bytes, total.count) == (60, 6)
-    assert second.grow(2, 1) is not None
-    first.leave(1)
-    assert second.grow(2, 10) is None
+    assert second.add_bytes(1, 30) is None
+    assert (budget.bytes, budget.count) == (60, 6)
+    assert second.add_bytes(2, 1) is not None
+    first.remove(1)
+    assert second.add_bytes(2, 10) is None
 
 
-class Lines(RuleBasedStateMachine):
+class Queues(RuleBasedStateMachine):
     """Two backends, and everything that can happen to their requests."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.total = Total()
-        self.lines = [Line(SETTINGS, self.total) for _ in range(2)]
+        self.budget = Budget()
+        self.queues = [RequestQueue(SETTINGS, self.budget) for _ in range(2)]
         self.held: list[dict[int, int]] = [{}, {}]
-        self.asking: list[set[int]] = [set(), set()]
+        self.waiting: list[set[int]] = [set(), set()]
         self.sent: list[dict[int, Endpoint]] = [{}, {}]
         self.next = 0
 
     @rule(which=st.integers(0, 1))
     def arrive(self, which: int) -> None:
         self.next += 1
-        if self.lines[which].enter(self.next) is None:
+        if self.queues[which].admit(self.next) is None:
             self.held[which][self.next] = 0
 
     @rule(which=st.integers(0, 1), data=st.data(), size=st.integers(1, 35))
     def read(self, which: int, data: st.DataObject, size: int) -> None:
-        if fresh := sorted(self.held[which].keys() - self.asking[which] - self.sent[which].keys()):
+        if fresh := sorted(self.held[which].keys() - self.waiting[which] - self.sent[which].keys()):
             ticket = data.draw(st.sampled_from(fresh))
-            if self.lines[which].grow(ticket, size) is None:
+            if self.queues[which].add_bytes(ticket, size) is None:
                 self.held[which][ticket] += size
 
     @rule(which=st.integers(0, 1), data=st.data())
-    def ask(self, which: int, data: st.DataObject) -> None:
-        if fresh := sorted(self.held[which].keys() - self.asking[which] - self.sent[which].keys()):
+    def submit(self, which: int, data: st.DataObject) -> None:
+        if fresh := sorted(self.held[which].keys() - self.waiting[which] - self.sent[which].keys()):
             ticket = data.draw(st.sampled_from(fresh))
-            self.lines[which].ask(ticket)
-            self.asking[which].add(ticket)
+            self.queues[which].submit(ticket)
+            self.waiting[which].add(ticket)
 
     @rule(which=st.integers(0, 1), replicas=st.sets(st.sampled_from([A, B])))
-    def aim(self, which: int, replicas: set[Endpoint]) -> None:
-        self.lines[which].aim(sorted(replicas))
+    def set_replicas(self, which: int, replicas: set[Endpoint]) -> None:
+        self.queues[which].set_replicas(sorted(replicas))
 
     @rule(which=st.integers(0, 1))
-    def turn(self, which: int) -> None:
-        turns = self.lines[which].turns()
-        tickets = [turn.ticket for turn in turns]
-        waiting = sorted(self.asking[which] - self.sent[which].keys())
-        assert tickets == waiting[: len(tickets)], "somebody was overtaken"
-        for ticket, replica in turns:
-            assert replica in self.lines[which].replicas
+    def dispatch(self, which: int) -> None:
+        dispatches = self.queues[which].dispatch()
+        tickets = [ticket for ticket, _ in dispatches]
+        waiting = sorted(self.waiting[which] - self.sent[which].keys())
+        assert tickets == waiting[: len(tickets)], "a request was overtaken"
+        for ticket, replica in dispatches:
+            assert replica in self.queues[which].replicas
             self.sent[which][ticket] = replica
 
     @rule(which=st.integers(0, 1), data=st.data(), well=st.booleans())
@@ -134,32 +140,32 @@ class Lines(RuleBasedStateMachine):
         if self.sent[which]:
             ticket = data.draw(st.sampled_from(sorted(self.sent[which])))
             del self.sent[which][ticket]
-            self.asking[which].discard(ticket)
+            self.waiting[which].discard(ticket)
             if well:
-                self.lines[which].leave(ticket)
+                self.queues[which].remove(ticket)
                 del self.held[which][ticket]
             else:
-                self.lines[which].failed(ticket)
+                self.queues[which].mark_failed(ticket)
 
     @rule(which=st.integers(0, 1), data=st.data())
     def hang_up(self, which: int, data: st.DataObject) -> None:
         if self.held[which]:
             ticket = data.draw(st.sampled_from(sorted(self.held[which])))
-            self.lines[which].leave(ticket)
+            self.queues[which].remove(ticket)
             del self.held[which][ticket]
-            self.asking[which].discard(ticket)
+            self.waiting[which].discard(ticket)
             self.sent[which].pop(ticket, None)
 
     @invariant()
     def nothing_is_counted_twice_or_forgotten(self) -> None:
-        assert self.total.count == sum(map(len, self.held)) <= SETTINGS.held
-        assert self.total.bytes == sum(sum(held.values()) for held in self.held) <= SETTINGS.bytes
-        for line_, held, sent in zip(self.lines, self.held, self.sent, strict=True):
-            assert len(line_) == len(held) - len(sent)
+        assert self.budget.count == sum(map(len, self.held)) <= SETTINGS.held
+        assert self.budget.bytes == sum(sum(held.values()) for held in self.held) <= SETTINGS.bytes
+        for queue, held, sent in zip(self.queues, self.held, self.sent, strict=True):
+            assert len(queue) == len(held) - len(sent)
             assert len(held) <= SETTINGS.held_per_backend
             assert sum(held.values()) <= SETTINGS.bytes_per_backend
             for replica in (A, B):
                 assert list(sent.values()).count(replica) <= SETTINGS.permits
 
 
-TestLines = Lines.TestCase
+TestQueues = Queues.TestCase

@@ -19,7 +19,7 @@ def pod(message: str) -> dict[str, object]:
 
 def test_the_phases_are_in_order_and_add_up_to_the_total() -> None:
     found = wake.phases(100.0, 101.0, pod(json.dumps(SAID)))
-    assert [name for name, _ in found] == ["decide", *wake.PARTS, "other", "routable"]
+    assert [name for name, _ in found] == ["decide", *wake.NODE_PHASES, "other", "routable"]
     assert sum(seconds for _, seconds in found) == pytest.approx(1.0)
     assert dict(found)["decide"] == pytest.approx(0.2)
     assert dict(found)["other"] == pytest.approx(0.044)

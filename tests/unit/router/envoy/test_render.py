@@ -3,13 +3,15 @@ from pathlib import Path
 
 import pytest
 
-from serving.router.envoy import weights, wire
+from serving.router.envoy import messages_pb2, weights
 from serving.router.envoy.bootstrap import bootstrap
-from serving.router.envoy.render import EMPTY, Renderer, Resource
+from serving.router.envoy.render import Renderer
+from serving.router.envoy.resource import NO_ENDPOINTS, encoded_resource
 from serving.router.envoy.weights import Weights
-from serving.router.plan.route_table import Assembly, RoutePlan
+from serving.router.plan.route_table import RoutePlan, RouteTable
 from serving.router.plan.service import Cluster, service_of
 from serving.settings import GatewaySettings
+from tests.rig.envoy_json import decoded
 from tests.rig.gateway import endpoint_slice, replaced, route
 
 GOLDEN = Path(__file__).parents[3] / "golden" / "router"
@@ -29,24 +31,21 @@ def plan() -> RoutePlan:
         "digits-candidate": [endpoint_slice("digits-candidate", ["127.77.0.4"])],
     }
     away = route("away", [("only", 10_000)], namespace="team")
-    return replaced(Assembly(), [service_of(digits, slices), service_of(away, {})])
+    return replaced(RouteTable(), [service_of(digits, slices), service_of(away, {})])
 
 
-def decoded(resource: Resource) -> object:
-    return wire.decode("Any", resource.content)
+def rendered_weights() -> dict[str, Weights]:
+    changes = Renderer(SETTINGS, "/activator").render(plan())
+    return {prefix: entries for prefix, entries in changes.weights.items() if entries}
 
 
-def written() -> dict[str, Weights]:
-    return {
-        prefix: found
-        for prefix, found in Renderer(SETTINGS, "/activator").render(plan()).weights.items()
-        if found
-    }
+def decoded_layer() -> dict[str, object]:
+    return decoded(encoded_resource(messages_pb2.Runtime, weights.layer(rendered_weights())).content)
 
 
-def compare(name: str, found: object) -> None:
+def compare(name: str, value: object) -> None:
     path = GOLDEN / name
-    text = json.dumps(found, indent=1, sort_keys=True) + "\n"
+    text = json.dumps(value, indent=1, sort_keys=True) + "\n"
     if not path.exists():
         path.parent.mkdir(exist_ok=True)
         path.write_text(text)
@@ -55,23 +54,25 @@ def compare(name: str, found: object) -> None:
 
 
 def test_resources_are_as_in_the_golden_file() -> None:
-    found = Renderer(SETTINGS, "/activator").render(plan())
-    routes = {name: resource for name, (resource, _) in found.routes.items()}
-    for kind, resources in (("clusters", found.clusters), ("endpoints", found.endpoints), ("routes", routes)):
-        compare(f"{kind}.json", {name: decoded(resource) for name, resource in resources.items() if resource})
+    changes = Renderer(SETTINGS, "/activator").render(plan())
+    routes = {name: resource for name, (resource, _) in changes.routes.items()}
+    kinds = {"clusters": changes.clusters, "endpoints": changes.endpoints, "routes": routes}
+    for kind, resources in kinds.items():
+        compare(f"{kind}.json", {name: decoded(item.content) for name, item in resources.items() if item})
 
 
 def test_weights_are_as_in_the_golden_file() -> None:
-    compare("weights.json", wire.decode("Any", weights.layer(written())))
+    compare("weights.json", decoded_layer())
 
 
 def test_the_bootstrap_is_as_in_the_golden_file() -> None:
     compare("bootstrap.json", bootstrap(SETTINGS, port=8080, sockets=SOCKETS))
 
 
-def test_weights_are_read_back_as_they_were_written() -> None:
-    layer = wire.decode("Any", weights.layer(written()))["layer"]
-    assert weights.read({key: round(value) for key, value in layer.items()}) == written()
+def test_weights_that_envoy_has_are_parsed_as_they_were_rendered() -> None:
+    entries = decoded_layer()["layer"]
+    assert isinstance(entries, dict)
+    assert weights.parse({key: round(value) for key, value in entries.items()}) == rendered_weights()
 
 
 def test_the_same_plan_has_the_same_versions_and_another_has_others() -> None:
@@ -80,41 +81,45 @@ def test_the_same_plan_has_the_same_versions_and_another_has_others() -> None:
     assert first.routes["public"] != Renderer(SETTINGS, "/activator").render(RoutePlan()).routes["public"]
 
 
-def test_a_change_of_endpoints_renders_those_endpoints_alone() -> None:
-    assembly, renderer = Assembly(), Renderer(SETTINGS, "/activator")
-    one = route("digits", [("a", 5000), ("b", 5000)])
+def test_a_change_of_endpoints_renders_only_those_endpoints() -> None:
+    table, renderer = RouteTable(), Renderer(SETTINGS, "/activator")
+    digits = route("digits", [("a", 5000), ("b", 5000)])
     slices = {f"digits-{a}": [endpoint_slice(f"digits-{a}", ["127.77.0.2"])] for a in "ab"}
-    renderer.render(replaced(assembly, [service_of(one, slices)]))
+    renderer.render(replaced(table, [service_of(digits, slices)]))
     slices["digits-a"] = [endpoint_slice("digits-a", ["127.77.0.2", "127.77.0.3"])]
-    found = renderer.render(replaced(assembly, [service_of(one, slices)]))
-    assert (list(found.endpoints), found.weights, found.routes) == (["default/digits-a/8080"], {}, {})
+    changes = renderer.render(replaced(table, [service_of(digits, slices)]))
+    assert (list(changes.endpoints), changes.weights, changes.routes) == (["default/digits-a/8080"], {}, {})
 
 
 def test_from_zero_to_a_replica_and_back_is_one_change_of_endpoints() -> None:
-    assembly, renderer = Assembly(), Renderer(SETTINGS, "/data/activator")
-    one = route("digits", [("a", 5000), ("b", 5000)], on_demand="ab")
+    table, renderer = RouteTable(), Renderer(SETTINGS, "/data/activator")
+    digits = route("digits", [("a", 5000), ("b", 5000)], on_demand="ab")
     socket = f"/data/activator/{Cluster('default/digits-a/8080', ()).socket}"
     up = {"digits-a": [endpoint_slice("digits-a", ["127.77.0.2"])]}
-    first = renderer.render(replaced(assembly, [service_of(one, {})]))
-    assert EMPTY not in {found and found.version for found in first.endpoints.values()}
+    first = renderer.render(replaced(table, [service_of(digits, {})]))
+    assert NO_ENDPOINTS not in {item and item.version for item in first.endpoints.values()}
     seen = []
     for slices in (up, {}):
-        found = renderer.render(replaced(assembly, [service_of(one, slices)]))
-        assert (list(found.endpoints), found.weights, found.routes) == (["default/digits-a/8080"], {}, {})
-        changed = found.endpoints["default/digits-a/8080"]
+        changes = renderer.render(replaced(table, [service_of(digits, slices)]))
+        assert (list(changes.endpoints), changes.weights, changes.routes) == (
+            ["default/digits-a/8080"],
+            {},
+            {},
+        )
+        changed = changes.endpoints["default/digits-a/8080"]
         assert changed is not None
-        first_choice, last = wire.decode("Any", changed.content)["endpoints"]
+        first_choice, last = decoded(changed.content)["endpoints"]
         seen.append([endpoint["endpoint"]["address"] for endpoint in first_choice.get("lb_endpoints", [])])
         assert last["priority"] == 1
         assert [e["endpoint"]["address"] for e in last["lb_endpoints"]] == [{"pipe": {"path": socket}}]
     assert seen == [[{"socket_address": {"address": "127.77.0.2", "port_value": 8080}}], []]
 
 
-def test_a_salt_with_any_characters_is_only_ever_a_digest_in_the_pattern() -> None:
-    odd = route("digits", [("a", 5000), ("b", 5000)], sticky={"header": "x-user", "salt": "\\9 (.*"})
+def test_a_salt_is_only_ever_a_digest_in_the_pattern() -> None:
+    digits = route("digits", [("a", 5000), ("b", 5000)], sticky={"header": "x-user", "salt": "\\9 (.*"})
     slices = {f"digits-{a}": [endpoint_slice(f"digits-{a}", ["127.77.0.2"])] for a in "ab"}
-    found = Renderer(SETTINGS, "/activator").render(replaced(Assembly(), [service_of(odd, slices)]))
-    content = found.routes["public"][0].content
+    changes = Renderer(SETTINGS, "/activator").render(replaced(RouteTable(), [service_of(digits, slices)]))
+    content = changes.routes["public"][0].content
     assert b"(.*$" not in content.replace(b"^(.*)$", b"")
     assert b"\\9" not in content
 

@@ -6,7 +6,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from serving.router.envoy import statistics
 from serving.router.envoy.statistics import BOUNDS_MS, Statistics
 from serving.router.metrics.labels import Labels, labels_of
-from serving.router.metrics.page import Counts, Tally
+from serving.router.metrics.page import EnvoyCounts, RequestCounts
 from tests.rig.gateway import route
 
 A, B = "default/digits-a/8080", "team/other-b/9000"
@@ -51,20 +51,20 @@ def counted(**counts: int) -> dict[str, Statistics]:
 
 
 def test_envoys_page_is_read_by_cluster() -> None:
-    found = statistics.read(PAGE)
+    found = statistics.parse(PAGE)
     assert {name: said.counts for name, said in found.items()} == {
         A: {"total": 12, "2xx": 9, "5xx": 2, "cx_none_healthy": 4, "active": 1},
         B: {"total": 1},
     }
-    said = statistics.durations(found[A].durations)
+    said = statistics.parse_durations(found[A].durations)
     assert said.at_most[:4] == ("0", "0", "3", "11")
     assert said.at_most[-1] == "11"
     assert said.seconds == 0.4205
-    assert statistics.durations(found[B].durations).at_most[-1] == "0"
+    assert statistics.parse_durations(found[B].durations).at_most[-1] == "0"
 
 
 def test_a_page_without_requests_says_nothing() -> None:
-    assert statistics.read("") == {}
+    assert statistics.parse("") == {}
 
 
 @pytest.mark.parametrize(
@@ -77,13 +77,13 @@ def test_a_page_without_requests_says_nothing() -> None:
 )
 def test_what_is_no_page_of_statistics_is_refused(page: str) -> None:
     with pytest.raises(ValueError):  # noqa: PT011 the words are Python's here and there
-        statistics.read(page)
+        statistics.parse(page)
 
 
 def test_a_histogram_with_other_bounds_is_refused() -> None:
     block = histogram(A, total=1, sum_ms=1)
     with pytest.raises(ValueError, match="lines"):
-        statistics.durations(block.split("\n", 1)[1])
+        statistics.parse_durations(block.split("\n", 1)[1])
 
 
 @pytest.mark.parametrize(
@@ -101,9 +101,9 @@ def test_each_request_has_come_once_however_often_it_was_tried(counts: dict[str,
 
 
 def test_the_page_has_what_came_what_was_answered_and_how_long_it_took() -> None:
-    tally = Tally(started=50.0)
-    tally.put(statistics.read(PAGE), 100.0)
-    found = samples(tally.page("local", {A: WHO}))
+    envoy = EnvoyCounts(started=50.0)
+    envoy.update(statistics.parse(PAGE), 100.0)
+    found = samples(envoy.page("local", {A: WHO}))
     assert found[("slipway_requests_received_total",)] == 16
     assert found[("slipway_requests_in_flight",)] == 1
     assert found[("slipway_requests_total", "2xx")] == 9
@@ -118,52 +118,52 @@ def test_the_page_has_what_came_what_was_answered_and_how_long_it_took() -> None
 
 
 def test_a_cluster_that_the_gateway_does_not_have_is_not_on_the_page() -> None:
-    tally = Tally(0.0)
-    tally.put(statistics.read(PAGE), 100.0)
-    assert "other" not in tally.page("local", {A: WHO})
-    assert "digits" not in tally.page("local", {})
+    envoy = EnvoyCounts(0.0)
+    envoy.update(statistics.parse(PAGE), 100.0)
+    assert "other" not in envoy.page("local", {A: WHO})
+    assert "digits" not in envoy.page("local", {})
 
 
 def test_a_count_does_not_go_back_between_a_retry_and_its_attempt() -> None:
-    tally = Tally(0.0)
+    envoy = EnvoyCounts(0.0)
     for counts, total in (
         ({"total": 5}, 5),
         ({"total": 5, "retry": 1}, 5),
         ({"total": 6, "retry": 1}, 5),
         ({"total": 7, "retry": 1}, 6),
     ):
-        tally.put(counted(**counts), 1.0)
-        assert tally.counts[A] == Counts(total, 0)
+        envoy.update(counted(**counts), 1.0)
+        assert envoy.counts[A] == RequestCounts(total, 0)
 
 
 def test_a_cluster_that_was_made_again_counts_from_nothing() -> None:
-    tally = Tally(0.0)
-    tally.put(counted(total=5), 1.0)
-    tally.put(counted(total=2), 2.0)
-    assert tally.counts[A].total == 2
-    tally.put({}, 3.0)
-    tally.put(counted(total=3), 4.0)
-    assert tally.counts[A].total == 3
+    envoy = EnvoyCounts(0.0)
+    envoy.update(counted(total=5), 1.0)
+    envoy.update(counted(total=2), 2.0)
+    assert envoy.counts[A].total == 2
+    envoy.update({}, 3.0)
+    envoy.update(counted(total=3), 4.0)
+    assert envoy.counts[A].total == 3
 
 
 def test_durations_stay_while_only_counts_are_read_and_go_with_their_cluster() -> None:
-    tally = Tally(0.0)
-    tally.put({A: Statistics({"total": 5}, histogram(A, total=5, sum_ms=1))}, 1.0)
+    envoy = EnvoyCounts(0.0)
+    envoy.update({A: Statistics({"total": 5}, histogram(A, total=5, sum_ms=1))}, 1.0)
     for total, durations in ((6, 5), (2, 0)):
-        tally.put(counted(total=total), 2.0, durations=False)
-        found = samples(tally.page("local", {A: WHO}))
+        envoy.update(counted(total=total), 2.0, durations=False)
+        found = samples(envoy.page("local", {A: WHO}))
         assert found[("slipway_request_duration_seconds_count",)] == durations
 
 
 def test_what_is_written_again_is_what_changed() -> None:
-    tally = Tally(0.0)
-    tally.put(counted(total=5), 1.0)
-    first = tally.page("local", {A: WHO})
-    tally.put(counted(total=5), 2.0)
-    assert tally.page("local", {A: WHO}) == first.replace("seconds 1.000", "seconds 2.000")
-    tally.put(counted(total=6), 2.0)
-    assert "} 6\n" in tally.page("local", {A: WHO})
-    assert 'predictor="other"' in tally.page("local", {A: WHO._replace(predictor="other")})
+    envoy = EnvoyCounts(0.0)
+    envoy.update(counted(total=5), 1.0)
+    first = envoy.page("local", {A: WHO})
+    envoy.update(counted(total=5), 2.0)
+    assert envoy.page("local", {A: WHO}) == first.replace("seconds 1.000", "seconds 2.000")
+    envoy.update(counted(total=6), 2.0)
+    assert "} 6\n" in envoy.page("local", {A: WHO})
+    assert 'predictor="other"' in envoy.page("local", {A: WHO._replace(predictor="other")})
 
 
 def test_labels_are_the_routes_backends() -> None:

@@ -1,10 +1,7 @@
-from collections import Counter
 from typing import Any
 
-from hypothesis import given
-from hypothesis import strategies as st
-
-from serving.router.plan.service import RING, Cluster, lay_out, service_of, share_out
+from serving.planning.apportionment import RING_UNITS
+from serving.router.plan.service import Cluster, service_of
 from tests.rig.gateway import endpoint_slice, route
 
 
@@ -26,28 +23,28 @@ def test_weights_follow_segments_when_every_arm_is_ready() -> None:
         digits_stable=ready("digits-stable", "127.77.0.2"),
         digits_candidate=ready("digits-candidate", "127.77.0.3"),
     )
-    assert [(s.arm, s.weight) for s in service.ring] == [("stable", 9000), ("candidate", 1000)]
+    assert [(s.arm, s.size) for s in service.ring] == [("stable", 9000), ("candidate", 1000)]
     assert service.weights == (("candidate", 10.0), ("stable", 90.0))
 
 
 def test_an_arm_without_ready_replicas_gives_its_share_to_the_others() -> None:
     service = plan_one(two_arms(), digits_candidate=ready("digits-candidate", "127.77.0.3"))
-    assert [(s.arm, s.weight) for s in service.ring] == [("stable", 0), ("candidate", RING)]
+    assert [(s.arm, s.size) for s in service.ring] == [("stable", 0), ("candidate", RING_UNITS)]
     assert service.weights == (("candidate", 100.0), ("stable", 0.0))
 
 
 def test_an_arm_on_demand_keeps_its_share_without_a_replica_and_counts_as_serving() -> None:
-    found = two_arms(on_demand=["stable"])
-    service = plan_one(found, digits_candidate=ready("digits-candidate", "127.77.0.3"))
-    assert [(s.arm, s.weight) for s in service.ring] == [("stable", 9000), ("candidate", 1000)]
+    digits = two_arms(on_demand=["stable"])
+    service = plan_one(digits, digits_candidate=ready("digits-candidate", "127.77.0.3"))
+    assert [(s.arm, s.size) for s in service.ring] == [("stable", 9000), ("candidate", 1000)]
     assert service.weights == (("candidate", 10.0), ("stable", 90.0))
     assert plan_one(two_arms(on_demand=["stable", "candidate"])).unavailable == ""
 
 
 def test_an_arm_on_demand_that_was_never_proven_gets_nothing() -> None:
-    service = plan_one(route("digits", [("stable", RING)], unweighted=["next"], on_demand=["next"]),
+    service = plan_one(route("digits", [("stable", RING_UNITS)], unweighted=["next"], on_demand=["next"]),
                        digits_stable=ready("digits-stable", "127.77.0.2"))  # fmt: skip
-    assert [(s.arm, s.weight) for s in service.ring] == [("stable", RING), ("next", 0)]
+    assert [(s.arm, s.size) for s in service.ring] == [("stable", RING_UNITS), ("next", 0)]
 
 
 def test_sockets_of_clusters_are_short_and_their_own() -> None:
@@ -69,8 +66,8 @@ def test_an_endpoint_that_is_not_ready_gets_nothing_and_one_that_does_not_say_is
 
 
 def test_a_backend_without_weight_gets_no_traffic_when_the_others_are_away() -> None:
-    found = route("digits", [("stable", RING)], unweighted=["next"])
-    service = plan_one(found, digits_next=ready("digits-next", "127.77.0.9"))
+    digits = route("digits", [("stable", RING_UNITS)], unweighted=["next"])
+    service = plan_one(digits, digits_next=ready("digits-next", "127.77.0.9"))
     assert service.ring == ()
     assert service.unavailable == "no replica of this service is ready"
     assert [p.prefix for p in service.probes] == ["/default/digits-stable/", "/default/digits-next/"]
@@ -81,8 +78,8 @@ def test_without_segments_the_service_says_that_nothing_is_proven() -> None:
 
 
 def test_a_service_port_is_mapped_to_the_only_target_port() -> None:
-    found = route("digits", [("stable", RING)], port=80)
-    service = plan_one(found, digits_stable=[endpoint_slice("digits-stable", ["127.77.0.2"], port=8080)])
+    digits = route("digits", [("stable", RING_UNITS)], port=80)
+    service = plan_one(digits, digits_stable=[endpoint_slice("digits-stable", ["127.77.0.2"], port=8080)])
     assert service.clusters[0].endpoints[0].port == 8080
 
 
@@ -96,44 +93,3 @@ def test_every_cluster_that_a_ring_or_a_probe_names_is_in_the_service() -> None:
     service = plan_one(two_arms(), digits_stable=ready("digits-stable", "127.77.0.2"))
     named = {s.cluster for s in service.ring} | {p.cluster for p in service.probes}
     assert named == {cluster.name for cluster in service.clusters}
-
-
-def test_a_change_of_weights_alone_keeps_the_order_of_the_ring() -> None:
-    names = ["stable", "candidate"]
-    for keep_places in (True, False):
-        orders = {
-            tuple(name for name, _ in lay_out(pieces, names, keep_places=keep_places))
-            for pieces in (
-                [("stable", RING)],
-                [("candidate", RING)],
-                [("stable", 9000), ("candidate", 1000)],
-            )
-        }
-        assert orders == {("stable", "candidate")}
-
-
-def test_callers_with_places_keep_them_where_a_backend_has_several_stretches() -> None:
-    pieces = [("a", 4000), ("b", 2000), ("a", 4000)]
-    assert lay_out(pieces, ["a", "b", "c"], keep_places=True) == [*pieces, ("c", 0)]
-    assert lay_out(pieces, ["a", "b", "c"], keep_places=False) == [("a", 8000), ("b", 2000), ("c", 0)]
-
-
-_names = st.sampled_from("abcde")
-_segments = st.lists(st.tuples(_names, st.integers(1, 4000)), min_size=1, max_size=30)
-
-
-@given(_segments, st.sets(_names))
-def test_sharing_out_keeps_the_ring_whole_and_every_ready_unit_in_its_place(
-    segments: list[tuple[str, int]], up: set[str]
-) -> None:
-    before = [name for name, size in segments for _ in range(size)]
-    after = [name for name, size in share_out(segments, up) for _ in range(size)]
-    if not up & set(before):
-        assert after == []
-        return
-    assert len(after) == len(before)
-    assert set(after) <= up
-    assert all(new == old for old, new in zip(before, after, strict=True) if old in up)
-    share = Counter(name for name in before if name in up)
-    for name, units in Counter(after).items():
-        assert abs(units - len(before) * share[name] / share.total()) <= 2

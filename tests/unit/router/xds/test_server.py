@@ -1,4 +1,4 @@
-"""Delivery against an Envoy that reads late: whatever it has at any moment, no request of it meets what is missing."""
+"""DeltaXdsServer against an Envoy that reads late: whatever it has at any moment, no request of it meets what is missing."""
 
 import asyncio
 from pathlib import Path
@@ -8,11 +8,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from serving.router.envoy import wire
+from serving.router.envoy import messages_pb2
 from serving.router.envoy.render import Renderer
-from serving.router.plan.route_table import Assembly
+from serving.router.plan.route_table import RouteTable
 from serving.router.plan.service import Service, service_of
-from serving.router.xds.server import LONGEST_PAUSE, Delivery, Rejected
+from serving.router.xds.server import LONGEST_ROUTES_PAUSE, DeltaXdsServer, Rejected
 from serving.settings import GatewaySettings
 from tests.fakes.envoy import FakeAdmin, FakeEnvoy
 from tests.rig.gateway import endpoint_slice, replaced, route
@@ -23,39 +23,39 @@ Arms = dict[str, tuple[int, bool]]
 
 def plan(services: dict[str, Arms], *, sticky: bool = False) -> list[Service]:
     """Services of arms, each with its own weight and readiness."""
-    found = []
+    planned = []
     for name, arms in services.items():
         total = sum(weight for weight, _ in arms.values()) or 1
         sizes = {arm: 10_000 * weight // total for arm, (weight, _) in arms.items() if weight}
         if sizes:
             sizes[next(iter(sizes))] += 10_000 - sum(sizes.values())
-        told = {"header": "x-user", "salt": "s"} if sticky else None
+        caller = {"header": "x-user", "salt": "s"} if sticky else None
         slices = {
             f"{name}-{arm}": [endpoint_slice(f"{name}-{arm}", ["127.77.0.2"])]
             for arm, (_, up) in arms.items()
             if up
         }
-        spec = route(name, list(sizes.items()), unweighted=[a for a in arms if a not in sizes], sticky=told)
+        spec = route(name, list(sizes.items()), unweighted=[a for a in arms if a not in sizes], sticky=caller)
         spec["spec"]["backends"].sort(key=lambda backend: str(backend["arm"]))
-        found.append(service_of(spec, slices))
-    return found
+        planned.append(service_of(spec, slices))
+    return planned
 
 
-class Teller(Delivery):
-    """A delivery that is told plans as a whole."""
+class PlanServer(DeltaXdsServer):
+    """A server whose target is set by whole plans."""
 
     def __init__(self, envoy: FakeEnvoy) -> None:
         self.time = 0.0
         super().__init__(Path("/nowhere"), FakeAdmin(envoy), now=lambda: self.time)  # type: ignore[arg-type]
-        self._assembly, self._renderer = Assembly(), Renderer(GatewaySettings(), "/activator")
+        self._table, self._renderer = RouteTable(), Renderer(GatewaySettings(), "/activator")
 
-    def tell(self, services: list[Service]) -> int:
-        return self.aim(self._renderer.render(replaced(self._assembly, services)))
+    def set_services(self, services: list[Service]) -> int:
+        return self.set_target(self._renderer.render(replaced(self._table, services)))
 
 
-def world() -> tuple[FakeEnvoy, Teller]:
+def world() -> tuple[FakeEnvoy, PlanServer]:
     envoy = FakeEnvoy()
-    return envoy, Teller(envoy)
+    return envoy, PlanServer(envoy)
 
 
 async def settle(envoy: FakeEnvoy) -> None:
@@ -64,8 +64,8 @@ async def settle(envoy: FakeEnvoy) -> None:
 
 
 def has_exactly(envoy: FakeEnvoy, services: list[Service]) -> None:
-    wanted = Renderer(GatewaySettings(), "/activator").render(replaced(Assembly(), services))
-    versions = {kind: {n: v for n, (v, _) in found.items()} for kind, found in envoy.has.items()}
+    wanted = Renderer(GatewaySettings(), "/activator").render(replaced(RouteTable(), services))
+    versions = {kind: {n: v for n, (v, _) in resources.items()} for kind, resources in envoy.has.items()}
     assert versions["clusters"] == {n: r.version for n, r in wanted.clusters.items() if r}
     assert versions["endpoints"] == {n: r.version for n, r in wanted.endpoints.items() if r}
     assert versions["routes"] == {n: r.version for n, (r, _) in wanted.routes.items()}
@@ -73,7 +73,7 @@ def has_exactly(envoy: FakeEnvoy, services: list[Service]) -> None:
         key: value
         for w in wanted.weights.values()
         if w
-        for key, value in wire.decode("Struct", w.entries).items()
+        for key, value in messages_pb2.Runtime.FromString(w.entries).layer.items()
     }
 
 
@@ -84,69 +84,69 @@ _steps = st.lists(st.one_of(_plans, st.sampled_from(["read", "read", "connect", 
 
 @settings(max_examples=60)
 @given(_steps)
-def test_no_request_meets_what_is_missing_whenever_envoy_reads_and_whoever_comes_back(
+def test_no_request_lacks_a_resource_whenever_envoy_reads_or_either_side_reconnects(
     steps: list[Any],
 ) -> None:
     async def walk() -> None:
-        envoy, delivery = world()
-        aim = plan({})
-        delivery.tell(aim)
-        await envoy.connect(delivery)
+        envoy, server = world()
+        target = plan({})
+        server.set_services(target)
+        await envoy.connect(server)
         for step in steps:
             if isinstance(step, list):
-                aim = step
-                delivery.tell(aim)
+                target = step
+                server.set_services(target)
             elif step == "read":
                 await envoy.read()
             else:
                 if step == "new gateway":
-                    delivery = Teller(envoy)
-                await envoy.connect(delivery)
-                delivery.tell(aim)
+                    server = PlanServer(envoy)
+                await envoy.connect(server)
+                server.set_services(target)
             assert envoy.missing() == []
         await settle(envoy)
-        has_exactly(envoy, aim)
-        await asyncio.wait_for(delivery.confirm(), 1)
+        has_exactly(envoy, target)
+        await asyncio.wait_for(server.wait_acknowledged(), 1)
 
     asyncio.run(walk())
 
 
-async def test_what_a_service_needed_goes_after_its_routes() -> None:
-    envoy, delivery = world()
+async def test_resources_of_a_service_are_removed_after_its_routes() -> None:
+    envoy, server = world()
     both: Arms = {"p": (9, True), "q": (1, True)}
-    delivery.tell(plan({"a": both, "b": both}))
-    await envoy.connect(delivery)
+    server.set_services(plan({"a": both, "b": both}))
+    await envoy.connect(server)
     await settle(envoy)
     for left in ({"a": {"p": (1, True), "r": (1, True)}}, {"a": {"r": (1, True)}}, {}):
-        delivery.tell(plan(left))
+        server.set_services(plan(left))
         await settle(envoy)
         has_exactly(envoy, plan(left))
 
 
-async def test_an_aim_counts_as_served_once_envoy_has_its_routes_and_weights() -> None:
-    envoy, delivery = world()
-    first = delivery.tell(plan({"a": {"p": (9, True), "q": (1, True)}}))
-    await envoy.connect(delivery)
-    assert delivery.served < first
+async def test_a_target_is_acknowledged_once_envoy_has_its_routes_and_weights() -> None:
+    envoy, server = world()
+    first = server.set_services(plan({"a": {"p": (9, True), "q": (1, True)}}))
+    await envoy.connect(server)
+    assert server.acknowledged_version < first
     await settle(envoy)
-    assert delivery.served == first
-    second = delivery.tell(plan({"a": {"p": (5, True), "q": (5, True)}}))
-    third = delivery.tell(plan({"a": {"p": (5, True), "q": (5, True)}, "b": {"p": (1, True)}}))
+    assert server.acknowledged_version == first
+    second = server.set_services(plan({"a": {"p": (5, True), "q": (5, True)}}))
+    third = server.set_services(plan({"a": {"p": (5, True), "q": (5, True)}, "b": {"p": (1, True)}}))
     assert await envoy.read()
-    assert first <= delivery.served < third
+    assert first <= server.acknowledged_version < third
     await settle(envoy)
-    assert second < delivery.served == third
+    assert second < server.acknowledged_version == third
 
 
 async def test_a_change_of_weights_alone_sends_weights_alone() -> None:
-    envoy, delivery = world()
+    envoy, server = world()
     arms: Arms = {"p": (9, True), "q": (1, True), "r": (0, True)}
-    delivery.tell(plan({"a": arms}))
-    await envoy.connect(delivery)
+    server.set_services(plan({"a": arms}))
+    await envoy.connect(server)
     await settle(envoy)
-    before = {kind: dict(found) for kind, found in envoy.has.items()}
+    before = {kind: dict(resources) for kind, resources in envoy.has.items()}
     for weights in ((5, 5, 0), (0, 0, 1), (9, 1, 0)):
-        delivery.tell(plan({"a": {arm: (w, True) for arm, w in zip(arms, weights, strict=True)}}))
+        server.set_services(plan({"a": {arm: (w, True) for arm, w in zip(arms, weights, strict=True)}}))
         assert await envoy.read()
         assert not await envoy.read()
         for kind in ("clusters", "endpoints", "routes"):
@@ -154,65 +154,64 @@ async def test_a_change_of_weights_alone_sends_weights_alone() -> None:
     assert sorted(envoy.weights.values()) == [0, 1000, 9000]
 
 
-async def test_what_envoy_has_is_not_sent_again_when_it_comes_back() -> None:
-    envoy, delivery = world()
-    delivery.tell(plan({"a": {"p": (9, True), "q": (1, True)}}))
-    await envoy.connect(delivery)
+async def test_an_envoy_that_reconnects_gets_only_what_it_lacks() -> None:
+    envoy, server = world()
+    server.set_services(plan({"a": {"p": (9, True), "q": (1, True)}}))
+    await envoy.connect(server)
     await settle(envoy)
-    again = Teller(envoy)
+    again = PlanServer(envoy)
     await envoy.connect(again)
-    again.tell(plan({"a": {"p": (9, True), "q": (1, True)}, "b": {"p": (1, True)}}))
+    again.set_services(plan({"a": {"p": (9, True), "q": (1, True)}, "b": {"p": (1, True)}}))
     sent: list[str] = []
-    while envoy._inbox:
-        message = wire.decode("DeltaDiscoveryResponse", envoy._inbox[0])
-        sent += [r["name"] for r in message.get("resources", []) if r["name"].startswith("default/")]
+    while response := envoy.next_response():
+        sent += [r.name for r in response.resources if r.name.startswith("default/")]
         await envoy.read()
     assert set(sent) == {"default/b-p/8080"}
 
 
-async def test_routes_that_envoy_took_long_to_read_are_not_followed_by_others_at_once() -> None:
-    envoy, delivery = world()
+async def test_routes_wait_when_envoy_took_long_to_read_the_last_ones() -> None:
+    envoy, server = world()
     one: Arms = {"p": (1, True)}
-    await envoy.connect(delivery)
-    aim = delivery.tell(plan({"a": one}))
-    while delivery.served < aim:
-        delivery.time += 1
+    await envoy.connect(server)
+    target = server.set_services(plan({"a": one}))
+    while server.acknowledged_version < target:
+        server.time += 1
         await envoy.read()
-        aim = delivery.tell(plan({"a": one}))
-    delivery.time += LONGEST_PAUSE / 2
-    delivery.tell(plan({"a": one, "b": one}))
+        target = server.set_services(plan({"a": one}))
+    server.time += LONGEST_ROUTES_PAUSE / 2
+    server.set_services(plan({"a": one, "b": one}))
     await settle(envoy)
     assert "default/b-p/8080" in envoy.has["endpoints"]
-    assert delivery.served == aim
-    delivery.time += LONGEST_PAUSE / 2
-    delivery.tell(plan({"a": one, "b": one}))
+    assert server.acknowledged_version == target
+    server.time += LONGEST_ROUTES_PAUSE / 2
+    server.set_services(plan({"a": one, "b": one}))
     await settle(envoy)
     has_exactly(envoy, plan({"a": one, "b": one}))
 
 
-async def test_a_rejected_update_is_told_in_envoys_words_and_the_next_aim_goes_on() -> None:
-    envoy, delivery = world()
+async def test_a_rejected_update_raises_envoys_message_and_the_next_target_is_sent() -> None:
+    envoy, server = world()
     good, bad = {"a": {"p": (1, True)}}, {"a": {"p": (1, True)}, "b": {"p": (1, True)}}
-    delivery.tell(plan(good))
-    await envoy.connect(delivery)
+    server.set_services(plan(good))
+    await envoy.connect(server)
     await settle(envoy)
     envoy.rejects = {"default/b-p/8080"}
-    delivery.tell(plan(bad))
+    server.set_services(plan(bad))
     await settle(envoy)
     with pytest.raises(Rejected, match="no default/b-p/8080"):
-        await delivery.confirm()
-    delivery.tell(plan(good))
+        await server.wait_acknowledged()
+    server.set_services(plan(good))
     await settle(envoy)
-    await delivery.confirm()
+    await server.wait_acknowledged()
     has_exactly(envoy, plan(good))
 
 
-async def test_a_plan_that_comes_meanwhile_overtakes_what_was_not_sent() -> None:
-    envoy, delivery = world()
-    delivery.tell(plan({}))
-    await envoy.connect(delivery)
+async def test_a_later_plan_overtakes_one_that_was_not_sent() -> None:
+    envoy, server = world()
+    server.set_services(plan({}))
+    await envoy.connect(server)
     for n in range(1, 9):
-        delivery.tell(plan({"a": {"p": (n, True), "q": (9 - n, True)}}))
+        server.set_services(plan({"a": {"p": (n, True), "q": (9 - n, True)}}))
     reads = 0
     while await envoy.read():
         reads += 1

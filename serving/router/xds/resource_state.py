@@ -1,0 +1,99 @@
+"""The versions of one type of resource that Envoy should have, has acknowledged, and has been sent."""
+
+from collections.abc import Mapping
+from typing import Generic, TypeVar
+
+V = TypeVar("V")
+
+
+class ResourceState(Generic[V]):
+    """One type of resource, by name. A version of None means that the resource is not there."""
+
+    def __init__(self) -> None:
+        self.target: dict[str, V] = {}
+        self.acknowledged: dict[str, V] = {}
+        self.awaiting_answer = False
+        self._in_flight: dict[str, V | None] = {}
+        self._uncertain: set[str] = set()
+        """Part of a rejected response, of which Envoy may have accepted some."""
+        self._dirty: set[str] = set()
+        """May differ from the target; all others are known not to."""
+
+    def set_target(self, changes: Mapping[str, V | None]) -> None:
+        """Change the target versions."""
+        for name, version in changes.items():
+            if version is None:
+                self.target.pop(name, None)
+            else:
+                self.target[name] = version
+        self._dirty |= changes.keys()
+
+    def reset(self, acknowledged: Mapping[str, V]) -> None:
+        """Begin with an Envoy that has these versions."""
+        self.acknowledged = dict(acknowledged)
+        self.awaiting_answer = False
+        self._in_flight, self._uncertain = {}, set()
+        self._dirty = self.target.keys() | self.acknowledged.keys()
+
+    def sent(self, name: str) -> V | None:
+        """Return the version that Envoy has once it accepts what is in flight; None also if that is uncertain."""
+        if name in self._uncertain:
+            return None
+        return self._in_flight[name] if name in self._in_flight else self.acknowledged.get(name)
+
+    def possible_versions(self, name: str) -> tuple[V | None, V | None]:
+        """Return the versions that Envoy may have: the acknowledged one and the sent one."""
+        return self.acknowledged.get(name), self.sent(name)
+
+    def all_sent(self) -> dict[str, V]:
+        """Return the versions that Envoy has once it accepts what is in flight."""
+        versions = {**self.acknowledged, **self._in_flight}
+        return {name: version for name, version in versions.items() if version is not None}
+
+    def to_update(self) -> list[str]:
+        """Return the resources that Envoy lacks, or has in another version."""
+        return [name for name in self._differing() if name in self.target]
+
+    def to_remove(self) -> list[str]:
+        """Return the resources that Envoy should not have."""
+        return [name for name in self._differing() if name not in self.target]
+
+    def mark_sent(self, versions: Mapping[str, V | None]) -> None:
+        """Note a response; the next one may be sent after its answer."""
+        self.awaiting_answer = True
+        self._in_flight = dict(versions)
+        self._uncertain -= versions.keys()
+        self._dirty |= versions.keys()
+
+    def mark_answered(self, *, accepted: bool, atomic: bool = False) -> None:
+        """Note Envoy's answer.
+
+        Args:
+            accepted: whether Envoy accepted the whole response.
+            atomic: the response is a single resource, of which Envoy cannot have accepted a part.
+        """
+        self.awaiting_answer = False
+        sent, self._in_flight = self._in_flight, {}
+        if accepted:
+            for name, version in sent.items():
+                if version is None:
+                    self.acknowledged.pop(name, None)
+                else:
+                    self.acknowledged[name] = version
+        elif not atomic:
+            self._uncertain |= sent.keys()
+
+    def forget(self, name: str) -> None:
+        """Assume that Envoy does not have a resource: it dropped it, or subscribes to it again."""
+        self.acknowledged.pop(name, None)
+        self._in_flight.pop(name, None)
+        self._uncertain.discard(name)
+        self._dirty.add(name)
+
+    def _differing(self) -> set[str]:
+        self._dirty = {
+            name
+            for name in self._dirty
+            if name in self._uncertain or self.sent(name) != self.target.get(name)
+        }
+        return self._dirty

@@ -1,0 +1,57 @@
+"""One stream of an Envoy: its subscriptions, and the responses to them."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+from google.protobuf.any_pb2 import Any
+
+from serving.router.envoy import messages_pb2 as envoy
+from serving.router.envoy.resource import Resource, encode, type_url
+
+TYPE_URLS = {
+    "clusters": type_url(envoy.Cluster),
+    "endpoints": type_url(envoy.ClusterLoadAssignment),
+    "weights": type_url(envoy.Runtime),
+    "routes": type_url(envoy.RouteConfiguration),
+}
+TYPES = {url: name for name, url in TYPE_URLS.items()}
+
+
+@dataclass
+class Subscription:
+    """One type of resource in a session."""
+
+    started: bool = False
+    names: set[str] = field(default_factory=set)
+    nonce: str = ""
+    """Of the response that is not answered yet."""
+    responded: bool = False
+    """A starting Envoy waits for a first response of each type, if only that there is nothing."""
+
+
+class XdsSession:
+    """The subscriptions of one stream, by type of resource."""
+
+    def __init__(self, send: Callable[[bytes], None]) -> None:
+        """Args: send: sends a message to Envoy."""
+        self._send = send
+        self._responses = 0
+        self.subscriptions = {name: Subscription() for name in TYPE_URLS}
+
+    def respond(self, type_name: str, resources: Mapping[str, Resource | None]) -> None:
+        """Send changed resources of one type; None removes one."""
+        subscription = self.subscriptions[type_name]
+        self._responses += 1
+        subscription.nonce = str(self._responses)
+        subscription.responded = True
+        response = envoy.DeltaDiscoveryResponse(
+            type_url=TYPE_URLS[type_name],
+            nonce=subscription.nonce,
+            resources=[
+                envoy.Resource(name=name, version=resource.version, resource=Any.FromString(resource.content))
+                for name, resource in resources.items()
+                if resource is not None
+            ],
+            removed_resources=sorted(name for name, resource in resources.items() if resource is None),
+        )
+        self._send(encode(response))

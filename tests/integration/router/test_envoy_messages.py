@@ -1,0 +1,131 @@
+"""Envoy's own reading of our messages: a wrong field number is a field that Envoy does not have, or another one."""
+
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import orjson
+from google.protobuf import any_pb2
+from google.protobuf.descriptor import Descriptor
+from google.protobuf.message import Message
+
+from serving.router.envoy import messages_pb2 as envoy
+from serving.router.envoy import weights
+from serving.router.envoy.render import Renderer, ResourceChanges
+from serving.router.envoy.resource import encoded_resource, resource
+from serving.router.plan.route_table import RouteTable
+from serving.router.plan.service import service_of
+from serving.settings import GatewaySettings
+from tests.rig.envoy_json import as_json, decoded, message_in, parsed
+from tests.rig.gateway import endpoint_slice, replaced, route, world
+
+SETTINGS = GatewaySettings(upstream_idle_seconds=7.25, retry_budget_percent=12.5)
+OF_THE_PROTOCOL = {
+    "DeltaDiscoveryRequest",
+    "DeltaDiscoveryResponse",
+    "Resource",
+    "Status",
+    "EncodedVirtualHosts",
+}
+"""Messages that no dump shows; with a wrong number in them Envoy would get nothing."""
+
+
+def changes_with_every_field() -> ResourceChanges:
+    """The product's resources, with a value where the product sends zero."""
+    caller = {"header": "x-user", "salt": "s"}
+    routes = [
+        route("digits", [("a", 9000), ("b", 1000)], sticky=caller, on_demand="a"),
+        route("plain", [("a", 9000), ("b", 1000)]),
+        route("away", [("only", 10_000)]),
+    ]
+    services = [f"{name}-{arm}" for name in ("digits", "plain") for arm in "ab"]
+    slices = {service: [endpoint_slice(service, ["127.77.0.2"])] for service in services}
+    plan = replaced(RouteTable(), [service_of(item, slices) for item in routes])
+    changes = Renderer(SETTINGS, "/activator").render(plan)
+    clusters = {}
+    for name, item in changes.clusters.items():
+        assert item is not None
+        cluster = message_in(any_pb2.Any.FromString(item.content))
+        assert isinstance(cluster, envoy.Cluster)
+        cluster.common_lb_config.healthy_panic_threshold.value = 33
+        clusters[name] = resource(cluster)
+    return replace(changes, clusters=clusters)
+
+
+def contents(changes: ResourceChanges) -> dict[tuple[str, str], bytes]:
+    """Everything that is sent, by the names that Envoy's dump has for types and resources."""
+    found = {("cluster", name): item.content for name, item in changes.clusters.items() if item}
+    found |= {("endpoint_config", name): item.content for name, item in changes.endpoints.items() if item}
+    found |= {("route_config", name): item.content for name, (item, _) in changes.routes.items()}
+    layer = weights.layer({prefix: entries for prefix, entries in changes.weights.items() if entries})
+    return found | {("runtime", weights.LAYER): encoded_resource(envoy.Runtime, layer).content}
+
+
+def in_dump(value: Any) -> Iterator[tuple[tuple[str, str], dict[str, Any]]]:
+    """The resources in the answer to /config_dump."""
+    if isinstance(value, list):
+        for item in value:
+            yield from in_dump(item)
+    elif isinstance(value, dict):
+        for kind, item in value.items():
+            if isinstance(item, dict) and kind in ("cluster", "route_config", "endpoint_config"):
+                yield (kind, item.get("name") or item.get("cluster_name")), item
+            else:
+                yield from in_dump(item)
+
+
+def only(value: Any, wanted: Any) -> Any:
+    """The part of JSON that has the keys of other JSON."""
+    if isinstance(value, dict) and isinstance(wanted, dict):
+        return {key: only(value[key], wanted[key]) for key in wanted if key in value}
+    if isinstance(value, list) and isinstance(wanted, list):
+        return [only(*pair) for pair in zip(value, wanted, strict=True)]
+    return value
+
+
+def fields_of(message: Message) -> Iterator[str]:
+    """The fields with a value that is not the default, here and in all messages inside."""
+    if isinstance(message, any_pb2.Any):
+        yield from fields_of(message_in(message))
+        return
+    for field, value in message.ListFields():
+        yield field.full_name
+        is_map = field.message_type is not None and field.message_type.GetOptions().map_entry
+        items = value.values() if is_map else value if field.is_repeated else [value]
+        for item in items:
+            if isinstance(item, Message):
+                yield from fields_of(item)
+
+
+def declared(messages: Iterator[Descriptor]) -> Iterator[str]:
+    for message in messages:
+        if message.name not in OF_THE_PROTOCOL and not message.GetOptions().map_entry:
+            yield from (field.full_name for field in message.fields)
+            yield from declared(message.nested_types)
+
+
+async def test_envoy_reads_every_field_as_it_was_sent(tmp_path: Path) -> None:
+    changes = changes_with_every_field()
+    async with world(tmp_path) as w:
+        await w.xds.apply(changes)
+        dump = orjson.loads(await w.admin._request("GET", "/config_dump?include_eds"))
+        runtime = await w.admin.runtime()
+    read = dict(in_dump(dump))
+    for (kind, name), content in contents(changes).items():
+        sent = decoded(content)
+        if kind == "runtime":
+            assert runtime == sent["layer"]
+        elif kind == "endpoint_config":  # Envoy adds a health status and more
+            assert only(read[kind, name], sent) == sent
+        else:
+            assert as_json(parsed(read[kind, name])) == sent
+
+
+def test_every_field_of_our_messages_is_among_those_that_are_sent() -> None:
+    sent = {
+        field
+        for content in contents(changes_with_every_field()).values()
+        for field in fields_of(any_pb2.Any.FromString(content))
+    }
+    assert set(declared(envoy.DESCRIPTOR.message_types_by_name.values())) - sent == set()
