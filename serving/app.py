@@ -1,4 +1,4 @@
-"""The entry point: `slipway` and `python -m serving.app`. Starts fast, so it imports nothing before it must."""
+"""The entry point of `slipway` and `python -m serving.app`. Imports as little as possible, to start fast."""
 
 import sys
 

@@ -1,4 +1,4 @@
-"""The one module that reads the clock, so that everything else can be told what time it is."""
+"""The only module that reads the clock; other code takes `now` as an argument."""
 
 import datetime as dt
 import time
@@ -10,7 +10,7 @@ def now() -> dt.datetime:
 
 
 def monotonic() -> float:
-    """Return seconds on a clock that never goes back; for durations only."""
+    """Return seconds on a clock that never goes back, for durations only."""
     return time.monotonic()
 
 

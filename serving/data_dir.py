@@ -1,7 +1,4 @@
-"""Where everything of one machine lies: every path below the data directory has its name here, and nowhere else.
-
-Names only: nothing here makes, reads or removes a file.
-"""
+"""The layout of the data directory: the only module that names paths in it. It touches no file."""
 
 import os
 from dataclasses import dataclass
@@ -10,7 +7,7 @@ from pathlib import Path
 
 @dataclass(frozen=True)
 class DataDir:
-    """Where everything of one machine lies. One `up` at a time owns it."""
+    """The directory with all data of one machine. One `up` at a time owns it."""
 
     root: Path
 
@@ -24,7 +21,7 @@ class DataDir:
 
     @classmethod
     def named(cls, path: Path | None) -> "DataDir":
-        """Return the directory of a `--data-dir`, the default one without."""
+        """Return the directory of `--data-dir`, or the default."""
         return cls.default() if path is None else cls(path.expanduser().absolute())
 
     @property
@@ -34,7 +31,7 @@ class DataDir:
 
     @property
     def configuration(self) -> Path:
-        """The configuration that the running `up` validated, which its components read."""
+        """The configuration that the running `up` has validated, for its components."""
         return self.root / "configuration.json"
 
     @property
@@ -57,50 +54,50 @@ class DataDir:
 
     @property
     def lock(self) -> Path:
-        """Held by the `up` that owns this directory."""
+        """Lock file of the `up` that owns this directory."""
         return self.root / "up.lock"
 
     @property
     def run(self) -> Path:
-        """Process identities of components, one JSON file each."""
+        """Process identities of the components, a JSON file each."""
         return self.root / "run"
 
     def identity(self, component: str) -> Path:
-        """Who runs as this component."""
+        """Process identity of a component."""
         return self.run / f"{component}.json"
 
     @property
     def ports(self) -> Path:
-        """The ports that were used last, so that the next `up` uses them again."""
+        """The latest ports, which the next `up` uses again."""
         return self.run / "ports.json"
 
     def metrics(self, component: str) -> Path:
-        """The port of a component's metrics."""
+        """Port of a component's metrics."""
         return self.pages / f"{component}.json"
 
     @property
     def pages(self) -> Path:
-        """Of all components' metrics the ports; `serving.metrics.pages` reads them."""
+        """The ports of all components' metrics, which `serving.metrics.pages` reads."""
         return self.run / "metrics"
 
     @property
     def prometheus_targets(self) -> Path:
-        """The same for a Prometheus (`file_sd_configs`), while something runs."""
+        """Targets for a Prometheus (`file_sd_configs`), while `up` runs."""
         return self.root / "prometheus-targets.json"
 
     @property
     def logs(self) -> Path:
-        """One append-only file per component."""
+        """An append-only file per component."""
         return self.root / "logs"
 
     @property
     def pods(self) -> Path:
-        """One directory per Pod uid: volumes, logs, exit records."""
+        """A directory per Pod uid: volumes, logs, exit records."""
         return self.root / "pods"
 
     @property
     def zygotes(self) -> Path:
-        """Sockets, identities and logs of the processes that replicas are forked from."""
+        """Sockets, identities and logs of zygotes, from which replicas are forked."""
         return self.root / "zygotes"
 
     @property
@@ -110,14 +107,12 @@ class DataDir:
 
     @property
     def downloads(self) -> Path:
-        """What is fetched from storages, one directory per ModelVersion uid, until it is in the model store."""
+        """Downloads from storages until they are in the model store, a directory per ModelVersion uid."""
         return self.root / "downloads"
 
     @property
     def imports(self) -> Path:
-        """Copies that `slipway model import` has made, one directory per namespace and version, until they
-        are built.
-        """
+        """Copies of `slipway model import` until they are built, a directory per namespace and version."""
         return self.root / "imports"
 
     @property
@@ -127,23 +122,23 @@ class DataDir:
 
     @property
     def probe_socket(self) -> Path:
-        """Unix socket of the gateway's private listener: /NAMESPACE/BACKEND/... reaches one backend."""
+        """Unix socket of the gateway's private listener, where /NAMESPACE/BACKEND/... reaches one backend."""
         return self.gateway / "probe.sock"
 
     @property
     def activator(self) -> Path:
-        """The activator's sockets, one per backend that may be at zero."""
+        """The activator's sockets, one per backend that may be scaled to zero."""
         return self.root / "activator"
 
     @property
     def autoscaler(self) -> Path:
-        """What the autoscaler has learned of each target."""
+        """The autoscaler's state of each target."""
         return self.root / "autoscaler"
 
     def pod_volume(self, pod_uid: str, volume: str) -> Path:
-        """Where an emptyDir of a Pod lies."""
+        """An emptyDir of a Pod."""
         return self.pods / pod_uid / "volumes" / volume
 
     def pod_log(self, pod_uid: str, container: str, restart: int) -> Path:
-        """Log of the n-th run of a container (0 is the first); `.1` beside it is the rotated older part."""
+        """Log of the n-th run of a container, from 0; its rotated older part is `.1` beside it."""
         return self.pods / pod_uid / "logs" / container / f"{restart}.log"

@@ -1,20 +1,21 @@
-"""The one exception tree.
+"""The tree of exceptions.
+
 
     SlipwayError
-    ├── ApiError                 the API answered with a Status (code, reason, message, details)
+    ├── ApiError                 the API responded with a Status (code, reason, message, details)
     │   ├── NotFound             404
     │   ├── Conflict             409: stale resourceVersion, or an apply conflict
     │   ├── AlreadyExists        409 with reason AlreadyExists
     │   ├── Invalid              422: the object breaks a rule; `causes` name field, rule and value
     │   ├── Gone                 410: this resourceVersion is too old to watch from
     │   └── Forbidden            401/403
-    ├── Unavailable              the API (or a peer) did not answer; retrying can help
+    ├── Unavailable              no response from the API or a peer; retrying can help
     ├── Permanent                retrying cannot help until something is changed; carries a condition reason
-    │   └── SpaceInvalid         an experiment describes no space; names field, rule and value
+    │   └── SpaceInvalid         an invalid search space; names field, rule and value
     ├── Temporary                retrying can help, after `retry_after` seconds
     └── UserError                the command line or a file is wrong; the message says what to do
 
-Only classes that somebody catches stand here. Adapters map foreign errors with `raise ... from`.
+Only classes that some code catches are here. Adapters map errors of libraries with `raise ... from`.
 """
 
 from collections.abc import Mapping, Sequence
@@ -23,12 +24,12 @@ from typing import Any
 
 
 class SlipwayError(Exception):
-    """The root of everything that Slipway raises on purpose."""
+    """Root of Slipway's exceptions."""
 
 
 @dataclass(frozen=True)
 class Cause:
-    """One broken rule: where (a JSON path such as `spec.predictors[0].name`), which, and with what value."""
+    """A broken rule: its field (a JSON path such as `spec.predictors[0].name`), the rule and the value."""
 
     field: str
     message: str
@@ -36,7 +37,7 @@ class Cause:
 
 
 class ApiError(SlipwayError):
-    """The API's Status answer."""
+    """An error response of the API."""
 
     def __init__(
         self,
@@ -59,7 +60,7 @@ class NotFound(ApiError):
 
 
 class Conflict(ApiError):
-    """409: somebody else wrote first, or owns the field."""
+    """409: another writer was first, or owns the field."""
 
 
 class AlreadyExists(ApiError):
@@ -71,7 +72,7 @@ class Invalid(ApiError):
 
 
 class Gone(ApiError):
-    """410: too old a resourceVersion; list again."""
+    """410: the resourceVersion is too old; list again."""
 
 
 class Forbidden(ApiError):
@@ -79,7 +80,7 @@ class Forbidden(ApiError):
 
 
 class Unavailable(SlipwayError):
-    """No answer; the peer is down, slow or restarting."""
+    """No response; the peer is down, slow or restarting."""
 
 
 class Permanent(SlipwayError):
@@ -91,7 +92,7 @@ class Permanent(SlipwayError):
 
 
 class SpaceInvalid(Permanent):
-    """The parameters of an experiment make no space; `field` is a JSON path such as `spec.tunableParameters[0]`."""
+    """An invalid search space; `field` is a JSON path such as `spec.tunableParameters[0]`."""
 
     def __init__(self, field: str, message: str) -> None:
         super().__init__("SpaceInvalid", f"{field}: {message}")
@@ -108,7 +109,7 @@ class Temporary(SlipwayError):
 
 
 class UserError(SlipwayError):
-    """What the user asked for cannot be done as asked; the message says what to do."""
+    """The user's request cannot be carried out; the message says what to do."""
 
 
 _BY_REASON: Mapping[str, type[ApiError]] = {
@@ -132,8 +133,9 @@ _BY_CODE: Mapping[int, type[ApiError]] = {
 
 
 _MISFIT = "failed to create typed patch object"
-"""How kube-apiserver begins its answer to an apply with a field that the schema does not know, or of another type:
-500 without a reason (k8s.io/apimachinery/pkg/util/managedfields/internal/structuredmerge.go)."""
+"""Start of kube-apiserver's message for an apply with an unknown field or a field of another type: 500
+without a reason (k8s.io/apimachinery/pkg/util/managedfields/internal/structuredmerge.go).
+"""
 
 
 def from_status(code: int, status: Mapping[str, Any]) -> ApiError:

@@ -1,4 +1,4 @@
-"""How a component lets Prometheus read what it counts: over HTTP on loopback, at a port that it writes down."""
+"""Serves a component's metrics to Prometheus, over HTTP on loopback, and records the port."""
 
 import contextlib
 import errno
@@ -20,7 +20,7 @@ PATH = "/metrics"
 
 @dataclass(frozen=True)
 class Page:
-    """Where a component's metrics are, by its own account; it may be gone."""
+    """Address of a component's metrics, as it recorded it; the component may have ended."""
 
     component: str
     port: int
@@ -31,47 +31,48 @@ class Page:
 
 
 def pages(folder: Path) -> list[Page]:
-    """Return the pages that components of a data directory have written down (`DataDir.pages`), by component."""
-    found = []
+    """Return the pages that components have recorded in a folder (`DataDir.pages`), by component."""
+    recorded = []
     for note in sorted(folder.glob("*.json")):
         with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
-            found.append(Page(note.stem, int(orjson.loads(note.read_bytes())["port"])))
-    return found
+            recorded.append(Page(note.stem, int(orjson.loads(note.read_bytes())["port"])))
+    return recorded
 
 
 def serve(registry: CollectorRegistry, note: Path, port: int) -> int:
-    """Answer `GET /metrics` in threads of this process; returns the port.
+    """Serve `GET /metrics` in threads of this process; return the port.
 
     Args:
-        registry: what is counted.
-        note: a JSON file that says the port; the one that was used last is taken again.
-        port: TCP; 0 is any.
+        registry: the metrics.
+        note: JSON file that gets the port.
+        port: TCP port; 0 is the latest one in `note` if it is free, else any.
 
     Raises:
-        OSError: the port that was asked for is another's.
+        OSError: the requested port is taken.
     """
-    last = port or _last(note)
+    requested = port or _latest_port(note)
     try:
-        server, _ = start_http_server(last, HOST, registry)
+        server, _ = start_http_server(requested, HOST, registry)
     except OSError as error:
-        if not _may_be_another(error, port):
+        if not _can_use_another(error, port):
             raise
         server, _ = start_http_server(0, HOST, registry)
-    _write_down(note, int(server.server_port))
+    _record_port(note, int(server.server_port))
     return int(server.server_port)
 
 
 @contextlib.asynccontextmanager
 async def served(page: Callable[[], Awaitable[str]], note: Path, port: int) -> AsyncIterator[int]:
-    """Answer `GET /metrics` on this event loop while the block runs; gives the port.
+    """Serve `GET /metrics` on this event loop while the block runs; yield the port.
 
     Args:
-        page: makes the text, in Prometheus's format 0.0.4, for each who asks; errors.Unavailable is answered 503.
+        page: returns the text in Prometheus's format 0.0.4, for each request; errors.Unavailable becomes a
+            503.
         note: as for `serve`.
         port: as for `serve`.
 
     Raises:
-        OSError: the port that was asked for is another's.
+        OSError: the requested port is taken.
     """
 
     async def answer(request: web.BaseRequest) -> web.Response:
@@ -87,29 +88,29 @@ async def served(page: Callable[[], Awaitable[str]], note: Path, port: int) -> A
     await runner.setup()
     try:
         try:
-            await web.TCPSite(runner, HOST, port or _last(note)).start()
+            await web.TCPSite(runner, HOST, port or _latest_port(note)).start()
         except OSError as error:
-            if not _may_be_another(error, port):
+            if not _can_use_another(error, port):
                 raise
             await web.TCPSite(runner, HOST, 0).start()
-        taken = int(runner.addresses[0][1])
-        _write_down(note, taken)
-        yield taken
+        bound = int(runner.addresses[0][1])
+        _record_port(note, bound)
+        yield bound
     finally:
         await runner.cleanup()
 
 
-def _last(note: Path) -> int:
-    """The port that was used last, 0 where none is known."""
+def _latest_port(note: Path) -> int:
+    """Return the latest port, 0 if there is no record."""
     with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
         return int(orjson.loads(note.read_bytes())["port"])
     return 0
 
 
-def _may_be_another(error: OSError, asked_for: int) -> bool:
-    return not asked_for and error.errno == errno.EADDRINUSE
+def _can_use_another(error: OSError, requested: int) -> bool:
+    return not requested and error.errno == errno.EADDRINUSE
 
 
-def _write_down(note: Path, port: int) -> None:
+def _record_port(note: Path, port: int) -> None:
     note.parent.mkdir(parents=True, exist_ok=True)
     atomic_file.replace(note, orjson.dumps({"port": port}))

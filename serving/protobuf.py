@@ -1,7 +1,8 @@
-"""Protobuf's binary form, below any message: numbers, fields and what a message is made of. Knows no message.
+"""Protobuf's wire format: fields and their values, without any message type.
 
-Envoy's messages (`router/envoy/wire`) and Kubernetes' (`embedded/apiserver/handlers/kubernetes_protobuf`) stand on it, each with a table
-of fields of its own. Encoding: protobuf.dev/programming-guides/encoding.
+Envoy's messages (`router/envoy/wire`) and those of Kubernetes
+(`embedded/apiserver/handlers/kubernetes_protobuf`) add tables of fields. Encoding:
+protobuf.dev/programming-guides/encoding.
 """
 
 import struct
@@ -12,48 +13,48 @@ _FIXED_SIZES = {_FIXED64: 8, _FIXED32: 4}
 _MASK = 0xFFFF_FFFF_FFFF_FFFF
 
 Content = int | bytes
-"""Of one field: a varint's value, not yet signed, or the bytes of anything else."""
+"""Content of a field: the unsigned value of a varint, or the bytes of any other type."""
 
 
 class Malformed(ValueError):
-    """These bytes are no message."""
+    """The bytes are not a message."""
 
 
 def field(number: int, content: bytes) -> bytes:
-    """Return one field of bytes: a string, or a message that is encoded."""
+    """Return a field of bytes: a string or an encoded message."""
     return _varint(number << 3 | _BYTES) + _varint(len(content)) + content
 
 
 def varint(number: int, value: int) -> bytes:
-    """Return one field of a whole number that is not negative."""
+    """Return a field of a non-negative integer."""
     return _varint(number << 3 | _VARINT) + _varint(value)
 
 
 def double(number: int, value: float) -> bytes:
-    """Return one field of a double."""
+    """Return a field of a double."""
     return _varint(number << 3 | _FIXED64) + struct.pack("<d", value)
 
 
 def parts(data: bytes) -> Iterator[tuple[int, Content]]:
-    """Give the fields of a message: their numbers and contents.
+    """Yield the fields of a message: number and content.
 
     Raises:
-        Malformed: the bytes end early, or are no fields.
+        Malformed: the bytes end early, or are not fields.
     """
     at = 0
     while at < len(data):
         tag, at = _read_varint(data, at)
-        sort = tag & 7
-        if sort == _VARINT:
+        wire_type = tag & 7
+        if wire_type == _VARINT:
             value, at = _read_varint(data, at)
             yield tag >> 3, value
             continue
-        if sort == _BYTES:
+        if wire_type == _BYTES:
             size, at = _read_varint(data, at)
-        elif sort in _FIXED_SIZES:
-            size = _FIXED_SIZES[sort]
+        elif wire_type in _FIXED_SIZES:
+            size = _FIXED_SIZES[wire_type]
         else:
-            raise Malformed(f"a field has the unknown wire type {sort}")
+            raise Malformed(f"a field has the unknown wire type {wire_type}")
         if size > len(data) - at:
             raise Malformed("it ends early")
         yield tag >> 3, data[at : at + size]
@@ -61,7 +62,7 @@ def parts(data: bytes) -> Iterator[tuple[int, Content]]:
 
 
 def content(value: Content) -> bytes:
-    """Return the bytes of a field that has some.
+    """Return the content of a field of bytes.
 
     Raises:
         Malformed: it is a number.
@@ -72,19 +73,19 @@ def content(value: Content) -> bytes:
 
 
 def text(value: Content) -> str:
-    """Return the text of a field that has some.
+    """Return the content of a string field.
 
     Raises:
-        ValueError: it is none (Malformed, or not UTF-8).
+        ValueError: it is not text (Malformed, or not UTF-8).
     """
     return content(value).decode()
 
 
 def whole(value: Content) -> int:
-    """Return a signed whole number: two's complement in 64 bits.
+    """Return a signed integer: two's complement in 64 bits.
 
     Raises:
-        Malformed: it is none.
+        Malformed: it is not a number.
     """
     if isinstance(value, bytes):
         raise Malformed("text stands where a number is expected")
@@ -95,7 +96,7 @@ def real(value: Content) -> float:
     """Return a double.
 
     Raises:
-        Malformed: it is none.
+        Malformed: it is not a double.
     """
     if isinstance(value, int) or len(value) != _FIXED_SIZES[_FIXED64]:
         raise Malformed("something stands where a double is expected")
@@ -103,12 +104,12 @@ def real(value: Content) -> float:
 
 
 def _varint(number: int) -> bytes:
-    found = bytearray()
+    encoded = bytearray()
     while number > 0x7F:
-        found.append(number & 0x7F | 0x80)
+        encoded.append(number & 0x7F | 0x80)
         number >>= 7
-    found.append(number)
-    return bytes(found)
+    encoded.append(number)
+    return bytes(encoded)
 
 
 def _read_varint(data: bytes, at: int) -> tuple[int, int]:

@@ -1,5 +1,7 @@
-"""The settings of a model server as environment variables of its container, `SLIPWAY_RUNTIMES__NAME`: the node writes
-them and the server reads them, without a validation library, as it would slow every start. Pure.
+"""The settings of a model server as environment variables of its container, `SLIPWAY_RUNTIMES__NAME`. Pure.
+
+The node agent writes them and the server reads them, without a validation library, which would slow each
+start.
 """
 
 from collections.abc import Mapping
@@ -23,10 +25,10 @@ def write(settings: RuntimeSettings) -> dict[str, str]:
 
 
 def read(environment: Mapping[str, str]) -> RuntimeSettings:
-    """Return the settings that these variables name, and defaults for the others.
+    """Return the settings in these variables, with defaults for the others.
 
     Raises:
-        errors.UserError: an unknown setting, or a value that is no number within its bounds.
+        errors.UserError: an unknown setting, or a value that is not a number within its bounds.
     """
     texts = {name: text for name, text in environment.items() if name.startswith(PREFIX)}
     if not texts:

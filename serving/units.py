@@ -1,5 +1,5 @@
-"""Types of settings: a number with its unit and its bounds, which the edge validates. Imports no validation library,
-as every replica imports the settings.
+"""Types of settings: numbers with units and bounds. Imports no validation library, as every replica imports
+the settings.
 """
 
 from typing import Annotated, Any, NamedTuple
