@@ -1,7 +1,7 @@
-"""Which requests wait for a prediction, within bounds, and which of them the next one answers. Pure.
+"""The bounded queue of requests that wait for a prediction, and the choice of the next batch. Pure.
 
-A ticket is one request, by the number in which it came; what it holds and how it is answered is `predictions`'. The
-oldest that waits is in the next batch, and with it those of its form that came after it, in their order, while they fit.
+A ticket is the number of a request. The next batch is the oldest request and later ones of the same form, in order, while
+they fit.
 """
 
 from collections.abc import Hashable
@@ -16,39 +16,39 @@ class _Waiting:
 
 
 @dataclass
-class Gathering:
-    """The requests of one replica, which works on one batch at a time."""
+class BatchQueue:
+    """The queue of one replica, which predicts one batch at a time."""
 
     size: int
-    """Most rows in one batch; a request that has more by itself is a batch by itself."""
+    """Most rows in one batch; a request with more rows is a batch of its own."""
     patience: float
-    """Seconds for which an idle replica lets a request wait for others."""
+    """Longest wait of a request for others while the replica is idle, in seconds."""
     room: int
-    """Most requests that wait."""
+    """Most waiting requests."""
     _waiting: dict[int, _Waiting] = field(default_factory=dict)
     _is_busy: bool = False
 
     def __len__(self) -> int:
-        """Return how many wait."""
+        """Return the number of waiting requests."""
         return len(self._waiting)
 
     def __contains__(self, ticket: int) -> bool:
-        """Return whether this one waits."""
+        """Return whether a request waits."""
         return ticket in self._waiting
 
     def enter(self, ticket: int, rows: int, form: Hashable, now: float) -> bool:
-        """Let a request wait, if there is room; those of one form can be in one batch."""
+        """Add a request and return True, or False where the queue is full; one batch has requests of one form."""
         if len(self._waiting) >= self.room:
             return False
         self._waiting[ticket] = _Waiting(rows, form, now)
         return True
 
     def leave(self, ticket: int) -> None:
-        """Forget a request, if it still waits."""
+        """Remove a request if it still waits."""
         self._waiting.pop(ticket, None)
 
     def take(self, now: float) -> tuple[int, ...]:
-        """Return the next batch, of which the replica is busy until `done`; empty where it is not time yet."""
+        """Remove and return the next batch, with which the replica is busy until `done`; empty where none is due."""
         due = self.due()
         if due is None:
             return ()
@@ -61,35 +61,35 @@ class Gathering:
         return batch
 
     def done(self) -> None:
-        """The replica is idle again."""
+        """Mark the replica as idle."""
         self._is_busy = False
 
     def due(self) -> float | None:
-        """Return when the next batch goes though it is not full; None where none waits, or the replica is busy."""
+        """Return when the next batch is due even if not full; None where none waits or the replica is busy."""
         if self._is_busy or not self._waiting:
             return None
         return next(iter(self._waiting.values())).since + self.patience
 
     def hurry(self) -> None:
-        """From now on, wait for nobody."""
+        """Stop waiting for further requests."""
         self.patience = 0.0
 
     def shrink(self, rows: int) -> None:
-        """A batch of so many rows was too large: half of it, from now on."""
+        """Limit batches to half of `rows`, as a batch of so many rows failed."""
         self.size = max(1, min(self.size, rows) // 2)
 
     def _next(self) -> tuple[tuple[int, ...], bool]:
-        """Return the oldest and what goes with it, and whether no more could."""
+        """Return the oldest request with those that fit, and whether the batch is full."""
         batch: list[int] = []
         rows = 0
         form = next(iter(self._waiting.values())).form
-        for ticket, one in self._waiting.items():
-            if one.form != form:
+        for ticket, request in self._waiting.items():
+            if request.form != form:
                 continue
-            if batch and rows + one.rows > self.size:
+            if batch and rows + request.rows > self.size:
                 return tuple(batch), True
             batch.append(ticket)
-            rows += one.rows
+            rows += request.rows
             if rows >= self.size:
                 return tuple(batch), True
         return tuple(batch), False

@@ -1,4 +1,4 @@
-"""Several requests as one, and its answer as theirs: rows are put behind each other, and taken apart again. Pure."""
+"""Joins the rows of several requests into one request, and splits its answer again. Pure."""
 
 from collections.abc import Hashable, Sequence
 
@@ -10,11 +10,11 @@ from serving.runtimes.model import Model, Output
 from serving.runtimes.protocol import Request, Tensor, Wanted
 
 Answer = list[tuple[Tensor, bool]]
-"""Outputs, each with whether it goes as binary."""
+"""Outputs, each with whether it is sent as binary."""
 
 
 def obstacle(inputs: Sequence[Input], outputs: Sequence[Output]) -> str:
-    """Return why rows of different requests cannot be put together; empty where they can."""
+    """Return why rows of different requests cannot be joined; empty where they can."""
     for what, tensors in (("input", inputs), ("output", outputs)):
         for tensor in tensors:
             if tensor.shape[:1] != (-1,):
@@ -23,7 +23,7 @@ def obstacle(inputs: Sequence[Input], outputs: Sequence[Output]) -> str:
 
 
 def form(request: Request, model: Model) -> tuple[int, Hashable]:
-    """Return a request's rows, and what it shares with requests that can be joined with it: None where none can.
+    """Return a request's rows and its form: requests of one form can be joined, None with no other.
 
     Raises:
         errors.ApiError: 400, an input or output that this model does not have.
@@ -37,14 +37,14 @@ def form(request: Request, model: Model) -> tuple[int, Hashable]:
 
 
 def joined(requests: Sequence[Request], model: Model) -> Request:
-    """Return one request for all rows, in order, and for every output that any of them asks for."""
+    """Return one request with all rows, in order, and every output that any request asks for."""
     columns = zip(*(signature.arrays(request, model.inputs) for request in requests), strict=True)
     inputs = tuple(
         Tensor(one.name, one.datatype, np.concatenate(column))
         for one, column in zip(model.inputs, columns, strict=True)
     )
-    asked = {one.name for request in requests for one in signature.wanted(request, model.outputs)}
-    outputs = tuple(Wanted(output.name, binary=False) for output in model.outputs if output.name in asked)
+    requested = {output.name for request in requests for output in signature.wanted(request, model.outputs)}
+    outputs = tuple(Wanted(output.name, binary=False) for output in model.outputs if output.name in requested)
     return Request("", inputs, outputs, binary=False)
 
 
@@ -52,19 +52,24 @@ def split(answer: Answer, requests: Sequence[Request], model: Model) -> list[Ans
     """Return each request's part of the answer to all of them.
 
     Raises:
-        ValueError: an output does not have a row for each row that was sent.
+        ValueError: an output has another number of rows than the request.
     """
     sizes = [signature.rows(request) for request in requests]
-    found = {tensor.name: tensor for tensor, _ in answer}
-    for tensor in found.values():
+    tensors = {tensor.name: tensor for tensor, _ in answer}
+    for tensor in tensors.values():
         if tensor.array.shape[:1] != (sum(sizes),):
             shape = list(tensor.array.shape)
             raise ValueError(f"output {tensor.name!r} has shape {shape} for {sum(sizes)} rows")
     ends = np.cumsum(sizes).tolist()
     return [
         [
-            (Tensor(one.name, found[one.name].datatype, found[one.name].array[end - size : end]), one.binary)
-            for one in signature.wanted(request, model.outputs)
+            (
+                Tensor(
+                    output.name, tensors[output.name].datatype, tensors[output.name].array[end - size : end]
+                ),
+                output.binary,
+            )
+            for output in signature.wanted(request, model.outputs)
         ]
         for request, size, end in zip(requests, sizes, ends, strict=True)
     ]

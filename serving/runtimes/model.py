@@ -1,4 +1,4 @@
-"""What the protocol needs of a model, whatever framework it comes from: each runtime brings one of these."""
+"""The interface between the protocol and a framework's models; each runtime implements it."""
 
 from dataclasses import dataclass
 from typing import Protocol
@@ -21,17 +21,17 @@ class Model(Protocol):
 
     @property
     def inputs(self) -> tuple[Input, ...]:
-        """What it takes."""
+        """Input tensors."""
 
     @property
     def outputs(self) -> tuple[Output, ...]:
-        """What it gives."""
+        """Output tensors."""
 
     def expected_seconds(self, request: Request) -> float:
-        """Return about how long `infer` will take."""
+        """Return the estimated duration of `infer`."""
 
     def infer(self, request: Request) -> list[tuple[Tensor, bool]]:
-        """Return the outputs that are asked for, each with whether it goes as binary.
+        """Return the outputs that are asked for, each with whether it is sent as binary.
 
         Raises:
             errors.ApiError: 400, an input or output that this model does not have, or values that it refuses.

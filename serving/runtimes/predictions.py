@@ -1,7 +1,7 @@
-"""From a request to the model's answer: each by itself, or several in one prediction.
+"""Answers requests by predictions: one per request, or one for several requests.
 
-Short predictions run on the event loop and long ones on the one worker thread. `gathering` decides which requests go
-together, `joining` makes one of them; here they wait, and are given their answers.
+Short predictions run on the event loop and long ones on the only worker thread. `batch_queue` chooses the requests of a
+batch and `batches` joins them.
 """
 
 import asyncio
@@ -14,7 +14,7 @@ from typing import Any, Protocol
 
 from serving import clock, errors
 from serving.runtimes import batches
-from serving.runtimes.batch_queue import Gathering
+from serving.runtimes.batch_queue import BatchQueue
 from serving.runtimes.batches import Answer
 from serving.runtimes.model import Model
 from serving.runtimes.protocol import Request
@@ -26,7 +26,7 @@ _log = logging.getLogger(__name__)
 
 
 class Predictions(Protocol):
-    """How requests come to their answers."""
+    """Answers the requests of a replica."""
 
     async def infer(self, request: Request, receive: Receive) -> Answer:
         """Return the outputs that are asked for.
@@ -41,11 +41,11 @@ class Predictions(Protocol):
         """
 
     def hurry(self) -> None:
-        """The process is told to stop: wait for no more requests than are there."""
+        """Stop waiting for further requests, as the process stops."""
 
 
-class Single:
-    """Each request is a prediction."""
+class SinglePredictions:
+    """Answers each request by a prediction of its own."""
 
     def __init__(self, model: Model, settings: RuntimeSettings, worker: Executor) -> None:
         self._model = model
@@ -59,12 +59,12 @@ class Single:
         return await asyncio.get_running_loop().run_in_executor(self._worker, self._model.infer, request)
 
     def hurry(self) -> None:
-        """Nobody waits."""
+        """Do nothing: no request waits for others."""
 
 
 @dataclass
 class _Held:
-    """A request that waits, or is being answered."""
+    """A request that waits or is in a prediction."""
 
     request: Request
     rows: int
@@ -73,16 +73,14 @@ class _Held:
     watch: asyncio.Task[None] | None = None
 
 
-class Gathered:
-    """Requests that come while a prediction runs are answered by the next one together."""
+class BatchedPredictions:
+    """Answers all requests that arrive during a prediction by the next one."""
 
-    def __init__(
-        self, model: Model, settings: RuntimeSettings, worker: Executor, gathering: Gathering
-    ) -> None:
+    def __init__(self, model: Model, settings: RuntimeSettings, worker: Executor, queue: BatchQueue) -> None:
         self._model = model
         self._settings = settings
         self._worker = worker
-        self._gathering = gathering
+        self._queue = queue
         self._tickets = count()
         self._held: dict[int, _Held] = {}
         self._new: list[int] = []
@@ -92,13 +90,13 @@ class Gathered:
         self._predictions_made = 0
 
     async def infer(self, request: Request, receive: Receive) -> Answer:
-        """Return the outputs that are asked for, once it is this request's turn."""
+        """Return the outputs that are asked for."""
         rows, form = batches.form(request, self._model)
         ticket = next(self._tickets)
-        if not self._gathering.enter(ticket, rows, ticket if form is None else form, clock.monotonic()):
+        if not self._queue.enter(ticket, rows, ticket if form is None else form, clock.monotonic()):
             raise errors.Temporary(
                 "TooManyWaiting",
-                f"{len(self._gathering)} requests already wait",
+                f"{len(self._queue)} requests already wait",
                 self._settings.retry_after_seconds,
             )
         held = _Held(request, rows, receive, asyncio.get_running_loop().create_future())
@@ -108,23 +106,23 @@ class Gathered:
         try:
             return await held.answer
         finally:
-            self._gathering.leave(ticket)
+            self._queue.leave(ticket)
             del self._held[ticket]
             if held.watch is not None:
                 held.watch.cancel()
 
     def hurry(self) -> None:
-        """Do not wait for others any more."""
+        """Stop waiting for further requests."""
         _log.info(
             "%d requests so far were answered by %d predictions",
             self._requests_answered,
             self._predictions_made,
         )
-        self._gathering.hurry()
+        self._queue.hurry()
         self._look_soon()
 
     def _look_soon(self) -> None:
-        # Not at once: requests that the event loop has read together are still to come, and should go together.
+        # Not at once: further requests that the event loop has read belong to the same batch.
         if self._next_look is None:
             self._next_look = asyncio.get_running_loop().call_soon(self._look)
 
@@ -133,16 +131,16 @@ class Gathered:
         if self._alarm is not None:
             self._alarm.cancel()
             self._alarm = None
-        batch = self._gathering.take(clock.monotonic())
+        batch = self._queue.take(clock.monotonic())
         loop = asyncio.get_running_loop()
         for ticket in self._new:
-            if ticket in self._gathering:
+            if ticket in self._queue:
                 held = self._held[ticket]
                 held.watch = loop.create_task(self._leave_when_gone(held, ticket))
         self._new.clear()
         if batch:
             self._start([self._held[ticket] for ticket in batch])
-        elif (due := self._gathering.due()) is not None:
+        elif (due := self._queue.due()) is not None:
             self._alarm = loop.call_later(max(0.0, due - clock.monotonic()), self._look)
 
     def _start(self, batch: Sequence[_Held]) -> None:
@@ -164,20 +162,20 @@ class Gathered:
                 held.answer.set_result(answer)
         if outcome.unjoinable is not None:
             rows = sum(held.rows for held in batch)
-            self._gathering.shrink(rows)
+            self._queue.shrink(rows)
             _log.warning(
                 "%d rows of %d requests fail together and not alone; from now on at most %d rows together: %r",
-                rows, len(batch), self._gathering.size, outcome.unjoinable,
+                rows, len(batch), self._queue.size, outcome.unjoinable,
             )  # fmt: skip
         self._requests_answered += len(batch)
         self._predictions_made += outcome.predictions
-        self._gathering.done()
+        self._queue.done()
         self._look_soon()
 
     async def _leave_when_gone(self, held: _Held, ticket: int) -> None:
         while (await held.receive())["type"] != "http.disconnect":
             pass
-        self._gathering.leave(ticket)
+        self._queue.leave(ticket)
         if not held.answer.done():
             held.answer.set_exception(
                 errors.ApiError(400, "BadRequest", "the client went away before its turn")
@@ -187,10 +185,10 @@ class Gathered:
 @dataclass(frozen=True)
 class _Outcome:
     answers: Sequence[Answer | Exception]
-    """One for each request, in order."""
+    """One per request, in order."""
     predictions: int
     unjoinable: Exception | None = None
-    """Why they failed together, where each of them alone did not."""
+    """The failure of the batch where each request alone succeeded."""
 
 
 def _predict(model: Model, requests: Sequence[Request]) -> _Outcome:

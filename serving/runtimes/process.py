@@ -184,15 +184,15 @@ def _serve(model: Model, platform: str, startup: Startup, chosen: Options, setti
 
 def _predictions(model: Model, chosen: Options, settings: RuntimeSettings, worker: Executor) -> Predictions:
     from serving.runtimes import batches, predictions  # noqa: PLC0415 as in `_ready`, which has imported them
-    from serving.runtimes.batch_queue import Gathering  # noqa: PLC0415 as above
+    from serving.runtimes.batch_queue import BatchQueue  # noqa: PLC0415 as above
 
     if chosen.batch_size > 1:
         obstacle = batches.obstacle(model.inputs, model.outputs)
         if not obstacle:
-            gathering = Gathering(chosen.batch_size, chosen.batch_timeout, settings.waiting)
-            return predictions.Gathered(model, settings, worker, gathering)
+            queue = BatchQueue(chosen.batch_size, chosen.batch_timeout, settings.waiting)
+            return predictions.BatchedPredictions(model, settings, worker, queue)
         _log.warning("%s: each request is predicted by itself: %s", names.BATCH_SIZE_ENV, obstacle)
-    return predictions.Single(model, settings, worker)
+    return predictions.SinglePredictions(model, settings, worker)
 
 
 def _reseed() -> None:

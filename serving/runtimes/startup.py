@@ -1,6 +1,6 @@
-"""What a start-up spent its time on, so that whoever asks whether it is ready learns why it took so long.
+"""The phases of a start-up and their durations, which readiness answers report.
 
-Values and their HTTP form are pure; `Stopwatch` alone reads the clock. Knows no model and no process.
+Only `Stopwatch` reads the clock. Knows no model and no process.
 """
 
 from collections.abc import Mapping
@@ -10,16 +10,16 @@ from serving import clock, errors
 from serving.resources import names
 
 PHASES = ("spawn", "import", "verify", "load", "warmup")
-"""In order: from the fork of the container's process to `main`; imports that were not done yet; hashing and the
-image's names; making the model of its files (with the imports that its pickle asks for); its first runs."""
+"""In order: from the fork of the container's process to `main`; missing imports; hashing the files and listing the image;
+loading the model (with the imports of its pickle); its first runs."""
 
 
 @dataclass(frozen=True)
 class Startup:
-    """A start-up so far.
+    """The phases so far.
 
-    `started`: unix seconds at the beginning of `main`, where `spawn` ends. `seconds`: by phase; `spawn` is absent where
-    nobody said when the process was made.
+    `started`: unix seconds at the beginning of `main`, where `spawn` ends. `seconds`: by phase, without `spawn` where the
+    time of the fork is not known.
     """
 
     started: float
@@ -37,10 +37,10 @@ def begun(started: float, spawned: str) -> Startup:
 
     Args:
         started: unix seconds, now.
-        spawned: unix seconds at which the process was made, as text; empty where that is not known.
+        spawned: unix seconds of the process's start, as text; empty where it is not known.
 
     Raises:
-        errors.UserError: `spawned` is no number of seconds.
+        errors.UserError: `spawned` is not a number of seconds.
     """
     if not spawned:
         return Startup(started)
@@ -55,24 +55,24 @@ def begun(started: float, spawned: str) -> Startup:
 
 
 def spent(startup: Startup, phase: str, seconds: float) -> Startup:
-    """Return the start-up with so many more seconds in a phase."""
+    """Return the start-up with `seconds` added to a phase."""
     return replace(startup, seconds={**startup.seconds, phase: startup.seconds.get(phase, 0.0) + seconds})
 
 
 class Stopwatch:
-    """Measures phases one after the other, with nothing in between that belongs to none."""
+    """Measures consecutive phases, without gaps."""
 
     def __init__(self, spawned: str) -> None:
         """Begin now; `spawned` is as in `begun`.
 
         Raises:
-            errors.UserError: `spawned` is no number of seconds.
+            errors.UserError: `spawned` is not a number of seconds.
         """
         self._last = clock.monotonic()
         self.startup = begun(clock.now().timestamp(), spawned)
 
     def end(self, phase: str) -> None:
-        """Count what passed since the last call, or since the beginning, as this phase's."""
+        """Add the time since the last call, or since the beginning, to this phase."""
         now = clock.monotonic()
         self.startup = spent(self.startup, phase, now - self._last)
         self._last = now

@@ -1,7 +1,7 @@
-"""How many threads the numeric libraries may start. Must run before NumPy is imported: they read it once.
+"""Limits the threads of numeric libraries. Must run before NumPy is imported, as they read the limit once.
 
-One, unless the container's CPU limit says more: OpenBLAS would start one per core of the machine, and each
-spins for work that small requests do not have.
+The limit is one thread, or the container's CPU limit: OpenBLAS would start one thread per core of the machine, each of
+which spins while it has no work.
 """
 
 import functools
@@ -15,7 +15,7 @@ VARIABLES = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUME
 
 
 def limit_threads(root: Path = Path("/sys/fs/cgroup"), self_cgroup: Path = Path("/proc/self/cgroup")) -> int:
-    """Set the variables that are not set yet; return the number of threads."""
+    """Set the variables that are not set; return the number of threads."""
     count = max(1, int(cpu_limit(root, self_cgroup) or 1))
     for name in VARIABLES:
         os.environ.setdefault(name, str(count))
@@ -23,9 +23,9 @@ def limit_threads(root: Path = Path("/sys/fs/cgroup"), self_cgroup: Path = Path(
 
 
 def raise_threads(environment: Mapping[str, str]) -> None:
-    """Give libraries that are loaded already, with one thread, what `limit_threads` put into the environment.
+    """Apply the limit of the environment to loaded libraries.
 
-    They read it when they were loaded, in the process that this one was forked from.
+    After a fork they have the limit of the parent, one thread, which they read when they were loaded.
     """
     openmp, blas = (_count(environment, name) for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"))
     _limit_loaded({"openmp": openmp, "blas": blas})
@@ -34,13 +34,13 @@ def raise_threads(environment: Mapping[str, str]) -> None:
 
 
 def raise_openmp(environment: Mapping[str, str]) -> None:
-    """Do the same for a thread that is new: OpenMP keeps a number for each, which begins with that of the loading."""
+    """Apply the limit to a new thread, as OpenMP has one per thread, which starts with the limit at loading."""
     _limit_loaded({"openmp": _count(environment, "OMP_NUM_THREADS")})
 
 
 @functools.cache
 def loaded() -> Any:
-    """Find the numeric libraries of this process; before forks, so that it need not be done after them (10 ms)."""
+    """Find the numeric libraries of this process; called before forks, as it takes 10 ms."""
     import threadpoolctl  # noqa: PLC0415 a runtime's module imports little
 
     return threadpoolctl.ThreadpoolController()

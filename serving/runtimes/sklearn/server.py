@@ -1,8 +1,9 @@
 """The scikit-learn runtime: `python -m serving.runtimes.sklearn.server`, one model, one process.
 
-`serving.runtimes.process` says what it reads and when it listens.
+`serving.runtimes.process` documents its environment and life.
 """
 
+import importlib
 import sys
 from typing import Any
 
@@ -13,6 +14,7 @@ PRELOAD = (
     *process.PRELOAD,
     "joblib.numpy_pickle_compat",
     "scipy.special",
+    "serving.runtimes.sklearn.without_pandas",
     "serving.runtimes.sklearn.estimator",
     "serving.runtimes.sklearn.pickled",
     # Any estimator may be in a pickle, so every package that has some.
@@ -49,16 +51,17 @@ PRELOAD = (
     "sklearn.tree",
     "serving.runtimes.sklearn.warm_up",
 )
-"""What is imported before a fork, so that nothing is after it."""
+"""Modules that are imported before forks, so that forks import none."""
 
 
 def main() -> int:
-    """Serve until told to stop; return the exit status."""
+    """Serve until SIGTERM; return the exit status."""
     return process.main(process.Runtime("sklearn", Wanted(("model.joblib", "model.pkl")), _framework))
 
 
 def _framework() -> process.Framework[Any]:
-    # They import NumPy and scikit-learn.
+    # They import NumPy and scikit-learn, the first one without pandas.
+    importlib.import_module("serving.runtimes.sklearn.without_pandas")
     from serving.runtimes.sklearn import estimator, pickled  # noqa: PLC0415
 
     return process.Framework(load=pickled.estimator, warm=estimator.Estimator)

@@ -1,7 +1,7 @@
-"""Fits, pickles, loads and runs tiny models, when it is imported: only ever before forks, never in an ordinary start.
+"""Fits, pickles, loads and runs tiny models on import: imported before forks only, never in an ordinary start.
 
-scikit-learn looks up what it needs at the first call of each kind (signatures, the thread pools of loaded libraries),
-which left 20 ms to the first prediction of each fork. Starts no thread, and leaves nothing behind.
+scikit-learn caches signatures and thread pools at its first calls, which took 20 ms of the first prediction of each fork.
+Starts no thread and leaves no files.
 """
 
 import io
@@ -17,7 +17,7 @@ from sklearn.preprocessing import StandardScaler
 from serving.runtimes import threads
 
 
-def _rehearse() -> None:
+def _run_tiny_model() -> None:
     rows, labels = np.array([[0.0, 1.0], [1.0, 0.0], [1.0, 1.0], [0.0, 0.0]]), [0, 1, 0, 1]
     for model in (
         make_pipeline(StandardScaler(), LogisticRegression()),
@@ -32,5 +32,5 @@ def _rehearse() -> None:
         loaded.predict_proba(rows)
 
 
-_rehearse()
+_run_tiny_model()
 threads.loaded()

@@ -1,6 +1,6 @@
 """The PyTorch runtime: `python -m serving.runtimes.torch.server`, one model, one process.
 
-`serving.runtimes.process` says what it reads and when it listens, `serving.runtimes.torch.files` what a model is.
+`serving.runtimes.process` documents its environment and life, `serving.runtimes.torch.files` the files of a model.
 """
 
 import functools
@@ -25,11 +25,11 @@ PRELOAD = (
     "serving.runtimes.torch.model",
     "serving.runtimes.torch.warm_up",
 )
-"""What is imported before a fork, so that nothing is after it."""
+"""Modules that are imported before forks, so that forks import none."""
 
 
 def main() -> int:
-    """Serve until told to stop; return the exit status."""
+    """Serve until SIGTERM; return the exit status."""
     return process.main(process.Runtime("pytorch", Wanted(("model.pt2",), ("weights.pt",)), _framework))
 
 

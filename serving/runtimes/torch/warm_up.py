@@ -1,7 +1,7 @@
-"""Makes, loads and runs a tiny program, when it is imported: only ever before forks, never in an ordinary start.
+"""Exports, loads and runs a tiny program on import: imported before forks only, never in an ordinary start.
 
-The first `torch.export.load` of a process imports a thousand modules by and by, and fills caches; what is named in
-`PRELOAD` alone left 0.5 s of that to each fork. Starts no thread, and leaves nothing behind.
+The first `torch.export.load` of a process imports a thousand modules and fills caches, which took 0.5 s of each fork.
+Starts no thread and leaves no files.
 """
 
 import io
@@ -17,11 +17,11 @@ class _Tiny(torch.nn.Module):  # type: ignore[misc] # PyTorch has no types here
         self.layers = torch.nn.Sequential(torch.nn.Linear(2, 2), torch.nn.ReLU())
 
     def forward(self, x: torch.Tensor) -> dict[str, torch.Tensor]:
-        found = self.layers(x.to(torch.float32)).softmax(dim=1)
-        return {"a": found, "b": found.argmax(dim=1)}
+        scores = self.layers(x.to(torch.float32)).softmax(dim=1)
+        return {"a": scores, "b": scores.argmax(dim=1)}
 
 
-def _rehearse() -> None:
+def _run_tiny_model() -> None:
     example = torch.zeros(2, 2, dtype=torch.float64)
     sizes = {"x": {0: torch.export.Dim("batch", min=1, max=4)}}
     program, weights = io.BytesIO(), io.BytesIO()
@@ -36,5 +36,5 @@ def _rehearse() -> None:
         module(example)
 
 
-_rehearse()
+_run_tiny_model()
 threads.loaded()

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from hypothesis import given
 from hypothesis import strategies as st
 
-from serving.runtimes.batch_queue import Gathering
+from serving.runtimes.batch_queue import BatchQueue
 
 ENTER = st.tuples(st.just("enter"), st.integers(1, 6), st.sampled_from("ab"))
 LEAVE = st.tuples(st.just("leave"), st.integers(0, 20), st.just(""))
@@ -16,9 +16,9 @@ STEPS = st.lists(st.one_of(ENTER, ENTER, LEAVE, TAKE, TAKE, DONE), max_size=60)
 
 @dataclass
 class Story:
-    """What was asked of a gathering, and what it said."""
+    """What was asked of a queue, and what it said."""
 
-    gathering: Gathering
+    queue: BatchQueue
     now: float = 0.0
     entered: dict[int, tuple[int, str, float]] = field(default_factory=dict)
     waiting: list[int] = field(default_factory=list)
@@ -28,22 +28,22 @@ class Story:
 
     def enter(self, rows: int, form: str) -> None:
         ticket = len(self.entered)
-        was_full = len(self.waiting) >= self.gathering.room
-        assert self.gathering.enter(ticket, rows, form, self.now) is not was_full
+        was_full = len(self.waiting) >= self.queue.room
+        assert self.queue.enter(ticket, rows, form, self.now) is not was_full
         if not was_full:
             self.entered[ticket] = (rows, form, self.now)
             self.waiting.append(ticket)
 
     def leave(self, number: int) -> None:
         ticket = list(self.entered)[number % len(self.entered)] if self.entered else number
-        self.gathering.leave(ticket)
+        self.queue.leave(ticket)
         if ticket in self.waiting:
             self.waiting.remove(ticket)
             self.left.add(ticket)
 
     def take(self, later: int) -> None:
         self.now += later
-        batch = self.gathering.take(self.now)
+        batch = self.queue.take(self.now)
         self.check(batch)
         self.busy = self.busy or bool(batch)
         self.batches += [batch] if batch else []
@@ -59,19 +59,19 @@ class Story:
         could, total = [oldest], rows
         for ticket in alike[1:]:
             total += self.entered[ticket][0]
-            if total > self.gathering.size:
+            if total > self.queue.size:
                 break
             could.append(ticket)
-        is_full = total >= self.gathering.size
-        is_time = self.now >= since + self.gathering.patience
+        is_full = total >= self.queue.size
+        is_time = self.now >= since + self.queue.patience
         assert batch == (tuple(could) if is_full or is_time else ())
 
     def done(self) -> None:
-        self.gathering.done()
+        self.queue.done()
         self.busy = False
 
     def finish(self) -> None:
-        self.gathering.hurry()
+        self.queue.hurry()
         self.done()
         while self.waiting:
             self.take(0)
@@ -79,7 +79,7 @@ class Story:
 
 
 def told(steps: list[tuple[str, int, str]], size: int, patience: int, room: int = 1000) -> Story:
-    story = Story(Gathering(size, float(patience), room))
+    story = Story(BatchQueue(size, float(patience), room))
     for what, number, form in steps:
         if what == "enter":
             story.enter(number, form)
@@ -100,7 +100,7 @@ def test_every_request_that_stays_is_in_exactly_one_batch(
     story.finish()
     answered = [ticket for batch in story.batches for ticket in batch]
     assert sorted(answered) == sorted(story.entered.keys() - story.left)
-    assert len(story.gathering) == 0
+    assert len(story.queue) == 0
 
 
 @given(STEPS, st.integers(1, 8), st.integers(0, 3))
@@ -126,48 +126,48 @@ def test_requests_of_one_form_are_answered_in_the_order_in_which_they_came(
 
 
 def test_an_idle_replica_without_patience_never_waits() -> None:
-    gathering = Gathering(size=8, patience=0, room=10)
-    assert gathering.due() is None
-    gathering.enter(1, 1, "a", now=5.0)
-    assert gathering.due() == 5.0
-    assert gathering.take(5.0) == (1,)
+    queue = BatchQueue(size=8, patience=0, room=10)
+    assert queue.due() is None
+    queue.enter(1, 1, "a", now=5.0)
+    assert queue.due() == 5.0
+    assert queue.take(5.0) == (1,)
 
 
 def test_a_request_waits_for_others_until_its_patience_ends_or_they_are_enough() -> None:
-    gathering = Gathering(size=3, patience=2.0, room=10)
-    gathering.enter(1, 1, "a", now=5.0)
-    assert (gathering.take(6.9), gathering.due()) == ((), 7.0)
-    assert gathering.take(7.0) == (1,)
-    gathering.done()
+    queue = BatchQueue(size=3, patience=2.0, room=10)
+    queue.enter(1, 1, "a", now=5.0)
+    assert (queue.take(6.9), queue.due()) == ((), 7.0)
+    assert queue.take(7.0) == (1,)
+    queue.done()
     for ticket in (2, 3, 4, 5):
-        gathering.enter(ticket, 1, "a", now=8.0)
-    assert gathering.take(8.0) == (2, 3, 4)
-    gathering.done()
-    assert gathering.take(8.0) == ()
+        queue.enter(ticket, 1, "a", now=8.0)
+    assert queue.take(8.0) == (2, 3, 4)
+    queue.done()
+    assert queue.take(8.0) == ()
 
 
 def test_the_time_that_a_request_waited_for_a_busy_replica_counts() -> None:
-    gathering = Gathering(size=3, patience=2.0, room=10)
-    gathering.enter(1, 1, "a", now=0.0)
-    assert gathering.take(2.0) == (1,)
-    gathering.enter(2, 1, "a", now=2.0)
-    assert gathering.due() is None
-    gathering.done()
-    assert gathering.take(4.0) == (2,)
+    queue = BatchQueue(size=3, patience=2.0, room=10)
+    queue.enter(1, 1, "a", now=0.0)
+    assert queue.take(2.0) == (1,)
+    queue.enter(2, 1, "a", now=2.0)
+    assert queue.due() is None
+    queue.done()
+    assert queue.take(4.0) == (2,)
 
 
 def test_a_request_that_does_not_fit_sends_those_before_it_on_their_way() -> None:
-    gathering = Gathering(size=4, patience=9.0, room=10)
-    gathering.enter(1, 3, "a", now=0.0)
-    assert gathering.take(0.0) == ()
-    gathering.enter(2, 2, "a", now=0.0)
-    assert gathering.take(0.0) == (1,)
+    queue = BatchQueue(size=4, patience=9.0, room=10)
+    queue.enter(1, 3, "a", now=0.0)
+    assert queue.take(0.0) == ()
+    queue.enter(2, 2, "a", now=0.0)
+    assert queue.take(0.0) == (1,)
 
 
 def test_a_batch_that_was_too_large_halves_the_size_down_to_one() -> None:
-    gathering = Gathering(size=32, patience=0, room=10)
+    queue = BatchQueue(size=32, patience=0, room=10)
     sizes = []
     for rows in (12, 6, 3, 1):
-        gathering.shrink(rows)
-        sizes.append(gathering.size)
+        queue.shrink(rows)
+        sizes.append(queue.size)
     assert sizes == [6, 3, 1, 1]

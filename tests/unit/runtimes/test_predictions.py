@@ -15,10 +15,10 @@ from sklearn.linear_model import LinearRegression
 from serving import errors
 from serving.images.documents.output_manifest import Input, OutputManifest
 from serving.runtimes.app import Identity, InferenceApp
-from serving.runtimes.batch_queue import Gathering
+from serving.runtimes.batch_queue import BatchQueue
 from serving.runtimes.batches import Answer
 from serving.runtimes.model import Model, Output
-from serving.runtimes.predictions import Gathered
+from serving.runtimes.predictions import BatchedPredictions
 from serving.runtimes.protocol import Request, Tensor
 from serving.runtimes.sklearn.estimator import Estimator
 from serving.runtimes.startup import Startup
@@ -67,19 +67,21 @@ async def stays() -> dict[str, Any]:
 
 
 @pytest.fixture
-async def make() -> AsyncIterator[Callable[..., Gathered]]:
+async def make() -> AsyncIterator[Callable[..., BatchedPredictions]]:
     with ThreadPoolExecutor(1) as worker:
 
-        def gathered(model: Model, size: int = 32, patience: float = 0.0, room: int = 1000) -> Gathered:
-            return Gathered(model, SETTINGS, worker, Gathering(size, patience, room))
+        def gathered(
+            model: Model, size: int = 32, patience: float = 0.0, room: int = 1000
+        ) -> BatchedPredictions:
+            return BatchedPredictions(model, SETTINGS, worker, BatchQueue(size, patience, room))
 
         yield gathered
 
 
-Make = Callable[..., Gathered]
+Make = Callable[..., BatchedPredictions]
 
 
-async def answers(gathered: Gathered, *requests: Request) -> list[list[float] | Exception]:
+async def answers(gathered: BatchedPredictions, *requests: Request) -> list[list[float] | Exception]:
     asked = (gathered.infer(request, stays) for request in requests)
     async with asyncio.timeout(20):
         found = await asyncio.gather(*asked, return_exceptions=True)
@@ -92,8 +94,8 @@ async def until(holds: Callable[[], bool]) -> None:
             await asyncio.sleep(0.001)
 
 
-async def waits(gathered: Gathered, requests: int) -> None:
-    await until(lambda: len(gathered._gathering) == requests)
+async def waits(gathered: BatchedPredictions, requests: int) -> None:
+    await until(lambda: len(gathered._queue) == requests)
 
 
 async def test_requests_that_are_read_together_are_one_prediction_and_each_gets_its_own_rows(

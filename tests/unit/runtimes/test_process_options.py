@@ -40,19 +40,19 @@ def predicted(model: Model, **environment: str) -> predictions.Predictions:
 
 @pytest.mark.parametrize("environment", [{}, {"SLIPWAY_BATCH_SIZE": "1", "SLIPWAY_BATCH_TIMEOUT": "2ms"}])
 def test_requests_are_not_gathered_where_nobody_asks_for_it(environment: dict[str, str]) -> None:
-    assert isinstance(predicted(Model(-1, 4), **environment), predictions.Single)
+    assert isinstance(predicted(Model(-1, 4), **environment), predictions.SinglePredictions)
 
 
 def test_requests_are_gathered_as_the_environment_says() -> None:
     found = predicted(Model(-1, 4), SLIPWAY_BATCH_SIZE="8", SLIPWAY_BATCH_TIMEOUT="2ms")
-    assert isinstance(found, predictions.Gathered)
-    assert (found._gathering.size, found._gathering.patience) == (8, 0.002)
+    assert isinstance(found, predictions.BatchedPredictions)
+    assert (found._queue.size, found._queue.patience) == (8, 0.002)
 
 
 def test_a_model_whose_batch_is_fixed_is_asked_for_each_request_and_says_so_once(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    assert isinstance(predicted(Model(1, 64), SLIPWAY_BATCH_SIZE="8"), predictions.Single)
+    assert isinstance(predicted(Model(1, 64), SLIPWAY_BATCH_SIZE="8"), predictions.SinglePredictions)
     (said,) = caplog.messages
     assert said.startswith(
         "SLIPWAY_BATCH_SIZE: each request is predicted by itself: input 'x' has shape [1, 64]"

@@ -1,0 +1,70 @@
+"""CPU time of short commands: help, version, and a `get` that reaches no API, which is the start of every command.
+
+User and system time of a new process each, in turn, beside `python -c pass`. The API's kubeconfig names a closed port, so
+that `get` imports and configures its client, and then fails at once.
+"""
+
+import argparse
+import os
+import resource
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+from rig.harness import Bar, at_most, interval, report
+
+BAR_SECONDS = 0.3
+"""Of `--help` and `version`."""
+KUBECONFIG = """
+apiVersion: v1
+kind: Config
+clusters: [{name: local, cluster: {server: "http://127.0.0.1:1"}}]
+contexts: [{name: local, context: {cluster: local, user: user}}]
+users: [{name: user, user: {token: secret}}]
+current-context: local
+"""
+SLIPWAY = [sys.executable, "-m", "serving.app"]
+
+
+def cpu_seconds(command: list[str], home: str) -> float:
+    """Return user and system time of one process."""
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    environment = {**os.environ, "HOME": home, "SLIPWAY_DATA_DIR": home}
+    environment.pop("KUBECONFIG", None)
+    subprocess.run(command, env=environment, capture_output=True, check=False)
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+
+
+def main(*, runs: int) -> None:
+    with tempfile.TemporaryDirectory() as home:
+        kubeconfig = Path(home) / "closed"
+        kubeconfig.write_text(KUBECONFIG)
+        commands = {
+            "python": [sys.executable, "-c", "pass"],
+            "help": [*SLIPWAY, "--help"],
+            "version": [*SLIPWAY, "version"],
+            "getHelp": [*SLIPWAY, "get", "--help"],
+            "get": [*SLIPWAY, "get", "--kubeconfig", str(kubeconfig)],
+        }
+        for command in commands.values():
+            cpu_seconds(command, home)  # writes bytecode
+        samples: dict[str, list[float]] = {name: [] for name in commands}
+        for _ in range(runs):
+            for name, command in commands.items():
+                samples[name].append(cpu_seconds(command, home))
+    seconds = {name: interval(values) for name, values in samples.items()}
+    bars: list[Bar] = [
+        at_most(f"CPU seconds of slipway {name}", seconds[key], BAR_SECONDS)
+        for key, name in (("help", "--help"), ("version", "version"))
+    ]
+    report("cli_start", {"cpuSeconds": seconds}, bars)
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--quick", action="store_true", help="5 runs")
+    parser.add_argument("--runs", type=int, default=30, help="of each command")
+    options = parser.parse_args()
+    main(runs=5 if options.quick else options.runs)
