@@ -15,7 +15,7 @@ from serving import clock, errors
 from serving.data_dir import DataDir
 from serving.embedded.apiserver import access, certificates
 from serving.embedded.apiserver.handlers import dispatcher
-from serving.embedded.apiserver.handlers.objects import Resources
+from serving.embedded.apiserver.handlers.objects import ObjectHandlers
 from serving.embedded.apiserver.pods.node_proxy import NodeProxy
 from serving.embedded.apiserver.pods.pod_usage import PodUsage
 from serving.embedded.apiserver.storage.database import Database
@@ -75,8 +75,8 @@ async def _serve(store: Store, listener: socket.socket, data_dir: DataDir, setti
     await writer.start()
     secret = access.token(data_dir.token)
     nodes = NodeProxy(data_dir, settings.node.name)
-    resources = Resources(writer, hub, api, data_dir)
-    app = access.Gate(dispatcher.build(resources, nodes, PodUsage(store, nodes)), secret)
+    objects = ObjectHandlers(writer, hub, api, data_dir)
+    app = access.Gate(dispatcher.build(objects, nodes, PodUsage(store, nodes)), secret)
     tls = _Tls(data_dir, api, listener.getsockname()[1], secret)
     tls.renew()
     config = uvicorn.Config(

@@ -91,6 +91,12 @@ def conflict(kind: Kind, name: str, why: str, causes: Sequence[Cause] = ()) -> e
 STALE = "the object has been modified; please apply your changes to the latest version and try again"
 
 
+def method_not_allowed() -> errors.ApiError:
+    """Return the 405."""
+    message = "the server does not allow this method on the requested resource"
+    return errors.ApiError(405, "MethodNotAllowed", message)
+
+
 def not_found(kind: Kind, name: str) -> errors.NotFound:
     found = {**details(kind, name), "kind": kind.plural}
     return errors.NotFound(404, "NotFound", f'{resource(kind)} "{name}" not found', (), found)

@@ -10,7 +10,7 @@ from starlette.types import Receive, Scope, Send
 
 from serving.data_dir import DataDir
 from serving.embedded.apiserver.handlers import asgi, paths
-from serving.embedded.apiserver.handlers.objects import Resources
+from serving.embedded.apiserver.handlers.objects import ObjectHandlers
 from serving.embedded.apiserver.storage.database import Database
 from serving.embedded.apiserver.storage.history import Key
 from serving.embedded.apiserver.storage.store import Store
@@ -25,7 +25,7 @@ Meanwhile = Callable[[], None]
 class Machine:
     """One Pod whose container has been restarted once, as far as the API knows."""
 
-    def __init__(self, data_dir: DataDir, resources: Resources) -> None:
+    def __init__(self, data_dir: DataDir, resources: ObjectHandlers) -> None:
         self._data_dir, self._resources = data_dir, resources
         self._meanwhile: Meanwhile = lambda: None
 
@@ -42,7 +42,7 @@ class Machine:
     async def _app(self, scope: Scope, receive: Receive, send: Send) -> None:
         address = paths.parse(scope["path"])
         assert address is not None
-        answer = await self._resources.answer(asgi.Request(scope, receive), address)
+        answer = await self._resources.answer(asgi.AsgiRequest(scope, receive), address)
         self._meanwhile()
         await answer(scope, receive, send)
 
@@ -55,7 +55,7 @@ async def machine(tmp_path: Path) -> AsyncIterator[Machine]:
            "spec": {"containers": [{"name": "main"}]}, "status": {"phase": "Failed", "containerStatuses": [said]}}  # fmt: skip
     await store.submit(kinds.POD, Key("default", "p"), pod).committed()
     data_dir = DataDir(tmp_path / "data")
-    found = Machine(data_dir, Resources(ObjectWriter(store), Hub(store), ApiSettings(), data_dir))
+    found = Machine(data_dir, ObjectHandlers(ObjectWriter(store), Hub(store), ApiSettings(), data_dir))
     found.log(0).parent.mkdir(parents=True)
     for restart in (0, 1):
         found.log(restart).write_text(f"run {restart}\n")

@@ -11,6 +11,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from serving import errors
+from serving.embedded.apiserver import status_errors
 from serving.embedded.apiserver.discovery import api_groups, openapi
 from serving.embedded.apiserver.handlers import queries
 
@@ -26,8 +27,7 @@ def answer(request: Request) -> Response:
     """
     path = request.url.path.rstrip("/")
     if request.method not in ("GET", "HEAD"):
-        message = "the server does not allow this method on the requested resource"
-        raise errors.ApiError(405, "MethodNotAllowed", message) if _known(path) else _not_found()
+        raise status_errors.method_not_allowed() if _known(path) else _not_found()
     if path.startswith("/openapi/v3"):
         return _openapi(request, path.removeprefix("/openapi/v3").strip("/"))
     accepted = queries.accepted(request.headers.get("accept", ""))

@@ -1,6 +1,6 @@
-"""One request for a kind and its answer, over ASGI, with no more than such a request needs.
+"""A request and a response over ASGI, with no more than the requests of kinds need.
 
-The framework's own classes would cost a small write as much as the conventions do.
+Starlette's classes would cost a small write as much as deciding on it does.
 """
 
 from collections.abc import Mapping
@@ -12,8 +12,8 @@ from starlette.types import Receive, Scope, Send
 from serving import errors
 
 
-class Request:
-    """What a client asks for."""
+class AsgiRequest:
+    """Method, headers, query and body of a request."""
 
     def __init__(self, scope: Scope, receive: Receive) -> None:
         self._receive = receive
@@ -22,8 +22,8 @@ class Request:
             name.decode("latin-1"): value.decode("latin-1") for name, value in reversed(scope["headers"])
         }
         """Values by lower-case name; the first one of several."""
-        asked: bytes = scope["query_string"]
-        self.query: Mapping[str, str] = _remembered(asked) if len(asked) < _SHORT else _query(asked)
+        query: bytes = scope["query_string"]
+        self.query: Mapping[str, str] = _cached_query(query) if len(query) < _SHORT else _query(query)
         """Parameters by name; the last one of several."""
 
     async def body(self, limit: int) -> bytes:
@@ -35,37 +35,37 @@ class Request:
         length = self.headers.get("content-length", "")
         if length.isdigit() and int(length[:19]) > limit:
             raise _too_large(limit)
-        pieces: list[bytes] = []
+        chunks: list[bytes] = []
         size = 0
         more = True
         while more:
             message = await self._receive()
             if message["type"] == "http.disconnect":
                 raise errors.ApiError(400, "BadRequest", "the request ended before its body did")
-            piece, more = message.get("body", b""), message.get("more_body", False)
-            size += len(piece)
+            chunk, more = message.get("body", b""), message.get("more_body", False)
+            size += len(chunk)
             if size > limit:
                 raise _too_large(limit)
-            pieces.append(piece)
-        return pieces[0] if len(pieces) == 1 else b"".join(pieces)
+            chunks.append(chunk)
+        return chunks[0] if len(chunks) == 1 else b"".join(chunks)
 
 
 def _query(text: bytes) -> Mapping[str, str]:
     return dict(parse_qsl(text.decode("latin-1"), keep_blank_values=True))
 
 
-_remembered = lru_cache(256)(_query)
-"""A client asks in a few ways, again and again."""
+_cached_query = lru_cache(256)(_query)
+"""Clients repeat a few queries."""
 _SHORT = 256
-"""Bytes of a query that is remembered."""
+"""Longest query that is cached, in bytes."""
 
 
 def _too_large(limit: int) -> errors.ApiError:
     return errors.ApiError(413, "RequestEntityTooLarge", f"Request entity too large: limit is {limit} bytes")
 
 
-class Answer:
-    """A whole answer in JSON, as an ASGI application."""
+class JsonResponse:
+    """A whole response in JSON, as an ASGI application."""
 
     def __init__(self, body: bytes, code: int = 200, warnings: tuple[str, ...] = ()) -> None:
         self.body, self.code = body, code

@@ -1,20 +1,20 @@
-"""The FastAPI application: which path is answered by what, and how every failure becomes a Status."""
+"""Dispatches requests: those of kinds to their handlers, all others to a FastAPI application. Failures become Statuses."""
 
 import logging
-from collections.abc import Awaitable, Callable
 
 import orjson
 from fastapi import FastAPI
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
-from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from serving import errors
+from serving.embedded.apiserver import status_errors
 from serving.embedded.apiserver.discovery import documents
-from serving.embedded.apiserver.handlers import asgi, paths
-from serving.embedded.apiserver.handlers.objects import Resources
+from serving.embedded.apiserver.handlers import paths
+from serving.embedded.apiserver.handlers.asgi import AsgiRequest, JsonResponse
+from serving.embedded.apiserver.handlers.objects import ObjectHandlers
 from serving.embedded.apiserver.pods import pod_metrics
 from serving.embedded.apiserver.pods.node_proxy import NodeProxy
 from serving.embedded.apiserver.pods.pod_usage import PodUsage
@@ -22,31 +22,18 @@ from serving.embedded.apiserver.status_errors import to_status
 
 log = logging.getLogger(__name__)
 
-Answer = Callable[[Request], Awaitable[ASGIApp]]
+_METHODS = ["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"]
+"""Every path takes all methods, so that the wrong ones are refused by a Status."""
 
 
-class _Handler:
-    """One ASGI endpoint over a function from request to answer; failures are answered as Status objects."""
+class Dispatcher:
+    """Handles requests of kinds itself and passes the others to FastAPI.
 
-    def __init__(self, answer: Answer) -> None:
-        self._answer = answer
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        try:
-            response = await self._answer(Request(scope, receive, send))
-        except errors.ApiError as error:
-            response = refusal(error, scope["path"])
-        await response(scope, receive, send)
-
-
-class Front:
-    """Answers the paths of kinds itself and hands the others on.
-
-    Nearly all requests are of kinds, and the framework's layers would cost them as much as a small write does.
+    Nearly all requests are of kinds, and the layers of a framework would cost each as much as a small write does.
     """
 
-    def __init__(self, resources: Resources, others: ASGIApp) -> None:
-        self._resources, self._others = resources, others
+    def __init__(self, objects: ObjectHandlers, others: ASGIApp) -> None:
+        self._objects, self._others = objects, others
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         path = scope["raw_path"].decode("latin-1") if scope["type"] == "http" else ""
@@ -56,66 +43,72 @@ class Front:
             return
         response: ASGIApp
         try:
-            response = await self._resources.answer(asgi.Request(scope, receive), address)
+            response = await self._objects.answer(AsgiRequest(scope, receive), address)
         except errors.ApiError as error:
-            response = refusal(error, path)
-        except Exception as error:  # noqa: BLE001 a defect is answered as one, and logged, whatever it is
-            response = defect(scope["method"], path, error)
+            response = _failure(error, path)
+        except Exception as error:  # noqa: BLE001 any defect is logged and answered
+            response = _defect(scope["method"], path, error)
         await response(scope, receive, send)
 
 
-def refusal(error: errors.ApiError, path: str) -> asgi.Answer:
-    """Return the answer for an error."""
-    address = paths.parse(path)
-    body = to_status(error) if address is None else to_status(error, address.kind, address.name or "")
-    return asgi.Answer(orjson.dumps(body), error.code)
-
-
-def build(resources: Resources, nodes: NodeProxy, usage: PodUsage) -> ASGIApp:
-    """Wire the routes; FastAPI's own pages are off, since every path here is the Kubernetes API's."""
+def build(objects: ObjectHandlers, nodes: NodeProxy, usage: PodUsage) -> ASGIApp:
+    """Return the server's application. FastAPI's own documents are off: Kubernetes' are served in their place."""
     app = FastAPI(title="slipway", openapi_url=None, docs_url=None, redoc_url=None)
+    app.router.redirect_slashes = False
+    app.add_exception_handler(errors.ApiError, _on_api_error)
+    app.add_exception_handler(HTTPException, _on_http_exception)
+    app.add_exception_handler(Exception, _on_exception)
 
-    async def document(request: Request) -> ASGIApp:
-        return documents.answer(request)
-
-    async def health(_: Request) -> ASGIApp:
+    @app.api_route("/healthz", methods=_METHODS)
+    @app.api_route("/livez", methods=_METHODS)
+    @app.api_route("/readyz", methods=_METHODS)
+    async def health() -> PlainTextResponse:
         return PlainTextResponse("ok")
 
-    async def node(request: Request) -> ASGIApp:
+    @app.api_route("/api/v1/nodes/{node}/proxy/{path:path}", methods=_METHODS)
+    async def node_proxy(request: Request, node: str, path: str) -> PlainTextResponse:
         if request.method != "GET":
-            message = "the server does not allow this method on the requested resource"
-            raise errors.ApiError(405, "MethodNotAllowed", message)
-        text = await nodes.text(request.path_params["node"], request.path_params["path"])
-        return PlainTextResponse(text, media_type="text/plain; version=0.0.4")
+            raise status_errors.method_not_allowed()
+        return PlainTextResponse(await nodes.text(node, path), media_type="text/plain; version=0.0.4")
 
     for path in ("/pods", "/namespaces/{namespace}/pods", "/namespaces/{namespace}/pods/{name}"):
-        app.router.routes.append(Route(f"{pod_metrics.KIND.prefix}{path}", _Handler(usage.answer)))
-    app.router.routes.append(Route("/api/v1/nodes/{node}/proxy/{path:path}", _Handler(node)))
-    for path in ("/healthz", "/livez", "/readyz"):
-        app.router.routes.append(Route(path, _Handler(health)))
-    app.router.routes.append(Route("/{path:path}", _Handler(document)))
-    app.router.redirect_slashes = False
-    app.add_exception_handler(HTTPException, _http_failure)
-    app.add_exception_handler(Exception, _defect)
-    return Front(resources, app)
+        app.add_api_route(f"{pod_metrics.KIND.prefix}{path}", usage.answer, methods=_METHODS)
+
+    @app.api_route("/{path:path}", methods=_METHODS)
+    async def document(request: Request) -> Response:
+        return documents.answer(request)
+
+    return Dispatcher(objects, app)
 
 
-async def _http_failure(request: Request, error: Exception) -> Response:
+async def _on_api_error(request: Request, error: Exception) -> Response:
+    assert isinstance(error, errors.ApiError)
+    return _response(_failure(error, request.url.path))
+
+
+async def _on_http_exception(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
     reason = {404: "NotFound", 405: "MethodNotAllowed"}.get(error.status_code, "")
-    failure = errors.ApiError(error.status_code, reason, str(error.detail))
-    return _response(refusal(failure, request.url.path))
+    return _response(
+        _failure(errors.ApiError(error.status_code, reason, str(error.detail)), request.url.path)
+    )
 
 
-async def _defect(request: Request, error: Exception) -> Response:
-    return _response(defect(request.method, request.url.path, error))
+async def _on_exception(request: Request, error: Exception) -> Response:
+    return _response(_defect(request.method, request.url.path, error))
 
 
-def _response(answer: asgi.Answer) -> Response:
-    return Response(answer.body, answer.code, media_type="application/json")
+def _response(response: JsonResponse) -> Response:
+    return Response(response.body, response.code, media_type="application/json")
 
 
-def defect(method: str, path: str, error: Exception) -> asgi.Answer:
-    """Log what should never have happened, and return the answer for it."""
+def _failure(error: errors.ApiError, path: str) -> JsonResponse:
+    address = paths.parse(path)
+    status = to_status(error) if address is None else to_status(error, address.kind, address.name or "")
+    return JsonResponse(orjson.dumps(status), error.code)
+
+
+def _defect(method: str, path: str, error: Exception) -> JsonResponse:
+    """Log what should never have happened, and return the response for it."""
     log.error("%s %s failed", method, path, exc_info=error)
-    return refusal(errors.ApiError(500, "InternalError", f"internal error: {type(error).__name__}"), path)
+    return _failure(errors.ApiError(500, "InternalError", f"internal error: {type(error).__name__}"), path)

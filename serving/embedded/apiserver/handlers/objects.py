@@ -13,7 +13,7 @@ from serving.data_dir import DataDir
 from serving.embedded.apiserver import status_errors
 from serving.embedded.apiserver.discovery import api_groups
 from serving.embedded.apiserver.handlers import bodies, lists, queries, rendering
-from serving.embedded.apiserver.handlers.asgi import Answer, Request
+from serving.embedded.apiserver.handlers.asgi import AsgiRequest, JsonResponse
 from serving.embedded.apiserver.handlers.paths import Address
 from serving.embedded.apiserver.pods import logs
 from serving.embedded.apiserver.storage import pages
@@ -30,7 +30,7 @@ from serving.settings import ApiSettings
 DELETE_OPTIONS = ("propagationPolicy", "orphanDependents", "gracePeriodSeconds")
 
 
-class Resources:
+class ObjectHandlers:
     """Answers requests for collections, objects and subresources."""
 
     def __init__(self, writer: ObjectWriter, hub: Hub, settings: ApiSettings, data_dir: DataDir) -> None:
@@ -45,7 +45,7 @@ class Resources:
     def _store(self) -> Store:
         return self._writer.store
 
-    async def answer(self, request: Request, address: Address) -> ASGIApp:
+    async def answer(self, request: AsgiRequest, address: Address) -> ASGIApp:
         """Answer one request.
 
         Raises:
@@ -57,21 +57,20 @@ class Resources:
         wrong_on_sub = address.subresource is not None and request.method == "DELETE"
         wrong_on_log = address.subresource == "log" and request.method != "GET"
         if handler is None or wrong_on_sub or wrong_on_log or (needs_namespace and not address.namespace):
-            message = "the server does not allow this method on the requested resource"
-            raise errors.ApiError(405, "MethodNotAllowed", message)
+            raise status_errors.method_not_allowed()
         return await handler(request, address)
 
-    async def _list(self, request: Request, address: Address) -> ASGIApp:
+    async def _list(self, request: AsgiRequest, address: Address) -> ASGIApp:
         query, accepted = request.query, queries.accepted(request.headers.get("accept", ""))
-        if queries.flag(query, "watch"):
+        if queries.watches(query):
             return self._watch(request, address, accepted)
         page, version = lists.page(self._store, address, query, self._settings.page_limit)
         body = rendering.listing(
             address.kind, page, version, accepted, now=clock.now(), include=_include(query)
         )
-        return Answer(body)
+        return JsonResponse(body)
 
-    def _watch(self, request: Request, address: Address, accepted: queries.Accepted) -> ASGIApp:
+    def _watch(self, request: AsgiRequest, address: Address, accepted: queries.Accepted) -> ASGIApp:
         watch = lists.watch(self._store, address, request.query, self._settings.watch_seconds)
         include = _include(request.query)
 
@@ -80,14 +79,14 @@ class Resources:
 
         return WatchResponse(self._store, self._hub, self._settings, watch, render)
 
-    async def _post(self, request: Request, address: Address) -> ASGIApp:
+    async def _post(self, request: AsgiRequest, address: Address) -> ASGIApp:
         accepted = queries.accepted(request.headers.get("accept", ""))
         options = _write_options(request, address)
         body = await self._object(request, address)
         written = await self._writer.create(address.kind, address.namespace, body, options)
         return self._written(request, address, written, accepted)
 
-    async def _get(self, request: Request, address: Address) -> ASGIApp:
+    async def _get(self, request: AsgiRequest, address: Address) -> ASGIApp:
         accepted = queries.accepted(request.headers.get("accept", ""))
         entry = self._store.get(address.kind, _key(address))
         if entry is None:
@@ -95,18 +94,18 @@ class Resources:
         if address.subresource == "log":
             return self._log(request, address, entry.object)
         if address.subresource == "scale":
-            return Answer(orjson.dumps(scale.to_scale(entry.object)))
+            return JsonResponse(orjson.dumps(scale.to_scale(entry.object)))
         include = _include(request.query)
-        return Answer(rendering.entry(address.kind, entry, accepted, now=clock.now(), include=include))
+        return JsonResponse(rendering.entry(address.kind, entry, accepted, now=clock.now(), include=include))
 
-    async def _put(self, request: Request, address: Address) -> ASGIApp:
+    async def _put(self, request: AsgiRequest, address: Address) -> ASGIApp:
         accepted = queries.accepted(request.headers.get("accept", ""))
         options = _write_options(request, address)
         body = await self._object(request, address)
         written = await self._writer.update(address.kind, _key(address), body, options)
         return self._written(request, address, written, accepted)
 
-    async def _patch(self, request: Request, address: Address) -> ASGIApp:
+    async def _patch(self, request: AsgiRequest, address: Address) -> ASGIApp:
         accepted = queries.accepted(request.headers.get("accept", ""))
         media = bodies.media_type(request.headers.get("content-type", ""))
         if media not in bodies.PATCHES:
@@ -121,33 +120,32 @@ class Resources:
             written = await self._writer.patch(address.kind, key, patch, media, options)
         return self._written(request, address, written, accepted)
 
-    async def _delete(self, request: Request, address: Address) -> ASGIApp:
+    async def _delete(self, request: AsgiRequest, address: Address) -> ASGIApp:
         queries.accepted(request.headers.get("accept", ""))
         options, deletion = await self._delete_options(request, address)
         written = await self._writer.delete(address.kind, _key(address), deletion, options)
         if written.removed and address.kind != kinds.POD:
             meta = written.object["metadata"]
-            return Answer(
+            return JsonResponse(
                 orjson.dumps(status_errors.success(address.kind, meta["name"], meta.get("uid", "")))
             )
-        return Answer(written.body or orjson.dumps(written.object))
+        return JsonResponse(written.body or orjson.dumps(written.object))
 
-    async def _delete_all(self, request: Request, address: Address) -> ASGIApp:
+    async def _delete_all(self, request: AsgiRequest, address: Address) -> ASGIApp:
         everywhere = address.kind.namespaced and address.namespace is None
         if everywhere or "deletecollection" not in api_groups.verbs(address.kind):
-            message = "the server does not allow this method on the requested resource"
-            raise errors.ApiError(405, "MethodNotAllowed", message)
+            raise status_errors.method_not_allowed()
         options, deletion = await self._delete_options(request, address)
         found = lists.select(self._store, address, request.query)
         await self._writer.delete_all(address.kind, found, deletion, options)
-        return Answer(
+        return JsonResponse(
             rendering.listing(
                 address.kind, pages.Page([entry for _, entry in found]), self._store.version,
                 queries.Accepted(), now=clock.now(), include="Metadata",
             )
         )  # fmt: skip
 
-    async def _delete_options(self, request: Request, address: Address) -> tuple[WriteOptions, Object]:
+    async def _delete_options(self, request: AsgiRequest, address: Address) -> tuple[WriteOptions, Object]:
         """Return the options of the write, and metav1.DeleteOptions from the body and the query."""
         query, options = request.query, _write_options(request, address)
         raw = await self._body(request)
@@ -162,7 +160,7 @@ class Resources:
             raise queries.bad("dryRun", str(deletion["dryRun"]), "supported values: All")
         return replace(options, dry_run=options.dry_run or bool(deletion.get("dryRun"))), deletion
 
-    def _log(self, request: Request, address: Address, pod: Object) -> ASGIApp:
+    def _log(self, request: AsgiRequest, address: Address, pod: Object) -> ASGIApp:
         options = logs.Options(request.query, clock.now())
         name = logs.container(pod, options)
         path, file = logs.opened(self._data_dir, pod, name, options)
@@ -189,8 +187,8 @@ class Resources:
         )
 
     def _written(
-        self, request: Request, address: Address, written: WriteResult, accepted: queries.Accepted
-    ) -> Answer:
+        self, request: AsgiRequest, address: Address, written: WriteResult, accepted: queries.Accepted
+    ) -> JsonResponse:
         if address.subresource == "scale":
             body = orjson.dumps(scale.to_scale(written.object))
         elif accepted.form == "Object" and written.body is not None:
@@ -198,16 +196,16 @@ class Resources:
         else:
             include = _include(request.query)
             body = rendering.single(address.kind, written.object, accepted, now=clock.now(), include=include)
-        return Answer(body, 201 if written.created else 200, written.warnings)
+        return JsonResponse(body, 201 if written.created else 200, written.warnings)
 
-    async def _object(self, request: Request, address: Address) -> Object:
+    async def _object(self, request: AsgiRequest, address: Address) -> Object:
         media = bodies.media_type(request.headers.get("content-type", ""))
         builtin = address.kind not in kinds.OWN and address.subresource != "scale"
         binary = address.kind.kind if builtin else ""
         body = bodies.require_object(bodies.parse(await self._body(request), media, binary))
         return bodies.require_kind(body) if address.kind in kinds.OWN else body
 
-    async def _body(self, request: Request) -> bytes:
+    async def _body(self, request: AsgiRequest) -> bytes:
         return await request.body(self._settings.max_body_bytes)
 
 
@@ -222,7 +220,7 @@ def _include(query: Mapping[str, str]) -> str:
     return value
 
 
-def _write_options(request: Request, address: Address, *, applies: bool = False) -> WriteOptions:
+def _write_options(request: AsgiRequest, address: Address, *, applies: bool = False) -> WriteOptions:
     query = request.query
     if applies and not query.get("fieldManager", ""):
         cause = errors.Cause(

@@ -60,14 +60,23 @@ def flag(query: Mapping[str, str], name: str) -> bool:
     """Return a boolean parameter; absent, empty and false are False.
 
     Raises:
-        errors.ApiError: 400, it is neither.
+        errors.ApiError: 400, it is neither true nor false.
     """
     value = query.get(name, "").lower()
     if value in ("", "0", "false", "f"):
-        return name in query and value == "" and name == "watch"
+        return False
     if value in ("1", "true", "t"):
         return True
     raise bad(name, query[name], "must be true or false")
+
+
+def watches(query: Mapping[str, str]) -> bool:
+    """Whether a list is to be followed by a watch: kube-apiserver takes a bare `?watch` for true, too.
+
+    Raises:
+        errors.ApiError: 400, the parameter is neither true nor false.
+    """
+    return query.get("watch") == "" or flag(query, "watch")
 
 
 def number(query: Mapping[str, str], name: str) -> int | None:

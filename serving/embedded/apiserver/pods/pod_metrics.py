@@ -1,6 +1,6 @@
-"""`metrics.k8s.io/v1beta1` PodMetrics: what Pods use now, from two looks at the counters of their containers.
+"""`metrics.k8s.io/v1beta1` PodMetrics: what Pods use now, from two samples of the counters of their containers.
 
-https://github.com/kubernetes/metrics/blob/master/pkg/apis/metrics/v1beta1/types.go. It is what `kubectl top pod` asks for.
+https://github.com/kubernetes/metrics/blob/master/pkg/apis/metrics/v1beta1/types.go. `kubectl top pod` asks for it.
 """
 
 from collections.abc import Mapping
@@ -19,24 +19,24 @@ _KIB = 1024
 
 
 @dataclass(frozen=True)
-class Look:
+class Sample:
     """The figures of all containers at one moment (UTC)."""
 
     at: datetime
     containers: Mapping[ContainerKey, ContainerUsage]
 
 
-def of(pod: Object, before: Look, after: Look) -> Object | None:
+def of(pod: Object, before: Sample, after: Sample) -> Object | None:
     """Return the Pod's metrics; None where no container of it runs.
 
     Args:
         pod: the object.
-        before: an earlier look; a container that has begun since then is averaged over its life.
-        after: the look that is told.
+        before: an earlier sample; a container that has begun since then is averaged over its life.
+        after: the sample that is reported.
     """
     meta = pod["metadata"]
     window = (after.at - before.at).total_seconds()
-    told = []
+    containers = []
     for container in pod["spec"]["containers"]:
         where = ContainerKey(meta["namespace"], meta["name"], container["name"])
         if where not in after.containers:
@@ -50,14 +50,14 @@ def of(pod: Object, before: Look, after: Look) -> Object | None:
             "cpu": f"{round(max(cores, 0.0) * _NANO)}n",
             "memory": f"{round(now.working_set) // _KIB}Ki",
         }
-        told.append({"name": container["name"], "usage": usage})
-    if not told:
+        containers.append({"name": container["name"], "usage": usage})
+    if not containers:
         return None
     kept = {name: meta[name] for name in ("name", "namespace", "labels") if name in meta}
     return {
         "kind": KIND.kind, "apiVersion": KIND.api_version,
         "metadata": {**kept, "creationTimestamp": _second(after.at)},
-        "timestamp": _second(after.at), "window": f"{window:.3f}s", "containers": told,
+        "timestamp": _second(after.at), "window": f"{window:.3f}s", "containers": containers,
     }  # fmt: skip
 
 

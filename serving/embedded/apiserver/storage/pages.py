@@ -2,6 +2,7 @@
 
 import base64
 import binascii
+from bisect import bisect_right
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -22,7 +23,7 @@ class Position:
 
 @dataclass(frozen=True)
 class Page:
-    """One page; `remaining` is None where selectors make counting dear, as on kube-apiserver."""
+    """One page; `remaining` is None where there are selectors, as on kube-apiserver."""
 
     entries: Sequence[Entry]
     token: str = ""
@@ -44,7 +45,7 @@ def decode(token: str) -> Position:
     """Parse a `continue` token.
 
     Raises:
-        errors.ApiError: 400, it is none of ours.
+        errors.ApiError: 400, the token is malformed.
     """
     try:
         padded = token.encode("ascii") + b"=" * (-len(token) % 4)
@@ -71,25 +72,14 @@ def page(
         after: the key that the last page ended with.
         matches: the selectors together, or None.
     """
-    found: list[Entry] = []
-    start = 0 if after is None else _position(keys, after)
+    entries: list[Entry] = []
+    start = 0 if after is None else bisect_right(keys, after)
     for index in range(start, len(keys)):
         entry = state[keys[index]]
         if matches is not None and not matches(entry.object):
             continue
-        if limit and len(found) == limit:
+        if limit and len(entries) == limit:
             remaining = None if matches is not None else len(keys) - index
-            return Page(found, encode(Position(version, keys[index - 1])), remaining)
-        found.append(entry)
-    return Page(found)
-
-
-def _position(keys: Sequence[Key], after: Key) -> int:
-    low, high = 0, len(keys)
-    while low < high:
-        middle = (low + high) // 2
-        if keys[middle] <= after:
-            low = middle + 1
-        else:
-            high = middle
-    return low
+            return Page(entries, encode(Position(version, keys[index - 1])), remaining)
+        entries.append(entry)
+    return Page(entries)

@@ -5,7 +5,7 @@ from typing import Any
 
 from serving.embedded.apiserver.discovery import api_groups
 from serving.embedded.apiserver.pods import pod_metrics
-from serving.embedded.apiserver.pods.pod_metrics import Look
+from serving.embedded.apiserver.pods.pod_metrics import Sample
 from serving.resources.cadvisor import ContainerKey, ContainerUsage
 
 NOW = datetime(2026, 11, 22, 5, 0, tzinfo=UTC)
@@ -16,11 +16,11 @@ POD: dict[str, Any] = {
 }
 
 
-def _look(seconds: float, **figures: float) -> Look:
-    return Look(NOW + timedelta(seconds=seconds), {MAIN: ContainerUsage(**figures)})
+def _look(seconds: float, **figures: float) -> Sample:
+    return Sample(NOW + timedelta(seconds=seconds), {MAIN: ContainerUsage(**figures)})
 
 
-def _usage(before: Look, after: Look) -> dict[str, str]:
+def _usage(before: Sample, after: Sample) -> dict[str, str]:
     found = pod_metrics.of(POD, before, after)
     assert found is not None
     (container,) = found["containers"]
@@ -51,7 +51,7 @@ def test_a_container_that_was_started_again_is_averaged_over_its_life() -> None:
 
 
 def test_a_pod_of_which_nothing_runs_has_no_metrics() -> None:
-    assert pod_metrics.of(POD, Look(NOW, {}), Look(NOW, {})) is None
+    assert pod_metrics.of(POD, Sample(NOW, {}), Sample(NOW, {})) is None
 
 
 def test_discovery_names_the_metrics_beside_the_pods() -> None:
