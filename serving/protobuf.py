@@ -1,7 +1,7 @@
 """Protobuf's wire format: fields and their values, without any message type.
 
 Envoy's messages (`router/envoy/wire`) and those of Kubernetes
-(`embedded/apiserver/handlers/kubernetes_protobuf`) add tables of fields. Encoding:
+(`embedded/apiserver/requests/kubernetes_protobuf`) add tables of fields. Encoding:
 protobuf.dev/programming-guides/encoding.
 """
 

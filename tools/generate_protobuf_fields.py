@@ -1,4 +1,4 @@
-"""Writes serving/embedded/apiserver/handlers/kubernetes_protobuf.json: the protobuf fields of the built-in kinds that we serve.
+"""Writes serving/embedded/apiserver/requests/kubernetes_protobuf.json: the protobuf fields of the built-in kinds that we serve.
 
 They are in the tags of the Go types, of which this needs check-outs: k8s.io/api and k8s.io/apimachinery, of the
 version that the `kubernetes` client is made from. Run it after `generate_builtin_schemas.py`:
@@ -15,7 +15,7 @@ import sys
 from pathlib import Path
 
 APISERVER = Path(__file__).parent.parent / "serving" / "embedded" / "apiserver"
-TARGET = APISERVER / "handlers" / "kubernetes_protobuf.json"
+TARGET = APISERVER / "requests" / "kubernetes_protobuf.json"
 OWN_FORM = ("Time", "MicroTime", "Quantity", "IntOrString", "FieldsV1")
 """Messages whose JSON is a scalar; the decoder knows them by name."""
 _SCALARS = {

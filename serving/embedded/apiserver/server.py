@@ -16,8 +16,8 @@ from serving.data_dir import DataDir
 from serving.embedded.apiserver import access, certificates
 from serving.embedded.apiserver.handlers import dispatcher
 from serving.embedded.apiserver.handlers.objects import ObjectHandlers
+from serving.embedded.apiserver.handlers.pod_usage import PodUsage
 from serving.embedded.apiserver.pods.node_proxy import NodeProxy
-from serving.embedded.apiserver.pods.pod_usage import PodUsage
 from serving.embedded.apiserver.storage.database import Database
 from serving.embedded.apiserver.storage.garbage_collector import Collector
 from serving.embedded.apiserver.storage.store import Store

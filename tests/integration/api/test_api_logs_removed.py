@@ -9,8 +9,8 @@ import pytest
 from starlette.types import Receive, Scope, Send
 
 from serving.data_dir import DataDir
-from serving.embedded.apiserver.handlers import asgi, paths
 from serving.embedded.apiserver.handlers.objects import ObjectHandlers
+from serving.embedded.apiserver.requests import asgi, paths
 from serving.embedded.apiserver.storage.database import Database
 from serving.embedded.apiserver.storage.history import Key
 from serving.embedded.apiserver.storage.store import Store

@@ -8,10 +8,9 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
-from serving.embedded.apiserver import status_errors
+from serving.embedded.apiserver import object_meta, status_errors
 from serving.embedded.apiserver.admission import unsupported
 from serving.embedded.apiserver.schema import schemas
-from serving.embedded.apiserver.writes import object_meta
 from serving.errors import Cause
 from serving.objects import Object
 from serving.resources import quantity

@@ -11,13 +11,13 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from serving import errors
 from serving.embedded.apiserver import status_errors
-from serving.embedded.apiserver.discovery import documents
-from serving.embedded.apiserver.handlers import paths
-from serving.embedded.apiserver.handlers.asgi import AsgiRequest, JsonResponse
+from serving.embedded.apiserver.handlers import documents
 from serving.embedded.apiserver.handlers.objects import ObjectHandlers
+from serving.embedded.apiserver.handlers.pod_usage import PodUsage
 from serving.embedded.apiserver.pods import pod_metrics
 from serving.embedded.apiserver.pods.node_proxy import NodeProxy
-from serving.embedded.apiserver.pods.pod_usage import PodUsage
+from serving.embedded.apiserver.requests import paths
+from serving.embedded.apiserver.requests.asgi import AsgiRequest, JsonResponse
 from serving.embedded.apiserver.status_errors import to_status
 
 log = logging.getLogger(__name__)

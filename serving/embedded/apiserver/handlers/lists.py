@@ -3,8 +3,8 @@
 from collections.abc import Mapping, Sequence
 
 from serving import errors
-from serving.embedded.apiserver.handlers import queries
-from serving.embedded.apiserver.handlers.paths import Address
+from serving.embedded.apiserver.requests import queries
+from serving.embedded.apiserver.requests.paths import Address
 from serving.embedded.apiserver.storage import pages
 from serving.embedded.apiserver.storage.history import Entry, Key, Matches
 from serving.embedded.apiserver.storage.store import Store, identifier

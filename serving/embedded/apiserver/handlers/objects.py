@@ -12,10 +12,11 @@ from serving import clock, errors
 from serving.data_dir import DataDir
 from serving.embedded.apiserver import status_errors
 from serving.embedded.apiserver.discovery import api_groups
-from serving.embedded.apiserver.handlers import bodies, lists, queries, rendering
-from serving.embedded.apiserver.handlers.asgi import AsgiRequest, JsonResponse
-from serving.embedded.apiserver.handlers.paths import Address
+from serving.embedded.apiserver.handlers import lists, rendering
 from serving.embedded.apiserver.pods import logs
+from serving.embedded.apiserver.requests import bodies, queries
+from serving.embedded.apiserver.requests.asgi import AsgiRequest, JsonResponse
+from serving.embedded.apiserver.requests.paths import Address
 from serving.embedded.apiserver.storage import pages
 from serving.embedded.apiserver.storage.history import Entry, Key
 from serving.embedded.apiserver.storage.store import Store

@@ -6,7 +6,7 @@ from typing import Any
 
 import orjson
 
-from serving.embedded.apiserver.handlers.queries import Accepted
+from serving.embedded.apiserver.requests.queries import Accepted
 from serving.embedded.apiserver.storage.history import Entry
 from serving.embedded.apiserver.storage.pages import Page
 from serving.embedded.apiserver.tables import tables

@@ -14,8 +14,8 @@ from typing import Any, BinaryIO
 
 from serving import errors
 from serving.data_dir import DataDir
-from serving.embedded.apiserver.handlers import queries
 from serving.embedded.apiserver.pods import log_times
+from serving.embedded.apiserver.requests import queries
 from serving.objects import Object
 
 _PIECE = 64 * 1024

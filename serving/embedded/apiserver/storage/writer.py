@@ -8,10 +8,10 @@ from functools import lru_cache
 from typing import Any
 
 from serving import clock, errors
-from serving.embedded.apiserver import status_errors
+from serving.embedded.apiserver import object_meta, status_errors
 from serving.embedded.apiserver.storage.history import Entry, Key
 from serving.embedded.apiserver.storage.store import PendingWrite, Store
-from serving.embedded.apiserver.writes import object_meta, write_path
+from serving.embedded.apiserver.writes import write_path
 from serving.embedded.apiserver.writes.write_path import WriteOptions, WriteOutcome, WriteRequest
 from serving.objects import Object
 from serving.resources import kinds

@@ -10,12 +10,12 @@ from typing import Any, NamedTuple
 
 import orjson
 
-from serving.embedded.apiserver import status_errors
+from serving.embedded.apiserver import object_meta, status_errors
 from serving.embedded.apiserver.admission import by_kind as admission
 from serving.embedded.apiserver.apply import managed_fields
 from serving.embedded.apiserver.apply.managed_fields import Owner
 from serving.embedded.apiserver.schema import cel_rules, defaults, pruning, schemas, validation
-from serving.embedded.apiserver.writes import deletion, object_meta, patches, scale
+from serving.embedded.apiserver.writes import deletion, patches, scale
 from serving.objects import Object
 from serving.resources import kinds
 from serving.resources.kinds import Kind

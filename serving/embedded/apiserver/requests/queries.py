@@ -7,7 +7,7 @@ from typing import Literal
 
 from serving import errors
 from serving.embedded.apiserver import selectors
-from serving.embedded.apiserver.storage.history import Matches
+from serving.embedded.apiserver.selectors import Predicate
 from serving.objects import Object
 from serving.resources.kinds import Kind
 
@@ -99,7 +99,7 @@ def bad(name: str, value: str, rule: str) -> errors.ApiError:
     return errors.ApiError(400, "BadRequest", f"{name}: {cause.message}", (cause,))
 
 
-def matcher(kind: Kind, query: Mapping[str, str]) -> Matches | None:
+def matcher(kind: Kind, query: Mapping[str, str]) -> Predicate | None:
     """Return the label and field selectors together; None where everything matches.
 
     Raises:

@@ -13,7 +13,7 @@ from starlette.responses import Response
 from serving import errors
 from serving.embedded.apiserver import status_errors
 from serving.embedded.apiserver.discovery import api_groups, openapi
-from serving.embedded.apiserver.handlers import queries
+from serving.embedded.apiserver.requests import queries
 
 KUBERNETES = ("1", "32")
 """The Kubernetes minor version whose conventions we follow; clients choose features by it."""

@@ -7,7 +7,7 @@ import orjson
 import yaml
 
 from serving import errors
-from serving.embedded.apiserver.handlers import kubernetes_protobuf
+from serving.embedded.apiserver.requests import kubernetes_protobuf
 from serving.embedded.apiserver.schema import depth
 from serving.embedded.apiserver.schema.depth import DEEPEST
 

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from serving import errors
-from serving.embedded.apiserver.handlers import kubernetes_protobuf
+from serving.embedded.apiserver.requests import kubernetes_protobuf
 from serving.embedded.apiserver.schema import schemas
 from serving.resources import kinds
 
