@@ -20,9 +20,9 @@ from typing import Any, NamedTuple
 import orjson
 
 from serving import errors
-from serving.embedded.apiserver import selectors, status_errors
+from serving.embedded.apiserver import object_meta, selectors, status_errors
 from serving.embedded.apiserver.storage import garbage
-from serving.embedded.apiserver.writes import object_meta, patches, scale, write_path
+from serving.embedded.apiserver.writes import patches, scale, write_path
 from serving.embedded.apiserver.writes.write_path import WriteOptions, WriteRequest
 from serving.kube.client import Kube, Listing, WatchEvent
 from serving.objects import Object
