@@ -8,7 +8,7 @@ STAMP := $(VENV)/.installed
 JOBS ?= 2
 
 .DEFAULT_GOAL := help
-.PHONY: help venv demo test check lint bench test-cluster kubeconfig lock docs proto clean
+.PHONY: help venv demo test fuzz check lint bench test-cluster kubeconfig lock docs proto clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -34,6 +34,11 @@ test: venv ## Lint, types, import contracts and all tests
 	  { echo "lint has failed; what it says follows the tests, and stands in $(VENV)/lint.log" >&2; exit 1; }; } & lint=$$!; \
 	$(BIN)/python -m pytest -n $(JOBS) --dist loadfile --no-loadscope-reorder tests; tests=$$?; \
 	wait $$lint; linted=$$?; cat $(VENV)/lint.log; [ $$linted = 0 ] && exit $$tests
+
+fuzz: venv ## New inputs for the API server, for some minutes; failing ones are kept in .hypothesis/fuzz
+	$(BIN)/python -m pytest -n $(JOBS) --hypothesis-profile fuzz --timeout 3600 \
+	  tests/unit/embedded/apiserver/writes/test_fuzzed_writes.py \
+	  tests/integration/api/test_api_fuzz.py tests/integration/api/test_api_documented.py
 
 lint: venv ## Ruff, mypy --strict and the import contracts
 	$(BIN)/ruff check .

@@ -8,9 +8,11 @@ from hypothesis import settings
 from serving.data_dir import DataDir
 from serving.embedded.kubelet.zygote import pool
 from serving.kube import Kube, connect
+from tests.rig import fuzzing
 from tests.rig.api_process import ApiProcess
 
 settings.register_profile("busy", deadline=None)  # an example takes as long as the machine is busy
+settings.register_profile(fuzzing.PROFILE, deadline=None)
 settings.load_profile("busy")
 
 

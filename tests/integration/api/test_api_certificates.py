@@ -25,6 +25,14 @@ def renewing(tmp_path: Path) -> Iterator[ApiProcess]:
     server.stop()
 
 
+@pytest.fixture
+def lasting(tmp_path: Path) -> Iterator[ApiProcess]:
+    """A server whose certificates are not due."""
+    server = ApiProcess(tmp_path / "data").start()
+    yield server
+    server.stop()
+
+
 def served(server: ApiProcess, host: str = "127.0.0.1") -> x509.Certificate:
     """What a new connection is shown, after the strict check (Python 3.13's default) by the kubeconfig's CA."""
     config = yaml.safe_load(server.data_dir.kubeconfig.read_text())
@@ -58,8 +66,19 @@ def test_new_connections_get_the_new_certificate_and_old_ones_go_on(renewing: Ap
         assert next(watching)["object"]["metadata"]["name"] == "after"
 
 
-def test_the_certificate_outlives_a_restart(renewing: ApiProcess) -> None:
-    served(renewing)
+def test_certificate_and_authority_are_the_same_after_a_restart(lasting: ApiProcess) -> None:
+    authority = (lasting.data_dir.tls / "ca.crt").read_bytes()
+    first = served(lasting)
+    lasting.stop()
+    lasting.start()
+    assert served(lasting).serial_number == first.serial_number
+    assert (lasting.data_dir.tls / "ca.crt").read_bytes() == authority
+
+
+def test_authority_is_the_same_after_a_restart_that_renews_the_certificate(renewing: ApiProcess) -> None:
+    authority = (renewing.data_dir.tls / "ca.crt").read_bytes()
+    first = served(renewing)
     renewing.stop()
     renewing.start()
-    served(renewing)
+    assert served(renewing).serial_number != first.serial_number
+    assert (renewing.data_dir.tls / "ca.crt").read_bytes() == authority

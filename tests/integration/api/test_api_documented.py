@@ -8,8 +8,10 @@ from typing import Any
 import httpx
 import pytest
 import schemathesis
-from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import given
 from schemathesis.core import NotSet
+
+from tests.rig import fuzzing
 
 ANSWERS = {
     "GET": {200, 404}, "POST": {201, 400, 409, 422}, "PUT": {200, 400, 404, 409, 422}, "DELETE": {200, 404, 405},
@@ -29,10 +31,7 @@ def test_every_documented_operation_is_answered(client: httpx.Client, maps: str,
 def _ask(client: httpx.Client, namespace: str, operation: Any) -> None:
     places = {"namespace": namespace, "name": "documented"}
 
-    @settings(
-        max_examples=2, deadline=None, derandomize=True, database=None, phases=[Phase.generate],
-        suppress_health_check=list(HealthCheck),
-    )  # fmt: skip
+    @fuzzing.fuzzed(2)
     @given(case=operation.as_strategy())
     def answered(case: Any) -> None:
         path = operation.path.format(**places)

@@ -6,18 +6,16 @@ from typing import Any
 
 import httpx
 import pytest
-from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from serving.resources import kinds
 from serving.resources.kinds import Kind
 from tests.objects.strategies import good, json_patches, objects, odd, strategic_patches
+from tests.rig import fuzzing
 
 numbers = itertools.count()
-fuzzed = settings(
-    max_examples=8, deadline=None, derandomize=True, database=None, phases=[Phase.generate],
-    suppress_health_check=list(HealthCheck),
-)  # fmt: skip
+fuzzed = fuzzing.fuzzed(8)
 MERGE, JSON_PATCH = "application/merge-patch+json", "application/json-patch+json"
 STRATEGIC, APPLY = "application/strategic-merge-patch+json", "application/apply-patch+yaml"
 
@@ -64,7 +62,7 @@ def test_writes_are_done_or_refused_whole(client: httpx.Client, kind: Kind, data
     client.request("DELETE", path, params={"gracePeriodSeconds": "0"})
 
 
-@settings(fuzzed, max_examples=120)
+@fuzzing.fuzzed(120)
 @given(
     method=st.sampled_from(["GET", "POST", "PUT", "PATCH", "DELETE"]),
     kind=st.sampled_from(kinds.ALL), name=st.sampled_from(["", "a", "..", "/", "%", "ä", "\x00", "a b", "x" * 300]),

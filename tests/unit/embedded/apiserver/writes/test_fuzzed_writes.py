@@ -5,7 +5,7 @@ from typing import Any
 
 import orjson
 import pytest
-from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from serving import errors
@@ -15,12 +15,10 @@ from serving.resources import kinds
 from serving.resources.kinds import Kind
 from tests.objects.strategies import good, json_patches, objects, odd, strategic_patches, values
 from tests.objects.written import create, request
+from tests.rig import fuzzing
 
 NOW = datetime(2026, 1, 2, tzinfo=UTC)
-fuzzed = settings(
-    max_examples=20, deadline=None, derandomize=True, database=None, phases=[Phase.generate],
-    suppress_health_check=list(HealthCheck),
-)  # fmt: skip
+fuzzed = fuzzing.fuzzed(20)
 every_kind = pytest.mark.parametrize("kind", kinds.ALL, ids=lambda kind: kind.kind)
 
 
