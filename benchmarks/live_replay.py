@@ -95,11 +95,11 @@ class Grid:
         """Return result, reason and seconds of load; of one that is stopped, as soon as its windows so far say that it is."""
         whole = replace(self._states[number, row], stop_below=below)
         for count in range(1, 1 + len(whole.windows)):
-            seen = replace(whole, windows=whole.windows[:count], asked=whole.asked[:count])
+            seen = replace(whole, windows=whole.windows[:count], planned=whole.planned[:count])
             step = highest_load.next_step(seen) if below else None
             if isinstance(step, Finished) and step.reason == "CannotBeatBest":
-                return step.result, step.reason, sum(seen.asked)
-        return results.result(whole), "Measured", sum(whole.asked)
+                return step.result, step.reason, sum(seen.planned)
+        return results.result(whole), "Measured", sum(whole.planned)
 
     def _trial(self, row: int, purpose: str) -> dict[str, Any]:
         spec = TrialSpec(
@@ -122,7 +122,7 @@ class Grid:
 
 def _state(windows: Sequence[recorded_trials.Window]) -> State:
     seen = [recorded_trials.measured(one) for one in windows]
-    return results.again(recorded_trials.LOAD, [recorded_trials.LIMIT], seen, DEFAULTS.load)
+    return results.state_of(recorded_trials.LOAD, [recorded_trials.LIMIT], seen, DEFAULTS.load)
 
 
 @cache

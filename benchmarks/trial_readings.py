@@ -64,7 +64,7 @@ def curves(windows: Sequence[Window]) -> float:
 
 
 def _state(windows: Sequence[Window], settings: LoadSettings) -> State:
-    return results.again(LOAD, [LIMIT], [recorded_trials.measured(one) for one in windows], settings)
+    return results.state_of(LOAD, [LIMIT], [recorded_trials.measured(one) for one in windows], settings)
 
 
 READINGS = {"recorded": recorded, "curves": curves, "most": most}
@@ -75,7 +75,7 @@ def scatter(by_cores: Trials) -> dict[str, float]:
     found = []
     for windows in (windows for of in by_cores.values() for windows in of):
         state = _state(windows, UNEXPECTING)
-        read = load_model.of(state, state.windows, ())
+        read = load_model.fit(state, state.windows, ())
         assert read is not None
         through = read.curves(results.result(state).level)
         found.append((through.latencies["latency", 99].scatter, through.cycle.scatter))

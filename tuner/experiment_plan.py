@@ -173,7 +173,7 @@ def _earlier(recorded: RecordedExperiment, snapshot: ExperimentSnapshot, price: 
     """
     spec = ProfilingExperimentSpec.model_validate(recorded.experiment["spec"])
     try:
-        space = Space.of(spec).beside(snapshot.space)
+        space = Space.of(spec).aligned_with(snapshot.space)
     except errors.SpaceInvalid:
         return None
     if space is None:

@@ -88,7 +88,7 @@ class World:
         """Return what a Trial of a spec says; the result of one that was measured to its end is read from its windows, as Trials are read now."""
         was = TrialStatus.model_validate(status)
         if was.reason == "Measured":
-            state = results.again(self.spec.load, self.spec.constraints, was.windows, DEFAULTS.load)
+            state = results.state_of(self.spec.load, self.spec.constraints, was.windows, DEFAULTS.load)
             was = was.model_copy(update={"result": results.result(state)})
         trial = {
             "spec": await self._trial(row, 0),

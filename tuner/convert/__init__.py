@@ -1,1 +1,1 @@
-"""Manifests of others → ours. Pure: what has no equivalent is told to the caller, with its path; nothing is dropped silently."""
+"""Converts manifests of other projects. Pure: fields without an equivalent are reported with their paths."""

@@ -1,4 +1,4 @@
-"""Morphling's ProfilingExperiment → ours, and what of it has no equivalent.
+"""Converts Morphling's ProfilingExperiment into ours, and reports the fields without an equivalent.
 
 https://github.com/kubedl-io/morphling/blob/main/api/v1alpha1/profilingexperiment_types.go
 """
@@ -20,7 +20,7 @@ from tuner.convert.parameters import Tunables, tunables
 from tuner.specs.space import Space
 
 API_VERSIONS = frozenset({"morphling.kubedl.io/v1alpha1", "tuning.kubedl.io/v1alpha1"})
-"""The second is what its first releases were called."""
+"""The second is that of its first releases."""
 _FIELDS = frozenset(
     {"tunableParameters", "objective", "algorithm", "maxNumTrials", "parallelism", "requestTemplate", "clientTemplate",
      "servicePodTemplate", "serviceProgressDeadline"}
@@ -40,21 +40,21 @@ _TEMPLATE = "spec.servicePodTemplate"
 
 @dataclass(frozen=True)
 class Converted:
-    """What came of one manifest."""
+    """The result of a conversion."""
 
     manifest: Object
     notes: tuple[Note, ...]
 
 
 def convert(manifest: Any, model_version: str | None = None) -> Converted:
-    """Return our manifest of Morphling's; ours as it is.
+    """Return our manifest for Morphling's; one of ours is unchanged.
 
     Args:
-        manifest: as YAML or JSON has it; nothing of it is taken for granted.
-        model_version: the ModelVersion whose files the server is given; where it is not said, one is named after the model.
+        manifest: parsed YAML or JSON, unchecked.
+        model_version: ModelVersion for the server; None derives a name from the model.
 
     Raises:
-        UserError: it cannot be converted; the message begins with the field's path.
+        UserError: the manifest cannot be converted; the message begins with the field's path.
     """
     body = mapping(manifest, "manifest")
     kind, version = body.get("kind"), body.get("apiVersion")
@@ -182,7 +182,7 @@ def _budget(spec: Object, notes: Notes) -> Object:
 
 
 def _check(spec: Object, parameters: Tunables) -> None:
-    """Refuse what our own kind would not take, by the path that it had."""
+    """Refuse what our kind does not accept, with the path in Morphling's manifest."""
     try:
         Space.of(ProfilingExperimentSpec.model_validate(spec))
     except ValidationError as error:

@@ -1,4 +1,4 @@
-"""Morphling's clientTemplate and requestTemplate → the load: what its locust client was told by variables.
+"""Converts Morphling's clientTemplate and requestTemplate into a load; its locust client reads variables.
 
 Variables and their defaults: pkg/client_locust/morphling_client_locust.py of github.com/kubedl-io/morphling.
 """
@@ -72,10 +72,10 @@ def client(value: Any, path: str, notes: Notes) -> tuple[Object, list[Object]]:
 
 
 def request(value: Any, path: str, notes: Notes) -> Object:
-    """Return `spec.load.requestTemplate`; empty where it does not say what to send to which path.
+    """Return `spec.load.requestTemplate`; empty if it has no path.
 
     Raises:
-        UserError: it is no text.
+        UserError: it is not text.
     """
     given = text(value, path)
     if not given:

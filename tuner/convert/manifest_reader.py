@@ -1,4 +1,4 @@
-"""Reading of a manifest that nobody has checked: each value with its path, and a list of what was left behind."""
+"""Reads an unchecked manifest: values by their paths, with notes about what is not converted."""
 
 import math
 from collections.abc import Collection, Mapping
@@ -15,37 +15,37 @@ _BITS = 64
 
 @dataclass(frozen=True)
 class Note:
-    """A field that has no equivalent, or means something else."""
+    """A note about a field without an equivalent, or with another meaning."""
 
     path: str
     advice: str
-    """What becomes of it, and what to do instead."""
+    """What becomes of the field, and what to do instead."""
 
 
 @dataclass
 class Notes:
-    """Those of one manifest, in the order in which it was read."""
+    """The notes about one manifest, in reading order."""
 
     found: list[Note] = field(default_factory=list)
 
     def add(self, path: str, advice: str) -> None:
-        """Say it once, however often it is found."""
+        """Add a note, unless it is there already."""
         note = Note(path, advice)
         if note not in self.found:
             self.found.append(note)
 
     def rest(self, value: Mapping[str, Any], path: str, known: Collection[str], advice: str) -> None:
-        """Say it of every field that is not among those `known`; `path` is empty for the manifest itself."""
+        """Add a note for every field that is not `known`; `path` is empty for the manifest itself."""
         for key in value:
             if key not in known:
                 self.add(f"{path}.{key}" if path else key, advice)
 
 
 def mapping(value: Any, path: str) -> Object:
-    """Return an object's fields; none of an absent one.
+    """Return an object's fields; none if it is absent.
 
     Raises:
-        UserError: it is no object, or has something in it that JSON has not.
+        UserError: it is not an object, or has a key that JSON cannot have.
     """
     if value is None:
         return {}
@@ -58,7 +58,7 @@ def mapping(value: Any, path: str) -> Object:
 
 
 def items(value: Any, path: str) -> list[Any]:
-    """Return a list; empty where it is absent. Raises UserError if it is something else."""
+    """Return a list; empty if absent. Raises UserError for anything else."""
     if value is None:
         return []
     if not isinstance(value, list):
@@ -67,7 +67,7 @@ def items(value: Any, path: str) -> list[Any]:
 
 
 def text(value: Any, path: str) -> str:
-    """Return text, as which a number is taken too; empty where it is absent. Raises UserError if it is something else."""
+    """Return text, or a number as text; empty if absent. Raises UserError for anything else."""
     if value is None:
         return ""
     if isinstance(value, bool):
@@ -78,7 +78,7 @@ def text(value: Any, path: str) -> str:
 
 
 def whole(value: Any, path: str) -> int | None:
-    """Return a whole number; None where it is absent. Raises UserError if it is something else."""
+    """Return a whole number; None if absent. Raises UserError for anything else."""
     if value is None:
         return None
     if isinstance(value, bool) or not isinstance(value, int) or _is_huge(value):
@@ -87,7 +87,7 @@ def whole(value: Any, path: str) -> int | None:
 
 
 def plain(value: Any, path: str, depth: int = 0) -> Any:
-    """Return what is carried over as it is. Raises UserError if JSON has no such value, or it is nested too deeply."""
+    """Return a value unchanged. Raises UserError if JSON has no such value, or it is nested too deeply."""
     if depth > _DEEPEST:  # YAML's aliases can even make a value that contains itself
         raise UserError(f"{path}: is nested deeper than {_DEEPEST} levels")
     if isinstance(value, dict):
@@ -102,7 +102,7 @@ def plain(value: Any, path: str, depth: int = 0) -> Any:
 
 
 def _is_huge(value: Any) -> bool:
-    """Whether it is an integer that JSON's readers do not take, and Python does not even print."""
+    """Whether an integer is too large for JSON readers, and for Python to print."""
     return isinstance(value, int) and value.bit_length() >= _BITS
 
 

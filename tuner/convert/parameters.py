@@ -1,7 +1,8 @@
-"""Morphling's tunableParameters → ours.
+"""Converts Morphling's tunableParameters into ours.
 
-What Morphling makes of them: pkg/controllers/trial/server_deploy.go (appendServiceEnv) and
-pkg/controllers/experiment/sampling_client/sampling_client.go (ConvertFeasibleSpace) of github.com/kubedl-io/morphling.
+Morphling's use of them: pkg/controllers/trial/server_deploy.go (appendServiceEnv) and
+pkg/controllers/experiment/sampling_client/sampling_client.go (ConvertFeasibleSpace) of
+github.com/kubedl-io/morphling.
 """
 
 from dataclasses import dataclass, field
@@ -29,18 +30,18 @@ _WITHOUT: dict[str, str] = {
 
 @dataclass
 class Tunables:
-    """Ours, and where each came from."""
+    """Our parameters with their origins."""
 
     categories: dict[str, list[Object]] = field(default_factory=dict)
     paths: dict[tuple[str, int], str] = field(default_factory=dict)
-    """By category and position: the path in Morphling's manifest."""
+    """Path in Morphling's manifest, by category and position."""
 
     def manifest(self) -> list[Object]:
         """Return `spec.tunableParameters`."""
         return [{"category": name, "parameters": found} for name, found in self.categories.items()]
 
     def origin(self, path: str) -> str:
-        """Return a path of ours as Morphling's, where it lies in a parameter."""
+        """Return Morphling's path for one of ours inside a parameter."""
         for i, (category, found) in enumerate(self.categories.items()):
             for j in range(len(found)):
                 mine = f"spec.tunableParameters[{i}].parameters[{j}]"
@@ -53,7 +54,7 @@ def tunables(value: Any, path: str, notes: Notes) -> Tunables:
     """Return the parameters; several entries of one category become one.
 
     Raises:
-        UserError: with the field; also where no parameter is left.
+        UserError: with the field; also if no parameter remains.
     """
     found = Tunables()
     for i, entry in enumerate(items(value, path)):
@@ -119,7 +120,7 @@ def _parameter(value: Object, path: str, category: str, notes: Notes) -> Object 
 
 
 def _resource(name: str) -> str:
-    """Return our name of a resource; empty where there is none."""
+    """Return our name of a resource; empty if we have none."""
     if name in _SAME:
         return name
     return "gpu.memory" if name in _GPU_MEMORY else "gpu.cores" if name in _GPU_CORES else ""

@@ -1,4 +1,4 @@
-"""Morphling's servicePodTemplate → the target's template: a container named `predictor`, which brings its own server."""
+"""Converts Morphling's servicePodTemplate into the target's template, with a container named `predictor`."""
 
 from typing import Any
 
@@ -25,7 +25,7 @@ def template(value: Any, path: str, notes: Notes) -> Object:
     """Return `spec.target.template`.
 
     Raises:
-        UserError: with the field; also where there is no container.
+        UserError: with the field; also without a container.
     """
     outer = mapping(value, path)
     notes.rest(outer, path, ("template",), _NAMED)
@@ -83,7 +83,7 @@ def _container(value: Any, path: str, position: int, notes: Notes) -> Object:
 
 
 def _put_port(container: Object, path: str, notes: Notes) -> None:
-    """Leave out ports other than the one on which a predictor serves."""
+    """Keep only the port on which a predictor serves."""
     ports = [
         mapping(one, f"{path}.ports[{i}]")
         for i, one in enumerate(items(container.pop("ports", None), f"{path}.ports"))
@@ -101,7 +101,7 @@ def _put_port(container: Object, path: str, notes: Notes) -> None:
 
 
 def _env(value: Any, path: str) -> list[Object]:
-    """Return the variables, each once: the last of a name counts, as in Kubernetes."""
+    """Return the variables; the last of a name counts, as in Kubernetes."""
     found: dict[str, Object] = {}
     for i, entry in enumerate(items(value, path)):
         one = mapping(entry, f"{path}[{i}]")

@@ -1,7 +1,8 @@
-"""Drives load: processes of locust, one on each core, told a level and heard for a while. It decides nothing.
+"""The load generator: locust processes, one on each core, that hold a level and record its requests.
 
-Locust is never imported here: it patches the process that imports it. Each process has its share of the users or of the rate;
-their unrounded records meet here, so no master of locust's is needed, whose statistics round to two digits.
+It decides nothing. Locust is never imported here, as it patches the process that imports it. Each process has
+a share of the users or the rate. Their unrounded records are merged here; locust's own master would round
+them to two digits.
 """
 
 import asyncio
@@ -21,10 +22,10 @@ from tuner.settings import LoadSettings
 
 
 class Generator:
-    """A load that goes on until it is left; see `start`."""
+    """A running load generator; see `start`."""
 
     def __init__(self, locusts: Sequence[Locust], plan: LoadPlan, settings: LoadSettings) -> None:
-        """Use processes that are ready."""
+        """Take over processes that are ready."""
         self._locusts = locusts
         self._plan = plan
         self._settings = settings
@@ -35,48 +36,48 @@ class Generator:
     async def start(
         cls, url: str, plan: LoadPlan, settings: LoadSettings, cores: Sequence[int] = ()
     ) -> AsyncIterator[Self]:
-        """Start locust, without load; when the block is left, whatever happened, nothing of it is left.
+        """Start locust without load; every process is gone when the block is left.
 
         Args:
             url: scheme, host and port of the target; the requests have the paths.
-            plan: what is asked.
+            plan: the requests.
             settings: timeouts.
-            cores: each gets a process that stays on it; where there are none, one process runs anywhere.
+            cores: each gets a pinned process; without cores, one process runs anywhere.
 
         Raises:
-            Permanent: `LoadFailed`: the locustfile cannot be run.
-            Temporary: `LoadFailed`: locust did not start, or died.
+            Permanent: `LoadFailed`, the locustfile cannot be run.
+            Temporary: `LoadFailed`, locust did not start, or died.
         """
-        found: list[int | None] = list(cores) or [None]
+        pins: list[int | None] = list(cores) or [None]
         async with contextlib.AsyncExitStack() as stack:
             locusts = []
-            for number, core in enumerate(found):
-                locust = await Locust.begin(plan, url, settings, core=core, share=(number, len(found)))
+            for number, core in enumerate(pins):
+                locust = await Locust.begin(plan, url, settings, core=core, share=(number, len(pins)))
                 stack.push_async_callback(locust.end)
                 locusts.append(locust)
             await asyncio.gather(*(locust.ready() for locust in locusts))
             yield cls(locusts, plan, settings)
 
     async def window(self, level: float, seconds: float) -> Samples:
-        """Drive a level for so long, and return what was seen; the load goes on until the next call.
+        """Hold a level for some seconds and return its samples; the load goes on until the next call.
 
         Args:
-            level: users, a whole number; or, of an open loop, requests per second.
-            seconds: of the window, counted from when the level was reached. What goes before it is bounded by
-                `drain_timeout`, what comes after it by `reply_timeout`.
+            level: users, a whole number; in an open loop, requests per second.
+            seconds: of the window, from when the level was reached. Reaching it takes at most
+                `drain_timeout`, the replies after it at most `reply_timeout`.
 
         Raises:
-            Temporary: `LoadFailed`: a process of locust died, or does not answer.
+            Temporary: `LoadFailed`, a locust process died or does not answer.
         """
         if level != self._level:
             await self._reach(level)
         for locust in self._locusts:
             locust.forget()
         begin, used = clock.monotonic(), self._busy_seconds()
-        await self._pass(seconds)
+        await self._wait(seconds)
         used = self._busy_seconds() - used
-        found = await asyncio.gather(*(locust.command() for locust in self._locusts))
-        unanswered = np.array([moment for one in found for moment in one], dtype=np.float64)
+        replies = await asyncio.gather(*(locust.command() for locust in self._locusts))
+        unanswered = np.array([moment for reply in replies for moment in reply], dtype=np.float64)
         return self._samples(level, begin, seconds, unanswered, used / (seconds * len(self._locusts)))
 
     async def _reach(self, level: float) -> None:
@@ -91,18 +92,18 @@ class Generator:
         self._level = level
 
     def _shares(self, level: float) -> list[float]:
-        """Return each process's part: of a rate the same, of users as near to it as whole numbers come."""
+        """Return each process's share: equal rates, or users that differ by one at most."""
         count = len(self._locusts)
         if self._plan.mode == "open":
             return [level / count] * count
         whole, more = divmod(round(level), count)
         return [float(whole + (number < more)) for number in range(count)]
 
-    async def _pass(self, seconds: float) -> None:
-        """Wait, unless a process ends.
+    async def _wait(self, seconds: float) -> None:
+        """Wait for some seconds.
 
         Raises:
-            Temporary: one did.
+            Temporary: a process ended.
         """
         waiting = {asyncio.create_task(locust.ended.wait()): locust for locust in self._locusts}
         try:
@@ -119,7 +120,10 @@ class Generator:
     def _samples(
         self, level: float, begin: float, seconds: float, unanswered: np.ndarray, cpu: float
     ) -> Samples:
-        """Put together what ended within the window; what ended just after it was unanswered at its end."""
+        """Merge the requests that ended within the window.
+
+        Those that ended just after it were unanswered at its end.
+        """
         end = begin + seconds
         parts, errors = [], Counter[str]()
         for locust in self._locusts:
@@ -131,7 +135,7 @@ class Generator:
         after = rows["intended"][rows["done"] >= end]
         rows = np.sort(rows[_within(rows["done"], begin, end)], order="done")
         open_at_end = np.concatenate([unanswered, after])
-        gaps = sorted(gap for one in self._locusts for gap in one.gaps if begin <= gap[0] < end)
+        gaps = sorted(gap for locust in self._locusts for gap in locust.gaps if begin <= gap[0] < end)
         itl = np.frombuffer(b"".join(content for _, content in gaps), dtype=np.float64)
         itl_done = np.repeat(
             [done - begin for done, _ in gaps], [len(content) // itl.itemsize for _, content in gaps]

@@ -1,4 +1,4 @@
-"""One process of locust, seen from ours: started, told, heard, ended. What its records mean is generator.py's."""
+"""A locust process as its parent sees it: start, commands, records, end."""
 
 import asyncio
 import contextlib
@@ -18,37 +18,37 @@ from tuner.settings import LoadSettings
 LOAD_FAILED = "LoadFailed"
 _READ = 1 << 18
 _TAIL = 2000
-"""Bytes of its standard error that are kept, to say why it died."""
+"""Bytes of its standard error to keep, for the message when it dies."""
 _ENVIRONMENT = ("PATH", "PYTHONPATH", "LANG", "LC_ALL", "TMPDIR", "VIRTUAL_ENV", "LD_LIBRARY_PATH")
-"""What it inherits: nothing by which it could find our API or its token."""
+"""Inherited variables: none that lead to the API or its token."""
 
 
 class Locust:
-    """Begun by `begin`; dies with our process, with its socket, or by `end`."""
+    """A process started by `begin`. It ends with this process, with its socket, or by `end`."""
 
     def __init__(self, process: asyncio.subprocess.Process, settings: LoadSettings) -> None:
-        """Take over a process that was just started."""
+        """Take over a started process."""
         self._process = process
         self._settings = settings
-        self._said: asyncio.Queue[dict[str, Any] | None] = asyncio.Queue()
+        self._replies: asyncio.Queue[dict[str, Any] | None] = asyncio.Queue()
         self._commands = 0
         self._tail = b""
         self._tasks: list[asyncio.Task[None]] = []
         self._writer: asyncio.StreamWriter | None = None
         self.ended = asyncio.Event()
-        """It takes no commands any more."""
+        """Set once it takes no more commands."""
         self.records = bytearray()
-        """As `wire.RECORD`, since the last `forget`."""
+        """In the form of `wire.RECORD`, since the last `forget`."""
         self.gaps: list[tuple[float, bytes]] = []
-        """When a stream ended, and the doubles of its gaps."""
+        """End of each stream, with the gaps between its tokens as doubles."""
         self.errors: list[str] = [""]
-        """By the numbers in the records."""
+        """Error texts by the numbers in the records."""
 
     @classmethod
     async def begin(
         cls, plan: LoadPlan, url: str, settings: LoadSettings, *, core: int | None, share: tuple[int, int]
     ) -> Self:
-        """Start process `share[0]` of `share[1]`, on one core where one is given; see `ready`."""
+        """Start process `share[0]` of `share[1]`, pinned to the core if one is given; see `ready`."""
         ours, theirs = socket.socketpair()
         with theirs, contextlib.ExitStack() as unless_started:
             unless_started.enter_context(ours)
@@ -62,7 +62,10 @@ class Locust:
             unless_started.pop_all()
         locust = cls(process, settings)
         reader, locust._writer = await asyncio.open_connection(sock=ours)
-        locust._tasks = [asyncio.create_task(locust._hear(reader)), asyncio.create_task(locust._complaints())]
+        locust._tasks = [
+            asyncio.create_task(locust._read_frames(reader)),
+            asyncio.create_task(locust._read_stderr()),
+        ]
         locust._writer.write(
             wire.plan_line(
                 plan, url=url, share=share, timeout=settings.request_timeout,
@@ -72,18 +75,18 @@ class Locust:
         return locust
 
     async def ready(self) -> None:
-        """Wait until it can be told.
+        """Wait until it takes commands.
 
         Raises:
             Permanent: the locustfile cannot be run.
             Temporary: it died, or did not start in time.
         """
-        said = await self._answer(self._settings.start_timeout)
-        if "wrong" in said:
-            raise Permanent(LOAD_FAILED, said["wrong"])
+        reply = await self._reply(self._settings.start_timeout)
+        if "wrong" in reply:
+            raise Permanent(LOAD_FAILED, reply["wrong"])
 
     async def command(self, *, patience: float = 0.0, **content: float) -> list[float]:
-        """Tell it something, and return when the requests that are unanswered were intended.
+        """Send a command, and return the intended times of the unanswered requests.
 
         Raises:
             Temporary: it died, or did not answer in time.
@@ -93,21 +96,21 @@ class Locust:
         self._writer.write(wire.line({**content, "number": self._commands, "patience": patience}))
         deadline = asyncio.get_running_loop().time() + patience + self._settings.reply_timeout
         while True:
-            said = await self._answer(deadline - asyncio.get_running_loop().time())
-            if said.get("done") == self._commands:
-                return list(said["unanswered"])
+            reply = await self._reply(deadline - asyncio.get_running_loop().time())
+            if reply.get("done") == self._commands:
+                return list(reply["unanswered"])
 
-    async def _answer(self, timeout: float) -> dict[str, Any]:
+    async def _reply(self, timeout: float) -> dict[str, Any]:
         try:
-            said = await asyncio.wait_for(self._said.get(), timeout)
+            reply = await asyncio.wait_for(self._replies.get(), timeout)
         except TimeoutError as error:
             raise Temporary(LOAD_FAILED, f"locust did not answer within {timeout:.2g} s") from error
-        if said is None:
+        if reply is None:
             raise await self.failure()
-        return said
+        return reply
 
     async def failure(self) -> Temporary:
-        """Return what to raise for a process that has ended."""
+        """Return the error of a process that has ended."""
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(self._process.wait(), self._settings.stop_timeout)
         await asyncio.wait(self._tasks, timeout=self._settings.stop_timeout)
@@ -117,15 +120,15 @@ class Locust:
         return Temporary(LOAD_FAILED, f"locust ended with {how}" + (f": {lines[-1][:300]}" if lines else ""))
 
     def forget(self) -> None:
-        """Drop the records until now."""
+        """Drop the records so far."""
         self.records.clear()
         self.gaps.clear()
 
     def busy_seconds(self) -> float:
-        """Return how long it has run or waited for its core until now; 0 where it has ended.
+        """Return the seconds that it ran or waited for its core; 0 if it has ended.
 
-        What waits for a core that others use is as late as what has used it up: proc(5), /proc/pid/schedstat, of the one thread
-        that does all the work.
+        Waiting for a core that others use delays requests as much as using it up: proc(5),
+        /proc/pid/schedstat, of the one thread that does all the work.
         """
         try:
             ran, waited, _ = Path(f"/proc/{self._process.pid}/schedstat").read_text().split()
@@ -134,7 +137,7 @@ class Locust:
         return (int(ran) + int(waited)) / 1e9
 
     async def end(self) -> None:
-        """Let it stop its users, for as long as it may take; then kill it and what it started."""
+        """Let it stop its users within `stop_timeout`; then kill it and its children."""
         try:
             if self._writer is not None:
                 self._writer.close()
@@ -142,14 +145,14 @@ class Locust:
         except TimeoutError:
             pass
         finally:
-            # What it started outlives it where it ended by itself.
+            # Its children outlive it if it ended by itself.
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(self._process.pid, signal.SIGKILL)
             for task in self._tasks:
                 task.cancel()
         await self._process.wait()
 
-    async def _hear(self, reader: asyncio.StreamReader) -> None:
+    async def _read_frames(self, reader: asyncio.StreamReader) -> None:
         buffer = bytearray()
         with contextlib.suppress(ConnectionError):
             while data := await reader.read(_READ):
@@ -157,7 +160,7 @@ class Locust:
                 for kind, content in wire.frames(buffer):
                     self._take(kind, content)
         self.ended.set()
-        self._said.put_nowait(None)
+        self._replies.put_nowait(None)
 
     def _take(self, kind: bytes, content: bytes) -> None:
         if kind == wire.RECORDS:
@@ -167,9 +170,9 @@ class Locust:
         elif kind == wire.ERROR:
             self.errors.append(content.decode(errors="replace"))
         else:
-            self._said.put_nowait(json.loads(content))
+            self._replies.put_nowait(json.loads(content))
 
-    async def _complaints(self) -> None:
+    async def _read_stderr(self) -> None:
         assert self._process.stderr is not None
         while data := await self._process.stderr.read(_READ):
             self._tail = (self._tail + data)[-_TAIL:]

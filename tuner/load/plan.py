@@ -1,4 +1,4 @@
-"""What the generator sends: values only, so that the process that decides and the one that sends agree on them."""
+"""The load plan: the requests and their timing, as values for the parent and the locust processes."""
 
 from dataclasses import dataclass, field
 from typing import Literal
@@ -8,26 +8,26 @@ Mode = Literal["closed", "open"]
 
 @dataclass(frozen=True)
 class LoadRequest:
-    """One request, as it is sent."""
+    """One request."""
 
     method: str
     path: str
     headers: dict[str, str] = field(default_factory=dict)
     body: bytes = b""
     at: float | None = None
-    """Of a recorded request: seconds after the first one."""
+    """Seconds after the first request of a recording."""
     stream: bool = False
-    """The answer is a stream of completions, whose tokens are timed."""
+    """Whether the response is a stream of completions, whose tokens are timed."""
 
 
 @dataclass(frozen=True)
 class LoadPlan:
-    """What is asked, and how it is timed."""
+    """The requests and their timing."""
 
     mode: Mode
     requests: tuple[LoadRequest, ...]
-    """Sent in turn, from the first again after the last; none where there is a locustfile."""
+    """Sent in turn, again from the first after the last; empty with a locustfile."""
     seed: int = 0
-    """Of the arrivals of an open loop."""
+    """Seed of the arrivals of an open loop."""
     locustfile: str | None = None
-    """Source of a locustfile whose users are run instead of `requests`."""
+    """Source of a locustfile whose users replace `requests`."""

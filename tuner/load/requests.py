@@ -1,6 +1,7 @@
-"""What a trial asks: a template, recorded requests, a locustfile, or requests made from the model's own description. Pure.
+"""The requests of a trial: from a template, a recording, a locustfile, or the model's metadata. Pure.
 
-The description is the Open Inference Protocol's metadata of a model: GET /v2/models/NAME, with the inputs' names, datatypes, shapes.
+The metadata is the Open Inference Protocol's: GET /v2/models/NAME, with names, datatypes and shapes of the
+inputs.
 """
 
 import json
@@ -10,7 +11,7 @@ from typing import Any, get_args
 
 from serving.errors import Permanent
 from serving.resources.load import Load, RequestTemplate
-from tuner.load.generated_bodies import made
+from tuner.load.generated_bodies import bodies
 from tuner.load.plan import LoadPlan, LoadRequest
 
 _PARAMETER = re.compile(r"(\$?)\$\{([^}]*)\}")
@@ -18,7 +19,7 @@ _METHODS = get_args(RequestTemplate.model_fields["method"].annotation)
 _TARGET = re.compile(r"/[^\x00-\x20\x7f]*")
 _HEADER_NAME = re.compile(r"[!#$%&'*+\-.^_`|~0-9A-Za-z]+")
 _HEADER_VALUE = re.compile(r"[\t\x20-\x7e]*")
-"""RFC 9110: a target has no blank, a header's value no line break."""
+"""RFC 9110: a target has no blank, a header value no line break."""
 _FIELDS = {"method", "path", "headers", "body", "at"}
 
 
@@ -32,24 +33,26 @@ def plan(
     locustfile: str | None = None,
     seed: int = 0,
 ) -> LoadPlan:
-    """Return what is sent, and how it is timed.
+    """Return the requests and their timing.
 
     Args:
         load: of the trial.
-        description: the model's metadata; needed only where `needs_description` says so.
+        description: the model's metadata, if `needs_description`.
         model_name: as clients of the trial call the model.
-        parameters: what `${...}` may name in a template, besides `model`: `batch`, and the settings by their names.
+        parameters: that `${...}` may name in a template, in addition to `model`: `batch` and the settings.
         recorded: the text of `load.requests`.
         locustfile: the text of `load.locustfile`.
-        seed: of arrivals, and of values that are made up.
+        seed: of arrivals, and of generated values.
 
     Raises:
-        Permanent: `LoadFailed`, and the message says field (or line), rule and value.
+        Permanent: `LoadFailed`, with field (or line), rule and value.
     """
     if load.locustfile is not None:
         if load.mode == "open":
             raise _wrong(
-                "load.mode", "must be closed with a locustfile, whose users send when they like", "open"
+                "load.mode",
+                "must be closed with a locustfile, as its users time their requests themselves",
+                "open",
             )
         return LoadPlan(load.mode, (), seed, locustfile or "")
     if load.requests is not None:
@@ -63,19 +66,19 @@ def plan(
 
 
 def needs_description(load: Load) -> bool:
-    """Return whether requests are made from the model's metadata, as the load says none itself."""
+    """Return whether requests are generated from the model's metadata, as the load has none itself."""
     return load.locustfile is None and load.requests is None and load.request_template is None
 
 
 def templated(template: RequestTemplate, parameters: Mapping[str, str]) -> LoadRequest:
-    """Return the request of a template with the parameters put in; `$${` stands for `${`.
+    """Return the request of a template with its parameters replaced; `$${` stands for `${`.
 
     Raises:
-        Permanent: `LoadFailed`: an unknown parameter, or a request that HTTP does not have.
+        Permanent: `LoadFailed`, an unknown parameter, or not a valid HTTP request.
     """
     where = "load.requestTemplate"
 
-    def put_in(field: str, text: str) -> str:
+    def fill(field: str, text: str) -> str:
         def value(match: re.Match[str]) -> str:
             if match[1]:
                 return match[0][1:]
@@ -86,51 +89,51 @@ def templated(template: RequestTemplate, parameters: Mapping[str, str]) -> LoadR
 
         return _PARAMETER.sub(value, text)
 
-    headers = {name: put_in(f"headers[{name}]", text) for name, text in template.headers.items()}
-    path, body = put_in("path", template.path), put_in("body", template.body)
+    headers = {name: fill(f"headers[{name}]", text) for name, text in template.headers.items()}
+    path, body = fill("path", template.path), fill("body", template.body)
     return _request(where, template.method, path, headers=headers, body=body.encode(), at=None)
 
 
 def read_recorded(text: str) -> tuple[LoadRequest, ...]:
-    """Return recorded requests: one JSON object a line with `path`, and any of `method`, `headers`, `body` and `at`.
+    """Return recorded requests: on each line a JSON object with `path` and optional other fields.
 
-    A body is a string, sent as it is, or any other JSON value, sent as JSON. `at` is in seconds, from any beginning.
+    A string body is sent unchanged, any other JSON value as JSON. `at` is in seconds from any origin.
 
     Raises:
-        Permanent: `LoadFailed`: none, or a line that breaks a rule, by its number.
+        Permanent: `LoadFailed`, no request, or a line that breaks a rule, with its number.
     """
-    found: list[LoadRequest] = []
+    requests: list[LoadRequest] = []
     for number, line in enumerate(text.splitlines(), 1):
         if line.strip():
             request = _recorded(f"load.requests line {number}", line)
-            _in_order(f"load.requests line {number}", found, request)
-            found.append(request)
-    if not found:
+            _check_order(f"load.requests line {number}", requests, request)
+            requests.append(request)
+    if not requests:
         raise _wrong("load.requests", "must have a request, one JSON object a line", text[:40])
-    return tuple(found)
+    return tuple(requests)
 
 
 def _recorded(where: str, line: str) -> LoadRequest:
     try:
-        said = json.loads(line)
+        fields = json.loads(line)
     except ValueError as error:
         raise _wrong(where, f"must be JSON ({error})", line) from error
-    if not isinstance(said, dict):
+    if not isinstance(fields, dict):
         raise _wrong(where, "must be a JSON object", line)
-    unknown = sorted(set(said) - _FIELDS)
+    unknown = sorted(set(fields) - _FIELDS)
     if unknown:
         raise _wrong(where, f"has only {', '.join(sorted(_FIELDS))}", unknown[0])
-    headers, body, at = said.get("headers", {}), said.get("body", ""), said.get("at")
+    headers, body, at = fields.get("headers", {}), fields.get("body", ""), fields.get("at")
     if not isinstance(headers, dict) or not all(isinstance(value, str) for value in headers.values()):
         raise _wrong(f"{where}: headers", "must be an object of strings", headers)
     if at is not None and (isinstance(at, bool) or not isinstance(at, int | float) or not 0 <= at < 1e12):
         raise _wrong(f"{where}: at", "must be seconds, 0 or more", at)
     content = body if isinstance(body, str) else json.dumps(body)
-    method, path = said.get("method", "POST"), said.get("path")
+    method, path = fields.get("method", "POST"), fields.get("path")
     return _request(where, method, path, headers=headers, body=content.encode(), at=at)
 
 
-def _in_order(where: str, before: list[LoadRequest], request: LoadRequest) -> None:
+def _check_order(where: str, before: list[LoadRequest], request: LoadRequest) -> None:
     if not before:
         return
     if (before[-1].at is None) != (request.at is None):
@@ -142,19 +145,19 @@ def _in_order(where: str, before: list[LoadRequest], request: LoadRequest) -> No
 def described(
     description: Mapping[str, Any] | None, model_name: str, *, batch: int, seed: int
 ) -> tuple[LoadRequest, ...]:
-    """Return requests of small random values for the model's inputs; several, so that no cache answers them all.
+    """Return requests with small random values for the model's inputs; several, so that no cache answers all.
 
     Raises:
-        Permanent: `LoadFailed`: the model does not say what it takes, or it is nothing that JSON can hold.
+        Permanent: `LoadFailed`, the metadata has no inputs, or JSON cannot hold them.
     """
     if not description or not description.get("inputs"):
         raise Permanent(
             "LoadFailed",
-            f"GET /v2/models/{model_name} does not say what the model takes: give load.requestTemplate, load.requests"
+            f"GET /v2/models/{model_name} has no inputs of the model: give load.requestTemplate, load.requests"
             " or load.locustfile",
         )
     where = "POST", f"/v2/models/{model_name}/infer", {"content-type": "application/json"}
-    return tuple(LoadRequest(*where, body) for body in made(description["inputs"], batch=batch, seed=seed))
+    return tuple(LoadRequest(*where, body) for body in bodies(description["inputs"], batch=batch, seed=seed))
 
 
 def _request(
@@ -168,12 +171,12 @@ def _request(
         if not _HEADER_NAME.fullmatch(name) or not _HEADER_VALUE.fullmatch(value):
             raise _wrong(f"{where}: headers", "must be printable ASCII on one line", f"{name}: {value}")
         if name.lower() in {"content-length", "transfer-encoding"}:
-            raise _wrong(f"{where}: headers", "must not have what follows from the body", name)
-    said = _json(body)
-    if said is not None and not any(name.lower() == "content-type" for name in headers):
+            raise _wrong(f"{where}: headers", "must not include what follows from the body", name)
+    content = _json(body)
+    if content is not None and not any(name.lower() == "content-type" for name in headers):
         headers = {**headers, "content-type": "application/json"}
     completes = path.partition("?")[0].endswith("/completions")
-    stream = completes and isinstance(said, dict) and said.get("stream") is True
+    stream = completes and isinstance(content, dict) and content.get("stream") is True
     return LoadRequest(str(method), path, headers, body, None if at is None else float(at), stream)
 
 

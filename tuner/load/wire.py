@@ -1,9 +1,10 @@
-"""What goes through the socket between us and a process of locust; nothing here reads or writes one.
+"""The protocol on the socket between a locust process and its parent; nothing here reads or writes one.
 
-To locust: JSON lines. First the plan, then commands, each with a number: {"level": ..., "number": n, "patience": seconds} sets a level and
-takes at most so long to reach it; {"number": n, "patience": 0} sets none. Each is answered with its number and what is unanswered then.
-From locust: frames of a type, a length and content: records as `RECORD` has them, gaps between tokens, texts of
-errors, and JSON. Times are seconds on the machine's monotonic clock, which all its processes share.
+To locust: JSON lines. First the plan, then numbered commands: {"level": ..., "number": n, "patience":
+seconds} sets a level within so many seconds; {"number": n, "patience": 0} sets none. Each reply has the
+number and the requests that are unanswered then. From locust: frames of type, length and content: records as
+in `RECORD`, gaps between tokens, error texts, and JSON. Times are seconds on the monotonic clock, which all
+processes of a machine share.
 """
 
 import base64
@@ -17,19 +18,19 @@ from tuner.load.plan import LoadPlan, LoadRequest
 
 HEADER = struct.Struct("<cI")
 RECORD = struct.Struct("<ddddII")
-"""Of one request, in the order of `FIELDS`."""
+"""One request, in the order of `FIELDS`."""
 FIELDS = (
     ("intended", "<f8"),
     ("done", "<f8"),
-    ("behind", "<f8"),  # seconds after `intended` that it was really sent
-    ("ttft", "<f8"),  # seconds after `intended`; negative where there was no token
+    ("behind", "<f8"),  # seconds after `intended` until it was sent
+    ("ttft", "<f8"),  # seconds after `intended`; negative without a token
     ("tokens", "<u4"),
     ("error", "<u4"),  # 0, or the number of its text
 )
 GAPS = struct.Struct("<dI")
-"""When the stream ended, and how many doubles follow."""
+"""End of the stream, and the number of doubles that follow."""
 
-RECORDS, TOKEN_GAPS, ERROR, SAID = b"R", b"G", b"E", b"S"
+RECORDS, TOKEN_GAPS, ERROR, REPLY = b"R", b"G", b"E", b"S"
 
 
 def frame(kind: bytes, content: bytes) -> bytes:
@@ -40,7 +41,7 @@ def frame(kind: bytes, content: bytes) -> bytes:
 def plan_line(
     plan: LoadPlan, *, url: str, share: tuple[int, int], timeout: float, most_unanswered: int
 ) -> bytes:
-    """Return the first line: what to send, and that this is process `share[0]` of `share[1]`."""
+    """Return the first line: the plan, for process `share[0]` of `share[1]`."""
     requests = [
         {**asdict(request), "body": base64.b64encode(request.body).decode()} for request in plan.requests
     ]
@@ -52,9 +53,11 @@ def plan_line(
     )  # fmt: skip
 
 
-def read_requests(said: dict[str, Any]) -> list[LoadRequest]:
-    """Return the requests of a first line."""
-    return [LoadRequest(**{**found, "body": base64.b64decode(found["body"])}) for found in said["requests"]]
+def read_requests(plan: dict[str, Any]) -> list[LoadRequest]:
+    """Return the requests of a plan line."""
+    return [
+        LoadRequest(**{**request, "body": base64.b64decode(request["body"])}) for request in plan["requests"]
+    ]
 
 
 def line(content: dict[str, Any]) -> bytes:
@@ -63,7 +66,7 @@ def line(content: dict[str, Any]) -> bytes:
 
 
 def frames(buffer: bytearray) -> Iterator[tuple[bytes, bytes]]:
-    """Take the whole frames from the beginning of a buffer."""
+    """Yield the complete frames at the beginning of a buffer, and remove them from it."""
     start = 0
     while len(buffer) - start >= HEADER.size:
         kind, length = HEADER.unpack_from(buffer, start)

@@ -100,8 +100,8 @@ def profile(snapshot: ExperimentSnapshot, measured: TrialRecord) -> Object | Non
     status, spec = measured.status, measured.spec
     if not status.windows:
         return None
-    state = results.again(spec.load, spec.constraints, status.windows, snapshot.settings.load)
-    windows = {window.level: window for window in results.course(state)}
+    state = results.state_of(spec.load, spec.constraints, status.windows, snapshot.settings.load)
+    windows = {window.level: window for window in results.curve(state)}
     if status.result is not None:
         windows[status.result.level] = status.result
     body = CapacityProfileSpec(

@@ -1,1 +1,1 @@
-"""What an experiment found, for people: as JSON, as sentences, as one page. Pure: it takes objects and `now`, and writes nothing."""
+"""The report of an experiment as JSON, as sentences and as an HTML page. Pure: it takes objects and `now`."""

@@ -1,4 +1,4 @@
-"""What the reader should know before trusting the numbers, from what the trials noted and the answer leaves open."""
+"""The cautions of a report: reasons for doubt, from the notes of trials and from the answer."""
 
 from collections import defaultdict
 from collections.abc import Sequence
@@ -14,11 +14,11 @@ _NOTED = ("GeneratorLimited", "LimitNotEnforced", "NotSteady")
 
 
 def cautions(evidence: Evidence, answer: Answer, *, narrow: bool) -> list[Caution]:
-    """Return what to know, what bears on the answer first.
+    """Return the cautions, those about the answer first.
 
     Args:
-        evidence: the trials.
-        answer: from them.
+        evidence: the experiment.
+        answer: of the report.
         narrow: a further measurement of the recommended spec may break a constraint.
     """
     about = [Caution(code="NarrowMargin", trials=answer.choice.trials)] if narrow and answer.choice else []
@@ -63,7 +63,7 @@ def _of_choice(evidence: Evidence, answer: Answer, chosen: Choice) -> list[Cauti
 
 
 def _of_today(evidence: Evidence, current: Choice | None) -> list[Caution]:
-    """Return why nobody knows what the recommendation saves."""
+    """Return why the saving of the recommendation is unknown."""
     if current is not None:
         unknown = current.cost_per_hour is None and sensitivity.given(evidence)
         return [Caution(code="CurrentCostUnknown")] if unknown else []
@@ -74,9 +74,9 @@ def _of_today(evidence: Evidence, current: Choice | None) -> list[Caution]:
 
 
 def _beaten_by_today(evidence: Evidence, answer: Answer) -> bool:
-    """Return whether what runs today is beside the space, meets the constraints, and is better for sure than the best of the space.
+    """Return whether today's spec is outside the space, allowed, and surely better than the space's best.
 
-    Where it is of the space, the search itself saw it and has its reasons.
+    A spec of the space was seen by the search, which had its reasons.
     """
     current, against = answer.current, answer.against_current
     if current is None or against is None or current.spec is not None:
@@ -85,7 +85,7 @@ def _beaten_by_today(evidence: Evidence, answer: Answer) -> bool:
 
 
 def _noted(rows: Sequence[TrialRecord]) -> list[Caution]:
-    """Return what trials noted, each note once with the trials that have it; of a kind that says other numbers each time, the first."""
+    """Return each kind of note once, with its trials, and the first text if the texts differ."""
     noted: dict[tuple[str, str], list[tuple[str, str]]] = defaultdict(list)
     for row in rows:
         for note in row.status.notes:
@@ -99,11 +99,13 @@ def _noted(rows: Sequence[TrialRecord]) -> list[Caution]:
         Caution.model_validate(
             {
                 "code": code,
-                "trials": [name for name, _ in told],
-                "detail": _together([one for _, one in told]),
+                "trials": [name for name, _ in noted_by],
+                "detail": _together([detail for _, detail in noted_by]),
             }
         )
-        for (code, _), told in sorted(noted.items(), key=lambda item: (order.index(item[0][0]), item[0][1]))
+        for (code, _), noted_by in sorted(
+            noted.items(), key=lambda item: (order.index(item[0][0]), item[0][1])
+        )
     ]
 
 

@@ -1,6 +1,6 @@
-"""An experiment and its trials → the report as JSON: everything that the page and the sentences say, as numbers and names.
+"""Makes the report's JSON from an experiment and its trials.
 
-Pure and repeatable: the same objects and the same `now` give the same report.
+Pure: the same objects and `now` give the same report.
 """
 
 import datetime as dt
@@ -30,60 +30,62 @@ from tuner.trial_record import TrialRecord
 def of(
     experiment: Object, trials: Sequence[Object], now: dt.datetime, settings: TunerSettings
 ) -> dict[str, Any]:
-    """Return the report of an experiment as it is now, finished or not.
+    """Return the report of an experiment, finished or not.
 
     Args:
         experiment: a ProfilingExperiment as the API has it.
         trials: its Trials, in any order.
         now: when the report is made.
-        settings: those that the trials were measured with.
+        settings: of the tuner that measured the trials.
 
     Raises:
-        SpaceInvalid: the experiment describes no space, so that there is nothing to report.
+        SpaceInvalid: the experiment describes no space.
         pydantic.ValidationError: an object is not of its kind.
     """
-    found = evidence.read(experiment, trials, settings)
-    answer = judgement.answer(found)
+    read = evidence.read(experiment, trials, settings)
+    answer = judgement.answer(read)
     chosen = answer.choice
-    data = convergence.search_data(found)
+    data = convergence.search_data(read)
     report = Report(
         generated_at=now.astimezone(dt.UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
-        name=found.name,
-        namespace=found.namespace,
-        phase=found.status.phase,
-        start_time=found.status.start_time,
-        completion_time=found.status.completion_time,
-        question=question(found),
-        learned=[Lesson(experiment=one.experiment, weight=one.weight) for one in found.status.learned],
-        repeatability=found.status.repeatability,
+        name=read.name,
+        namespace=read.namespace,
+        phase=read.status.phase,
+        start_time=read.status.start_time,
+        completion_time=read.status.completion_time,
+        question=question(read),
+        learned=[
+            Lesson(experiment=learned.experiment, weight=learned.weight) for learned in read.status.learned
+        ],
+        repeatability=read.status.repeatability,
         answer=answer,
-        cautions=cautions.cautions(found, answer, narrow=_has_narrow_margin(found, data, answer)),
-        prices=sensitivity.prices(found, chosen) if chosen else [],
-        bounds=sensitivity.bounds(found, chosen) if chosen else [],
-        fronts=pareto.fronts(found),
-        model=surfaces.model(found, data, chosen or _nearest(answer)),
-        steps=convergence.steps(found, convergence.expected_regrets(data, settings.search)),
-        trials=[_row(row) for row in sorted([*found.rows, *found.stale], key=lambda row: row.spec.number)],
-        courses=load_curves.courses(found, answer),
-        spent=_spent(found),
+        cautions=cautions.cautions(read, answer, narrow=_has_narrow_margin(read, data, answer)),
+        prices=sensitivity.prices(read, chosen) if chosen else [],
+        bounds=sensitivity.bounds(read, chosen) if chosen else [],
+        fronts=pareto.fronts(read),
+        model=surfaces.model(read, data, chosen or _nearest(answer)),
+        steps=convergence.steps(read, convergence.expected_regrets(data, settings.search)),
+        trials=[_row(row) for row in sorted([*read.rows, *read.stale], key=lambda row: row.spec.number)],
+        courses=load_curves.courses(read, answer),
+        spent=_spent(read),
     )
     body: dict[str, Any] = report.model_dump(by_alias=True, mode="json")
     return body
 
 
-def _has_narrow_margin(found: Evidence, data: convergence.SearchData, answer: Answer) -> bool:
+def _has_narrow_margin(read: Evidence, data: convergence.SearchData, answer: Answer) -> bool:
     if answer.kind != "Recommended" or answer.choice is None:
         return False
-    return convergence.has_narrow_margin(data, answer.choice, found.settings.search)
+    return convergence.has_narrow_margin(data, answer.choice, read.settings.search)
 
 
 def _nearest(answer: Answer) -> Choice | None:
     return answer.obstacle.nearest if answer.obstacle else None
 
 
-def question(found: Evidence) -> Question:
-    """Return what was asked."""
-    spec = found.spec
+def question(read: Evidence) -> Question:
+    """Return the question of the experiment."""
+    spec = read.spec
     load, asked = spec.load, spec.objective
     return Question.model_validate({
         "inference": spec.target.inference or "",
@@ -95,15 +97,15 @@ def question(found: Evidence) -> Question:
         "rate": _number(asked.rate),
         "percentile": asked.percentile,
         "constraints": [evidence.bound(constraint).model_dump() for constraint in spec.constraints],
-        "axes": [_axis(axis) for axis in found.space.axes],
-        "specs": found.space.size,
+        "axes": [_axis(axis) for axis in read.space.axes],
+        "specs": read.space.size,
         "mode": load.mode,
         "requests": _requests(load),
         "levels": [float(level) for level in load.levels],
         "maxLevel": _number(load.max_level),
         "windowSeconds": load.window_seconds,
         "warmupSeconds": load.warmup_seconds,
-        "prices": sensitivity.given(found),
+        "prices": sensitivity.given(read),
         "gpuMemory": spec.prices.gpu_memory or "",
         "trials": spec.max_num_trials,
         "seconds": duration.seconds(spec.max_duration) if spec.max_duration else None,
@@ -112,12 +114,12 @@ def question(found: Evidence) -> Question:
         "algorithm": spec.algorithm.algorithm_name,
         "seed": spec.algorithm.seed,
         "warmStart": spec.warm_start.enabled,
-        "machine": "; ".join(sorted({row.status.machine for row in found.rows if row.status.machine})),
+        "machine": "; ".join(sorted({row.status.machine for row in read.rows if row.status.machine})),
     })  # fmt: skip
 
 
 def _requests(load: Load) -> str:
-    """Return where its requests come from."""
+    """Return the source of its requests."""
     if load.request_template:
         return "template"
     if load.requests:
@@ -164,8 +166,8 @@ def _row(row: TrialRecord) -> TrialRow:
     )
 
 
-def _spent(found: Evidence) -> Spent:
-    status = found.status
+def _spent(read: Evidence) -> Spent:
+    status = read.status
     return Spent(
         trials=status.trials.total,
         succeeded=status.trials.succeeded,

@@ -1,4 +1,4 @@
-"""How the search converged: the best spec after each trial, and the regret that the model expected at that moment."""
+"""How the search converged: the best spec and the expected regret after each trial."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -53,7 +53,7 @@ def search_data(evidence: Evidence) -> SearchData:
 
 
 def has_narrow_margin(data: SearchData, chosen: Choice, settings: SearchSettings) -> bool:
-    """Return whether the noise lets another measurement of this spec break a constraint, as the search judges it.
+    """Return whether another measurement of this spec may break a constraint, as the search judges it.
 
     Earlier experiments, which the search may have had as well, are left out.
     """
@@ -64,7 +64,9 @@ def has_narrow_margin(data: SearchData, chosen: Choice, settings: SearchSettings
 
 
 def steps(evidence: Evidence, regrets: Mapping[int, float]) -> list[Step]:
-    """Return a step for each ended trial, by number; only complete trials that met the constraints can be the best.
+    """Return a step for each ended trial, by number.
+
+    Only complete trials that met the constraints can be the best.
 
     Args:
         evidence: the trials.
@@ -95,10 +97,10 @@ def expected_regrets(data: SearchData, settings: SearchSettings) -> dict[int, fl
 def regrets(
     problem: Problem, observations: Sequence[Observation], settings: SearchSettings
 ) -> dict[int, float]:
-    """Return, after the first k observations, the share of the optimum that the best so far is expected to miss.
+    """Return the expected regret, a share of the optimum, after the first k observations.
 
-    There is none while no feasible spec is known. It is computed after at most MOST_MOMENTS evenly spaced observations,
-    the last one included.
+    There is none while no feasible spec is known. It is computed after at most MOST_MOMENTS evenly spaced
+    observations, the last one included.
     """
     if problem.size > LARGEST_SPACE:
         return {}

@@ -1,6 +1,6 @@
-"""An experiment's objects as the report reads them: every trial with its objective, and what several of one spec say together.
+"""The evidence of a report: an experiment with its trials, and the pooled measurements of one spec.
 
-It judges nothing: which spec is recommended stands in the experiment's status.
+It judges nothing: the experiment's status says which spec is recommended.
 """
 
 import math
@@ -35,9 +35,9 @@ class Evidence:
     space: Space
     rows: tuple[TrialRecord, ...]
     stale: tuple[TrialRecord, ...]
-    """Trials of another model than that of the newest one: they say nothing of this one."""
+    """Trials of another model than the newest trial's; they say nothing about it."""
     settings: TunerSettings
-    """Those that the trials were measured with."""
+    """The tuner's settings that measured the trials."""
 
     @property
     def maximized(self) -> bool:
@@ -53,7 +53,7 @@ class Evidence:
         return dict(found)
 
     def score(self, value: float) -> float:
-        """Return a positive number of which more is better."""
+        """Return a positive score of an objective; more is better."""
         return value if self.maximized else 1 / value if value > 0 else math.inf
 
 
@@ -85,14 +85,15 @@ def read(experiment: Object, trials: Sequence[Object], settings: TunerSettings) 
 
 
 def bound(constraint: Constraint) -> Bound:
-    """Return a constraint with its bound as a number: seconds, or a share."""
+    """Return a constraint with its bound as a number, in seconds or as a share."""
     return Bound(metric=constraint.metric, percentile=constraint.percentile, bound=bound_of(constraint))
 
 
 def choice(evidence: Evidence, rows: Sequence[TrialRecord]) -> Choice:
-    """Return one spec with all that these trials of it measured, the last of which says what it was seen to use.
+    """Return a spec with the pooled measurements of its trials; its usage is that of the last trial.
 
-    Of the constraints counts what every trial of it saw that was not stopped as too slow: also one that broke them at every load.
+    Constraint values are of all its trials that were not stopped as too slow, including one that met them at
+    no load.
     """
     last = rows[-1]
     results = [row.status.result for row in rows if row.status.result is not None]
@@ -118,7 +119,7 @@ def choice(evidence: Evidence, rows: Sequence[TrialRecord]) -> Choice:
 
 
 def checks(evidence: Evidence, results: Sequence[Window]) -> list[Check]:
-    """Return what was measured of each constraint that every one of these results has a number for."""
+    """Return the pooled values of each constraint that has a number in every result."""
     found: list[Check] = []
     for i, constraint in enumerate(evidence.spec.constraints):
         values = [
@@ -134,13 +135,13 @@ def checks(evidence: Evidence, results: Sequence[Window]) -> list[Check]:
 
 
 def allowed(evidence: Evidence, found: Choice) -> bool:
-    """Return whether what was measured of a spec is within every constraint; one that was not seen is not met."""
+    """Return whether a spec meets every constraint; one without a value is not met."""
     within = [check for check in found.checks if check.measured.value <= check.bound]
     return len(within) == len(evidence.spec.constraints)
 
 
 def compared(evidence: Evidence, ours: Choice, theirs: Choice) -> Comparison | None:
-    """Return how many times better the first is, with an interval; None where either has no objective."""
+    """Return the factor by which the first is better, with its interval; None if either has no objective."""
     if (
         ours.objective is None
         or theirs.objective is None
@@ -159,5 +160,5 @@ def compared(evidence: Evidence, ours: Choice, theirs: Choice) -> Comparison | N
 
 
 def same(settings: Sequence[Setting], others: Sequence[Setting]) -> bool:
-    """Return whether two specs have the same settings, in whatever order."""
+    """Return whether two specs have the same settings in any order."""
     return sorted(settings, key=str) == sorted(others, key=str)

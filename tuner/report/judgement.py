@@ -1,6 +1,6 @@
-"""The answer, from the evidence: the recommended spec beside what runs today and the runner-up, or why there is none.
+"""The answer of a report: the recommended spec compared with today's and the runner-up, or why there is none.
 
-What is recommended was decided by the search and stands in the experiment's status; here it is only compared.
+The search decided on the recommendation, which the experiment's status has; here it is only compared.
 """
 
 import math
@@ -13,11 +13,11 @@ from tuner.report.schema import Answer, Choice, Obstacle, Reach
 from tuner.trial_record import Key, TrialRecord
 
 _UNCOMPUTABLE = "the objective could not be computed of any measurement"
-"""What is asked for was not there to be measured, as tokens of a server that counts none: specs did run."""
+"""The specs ran, but had nothing to measure, for example no tokens."""
 
 
 def answer(evidence: Evidence) -> Answer:
-    """Return what to run, compared with what runs today and with the runner-up."""
+    """Return the spec to run, compared with today's and with the runner-up."""
     status = evidence.status
     message = next((c.message for c in status.conditions if c.type == "Recommended"), "")
     if status.phase == "Failed":
@@ -43,7 +43,7 @@ def answer(evidence: Evidence) -> Answer:
 
 
 def _rows_of(evidence: Evidence, trial: str) -> list[TrialRecord]:
-    """Return the complete trials of the spec that this trial measured; those that were stopped early where there is none."""
+    """Return the complete trials of this trial's spec, or those stopped early if there are none."""
     key = next((row.key for row in evidence.rows if row.name == trial), None)
     if key is None:
         return []
@@ -51,9 +51,9 @@ def _rows_of(evidence: Evidence, trial: str) -> list[TrialRecord]:
 
 
 def today(evidence: Evidence) -> Choice | None:
-    """Return what runs today, by every trial of that spec that has a result; None where none has.
+    """Return today's spec from all its trials with a result; None without any.
 
-    What it costs may not be known, and then its objective may not be, either.
+    Its cost may be unknown, and then its objective, too.
     """
     baselines = [row for row in evidence.rows if row.spec.purpose == "Baseline" and row.status.result]
     if not baselines:
@@ -63,13 +63,13 @@ def today(evidence: Evidence) -> Choice | None:
 
 
 def candidates(evidence: Evidence) -> dict[Key, Choice]:
-    """Return the completely measured specs within every constraint."""
+    """Return the completely measured specs that meet every constraint."""
     found = {key: ev.choice(evidence, rows) for key, rows in runnable(evidence).items()}
     return {key: choice for key, choice in found.items() if ev.allowed(evidence, choice)}
 
 
 def runnable(evidence: Evidence) -> dict[Key, list[TrialRecord]]:
-    """Return the complete trials of each spec that could be recommended: it is of the space, and ran whenever it was tried."""
+    """Return the complete trials of each spec in the space without a failed trial."""
     failed = {row.key for row in evidence.rows if row.status.reason in CAUSES}
     return {
         key: rows for key, rows in evidence.specs().items() if rows[0].index is not None and key not in failed
@@ -77,7 +77,7 @@ def runnable(evidence: Evidence) -> dict[Key, list[TrialRecord]]:
 
 
 def runner_up(evidence: Evidence, chosen: Choice) -> Choice | None:
-    """Return the next best spec: of those that were measured again, if there are any."""
+    """Return the next best spec, among those measured again if there are any."""
     others = {k: c for k, c in candidates(evidence).items() if not ev.same(c.settings, chosen.settings)}
     again = {row.key for row in evidence.rows if row.spec.purpose == "Confirm"}
     confirmed = {key: choice for key, choice in others.items() if key in again}
@@ -85,12 +85,12 @@ def runner_up(evidence: Evidence, chosen: Choice) -> Choice | None:
 
 
 def score(evidence: Evidence, choice: Choice) -> float:
-    """Return a number of which more is better; 0 where there is no objective."""
+    """Return the score of a spec; more is better, 0 without an objective."""
     return evidence.score(choice.objective.value) if choice.objective is not None else 0.0
 
 
 def better(evidence: Evidence, chosen: Choice) -> dict[Key, Choice]:
-    """Return the specs that measured a better objective within the constraints and are not recommended."""
+    """Return the specs with a better measured objective within the constraints that are not recommended."""
     ours = score(evidence, chosen)
     return {
         key: choice
@@ -120,7 +120,7 @@ def _without(evidence: Evidence, message: str) -> Answer:
 
 
 def _choices_with_results(evidence: Evidence) -> dict[Key, Choice]:
-    """Return every spec of which anything was measured: those that break a constraint are stopped early."""
+    """Return every spec with a result, including those stopped early as they break a constraint."""
     rows: dict[Key, list[TrialRecord]] = {}
     for row in evidence.rows:
         if row.objective is not None and row.index is not None:
@@ -129,7 +129,7 @@ def _choices_with_results(evidence: Evidence) -> dict[Key, Choice]:
 
 
 def obstacle(results: Mapping[Key, Choice], count: int) -> Obstacle:
-    """Return which of so many constraints stands in the way, at the spec that came nearest: whose worst excess is the least."""
+    """Return the constraint in the way at the nearest spec, whose worst excess is the least."""
     nearest = min(results.values(), key=lambda choice: max(_excesses(choice, count)))
     excesses = _excesses(nearest, count)
     found = [reach for k in range(count) if (reach := _reach(results, k, count)) is not None]
@@ -137,7 +137,7 @@ def obstacle(results: Mapping[Key, Choice], count: int) -> Obstacle:
 
 
 def _excesses(choice: Choice, count: int) -> list[float]:
-    """Return how many times each bound was reached; what was never seen is beyond every one."""
+    """Return the ratio of each constraint's value to its bound; a missing value is infinite."""
     seen = {check.constraint: _share(check.measured.value, check.bound) for check in choice.checks}
     return [seen.get(k, math.inf) for k in range(count)]
 
@@ -147,7 +147,7 @@ def _share(value: float, bound: float) -> float:
 
 
 def _reach(results: Mapping[Key, Choice], constraint: int, count: int) -> Reach | None:
-    """Return the least value of one constraint among the specs that meet the other ones."""
+    """Return the least value of one constraint among the specs that meet the others."""
     able = [
         (check.measured.value, choice)
         for choice in results.values()

@@ -1,4 +1,4 @@
-"""How latency goes with load in the trials that the answer names: by the curves through all windows of each, which are also its result. Pure."""
+"""The curve of latency over load in the last trial of each spec of the answer, from its load model. Pure."""
 
 from serving.resources.trial import LatencyAt, Window
 from tuner.load.level_search import results
@@ -9,11 +9,11 @@ from tuner.report.schema import Answer, Choice, Course, CoursePoint
 from tuner.trial_record import TrialRecord
 
 _STEP = 1.1
-"""From one load to the next: a line through them is smooth to the eye."""
+"""Ratio between neighbouring loads, so that a line looks smooth."""
 
 
 def courses(evidence: Evidence, answer: Answer) -> list[Course]:
-    """Return the course of the last trial of each spec that the answer names: what runs today, the runner-up, the recommended one."""
+    """Return the curves of today's spec, the runner-up and the recommended one, by their last trials."""
     limited = next((one for one in evidence.spec.constraints if one.metric != "errorRate"), None)
     metric: Metric = "latency"
     percentile = evidence.spec.objective.percentile
@@ -29,20 +29,20 @@ def courses(evidence: Evidence, answer: Answer) -> list[Course]:
 
 
 def _last(evidence: Evidence, choice: Choice | None) -> TrialRecord | None:
-    """Return the last measurement of a spec that has windows."""
+    """Return the last trial of a spec that has windows."""
     rows = [row for row in evidence.rows if choice and row.name in choice.trials and row.status.windows]
     return rows[-1] if rows else None
 
 
 def _points(evidence: Evidence, row: TrialRecord, metric: Metric, percentile: int) -> list[CoursePoint]:
-    """Return what the curves say from the lowest load to the highest at which the target did not fail."""
+    """Return the points from the lowest load to the highest one that did not fail."""
     asked = evidence.spec.constraints
-    state = results.again(row.spec.load, asked, row.status.windows, evidence.settings.load)
-    read = results.reading_of(state, verdicts(state))
-    if read is None:
+    state = results.state_of(row.spec.load, asked, row.status.windows, evidence.settings.load)
+    model = results.model_of(state, verdicts(state))
+    if model is None:
         return []
-    limited = any(one.metric == metric and one.percentile == percentile for one in read.limited)
-    windows = [read.at(level, every=not limited) for level in read.loads(_STEP)]
+    limited = any(one.metric == metric and one.percentile == percentile for one in model.limited)
+    windows = [model.at(level, every=not limited) for level in model.loads(_STEP)]
     return [
         CoursePoint(level=one.level, throughput=one.throughput, latency=latency)
         for one in windows

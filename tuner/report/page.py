@@ -1,7 +1,7 @@
-"""The report as one HTML page that needs nothing else: no network, no fonts, no scripts of others; it works from a file.
+"""The report as one self-contained HTML page: no network, no fonts, no third-party scripts.
 
-What it says in words are the sentences, what it draws are the plots; nothing is computed here. Every text that comes from the report is
-escaped by Jinja and MarkupSafe, whatever it contains; the page works without its script, which only sorts, filters and points out values.
+It works from a file. It combines the sentences and the plots and computes nothing. Jinja and MarkupSafe
+escape every text of the report. The script only sorts, filters and shows tips: the page works without it.
 """
 
 import math
@@ -13,7 +13,7 @@ from serving.pages.plots import Plot
 from serving.resources.experiment import Setting
 from serving.resources.trial import LatencyAt
 from tuner import notation
-from tuner.report.plots import history, roles, scatter, surfaces, thresholds
+from tuner.report.plots import history, load_curve, pareto, roles, surfaces, thresholds
 from tuner.report.schema import Report, TrialRow
 from tuner.report.text import measure, phrases, sentences
 
@@ -52,7 +52,7 @@ def render(report: Mapping[str, Any]) -> str:
 
 
 def _around(report: Report) -> str:
-    """Return the spec that slices and surfaces are around."""
+    """Return the spec around which slices and surfaces are."""
     if report.model is None:
         return ""
     axes = report.question.axes
@@ -71,7 +71,7 @@ def _chips(report: Report) -> list[tuple[str, str]]:
 
 
 def _facts(report: Report) -> list[tuple[str, str, str]]:
-    """Return the numbers that stand out: name, value, and what is to be known of it."""
+    """Return the key figures: name, value and a remark."""
     choice = report.answer.choice
     if choice is None:
         return []
@@ -108,8 +108,8 @@ def _today(report: Report) -> str:
 
 
 def _evidence(report: Report) -> list[Plot]:
-    found = [scatter.front(report, front) for front in report.fronts]
-    load = scatter.load(report)
+    found = [pareto.front(report, front) for front in report.fronts]
+    load = load_curve.load(report)
     return [*found, load] if load else found
 
 
@@ -130,7 +130,7 @@ def _surfaces(report: Report) -> list[tuple[str, Plot]]:
 
 
 def trial_table(report: Report) -> dict[str, Any]:
-    """Return the columns and rows of the table of trials; each cell as text, with what it is sorted by."""
+    """Return columns and rows of the table of trials; each cell has its text and its sort key."""
     shown = measure.of(report.question)
     bounds = report.question.constraints
     columns = ["trial", *(axis.name for axis in report.question.axes), shown.label]
@@ -183,7 +183,7 @@ def _checked(row: TrialRow, constraint: int, report: Report) -> tuple[str, float
 
 
 def _windows(report: Report, row: TrialRow) -> list[tuple[str, ...]]:
-    """Return what each window of a trial saw."""
+    """Return the rows of a trial's windows."""
     return [
         (
             phrases.level(report.question, window.level),

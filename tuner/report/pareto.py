@@ -1,4 +1,4 @@
-"""Pareto fronts of the measured specs: cost per hour against throughput, and against the constrained latency."""
+"""Pareto fronts of the measured specs: cost per hour against throughput and latency."""
 
 from collections.abc import Sequence
 from itertools import groupby
@@ -12,7 +12,7 @@ from tuner.trial_record import Key, TrialRecord
 
 
 def fronts(evidence: Evidence) -> list[Front]:
-    """Return the fronts of which anything was measured; each spec stands there as its last trial saw it."""
+    """Return the fronts with measurements; each spec has the values of its last trial."""
     rows = _last(evidence)
     asked = next((c for c in evidence.spec.constraints if c.metric != "errorRate"), None)
     limit = asked or Constraint(metric="latency", percentile=evidence.spec.objective.percentile, at_most="0s")
@@ -36,7 +36,7 @@ def fronts(evidence: Evidence) -> list[Front]:
 
 
 def _last(evidence: Evidence) -> list[TrialRecord]:
-    """Return the last trial of each spec with a result and a cost: a complete one where there is one."""
+    """Return the last trial of each spec with a result and a cost, a complete one if there is any."""
     found: dict[Key, TrialRecord] = {}
     for row in evidence.rows:
         if (
@@ -49,7 +49,7 @@ def _last(evidence: Evidence) -> list[TrialRecord]:
 
 
 def _points(rows: Sequence[tuple[TrialRecord, Estimate]], sign: int) -> list[Point]:
-    """Return the points; only specs that may meet the constraints, and were measured to the end, can be on the front."""
+    """Return the points; only completely measured specs that may meet the constraints can be on the front."""
     able = [i for i, (row, _) in enumerate(rows) if row.complete and row.meets != "No"]
     best = efficient([(rows[i][0].spec.cost_per_hour, sign * rows[i][1].value) for i in able])
     front = {i for i, is_best in zip(able, best, strict=True) if is_best}
@@ -67,7 +67,7 @@ def _points(rows: Sequence[tuple[TrialRecord, Estimate]], sign: int) -> list[Poi
 
 
 def efficient(points: Sequence[tuple[float, float]]) -> list[bool]:
-    """Return for each point (both measures: less is better) whether no other is at most as great in both and less in one."""
+    """Return whether each point is Pareto optimal; less is better in both measures."""
     answer = [False] * len(points)
     best = float("inf")
     order = sorted(range(len(points)), key=lambda i: points[i])

@@ -1,8 +1,8 @@
-"""What a report is: the types of its JSON, from which its JSON Schema is made.
+"""The schema of the report's JSON.
 
-Everything that the page says stands here as a number or a name, so that the sentences are a function of the JSON alone.
-Times are RFC 3339, durations and latencies seconds, memory bytes, shares between 0 and 1, money the unit of the prices.
-A change of meaning is a new `VERSION`.
+It has every number and name that the page shows, so that the sentences are a function of the JSON alone.
+Times are RFC 3339, durations and latencies seconds, memory bytes, shares between 0 and 1, money the unit of
+the prices. A change of meaning is a new `VERSION`.
 """
 
 from typing import Annotated, Literal
@@ -186,7 +186,7 @@ class Surface(Piece):
 
 
 class Curve(Piece):
-    """The objective along one axis: averaged over the rest of the space, and with the rest as in the spec that is shown."""
+    """The objective along one axis: averaged over the space, and with the other axes as in the shown spec."""
 
     axis: int
     ranks: list[int]
@@ -256,7 +256,7 @@ class CoursePoint(Piece):
 
 
 class Course(Piece):
-    """How a latency goes with load in one trial, as all of its windows together say, up to where its target failed."""
+    """A latency over load in one trial, from all its windows, up to the lowest failing load."""
 
     trial: str
     metric: Literal["latency", "ttft", "itl"]
@@ -289,7 +289,7 @@ class PriceChange(Piece):
 
 
 class BoundChange(Piece):
-    """Who wins at which bound, the other constraints being as they are; of the loads that were measured counts what the trial's curves say of them."""
+    """The winners over the bounds of one constraint, with the others unchanged, by the trials' curves."""
 
     constraint: int
     today: float

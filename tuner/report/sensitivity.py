@@ -1,8 +1,9 @@
-"""What would change the answer: the prices and the bounds at which another measured spec wins. Exact, from the measurements.
+"""The sensitivity of the answer: the prices and bounds at which another measured spec wins.
 
-Nothing is predicted here. Every money-based objective is, for one price p and the rest as it is, a spec's line `base + slope * p`
-to be minimised (cost of an hour, of a request, at a rate), so the winners over all prices are the lower envelope of lines; over the
-bounds of a constraint, which specs are allowed, and at which load, changes only where a load of a trial needs that bound.
+Nothing is predicted. For one price p, every objective about money is a line `base + slope * p` to minimise,
+so that the winners over all prices are the lower envelope of lines. Over the bounds of a constraint, the
+winner changes only at bounds that a load of a trial needs. The recommended spec is compared with specs that
+are not already better: no price has to change for those.
 """
 
 import math
@@ -31,7 +32,7 @@ _PRICED: tuple[Priced, ...] = ("cpu", "memory", "gpu")
 
 @dataclass(frozen=True)
 class Line:
-    """What one spec costs, as a function of one price: `base + slope * price`, both not negative."""
+    """The cost of a spec over one price: `base + slope * price`, both not negative."""
 
     base: float
     slope: float
@@ -43,17 +44,17 @@ class Line:
 
 @dataclass(frozen=True)
 class BoundReading:
-    """One thing that a spec was seen to do: a value of the constraint in question, and how good it was then."""
+    """A load of a trial: its value of the constraint, and its score."""
 
     value: float
-    """Of the constraint's metric, in its unit."""
+    """In the unit of the constraint."""
     score: float
-    """Of the objective; more is better."""
+    """More is better."""
 
 
 @dataclass(frozen=True)
 class Span:
-    """From `start` (inclusive) up to `end` this candidate wins; None where none is allowed. `end` is inf for the last one."""
+    """An interval [start, end) with its winner; None if no spec is allowed. The last `end` is infinite."""
 
     start: float
     end: float
@@ -61,9 +62,9 @@ class Span:
 
 
 def envelope(lines: Sequence[Line]) -> list[Span]:
-    """Return which line is least at every price from 0 on, in the order of prices.
+    """Return the least line at every price from 0 on, in the order of prices.
 
-    At equal cost the earlier candidate is kept, as long as no other is cheaper right behind that price.
+    At equal cost the winner stays, unless another is cheaper right after that price.
     """
     if not lines:
         return []
@@ -82,7 +83,7 @@ def envelope(lines: Sequence[Line]) -> list[Span]:
 
 
 def _next(lines: Sequence[Line], current: int) -> tuple[float, int] | None:
-    """Return where the current line is first undercut, and by which: of several the flattest, which stays least behind it."""
+    """Return the first crossing with a cheaper line; of several at one price, the flattest."""
     here = lines[current]
     crossings = [
         ((line.base - here.base) / (here.slope - line.slope), line.slope, i)
@@ -97,12 +98,12 @@ def _next(lines: Sequence[Line], current: int) -> tuple[float, int] | None:
 
 
 def staircase(specs: Sequence[Sequence[Sequence[BoundReading]]]) -> list[Span]:
-    """Return which spec wins at every bound from 0 on.
+    """Return the winner at every bound from 0 on.
 
     Args:
-        specs: for each spec its trials, for each trial what was read in its windows, without those that break another constraint.
-            A spec is allowed at a bound if each of its trials has a reading within it, and is worth the geometric mean
-            of its trials' best ones; a spec without trials never is.
+        specs: the readings of each trial of each spec, without those that break another constraint. A spec is
+            allowed at a bound if each of its trials has a reading within it; its score is the geometric mean
+            of their best ones.
     """
     bounds = sorted({reading.value for trials in specs for trial in trials for reading in trial})
     spans = [Span(0.0, math.inf, None)]
@@ -123,7 +124,7 @@ def _best(specs: Sequence[Sequence[Sequence[BoundReading]]], bound: float) -> in
 
 
 def log_score(trials: Sequence[Sequence[BoundReading]], bound: float) -> float:
-    """Return the logarithm of a spec's score at this bound; -inf where it is not allowed."""
+    """Return the log score of a spec at this bound; -inf if it is not allowed."""
     logs: list[float] = []
     for trial in trials:
         within = [reading.score for reading in trial if reading.value <= bound and reading.score > 0]
@@ -134,7 +135,7 @@ def log_score(trials: Sequence[Sequence[BoundReading]], bound: float) -> float:
 
 
 def prices(evidence: Evidence, chosen: Choice) -> list[PriceChange]:
-    """Return who wins at every value of each price that is given; nothing where the objective does not count money."""
+    """Return the winner over each given price; empty if the objective does not involve money."""
     today = given(evidence)
     if evidence.spec.objective.objective_metric_name not in _MONEY:
         return []
@@ -153,13 +154,13 @@ def prices(evidence: Evidence, chosen: Choice) -> list[PriceChange]:
 
 
 def given(evidence: Evidence) -> dict[Priced, float]:
-    """Return the prices that the experiment gives, per hour."""
+    """Return the experiment's prices per hour."""
     asked = evidence.spec.prices
     return {name: float(text) for name in _PRICED if (text := getattr(asked, name)) is not None}
 
 
 def _field(evidence: Evidence, chosen: Choice) -> list[Choice]:
-    """Return the recommended spec, then those that it is better than."""
+    """Return the recommended spec, then those it is better than."""
     ahead = judgement.better(evidence, chosen)
     others = [
         choice
@@ -170,7 +171,7 @@ def _field(evidence: Evidence, chosen: Choice) -> list[Choice]:
 
 
 def _line(evidence: Evidence, choice: Choice, name: Priced, today: Mapping[Priced, float]) -> Line | None:
-    """Return what the work costs with this spec, as a function of one price."""
+    """Return the cost of the work with this spec over one price."""
     if choice.objective is None or choice.cost_per_hour is None or choice.objective.value <= 0:
         return None
     value = choice.objective.value
@@ -182,10 +183,10 @@ def _line(evidence: Evidence, choice: Choice, name: Priced, today: Mapping[Price
 
 
 def amounts(evidence: Evidence, choice: Choice, today: Mapping[Priced, float]) -> dict[Priced, float]:
-    """Return how much of each priced thing a replica has: cores, GiB, shares of a GPU.
+    """Return the priced amounts of a replica: cores, GiB, shares of a GPU.
 
-    Its template says what it has of cores and memory. What of a GPU is what remains of its cost, as how a share is written into a
-    template depends on the mechanism.
+    Cores and memory are in its template. The share of a GPU is computed from the rest of its cost, as its
+    form in a template depends on the mechanism.
     """
     row = next(row for row in evidence.rows if row.name == choice.trials[-1])
     has = costing.amounts(row.spec.template.get("spec", {}).get("containers", []), Resources())
@@ -196,7 +197,7 @@ def amounts(evidence: Evidence, choice: Choice, today: Mapping[Priced, float]) -
 
 
 def _priced(span: Span, field: Sequence[Choice], lines: Sequence[Line], today: float) -> Segment:
-    """Return a segment; how much better its winner is, is said at its far end as seen from today, or at twice its beginning."""
+    """Return a segment; its factor is that at the end far from today's price, or at twice its start."""
     assert span.winner is not None
     if span.start <= today < span.end:
         at = today
@@ -217,7 +218,7 @@ def _priced(span: Span, field: Sequence[Choice], lines: Sequence[Line], today: f
 
 
 def bounds(evidence: Evidence, chosen: Choice) -> list[BoundChange]:
-    """Return who wins at every bound of each constraint, among what was measured."""
+    """Return the winner over the bounds of each constraint."""
     rows = judgement.runnable(evidence)
     keys = _in_order(rows, chosen)
     if chosen.spec not in rows:
@@ -248,10 +249,10 @@ def _bound(
 
 
 def readings(evidence: Evidence, row: TrialRecord, constraint: int) -> list[BoundReading]:
-    """Return what a trial's loads need of one constraint, by its curves, of those loads that meet every other one."""
+    """Return a trial's readings of one constraint, at the loads that meet all others."""
     asked = evidence.spec.constraints
     bounds = [ev.bound(one).bound for one in asked]
-    unseen = evidence.settings.load.request_timeout  # a request is given up there: its latency is not known
+    unseen = evidence.settings.load.request_timeout  # the timeout: latencies beyond it are unknown
     found: list[BoundReading] = []
     for one in _reached(evidence, row):
         objective = objective_value(
@@ -272,14 +273,16 @@ def readings(evidence: Evidence, row: TrialRecord, constraint: int) -> list[Boun
 
 
 def _reached(evidence: Evidence, row: TrialRecord) -> list[LoadPoint]:
-    """Return the loads of a trial; the one that was its result is within today's bounds, however its curves are bent."""
+    """Return the loads of a trial; its result counts as within today's bounds, whatever the curves say."""
     result = row.status.result
     windows = row.status.windows or ([result] if result is not None else [])
     if not windows:
         return []
     asked = evidence.spec.constraints
     every = evidence.spec.objective.objective_metric_name == "latency"
-    found = results.reached(results.again(row.spec.load, asked, windows, evidence.settings.load), every=every)
+    found = results.load_points(
+        results.state_of(row.spec.load, asked, windows, evidence.settings.load), every=every
+    )
     if result is None or row.status.reason != MEASURED or result.meets == "No":
         return found
     needs = tuple(
@@ -289,14 +292,14 @@ def _reached(evidence: Evidence, row: TrialRecord) -> list[LoadPoint]:
 
 
 def _within(seen: Estimate | None, bound: float) -> float:
-    """Return the least bound with which a result is one: what was seen needs no more than was allowed, where it was within that."""
+    """Return the least bound that a result needs: its own bound if it is within it."""
     return math.inf if seen is None else max(bound, seen.value)
 
 
 def _allowed(
     span: Span, specs: Sequence[Sequence[Sequence[BoundReading]]], rows: Sequence[TrialRecord], today: float
 ) -> Segment:
-    """Return a segment; how much better its winner is, is said at the bound in it that a load needs and is nearest to today."""
+    """Return a segment; its factor is that at the needed bound nearest to today's."""
     end = span.end if math.isfinite(span.end) else None
     if span.winner is None:
         return Segment(start=span.start, end=end, trial="", settings=[], at=span.start)

@@ -1,4 +1,4 @@
-"""The model of the whole space as the report shows it: surfaces over two axes, curves along one, and the axes that matter.
+"""The model of the space in the report: surfaces over two axes, curves along one, shares of the axes.
 
 It shows predictions and makes none. Values are geometric means, as objectives are predicted as logarithms.
 """
@@ -16,15 +16,20 @@ from tuner.report.schema import Choice, Curve, Model, Share, Surface
 BAND = 1.96
 """Standard deviations on each side: 95 % of a normal distribution."""
 CELLS = 16
-"""Values of an axis that a surface shows at most; beyond, evenly chosen ones and that of the spec it is around."""
+"""Values of an axis that a surface shows at most; beyond, evenly chosen ones and that of the spec it is
+around."""
 PAIRS = 28
-"""Surfaces at most, those of the axes that matter most: a page of hundreds would not open on a phone. All pairs of eight axes."""
+"""Surfaces at most, those of the axes that matter most: a page of hundreds would not open on a phone. All
+pairs of eight axes."""
 _LARGEST = 700.0
 """Greatest exponent whose power is still a float."""
 
 
 def model(evidence: Evidence, data: SearchData, chosen: Choice | None) -> Model | None:
-    """Return the model around the recommended spec, else around the best expected one; None without enough data."""
+    """Return the model around the recommended spec, else around the best expected one.
+
+    None without enough data.
+    """
     if not data.is_enough:
         return None
     prediction = data.prediction
@@ -119,9 +124,10 @@ def thinned(values: int, keep: int) -> list[int]:
 def curves(grid: Grid) -> list[Curve]:
     """Return the curve of every axis that has several values.
 
-    The average over the rest of the space is the partial dependence of J. Friedman, "Greedy function approximation", Annals of
-    Statistics 29 (2001). Its band is that of the mean deviation: deviations of different specs are correlated to an unknown degree, and
-    that of an average is at most the average of them.
+    The average over the rest of the space is the partial dependence of J. Friedman, "Greedy function
+    approximation", Annals of Statistics 29 (2001). Its band is that of the mean deviation: deviations of
+    different specs are correlated to an unknown degree, and that of an average is at most the average of
+    them.
     """
     return [_curve(grid, axis) for axis in range(grid.mean.ndim) if grid.mean.shape[axis] > 1]
 
@@ -151,9 +157,10 @@ def natural(logs: NDArray[np.float64]) -> NDArray[np.float64]:
 def shares(mean: NDArray[np.float64], ranks: NDArray[np.int64]) -> dict[tuple[int, ...], float]:
     """Return the share of the variance due to every axis and every pair of axes; empty if nothing varies.
 
-    Functional ANOVA of a full grid (Hutter, Hoos and Leyton-Brown, An efficient approach for assessing hyperparameter
-    importance, ICML 2014): a main effect is the variance of the means over all other axes; an interaction is the variance
-    of the joint means that neither axis explains alone. The shares of all subsets of axes add up to one.
+    Functional ANOVA of a full grid (Hutter, Hoos and Leyton-Brown, An efficient approach for assessing
+    hyperparameter importance, ICML 2014): a main effect is the variance of the means over all other axes; an
+    interaction is the variance of the joint means that neither axis explains alone. The shares of all subsets
+    of axes add up to one.
 
     Args:
         mean: (n,) of every spec of a full grid.

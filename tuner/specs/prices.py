@@ -1,4 +1,4 @@
-"""What a replica costs per hour, from what it has and what that costs; in whatever currency the prices are."""
+"""The hourly cost of a replica, from its resources and their prices, in the currency of the prices."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -18,14 +18,14 @@ from tuner.specs.space import Space
 Number = float | NDArray[np.float64]
 _GIB = 2.0**30
 _WHOLE_GPU = "nvidia.com/gpu"
-"""https://github.com/NVIDIA/k8s-device-plugin: counts whole GPUs, where no share is asked for."""
+"""https://github.com/NVIDIA/k8s-device-plugin: counts whole GPUs, without shares."""
 _NEED_COST = frozenset({"throughputPerCost", "tokensPerCost", "costAtRate", "cost"})
-"""Objectives of which cost is a part."""
+"""Objectives that involve cost."""
 
 
 @dataclass(frozen=True)
 class Amounts:
-    """What one replica has; each is a number, or an array with a number for each of many specs."""
+    """The resources of one replica: each a number, or an array over many specs."""
 
     cpu: Number = 0.0
     """Cores."""
@@ -36,14 +36,14 @@ class Amounts:
     gpu_cores: Number = 0.0
     """Percent of one GPU."""
     gpus: Number = 0.0
-    """Whole GPUs beside that share."""
+    """Whole GPUs in addition to that share."""
 
 
 def amounts(containers: Sequence[Mapping[str, Any]], resources: Resources) -> Amounts:
-    """Return what a Pod has: CPU and memory of all its containers, and the share of a GPU that its predictor is given.
+    """Return the CPU and memory of a Pod's containers, and the predictor's share of a GPU.
 
     Raises:
-        Permanent: GpuShareInvalid, there is no such share.
+        Permanent: GpuShareInvalid, the share does not exist.
     """
     limits = [_limits(container) for container in containers]
     memory, cores = (0.0, 0.0) if resources.gpu is None else _granted(resources.gpu)
@@ -57,19 +57,19 @@ def amounts(containers: Sequence[Mapping[str, Any]], resources: Resources) -> Am
 
 
 def unlimited(containers: Sequence[Mapping[str, Any]], names: Iterable[str]) -> tuple[str, ...]:
-    """Return which of cpu and memory, of these, the predictor may use without limit: nobody knows what such a Pod costs.
+    """Return which of these, of cpu and memory, the predictor has without limit: its cost is unknown.
 
-    What other containers take without limit is in no spec's cost, today's or another.
+    Unlimited resources of other containers are in no spec's cost.
     """
     (own,) = (_limits(container) for container in containers if container["name"] == CONTAINER)
     return tuple(name for name in names if name in ("cpu", "memory") and name not in own)
 
 
 def cost_per_hour(has: Amounts, prices: Prices) -> Number:
-    """Return what this costs for an hour; what has no price is free.
+    """Return the hourly cost; a resource without a price is free.
 
-    A share of a GPU costs the larger of its two shares, as the rest of that is of no use to others. Where it cannot be known
-    how large a share the memory is, and no share of the cores was asked for, it is the whole GPU.
+    A share of a GPU costs the larger of its shares of memory and cores, as others cannot use the rest. If the
+    share of memory is unknown and there is none of the cores, it is the whole GPU.
     """
     total = has.cpu * _price(prices.cpu) + has.memory / _GIB * _price(prices.memory)
     if prices.gpu is None:
@@ -83,16 +83,16 @@ def cost_per_hour(has: Amounts, prices: Prices) -> Number:
 
 
 def costs(first: Amounts, resources: Resources, space: Space, prices: Prices) -> NDArray[np.float64]:
-    """Return for each spec of a space what its replica costs for an hour.
+    """Return the hourly cost of a replica of each spec of a space.
 
     Args:
-        first: what a Pod of spec 0 has, other containers included.
-        resources: of the predictor, with the settings of spec 0.
-        space: its `resource` axes say what other specs have instead.
+        first: resources of a Pod of spec 0, with all containers.
+        resources: of the predictor with the settings of spec 0.
+        space: its `resource` axes have the values of other specs.
         prices: of the experiment.
 
     Raises:
-        Permanent: GpuShareInvalid, a spec asks for a share that there is not.
+        Permanent: GpuShareInvalid, the share of a spec does not exist.
     """
     has = first
     ranks = space.ranks()
@@ -128,18 +128,18 @@ def _with_shares(has: Amounts, gpu: Gpu, space: Space) -> Amounts:
 
 
 def _granted(gpu: Gpu) -> tuple[float, float]:
-    """Return what the mechanism gives for what is asked: bytes, and percent; 0 where it does not limit it."""
+    """Return the share that the mechanism grants, in bytes and percent; 0 for no limit."""
     share = gpu_pod.render(gpu).granted
     return float(share.memory or 0), float(share.cores or 0)
 
 
-def check(spec: ProfilingExperimentSpec, space: Space, found: NDArray[np.float64]) -> None:
-    """Refuse an experiment that counts cost and does not say what its resources cost.
+def check(spec: ProfilingExperimentSpec, space: Space, hourly: NDArray[np.float64]) -> None:
+    """Refuse an experiment that involves cost without the prices of its resources.
 
     Args:
         spec: the experiment.
         space: its space.
-        found: what `costs` says of it.
+        hourly: its `costs`.
 
     Raises:
         Permanent: PricesMissing, with the field.
@@ -158,7 +158,7 @@ def check(spec: ProfilingExperimentSpec, space: Space, found: NDArray[np.float64
             )
         if axis.name == "gpu.memory":
             _check_gpu_memory(spec.prices, axis.values[-1], reason)
-    if not (found > 0).all():
+    if not (hourly > 0).all():
         raise Permanent(
             "PricesMissing",
             f"spec.prices: a replica would cost nothing, and {reason}; give a price for what it has, and its container limits",
@@ -183,6 +183,6 @@ def _amount(of: Mapping[str, Any], name: str) -> float:
 
 
 def _limits(container: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what a container may use: its limits, and its requests where it has none."""
+    """Return the limits of a container, or its requests where it has no limit."""
     resources = container.get("resources") or {}
     return {**(resources.get("requests") or {}), **(resources.get("limits") or {})}

@@ -1,6 +1,6 @@
-"""Settings → the predictor that has them, and the Pod in which a trial measures it: what the predictor itself would run.
+"""Renders settings into the predictor, and into the Pod that a trial measures.
 
-A parameter that was set already is replaced, wherever it was set. It starts nothing and asks no API.
+A parameter that is already set is replaced wherever it is set. Pure.
 """
 
 import re
@@ -25,7 +25,7 @@ from tuner.specs.space import Space, flag
 _BATCHING_ENV = frozenset({names.BATCH_SIZE_ENV, names.BATCH_TIMEOUT_ENV})
 _GPU_ENV = frozenset({mps.THREADS, mps.MEMORY, hami.POLICY})
 _GPU_LIMITS = ("nvidia.com/", "aliyun.com/gpu")
-"""How the resources of GPU mechanisms begin."""
+"""Prefixes of the resources of GPU mechanisms."""
 _SHELLS = re.compile(r"(.*/)?(ba|da|z|k|a)?sh")
 _NUMBER = re.compile(r"-[0-9.]")
 _ONE_REQUEST = 1
@@ -33,35 +33,35 @@ _ONE_REQUEST = 1
 
 @dataclass(frozen=True)
 class Source:
-    """What is tuned."""
+    """The tuned predictor."""
 
     name: str
-    """As clients call the model."""
+    """The model's name for clients."""
     framework: Framework
     predictor: Predictor
-    """As it is today; its `model_version` names the ModelVersion to render with."""
+    """Today's predictor; its `model_version` names the ModelVersion to render."""
 
 
 @dataclass(frozen=True)
 class Rendering:
-    """What a Trial needs to know of its spec."""
+    """The rendered form of a spec for its Trial."""
 
     template: Object
-    """Of the Pod, without labels: those of the service would give it the service's traffic."""
+    """Of the Pod, without labels: the service's labels would attract its traffic."""
     cost_per_hour: float
     batch: int
-    """Items in one request: one, as the runtimes gather requests themselves."""
+    """Items in one request: one, as runtimes batch requests themselves."""
     model_name: str
     model_version: str
     model_digest: str
 
 
 def source(target: TuningTarget, inference: Mapping[str, Any] | None) -> Source:
-    """Return what a target means.
+    """Return the tuned predictor of a target.
 
     Args:
         target: of the experiment.
-        inference: the Inference that it names; None where it names a ModelVersion.
+        inference: the Inference that it names; None if it names a ModelVersion.
 
     Raises:
         Permanent: TargetInvalid, with the field.
@@ -93,11 +93,11 @@ def source(target: TuningTarget, inference: Mapping[str, Any] | None) -> Source:
 def pod(
     source: Source, model_version: Mapping[str, Any], settings: Sequence[Setting], prices: Prices
 ) -> Rendering:
-    """Return the Pod that measures a spec; without settings, the one that runs today.
+    """Return the Pod that measures a spec; without settings, today's.
 
     Raises:
-        Permanent: SettingsInvalid, with the parameter that cannot be put in; GpuShareInvalid, there is no such share;
-            TargetInvalid, no trial can have what the predictor has.
+        Permanent: SettingsInvalid, with the parameter that cannot be applied; GpuShareInvalid, the share does
+            not exist; TargetInvalid, a trial cannot run the predictor.
         Temporary: ModelNotReady; the ModelVersion has no image yet.
     """
     template, has = _render(source, model_version, settings)
@@ -114,7 +114,7 @@ def pod(
 def costs(
     source: Source, model_version: Mapping[str, Any], space: Space, prices: Prices
 ) -> NDArray[np.float64]:
-    """Return for each spec what its replica costs for an hour: `pod(...).cost_per_hour`, for all of them at once.
+    """Return the hourly cost of each spec's replica: `pod(...).cost_per_hour` for all specs at once.
 
     Raises:
         Permanent, Temporary: as `pod`.
@@ -142,10 +142,10 @@ def _render(
 
 
 def tuned(source: Source, settings: Sequence[Setting]) -> Predictor:
-    """Return the predictor with these settings, as it would be written into an Inference.
+    """Return the predictor with these settings, as an Inference has it.
 
     Raises:
-        Permanent: SettingsInvalid, with the parameter that cannot be put in.
+        Permanent: SettingsInvalid, with the parameter that cannot be applied.
     """
     by_category: dict[str, dict[str, str]] = {"resource": {}, "batching": {}, "env": {}, "args": {}}
     for setting in settings:
@@ -181,7 +181,7 @@ def _put_resources(predictor: Object, settings: Mapping[str, str]) -> None:
 
 
 def _container(template: PredictorTemplate, settings: Mapping[str, Mapping[str, str]]) -> Object:
-    """Return the template's own container of the predictor, without what the settings say elsewhere."""
+    """Return the predictor's container of the template, without what the settings set elsewhere."""
     own = next(
         (c for c in template.containers if c["name"] == revision.CONTAINER), {"name": revision.CONTAINER}
     )
@@ -236,7 +236,7 @@ def _put_arguments(container: Object, settings: Mapping[str, str], framework: Fr
 
 
 def _replaced(words: Sequence[str], name: str, word: str | None) -> tuple[list[str], bool]:
-    """Return the words with the first `--name VALUE` or `--name=VALUE` replaced and others gone, and whether there was one."""
+    """Return the words with the first `--name VALUE` or `--name=VALUE` replaced, and if there was one."""
     result: list[str] = []
     is_found = is_value = False
     for found in words:

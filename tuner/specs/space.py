@@ -1,6 +1,6 @@
-"""The specs that an experiment may try: a finite grid, its rows numbered, with each axis on its natural scale.
+"""The space of an experiment: a finite grid of specs with numbered rows, each axis on its natural scale.
 
-It holds no results and chooses nothing. What cannot be a space is refused with the field, the rule and the value.
+It holds no results and chooses nothing. An invalid space is refused with field, rule and value.
 """
 
 import itertools
@@ -24,77 +24,80 @@ _MIB = Decimal(2**20)
 
 
 @dataclass(frozen=True)
-class Limits:
-    """What the values of a parameter must be, in natural units."""
+class ValueRange:
+    """The allowed values of a parameter, in natural units."""
 
     least: Decimal
     grain: Decimal
-    """Every value is a whole multiple of it."""
+    """Every value is a whole multiple of this."""
     rule: str
     most: Decimal | None = None
     digits_only: bool = False
-    """Where it is put in, no suffix is understood: `1k` is put in as `1000`."""
+    """Its destination understands no suffix: `1k` is inserted as `1000`."""
 
 
-RESOURCES: Mapping[str, Limits] = {
-    "cpu": Limits(Decimal("0.001"), Decimal("0.001"), "whole thousandths of a core above 0, as in 500m or 2"),
-    "memory": Limits(_MIB, Decimal(1), "whole bytes and at least 1Mi, as in 512Mi"),
-    "gpu.memory": Limits(_MIB, Decimal(1), "whole bytes and at least 1Mi, as in 4Gi"),
-    "gpu.cores": Limits(
+RESOURCES: Mapping[str, ValueRange] = {
+    "cpu": ValueRange(
+        Decimal("0.001"), Decimal("0.001"), "whole thousandths of a core above 0, as in 500m or 2"
+    ),
+    "memory": ValueRange(_MIB, Decimal(1), "whole bytes and at least 1Mi, as in 512Mi"),
+    "gpu.memory": ValueRange(_MIB, Decimal(1), "whole bytes and at least 1Mi, as in 4Gi"),
+    "gpu.cores": ValueRange(
         Decimal(1), Decimal(1), "whole percent of a GPU from 1 to 100", Decimal(100), digits_only=True
     ),
 }
-BATCHING: Mapping[str, Limits] = {
-    "batchSize": Limits(
+BATCHING: Mapping[str, ValueRange] = {
+    "batchSize": ValueRange(
         Decimal(1), Decimal(1), "a whole number from 1 to 1024", Decimal(1024), digits_only=True
     ),
-    "timeout": Limits(Decimal(0), Decimal("1e-9"), "a duration of at most 10s, as in 2ms", Decimal(10)),
+    "timeout": ValueRange(Decimal(0), Decimal("1e-9"), "a duration of at most 10s, as in 2ms", Decimal(10)),
 }
 _FIXED_ENV = frozenset(
     {names.MODEL_NAME_ENV, names.MODEL_VERSION_ENV, names.MODEL_DIR_ENV, names.MODEL_DIGEST_ENV,
      names.MODEL_SEALED_ENV, names.SPAWNED_ENV, "POD_IP", "HOST", "PORT"}
 )  # fmt: skip
-"""They say which model a replica serves, and where."""
+"""Variables that say which model a replica serves, and where."""
 _ENV = re.compile(r"[-._a-zA-Z][-._a-zA-Z0-9]*")
 """k8s.io/apimachinery/pkg/util/validation, IsEnvVarName."""
 _ARGUMENT = re.compile(r"-{0,2}[a-zA-Z0-9][-._a-zA-Z0-9]*")
 _WHOLE = Decimal(1)
 
 Scale = Literal["log", "linear", "none"]
-"""How the values of an axis lie; categories have no order, and no scale."""
+"""Scale of an axis; categories have no order and no scale."""
 
 
 @dataclass(frozen=True)
 class Axis:
-    """One parameter with its values: ascending if they are ordered, else as the user listed them."""
+    """One parameter with its values: ascending if ordered, else as the user listed them."""
 
     category: Category
     name: str
     values: tuple[str, ...]
     positions: tuple[float, ...]
-    """Of each value: log2 or the amount itself, in natural units (cores, bytes, seconds); its rank if there is no order."""
+    """Of each value: the amount or its log2, in natural units (cores, bytes, seconds); the rank without an
+    order."""
     scale: Scale
 
     @property
     def ordered(self) -> bool:
-        """Whether one value is more than another."""
+        """Whether its values have an order."""
         return self.scale != "none"
 
     @property
     def label(self) -> str:
-        """`resource/cpu`, for people."""
+        """`resource/cpu`, for messages."""
         return f"{self.category}/{self.name}"
 
 
 @dataclass(frozen=True)
 class Space:
-    """All combinations of the axes' values; spec 0 has the first of each, and the last axis changes fastest."""
+    """All combinations of the axes' values; spec 0 has the first of each, the last axis changes fastest."""
 
     axes: tuple[Axis, ...]
 
     @classmethod
     def of(cls, spec: ProfilingExperimentSpec) -> "Space":
-        """Return the space that an experiment describes.
+        """Return the space of an experiment.
 
         Raises:
             SpaceInvalid: with the field, the rule and the value.
@@ -118,13 +121,13 @@ class Space:
 
     @property
     def size(self) -> int:
-        """Specs in the space."""
+        """Number of specs."""
         return math.prod(len(axis.values) for axis in self.axes)
 
-    def beside(self, other: "Space") -> "Space | None":
-        """Return this space with its axes and categories where another has them, so that specs of both can be compared.
+    def aligned_with(self, other: "Space") -> "Space | None":
+        """Return this space with axes and categories in another's order, to compare specs of both.
 
-        Categories that the other lacks come after its own. None where the axes are not the same parameters on the same scales.
+        Categories that the other lacks follow its own. None if the axes differ in parameters or scales.
         """
         mine = {axis.label: axis for axis in self.axes}
         if mine.keys() != {axis.label for axis in other.axes}:
@@ -132,7 +135,7 @@ class Space:
         pairs = [(mine[theirs.label], theirs) for theirs in other.axes]
         if any(axis.scale != theirs.scale for axis, theirs in pairs):
             return None
-        return Space(tuple(axis if axis.ordered else _beside(axis, theirs) for axis, theirs in pairs))
+        return Space(tuple(axis if axis.ordered else _aligned(axis, theirs) for axis, theirs in pairs))
 
     def settings(self, index: int) -> tuple[Setting, ...]:
         """Return the spec of this row. Raises IndexError outside of the space."""
@@ -145,10 +148,10 @@ class Space:
         return tuple(reversed(found))
 
     def index(self, settings: Sequence[Setting]) -> int:
-        """Return the row of a spec, whatever the order of its settings; `1` and `1000m` are the same.
+        """Return the row of a spec; the order of settings does not matter, and `1` equals `1000m`.
 
         Raises:
-            SpaceInvalid: the settings are of other parameters, or a value is none of the axis's.
+            SpaceInvalid: the settings have other parameters, or a value that its axis lacks.
         """
         given = {(setting.category, setting.name): setting.value for setting in settings}
         wanted = {(axis.category, axis.name) for axis in self.axes}
@@ -163,24 +166,24 @@ class Space:
         return index
 
     def ranks(self) -> NDArray[np.int64]:
-        """Return for each spec (rows) which of each axis's values (columns) it has."""
+        """Return the rank of each spec (rows) on each axis (columns)."""
         counts = np.array([len(axis.values) for axis in self.axes], dtype=np.int64)
         strides = np.concatenate([np.cumprod(counts[:0:-1])[::-1], [1]]).astype(np.int64)
         return np.arange(self.size, dtype=np.int64)[:, None] // strides % counts
 
     def coordinates(self) -> NDArray[np.float64]:
-        """Return where each spec (rows) lies on each axis (columns), on its natural scale."""
+        """Return the position of each spec (rows) on each axis (columns), on its natural scale."""
         ranks = self.ranks()
         columns = [np.array(axis.positions)[ranks[:, i]] for i, axis in enumerate(self.axes)]
         return np.stack(columns, axis=1)
 
 
 def flag(name: str) -> str:
-    """Return an argument's name as a command takes it: `threads` is `--threads`, and `-j` stays."""
+    """Return an argument's name as a flag: `threads` is `--threads`, and `-j` stays."""
     return name if name.startswith("-") else f"--{name}"
 
 
-def _beside(mine: Axis, theirs: Axis) -> Axis:
+def _aligned(mine: Axis, theirs: Axis) -> Axis:
     known = dict(zip(theirs.values, theirs.positions, strict=True))
     new = (value for value in mine.values if value not in known)
     known |= {value: float(len(theirs.values) + i) for i, value in enumerate(new)}
@@ -226,24 +229,24 @@ def _axis(path: str, category: Category, parameter: Parameter) -> Axis:
     return Axis(category, parameter.name, texts, positions, scale)
 
 
-def _limits(path: str, category: Category, parameter: Parameter) -> Limits | None:
-    """Return what the values must be, once the name is known to be one of the category's."""
+def _limits(path: str, category: Category, parameter: Parameter) -> ValueRange | None:
+    """Return the allowed values of a parameter, after a check of its name."""
     name, field = parameter.name, f"{path}.name"
     tables = {"resource": RESOURCES, "batching": BATCHING}
     if category in tables:
         table = tables[category]
         if name not in table:
             known = ", ".join(table)
-            raise SpaceInvalid(field, f"{name} is no parameter of {category}; there are {known}")
+            raise SpaceInvalid(field, f"{name} is not a parameter of {category}; it has {known}")
         if parameter.parameter_type == "categorical":
             raise SpaceInvalid(f"{path}.parameterType", f"{name} is ordered, and not categorical")
         return table[name]
     if category == "env" and _ENV.fullmatch(name) is None:
-        raise SpaceInvalid(field, f"{name!r} is no name of an environment variable")
+        raise SpaceInvalid(field, f"{name!r} is not the name of an environment variable")
     if category == "env" and name in _FIXED_ENV:
-        raise SpaceInvalid(field, f"{name} says what a replica serves and where; it cannot be tuned")
+        raise SpaceInvalid(field, f"{name} tells a replica what to serve and where; it cannot be tuned")
     if category == "args" and _ARGUMENT.fullmatch(name) is None:
-        raise SpaceInvalid(field, f"{name!r} is no name of an argument such as --threads")
+        raise SpaceInvalid(field, f"{name!r} is not the name of an argument such as --threads")
     return None
 
 
@@ -255,12 +258,12 @@ def _categories(path: str, category: Category, parameter: Parameter) -> Axis:
         raise SpaceInvalid(f"{path}.scale", f"categorical values have no scale, and it is {parameter.scale}")
     for text in listed:
         if listed.count(text) > 1:
-            raise SpaceInvalid(f"{path}.feasibleSpace.list", f"{text!r} is there twice")
+            raise SpaceInvalid(f"{path}.feasibleSpace.list", f"{text!r} is listed twice")
     ranks = tuple(float(rank) for rank in range(len(listed)))
     return Axis(category, parameter.name, tuple(listed), ranks, "none")
 
 
-def _check(field: str, parameter: Parameter, limits: Limits | None, value: Value) -> None:
+def _check(field: str, parameter: Parameter, limits: ValueRange | None, value: Value) -> None:
     if limits:
         most = limits.most if limits.most is not None else value.amount
         if not limits.least <= value.amount <= most or value.amount % limits.grain:

@@ -1,6 +1,6 @@
-"""The values that a parameter may have, as the user would write them; exact, as no range may miss its end by rounding.
+"""The values of a parameter in the user's notation; exact, so that no range misses its end by rounding.
 
-It knows numbers, quantities and durations, and not what a parameter is for.
+It knows numbers, quantities and durations, and no particular parameter.
 """
 
 import math
@@ -13,13 +13,13 @@ from serving.resources import duration, quantity
 from serving.resources.experiment import FeasibleSpace
 
 POINTS = 100_000
-"""Most specs of a space, and so most values of an axis: what a search can still score between two trials."""
+"""Most specs of a space: a search can score so many between two trials."""
 _LARGEST = Decimal("1e21")
 _SMALLEST = Decimal("1e-18")
 _DIGITS = 15
-"""What a float holds exactly: axes are floats to the search, and two values must not become one."""
+"""Significant digits of a float: the search uses floats, and two values must not become equal."""
 _SHOWN = 6
-"""Significant digits of the powers of a factor, whole numbers aside: 1.1 has 11 at its tenth power."""
+"""Significant digits of the powers of a factor, except whole numbers: 1.1 has 11 at its tenth power."""
 _BINARY = ("Ei", "Pi", "Ti", "Gi", "Mi", "Ki")
 _LARGE = ("E", "P", "T", "G", "M", "k")
 _SMALL = ("m", "u", "n")
@@ -49,12 +49,14 @@ def listed(field: str, texts: list[str], read: Reader) -> list[Value]:
 
 
 def ranged(field: str, space: FeasibleSpace, grain: Decimal | None) -> list[Value]:
-    """Return the values of a range with a step, or of powers, ascending; `max` is among them if a step or power meets it.
+    """Return the values of a range by steps or powers, ascending.
+
+    `max` is included if a step or power meets it.
 
     Args:
-        field: the path of `space`, for messages.
+        field: path of `space`, for messages.
         space: with `min`, `max` and one of `step` and `factor`.
-        grain: what every value is a whole multiple of; powers are rounded to it.
+        grain: every value is a whole multiple of it; powers are rounded to it.
 
     Raises:
         SpaceInvalid: an end is missing or cannot be read, or the range is empty, endless or too long.
@@ -133,7 +135,7 @@ def _rounded(amount: Decimal, grain: Decimal | None) -> Decimal:
 
 
 def _suffixes(*texts: str) -> tuple[str, ...]:
-    """Return the suffixes in which the user writes such amounts, largest first."""
+    """Return the suffixes of the user's notation, largest first."""
     if any(text.endswith("i") for text in texts):
         return _BINARY
     used = {text[-1:] for text in texts}
@@ -141,7 +143,7 @@ def _suffixes(*texts: str) -> tuple[str, ...]:
 
 
 def _written(amount: Decimal, suffixes: tuple[str, ...]) -> str:
-    """Write as Kubernetes does: the largest suffix that leaves a whole number."""
+    """Return an amount as Kubernetes writes it: with the largest suffix that leaves a whole number."""
     whole = amount == amount.to_integral_value()
     for suffix in suffixes:
         if whole and suffix in _SMALL:

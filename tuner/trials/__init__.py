@@ -1,1 +1,4 @@
-"""Measuring one spec for real: start it, load it, watch it, take it down. What is searched stands elsewhere."""
+"""Measures one spec for real: starts its replica, drives load, watches it, removes it.
+
+It searches nothing.
+"""

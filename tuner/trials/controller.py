@@ -1,7 +1,7 @@
-"""The Trial controller: runs the trials that have cores, one task each, and leaves nothing of one that is over.
+"""The Trial controller: measures trials as cores allow, one task each, and removes their replicas.
 
-A trial that was being measured when its controller was killed begins anew: what it had deployed is removed first.
-It knows nothing of how a trial is measured; that is imported with the first one, as it takes NumPy.
+A trial that was being measured when the controller died begins again, after its replica was removed. The code
+that measures is imported with the first trial, as it needs NumPy.
 """
 
 import asyncio
@@ -25,11 +25,11 @@ from tuner.trials.replicas import Replicas
 from tuner.trials.trial_status import Report
 
 Measure = Callable[[Object, Cores, Replicas, Report], Awaitable[TrialStatus]]
-"""Measures one trial and reports each step; the replica is left for the caller to remove."""
+"""Measures one trial and reports each step; the caller removes the replica."""
 
 
 class TrialController:
-    """Watches Trials, and the Deployments and Pods that it makes for them."""
+    """Watches Trials and their Deployments and Pods."""
 
     def __init__(
         self,
@@ -49,25 +49,25 @@ class TrialController:
         self._trials = watches.of(kinds.TRIAL)
         self._trials.on_change(self._changed)
         self._replicas = Replicas(kube, settings, watches)
-        # Each trial holds a worker while it is measured; another is for those that are over.
+        # Each trial holds a worker while it is measured; one more is for ended trials.
         self._loop = Reconciler("trial", self.reconcile, replace(config, workers=len(machine) + 1))
         self._taken: dict[Key, Cores] = {}
         self._work: dict[Key, asyncio.Future[TrialStatus]] = {}
         self._waiting: set[Key] = set()
         self._cleared: dict[Key, str] = {}
-        """uid of a trial that is over and of which nothing is left; the cache may be behind its last status."""
+        """uid of each ended trial whose replica is removed; the cache may be behind its last status."""
 
     async def run(self) -> None:
         """Reconcile until cancelled."""
         await self._loop.run(self._trials, *self._replicas.informers)
 
     async def reconcile(self, key: Key) -> Result | None:
-        """Measure one trial, or wait for cores, or take away what is left of it."""
+        """Measure one trial, or wait for cores, or remove its replica."""
         trial = self._trials.get(*key)
         if trial is None or trial["metadata"].get("deletionTimestamp"):
             self._waiting.discard(key)
             self._cleared.pop(key, None)
-            return None  # what it owns goes with it
+            return None  # garbage collection removes what it owns
         if self._cleared.get(key) == trial["metadata"]["uid"]:
             return None
         if (trial.get("status") or {}).get("phase") in FINISHED:
@@ -83,14 +83,14 @@ class TrialController:
             return None
         self._taken[key] = allotted
         try:
-            await self._one(key, trial, allotted)
+            await self._run_trial(key, trial, allotted)
         finally:
             del self._taken[key]
             self._wake()
         return None
 
-    async def _one(self, key: Key, trial: Object, allotted: Cores) -> None:
-        await self._replicas.remove(trial)  # of a try that was killed
+    async def _run_trial(self, key: Key, trial: Object, allotted: Cores) -> None:
+        await self._replicas.remove(trial)  # of an attempt that was killed
         work = asyncio.ensure_future(self._measure(trial, allotted, self._replicas, self._report))
         self._work[key] = work
         try:
@@ -98,7 +98,7 @@ class TrialController:
         finally:
             del self._work[key]
             work.cancel()
-        if work.cancelled():  # somebody deleted the trial
+        if work.cancelled():  # the trial was deleted
             await self._replicas.remove(trial)
             return
         status = work.result()
@@ -109,7 +109,7 @@ class TrialController:
         self._cleared[key] = trial["metadata"]["uid"]
 
     async def _report(self, trial: Object, status: TrialStatus) -> None:
-        """Write the status; what was measured is not lost because the API is away for a while."""
+        """Write the status; retried while the API is away, as the measurement must not be lost."""
         while True:
             body = trial_status.as_written(self._trials.get(*Key.of(trial)) or trial, status, clock.now())
             try:
@@ -126,14 +126,14 @@ class TrialController:
             if key in self._work:
                 self._work[key].cancel()
         elif before is not None and key in self._taken:
-            return  # what is said while it is measured is its own
+            return  # status updates while it is measured are our own
         self._loop.add(key)
 
     def _wake(self) -> None:
-        """Let the oldest of those that wait look for cores first."""
+        """Reconcile the waiting trials, the oldest first."""
         waiting, self._waiting = self._waiting, set()
-        found = [trial for trial in map(self._cached, waiting) if trial is not None]
-        for trial in sorted(found, key=_age):
+        trials = [trial for trial in map(self._cached, waiting) if trial is not None]
+        for trial in sorted(trials, key=_age):
             self._loop.add(Key.of(trial))
 
     def _cached(self, key: Key) -> Object | None:
@@ -145,7 +145,7 @@ def _age(trial: Object) -> tuple[str, int]:
 
 
 def measuring(kube: Kube, settings: TunerSettings) -> Measure:
-    """Return what measures trials for real; what it takes is imported with the first one."""
+    """Return the function that measures trials for real; it imports its dependencies with the first trial."""
 
     async def measure(trial: Object, allotted: Cores, replicas: Replicas, report: Report) -> TrialStatus:
         await asyncio.to_thread(importlib.import_module, "tuner.trials.instruments")
@@ -160,7 +160,7 @@ def measuring(kube: Kube, settings: TunerSettings) -> Measure:
 async def prepared(
     data_dir: DataDir, config: ControllerSettings, watches: Watches, settings: TunerSettings = DEFAULTS
 ) -> AsyncIterator[TrialController]:
-    """Give a controller with a client of its own; it runs once `watches` do."""
+    """Yield a controller with a client of its own; it runs once `watches` do."""
     async with await connect_eventually(data_dir.kubeconfig, component="trial") as kube:
         machine = sorted(os.sched_getaffinity(0))
         measure = measuring(kube, settings)

@@ -1,4 +1,4 @@
-"""Which processor cores a trial's replica and its load generator run on, so that neither disturbs the other. Pure."""
+"""Allots cores to a trial's replica and its load generator, so that neither disturbs the other. Pure."""
 
 import math
 from collections.abc import Collection, Sequence
@@ -11,29 +11,29 @@ from serving.resources import quantity
 
 @dataclass(frozen=True)
 class Cores:
-    """Of one trial."""
+    """The cores of one trial."""
 
     target: tuple[int, ...]
     generator: tuple[int, ...]
 
     @property
     def shared(self) -> bool:
-        """Whether the machine is too small to keep them apart."""
+        """Whether replica and generator share a core, as the machine is too small."""
         return bool(set(self.target) & set(self.generator))
 
     @property
     def used(self) -> frozenset[int]:
-        """All of them."""
+        """All cores of the trial."""
         return frozenset(self.target + self.generator)
 
     @property
     def cpuset(self) -> str:
-        """The replica's, as in `names.CPUSET_ANNOTATION`."""
+        """The replica's cores, as in `names.CPUSET_ANNOTATION`."""
         return ",".join(map(str, self.target))
 
 
 def wanted(template: dict[str, Any]) -> Decimal | None:
-    """Return the cores that a Pod template may use at most; None where a container has no limit."""
+    """Return the cores that a Pod template may use at most; None if a container has no limit."""
     limits = [
         ((container.get("resources") or {}).get("limits") or {}).get("cpu")
         for container in template["spec"]["containers"]
@@ -44,15 +44,14 @@ def wanted(template: dict[str, Any]) -> Decimal | None:
 
 
 def allot(machine: Sequence[int], limit: Decimal | None, taken: Collection[Cores]) -> Cores | None:
-    """Return cores that no other trial has: the first for the replica, the last for the generator.
+    """Return free cores, the first for the replica and the last for the generator; None if there are too few.
 
-    The generator gets as many as the replica, as far as there are: with fewer it could be the limit. A replica
-    without a limit gets three quarters, as it would take all. None: another trial has to end first; the first
-    trial on a machine always fits.
+    The generator gets as many as the replica if possible, so that it is not the bottleneck. A replica without
+    a limit gets three quarters, as it would take all. The first trial on a machine always fits.
 
     Args:
-        machine: the cores that there are.
-        limit: of the replica; None is none.
+        machine: all cores.
+        limit: of the replica; None for no limit.
         taken: by other trials.
     """
     if len(machine) == 1:

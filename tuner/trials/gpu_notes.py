@@ -1,4 +1,4 @@
-"""What is to be noted of a trial with a share of a GPU: what became of the share, and whether it was kept to. Pure."""
+"""The notes of a trial with a share of a GPU: how the share was granted, and whether it was kept. Pure."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -17,7 +17,7 @@ UNKNOWN = (
 
 
 def before(template: Mapping[str, Any]) -> list[str]:
-    """Return what holds whatever is measured; nothing for a trial without a GPU."""
+    """Return the notes that hold before any measurement; none without a GPU."""
     share = _share(template)
     notes = []
     if share.get("snapped"):
@@ -30,7 +30,7 @@ def before(template: Mapping[str, Any]) -> list[str]:
 
 
 def after(template: Mapping[str, Any], windows: Sequence[Window]) -> list[str]:
-    """Return what the use of the GPU says of the share."""
+    """Return whether the use of the GPU kept to the share."""
     share = _share(template)
     if not share or not windows:
         return []
@@ -45,5 +45,5 @@ def after(template: Mapping[str, Any], windows: Sequence[Window]) -> list[str]:
 
 def _share(template: Mapping[str, Any]) -> Mapping[str, Any]:
     text = ((template.get("metadata") or {}).get("annotations") or {}).get(names.GPU_ANNOTATION)
-    found: Mapping[str, Any] = json.loads(text) if text else {}
-    return found
+    share: Mapping[str, Any] = json.loads(text) if text else {}
+    return share

@@ -1,4 +1,7 @@
-"""What trials are measured with: a generator of load, the node's figures, the model's own description. Imported with the first trial."""
+"""The instruments of a trial: load generator, the node's figures, the model's metadata.
+
+Imported with the first trial.
+"""
 
 import base64
 import logging
@@ -26,18 +29,18 @@ from tuner.trials.trial_status import Report
 log = logging.getLogger(__name__)
 
 _UNKNOWN = (errors.Temporary, errors.Unavailable, errors.Forbidden)
-"""Answers of a node that does not say what is used: a trial goes on without."""
+"""Errors of a node without usage figures: the trial goes on without them."""
 
 
 class Instruments:
-    """The real ones."""
+    """The real instruments."""
 
     def __init__(self, kube: Kube, settings: LoadSettings) -> None:
         self._kube = kube
         self._settings = settings
 
     async def plan(self, trial: Object, spec: TrialSpec, url: str) -> LoadPlan:
-        """Return what is to be sent, by the trial's load and the model's description."""
+        """Return the requests to send, by the trial's load and the model's metadata."""
         namespace = trial["metadata"]["namespace"]
         load = spec.load
         description = None
@@ -63,7 +66,7 @@ class Instruments:
         return Generator.start(url, plan, self._settings, cores)
 
     async def usage(self, pod: Object) -> ContainerUsage | None:
-        """Read what the replica has used."""
+        """Return the usage counters of the replica."""
         try:
             return await usage.read(self._kube, pod)
         except _UNKNOWN as error:
@@ -71,11 +74,11 @@ class Instruments:
             return None
 
     def busy(self, address: str, cores: tuple[int, ...]) -> float | None:
-        """Return for how long these cores have worked since the boot."""
+        """Return the seconds that these cores have worked since boot."""
         return machine_load.busy(address, cores)
 
     async def machine(self, pod: Object) -> str:
-        """Return what the replica runs on."""
+        """Return the description of the replica's machine."""
         try:
             return await usage.machine(self._kube, pod["spec"].get("nodeName") or "")
         except (*_UNKNOWN, errors.NotFound) as error:
@@ -83,33 +86,33 @@ class Instruments:
             return ""
 
     async def _description(self, url: str) -> Object | None:
-        """Return the model's metadata by the Open Inference Protocol; None where it has none."""
+        """Return the model's metadata by the Open Inference Protocol; None if it has none."""
         timeout = aiohttp.ClientTimeout(total=self._settings.request_timeout)
         try:
             async with aiohttp.ClientSession(timeout=timeout) as session, session.get(url) as response:
-                found = await response.json(content_type=None) if response.status == 200 else None
+                metadata = await response.json(content_type=None) if response.status == 200 else None
         except (aiohttp.ClientError, TimeoutError, ValueError) as error:
             log.info("GET %s: %s", url, error)
             return None
-        return found if isinstance(found, dict) else None
+        return metadata if isinstance(metadata, dict) else None
 
-    async def _text(self, namespace: str, wanted: KeyOf | None) -> str | None:
+    async def _text(self, namespace: str, reference: KeyOf | None) -> str | None:
         """Return a key of a ConfigMap.
 
         Raises:
-            errors.Permanent: `LoadFailed`, there is none.
+            errors.Permanent: `LoadFailed`, the ConfigMap or the key is missing.
         """
-        if wanted is None:
+        if reference is None:
             return None
         try:
-            found = await self._kube.get(kinds.CONFIG_MAP, namespace, wanted.name)
+            config_map = await self._kube.get(kinds.CONFIG_MAP, namespace, reference.name)
         except errors.NotFound as error:
-            raise errors.Permanent("LoadFailed", f"there is no ConfigMap {wanted.name}") from error
-        if wanted.key in (found.get("data") or {}):
-            return str(found["data"][wanted.key])
-        if wanted.key in (found.get("binaryData") or {}):
-            return base64.b64decode(found["binaryData"][wanted.key]).decode()
-        raise errors.Permanent("LoadFailed", f"ConfigMap {wanted.name} has no key {wanted.key}")
+            raise errors.Permanent("LoadFailed", f"there is no ConfigMap {reference.name}") from error
+        if reference.key in (config_map.get("data") or {}):
+            return str(config_map["data"][reference.key])
+        if reference.key in (config_map.get("binaryData") or {}):
+            return base64.b64decode(config_map["binaryData"][reference.key]).decode()
+        raise errors.Permanent("LoadFailed", f"ConfigMap {reference.name} has no key {reference.key}")
 
 
 async def measure(

@@ -1,4 +1,4 @@
-"""How busy this machine's cores are, from /proc/stat. Where a replica runs elsewhere, that says nothing, and is not asked."""
+"""How busy this machine's cores are, from /proc/stat; unknown for replicas on other machines."""
 
 import ipaddress
 import os
@@ -11,28 +11,31 @@ _IDLE, _WAITING = 3, 4
 
 
 def busy_seconds(text: str, cores: Sequence[int], ticks: int) -> float | None:
-    """Return for how long these cores have worked since the boot, together; None where /proc/stat does not know one of them.
+    """Return the seconds that these cores have worked since boot; None if /proc/stat lacks one of them.
 
     Args:
         text: of /proc/stat.
-        cores: by their numbers.
-        ticks: in a second.
+        cores: their numbers.
+        ticks: per second.
     """
     lines = {
         words[0]: [int(word) for word in words[1:]]
         for words in map(str.split, text.splitlines())
         if words[:1]
     }
-    found = [lines.get(f"cpu{core}") for core in cores]
-    if not all(found):
+    columns = [lines.get(f"cpu{core}") for core in cores]
+    if not all(columns):
         return None
-    # The last two are of guests, and part of the first two.
-    worked = sum(sum(line[:8]) - line[_IDLE] - line[_WAITING] for line in found if line)
+    # The last two columns are of guests, and included in the first two.
+    worked = sum(sum(line[:8]) - line[_IDLE] - line[_WAITING] for line in columns if line)
     return worked / ticks
 
 
 def busy(address: str, cores: Sequence[int]) -> float | None:
-    """Return for how long these cores of this machine have worked; None where the replica at this address is on another."""
+    """Return the seconds that these cores have worked.
+
+    None if the replica at this address is on another machine.
+    """
     if not ipaddress.ip_address(address).is_loopback:
         return None
     try:

@@ -1,4 +1,4 @@
-"""What a trial's Deployment and Pod say of it: on its way, ready, or why it will never be. Pure."""
+"""The state of a trial's replica by its Deployment and Pod: starting, ready, or ended with a reason. Pure."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -9,32 +9,32 @@ from serving.resources import conditions, names
 from serving.resources.trial import Reason
 
 _UNSEEN = "ContainerStatusUnknown"
-"""An end that nobody saw: the machine was restarted, which says nothing of the container."""
+"""The machine was restarted, which says nothing about the container."""
 _LIMITS_ENFORCED = "slipway.dev/LimitsEnforced"
 
 
 @dataclass(frozen=True)
 class ReplicaState:
-    """How the replica stands."""
+    """The state of the replica."""
 
     state: Literal["starting", "ready", "ended"]
     reason: Reason = ""
-    """Of an end."""
+    """Of an ended replica."""
     message: str = ""
-    """Of an end; of a start, what holds it up, if anything does."""
+    """Of an ended replica; of a starting one, what delays it."""
     pod: str = ""
     """uid of the replica's Pod."""
     address: str = ""
     restarts: int = 0
 
 
-def look(deployment: Object | None, pods: Sequence[Object], uid: str = "") -> ReplicaState:
-    """Return how the trial's only replica stands.
+def state_of(deployment: Object | None, pods: Sequence[Object], uid: str = "") -> ReplicaState:
+    """Return the state of the trial's only replica.
 
     Args:
         deployment: of the trial.
         pods: of the trial.
-        uid: of the Pod that was ready already; another one in its place is an interruption.
+        uid: of the Pod that was ready; another Pod in its place is an interruption.
     """
     failure = conditions.find(((deployment or {}).get("status") or {}).get("conditions"), "ReplicaFailure")
     if failure is not None and failure.get("status") == "True":
@@ -43,12 +43,12 @@ def look(deployment: Object | None, pods: Sequence[Object], uid: str = "") -> Re
     ours = [pod for pod in ours if not pod["metadata"].get("deletionTimestamp")]
     if not ours:
         if uid:
-            return ReplicaState("ended", "Interrupted", "somebody deleted the Pod")
+            return ReplicaState("ended", "Interrupted", "the Pod was deleted")
         return ReplicaState("starting", message="there is no Pod yet")
-    return _look_at(ours[0])
+    return _state_of_pod(ours[0])
 
 
-def _look_at(pod: Object) -> ReplicaState:
+def _state_of_pod(pod: Object) -> ReplicaState:
     status = pod.get("status") or {}
     containers = [*(status.get("initContainerStatuses") or []), *(status.get("containerStatuses") or [])]
     uid, restarts = pod["metadata"]["uid"], sum(int(c.get("restartCount") or 0) for c in containers)
@@ -58,11 +58,11 @@ def _look_at(pod: Object) -> ReplicaState:
     ready = conditions.find(status.get("conditions"), "Ready") or {}
     if ready.get("status") == "True" and status.get("podIP"):
         return ReplicaState("ready", pod=uid, address=status["podIP"])
-    return ReplicaState("starting", message=_held_up_by(status, containers), pod=uid)
+    return ReplicaState("starting", message=_delay(status, containers), pod=uid)
 
 
 def _end(container: Mapping[str, Any]) -> tuple[Reason, str] | None:
-    """Return reason and message of a container that has ended, though it may run again."""
+    """Return reason and message of a container that has ended, even if it runs again."""
     state, last = container.get("state") or {}, container.get("lastState") or {}
     ended = state.get("terminated") or last.get("terminated")
     if ended is None:
@@ -76,7 +76,7 @@ def _end(container: Mapping[str, Any]) -> tuple[Reason, str] | None:
     if ended.get("reason") == "OOMKilled":
         return (
             "OutOfMemory",
-            f"container {container['name']} was killed as it used more than its memory{detail}",
+            f"container {container['name']} was killed for exceeding its memory limit{detail}",
         )
     signal = f", signal {ended['signal']}" if ended.get("signal") else ""
     return (
@@ -85,7 +85,7 @@ def _end(container: Mapping[str, Any]) -> tuple[Reason, str] | None:
     )
 
 
-def _held_up_by(status: Mapping[str, Any], containers: Sequence[Mapping[str, Any]]) -> str:
+def _delay(status: Mapping[str, Any], containers: Sequence[Mapping[str, Any]]) -> str:
     scheduled = conditions.find(status.get("conditions"), "PodScheduled") or {}
     if scheduled.get("status") == "False":
         return str(scheduled.get("message") or "no node takes the Pod")
@@ -97,12 +97,14 @@ def _held_up_by(status: Mapping[str, Any], containers: Sequence[Mapping[str, Any
 
 
 def not_enforced(pod: Object | None) -> str:
-    """Return which limits the node says that it cannot enforce; empty where it enforces all."""
-    found = conditions.find(((pod or {}).get("status") or {}).get("conditions"), _LIMITS_ENFORCED) or {}
-    return str(found.get("message") or found.get("reason")) if found.get("status") == "False" else ""
+    """Return the node's message about limits that it cannot enforce; empty if it enforces all."""
+    condition = conditions.find(((pod or {}).get("status") or {}).get("conditions"), _LIMITS_ENFORCED) or {}
+    return (
+        str(condition.get("message") or condition.get("reason")) if condition.get("status") == "False" else ""
+    )
 
 
 def of_trial(pod: Object) -> str:
-    """Return the name of the trial whose replica this is."""
+    """Return the name of the Pod's trial."""
     name: str = pod["metadata"]["labels"].get(names.TRIAL_LABEL, "")
     return name

@@ -1,4 +1,4 @@
-"""The replicas that trials measure, through the API: start one, see how it stands, take it away. It measures nothing."""
+"""Starts, watches and removes the replicas of trials through the API. It measures nothing."""
 
 import asyncio
 
@@ -14,11 +14,11 @@ from tuner.trials.replica_state import ReplicaState
 
 _TRIAL = "trial"
 _REFUSALS = (400, 403, 422)
-"""Answers to an object that will not become better by itself."""
+"""HTTP statuses of an object that stays invalid when it is sent again."""
 
 
 class Replicas:
-    """One per process."""
+    """The replicas of all trials; one object per process."""
 
     def __init__(self, kube: Kube, settings: TrialSettings, watches: Watches) -> None:
         self._kube = kube
@@ -51,17 +51,20 @@ class Replicas:
             raise errors.Permanent("Refused", str(error)) from error
 
     def seen(self, trial: Object, uid: str = "") -> ReplicaState:
-        """Return how the replica stands; with the `uid` of its Pod, whether that is still so."""
+        """Return the state of the replica.
+
+        With the `uid` of its Pod, another Pod counts as an interruption.
+        """
         key = Key.of(trial)
-        return replica_state.look(self._deployments.get(*key), self._pods.by_index(_TRIAL, str(key)), uid)
+        return replica_state.state_of(self._deployments.get(*key), self._pods.by_index(_TRIAL, str(key)), uid)
 
     def pod(self, trial: Object, uid: str) -> Object | None:
-        """Return the Pod as the cache has it."""
+        """Return the Pod from the cache."""
         found = self._pods.by_index(_TRIAL, str(Key.of(trial)))
         return next((pod for pod in found if pod["metadata"]["uid"] == uid), None)
 
     async def until(self, trial: Object, *states: str, uid: str = "") -> ReplicaState:
-        """Wait until the replica is in one of these states."""
+        """Return the replica once it is in one of these states."""
         while True:
             news = self._news.setdefault(Key.of(trial), asyncio.Event())
             seen = self.seen(trial, uid)
@@ -70,7 +73,7 @@ class Replicas:
             await news.wait()
 
     async def remove(self, trial: Object) -> None:
-        """Delete the Deployment, and wait until its Pods have gone with it."""
+        """Delete the Deployment and wait until its Pods are gone."""
         deployment = await self._owned(trial)
         if deployment is None:
             return
@@ -80,13 +83,13 @@ class Replicas:
         )
         try:
             async with asyncio.timeout(self._settings.removal_seconds):
-                while await self._owned(trial) is not None:  # noqa: ASYNC110 no watch of ours says it for sure
+                while await self._owned(trial) is not None:  # noqa: ASYNC110 no watch tells that it is gone
                     await asyncio.sleep(self._settings.removal_poll_seconds)
         except TimeoutError as error:
-            raise errors.Temporary("NotRemoved", f"Deployment {meta['name']} does not go") from error
+            raise errors.Temporary("NotRemoved", f"Deployment {meta['name']} is not removed") from error
 
     def has(self, trial: Object) -> bool:
-        """Whether there is a Deployment of the trial's name, as far as the cache knows."""
+        """Whether the cache has a Deployment of the trial's name."""
         return self._deployments.get(*Key.of(trial)) is not None
 
     async def _owned(self, trial: Object) -> Object | None:

@@ -1,7 +1,7 @@
-"""One trial, from nothing to nothing: a replica is started, warmed up, driven and watched; its status says each step.
+"""The measurement of one trial: starts its replica, drives and watches it, and reports each step.
 
-An end that is no measurement is an `errors.Permanent` whose reason is the Trial's; it passes through every level here,
-and becomes a status in one place.
+A trial that ends without a measurement raises `errors.Permanent` with the Trial's reason, which `Run.measure`
+turns into a status.
 """
 
 import asyncio
@@ -35,45 +35,48 @@ log = logging.getLogger(__name__)
 
 
 class Generator(Protocol):
-    """What sends the load."""
+    """A load generator."""
 
     async def window(self, level: float, seconds: float) -> Samples:
-        """Keep this load for so long, and return what was seen. Raises Temporary `LoadFailed` where it has died."""
+        """Hold this load for so many seconds and return its samples.
+
+        Raises Temporary `LoadFailed` if it died.
+        """
 
 
 class Tools(Protocol):
-    """What a trial is measured with."""
+    """The instruments of a trial."""
 
     async def plan(self, trial: Object, spec: TrialSpec, url: str) -> LoadPlan:
-        """Return what is to be sent. Raises Permanent `LoadFailed` where that cannot be known."""
+        """Return the requests to send. Raises Permanent `LoadFailed` if they cannot be made."""
 
     def generator(
         self, url: str, plan: LoadPlan, cores: tuple[int, ...]
     ) -> AbstractAsyncContextManager[Generator]:
-        """Start what sends it, on these cores."""
+        """Start a load generator on these cores."""
 
     async def usage(self, pod: Object) -> ContainerUsage | None:
-        """Read what the replica has used; None where nobody knows."""
+        """Return the usage counters of the replica; None if unknown."""
 
     def busy(self, address: str, cores: tuple[int, ...]) -> float | None:
-        """Return for how many seconds the cores have worked, for whomever; None where nobody knows."""
+        """Return the seconds that the cores have worked for all processes; None if unknown."""
 
     async def machine(self, pod: Object) -> str:
-        """Return what it runs on; empty where nobody knows."""
+        """Return the description of the machine; empty if unknown."""
 
 
 @dataclass(frozen=True)
 class _Counters:
-    """What the replica had used, and when that was."""
+    """Usage counters at one moment."""
 
     counters: ContainerUsage | None = None
     busy: float | None = None
-    """Seconds for which its cores have worked, for whomever."""
+    """Seconds that its cores have worked for all processes."""
     at: float = 0.0
 
 
 class Run:
-    """One try at one trial."""
+    """One attempt to measure a trial."""
 
     def __init__(
         self,
@@ -90,7 +93,7 @@ class Run:
         self._cores = cores
         self._replicas = replicas
         self._tools = tools
-        self._tell = report
+        self._write_status = report
         self._settings = settings
         self._began = clock.monotonic()
         self._status = trial_status.begun(trial_deployment.before(self._spec, cores), clock.now())
@@ -99,15 +102,15 @@ class Run:
             self._spec.load, self._spec.constraints, settings.load, self._spec.stop_below_throughput
         )
         self._others: list[float] = []
-        """Of each window, the share of the replica's cores that others used."""
+        """Share of the replica's cores that others used, for each window."""
         self._parts: list[Samples] = []
-        """Of the last level."""
-        self._asked = 0
+        """Samples of the last level."""
+        self._requests = 0
         self._errors: Counter[str] = Counter()
-        """What failed requests of all windows said."""
+        """Errors of the failed requests of all windows."""
 
     async def measure(self) -> TrialStatus:
-        """Start the replica, drive it, and report; returns the last status. The replica is left for the caller to remove."""
+        """Start the replica, drive it, report, and return the last status; the caller removes the replica."""
         limit = asyncio.timeout(self._settings.trials.most_seconds)
         result: Window | None = None
         try:
@@ -122,7 +125,7 @@ class Run:
                 raise
             reason, message = "TimedOut", f"not done after {self._settings.trials.most_seconds:g} s"
         self._notes += trial_deployment.after(self._spec, self._state.windows)
-        self._notes += trial_deployment.failures(self._asked, self._errors)
+        self._notes += trial_deployment.failures(self._requests, self._errors)
         self._notes += trial_deployment.disturbed(self._others, self._settings.trials.busy_share)
         self._status = trial_status.ended(
             self._status,
@@ -138,7 +141,7 @@ class Run:
 
     async def _report(self, **changed: Any) -> None:
         self._status = self._status.model_copy(update=changed)
-        await self._tell(self._trial, self._status)
+        await self._write_status(self._trial, self._status)
 
     async def _measure(self) -> Finished:
         await self._report()
@@ -154,7 +157,7 @@ class Run:
         port = self._spec.template["spec"]["containers"][0]["ports"][0]["containerPort"]
         host = f"[{seen.address}]" if ":" in seen.address else seen.address
         url = f"http://{host}:{port}"
-        plan = await self._alive(self._tools.plan(self._trial, self._spec, url), seen)
+        plan = await self._while_alive(self._tools.plan(self._trial, self._spec, url), seen)
         return await self._drive(url, plan, seen, pod)
 
     async def _start(self) -> ReplicaState:
@@ -175,7 +178,10 @@ class Run:
         return seen
 
     async def _drive(self, url: str, plan: LoadPlan, seen: ReplicaState, pod: Object) -> Finished:
-        """Measure until it is known what this spec does; a generator that dies is started again, and goes on from there."""
+        """Measure until the search for the highest load ends.
+
+        A generator that dies is restarted and goes on from there.
+        """
         tries = self._settings.trials.load_tries
         for failures in range(tries + 1):
             try:
@@ -198,7 +204,7 @@ class Run:
         while isinstance(step := highest_load.next_step(self._state), Measure):
             warmup = max(step.warmup, float(self._spec.load.warmup_seconds)) if afresh else step.warmup
             if warmup:
-                await self._alive(generator.window(step.level, warmup), seen)
+                await self._while_alive(generator.window(step.level, warmup), seen)
             if self._status.phase != "Measuring":
                 await self._report(phase="Measuring")
             if not step.extends:
@@ -215,22 +221,22 @@ class Run:
         self, generator: Generator, step: Measure, seen: ReplicaState, pod: Object, before: _Counters
     ) -> Window:
         started = clock.now()
-        samples = await self._alive(generator.window(step.level, step.seconds), seen)
-        self._asked += len(samples.ok)
+        samples = await self._while_alive(generator.window(step.level, step.seconds), seen)
+        self._requests += len(samples.ok)
         self._errors.update(dict(samples.errors))
         if not samples.ok.all():
-            await self._aftermath(seen)
+            await self._await_end(seen)
         after = await self._read(pod, seen)
         self._parts.append(samples)
-        whole = joined(self._parts)
+        samples_of_level = joined(self._parts)
         window = await asyncio.to_thread(
-            window_summary.summary, whole, self._spec.constraints, self._settings.load
+            window_summary.summary, samples_of_level, self._spec.constraints, self._settings.load
         )
         usage = self._usage(before, after)
         return window.model_copy(
             update={
                 "start_time": clock.rfc3339(started),
-                "usage": usage.model_copy(update={"generator_cpu": round(whole.generator_cpu, 4)}),
+                "usage": usage.model_copy(update={"generator_cpu": round(samples_of_level.generator_cpu, 4)}),
             }
         )
 
@@ -239,7 +245,7 @@ class Run:
         return _Counters(counters, self._tools.busy(seen.address, self._cores.target), clock.monotonic())
 
     def _usage(self, before: _Counters, after: _Counters) -> Usage:
-        """Return what the replica used between two readings, and note how busy others kept its cores."""
+        """Return the usage between two readings, and record the share of its cores that others used."""
         if before.counters is None or after.counters is None:
             if "UsageUnknown" not in self._notes:
                 self._notes.append("UsageUnknown")
@@ -251,24 +257,24 @@ class Run:
             self._others.append(share / len(self._cores.target))
         return used
 
-    async def _aftermath(self, seen: ReplicaState) -> None:
-        """Requests failed: if the replica has ended, its node says so within moments, and that is the result."""
+    async def _await_end(self, seen: ReplicaState) -> None:
+        """After failed requests, wait a moment for the node to report that the replica has ended."""
         try:
             async with asyncio.timeout(self._settings.trials.aftermath_seconds):
                 self._unless_ended(await self._replicas.until(self._trial, "ended", uid=seen.pod))
         except TimeoutError:
             return
 
-    async def _alive(self, work: Coroutine[Any, Any, T], seen: ReplicaState) -> T:
-        """Do this while the replica lives; its end ends the work."""
-        doing = asyncio.create_task(work)
-        dying = asyncio.create_task(self._replicas.until(self._trial, "ended", uid=seen.pod))
+    async def _while_alive(self, work: Coroutine[Any, Any, T], seen: ReplicaState) -> T:
+        """Await the work, unless the replica ends first."""
+        task = asyncio.create_task(work)
+        end = asyncio.create_task(self._replicas.until(self._trial, "ended", uid=seen.pod))
         try:
-            await asyncio.wait({doing, dying}, return_when=asyncio.FIRST_COMPLETED)
-            if dying.done():
-                self._unless_ended(dying.result())
-            return doing.result()
+            await asyncio.wait({task, end}, return_when=asyncio.FIRST_COMPLETED)
+            if end.done():
+                self._unless_ended(end.result())
+            return task.result()
         finally:
-            dying.cancel()
-            doing.cancel()
-            await asyncio.gather(doing, dying, return_exceptions=True)
+            end.cancel()
+            task.cancel()
+            await asyncio.gather(task, end, return_exceptions=True)

@@ -1,4 +1,4 @@
-"""A trial's Deployment, and what is worth noting about how its replica was measured. Pure."""
+"""A trial's Deployment, and the notes about the conditions of its measurement. Pure."""
 
 from collections.abc import Mapping, Sequence
 from decimal import Decimal
@@ -10,17 +10,19 @@ from tuner.trials import gpu_notes
 from tuner.trials.cores import Cores, wanted
 
 _PERIOD = 0.1
-"""Seconds over which a limit of cores is kept, by default everywhere: a window that begins and ends within one sees the use of one more."""
+"""Seconds of the CFS period, by default everywhere: a window that begins and ends within one sees one
+more."""
 _CPU_SLACK = 1.05
-"""Beyond that, as a node's clock is not ours: of 2,553 windows of 0.25 to 3 s (`benchmarks/live_tuning.py`) none used more than 0.99 of the limit."""
+"""For differences between clocks: of 2,553 windows of 0.25 to 3 s (`benchmarks/live_tuning.py`) none used
+more than 0.99 of the limit."""
 _MEMORY_SLACK = 1.02
-"""Counted in pages and by batches of them for each core."""
+"""The kernel counts pages in batches for each core."""
 
 
 def deployment(trial: Object, spec: TrialSpec, cores: Cores, grace_seconds: int) -> Object:
     """Return the Deployment of one replica, owned by the trial.
 
-    The labels are the trial's alone: with those of a predictor it would be found by who looks after that.
+    It has no labels of a predictor, whose controllers would adopt it.
     """
     meta = trial["metadata"]
     labels = {names.TRIAL_LABEL: meta["name"], names.EXPERIMENT_LABEL: spec.experiment}
@@ -52,12 +54,10 @@ def deployment(trial: Object, spec: TrialSpec, cores: Cores, grace_seconds: int)
 
 
 def before(spec: TrialSpec, cores: Cores) -> list[str]:
-    """Return what is to be noted whatever is measured."""
+    """Return the notes that hold before any measurement."""
     notes = gpu_notes.before(spec.template)
     if cores.shared:
-        notes.append(
-            "GeneratorShared: this machine has one core, and the load generator ran on the replica's"
-        )
+        notes.append("GeneratorShared: this machine has one core, which replica and load generator shared")
     limit = wanted(spec.template)
     if limit is not None and limit > len(cores.target):
         notes.append(
@@ -67,7 +67,7 @@ def before(spec: TrialSpec, cores: Cores) -> list[str]:
 
 
 def after(spec: TrialSpec, windows: Sequence[Window]) -> list[str]:
-    """Return which limits did not hold, by what was used."""
+    """Return the limits that were not enforced, by what was used."""
     notes = gpu_notes.after(spec.template, windows)
     memory = max((window.usage.memory_bytes for window in windows), default=0)
     cpu_limit, memory_limit = wanted(spec.template), _memory(spec.template)
@@ -80,30 +80,32 @@ def after(spec: TrialSpec, windows: Sequence[Window]) -> list[str]:
 
 
 def _exceeds(window: Window, limit: float) -> bool:
-    """Whether a window saw more of the cores than a limit allows over its time."""
+    """Whether a window used more of the cores than a limit allows in its time."""
     allowed = limit * _CPU_SLACK * (1 + _PERIOD / max(window.seconds, _PERIOD))
     return window.usage.cpu_cores > allowed
 
 
-def failures(asked: int, errors: Mapping[str, int]) -> list[str]:
-    """Return how many of the requests of all windows failed, and what was said most often."""
+def failures(requests: int, errors: Mapping[str, int]) -> list[str]:
+    """Return how many requests of all windows failed, with the most frequent error."""
     if not errors:
         return []
     most = max(errors, key=lambda text: errors[text])
-    return [f"RequestsFailed: {sum(errors.values())} of {asked}; most often, {errors[most]} times: {most}"]
+    return [f"RequestsFailed: {sum(errors.values())} of {requests}; most often, {errors[most]} times: {most}"]
 
 
 def disturbed(others: Sequence[float], allowed: float) -> list[str]:
-    """Return whether somebody else was on the replica's cores.
+    """Return whether other processes used the replica's cores.
 
     Args:
-        others: of each window, the share of these cores' time that others used.
-        allowed: what is not worth a note.
+        others: share of these cores' time that others used, for each window.
+        allowed: the largest share that needs no note.
     """
     most = max(others, default=0.0)
     if most <= allowed:
         return []
-    return [f"MachineBusy: others used up to {most:.0%} of the replica's cores; alone it may do more"]
+    return [
+        f"MachineBusy: other processes used up to {most:.0%} of the replica's cores; alone it may do more"
+    ]
 
 
 def _memory(template: Object) -> Decimal | None:

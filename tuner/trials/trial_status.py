@@ -1,4 +1,4 @@
-"""A trial's status while it is being measured: each step's words, by value. Pure."""
+"""The status of a trial at each step of its measurement. Pure."""
 
 import datetime as dt
 from collections.abc import Awaitable, Callable
@@ -11,13 +11,13 @@ from serving.resources.conditions import Condition
 from serving.resources.trial import FINISHED, Reason, TrialStatus, Window
 
 Report = Callable[[Object, TrialStatus], Awaitable[None]]
-"""Writes a trial's status, however often it has to be tried."""
+"""Writes a trial's status, with as many retries as it takes."""
 MEASURED = ("Measured", "CannotBeatBest", "BreaksConstraint")
 """Reasons of a trial that has a result."""
 
 
 def begun(notes: list[str], now: dt.datetime) -> TrialStatus:
-    """Return the status of a trial that begins; nothing of an earlier try is kept."""
+    """Return the status of a trial that begins; nothing of an earlier attempt is kept."""
     return TrialStatus(phase="Starting", notes=notes, start_time=clock.rfc3339(now))
 
 
@@ -31,7 +31,7 @@ def ended(
     seconds: float,
     now: dt.datetime,
 ) -> TrialStatus:
-    """Return the status of a trial that is over."""
+    """Return the status of an ended trial."""
     return status.model_copy(
         update={
             "phase": "Succeeded" if reason in MEASURED else "Failed",

@@ -1,7 +1,7 @@
-"""What a replica has used: its node's counters, read through the API, and what two readings of them say.
+"""The usage of a replica: its node's counters, read through the API, and the difference of two readings.
 
-The source is kubelet's `/metrics/cadvisor` through the node proxy; the embedded API answers the same path. On one machine
-memory is counted with shared pages; on a cluster it is what the cgroup is charged for.
+The source is kubelet's `/metrics/cadvisor` through the node proxy; the embedded API answers the same path. On
+one machine memory is counted with shared pages; on a cluster it is what the cgroup is charged for.
 """
 
 from dataclasses import fields
@@ -17,31 +17,30 @@ NODES = "/api/v1/nodes"
 
 
 def of_pod(text: str, namespace: str, pod: str) -> ContainerUsage | None:
-    """Return the sums over a Pod's containers, as a node's metrics have them; None where they do not know it.
+    """Return the sums over a Pod's containers in a node's metrics; None if they lack the Pod.
 
-    The peak is that of each container, not of all at once.
+    The peak is the sum of the containers' peaks.
     """
-    found = [
+    containers = [
         figures
         for where, figures in cadvisor.containers(text).items()
         if (where.namespace, where.pod) == (namespace, pod)
     ]
-    if not found:
+    if not containers:
         return None
-    of_times = {"started": min(one.started for one in found), "at": max(one.at for one in found)}
-    sums = {field.name: sum(getattr(one, field.name) for one in found) for field in fields(ContainerUsage)}
-    return ContainerUsage(**{**sums, **of_times})
+    times = {"started": min(c.started for c in containers), "at": max(c.at for c in containers)}
+    sums = {field.name: sum(getattr(c, field.name) for c in containers) for field in fields(ContainerUsage)}
+    return ContainerUsage(**{**sums, **times})
 
 
 def between(before: ContainerUsage, after: ContainerUsage, seconds: float) -> Usage:
     """Return the usage in the time between two readings.
 
-    `seconds` have passed between them. Where the node says when it looked, these times count instead (kubelet looks
-    every 10 to 15 s): two readings of one look say nothing of the processor.
+    `seconds` passed between them, unless the node has timestamps of its own (kubelet reads every 10 to 15 s):
+    two readings of one timestamp say nothing about the processor.
 
-    A counter that is lower than before has begun anew (the container was started again): what it has now is all that is
-    known. Memory is the highest that is known of this time: the high-water mark where it has risen, and the readings
-    themselves where it is older than the first of them.
+    A counter that fell was reset by a restart of the container; it counts from 0. Memory is the highest known
+    value of the interval: the high-water mark if it rose, else the larger of the two readings.
     """
     periods = _risen(before.periods, after.periods)
     throttled = _risen(before.throttled_periods, after.throttled_periods)
@@ -64,7 +63,7 @@ async def read(kube: Kube, pod: Object) -> ContainerUsage:
     """Read a Pod's counters.
 
     Raises:
-        errors.Temporary: `NoUsage`, its node does not know it (yet), or there is no such node.
+        errors.Temporary: `NoUsage`, the node does not exist or does not know the Pod (yet).
         errors.Forbidden: this account may not `get` the resource `nodes/proxy`.
         errors.Unavailable: the API or the node did not answer.
     """
@@ -77,23 +76,23 @@ async def read(kube: Kube, pod: Object) -> ContainerUsage:
 
 
 async def machine(kube: Kube, node: str) -> str:
-    """Return what a node is, in one line: processor, cores, GPU.
+    """Return the description of a node in one line: processor, cores, GPU.
 
     Raises:
-        errors.Temporary: `NoUsage`, there is no such node.
+        errors.Temporary: `NoUsage`, the node does not exist.
         errors.Forbidden: this account may not `get` the resource `nodes/proxy`, or nodes.
         errors.Unavailable: the API or the node did not answer.
     """
-    said = cadvisor.machine(await _metrics(kube, node))
-    if said:
-        return described(said.get("cpu", ""), said.get("cores", ""), said.get("gpu", ""))
+    figures = cadvisor.machine(await _metrics(kube, node))
+    if figures:
+        return described(figures.get("cpu", ""), figures.get("cores", ""), figures.get("gpu", ""))
     return of_node(await kube.request("GET", f"{NODES}/{node}"))
 
 
 def of_node(node: Object) -> str:
-    """Return what a cluster's Node says of itself; it does not name the processor, so its instance type stands for it.
+    """Return the description of a cluster's Node: instance type (it names no processor), cores, GPU.
 
-    The GPU is what NVIDIA's GPU feature discovery has found.
+    The GPU comes from the labels of NVIDIA's GPU feature discovery.
     """
     labels = node["metadata"].get("labels") or {}
     status = node.get("status") or {}
@@ -104,7 +103,7 @@ def of_node(node: Object) -> str:
 
 
 def described(cpu: str, cores: str, gpu: str) -> str:
-    """Return the parts that are known, with commas."""
+    """Return the known parts, separated by commas."""
     counted = f"{cores} core{'' if cores == '1' else 's'}" if cores else ""
     return ", ".join(part for part in (cpu, counted, gpu or "no GPU") if part)
 

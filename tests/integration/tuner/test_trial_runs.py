@@ -262,7 +262,7 @@ async def test_others_on_the_replicas_cores_are_noted() -> None:
         api.add(kinds.TRIAL, trial("pe-1"))
         said = await trials.end_of()
     assert said["notes"] == [
-        "MachineBusy: others used up to 100% of the replica's cores; alone it may do more"
+        "MachineBusy: other processes used up to 100% of the replica's cores; alone it may do more"
     ]
 
 

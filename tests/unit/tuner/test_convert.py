@@ -254,7 +254,7 @@ def test_a_request_that_is_no_request_is_left_out_and_named(given_: str) -> None
         (parameter("env", "A", "int", min="1", max="-2", step="1"), "spec.tunableParameters[0].parameters[0].feasibleSpace.max: "),
         (parameter("env", "A", "categorical"), "spec.tunableParameters[0].parameters[0].feasibleSpace.list: is missing"),
         (parameter("env", "A", "bool", list=["1"]), "spec.tunableParameters[0].parameters[0].parameterType: is one of"),
-        (parameter("args", "a b", list=["1"]), "spec.tunableParameters[0].parameters[0].name: 'a b' is no name of an argument"),
+        (parameter("args", "a b", list=["1"]), "spec.tunableParameters[0].parameters[0].name: 'a b' is not the name of an argument"),
         (manifest(servicePodTemplate=None), "spec.servicePodTemplate.template.spec.containers: is empty"),
         (container(env=[{"value": "x"}]), "spec.servicePodTemplate.template.spec.containers[0].env[0].name: is missing"),
         (container(env={}), "spec.servicePodTemplate.template.spec.containers[0].env: must be a list, and is {}"),

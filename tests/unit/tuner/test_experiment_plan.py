@@ -78,7 +78,7 @@ def test_the_real_search_begins_and_goes_on() -> None:
     ("spec", "words"),
     [
         ({"tunableParameters": parameters(cpu=["0"])}, "spec.tunableParameters[0]"),
-        ({"tunableParameters": parameters(cpus=["1"])}, "cpus is no parameter of resource"),
+        ({"tunableParameters": parameters(cpus=["1"])}, "cpus is not a parameter of resource"),
         ({"prices": {}}, "spec.prices.cpu"),
     ],
 )

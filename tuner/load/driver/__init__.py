@@ -1,5 +1,5 @@
-"""What runs inside a process of locust, and nowhere else: importing locust patches the whole process.
+"""The code that runs in locust processes, and only there: importing locust patches the whole process.
 
-One process is one core's worth of load. Several are several locusts, each with its share of the users or of the rate: their
-samples meet in ours, unrounded, which locust's own master could not give.
+One process makes one core's worth of load and has a share of the users or the rate. The parent merges the
+records.
 """

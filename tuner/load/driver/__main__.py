@@ -1,7 +1,7 @@
-"""Begins a process of locust: `python -m tuner.load.driver FD PARENT CORE USER`.
+"""Entry point of a locust process: `python -m tuner.load.driver FD PARENT CORE USER`.
 
-FD is the socket to the parent, PARENT its process id; CORE the core to stay on, USER the user to become; -1 for either: as it is.
-What cannot be had afterwards is done before anything else is imported.
+FD is the socket to the parent, PARENT its process id, CORE the core to pin to, USER the user id to take; -1
+leaves core or user unchanged. Steps that need root come before any other import.
 """
 
 import os
@@ -11,7 +11,7 @@ from tuner.load.driver.confinement import become, die_with, open_many, stay_on
 
 
 def main() -> None:
-    """Bind this process to its parent and its core, then drive."""
+    """Bind this process to its parent and its core, then drive load."""
     descriptor, parent, core, user = (int(argument) for argument in sys.argv[1:5])
     die_with(parent)
     stay_on(core)
@@ -19,9 +19,9 @@ def main() -> None:
     from tuner.load.driver.session import serve  # noqa: PLC0415 it imports locust
 
     become(user)
-    die_with(parent)  # a change of the user forgets it
+    die_with(parent)  # a change of the user resets it
     serve(descriptor)
-    os._exit(0)  # locust's threads and hooks have nothing to finish
+    os._exit(0)  # skip locust's threads and exit hooks
 
 
 if __name__ == "__main__":

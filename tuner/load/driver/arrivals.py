@@ -1,4 +1,4 @@
-"""When an open loop sends; drawn before, from a seed, so that what the target does cannot change it."""
+"""The arrival times of an open loop: drawn from a seed, so that the target cannot influence them."""
 
 import itertools
 import random
@@ -8,16 +8,19 @@ from tuner.load.plan import LoadRequest
 
 
 def poisson(seed: int, number: int) -> Iterator[float]:
-    """Gaps of a Poisson process of rate 1 for process `number`; processes' arrivals together are Poisson again."""
-    draw = random.Random(f"{seed}/{number}")  # noqa: S311 of arrivals, not of secrets
+    """Yield the gaps of a Poisson process of rate 1 for process `number`.
+
+    The processes together are Poisson, too.
+    """
+    draw = random.Random(f"{seed}/{number}")  # noqa: S311 arrivals, not secrets
     while True:
         yield draw.expovariate(1.0)
 
 
 def recorded(requests: Sequence[LoadRequest], number: int, processes: int) -> Iterator[float]:
-    """Gaps as they were recorded, made to a mean rate of 1 in each of the processes, which take requests in turn.
+    """Yield the recorded gaps, scaled to a mean rate of 1 in each process; they take requests in turn.
 
-    After the last request the recording begins anew, a mean gap later.
+    The recording repeats, a mean gap after its last request.
     """
     moments = [request.at or 0.0 for request in requests]
     mean = (moments[-1] - moments[0]) / max(1, len(moments) - 1) or 1.0

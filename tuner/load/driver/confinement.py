@@ -1,11 +1,11 @@
-"""What a process of locust may not do: outlive its parent, leave its core, act as root."""
+"""The limits of a locust process: it cannot outlive its parent, leave its core or act as root."""
 
 import ctypes
 import os
 import resource
 import signal
 
-from tuner.load.driver.import_paths import keep_reach
+from tuner.load.driver.import_paths import keep_importable
 
 _PR_SET_PDEATHSIG, _PR_SET_NO_NEW_PRIVS = 1, 38  # <linux/prctl.h>
 
@@ -20,22 +20,22 @@ def die_with(parent: int) -> None:
 
 
 def stay_on(core: int) -> None:
-    """Run on one core, where one is given."""
+    """Pin this process to a core, unless it is -1."""
     if core >= 0:
         os.sched_setaffinity(0, {core})
 
 
 def open_many() -> None:
-    """Allow as many files as there may be: each unanswered request is one."""
+    """Raise the limit of open files: each unanswered request has one."""
     most = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
 
 
 def become(user: int) -> None:
-    """Give up root for a user who owns nothing: a locustfile is its writer's code, with its writer's rights at most."""
+    """Give up root for an unprivileged user: a locustfile must not run with more rights than its author."""
     if user < 0 or os.geteuid() != 0:
         return
-    keep_reach()
+    keep_importable()
     os.setgroups([])
     os.setresgid(user, user, user)
     os.setresuid(user, user, user)

@@ -1,7 +1,7 @@
-"""Asks one request and records how it went.
+"""An HTTP client that records every request.
 
-The client is the one of locust's FastHttpUser, without the session around it: cookies, redirects and statistics cost as much as the
-request itself, and a model server has none of them.
+It is the client of locust's FastHttpUser without its session: cookies, redirects and statistics cost as much
+as the request itself, and a model server has none of them.
 """
 
 import time
@@ -19,51 +19,51 @@ from tuner.load.driver.token_stream import TokenStream
 from tuner.load.plan import LoadRequest
 
 _CHUNK = 65_536
-"""Bytes of an answer that are held at once; an endless one fills no memory."""
-_SAID = 160
-"""Bytes of the answer of a failed request that are kept, to say why."""
+"""Bytes of a response in memory at once, as it may be endless."""
+_ERROR_BYTES = 160
+"""Bytes of a failed request's response to keep for the error."""
 
 _poll = monkey.get_original("select", "poll")
 
 
 def _readable(sockets: Sequence[Any], *_: object) -> tuple[list[Any], list[Any], list[Any]]:
-    """Say which of some sockets can be read, as `select.select` does, now.
+    """Return the sockets that are readable now, in the form of `select.select`.
 
-    The pool of connections asks it before each request whether the peer has hung up. gevent's own gives the turn to all others
-    first, so that a request would be sent late, and fails for files beyond the 1024th, so that it would never reuse a connection.
+    The connection pool calls it before each request to find out if the peer has hung up. gevent's own would
+    yield to all other greenlets first, so that requests are late, and fails for descriptors above 1023.
     """
-    asked = _poll()
-    for one in sockets:
-        asked.register(one.fileno(), 1)  # POLLIN
-    return (list(sockets) if asked.poll(0) else []), [], []
+    poll = _poll()
+    for socket in sockets:
+        poll.register(socket.fileno(), 1)  # POLLIN
+    return (list(sockets) if poll.poll(0) else []), [], []
 
 
 vars(connectionpool)["select"] = types.SimpleNamespace(select=_readable)
 
 
 class RecordingClient:
-    """One target, one recorder; used by many greenlets at once."""
+    """A client of one target with one log, for many greenlets at once."""
 
-    def __init__(self, url: str, recorder: LatencyLog, *, timeout: float, connections: int) -> None:
-        """Connect to nothing yet.
+    def __init__(self, url: str, log: LatencyLog, *, timeout: float, connections: int) -> None:
+        """Make a client without connections.
 
         Args:
-            url: of the target; its path is not used.
-            recorder: is told of every request.
-            timeout: seconds until a request is given up, connecting included.
-            connections: that may be open at once.
+            url: of the target; its path is ignored.
+            log: of all requests.
+            timeout: seconds of a request, connecting included.
+            connections: most open connections.
         """
         self._client = HTTPClient.from_url(
             url, concurrency=connections, network_timeout=timeout, connection_timeout=timeout
         )
-        self._recorder = recorder
+        self._log = log
         self._timeout = timeout
 
-    def ask(self, request: LoadRequest, intended: float | None = None) -> None:
-        """Send a request now and wait for its whole answer, which is recorded."""
+    def send(self, request: LoadRequest, intended: float | None = None) -> None:
+        """Send a request now, wait for its complete response, and record it."""
         begun = time.monotonic()
         intended = begun if intended is None else intended
-        key = self._recorder.begins(intended)
+        key = self._log.begins(intended)
         tokens = TokenStream() if request.stream else None
         error = "stopped"
         try:
@@ -71,11 +71,11 @@ class RecordingClient:
                 error = self._answered(request, tokens)
         except TimeoutError:
             error = f"no answer within {self._timeout:g} s"
-        except Exception as failure:  # noqa: BLE001 whatever a hostile server makes the client raise is a failed request
+        except Exception as failure:  # noqa: BLE001 a server may make the client raise anything
             error = f"{type(failure).__name__}: {failure}"
         finally:
             moments = tokens.moments if tokens else []
-            self._recorder.ends(
+            self._log.ends(
                 key,
                 done=time.monotonic(),
                 behind=begun - intended,
@@ -86,7 +86,7 @@ class RecordingClient:
             )
 
     def _answered(self, request: LoadRequest, tokens: TokenStream | None) -> str:
-        """Return what was wrong with the answer; nothing where it was right."""
+        """Return the error of the response; empty if it has none."""
         response = self._client.request(request.method, request.path, request.body or None, request.headers)
         if tokens is not None and response.get_code() == 200:
             while line := response.readline(b"\n"):
@@ -100,5 +100,5 @@ class RecordingClient:
         code = int(response.get_code())
         if 200 <= code < 300:
             return ""
-        said = " ".join(bytes(first[:_SAID]).decode(errors="replace").split())
-        return f"status {code}: {said}" if said else f"status {code}"
+        text = " ".join(bytes(first[:_ERROR_BYTES]).decode(errors="replace").split())
+        return f"status {code}: {text}" if text else f"status {code}"

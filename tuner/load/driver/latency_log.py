@@ -1,4 +1,4 @@
-"""Every request of this process, as it was; sent to the parent in lots, so that recording costs microseconds."""
+"""The log of all requests of this process, sent to the parent in batches to keep recording cheap."""
 
 import itertools
 import struct
@@ -6,26 +6,26 @@ import struct
 from tuner.load import wire
 
 _TEXTS = 64
-"""Different errors that are told apart; a server that varies its errors must not fill the memory."""
+"""Most different errors: a server that varies its errors must not fill the memory."""
 _TEXT = 200
-"""Characters of an error that are kept."""
+"""Characters of an error to keep."""
 _OTHER = "other errors"
 
 
 class LatencyLog:
-    """Keeps what happened until it is taken."""
+    """Records of requests that were not sent to the parent yet."""
 
     def __init__(self) -> None:
-        """Begin with nothing."""
+        """Make an empty log."""
         self._records = bytearray()
         self._others = bytearray()
         self._errors: dict[str, int] = {}
         self._keys = itertools.count()
         self.unanswered: dict[int, float] = {}
-        """When the requests without an answer were intended."""
+        """Intended times of the unanswered requests."""
 
     def begins(self, intended: float) -> int:
-        """Note a request that is being sent; returns its key for `ends`."""
+        """Record that a request is being sent; returns its key for `ends`."""
         key = next(self._keys)
         self.unanswered[key] = intended
         return key
@@ -41,7 +41,7 @@ class LatencyLog:
         ttft: float = -1.0,
         gaps: list[float] | None = None,
     ) -> None:
-        """Record a request that is over; `error` is empty where it was answered."""
+        """Record the end of a request; `error` is empty if it was answered."""
         intended = self.unanswered.pop(key)
         self.record(intended, done, error, behind=behind, ttft=ttft, tokens=tokens)
         if gaps:
@@ -58,7 +58,7 @@ class LatencyLog:
         ttft: float = -1.0,
         tokens: int = 0,
     ) -> None:
-        """Record a request of which only the end was seen."""
+        """Record a request whose beginning was not recorded."""
         number = self._number(error) if error else 0
         self._records += wire.RECORD.pack(intended, done, behind, ttft, tokens, number)
 
@@ -72,10 +72,10 @@ class LatencyLog:
         return self._errors[error]
 
     def take(self) -> bytes:
-        """Return what was recorded since the last time, as frames; texts come before the records that name them."""
-        found = bytes(self._others)
+        """Return the frames since the last call; error texts precede the records that refer to them."""
+        frames = bytes(self._others)
         if self._records:
-            found += wire.frame(wire.RECORDS, bytes(self._records))
+            frames += wire.frame(wire.RECORDS, bytes(self._records))
         self._records.clear()
         self._others.clear()
-        return found
+        return frames

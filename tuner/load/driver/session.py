@@ -1,4 +1,4 @@
-"""The life of a process of locust: takes the plan, sets levels as it is told, and sends every record; ends with its socket."""
+"""The session of a locust process: takes a plan, sets levels on command, sends all records."""
 
 import gc
 import json
@@ -20,7 +20,7 @@ _POLL_SECONDS = 0.005
 
 
 def serve(descriptor: int) -> None:
-    """Drive load as the parent says, until it closes the socket."""
+    """Drive load on the parent's commands until it closes the socket."""
     channel = socket.socket(fileno=descriptor)
     lines = channel.makefile("rb")
     first = json.loads(lines.readline() or b"{}")
@@ -29,22 +29,22 @@ def serve(descriptor: int) -> None:
     try:
         session = Session(channel, first)
     except user_locustfile.Wrong as error:
-        channel.sendall(wire.frame(wire.SAID, wire.line({"wrong": str(error)})))
+        channel.sendall(wire.frame(wire.REPLY, wire.line({"wrong": str(error)})))
         return
-    session.say(lambda: {"ready": True})
+    session.reply(lambda: {"ready": True})
     for line in lines:
         session.obey(json.loads(line))
     session.end()
 
 
 class Session:
-    """One plan, driven."""
+    """The execution of one plan."""
 
     def __init__(self, channel: socket.socket, first: dict[str, Any]) -> None:
-        """Make locust's environment, with no user yet.
+        """Make locust's environment without users.
 
         Raises:
-            foreign.Wrong: the locustfile cannot be run.
+            user_locustfile.Wrong: the locustfile cannot be run.
         """
         self._channel = channel
         self._sending = Semaphore()
@@ -53,11 +53,11 @@ class Session:
             number=first["number"], processes=first["processes"], timeout=first["timeout"],
             most_unanswered=first["most_unanswered"],
         )  # fmt: skip
-        self._recorder = self._job.recorder
+        self._log = self._job.log
         source = first["locustfile"]
         if source is not None:
             classes = user_locustfile.users(source)
-            user_locustfile.record(self._recorder)
+            user_locustfile.record(self._log)
         else:
             classes = [users.closed(self._job) if self._job.mode == "closed" else users.opened(self._job)]
         self._environment = Environment(
@@ -67,51 +67,52 @@ class Session:
         locust.events.init.fire(environment=self._environment, runner=self._runner, web_ui=None)
         gevent.spawn(self._flush)
         gc.collect()
-        gc.freeze()  # a collection that walks all of locust stops the clock of every request
+        gc.freeze()  # a collection over all of locust would delay every request
 
     def obey(self, command: dict[str, Any]) -> None:
-        """Carry out one command and answer it."""
+        """Carry out one command and reply."""
         if "level" in command:
             self._level(command["level"], time.monotonic() + command["patience"])
-        self.say(lambda: {"done": command["number"], "unanswered": list(self._recorder.unanswered.values())})
+        self.reply(lambda: {"done": command["number"], "unanswered": list(self._log.unanswered.values())})
 
     def _level(self, level: float, deadline: float) -> None:
         if self._job.mode == "closed":
             self._users(int(level), deadline)
             return
-        if level < self._job.rate:  # what a lower rate is asked of is a target without a queue
+        if level < self._job.rate:  # a lower rate must begin without the queue of the higher one
             self._rate(0.0)
-            _until(lambda: not self._recorder.unanswered, deadline)
+            _until(lambda: not self._log.unanswered, deadline)
         self._rate(level)
         self._users(1, deadline)
 
     def _rate(self, rate: float) -> None:
         self._job.rate = rate
-        self._job.alarm.ring()
+        self._job.timer.wake()
 
     def _users(self, count: int, deadline: float) -> None:
         if count != self._runner.user_count:
             self._runner.start(count, max(1, count, self._runner.user_count))
             _until(lambda: self._runner.user_count == count, deadline)
-            # Hundreds that connect at once wait a second for their first answer, and never again for so long.
+            # Hundreds of users that connect at once may wait a second for their first response, and never
+            # again.
             _until(lambda: not self._job.new, deadline)
 
-    def say(self, content: Callable[[], dict[str, Any]]) -> None:
-        """Send what was recorded until now, and then `content` of the same moment: what was answered since would be in both."""
+    def reply(self, content: Callable[[], dict[str, Any]]) -> None:
+        """Send the records so far and `content` of the same moment, so that no request is counted in both."""
         with self._sending:
-            said = wire.frame(wire.SAID, wire.line(content()))
-            self._channel.sendall(self._recorder.take() + said)
+            frame = wire.frame(wire.REPLY, wire.line(content()))
+            self._channel.sendall(self._log.take() + frame)
 
     def _flush(self) -> None:
         while True:
             gevent.sleep(_FLUSH_SECONDS)
             with self._sending:
-                found = self._recorder.take()
-                if found:
-                    self._channel.sendall(found)
+                frames = self._log.take()
+                if frames:
+                    self._channel.sendall(frames)
 
     def end(self) -> None:
-        """Stop the users, as locust does at the end of a test."""
+        """Stop the users as at the end of a locust test."""
         self._environment.stop_timeout = 0
         self._runner.quit()
 

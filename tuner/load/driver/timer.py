@@ -1,6 +1,6 @@
-"""Waits until a moment, to a tenth of a millisecond.
+"""A timer that is exact to a tenth of a millisecond.
 
-libev's timers round up to whole ones, and an open loop would count that as latency of the target.
+libev's timers round up to whole milliseconds, which an open loop would count as latency of the target.
 """
 
 import ctypes
@@ -13,11 +13,11 @@ from gevent import get_hub
 _TFD_TIMER_ABSTIME = 1  # <sys/timerfd.h>
 _READ = 1  # of libev's watchers
 _PAST = 1e-9
-"""A moment that is over; a timer of 0 would never ring."""
+"""A moment in the past; a timer of 0 would be disarmed."""
 
 
 class Timer:
-    """A timerfd on the monotonic clock, for which one greenlet waits; it is closed with the process."""
+    """A timerfd on the monotonic clock for one waiting greenlet; it is closed with the process."""
 
     def __init__(self) -> None:
         """Open the timer."""
@@ -29,13 +29,13 @@ class Timer:
         self._watcher = get_hub().loop.io(self._descriptor, _READ)
 
     def wait_until(self, moment: float) -> None:
-        """Let others run until `moment`, in seconds of the monotonic clock, or until `ring`."""
+        """Wait until `moment`, in seconds of the monotonic clock, or until `wake`."""
         self._set(moment)
         get_hub().wait(self._watcher)
         os.read(self._descriptor, 8)
 
-    def ring(self) -> None:
-        """Wake who waits."""
+    def wake(self) -> None:
+        """Wake the waiting greenlet."""
         self._set(_PAST)
 
     def _set(self, moment: float) -> None:

@@ -1,4 +1,4 @@
-"""Reads a stream of completions as OpenAI's API sends it: server-sent events, one JSON chunk each.
+"""Reads a stream of completions in the form of OpenAI's API: server-sent events, one JSON chunk each.
 
 https://platform.openai.com/docs/api-reference/chat/streaming
 """
@@ -8,25 +8,25 @@ from typing import Any
 
 
 class TokenStream:
-    """What one stream said, and when."""
+    """The tokens of one stream and their times."""
 
     def __init__(self) -> None:
         """Begin before the first line."""
         self.moments: list[float] = []
-        """When each chunk with text came."""
+        """Arrival of each chunk with text."""
         self.counted = 0
-        """Completion tokens, as the server counts them in its `usage`; 0 where it does not."""
+        """Completion tokens by the server's `usage`; 0 without it."""
         self.finished = False
-        """`[DONE]` was seen."""
+        """Whether `[DONE]` was received."""
         self.error = ""
 
     @property
     def count(self) -> int:
-        """Tokens of the answer: the server's count, or the chunks with text."""
+        """Tokens of the response: the server's count, or the chunks with text."""
         return self.counted or len(self.moments)
 
     def read(self, line: bytes, now: float) -> None:
-        """Take one line, without looking at what is not data."""
+        """Read one line; lines without data are ignored."""
         if not line.startswith(b"data:"):
             return
         content = line[5:].strip()
@@ -39,7 +39,7 @@ class TokenStream:
             self.error = "a chunk of the stream is not JSON"
             return
         if not isinstance(chunk, dict) or "error" in chunk:
-            self.error = "the stream said an error"
+            self.error = "the stream had an error"
             return
         choices = chunk.get("choices")
         if isinstance(choices, list) and any(_text(choice) for choice in choices):
@@ -57,5 +57,5 @@ def _text(choice: Any) -> bool:
     if not isinstance(choice, dict):
         return False
     delta = choice.get("delta")
-    said = delta if isinstance(delta, dict) else choice
-    return bool(said.get("content") or said.get("text") or said.get("reasoning_content"))
+    content = delta if isinstance(delta, dict) else choice
+    return bool(content.get("content") or content.get("text") or content.get("reasoning_content"))

@@ -1,4 +1,4 @@
-"""Runs a user's own locustfile: its users, recorded through locust's event of a request, which has the unrounded time."""
+"""Runs a user's own locustfile, and records its requests by locust's request event."""
 
 import sys
 import time
@@ -14,14 +14,14 @@ _NAME = "locustfile"
 
 
 class Wrong(Exception):
-    """The locustfile cannot be run; says why."""
+    """The locustfile cannot be run; the message has the reason."""
 
 
 def users(source: str) -> list[type[locust.User]]:
     """Return the users of a locustfile.
 
     Raises:
-        Wrong: it raises when it is imported, or has no users.
+        Wrong: its import raises, or it has no users.
     """
     module = types.ModuleType(_NAME)
     sys.modules[_NAME] = module

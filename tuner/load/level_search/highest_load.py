@@ -1,21 +1,23 @@
 """The search for the highest load that meets the constraints, in few windows: pure, one step at a time.
 
-Where the load has `levels`, they are measured in turn. Otherwise levels grow (users 1, then at most eight times as many; rates from what one
-request takes) until latencies are at their limit, or two in turn give no more throughput, or the target fails, or the highest allowed is
-reached. These windows are short, longer where they do not decide: what counts is the curve through all of them (`reading`). It says which
-load another window would meet the limits at, too; of users, the fewest who give as much. Where a spec is not out of the race by then, some loads
-beside that one get a short window, and it gets a whole one; all are on the curve then, and where the load has moved by that, another one does.
+If the load has `levels`, they are measured in turn. Otherwise levels grow (users from 1, by at most a factor
+of eight; rates from the duration of one request) until latencies reach their limit, or two levels in turn
+give no more throughput, or the target fails, or the highest allowed level is reached. These windows are
+short, and longer only if they do not decide. The curves through all windows (`load_model`) give the highest
+load that another window would meet the limits at; of users, the fewest with that throughput. Unless the spec
+is already beaten, some loads near that one get a short window, and it gets a whole one. If the curves then
+move the load, the new load gets a window as well.
 
-What an end claims:
+The claims of an end:
 
-- Measured: another window of the result's load meets the latency constraints with a probability of 99 %, as far as the curves and the scatter
-  of windows around them say; `Window.meets` says how sure it is that they are met on average. Where the least load met nothing surely, the
-  result is that of the least load.
-- BreaksConstraint: at the least load, one user or the first rate, the 95 % interval lies beyond a limit.
-- CannotBeatBest: no load that meets the constraints gives `stop_below` requests per second. That follows from windows' 95 %
-  intervals and from one assumption, that a request is not answered sooner when others are asked at the same time: n users then
-  give at most n/m times what m users give. An open loop gives no more than it is asked. Or the growth is over, and the interval of what
-  the curves say lies below.
+- Measured: another window at the result's load meets the latency constraints with a probability of 99 %, by
+  the curves and the scatter of windows around them; `Window.meets` says whether they are surely met on
+  average. If the least load does not surely meet them, the result is the least load's.
+- BreaksConstraint: at the least load (one user, or the first rate) the 95 % interval lies beyond a limit.
+- CannotBeatBest: no load that meets the constraints gives `stop_below` requests per second. This follows from
+  the windows' 95 % intervals and the assumption that concurrent requests do not speed each other up, so that
+  n users give at most n/m times the throughput of m users; an open loop gives at most its rate. Or the growth
+  has ended, and the interval of the expected throughput lies below.
 """
 
 import math
@@ -33,14 +35,15 @@ from tuner.load.level_search.verdicts import Verdict, ceiling, highest_working, 
 from tuner.settings import LoadSettings
 
 _FEW = 5
-"""Answers below which a short window is made longer, whatever it says."""
+"""Answers below which a short window is extended in any case."""
 _NEAR = 2.0
-"""Ratio of two loads up to which a window of one says much of the other."""
+"""Ratio of two loads up to which a window of one informs about the other."""
 _BESIDE = {"closed": (1.4, 0.7, 1.8, 0.55), "open": (0.8, 1.2, 0.65)}
-"""Times the load found, that is measured beside it: of users up to where their limit is expected, of rates less, as a queue grows all at once. All
-are so near that they still are when the load found has moved a little."""
-_DULL = 2
-"""Levels in turn that give no more throughput and so end the growth: one may have had bad luck on a shared machine."""
+"""Factors of the found load for the windows near it: for users up to their expected limit, for rates less,
+as their queue grows abruptly. All stay near when the found load moves a little."""
+_FLAT = 2
+"""Levels in turn without more throughput that end the growth: a single one may be noise of a shared
+machine."""
 
 
 def begin(
@@ -54,18 +57,20 @@ def begin(
 
 
 def after(state: State, window: Window, *, extends: bool) -> State:
-    """Return the state with one more window, of the step that was next; one that extends the last takes its place."""
+    """Return the state with the window of the last step; a window that extends the last one replaces it."""
     step = next_step(state)
-    asked = step.seconds if isinstance(step, Measure) else 0.0
+    planned = step.seconds if isinstance(step, Measure) else 0.0
     if not extends:
-        return replace(state, windows=(*state.windows, window), asked=(*state.asked, asked))
+        return replace(state, windows=(*state.windows, window), planned=(*state.planned, planned))
     return replace(
-        state, windows=(*state.windows[:-1], window), asked=(*state.asked[:-1], state.asked[-1] + asked)
+        state,
+        windows=(*state.windows[:-1], window),
+        planned=(*state.planned[:-1], state.planned[-1] + planned),
     )
 
 
 def next_step(state: State) -> Measure | Finished:
-    """Return what to measure next, or what was found."""
+    """Return the next measurement, or the end."""
     if state.load.levels:
         return _listed(state)
     if not state.windows:
@@ -77,7 +82,7 @@ def next_step(state: State) -> Measure | Finished:
 
 
 def _stopped(state: State, found: Sequence[Verdict]) -> Finished | None:
-    """End the search where nothing that could still be measured matters."""
+    """Return the end if no further window can matter."""
     enough = found[0].window.requests >= _FEW or found[0].whole
     if found[0].window.meets == "No" and enough:
         return ended(state, found[0].window, "BreaksConstraint")
@@ -87,18 +92,18 @@ def _stopped(state: State, found: Sequence[Verdict]) -> Finished | None:
 
 
 def _searched(state: State, found: Sequence[Verdict]) -> Measure | Finished:
-    read = results.reading_of(state, found)
-    if read is None:
+    model = results.model_of(state, found)
+    if model is None:
         return _alone(state, found[0])
-    level = _grown(state, found, read)
+    level = _grown(state, found, model)
     if level is not None and len(state.windows) < state.settings.most_levels:
         return _fresh(state, level)
-    expected = results.expected(state, found, read)
+    expected = results.expected(state, found, model)
     if expected.throughput.high < state.stop_below:
         return ended(state, expected, "CannotBeatBest")
     level = expected.level
     return (
-        _beside(state, found, read, level)
+        _beside(state, found, model, level)
         or _whole(state, found, level)
         or ended(state, expected, "Measured")
     )
@@ -117,12 +122,12 @@ def _listed(state: State) -> Measure | Finished:
 
 
 def _alone(state: State, first: Verdict) -> Measure | Finished:
-    """Give the least load a whole window, as there is none at which the target is known to work."""
-    left = state.load.window_seconds - state.asked[first.index]
-    if left <= 0:
+    """Give the least load a whole window, as no load is known to work."""
+    remaining = state.load.window_seconds - state.planned[first.index]
+    if remaining <= 0:
         return ended(state, first.window, "Measured")
     return (
-        _extended(state, left)
+        _extended(state, remaining)
         if first.index == len(state.windows) - 1
         else _fresh(state, first.level, whole=True)
     )
@@ -137,53 +142,56 @@ def _fresh(state: State, level: float, *, whole: bool = False) -> Measure:
 
 
 def _longer(state: State, found: Sequence[Verdict]) -> Measure | None:
-    """Make a short window twice as long where it seems to break a constraint without being sure, and longer if it saw hardly anything."""
+    """Extend a short window if it may break a constraint, or has hardly any answers."""
     last = next(verdict for verdict in found if verdict.index == len(state.windows) - 1)
-    asked, whole = state.asked[-1], float(state.load.window_seconds)
+    planned, whole = state.planned[-1], float(state.load.window_seconds)
     unsure = last.window.meets == "Unsure" and last.ratio > 1 and last.kept_up
     if last.window.requests < _FEW:
-        wanted = min(whole, 2 * asked)
+        wanted = min(whole, 2 * planned)
     elif unsure:
         wanted = min(whole, 2 * state.settings.probe_share * whole)
     else:
         return None
-    return _extended(state, wanted - asked) if wanted > asked else None
+    return _extended(state, wanted - planned) if wanted > planned else None
 
 
 def _extended(state: State, seconds: float) -> Measure:
     return Measure(state.windows[-1].level, 0.0, seconds, extends=True)
 
 
-def _grown(state: State, found: Sequence[Verdict], read: LoadModel) -> float | None:
-    """Return the next higher level; None where the limits are met by no more, or more would give no more, or is not allowed."""
+def _grown(state: State, found: Sequence[Verdict], model: LoadModel) -> float | None:
+    """Return the next higher level; None if it would break the limits, not give more, or not be allowed."""
     cap, top, failing = state.cap, highest_working(found), lowest_failing(found)
     if failing is not None:
-        return _between(state, read, top.level, failing.level)
+        return _between(state, model, top.level, failing.level)
     if top.level >= cap:
         return None
-    if state.load.mode == "closed" and len(found) > 1 and _gives_no_more(state, found, read):
+    if state.load.mode == "closed" and len(found) > 1 and _gives_no_more(state, found, model):
         return None
-    return min(cap, _more(state, found, read, top))
+    return min(cap, _more(state, found, model, top))
 
 
-def _gives_no_more(state: State, found: Sequence[Verdict], read: LoadModel) -> bool:
-    """Whether more users would not meet the limits, or not give more. Of an open loop the next rate says so, and its queue nothing before."""
+def _gives_no_more(state: State, found: Sequence[Verdict], model: LoadModel) -> bool:
+    """Whether more users would break the limits or give no more.
+
+    In an open loop only the next rate can tell.
+    """
     settings = state.settings
     top = highest_working(found).level
     more = max(top + 1, float(math.floor(settings.resolution * top)))
-    if read.limited and read.highest(more, 0.0) < more:
+    if model.limited and model.highest(more, 0.0) < more:
         return True
     rates = [verdict.rate for verdict in found]
-    return len(found) > _DULL and max(rates[-_DULL:]) <= settings.knee * max(rates[:-_DULL])
+    return len(found) > _FLAT and max(rates[-_FLAT:]) <= settings.knee * max(rates[:-_FLAT])
 
 
-def _more(state: State, found: Sequence[Verdict], read: LoadModel, top: Verdict) -> float:
-    """Return a higher load: of users, as many as are expected to meet the limits, where there are any."""
+def _more(state: State, found: Sequence[Verdict], model: LoadModel, top: Verdict) -> float:
+    """Return a higher load: for users, as many as are expected to meet the limits."""
     twice = state.settings.growth * top.level
     if state.load.mode == "closed":
-        if not read.limited:
+        if not model.limited:
             return twice
-        most = read.highest(min(state.cap, state.settings.leap * top.level), 0.0)
+        most = model.highest(min(state.cap, state.settings.leap * top.level), 0.0)
         return max(most, twice) if len(found) == 1 else max(most, top.level + 1)
     if len(found) == 1:
         alone = next((at.value for at in top.window.latencies if at.percentile == 50), 0.0)
@@ -191,12 +199,15 @@ def _more(state: State, found: Sequence[Verdict], read: LoadModel, top: Verdict)
     return twice
 
 
-def _between(state: State, read: LoadModel, works: float, fails: float) -> float | None:
-    """Return a level between those at which the target works and fails; None where the limits are met by none, or there is hardly one."""
+def _between(state: State, model: LoadModel, works: float, fails: float) -> float | None:
+    """Return a level between a working and a failing one.
+
+    None if it would break the limits, or they are close.
+    """
     closed = state.load.mode == "closed"
     if fails / works <= state.settings.resolution or (closed and fails - works <= 1):
         return None
-    most = read.highest(fails - 1 if closed else fails, state.settings.safety)
+    most = model.highest(fails - 1 if closed else fails, state.settings.safety)
     if most <= works:
         return None
     least = max(most, state.settings.resolution * works)
@@ -205,11 +216,14 @@ def _between(state: State, read: LoadModel, works: float, fails: float) -> float
     return min((works + fails) / 2, least)
 
 
-def _beside(state: State, found: Sequence[Verdict], read: LoadModel, level: float) -> Measure | None:
-    """Return a load beside the one found that has no window yet; None where enough are near: they say how latency grows there."""
+def _beside(state: State, found: Sequence[Verdict], model: LoadModel, level: float) -> Measure | None:
+    """Return a load near the found one without a window.
+
+    None if enough windows show how latency grows there.
+    """
     settings, end = state.settings, lowest_failing(found)
     near = [one for one in state.windows if max(one.level, level) <= _NEAR * min(one.level, level)]
-    if not read.limited or len(near) >= settings.near_windows or len(state.windows) >= settings.most_levels:
+    if not model.limited or len(near) >= settings.near_windows or len(state.windows) >= settings.most_levels:
         return None
     above = state.cap if end is None else end.level
     for share in _BESIDE[state.load.mode]:
@@ -221,7 +235,10 @@ def _beside(state: State, found: Sequence[Verdict], read: LoadModel, level: floa
 
 
 def _whole(state: State, found: Sequence[Verdict], level: float) -> Measure | None:
-    """Give the load found a whole window, longer where it is not steady; None where one that is as good as the same had it, or enough had."""
+    """Give the found load a whole window, longer if unsteady.
+
+    None if an equal load had one, or enough had.
+    """
     near = [one for one in found if one.works and _are_the_same(state, one.level, level)]
     last = next((one for one in near if one.index == len(state.windows) - 1), None)
     wanted = float(state.load.window_seconds)
@@ -233,7 +250,7 @@ def _whole(state: State, found: Sequence[Verdict], level: float) -> Measure | No
         return None
     if last is None:
         return _fresh(state, level, whole=True)
-    return _extended(state, wanted - state.asked[-1]) if wanted > state.asked[-1] else None
+    return _extended(state, wanted - state.planned[-1]) if wanted > state.planned[-1] else None
 
 
 def _are_the_same(state: State, one: float, other: float) -> bool:

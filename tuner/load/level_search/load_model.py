@@ -1,6 +1,7 @@
-"""What all windows of a trial together say of a load: curves through them, the highest load that meets the limits, and what it gives. Pure.
+"""The load model of a trial: curves through all its windows, and the highest load that meets the limits.
 
-Windows whose target failed (requests, or to keep up with its rate) are on no curve: they say where the curves end.
+Pure.
+Windows with a failing target (failed requests, or a growing queue) are on no curve: they mark its end.
 """
 
 import math
@@ -24,49 +25,49 @@ from tuner.objective import TINY
 
 Metric = Literal["latency", "ttft", "itl"]
 Named = tuple[Metric, int]
-"""A latency's metric and percentile."""
+"""Metric and percentile of a latency."""
 
 _STEP = 1.01
-"""From one load that is looked at to the next: a tenth of what one window can tell."""
+"""Ratio between neighbouring candidate loads: a tenth of what one window can resolve."""
 _ROUNDING = 1e-6
-"""Of users: less than nobody, and more than what floating point makes of whole numbers."""
+"""Tolerance for whole numbers of users in floating point."""
 _ROUNDS = 3
-"""In which curves are bent to the load that they themselves find: by then it moves by less than its error."""
+"""Rounds of fitting near the load that the last fit found: by then it moves by less than its error."""
 
 
 @dataclass(frozen=True)
 class Curves:
-    """Through all windows, those near one load above all."""
+    """Curves through all windows, weighted towards one load."""
 
     state: State
     latencies: Mapping[Named, Curve]
     cycle: Curve
-    """Load over throughput: the seconds from one answer to the next of a user; of an open loop how many requests there are to an answer."""
+    """Load over throughput: seconds between a user's answers; in an open loop, requests per answer."""
 
     def knee(self, loads: Floats, limited: Sequence[Constraint]) -> float:
-        """Return the load from which on more of it makes latency grow faster than throughput; the last one where none does."""
+        """Return the load above which latency grows faster than throughput; the last one if there is none."""
         rates = np.diff(self.rate(loads)[0])
         grows = [np.diff(self.excess(one, loads, 0.0)) for one in limited if _named(one) in self.latencies]
         beyond = np.flatnonzero(np.any([each >= rates for each in grows], axis=0))
         return float(loads[beyond[0]] if len(beyond) else loads[-1])
 
     def rate(self, loads: Floats) -> tuple[Floats, Floats]:
-        """Return logarithms of the answers per second at (n,) loads, and their standard deviation."""
+        """Return the logarithms of the throughput at (n,) loads, and their standard deviations."""
         cycle, deviation = self.cycle.at(loads)
         return np.log(loads) - cycle, deviation
 
     def further(self, named: Named, loads: Floats) -> Floats:
-        """Return by how much a whole window at each load is apart from the next one, as the logarithm's standard deviation."""
+        """Return the standard deviation of the log latency between whole windows at each load."""
         answers = np.exp(self.rate(loads)[0]) * self.state.load.window_seconds
         return np.hypot(
             self.latencies[named].scatter, latency_curve.sampling(np.maximum(answers, 1.0), named[1])
         )
 
     def excess(self, limit: Constraint, loads: Floats, deviations: float) -> Floats:
-        """Return how far above its limit a latency would be, as a logarithm, where it is so many standard deviations higher.
+        """Return log(latency / limit) at each load, for a latency so many standard deviations above its mean.
 
-        The deviation is that of another whole window at this load: the curve's own, and that of windows around it. What was never seen is
-        above every limit.
+        The deviation is that of another whole window: the curve's own, and that between windows. A latency
+        without a curve is above every limit.
         """
         named = _named(limit)
         if named not in self.latencies:
@@ -78,27 +79,27 @@ class Curves:
 
 @dataclass(frozen=True)
 class LoadModel:
-    """Of windows whose target did what it was asked, at least one of which has answers."""
+    """A model of windows with a working target, at least one of which has answers."""
 
     state: State
     windows: tuple[Window, ...]
     beyond: tuple[Window, ...] = ()
-    """Of an open loop: windows whose queue still grew when they ended, of which is known that it was so long at least."""
+    """In an open loop: windows whose queue grew until their end, so that their latencies are lower bounds."""
 
     @property
     def limited(self) -> list[Constraint]:
-        """The latencies that have a limit."""
+        """The constraints on latencies."""
         return [one for one in self.state.constraints if one.metric != "errorRate"]
 
     def curves(self, near: float | None, *, every: bool = False) -> Curves:
-        """Return the curves of what has a limit, or of `every` latency, bent to one load where there is one that matters."""
+        """Return the curves of constrained latencies, or of `every` latency, fitted near a given load."""
         settings = self.state.settings
-        belief = ScatterPrior(settings.scatter, settings.scatter_windows, settings.reach)
+        prior = ScatterPrior(settings.scatter, settings.scatter_windows, settings.reach)
         seen = {(at.metric, at.percentile) for one in self.windows for at in one.latencies}
         wanted = seen if every else seen.intersection(_named(one) for one in self.limited)
         latencies = {
             named: latency_curve.through(
-                self.state.load.mode, points, belief, near=near, least=_points(self.beyond, named)
+                self.state.load.mode, points, prior, near=near, least=_points(self.beyond, named)
             )
             for named in sorted(wanted)
             if (points := _points(self.windows, named)) is not None
@@ -106,19 +107,20 @@ class LoadModel:
         told = [one for one in self.windows if one.throughput.value > 0]
         loads = np.array([one.level for one in told])
         cycle = np.log(loads / np.array([one.throughput.value for one in told]))
-        belief = replace(belief, scatter=settings.rate_scatter)
-        # An open loop's answers are its requests up to the capacity, and no more beyond it: that, too, is a closed loop's bend.
+        prior = replace(prior, scatter=settings.rate_scatter)
+        # The throughput of an open loop follows its rate up to the capacity: the same bend as in a closed
+        # loop.
         start = 0.0 if self.state.load.mode == "open" else None
         points = Points(loads, cycle, 1 / np.sqrt(_answers(told)))
         return Curves(
-            self.state, latencies, latency_curve.through("closed", points, belief, near=near, start=start)
+            self.state, latencies, latency_curve.through("closed", points, prior, near=near, start=start)
         )
 
     def highest(self, roof: float, deviations: float) -> float:
-        """Return the highest load up to `roof` that meets every limit even where latencies are so many deviations higher.
+        """Return the highest load up to `roof` that meets every limit by so many standard deviations.
 
-        Nothing is given up for that below the knee: where less load makes latency lower by less than throughput, latency is a floor, and
-        what is near to its limit stays so at any load. The lowest load that was measured where none meets the limits at all.
+        Below the knee no load is given up for the margin: there, less load costs more throughput than it
+        gains latency. The lowest measured load if none meets the limits.
         """
         loads = self._candidates(roof)
         if not self.limited:
@@ -132,7 +134,7 @@ class LoadModel:
         return found
 
     def loads(self, step: float) -> list[float]:
-        """Return loads from the lowest to the highest that was measured, ascending, about `step` times the last one each."""
+        """Return loads from the lowest to the highest measured one, with a ratio of about `step`."""
         found: list[float] = []
         for load in self._candidates(max(window.level for window in self.windows)):
             if not found or self.state.load.levels or load >= step * found[-1]:
@@ -140,7 +142,7 @@ class LoadModel:
         return found
 
     def _candidates(self, roof: float) -> Floats:
-        """Return the loads that could be asked for, ascending: from the lowest that was measured to `roof`."""
+        """Return the candidate loads, ascending, from the lowest measured one to `roof`."""
         low = min(window.level for window in self.windows)
         high = max(roof, low)
         if self.state.load.levels:
@@ -149,13 +151,13 @@ class LoadModel:
         return np.unique(np.floor(found + _ROUNDING)) if self.state.load.mode == "closed" else found
 
     def fewest(self, level: float, share: float) -> float:
-        """Return the fewest users who are expected to give this share of what so many users give: more only wait longer."""
+        """Return the fewest users with this share of the throughput at `level`: more only wait longer."""
         loads = self._candidates(level)
         gives, _ = self.curves(level).rate(loads)
         return float(loads[np.flatnonzero(gives >= gives[-1] + math.log(share))[0]])
 
     def needs(self, level: float) -> tuple[float, ...]:
-        """Return for each constraint the least bound with which this load, or a higher one, would be found."""
+        """Return the least bound of each constraint that this load, or a higher one, would meet."""
         curves, at = self.curves(level), np.array([level])
         loads = self._candidates(max(window.level for window in self.windows))
         found = []
@@ -169,9 +171,9 @@ class LoadModel:
         return tuple(found)
 
     def at(self, level: float, *, every: bool = True) -> Window:
-        """Return what is expected of a load, in a window's words; what has no curve is the nearest window's.
+        """Return the expected values of a load as a Window; those without a curve are the nearest window's.
 
-        Without `every` its latencies are those that have a limit: of the others each costs a curve.
+        Without `every` it has only constrained latencies, as each latency costs a curve.
         """
         curves, nearest = self.curves(level, every=every), self._nearest(level)
         rate = self._rate(curves, level)
@@ -195,7 +197,7 @@ class LoadModel:
         return read.model_copy(update={"meets": self._meets(read)})
 
     def _nearest(self, level: float) -> Window:
-        """Return the window nearest to a load, the longest and then the last of those that are equally near."""
+        """Return the window nearest to a load; of equally near ones the longest, then the last."""
         return min(
             reversed(self.windows), key=lambda one: (abs(math.log(one.level / level)), -round(one.seconds))
         )
@@ -207,26 +209,29 @@ class LoadModel:
         )
 
     def _rate(self, curves: Curves, level: float) -> Estimate:
-        """Estimate the answers per second at the highest load that meets: how sure that load is, is part of it."""
+        """Estimate the throughput at a load.
+
+        The interval includes the uncertainty of the highest feasible load.
+        """
         step = np.array([level, level * _STEP])
         rates, unsure = curves.rate(step)
         variance = float(unsure[0]) ** 2
         if limit := self._tightest(curves, level):
             mean, deviation = curves.latencies[limit].at(step)
             slope, gain = float(mean[1] - mean[0]), float(rates[1] - rates[0])
-            # Below the knee the limit is not what holds the load.
+            # Below the knee the limit does not determine the load.
             variance += (float(deviation[0]) * gain / slope) ** 2 if slope > gain else 0.0
         return _around(float(rates[0]), math.sqrt(variance))
 
     def _tightest(self, curves: Curves, level: float) -> Named | None:
-        """Return the latency that is nearest to its limit, or the furthest beyond it."""
+        """Return the latency nearest to its limit, or furthest beyond it."""
         at = np.array([level])
         found = [(float(curves.excess(one, at, 0.0)[0]), _named(one)) for one in self.limited]
         known = [one for one in found if one[1] in curves.latencies]
         return max(known)[1] if known else None
 
     def _latencies(self, curves: Curves, level: float) -> list[LatencyAt]:
-        """Return every percentile; of curves that were fitted one by one a higher percentile could be below a lower one."""
+        """Return all percentiles, made monotonic, as their curves were fitted independently."""
         found: list[LatencyAt] = []
         for metric, percent in sorted(curves.latencies):
             mean, deviation = (
@@ -239,11 +244,11 @@ class LoadModel:
         return found
 
     def _failures(self, level: float) -> Estimate:
-        """Estimate the share that fails from all windows of loads that are no higher."""
+        """Estimate the share of failures from all windows at this load or lower ones."""
         rows = []
         for window in self.windows:
             if window.level <= level:
-                # Who waited all the window through has failed, and is no request that was over.
+                # A request that waited all window long failed, but has not ended.
                 failed = max(window.errors, round(window.error_rate.value * window.requests))
                 rows.append(np.repeat([0.0, 1.0], [window.requests - failed, failed]))
         return estimates.share(np.concatenate(rows))
@@ -259,7 +264,7 @@ def _highest(curves: Curves, limited: Sequence[Constraint], loads: Floats, devia
 
 
 def _points(windows: Sequence[Window], named: Named) -> Points | None:
-    """Return what windows saw of a latency; None where none has a number."""
+    """Return the points of a latency; None if no window has a value."""
     told = [
         (one, found)
         for one in windows
@@ -288,8 +293,11 @@ def _around(log: float, deviation: float) -> Estimate:
     return Estimate(value=math.exp(log), low=math.exp(log - half), high=math.exp(log + half))
 
 
-def of(state: State, windows: Sequence[Window], beyond: Sequence[Window]) -> LoadModel | None:
-    """Return what windows say, and of an open loop those `beyond` its end; None where none of them has an answer."""
+def fit(state: State, windows: Sequence[Window], beyond: Sequence[Window]) -> LoadModel | None:
+    """Return the model of windows, in an open loop with those `beyond` its end.
+
+    None if none has an answer.
+    """
     if not any(window.throughput.value > 0 for window in windows):
         return None
     return LoadModel(state, tuple(windows), tuple(beyond) if state.load.mode == "open" else ())

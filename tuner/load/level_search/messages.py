@@ -1,4 +1,4 @@
-"""What the end of a search says to people; every number in it is in the windows."""
+"""The message of a trial's end, from numbers of its windows."""
 
 from collections.abc import Sequence
 
@@ -8,7 +8,7 @@ from tuner.load.level_search.verdicts import Verdict, verdicts
 
 
 def ended(state: State, result: Window, reason: Reason) -> Finished:
-    """Return the end of a search that found this load."""
+    """Return the end of a search with this result."""
     found = verdicts(state)
     parts = [f"{_at(state, result.level)}: {_seen(state, result)}"]
     if reason == "BreaksConstraint":

@@ -1,4 +1,4 @@
-"""The vocabulary between the search for the highest load and whoever measures."""
+"""State and steps of the search for the highest load, shared with the runner that measures."""
 
 from dataclasses import dataclass
 
@@ -10,61 +10,63 @@ from tuner.settings import LoadSettings
 
 @dataclass(frozen=True)
 class Measure:
-    """Drive this load next."""
+    """Measure this load next."""
 
     level: float
     """Users, or requests per second."""
     warmup: float
-    """Seconds at this level before the window, whose samples are dropped; may be 0."""
+    """Seconds at this level before the window; their samples are dropped."""
     seconds: float
-    """Of the window."""
+    """Length of the window."""
     extends: bool
-    """It goes on with the last window: their samples are joined, and the summary of both replaces the last one's."""
+    """Whether it continues the last window: the samples are joined, and their summary replaces the last
+    one."""
 
 
 @dataclass(frozen=True)
 class Finished:
-    """The search is over."""
+    """The end of the search."""
 
     result: Window
-    """What the load found gives, as all windows together say; of a constraint that no load meets, the window that says so."""
+    """The resulting load's values from all windows together; for BreaksConstraint, the window that breaks
+    it."""
     reason: Reason
     """Measured, CannotBeatBest or BreaksConstraint."""
     message: str
     notes: tuple[str, ...]
-    """As in a Trial's status."""
+    """For the Trial's status."""
 
 
 @dataclass(frozen=True)
 class LoadPoint:
-    """What a load gives, and what it takes."""
+    """A load with its values and the bounds that it needs."""
 
     window: Window
     needs: tuple[float, ...]
-    """For each constraint the least bound with which this load, or a higher one, would be found; seconds, or a share."""
+    """Least bound of each constraint that this load, or a higher one, would meet; seconds, or a share."""
 
 
 @dataclass(frozen=True)
 class State:
-    """What was measured so far, and what is looked for."""
+    """The windows so far, and the goal."""
 
     load: Load
     settings: LoadSettings
     constraints: tuple[Constraint, ...]
     stop_below: float
-    """Requests per second that this spec must be able to give; 0 where that is not asked."""
+    """Requests per second below which the search stops; 0 for none."""
     windows: tuple[Window, ...] = ()
-    """In the order in which they were measured; the last one of a level speaks for it."""
-    asked: tuple[float, ...] = ()
-    """Seconds that each window was to last; a Window's own are what was kept of them."""
+    """In the order of measurement; the last window of a level counts."""
+    planned: tuple[float, ...] = ()
+    """Planned seconds of each window; a Window's own seconds are those that were kept."""
 
     @property
     def cap(self) -> float:
-        """The highest level that is allowed."""
+        """The highest allowed level."""
         if self.load.max_level is not None:
             return self.drivable(float(self.load.max_level))
         return self.settings.most_users if self.load.mode == "closed" else self.settings.most_rate
 
-    def drivable(self, asked: float) -> float:
-        """Return the level that can be driven: users are whole, and one at least."""
-        return float(max(1, round(asked))) if self.load.mode == "closed" else asked
+    def drivable(self, level: float) -> float:
+        """Return the nearest level that can be driven: users are whole, and at least one."""
+        return float(max(1, round(level))) if self.load.mode == "closed" else level

@@ -1,4 +1,4 @@
-"""What windows say of their levels, and what follows for the others; pure, and without a plan of what to do next."""
+"""The verdict on each measured level by its window. Pure; it does not plan the next window."""
 
 import math
 from collections.abc import Sequence
@@ -11,40 +11,42 @@ from tuner.load.level_search.state import State
 from tuner.load.windows.window_summary import margin
 
 _KEPT_UP = 0.97
-"""Share of an open loop's rate that must be answered: below it the queue grows, and latency with it, for ever."""
+"""Share of an open loop's rate that must be answered: below it, the queue and the latency grow without
+end."""
 _CHANCE = 2.0
-"""Standard deviations of a Poisson count by which fewer requests than planned may have come."""
+"""Standard deviations of a Poisson count by which fewer requests may have arrived."""
 
 
 @dataclass(frozen=True)
 class Verdict:
-    """Of one level, by its last window."""
+    """The verdict on one level by its last window."""
 
     index: int
-    """Of the window."""
+    """Index of the window."""
     window: Window
     ratio: float
-    """The worst of what was measured to what is allowed."""
+    """Worst ratio of a measured value to its bound."""
     whole: bool
-    """It was to last as long as `windowSeconds`."""
+    """Whether it was planned for `windowSeconds`."""
     kept_up: bool
-    """The answers were as many as the requests; always so in a closed loop."""
+    """Whether answers kept up with requests; always true in a closed loop."""
     closed: bool
-    """It is of a closed loop."""
+    """Whether the loop is closed."""
     fails: bool
-    """Too many requests failed for a constraint, as far as is known: an error rate, or a percentile above which they all are."""
+    """Whether too many requests failed: for an error rate, or so many that a percentile lies among them."""
 
     @property
     def works(self) -> bool:
-        """Whether the target did what it was asked; a short window is given the benefit of the doubt.
+        """Whether the target handled the load; a short window gets the benefit of the doubt.
 
-        Users may wait however long. A queue that is surely too long in an open loop may be one that grows for ever.
+        In a closed loop users may wait for any time. In an open loop a queue that is surely too long may grow
+        for ever.
         """
         return self.kept_up and not self.fails and (self.closed or self.window.meets != "No")
 
     @property
     def breaks_surely(self) -> bool:
-        """Whether the interval says that the constraints are not met."""
+        """Whether the interval excludes that the constraints are met."""
         return self.window.meets == "No" or not self.kept_up
 
     @property
@@ -59,7 +61,7 @@ class Verdict:
 
 
 def verdicts(state: State) -> list[Verdict]:
-    """Return one for each level, ascending."""
+    """Return the verdict on each level, ascending."""
     last = {window.level: index for index, window in enumerate(state.windows)}
     return [_verdict(state, last[level]) for level in sorted(last)]
 
@@ -69,7 +71,7 @@ def _verdict(state: State, index: int) -> Verdict:
     arrived = window.level - _CHANCE * math.sqrt(window.level / max(window.seconds, 1e-9))
     closed = state.load.mode == "closed"
     kept_up = closed or window.throughput.high >= _KEPT_UP * arrived
-    whole = state.asked[index] >= state.load.window_seconds
+    whole = state.planned[index] >= state.load.window_seconds
     fails = (whole or window.meets == "No") and any(_fails(window, one) for one in state.constraints)
     return Verdict(index, window, margin(window, state.constraints), whole, kept_up, closed, fails)
 
@@ -82,12 +84,12 @@ def _fails(window: Window, constraint: Constraint) -> bool:
 
 
 def lowest_failing(found: Sequence[Verdict]) -> Verdict | None:
-    """Return the lowest load at which the target fails."""
+    """Return the lowest load that the target cannot handle."""
     return next((verdict for verdict in found if not verdict.works), None)
 
 
 def highest_working(found: Sequence[Verdict]) -> Verdict:
-    """Return the highest load, with none below it at which the target fails; the least one where there is none."""
+    """Return the highest load below every failing one; the least load if there is none."""
     end = lowest_failing(found)
     return next(
         (verdict for verdict in reversed(found) if end is None or verdict.level < end.level), found[0]
@@ -95,7 +97,10 @@ def highest_working(found: Sequence[Verdict]) -> Verdict:
 
 
 def ceiling(state: State, found: Sequence[Verdict], cap: float) -> float:
-    """Return requests per second that no load which meets the constraints gives; see stages.py for what it rests on."""
+    """Return an upper limit of the throughput of loads that meet the constraints.
+
+    See highest_load.py for the assumption.
+    """
     broken = min((verdict.level for verdict in found if verdict.breaks_surely), default=None)
     if state.load.mode == "open":
         return cap if broken is None else broken

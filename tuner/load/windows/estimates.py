@@ -1,9 +1,10 @@
-"""Numbers with 95 % intervals from samples that depend on each other, as one request's latency does on the last one's.
+"""Estimates with 95 % intervals from correlated samples, such as the latencies of consecutive requests.
 
-Sources: order statistics for percentiles, which need no distribution (David and Nagaraja, Order Statistics, 2003, section 7.1);
-correlation by batch means of the indicator "is above the percentile" (Heidelberger and Lewis, Quantile estimation in dependent
-sequences, Operations Research 32, 1984); batches grown until they look independent (Fishman, Grouping observations in digital
-simulation, Management Science 24, 1978); Wilson's interval for shares (JASA 22, 1927).
+Sources: order statistics for percentiles, which need no distribution (David and Nagaraja, Order Statistics,
+2003, section 7.1); correlation by batch means of the indicator "is above the percentile" (Heidelberger and
+Lewis, Quantile estimation in dependent sequences, Operations Research 32, 1984); batches grown until they
+look independent (Fishman, Grouping observations in digital simulation, Management Science 24, 1978); Wilson's
+interval for shares (JASA 22, 1927).
 """
 
 import math
@@ -16,22 +17,22 @@ from tuner.load.windows.samples import Floats
 
 _TAIL = 0.025
 _Z = 1.959964
-"""Of the normal distribution at 97.5 %."""
+"""Quantile of the normal distribution at 97.5 %."""
 _BATCHES = (64, 32, 16, 8)
-"""Tried in this order; with fewer than 8 batches an interval is mostly Student's t."""
+"""Numbers of batches to try, in this order; with fewer than 8, an interval is mostly Student's t."""
 _OFTEN = 90.0
-"""Percentile at which correlation is looked at too: what is beyond a higher one comes in few clusters, which say little of it."""
+"""Percentile at which correlation is estimated as well: values above a higher one form too few clusters."""
 _THRESHOLD = 80.0
-"""Percentile from which a tail is looked at where its end is not seen."""
+"""Percentile at which a tail without a known end begins."""
 _LAG_Z = 1.2816
-"""At 90 %: a correlation between neighbouring batches beyond it makes the batches longer."""
+"""Quantile at 90 %: a greater correlation between neighbouring batches makes the batches longer."""
 
 _MOST_LEFT = 0.8
-"""Correlation between batches that is corrected for at most: a window that has more is too short for any estimate."""
+"""Greatest correlation between batches to correct for: a window with more is too short for any estimate."""
 
 
 def mean(values: Floats) -> Estimate:
-    """Estimate the mean of a series of equally long pieces of time, or of requests in their order."""
+    """Estimate the mean of a time series, or of requests in their order."""
     if len(values) < 2:
         only = float(values[0]) if len(values) else 0.0
         return Estimate(value=only, low=0.0, high=math.inf)
@@ -46,10 +47,10 @@ def percentile(values: Floats, percent: float, *, beyond: int = 0, longest: floa
     """Estimate a percentile.
 
     Args:
-        values: in the order in which they came.
+        values: in the order of time.
         percent: 0 to 100.
-        beyond: more values, of which only is known that they are above every other.
-        longest: no value is more; the end of an interval that no sample bounds.
+        beyond: number of further values above all others.
+        longest: greatest possible value; the end of an unbounded interval.
     """
     count = len(values) + beyond
     if count == 0:
@@ -70,11 +71,11 @@ def percentile(values: Floats, percent: float, *, beyond: int = 0, longest: floa
 
 
 def tail_end(values: Floats, percent: float, *, longest: float) -> float:
-    """Return the upper end of a percentile's interval where too few values lie beyond it to bound it without a distribution.
+    """Return the upper end of a percentile's interval with too few values above it for order statistics.
 
-    Beyond the 80th percentile the tail is taken for exponential, its mean excess having the error of so many independent values
-    (Coles, An Introduction to Statistical Modeling of Extreme Values, 2001, chapter 4, with a shape of 0). A heavier tail goes
-    further. `longest` where even that is not known.
+    Beyond the 80th percentile the tail is taken for exponential, its mean excess having the error of so many
+    independent values (Coles, An Introduction to Statistical Modeling of Extreme Values, 2001, chapter 4,
+    with a shape of 0). A heavier tail goes further. `longest` where even that is not known.
     """
     threshold = percentile(values, _THRESHOLD, longest=longest)
     beyond = values > threshold.value
@@ -101,9 +102,9 @@ def share(true: Floats, *, more: int = 0) -> Estimate:
 
 
 def inflation(values: Floats) -> float:
-    """Return by how much the mean's variance is more than that of independent values; 1 at least.
+    """Return the ratio of the mean's variance to that of independent values; at least 1.
 
-    Few batches know it badly: Student's t instead of the normal distribution is part of it.
+    It includes the factor of Student's t for few batches.
     """
     if len(values) < 2 * _BATCHES[-1] or values.min() == values.max():
         return 1.0
@@ -113,7 +114,7 @@ def inflation(values: Floats) -> float:
 
 
 def _independent(values: Floats) -> Floats:
-    """Return means of batches that are as many as look independent; all values where they are few."""
+    """Return the means of as many batches as look independent; the values themselves if they are few."""
     batches = values
     for count in _BATCHES:
         if len(values) < 2 * count:
@@ -126,9 +127,10 @@ def _independent(values: Floats) -> Floats:
 
 
 def _left(batches: Floats) -> float:
-    """Return by how much the batches' own correlation raises the variance of their mean, taken for a first-order autoregression.
+    """Return the variance factor of the mean due to correlated batches, as an AR(1) process.
 
-    A lag's estimate is too low by about 1 / n (Kendall, Note on bias in the estimation of autocorrelation, Biometrika 41, 1954).
+    A lag's estimate is too low by about 1 / n (Kendall, Note on bias in the estimation of autocorrelation,
+    Biometrika 41, 1954).
     """
     lag = min(_MOST_LEFT, max(0.0, _lag(batches) + 1 / len(batches)))
     return (1 + lag) / (1 - lag)
@@ -153,7 +155,7 @@ def _binomial(probability: float, count: int, chance: float) -> int:
 
 
 def _at(ordered: Floats, rank: int, longest: float) -> float:
-    """Return the value of a rank from 1; nothing is below the first rank, and `longest` beyond the last."""
+    """Return the value of a rank from 1; 0 below the first rank, `longest` above the last."""
     if rank < 1:
         return 0.0
     return float(ordered[rank - 1]) if rank <= len(ordered) else longest

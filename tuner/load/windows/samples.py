@@ -1,4 +1,4 @@
-"""What one window of load recorded, request by request; arrays, and nothing computed from them."""
+"""The samples of one window of load, as arrays with an entry for each request. Nothing is computed here."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -13,7 +13,7 @@ Floats = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class Samples:
-    """The requests whose answers, or failures, came within one window, in the order in which they came; all times in seconds."""
+    """The requests that ended within one window, in the order of their ends; all times in seconds."""
 
     mode: Mode
     level: float
@@ -21,37 +21,37 @@ class Samples:
     seconds: float
     """Length of the window."""
     intended: Floats
-    """When the request was meant to be sent, from the window's start; negative where that was before it."""
+    """Scheduled time of each request, from the window's start; negative before it."""
     latency: Floats
-    """Until the last byte of the answer: from the intended time in open loop, else from when it was sent."""
+    """Until the last byte of the response: from the scheduled time in an open loop, else from the sending."""
     ok: NDArray[np.bool_]
     tokens: NDArray[np.int64]
-    """Of streamed completions, as the server counts them, else the chunks that carried text; 0 where it is no stream."""
+    """Tokens of streamed completions by the server's count, else chunks with text; 0 without a stream."""
     ttft: Floats
-    """Until the first token, from where latency is counted; negative where there was none, as the answer is no stream."""
+    """Until the first token, from the same time as latency; negative without a stream."""
     itl: Floats
-    """Every time between two tokens of a stream, in the order of the streams' ends; may be empty."""
+    """Times between tokens, in the order of the streams' ends; may be empty."""
     itl_done: Floats
-    """When the stream of each of these was over, from the window's start."""
+    """End of the stream of each of these, from the window's start."""
     unfinished: Floats
-    """Ages at the window's end of the requests that had no answer yet: their latency is more than that."""
+    """Ages of the unanswered requests at the window's end: lower bounds of their latencies."""
     longest: float
-    """Requests are given up after this long, so no latency is longer."""
+    """Timeout of requests, and so the greatest latency."""
     generator_cpu: float = 0.0
-    """Share of its cores that the generator used, or waited for where others had them."""
+    """Share of its cores that the generator used or waited for."""
     late: float = 0.0
-    """Open loop: share of the requests that the generator itself sent more than a little behind their schedule."""
+    """Open loop: share of the requests that the generator sent late."""
     errors: tuple[tuple[str, int], ...] = ()
-    """What failures were, with their counts."""
+    """Errors with their counts."""
 
     @property
     def done(self) -> Floats:
-        """When each was over, from the window's start."""
+        """End of each request, from the window's start."""
         return self.intended + self.latency
 
 
 def joined(parts: Sequence[Samples]) -> Samples:
-    """Put windows of one level that followed each other together.
+    """Join consecutive windows of one level.
 
     Raises:
         ValueError: no parts, or parts of different levels.

@@ -1,9 +1,10 @@
-"""Whether a window was steady, and from where on.
+"""Whether a window is steady, and from which moment on.
 
-Start: MSER-5, which drops the beginning that makes the mean's standard error largest (White, An effective truncation heuristic,
-Simulation 69, 1997; batches of five as Franklin and White, Stationarity tests and MSER-5, WSC 2008, have them). Trend: Mann and
-Kendall's test, which needs no distribution (Kendall, Rank Correlation Methods, 1975), on few batches, as neighbours depend on each
-other; and the slope of Theil and Sen, so that a trend which nobody would mind is none.
+Start: MSER-5, which drops the beginning that makes the mean's standard error largest (White, An effective
+truncation heuristic, Simulation 69, 1997; batches of five as Franklin and White, Stationarity tests and
+MSER-5, WSC 2008, have them). Trend: Mann and Kendall's test, which needs no distribution (Kendall, Rank
+Correlation Methods, 1975), on few batches, as neighbours depend on each other; and the slope of Theil and
+Sen, so that a trend which nobody would mind is none.
 """
 
 import math
@@ -15,16 +16,16 @@ from tuner.load.windows.samples import Floats, Samples
 
 _BATCH = 5
 _FEW = 50
-"""Requests below which nothing can be said of a window's beginning or its trend."""
+"""Requests below which beginning and trend of a window are unknown."""
 _PIECES = 10
 _SURE = 2.576
-"""Of the normal distribution: a trend is said with 99 %; two series are looked at."""
+"""Quantile of the normal distribution: a trend is reported at 99 %, in either of two series."""
 _RELEVANT = 0.15
-"""Change over the window, of the median, below which a trend does not matter."""
+"""Change over the window, relative to the median, below which a trend is ignored."""
 
 
 def beginning(samples: Samples) -> float:
-    """Return the seconds from the window's start that are not like the rest of it; at most half of the window."""
+    """Return the seconds to drop from the window's start; at most half of the window."""
     if len(samples.latency) < _FEW:
         return 0.0
     count = len(samples.latency) // _BATCH
@@ -36,7 +37,7 @@ def beginning(samples: Samples) -> float:
 
 
 def _mser(batches: Floats) -> int:
-    """Return how many batches to drop; at most half of them."""
+    """Return the number of batches to drop; at most half of them."""
     batches = batches - batches[0]  # a constant is then exactly constant
     left = np.arange(len(batches), 0, -1)
     sums = np.cumsum(batches[::-1])[::-1]
@@ -58,7 +59,7 @@ def steady(samples: Samples, start: float) -> bool:
 
 
 def _trend(values: Floats) -> bool:
-    """Return whether a series goes one way, surely and by enough to matter."""
+    """Return whether a series has a significant and relevant trend."""
     count = len(values)
     pairs = list(combinations(range(count), 2))
     signs = sum(math.copysign(1, values[b] - values[a]) for a, b in pairs if values[b] != values[a])

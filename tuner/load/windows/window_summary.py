@@ -1,4 +1,4 @@
-"""From samples to what a Trial's status says of a window, and whether it meets the constraints."""
+"""Summarises the samples of a window as a Trial's status has it, and tells if it meets the constraints."""
 
 import math
 from collections.abc import Iterable, Sequence
@@ -16,18 +16,17 @@ from tuner.settings import LoadSettings
 
 Meets = Literal["Yes", "No", "Unsure"]
 _SHOWN = (50, 90, 95, 99)
-"""Percentiles that every window has."""
+"""Percentiles of every window."""
 _SLICES = 128
-"""Pieces of a window in which answers are counted for the throughput's interval."""
+"""Intervals of a window in which answers are counted for the confidence interval of throughput."""
 
 
 def summary(samples: Samples, constraints: Sequence[Constraint], settings: LoadSettings) -> Window:
-    """Return what was seen in a window, without its beginning where that was not like the rest.
+    """Return the summary of a window, without its beginning if that differs from the rest.
 
-    An interval that the samples cannot bound ends where an exponential tail would, or at `samples.longest`; what meets a constraint
-    surely is told without that. Percentiles are of the requests that were answered; for
-    the constraints a request that failed was never answered, so it is above every limit. `start_time` and the replica's usage
-    are left to who knows them.
+    An interval that the samples cannot bound ends where an exponential tail would, or at `samples.longest`;
+    `meets` does not use that. Percentiles are of answered requests; for the constraints, a failed request is
+    above every limit. The caller sets `start_time` and the replica's usage.
     """
     start = steadiness.beginning(samples)
     kept = _after(samples, start)
@@ -44,12 +43,12 @@ def summary(samples: Samples, constraints: Sequence[Constraint], settings: LoadS
 
 
 def meets(samples: Samples, constraints: Sequence[Constraint]) -> Meets:
-    """Say whether the constraints are met: `Yes` and `No` only where the 95 % interval is on one side of the limit."""
+    """Return whether the constraints are met; `Unsure` if a limit lies within the 95 % interval."""
     return meeting((_constrained(samples, one), bound_of(one)) for one in constraints)
 
 
 def meeting(found: Iterable[tuple[Estimate | None, float]]) -> Meets:
-    """Say whether every estimate is within its limit; one that is not known may be."""
+    """Return whether every estimate is within its limit; a missing one is `Unsure`."""
     each = [_meets(estimate, limit) for estimate, limit in found]
     if "No" in each:
         return "No"
@@ -57,9 +56,9 @@ def meeting(found: Iterable[tuple[Estimate | None, float]]) -> Meets:
 
 
 def margin(window: Window, constraints: Sequence[Constraint]) -> float:
-    """Return the worst ratio of what was measured to what is allowed: 1 or less meets; 0 where nothing is asked.
+    """Return the worst ratio of a value to its bound: 1 or less meets; 0 without constraints.
 
-    It is infinite where too many requests failed for a percentile, or there was none to measure.
+    Infinite if too many requests failed for a percentile, or nothing was measured.
     """
     return max((_ratio(window, constraint) for constraint in constraints), default=0.0)
 
@@ -82,7 +81,7 @@ def _meets(found: Estimate | None, limit: float) -> Meets:
 
 
 def _constrained(samples: Samples, constraint: Constraint) -> Estimate | None:
-    """Estimate what a constraint is about, a failure being above every limit; None where nothing is known of it."""
+    """Estimate a constraint's value, with failures above every limit; None if nothing is known."""
     if constraint.metric == "errorRate":
         return estimates.share((~samples.ok).astype(np.float64), more=_stuck(samples))
     if constraint.metric == "latency":
@@ -96,10 +95,10 @@ def _constrained(samples: Samples, constraint: Constraint) -> Estimate | None:
 
 
 def _slow(values: Floats, samples: Samples, percent: float) -> Estimate:
-    """Estimate a percentile of latencies, counting those who still wait and have waited longer than it.
+    """Estimate a percentile of latencies, including the unanswered requests that have waited longer than it.
 
-    What they will have waited is at least their age: so much is sure, and the lower end and the value take no more for granted, or a
-    window that ends while a batch is computed would have a percentile without end. The upper end takes them to wait for ever.
+    Value and lower end count their ages so far, or a window that ends during a batch would have an infinite
+    percentile. The upper end takes them to wait for ever.
     """
     found = estimates.percentile(values, percent, longest=samples.longest)
     waiting = samples.unfinished[samples.unfinished > found.value] if len(values) else samples.unfinished
@@ -131,7 +130,7 @@ def _latencies(samples: Samples, constraints: Sequence[Constraint]) -> list[Late
 
 
 def _throughput(samples: Samples) -> Estimate:
-    """Estimate the answers per second by batch means over time."""
+    """Estimate the throughput by batch means over time."""
     counts = np.histogram(samples.done[samples.ok], np.linspace(0, samples.seconds, _SLICES + 1))[0]
     found = estimates.mean(counts * (_SLICES / samples.seconds))
     value = float(samples.ok.sum()) / samples.seconds
@@ -139,7 +138,7 @@ def _throughput(samples: Samples) -> Estimate:
 
 
 def _stuck(samples: Samples) -> int:
-    """Requests that were unanswered all the window through: they count as failures, or a dead target would have none."""
+    """Return the requests unanswered all window long, which count as failures."""
     return int((samples.unfinished >= samples.seconds).sum())
 
 

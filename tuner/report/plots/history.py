@@ -1,4 +1,4 @@
-"""Plots of the search: the answer beside what it is compared with, each trial's objective, what was expected to be missed."""
+"""Plots of the search's history: the answer's specs, the objective of each trial, the expected regret."""
 
 import math
 
@@ -72,7 +72,7 @@ def _whole(x: Scale, last: int) -> list[Tick]:
 
 
 def missed(report: Report) -> Plot | None:
-    """Return the share of the best objective by which the best so far was expected to fall short, by trial."""
+    """Return the expected regret after each trial."""
     found = [(step.trial, step.expected_regret) for step in report.steps if step.expected_regret is not None]
     if len(found) < 2:
         return None
@@ -91,7 +91,7 @@ def missed(report: Report) -> Plot | None:
 
 
 def lineup(report: Report) -> Plot | None:
-    """Return the objective of the specs that the answer names, each with its interval, from zero on."""
+    """Return bars of the objective of the answer's specs with their intervals."""
     shown = measure.of(report.question)
     answer = report.answer
     named = (("rec", answer.choice), ("run", answer.runner_up), ("cur", answer.current))
@@ -125,11 +125,11 @@ def lineup(report: Report) -> Plot | None:
 
 
 _STEP = 46
-"""From one bar to the next: a line of text, the bar, and air."""
+"""Height of a bar with its text."""
 
 
 def _bar(x: Scale, top: float, css: str, estimate: Estimate, words: tuple[str, str]) -> list[Markup]:
-    """Return a bar from zero on with its interval, the first words above it, the second where it is pointed at."""
+    """Return a bar with its interval, the first text above it and the second as a tip."""
     title, tip = words
     box = {"x": x.start, "y": top + 14, "width": x.at(estimate.value) - x.start, "height": 16}
     ends = {"x1": x.at(estimate.low), "x2": x.at(estimate.high), "y1": top + 22, "y2": top + 22}

@@ -1,8 +1,12 @@
-"""How the specs of the answer are marked in plots."""
+"""The marks of specs in plots: recommended, today's, runner-up, or by their constraints.
+
+And lines at bounds.
+"""
 
 from markupsafe import Markup
 
-from serving.pages import svg
+from serving.pages import figures, svg
+from serving.pages.svg import Scale
 from tuner import notation
 from tuner.report.schema import Report
 
@@ -17,7 +21,7 @@ LEGEND = {
 
 
 def role(report: Report, spec: int | None, trial: str, meets: str) -> str:
-    """Return how a point is marked: by its place in the answer, else by whether it meets the constraints."""
+    """Return the role of a point: its place in the answer, else whether it meets the constraints."""
     answer = report.answer
     for css, choice in (("rec", answer.choice), ("cur", answer.current), ("run", answer.runner_up)):
         if choice and (trial in choice.trials or (spec is not None and spec == choice.spec)):
@@ -26,7 +30,7 @@ def role(report: Report, spec: int | None, trial: str, meets: str) -> str:
 
 
 def glyph(css: str, x: float, y: float, tip: str) -> Markup:
-    """Return a point whose shape, not only its colour, says what it is."""
+    """Return a mark whose shape, not only its colour, shows its role."""
     shapes = {
         "rec": f"M{x:.1f} {y - 8:.1f}l7 8l-7 8l-7 -8z",
         "cur": f"M{x - 5.5:.1f} {y - 5.5:.1f}h11v11h-11z",
@@ -39,10 +43,24 @@ def glyph(css: str, x: float, y: float, tip: str) -> Markup:
 
 
 def legend(kinds: set[str]) -> tuple[tuple[str, str], ...]:
-    """Return the meanings of those kinds of marks that are there."""
+    """Return the legend of the roles in a plot."""
     return tuple((css, words) for css, words in LEGEND.items() if css in kinds)
 
 
 def names(report: Report) -> dict[str, str]:
     """Return each trial's spec in words."""
     return {row.name: notation.spec(row.settings) for row in report.trials}
+
+
+def bound_line(y: Scale, bound: float) -> Markup:
+    """Return a line at a bound, in seconds; empty outside the scale."""
+    if not y.low <= bound <= y.high:
+        return Markup("")
+    at = y.at(bound)
+    words = svg.text(svg.WIDTH - svg.RIGHT - 2, at - 4, f"at most {figures.duration(bound)}", "note end")
+    return (
+        svg.element(
+            "line", {"class": "bound", "x1": svg.LEFT, "x2": svg.WIDTH - svg.RIGHT, "y1": at, "y2": at}
+        )
+        + words
+    )

@@ -1,4 +1,4 @@
-"""Plots of what is expected of the whole space: surfaces over two axes, curves along one, and which axes matter."""
+"""Plots of the model of the space: surfaces over two axes, curves along one, shares of the axes."""
 
 import math
 from collections.abc import Callable, Sequence
@@ -13,21 +13,21 @@ from tuner.report.surfaces import BAND
 from tuner.report.text import measure
 
 SHADES = 9
-"""Colours of a surface; more are not told apart."""
+"""Colours of a surface; more are indistinguishable."""
 _UNLIKELY = 0.5
 """Cells that meet the constraints with less than this probability are hatched."""
 _CROWDED = 9
-"""From so many values on not every one is written below a plot."""
+"""Values of an axis above which only some have labels."""
 _LONG = 8
 """Characters of a value that fit below a plot."""
 _TENFOLD = math.log(10)
-"""Beyond a factor of ten to either side, an uncertainty is all one."""
+"""An uncertainty is shown as a factor of ten at most."""
 
 Cells = Sequence[Sequence[float | None]]
 
 
 def surface(report: Report, found: Surface) -> Plot:
-    """Return what is expected over two axes, and how uncertain that is."""
+    """Return the expectation over two axes, and its uncertainty."""
     shown = measure.of(report.question)
     x, y = report.question.axes[found.x], report.question.axes[found.y]
     mean = [[shown.shown(value) for value in row] for row in found.mean]
@@ -50,7 +50,7 @@ def surface(report: Report, found: Surface) -> Plot:
 
 
 def _to_either_side(deviation: float) -> float:
-    """Return the share by which a value may be off at 95 %, from the deviation of its logarithm."""
+    """Return the relative half width of the 95 % interval, from the deviation of the logarithm."""
     return math.exp(min(BAND * deviation, _TENFOLD)) - 1
 
 
@@ -101,14 +101,14 @@ _KEY = 22
 
 
 def _key(cells: Cells, label: str, write: Callable[[float], str]) -> Markup:
-    """Return what is shown, from where to where."""
+    """Return the range of the values."""
     values = [value for row in cells for value in row if value is not None and math.isfinite(value)]
     words = f"{label}: {write(min(values))} to {write(max(values))}" if values else label
     return svg.text(svg.LEFT, svg.TOP + 6, words, "note")
 
 
 def _shades(cells: Cells, *, good_is_low: bool) -> list[list[int]]:
-    """Return a colour for each cell: 0 is the worst, by the logarithm where the values span much."""
+    """Return a colour for each cell, 0 for the worst; logarithmic if the values span much."""
     values = [value for row in cells for value in row if value is not None and math.isfinite(value)]
     if not values:
         return [[0 for _ in row] for row in cells]
@@ -127,7 +127,7 @@ def _shades(cells: Cells, *, good_is_low: bool) -> list[list[int]]:
 def _ring(
     report: Report, found: Surface, lefts: Sequence[float], tops: Sequence[float], size: tuple[float, float]
 ) -> Markup:
-    """Mark the spec whose other settings the surface keeps."""
+    """Return the mark of the spec around which the surface is."""
     assert report.model
     here = ranks_of(report.question.axes, report.model.around)
     if here[found.x] not in found.x_ranks or here[found.y] not in found.y_ranks:
@@ -140,7 +140,7 @@ def _ring(
 
 
 def ranks_of(axes: Sequence[Axis], index: int) -> list[int]:
-    """Return which value of each axis a spec has; the last axis changes fastest, as in the space."""
+    """Return the rank of a spec on each axis; the last axis changes fastest, as in the space."""
     ranks: list[int] = []
     for axis in reversed(axes):
         index, rank = divmod(index, len(axis.values))
@@ -215,7 +215,7 @@ def _ends(axis: Axis, found: Curve) -> tuple[float, float]:
 
 
 def shares(report: Report) -> Plot | None:
-    """Return which axes, and pairs of axes, the objective depends on."""
+    """Return the axes and pairs of axes that the objective depends on."""
     if report.model is None or not report.model.shares:
         return None
     axes = report.question.axes
@@ -241,4 +241,4 @@ def shares(report: Report) -> Plot | None:
 
 
 _BARS = 10
-"""Of the importances; the rest is in the table."""
+"""Shares that are drawn; the others are in the table."""

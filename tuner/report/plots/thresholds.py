@@ -1,4 +1,4 @@
-"""Plots of what would change the answer: along each price and each bound, who wins where, and where today is."""
+"""Plots of the sensitivity: the winners along each price and each bound, and today's value."""
 
 import math
 from collections.abc import Callable, Sequence
@@ -15,13 +15,13 @@ from tuner.report.text import phrases
 _HEIGHT = 96
 _TOP, _BAR = 26, 22
 _LETTER = 7
-"""Width of a letter, roughly."""
+"""Approximate width of a letter."""
 _SPREAD = 4.0
-"""What is shown around today's value and the values at which the winner changes, as a factor."""
+"""Factor of the range around today's value and the thresholds."""
 
 
 def price(report: Report, change: PriceChange) -> Plot:
-    """Return who wins at which price."""
+    """Return the winners along a price."""
     return _strip(
         report,
         change.segments,
@@ -32,7 +32,7 @@ def price(report: Report, change: PriceChange) -> Plot:
 
 
 def bound(report: Report, change: BoundChange) -> Plot:
-    """Return who wins at which bound of a constraint."""
+    """Return the winners along the bound of a constraint."""
     asked = report.question.constraints[change.constraint]
     return _strip(
         report, change.segments, change.today, f"The {notation.metric(asked)} allowed", notation.writer(asked)
@@ -76,7 +76,7 @@ def _strip(
 
 
 def _name(report: Report, segment: Segment) -> str:
-    """Return what is written into a segment: its winner, by the trial that measured it."""
+    """Return the label of a segment: its winner, by the trial that measured it."""
     if not segment.trial:
         return "none"
     if report.answer.choice is not None and segment.trial in report.answer.choice.trials:

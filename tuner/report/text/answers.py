@@ -1,4 +1,4 @@
-"""Sentences of the answer: what to run, what it saves, by how much it leads, or why nothing can be recommended."""
+"""Sentences of the answer: the spec to run, its saving and its lead, or why nothing can be recommended."""
 
 import math
 from collections import Counter
@@ -11,7 +11,7 @@ from tuner.report.text import measure, phrases
 
 
 def headline(report: Report) -> str:
-    """Return the one sentence for who reads only one."""
+    """Return the headline."""
     answer = report.answer
     match answer.kind:
         case "NothingRan":
@@ -49,7 +49,7 @@ def _obstacle(report: Report) -> str:
 
 
 def _saving(report: Report) -> str:
-    """Return what the spec saves as the end of a sentence; empty where nothing of today's is known."""
+    """Return the saving as the end of a sentence; empty if nothing is known about today's spec."""
     answer = report.answer
     broken = broken_today(report)
     if broken:
@@ -63,7 +63,7 @@ def _saving(report: Report) -> str:
 
 
 def broken_today(report: Report) -> list[str]:
-    """Return the constraints that the spec that runs today breaks for sure; one that has no number is broken."""
+    """Return the constraints that today's spec surely breaks; one without a value is broken."""
     current = report.answer.current
     if current is None:
         return []
@@ -91,7 +91,7 @@ def gain(report: Report, factor: Estimate) -> str:
 
 
 def _range(ends: list[float], same: str, opposite: str) -> str:
-    """Return the interval of a share, whose ends may be on different sides of nothing."""
+    """Return the interval of a share, whose ends may have different signs."""
     low, high = ends
     if figures.percent(low) == figures.percent(high):
         return ""
@@ -115,12 +115,12 @@ def _subject(report: Report) -> str:
 
 
 def details(report: Report) -> list[str]:
-    """Return what was measured of the recommended spec."""
+    """Return the measurements of the recommended spec."""
     choice = report.answer.choice
     if choice is None:
         return []
     shown = measure.of(report.question)
-    found = [_worth(shown, choice)] if choice.objective else []
+    sentences = [_objective(shown, choice)] if choice.objective else []
     if choice.throughput is not None:
         rate = notation.interval(choice.throughput, figures.number)
         cost = (
@@ -128,24 +128,24 @@ def details(report: Report) -> list[str]:
             if choice.cost_per_hour is None
             else f" and costs {figures.number(choice.cost_per_hour)} per hour"
         )
-        found.append(f"One replica answers {rate} requests/s{cost}.")
-    found += [_check(report, choice, k) for k in range(len(report.question.constraints))]
+        sentences.append(f"One replica answers {rate} requests/s{cost}.")
+    sentences += [_check(report, choice, k) for k in range(len(report.question.constraints))]
     if choice.cpu_cores > 0 or choice.memory_bytes > 0:
         cores = figures.number(choice.cpu_cores)
-        found.append(
+        sentences.append(
             f"It used {cores} {'core' if cores == '1' else 'cores'} and {figures.size(choice.memory_bytes)} of memory, shared pages included."
         )
     times = figures.count(len(choice.trials), "measurement")
-    found.append(f"This is from {times}: {figures.listed(choice.trials)}.")
+    sentences.append(f"This is from {times}: {figures.listed(choice.trials)}.")
     if report.repeatability > 0:
         varies = figures.percent(math.expm1(report.repeatability))
-        found.append(
+        sentences.append(
             f"Measured again, a spec typically gives {varies} more or less, as all trials together tell; the intervals count that in."
         )
-    return found
+    return sentences
 
 
-def _worth(shown: measure.Measure, choice: Choice) -> str:
+def _objective(shown: measure.Measure, choice: Choice) -> str:
     estimate = shown.estimate(choice.objective) if choice.objective else None
     if estimate is None:
         return "Its objective cannot be computed."
@@ -174,7 +174,7 @@ def _check(report: Report, choice: Choice, k: int) -> str:
 
 
 def against_current(report: Report) -> list[str]:
-    """Return how it compares with what runs today, where anything does."""
+    """Return the comparison with today's spec, if there is one."""
     answer = report.answer
     if answer.choice is None or not report.question.inference:
         return []
@@ -184,16 +184,16 @@ def against_current(report: Report) -> list[str]:
         ]
     if answer.current is None:
         return ["What runs today was not measured: what the recommendation saves is not known."]
-    found = [_today(report, answer.current)]
-    found += [f"It breaks {words}." for words in broken_today(report)]
+    sentences = [_today(report, answer.current)]
+    sentences += [f"It breaks {words}." for words in broken_today(report)]
     if answer.current.settings == answer.choice.settings:
-        return [*found, "That is the spec that is recommended."]
+        return [*sentences, "That is the spec that is recommended."]
     if answer.against_current is None:
         return [
-            *found,
+            *sentences,
             "It was measured, and its objective cannot be computed: what the recommendation saves is not known.",
         ]
-    return [*found, _compared(report, answer.against_current, "the spec that runs today")]
+    return [*sentences, _compared(report, answer.against_current, "the spec that runs today")]
 
 
 def _today(report: Report, current: Choice) -> str:
@@ -206,15 +206,15 @@ def _today(report: Report, current: Choice) -> str:
 
 
 def against_runner_up(report: Report) -> list[str]:
-    """Return by how much it leads."""
+    """Return the lead over the runner-up."""
     answer = report.answer
     if answer.choice is None or answer.runner_up is None:
         return []
     name = notation.spec(answer.runner_up.settings)
-    found = [f"The runner-up is {name}, measured by {figures.listed(answer.runner_up.trials)}."]
+    sentences = [f"The runner-up is {name}, measured by {figures.listed(answer.runner_up.trials)}."]
     if answer.against_runner_up is not None:
-        found.append(_compared(report, answer.against_runner_up, "the runner-up"))
-    return found
+        sentences.append(_compared(report, answer.against_runner_up, "the runner-up"))
+    return sentences
 
 
 def _compared(report: Report, comparison: Comparison, other: str) -> str:
@@ -225,7 +225,7 @@ def _compared(report: Report, comparison: Comparison, other: str) -> str:
 
 
 def impossible(report: Report) -> list[str]:
-    """Return which constraint stands in the way, what came nearest, and which bounds could have been met."""
+    """Return the constraint in the way, the nearest spec, and the bounds that could have been met."""
     obstacle, message = report.answer.obstacle, report.answer.message
     if report.answer.kind == "Failed":
         return [f"It gave up: {message.rstrip('.')}."] if message else []
@@ -262,12 +262,12 @@ def _nearest(report: Report, obstacle: Obstacle) -> list[str]:
 
 
 def _reaches(report: Report, obstacle: Obstacle) -> list[str]:
-    found: list[str] = []
+    sentences: list[str] = []
     for reach in obstacle.reach:
         bound = report.question.constraints[reach.constraint]
         write = notation.writer(bound)
         others = ", the other constraints as they are" if len(report.question.constraints) > 1 else ""
-        found.append(
+        sentences.append(
             f"A {notation.metric(bound)} of at most {write(reach.value)} would have been met{others}: by {notation.spec(reach.settings)}."
         )
-    return found
+    return sentences

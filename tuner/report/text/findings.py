@@ -1,4 +1,4 @@
-"""Sentences of the evidence: the question, what the search took, which parameters matter, the front, and what to beware of."""
+"""Sentences of the evidence: question, cost of the search, parameters that matter, front, and cautions."""
 
 from serving.pages import figures
 from tuner import notation
@@ -7,7 +7,7 @@ from tuner.report.text import measure, phrases
 
 
 def question(report: Report) -> list[str]:
-    """Return what was asked, of what, under which load, at which prices."""
+    """Return the question: target, objective, constraints, space, load and prices."""
     asked = report.question
     target = (
         f"the Inference {asked.inference}" if asked.inference else f"the ModelVersion {asked.model_version}"
@@ -36,8 +36,8 @@ def _learned(report: Report) -> str:
     dropped = figures.listed([one.experiment for one in report.learned if one.weight <= 0])
     why = "measured too little, or ranks the specs otherwise than the trials here"
     if not used:
-        return f"Earlier experiments were not believed in the end: {dropped} {why}."
-    tail = f"; not believed was {dropped}, which {why}" if dropped else ""
+        return f"Earlier experiments were not used in the end: {dropped} {why}."
+    tail = f"; not used was {dropped}, which {why}" if dropped else ""
     return f"Where to look was learned from {figures.listed(used)} as well{tail}; no number here is theirs."
 
 
@@ -66,7 +66,7 @@ def _prices(report: Report) -> str:
 
 
 def spent(report: Report) -> list[str]:
-    """Return what the search took, and what it expects to have missed."""
+    """Return the cost of the search, and its expected regret."""
     took = report.spent
     early = f", of which {took.stopped_early:,} stopped early" if took.stopped_early else ""
     ends = [
@@ -87,7 +87,7 @@ def spent(report: Report) -> list[str]:
 
 
 def _covered(report: Report) -> str:
-    """Return how much of the space was measured: some specs more than once, and today's may be outside of it."""
+    """Return the share of the space that was measured."""
     size = report.question.specs
     seen = len({row.spec for row in report.trials if row.spec is not None and row.result is not None})
     share = f" ({figures.percent(seen / size)})" if size else ""
@@ -95,7 +95,7 @@ def _covered(report: Report) -> str:
 
 
 def model(report: Report) -> list[str]:
-    """Return what the pictures of the whole space rest on."""
+    """Return the basis of the plots of the whole space."""
     if report.model is None:
         return ["Too few specs ran to say anything of those that were not measured."]
     about = report.model
@@ -107,7 +107,7 @@ def model(report: Report) -> list[str]:
 
 
 def shares(report: Report) -> list[str]:
-    """Return which parameters matter."""
+    """Return the parameters that matter."""
     if report.model is None or not report.model.shares:
         return []
     axes = report.question.axes
@@ -123,7 +123,7 @@ def shares(report: Report) -> list[str]:
 
 
 def fronts(report: Report) -> list[str]:
-    """Return how many specs are not beaten in both measures."""
+    """Return the number of specs on each front."""
     return [_front(front) for front in report.fronts]
 
 
@@ -142,14 +142,14 @@ def _front(front: Front) -> str:
 
 
 def trials(report: Report) -> list[str]:
-    """Return for each trial, in their order, how it ended."""
+    """Return the end of each trial, in their order."""
     return [
         f"Trial {row.number}: {notation.spec(row.settings)}: {phrases.ended(row)}." for row in report.trials
     ]
 
 
 def cautions(report: Report) -> list[str]:
-    """Return what to know before trusting the numbers."""
+    """Return the cautions."""
     return [_caution(report, caution) for caution in report.cautions]
 
 

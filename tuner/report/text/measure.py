@@ -1,7 +1,4 @@
-"""How the objective is shown: in the unit that people pay or wait in, which for work per money is money per work.
-
-It computes nothing that the report does not have; it turns values over.
-"""
+"""How the objective is shown: in money or time, so that work per money becomes money per work."""
 
 import math
 from collections.abc import Callable
@@ -17,24 +14,24 @@ MILLION = 1e6
 
 @dataclass(frozen=True)
 class Measure:
-    """The objective as it is shown."""
+    """The presentation of an objective."""
 
     label: str
-    """For an axis or a column: `cost of a million requests`."""
+    """Label of an axis or column: `cost of a million requests`."""
     sentence: str
-    """With `{}` where the value goes: `a million requests cost {}`."""
+    """Sentence with `{}` for the value: `a million requests cost {}`."""
     write: Callable[[float], str]
     less_is_better: bool
     inverted: bool = False
 
     def shown(self, value: float) -> float | None:
-        """Return the value as it is shown; None where it is not defined."""
+        """Return the shown value; None if it is undefined."""
         if not self.inverted:
             return value
         return MILLION / value if value > 0 else None
 
     def estimate(self, found: Estimate) -> Estimate | None:
-        """Return the interval as it is shown, its end infinite where it is open; None where the value is not defined."""
+        """Return the shown interval, with an infinite end if it is open; None if the value is undefined."""
         value, one, other = (self.shown(end) for end in (found.value, found.low, found.high))
         if value is None:
             return None
@@ -43,17 +40,17 @@ class Measure:
 
 
 def of(question: Question) -> Measure:
-    """Return how this question's objective is shown; a direction against the metric's sense is taken at its word."""
-    return _asked(question.metric, question.direction, question.rate, question.percentile)
+    """Return the presentation of a question's objective; its direction may be against the usual one."""
+    return _measure(question.metric, question.direction, question.rate, question.percentile)
 
 
 def of_objective(objective: Objective) -> Measure:
-    """Return the same for an objective as an experiment has it."""
+    """Return the presentation of an experiment's objective."""
     rate = None if objective.rate is None else float(objective.rate)
-    return _asked(objective.objective_metric_name, objective.type, rate, objective.percentile)
+    return _measure(objective.objective_metric_name, objective.type, rate, objective.percentile)
 
 
-def _asked(metric: str, direction: str, rate: float | None, percentile: int) -> Measure:
+def _measure(metric: str, direction: str, rate: float | None, percentile: int) -> Measure:
     usual = _usual(metric, rate, percentile)
     return replace(usual, less_is_better=(direction == "minimize") != usual.inverted)
 

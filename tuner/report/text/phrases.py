@@ -1,4 +1,4 @@
-"""Words for the pieces of a report: a spec, a constraint, an interval, why a trial ended. Sentences are made elsewhere."""
+"""Phrases of the report's sentences: regret, end and purpose of a trial, level of load."""
 
 from typing import Final
 
@@ -36,12 +36,12 @@ PHASES: Final = {
 
 
 def missed(regret: float) -> str:
-    """Return what stopping now is expected to cost: a share of what the best spec would give, 0 to 1."""
+    """Return the expected regret, a share of the best spec's objective, as a phrase."""
     return f"expected to fall {figures.percent(regret)} short of the best spec that was not measured"
 
 
 def ended(row: TrialRow) -> str:
-    """Return why a trial ended, or what it is doing."""
+    """Return why a trial ended, or its phase."""
     if row.reason:
         return REASONS[row.reason]
     return PHASES.get(row.phase, "is not over")
@@ -54,7 +54,7 @@ def ended_together(reason: Reason, count: int) -> str:
 
 
 def purpose(row: TrialRow) -> str:
-    """Return why a trial was made."""
+    """Return the purpose of a trial."""
     return {"Explore": "search", "Confirm": "confirmation", "Baseline": "the spec that runs today"}[
         row.purpose
     ]

@@ -1,6 +1,6 @@
-"""Everything that the report says in words, from its JSON alone: the page and a terminal say the same.
+"""All sentences of a report, from its JSON alone: the page and the terminal show the same.
 
-Nothing is computed here that the JSON does not have; numbers are turned into words with units and as many digits as they deserve.
+Nothing is computed that the JSON lacks; numbers get units and a sensible number of digits.
 """
 
 from collections.abc import Mapping
@@ -11,7 +11,7 @@ from tuner.report.text import answers, findings, thresholds
 
 
 def of(report: Mapping[str, Any]) -> dict[str, list[str]]:
-    """Return the sentences of each section, in the order in which they are read; sections without any are empty.
+    """Return the sentences of each section, in reading order; a section may be empty.
 
     `headline` is one sentence; `trials` has one for each trial, in their order.
 
@@ -22,7 +22,7 @@ def of(report: Mapping[str, Any]) -> dict[str, list[str]]:
 
 
 def told(report: Report) -> dict[str, list[str]]:
-    """Return the sentences of each section of a report that was read."""
+    """Return the sentences of each section of a parsed report."""
     return {
         "headline": [answers.headline(report)],
         "cautions": findings.cautions(report),

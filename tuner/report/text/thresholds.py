@@ -1,4 +1,4 @@
-"""Sentences of what would change the answer: at which price, at which bound, to what, and by how much."""
+"""Sentences of the sensitivity: the prices and bounds at which another spec wins."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -10,17 +10,17 @@ from tuner.report.schema import PriceChange, Report, Segment
 from tuner.report.text import answers, phrases
 
 _NEAR = 1.25
-"""A price or bound within this factor of today's is near: the answer hangs on it."""
+"""A price or bound within this factor of today's is near."""
 
 
 def prices(report: Report) -> list[str]:
-    """Return, for each price, at which another measured spec wins."""
+    """Return for each price where another measured spec wins."""
     return [words for change in report.prices for words in _price(report, change)]
 
 
 def _price(report: Report, change: PriceChange) -> list[str]:
     name, write = phrases.PRICES[change.price], figures.number
-    return _told(
+    return _sentences(
         report,
         change.segments,
         _Words(
@@ -34,8 +34,8 @@ def _price(report: Report, change: PriceChange) -> list[str]:
 
 
 def bounds(report: Report) -> list[str]:
-    """Return, for each constraint, at which bound another measured spec wins."""
-    found: list[str] = []
+    """Return for each constraint at which bound another measured spec wins."""
+    sentences: list[str] = []
     for change in report.bounds:
         bound = report.question.constraints[change.constraint]
         name = notation.metric(bound)
@@ -46,13 +46,13 @@ def bounds(report: Report) -> list[str]:
             f"Were {{}} of {name} or more allowed",
             f"Whatever {name} is allowed, no other measured spec wins.",
         )
-        found += _told(report, change.segments, words)
-    return found
+        sentences += _sentences(report, change.segments, words)
+    return sentences
 
 
 @dataclass(frozen=True)
 class _Words:
-    """How a change of one price or bound is told."""
+    """The templates of sentences about one price or bound."""
 
     write: Callable[[float], str]
     today: float
@@ -61,19 +61,19 @@ class _Words:
     never: str
 
 
-def _told(report: Report, segments: list[Segment], words: _Words) -> list[str]:
-    """Return what happens on both sides of today's value."""
+def _sentences(report: Report, segments: list[Segment], words: _Words) -> list[str]:
+    """Return a sentence for either side of today's value."""
     here = _index(segments, words.today)
-    said: list[str] = []
+    sentences: list[str] = []
     if here > 0:
         begin = words.below.format(words.write(segments[here].start))
-        said.append(_sentence(report, begin, segments[here].start, segments[here - 1], words))
+        sentences.append(_sentence(report, begin, segments[here].start, segments[here - 1], words))
     if here < len(segments) - 1:
         after = segments[here + 1]
-        said.append(
+        sentences.append(
             _sentence(report, words.above.format(words.write(after.start)), after.start, after, words)
         )
-    return said or [words.never]
+    return sentences or [words.never]
 
 
 def _sentence(report: Report, begin: str, turn: float, segment: Segment, words: _Words) -> str:

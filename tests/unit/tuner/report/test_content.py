@@ -111,7 +111,7 @@ def reached(row: Object, bound: float) -> list[tuple[float, float]]:
     """Return of each load of a trial the bound that it needs, and what it gives; its result needs no more than was allowed."""
     windows = [Window.model_validate(one) for one in row["windows"]]
     limit = Constraint(metric="latency", percentile=99, at_most=f"{1000 * bound:g}ms")
-    loads = results.reached(results.again(Load(), [limit], windows, DEFAULTS.load), every=False)
+    loads = results.load_points(results.state_of(Load(), [limit], windows, DEFAULTS.load), every=False)
     found = [(one.needs[0], one.window.throughput.value) for one in loads]
     return [*found, (bound, row["result"]["throughput"]["value"])]
 

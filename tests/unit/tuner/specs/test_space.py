@@ -204,7 +204,7 @@ def test_an_axis_lies_on_its_natural_scale(
 @pytest.mark.parametrize(
     ("category", "found", "field", "message"),
     [
-        ("resource", parameter("gpucores", list=["1"]), ".name", "gpucores is no parameter of resource; there are cpu, memory,"),
+        ("resource", parameter("gpucores", list=["1"]), ".name", "gpucores is not a parameter of resource; it has cpu, memory,"),
         ("resource", parameter("cpu", list=["0", "1"]), ".feasibleSpace", "above 0, as in 500m or 2, and 0 is not"),
         ("resource", parameter("cpu", list=["-1"]), ".feasibleSpace", "and -1 is not"),
         ("resource", parameter("cpu", list=["one"]), ".feasibleSpace.list[0]", "'one' is not a quantity"),
@@ -221,17 +221,17 @@ def test_an_axis_lies_on_its_natural_scale(
         ("resource", parameter("memory", list=["512m"]), ".feasibleSpace", "whole bytes and at least 1Mi, as in 512Mi, and 512m"),
         ("resource", parameter("memory", list=["512"]), ".feasibleSpace", "and 512 is not"),
         ("resource", parameter("gpu.cores", list=["101"]), ".feasibleSpace", "from 1 to 100, and 101 is not"),
-        ("batching", parameter("size", list=["1"]), ".name", "size is no parameter of batching; there are batchSize, timeout"),
+        ("batching", parameter("size", list=["1"]), ".name", "size is not a parameter of batching; it has batchSize, timeout"),
         ("batching", parameter("batchSize", list=["1.5"]), ".feasibleSpace", "from 1 to 1024, and 1.5 is not"),
         ("batching", parameter("timeout", list=["11s"]), ".feasibleSpace", "at most 10s, as in 2ms, and 11s is not"),
         ("batching", parameter("timeout", list=["2"]), ".feasibleSpace.list[0]", "'2' is not a duration"),
         ("batching", parameter("timeout", list=["1s", "1000ms"]), ".feasibleSpace", "are the same value"),
         ("batching", parameter("timeout", min="1m", max="2m", step="1m"), ".feasibleSpace", "durations have no range"),
-        ("env", parameter("A B", list=["1"]), ".name", "'A B' is no name of an environment variable"),
+        ("env", parameter("A B", list=["1"]), ".name", "'A B' is not the name of an environment variable"),
         ("env", parameter("SLIPWAY_MODEL_DIR", list=["1"]), ".name", "cannot be tuned"),
         ("env", parameter("X", "int", list=["1", "1.5"]), ".feasibleSpace", "type int must be whole, and 1.5 is not"),
         ("env", parameter("X", "double", list=["fast"]), ".feasibleSpace.list[0]", "'fast' is not a quantity"),
-        ("env", parameter("X", "categorical", list=["a", "b", "a"]), ".feasibleSpace.list", "'a' is there twice"),
+        ("env", parameter("X", "categorical", list=["a", "b", "a"]), ".feasibleSpace.list", "'a' is listed twice"),
         ("env", parameter("X", "categorical", min="1", max="2", step="1"), ".feasibleSpace.list", "given as a list"),
         ("env", parameter("X", "categorical", "log", list=["a"]), ".scale", "have no scale"),
         ("env", parameter("X", scale="log", list=["0", "1"]), ".scale", "log needs values greater than 0, and there is 0"),
@@ -240,7 +240,7 @@ def test_an_axis_lies_on_its_natural_scale(
         ("env", parameter("X", min="1", max="2", factor="1.000000001"), ".feasibleSpace.factor", "more than 100,000 values"),
         ("env", parameter("X", list=["1e30"]), ".feasibleSpace.list[0]", "1e30 is not between"),
         ("env", parameter("X", list=["0.1234567890123456"]), ".feasibleSpace.list[0]", "more than 15 significant digits"),
-        ("args", parameter("--threads=", list=["1"]), ".name", "'--threads=' is no name of an argument"),
+        ("args", parameter("--threads=", list=["1"]), ".name", "'--threads=' is not the name of an argument"),
     ],
 )  # fmt: skip
 def test_what_makes_no_space_is_refused_by_field_rule_and_value(
@@ -306,7 +306,7 @@ def kinds(*values: str, scale: str = "") -> Space:
 
 
 def test_categories_of_another_space_lie_where_this_one_has_them() -> None:
-    found = kinds("b", "d", "a").beside(kinds("a", "b", "c"))
+    found = kinds("b", "d", "a").aligned_with(kinds("a", "b", "c"))
     assert found is not None
     assert found.axes[0].values == ("b", "d", "a")
     assert found.axes[0].positions == (1.0, 3.0, 0.0)
@@ -316,7 +316,7 @@ def test_categories_of_another_space_lie_where_this_one_has_them() -> None:
 def test_axes_of_another_space_come_in_the_order_of_this_one() -> None:
     axes = [("cpu", [1, 2]), ("memory", [1024, 512, 256])]
     ours, theirs = space_of(axes), space_of([axes[1], ("cpu", [4, 2])])
-    found = theirs.beside(ours)
+    found = theirs.aligned_with(ours)
     assert found is not None
     assert [axis.label for axis in found.axes] == [axis.label for axis in ours.axes]
     assert [axis.values for axis in found.axes[:2]] == [("2", "4"), ("256Mi", "512Mi", "1024Mi")]
@@ -328,19 +328,20 @@ def test_spaces_whose_values_are_all_others_are_compared_on_one_scale_only() -> 
     def scaled(scale: str, *values: str) -> Space:
         return Space.of(spec_of(("env", [parameter("X", scale=scale, list=list(values))])))
 
-    assert scaled("log", "1", "2").beside(scaled("linear", "3", "4")) is None
-    assert scaled("", "1", "2").beside(scaled("", "0", "4")) is None
-    assert scaled("log", "1", "2").beside(scaled("", "3", "4")) == scaled("log", "1", "2")
+    assert scaled("log", "1", "2").aligned_with(scaled("linear", "3", "4")) is None
+    assert scaled("", "1", "2").aligned_with(scaled("", "0", "4")) is None
+    assert scaled("log", "1", "2").aligned_with(scaled("", "3", "4")) == scaled("log", "1", "2")
 
 
 def test_spaces_of_other_parameters_or_on_other_scales_are_not_compared() -> None:
-    assert kinds("a", scale="linear").beside(kinds("a")) is None
+    assert kinds("a", scale="linear").aligned_with(kinds("a")) is None
     assert (
-        kinds("a").beside(Space.of(spec_of(("env", [parameter("KIND", "categorical", list=["a"])])))) is None
+        kinds("a").aligned_with(Space.of(spec_of(("env", [parameter("KIND", "categorical", list=["a"])]))))
+        is None
     )
     ordered = Space.of(
         spec_of(
             ("env", [parameter("KIND", list=["1", "2"]), parameter("LEVEL", "int", list=["1", "2", "4"])])
         )
     )
-    assert ordered.beside(kinds("1", "2")) is None
+    assert ordered.aligned_with(kinds("1", "2")) is None

@@ -28,7 +28,7 @@ def ended(reason: str, **more: Any) -> Object:
 
 
 def test_a_ready_pod_gives_its_address() -> None:
-    seen = replica_state.look(None, [pod(RUNS, ready=True)])
+    seen = replica_state.state_of(None, [pod(RUNS, ready=True)])
     assert (seen.state, seen.address, seen.pod) == ("ready", "127.77.0.2", "u1")
 
 
@@ -52,7 +52,7 @@ def test_a_ready_pod_gives_its_address() -> None:
     ],
 )
 def test_a_container_that_ended_is_a_result_though_it_runs_again(container: Object, reason: str) -> None:
-    seen = replica_state.look(None, [pod(container, ready=True)], "u1")
+    seen = replica_state.state_of(None, [pod(container, ready=True)], "u1")
     assert (seen.state, seen.reason) == ("ended", reason)
     assert seen.message
 
@@ -61,26 +61,26 @@ def test_a_container_that_ended_is_a_result_though_it_runs_again(container: Obje
     "others", [[], [pod(RUNS, uid="u2", ready=True)], [pod(RUNS, ready=True, deletionTimestamp="now")]]
 )
 def test_a_replica_that_somebody_took_away_says_nothing_of_the_spec(others: list[Object]) -> None:
-    seen = replica_state.look(None, others, "u1")
+    seen = replica_state.state_of(None, others, "u1")
     assert (seen.state, seen.reason) == ("ended", "Interrupted")
 
 
 def test_a_pod_that_the_api_refuses_is_a_result() -> None:
     failure = {"type": "ReplicaFailure", "status": "True", "message": "Pod is invalid: spec.containers[0]"}
-    seen = replica_state.look({"status": {"conditions": [failure]}}, [])
+    seen = replica_state.state_of({"status": {"conditions": [failure]}}, [])
     assert (seen.state, seen.reason) == ("ended", "Refused")
     assert "spec.containers[0]" in seen.message
 
 
 def test_what_holds_a_start_up_is_said() -> None:
-    assert replica_state.look(None, []).message == "there is no Pod yet"
+    assert replica_state.state_of(None, []).message == "there is no Pod yet"
     waiting = {"state": {"waiting": {"reason": "ErrImagePull", "message": "no such image"}}}
-    assert replica_state.look(None, [pod(waiting)]).message == "ErrImagePull no such image"
-    assert "readiness" in replica_state.look(None, [pod(RUNS)]).message
+    assert replica_state.state_of(None, [pod(waiting)]).message == "ErrImagePull no such image"
+    assert "readiness" in replica_state.state_of(None, [pod(RUNS)]).message
     full = pod()
     full["status"]["conditions"] = [{"type": "PodScheduled", "status": "False", "message": "0/3 nodes"}]
-    assert replica_state.look(None, [full]).message == "0/3 nodes"
-    assert replica_state.look(None, [full]).state == "starting"
+    assert replica_state.state_of(None, [full]).message == "0/3 nodes"
+    assert replica_state.state_of(None, [full]).state == "starting"
 
 
 def test_limits_that_the_node_cannot_enforce_are_named() -> None:

@@ -74,7 +74,9 @@ def test_failed_requests_are_counted_with_what_was_said_most_often():
 def test_a_machine_that_does_other_things_is_noted_from_a_share_on() -> None:
     assert trial_deployment.disturbed([], 0.2) == []
     assert trial_deployment.disturbed([-0.01, 0.2], 0.2) == []
-    assert trial_deployment.disturbed([0.05, 0.93], 0.2)[0].startswith("MachineBusy: others used up to 93%")
+    assert trial_deployment.disturbed([0.05, 0.93], 0.2)[0].startswith(
+        "MachineBusy: other processes used up to 93%"
+    )
 
 
 def test_a_status_has_one_condition_that_says_how_the_trial_ended() -> None:

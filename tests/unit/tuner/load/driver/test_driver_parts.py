@@ -116,7 +116,7 @@ def test_a_server_that_varies_its_errors_fills_no_memory() -> None:
 
 @given(st.lists(st.binary(max_size=50), max_size=6), st.integers(1, 20))
 def test_frames_come_out_whole_however_they_arrive(contents: list[bytes], piece: int) -> None:
-    sent = b"".join(wire.frame(wire.SAID, content) for content in contents)
+    sent = b"".join(wire.frame(wire.REPLY, content) for content in contents)
     buffer, found = bytearray(), []
     for start in range(0, len(sent), piece):
         buffer += sent[start : start + piece]

@@ -209,7 +209,7 @@ def test_a_load_beside_the_one_found_is_not_measured_again_when_that_one_has_mov
             "throughput": {"value": rate, "low": rate, "high": rate}, "errorRate": {"value": 0, "low": 0, "high": 0},
             "latencies": [{"metric": "latency", "percentile": 99, "value": slow, "low": 0.9 * slow, "high": 1.2 * slow}],
         })  # fmt: skip
-        state = replace(state, windows=(*state.windows, window), asked=(*state.asked, 0.5))
+        state = replace(state, windows=(*state.windows, window), planned=(*state.planned, 0.5))
     step = highest_load.next_step(state)
     assert isinstance(step, Measure)
     assert (step.level, step.seconds) == (pytest.approx(128, abs=3), 2.0)
@@ -226,7 +226,7 @@ def test_a_spec_that_by_its_curves_cannot_beat_the_best_gets_no_whole_window() -
     """2,000 requests/s are its most, with however many users; what single windows say leaves more open."""
     found = search(Batching(), Load(window_seconds=2, warmup_seconds=1), p99("100ms"), stop_below=3000)
     assert found.end.reason == "CannotBeatBest"
-    assert max(found.state.asked) < 2
+    assert max(found.state.planned) < 2
 
 
 @pytest.mark.parametrize(
@@ -320,4 +320,4 @@ def test_every_search_ends_with_a_load_between_those_that_it_measured(
     least = min(reversed(found.state.windows), key=lambda window: window.level)
     assert (found.end.reason == "BreaksConstraint") == (least.meets == "No")
     assert found.seconds <= 20 * 2
-    assert len(found.state.asked) == len(found.state.windows)
+    assert len(found.state.planned) == len(found.state.windows)

@@ -48,7 +48,7 @@ def read(
     *constraints: Constraint, windows: tuple[Window, ...] | None = None, load: Load | None = None
 ) -> LoadModel:
     state = State(load or Load(window_seconds=2), SETTINGS, constraints, 0.0)
-    found = load_model.of(state, windows or tuple(window(level) for level in USERS), ())
+    found = load_model.fit(state, windows or tuple(window(level) for level in USERS), ())
     assert found is not None
     return found
 
@@ -165,7 +165,7 @@ def test_failures_are_counted_over_all_windows_of_no_more_load() -> None:
 
 def test_where_nothing_was_answered_there_is_nothing_to_read() -> None:
     silent = window(1).model_copy(update={"throughput": exact(0.0), "latencies": []})
-    assert load_model.of(State(Load(), SETTINGS, (), 0.0), [silent], ()) is None
+    assert load_model.fit(State(Load(), SETTINGS, (), 0.0), [silent], ()) is None
 
 
 def test_the_fewest_users_give_the_share_that_is_asked() -> None:
@@ -180,7 +180,7 @@ def test_a_queue_that_grew_beyond_its_window_lowers_the_rate_of_an_open_loop() -
     state = State(load, SETTINGS, (limit,), 0.0)
     flat = [window(1).model_copy(update={"level": level, "throughput": exact(level), "requests": 4 * round(level)}) for level in (100.0, 300.0, 600.0)]  # fmt: skip
     broken = flat[-1].model_copy(update={"level": 700.0, "latencies": [LatencyAt(metric="latency", percentile=99, **exact(0.5).model_dump())]})  # fmt: skip
-    free, ended = (load_model.of(state, flat, beyond) for beyond in ((), (broken,)))
+    free, ended = (load_model.fit(state, flat, beyond) for beyond in ((), (broken,)))
     assert free is not None
     assert ended is not None
     assert (

@@ -38,7 +38,7 @@ def measured(
 def read_again(state: State) -> State:
     """Return the state as a Trial's status has it."""
     windows = [Window.model_validate(one.model_dump(by_alias=True)) for one in state.windows]
-    return results.again(state.load, state.constraints, windows, SETTINGS)
+    return results.state_of(state.load, state.constraints, windows, SETTINGS)
 
 
 @pytest.mark.parametrize("seed", range(6))
@@ -65,7 +65,7 @@ def test_loads_beside_the_one_found_are_measured() -> None:
 
 def test_a_course_has_each_load_that_was_measured_and_the_one_found() -> None:
     state, end = measured(Batching(), CLOSED)
-    course = results.course(read_again(state))
+    course = results.curve(read_again(state))
     levels = {one.level for one in state.windows} | {end.result.level}
     assert [one.level for one in course] == sorted(levels)
     assert end.result in course
@@ -76,7 +76,7 @@ def test_a_course_has_each_load_that_was_measured_and_the_one_found() -> None:
 def test_where_the_target_failed_the_course_is_what_its_windows_saw() -> None:
     state, _ = measured(Target(exponential(0.01), 8), OPEN)
     failed = [one for one in state.windows if one.meets == "No"]
-    course = results.course(read_again(state))
+    course = results.curve(read_again(state))
     assert failed
     assert [one for one in course if one.level >= min(one.level for one in failed)] == sorted(
         failed, key=lambda one: one.level
@@ -85,7 +85,7 @@ def test_where_the_target_failed_the_course_is_what_its_windows_saw() -> None:
 
 def test_what_loads_need_grows_with_them_and_no_load_is_left_out() -> None:
     state, end = measured(Batching(), CLOSED)
-    reached = results.reached(read_again(state), every=False)
+    reached = results.load_points(read_again(state), every=False)
     levels, needs = [one.window.level for one in reached], [one.needs[0] for one in reached]
     assert (levels[0], levels[-1] >= end.result.level) == (1, True)
     assert all(after <= max(before + 1, 1.25 * before) for before, after in pairwise(levels))
@@ -97,5 +97,5 @@ def test_windows_without_an_answer_need_what_nobody_allows() -> None:
     state, end = measured(Target(lambda _: 1e6), CLOSED)
     again = read_again(state)
     assert results.result(again) == end.result
-    assert [one.needs for one in results.reached(again, every=False)] == [(math.inf,)]
-    assert results.course(again) == list(state.windows[-1:])
+    assert [one.needs for one in results.load_points(again, every=False)] == [(math.inf,)]
+    assert results.curve(again) == list(state.windows[-1:])

@@ -60,10 +60,10 @@ def test_headline_claims_no_saving_where_the_interval_includes_none(report: Obje
     ({"may": 0.6, "june": 0.4},
      "Where to look was learned from may (60 %) and june (40 %) as well; no number here is theirs."),
     ({"may": 1.0, "june": 0.0},
-     ("Where to look was learned from may (100 %) as well; not believed was june, which measured too little, or ranks the specs"
+     ("Where to look was learned from may (100 %) as well; not used was june, which measured too little, or ranks the specs"
       " otherwise than the trials here; no number here is theirs.")),
     ({"may": 0.0},
-     "Earlier experiments were not believed in the end: may measured too little, or ranks the specs otherwise than the trials here."),
+     "Earlier experiments were not used in the end: may measured too little, or ranks the specs otherwise than the trials here."),
 ])  # fmt: skip
 def test_a_warm_start_is_said_to_have_been_used_or_dropped(report: Object, weights: Object, words: str):
     found = copy.deepcopy(report)

@@ -1,90 +1,19 @@
-"""Plots of what was measured: cost against latency and throughput, and what load does to latency."""
-
-from collections.abc import Callable
+"""The plot of latency over throughput: the windows of the answer's specs, and the curves through them."""
 
 from markupsafe import Markup
 
 from serving.pages import figures, svg
-from serving.pages.plots import Plot, Table, stairs, wide
+from serving.pages.plots import Plot, Table, wide
 from serving.pages.svg import Scale, marks
 from serving.resources.trial import Estimate, LatencyAt, Window
 from tuner import notation
 from tuner.report.plots import roles
-from tuner.report.schema import Course, Front, Report
+from tuner.report.schema import Course, Report
 from tuner.report.text import phrases
-
-_ABOVE = ("no", "unsure", "ok", "run", "cur", "rec")
-"""Marks from the lowest to the topmost: what the answer names is covered by nothing."""
-
-
-def front(report: Report, found: Front) -> Plot:
-    """Return cost per hour against another measure, with the line of what is not beaten."""
-    write = figures.number if found.measure == "throughput" else figures.duration
-    name = (
-        "requests per second"
-        if found.measure == "throughput"
-        else f"p{found.percentile} {notation.METRICS[found.measure]}"
-    )
-    ys = [point.y.value for point in found.points]
-    x = Scale.around([point.x for point in found.points], svg.LEFT, svg.WIDTH - svg.RIGHT)
-    y = Scale.around(ys, svg.HEIGHT - svg.BOTTOM, svg.TOP, log=wide(ys))
-    parts = [svg.frame(marks(x, figures.number), marks(y, write), "cost per hour of a replica", name)]
-    parts += _limit(report, found, y)
-    on = sorted((p for p in found.points if p.front), key=lambda p: p.x)
-    parts.append(svg.line(stairs([(x.at(p.x), y.at(p.y.value)) for p in on]), "front"))
-    kinds: set[str] = set()
-    names = roles.names(report)
-    points = sorted(found.points, key=lambda p: _ABOVE.index(roles.role(report, p.spec, p.trial, p.meets)))
-    for p in points:
-        css = roles.role(report, p.spec, p.trial, p.meets)
-        kinds.add(css)
-        words = f"{names.get(p.trial, p.trial)}: {name} {notation.interval(p.y, write)}, {figures.number(p.x)} per hour"
-        parts.append(svg.whisker(x.at(p.x), y.at(p.y.low), y.at(p.y.high), f"whisker {css}"))
-        parts.append(roles.glyph(css, x.at(p.x), y.at(p.y.value), words))
-    title = f"Cost and {name}"
-    return Plot(
-        title, (svg.picture(title, *parts),), _front_table(report, found, name, write), roles.legend(kinds)
-    )
-
-
-def _front_table(report: Report, found: Front, name: str, write: Callable[[float], str]) -> Table:
-    names = roles.names(report)
-    rows = [
-        (
-            names.get(p.trial, p.trial),
-            figures.number(p.x),
-            notation.interval(p.y, write),
-            "yes" if p.front else "no",
-        )
-        for p in sorted(found.points, key=lambda p: (p.x, p.y.value))
-    ]
-    return Table(("spec", "cost per hour", name, "not beaten in both"), tuple(rows))
-
-
-def _limit(report: Report, found: Front, y: Scale) -> list[Markup]:
-    bounds = [
-        b.bound
-        for b in report.question.constraints
-        if (b.metric, b.percentile) == (found.measure, found.percentile)
-    ]
-    return [_bound_line(y, bound) for bound in bounds]
-
-
-def _bound_line(y: Scale, bound: float) -> Markup:
-    if not y.low <= bound <= y.high:
-        return Markup("")
-    at = y.at(bound)
-    words = svg.text(svg.WIDTH - svg.RIGHT - 2, at - 4, f"at most {figures.duration(bound)}", "note end")
-    return (
-        svg.element(
-            "line", {"class": "bound", "x1": svg.LEFT, "x2": svg.WIDTH - svg.RIGHT, "y1": at, "y2": at}
-        )
-        + words
-    )
 
 
 def load(report: Report) -> Plot | None:
-    """Return latency against throughput of the specs that the answer names: each window, and the curve through all windows of the trial."""
+    """Return latency over throughput of the answer's specs: each window, and the curve of the trial."""
     found = {css: course for css, course in _named(report) if len(course.points) > 1}
     if not found:
         return None
@@ -99,7 +28,7 @@ def load(report: Report) -> Plot | None:
     y = Scale.around(ys, svg.HEIGHT - svg.BOTTOM, svg.TOP, log=wide(ys))
     name = f"p{first.percentile} {notation.METRICS[first.metric]}"
     parts = [svg.frame(marks(x, figures.number), marks(y, figures.duration), "requests per second", name)]
-    parts += [_bound_line(y, bound) for bound in bounds]
+    parts += [roles.bound_line(y, bound) for bound in bounds]
 
     def told(css: str, w: Window, v: LatencyAt) -> str:
         level, rate = phrases.level(report.question, w.level), figures.number(w.throughput.value)
