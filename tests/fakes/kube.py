@@ -342,9 +342,9 @@ class FakeKube(Kube):
         ]
         alive = {obj["metadata"]["uid"]: obj for obj in self.objects.values()}
         if uid in alive:
-            steps = garbage.owner(alive[uid], dependents)
+            steps = garbage.steps_for_owner(alive[uid], dependents)
         else:
-            steps = [step for child in dependents for step in garbage.dependent(child, alive.get)]
+            steps = [step for child in dependents for step in garbage.steps_for_dependent(child, alive.get)]
         owners = {reference["uid"] for reference in garbage.references(changed)} & alive.keys()
         for step in steps:
             self._take(step)

@@ -1,4 +1,4 @@
-"""Who may ask: whoever has the token, which only the owner of the data directory can read."""
+"""Access by a bearer token, which only the owner of the data directory can read."""
 
 import base64
 import secrets
@@ -13,41 +13,45 @@ from serving.embedded.apiserver.status_errors import to_status
 from serving.system import atomic_file
 
 OPEN_PATHS = frozenset({"/healthz", "/livez", "/readyz"})
-"""Answered without a token; they say nothing but ok."""
+"""Paths that need no token; their responses are only `ok`."""
 
 
 def token(path: Path) -> str:
-    """Return the token, making one at the first start."""
+    """Return the token; create one at the first start."""
     try:
-        if found := path.read_text().strip():
+        if stored := path.read_text().strip():
             path.chmod(0o600)
-            return found
+            return stored
     except FileNotFoundError:
         pass
-    made = secrets.token_urlsafe(32)
-    atomic_file.replace(path, made.encode(), mode=0o600, synced=True)
-    return made
+    created = secrets.token_urlsafe(32)
+    atomic_file.replace(path, created.encode(), mode=0o600, synced=True)
+    return created
 
 
 def write_kubeconfig(data_dir: DataDir, *, host: str, port: int, ca: bytes, secret: str) -> None:
-    """Write what every client finds the server by."""
+    """Write the kubeconfig by which clients find and trust the server."""
     address = f"[{host}]" if ":" in host else host
     cluster = {
         "server": f"https://{address}:{port}",
         "certificate-authority-data": base64.b64encode(ca).decode(),
     }
     config = {
-        "apiVersion": "v1", "kind": "Config", "current-context": "slipway",
+        "apiVersion": "v1",
+        "kind": "Config",
+        "current-context": "slipway",
         "clusters": [{"name": "slipway", "cluster": cluster}],
         "users": [{"name": "slipway", "user": {"token": secret}}],
-        "contexts": [{"name": "slipway", "context": {"cluster": "slipway", "user": "slipway", "namespace": "default"}}],
-    }  # fmt: skip
+        "contexts": [
+            {"name": "slipway", "context": {"cluster": "slipway", "user": "slipway", "namespace": "default"}}
+        ],
+    }
     content = orjson.dumps(config, option=orjson.OPT_INDENT_2)
     atomic_file.replace(data_dir.kubeconfig, content, mode=0o600, synced=True)
 
 
-class Gate:
-    """Middleware: 401 for everything but health without the token."""
+class TokenGate:
+    """Middleware: a request without the token gets a 401, except for health checks."""
 
     def __init__(self, app: ASGIApp, secret: str) -> None:
         self._app = app

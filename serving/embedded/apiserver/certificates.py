@@ -1,7 +1,7 @@
-"""A certificate authority of this data directory's own, and the server certificate that it renews.
+"""The certificate authority of a data directory, and the server certificate that it issues and renews.
 
-Clients check strictly (Python 3.13 sets VERIFY_X509_STRICT, RFC 5280): key identifiers on both, critical
-keyUsage, names in subjectAltName.
+Both satisfy strict clients (RFC 5280; VERIFY_X509_STRICT is the default of Python 3.13): they have key
+identifiers, a critical keyUsage, and names in subjectAltName.
 """
 
 import datetime as dt
@@ -21,14 +21,14 @@ from serving.system import atomic_file
 CA_DAYS = 3650
 """The CA outlives many server certificates; clients trust it through the kubeconfig."""
 _BACKDATE = dt.timedelta(minutes=5)
-"""Clocks of clients may be behind."""
+"""Tolerance for clients whose clocks are behind."""
 
 
 Pair = tuple[x509.Certificate, ec.EllipticCurvePrivateKey]
 
 
 @dataclass(frozen=True)
-class Files:
+class CertificateFiles:
     """PEM files in the `tls` directory."""
 
     ca: Path
@@ -37,26 +37,26 @@ class Files:
     key: Path
 
 
-def files(directory: Path) -> Files:
-    return Files(
+def files(directory: Path) -> CertificateFiles:
+    return CertificateFiles(
         directory / "ca.crt", directory / "ca.key", directory / "server.crt", directory / "server.key"
     )
 
 
 def ensure(directory: Path, host: str, settings: ApiSettings, now: dt.datetime) -> bool:
-    """Make what is missing, damaged, about to expire or for other names; return whether anything was made."""
+    """Replace files that are missing, damaged, expiring or for other names; return whether any was."""
     directory.mkdir(mode=0o700, parents=True, exist_ok=True)
-    found = files(directory)
-    authority = _usable_ca(found, settings, now)
-    if authority is not None and _usable_server(found, authority[0], host, settings, now):
+    paths = files(directory)
+    authority = _usable_ca(paths, settings, now)
+    if authority is not None and _usable_server(paths, authority[0], host, settings, now):
         return False
     if authority is None:
         authority = _make_ca(now)
-        _write(found.ca_key, _key_pem(authority[1]))
-        _write(found.ca, authority[0].public_bytes(serialization.Encoding.PEM))
+        _write(paths.ca_key, _key_pem(authority[1]))
+        _write(paths.ca, authority[0].public_bytes(serialization.Encoding.PEM))
     server, key = _make_server(*authority, _names(host), now, settings.certificate_days)
-    _write(found.key, _key_pem(key))
-    _write(found.certificate, server.public_bytes(serialization.Encoding.PEM))
+    _write(paths.key, _key_pem(key))
+    _write(paths.certificate, server.public_bytes(serialization.Encoding.PEM))
     return True
 
 
@@ -64,9 +64,9 @@ def _write(path: Path, content: bytes) -> None:
     atomic_file.replace(path, content, mode=0o600, synced=True)
 
 
-def _usable_ca(found: Files, settings: ApiSettings, now: dt.datetime) -> Pair | None:
-    """Return the authority, unless it is missing, damaged or would end before a certificate made now."""
-    ca, key = _load(found.ca), _load_key(found.ca_key)
+def _usable_ca(paths: CertificateFiles, settings: ApiSettings, now: dt.datetime) -> Pair | None:
+    """Return the authority, unless it is missing, damaged or expires before a certificate issued now."""
+    ca, key = _load(paths.ca), _load_key(paths.ca_key)
     if ca is None or key is None or ca.public_key() != key.public_key():
         return None
     if ca.not_valid_after_utc - now < dt.timedelta(days=settings.certificate_days):
@@ -75,14 +75,17 @@ def _usable_ca(found: Files, settings: ApiSettings, now: dt.datetime) -> Pair | 
 
 
 def _usable_server(
-    found: Files, ca: x509.Certificate, host: str, settings: ApiSettings, now: dt.datetime
+    paths: CertificateFiles, ca: x509.Certificate, host: str, settings: ApiSettings, now: dt.datetime
 ) -> bool:
-    server, key = _load(found.certificate), _load_key(found.key)
+    server, key = _load(paths.certificate), _load_key(paths.key)
     return (
-        server is not None and key is not None and server.public_key() == key.public_key()
-        and server.issuer == ca.subject and _alternative_names(server) == _names(host)
+        server is not None
+        and key is not None
+        and server.public_key() == key.public_key()
+        and server.issuer == ca.subject
+        and _alternative_names(server) == _names(host)
         and server.not_valid_after_utc - now > dt.timedelta(days=settings.renew_before_days)
-    )  # fmt: skip
+    )
 
 
 def _load(path: Path) -> x509.Certificate | None:
@@ -117,8 +120,8 @@ def _names(host: str) -> list[x509.GeneralName]:
         addresses.append(str(address))
         if address.is_unspecified:
             hosts.append(os.uname().nodename)
-    named = [x509.DNSName(name) for name in dict.fromkeys(hosts)]
-    return [*named, *(x509.IPAddress(ipaddress.ip_address(text)) for text in dict.fromkeys(addresses))]
+    dns_names = [x509.DNSName(name) for name in dict.fromkeys(hosts)]
+    return [*dns_names, *(x509.IPAddress(ipaddress.ip_address(text)) for text in dict.fromkeys(addresses))]
 
 
 def _alternative_names(certificate: x509.Certificate) -> list[x509.GeneralName]:
@@ -130,9 +133,16 @@ def _alternative_names(certificate: x509.Certificate) -> list[x509.GeneralName]:
 
 def _usage(*, ca: bool) -> x509.KeyUsage:
     return x509.KeyUsage(
-        digital_signature=True, content_commitment=False, key_encipherment=False, data_encipherment=False,
-        key_agreement=False, key_cert_sign=ca, crl_sign=ca, encipher_only=False, decipher_only=False,
-    )  # fmt: skip
+        digital_signature=True,
+        content_commitment=False,
+        key_encipherment=False,
+        data_encipherment=False,
+        key_agreement=False,
+        key_cert_sign=ca,
+        crl_sign=ca,
+        encipher_only=False,
+        decipher_only=False,
+    )
 
 
 def _builder(
@@ -151,7 +161,7 @@ def _builder(
 
 def _make_ca(now: dt.datetime) -> Pair:
     key = ec.generate_private_key(ec.SECP256R1())
-    # A name of its own per key: clients that still trust an older CA must not mistake this one for it.
+    # A new name for each key: clients that trust an older CA must not take this one for it.
     serial = x509.random_serial_number() % 10**8
     subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, f"slipway-ca-{serial}")])
     certificate = (
@@ -166,8 +176,12 @@ def _make_ca(now: dt.datetime) -> Pair:
 
 
 def _make_server(
-    ca: x509.Certificate, ca_key: ec.EllipticCurvePrivateKey, names: list[x509.GeneralName], now: dt.datetime, days: int
-) -> Pair:  # fmt: skip
+    ca: x509.Certificate,
+    ca_key: ec.EllipticCurvePrivateKey,
+    names: list[x509.GeneralName],
+    now: dt.datetime,
+    days: int,
+) -> Pair:
     key = ec.generate_private_key(ec.SECP256R1())
     subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "slipway-api")])
     certificate = (

@@ -19,7 +19,7 @@ from serving.embedded.apiserver.handlers.objects import ObjectHandlers
 from serving.embedded.apiserver.handlers.pod_usage import PodUsage
 from serving.embedded.apiserver.pods.node_proxy import NodeProxy
 from serving.embedded.apiserver.storage.database import Database
-from serving.embedded.apiserver.storage.garbage_collector import Collector
+from serving.embedded.apiserver.storage.garbage_collector import GarbageCollector
 from serving.embedded.apiserver.storage.store import Store
 from serving.embedded.apiserver.storage.watches import CONNECTION, Hub
 from serving.embedded.apiserver.storage.writer import ObjectWriter
@@ -76,7 +76,7 @@ async def _serve(store: Store, listener: socket.socket, data_dir: DataDir, setti
     secret = access.token(data_dir.token)
     nodes = NodeProxy(data_dir, settings.node.name)
     objects = ObjectHandlers(writer, hub, api, data_dir)
-    app = access.Gate(dispatcher.build(objects, nodes, PodUsage(store, nodes)), secret)
+    app = access.TokenGate(dispatcher.build(objects, nodes, PodUsage(store, nodes)), secret)
     tls = _Tls(data_dir, api, listener.getsockname()[1], secret)
     tls.renew()
     config = uvicorn.Config(
@@ -92,7 +92,7 @@ async def _serve(store: Store, listener: socket.socket, data_dir: DataDir, setti
     serving = asyncio.create_task(server.serve(sockets=[listener]))
     helpers = [
         asyncio.create_task(tls.keep_fresh(config.ssl)),
-        asyncio.create_task(Collector(writer, api).run()),
+        asyncio.create_task(GarbageCollector(writer, api).run()),
     ]
     log.info("serving on https://%s:%d", api.host, listener.getsockname()[1])
     try:

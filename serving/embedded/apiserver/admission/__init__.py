@@ -1,1 +1,1 @@
-"""Defaults and rules of the built-in kinds that no schema can state."""
+"""Defaults and rules of built-in kinds that their schemas cannot state."""

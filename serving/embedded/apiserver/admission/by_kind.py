@@ -1,7 +1,7 @@
-"""Which kind has which defaults and rules.
+"""The defaults and rules of each kind.
 
-`defaults` change an object in place and change nothing the second time, so that a second `kubectl apply` is no
-change. `check` yields broken rules of a structurally valid object.
+`defaults` changes an object in place and is idempotent, so that a second `kubectl apply` changes nothing.
+`check` yields the broken rules of a structurally valid object.
 """
 
 from collections.abc import Callable, Iterator
@@ -35,7 +35,7 @@ _CHECKS: dict[Kind, Callable[[Object, Object | None], Iterator[Cause]]] = {
 
 
 def ignored_parts(kind: Kind) -> frozenset[str]:
-    """Return the parts that neither the defaults nor the rules of this kind look at."""
+    """Return the parts that neither the defaults nor the rules of this kind read."""
     return frozenset({"metadata"}) if kind == kinds.DEPLOYMENT else frozenset()
 
 
@@ -44,12 +44,12 @@ def has_defaults(kind: Kind) -> bool:
 
 
 def defaults(kind: Kind, obj: Object) -> None:
-    """Put this kind's defaults in, in place."""
+    """Set this kind's defaults in place."""
     if kind in _DEFAULTS:
         _DEFAULTS[kind](obj)
 
 
 def check(kind: Kind, obj: Object, old: Object | None) -> Iterator[Cause]:
-    """Yield this kind's broken rules; `old` is None on create."""
+    """Yield the broken rules of this kind; `old` is None on create."""
     if kind in _CHECKS:
         yield from _CHECKS[kind](obj, old)

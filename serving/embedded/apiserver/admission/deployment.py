@@ -1,4 +1,4 @@
-"""Deployments: k8s.io/kubernetes/pkg/apis/apps/{v1/defaults,validation/validation}.go."""
+"""Defaults and rules of Deployments, as in k8s.io/kubernetes/pkg/apis/apps/{v1,validation}."""
 
 from collections.abc import Iterator
 

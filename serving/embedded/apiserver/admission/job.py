@@ -1,4 +1,4 @@
-"""Jobs: k8s.io/kubernetes/pkg/apis/batch/{v1/defaults,validation/validation}.go and pkg/registry/batch/job/strategy.go."""
+"""Defaults and rules of Jobs, as in k8s.io/kubernetes/pkg/{apis,registry}/batch."""
 
 from collections.abc import Iterator
 
@@ -10,11 +10,20 @@ from serving.objects import Object
 UID_LABEL, NAME_LABEL = "batch.kubernetes.io/controller-uid", "batch.kubernetes.io/job-name"
 _OLD_LABELS = {UID_LABEL: "controller-uid", NAME_LABEL: "job-name"}
 _NON_NEGATIVE = (
-    "parallelism", "completions", "backoffLimit", "activeDeadlineSeconds", "ttlSecondsAfterFinished",
-)  # fmt: skip
-_NOT_HONOURED = (
-    "podFailurePolicy", "successPolicy", "backoffLimitPerIndex", "maxFailedIndexes", "managedBy", "scheduling",
-)  # fmt: skip
+    "parallelism",
+    "completions",
+    "backoffLimit",
+    "activeDeadlineSeconds",
+    "ttlSecondsAfterFinished",
+)
+_UNSUPPORTED = (
+    "podFailurePolicy",
+    "successPolicy",
+    "backoffLimitPerIndex",
+    "maxFailedIndexes",
+    "managedBy",
+    "scheduling",
+)
 
 
 def defaults(obj: Object) -> None:
@@ -52,7 +61,7 @@ def check(obj: Object, old: Object | None) -> Iterator[Cause]:
     for name in _NON_NEGATIVE:
         if spec.get(name, 0) < 0:
             yield status_errors.invalid(f"spec.{name}", spec[name], "must be greater than or equal to 0")
-    yield from _not_honoured(spec)
+    yield from _unsupported_fields(spec)
     if old is None and not spec.get("manualSelector"):
         yield from _own_selector(obj, spec)
     template = spec["template"]
@@ -64,23 +73,24 @@ def check(obj: Object, old: Object | None) -> Iterator[Cause]:
             yield status_errors.invalid(f"spec.{name}", spec.get(name), "field is immutable")
 
 
-def _not_honoured(spec: Object) -> Iterator[Cause]:
+def _unsupported_fields(spec: Object) -> Iterator[Cause]:
     if spec["completionMode"] != "NonIndexed":
         yield status_errors.unsupported("spec.completionMode", spec["completionMode"], ("NonIndexed",))
-    for name in _NOT_HONOURED:
+    for name in _UNSUPPORTED:
         if name in spec:
-            yield status_errors.invalid(f"spec.{name}", spec[name], "not honoured on one machine")
+            yield status_errors.invalid(f"spec.{name}", spec[name], "not supported on one machine")
     if spec["podReplacementPolicy"] != "TerminatingOrFailed":
         yield status_errors.unsupported(
             "spec.podReplacementPolicy", spec["podReplacementPolicy"], ("TerminatingOrFailed",)
         )
     if spec.get("manualSelector"):
-        yield status_errors.invalid("spec.manualSelector", True, "on one machine a Job selects its own Pods")  # noqa: FBT003 the value
+        rule = "on one machine a Job selects its own Pods"
+        yield status_errors.invalid("spec.manualSelector", spec["manualSelector"], rule)
 
 
 def _own_selector(obj: Object, spec: Object) -> Iterator[Cause]:
-    wanted = {"matchLabels": {UID_LABEL: obj["metadata"]["uid"]}}
-    if spec["selector"] != wanted:
+    expected = {"matchLabels": {UID_LABEL: obj["metadata"]["uid"]}}
+    if spec["selector"] != expected:
         yield status_errors.invalid("spec.selector", spec["selector"], "`selector` not auto-generated")
     labels = spec["template"]["metadata"]["labels"]
     for label, value in ((UID_LABEL, obj["metadata"]["uid"]), (NAME_LABEL, obj["metadata"].get("name", ""))):

@@ -1,7 +1,7 @@
-"""Pods, and the templates in Deployments and Jobs: k8s.io/kubernetes/pkg/apis/core/{v1/defaults,validation/validation}.go.
+"""Defaults and rules of Pods and Pod templates, as in k8s.io/kubernetes/pkg/apis/core/{v1,validation}.
 
-What cannot be honoured on one machine is refused by its path, never ignored (`honoured`); tolerations, topology
-spread and priority say nothing where there is one node, and are kept.
+Fields that one machine cannot support are refused by their path (`unsupported`), never ignored. Tolerations,
+topology spread and priority mean nothing where there is one node, and are kept.
 """
 
 import re
@@ -21,7 +21,7 @@ _HANDLERS = ("exec", "httpGet", "tcpSocket")
 _PORT_NAME = re.compile(r"(?=.*[a-z])[a-z0-9]+(-[a-z0-9]+)*")
 _ENV_NAME = re.compile(r"[ -<>-~]+")
 _FILE_MODE = 0o644
-"""Of files from Secrets and ConfigMaps, where the volume does not say."""
+"""Default mode of files from Secrets and ConfigMaps."""
 
 
 def defaults(obj: Object) -> None:
@@ -31,7 +31,7 @@ def defaults(obj: Object) -> None:
 
 
 def spec_defaults(spec: Object) -> None:
-    """Put in what kube-apiserver puts into every Pod spec."""
+    """Set the defaults that kube-apiserver sets in every Pod spec."""
     spec.setdefault("restartPolicy", "Always")
     spec.setdefault("terminationGracePeriodSeconds", 30)
     spec.setdefault("dnsPolicy", "ClusterFirst")
@@ -76,7 +76,7 @@ def _container_defaults(container: Object) -> None:
 def _probe_defaults(probe: Object) -> None:
     numbers = (("timeoutSeconds", 1), ("periodSeconds", 10), ("successThreshold", 1), ("failureThreshold", 3))
     for name, value in numbers:
-        probe[name] = probe.get(name) or value  # to Kubernetes a zero here is a number that was not given
+        probe[name] = probe.get(name) or value  # Kubernetes takes a zero here for a missing number
     if "httpGet" in probe:
         _http_defaults(probe["httpGet"])
 
@@ -100,13 +100,13 @@ def _volume_defaults(volume: Object) -> None:
 
 def check(obj: Object, old: Object | None) -> Iterator[Cause]:
     if old is None:
-        yield from _whole_check(obj, "spec", ("Always", "OnFailure", "Never"))
+        yield from _pod_check(obj, "spec", ("Always", "OnFailure", "Never"))
     else:
         yield from _changes(obj["spec"], old["spec"])
 
 
 def _changes(new: Object, old: Object) -> Iterator[Cause]:
-    """Of a Pod's spec only images, deadlines, tolerations and a first nodeName may change."""
+    """Yield an error unless only images, deadlines, tolerations or a first nodeName change."""
     rule = (
         "pod updates may not change fields other than `spec.containers[*].image`,"
         "`spec.initContainers[*].image`,`spec.activeDeadlineSeconds`,`spec.tolerations` (only additions to "
@@ -130,21 +130,21 @@ def _fixed(spec: Object, old: Object) -> Object:
 
 
 def template_check(template: Object, path: str, restart: tuple[str, ...]) -> Iterator[Cause]:
-    """Yield what is wrong with a Pod template; `restart` is the restart policies that its owner allows."""
+    """Yield the broken rules of a Pod template; `restart` has the restart policies that its owner allows."""
     yield from object_meta.labels(
         (template.get("metadata") or {}).get("labels") or {}, f"{path}.metadata.labels"
     )
     if "spec" not in template:
         yield status_errors.required(f"{path}.spec.containers")
         return
-    yield from _whole_check(template, f"{path}.spec", restart)
+    yield from _pod_check(template, f"{path}.spec", restart)
 
 
-def _whole_check(template: Object, path: str, restart: tuple[str, ...]) -> Iterator[Cause]:
-    found = list(_spec_check(template["spec"], path, restart))
-    named = {cause.field for cause in found}
-    yield from found
-    yield from (cause for cause in unsupported.pod_check(template, path) if cause.field not in named)
+def _pod_check(template: Object, path: str, restart: tuple[str, ...]) -> Iterator[Cause]:
+    causes = list(_spec_check(template["spec"], path, restart))
+    fields = {cause.field for cause in causes}
+    yield from causes
+    yield from (cause for cause in unsupported.pod_check(template, path) if cause.field not in fields)
 
 
 def _spec_check(spec: Object, path: str, restart: tuple[str, ...]) -> Iterator[Cause]:
@@ -162,11 +162,11 @@ def _spec_check(spec: Object, path: str, restart: tuple[str, ...]) -> Iterator[C
     names: set[str] = set()
     for field in ("initContainers", "containers"):
         for index, container in enumerate(spec.get(field) or ()):
-            here = f"{path}.{field}[{index}]"
+            container_path = f"{path}.{field}[{index}]"
             if container["name"] in names:
-                yield status_errors.duplicate(f"{here}.name", container["name"])
+                yield status_errors.duplicate(f"{container_path}.name", container["name"])
             names.add(container["name"])
-            yield from _container(container, here, volumes)
+            yield from _container(container, container_path, volumes)
 
 
 def _volume(volume: Object, path: str) -> Iterator[Cause]:
@@ -255,15 +255,18 @@ def _probe(probe: Object, path: str, *, once: bool) -> Iterator[Cause]:
 
 
 def port_number(port: Any, path: str) -> Iterator[Cause]:
-    """Yield what is wrong with a port number."""
+    """Yield the broken rules of a port number."""
     if not 1 <= port <= 65535:
         yield status_errors.invalid(path, port, "must be between 1 and 65535, inclusive")
 
 
 def port_or_name(port: Any, path: str) -> Iterator[Cause]:
-    """Yield what is wrong with a port's number or name."""
+    """Yield the broken rules of a port's number or name."""
     if isinstance(port, int):
         yield from port_number(port, path)
     elif len(port) > 15 or not _PORT_NAME.fullmatch(port):
-        rule = "must contain only alpha-numeric characters (a-z, 0-9), and hyphens (-), at most 15, at least one letter"
+        rule = (
+            "must contain only alpha-numeric characters (a-z, 0-9), and hyphens (-), at most 15, "
+            "at least one letter"
+        )
         yield status_errors.invalid(path, port, rule)

@@ -1,4 +1,4 @@
-"""Service, Secret, ConfigMap, Namespace, Event, EndpointSlice and Lease: k8s.io/kubernetes/pkg/apis/*/{defaults,validation}.go."""
+"""Defaults and rules of the smaller kinds, as in k8s.io/kubernetes/pkg/apis/*/{defaults,validation}.go."""
 
 import base64
 import ipaddress
@@ -16,20 +16,30 @@ _DATA_KEY_RULE = (
     "'KEY_NAME',  or 'key-name', regex used for validation is '[-._a-zA-Z0-9]+')"
 )
 NAME_LABEL = "kubernetes.io/metadata.name"
-"""On every namespace, so that selectors can name it."""
+"""Label of every namespace, for selectors."""
 MAX_DATA = 1024 * 1024
-"""Bytes of one Secret or ConfigMap, as in Kubernetes."""
+"""Maximum bytes of a Secret or ConfigMap, as in Kubernetes."""
 IMMUTABLE = "field is immutable when `immutable` is set"
-_SERVICE_NOT_HONOURED = (
-    "allocateLoadBalancerNodePorts", "externalIPs", "externalName", "externalTrafficPolicy", "healthCheckNodePort",
-    "loadBalancerClass", "loadBalancerIP", "loadBalancerSourceRanges", "sessionAffinityConfig", "trafficDistribution",
-)  # fmt: skip
-_SERVICE_VALUES = {
-    "sessionAffinity": "None", "internalTrafficPolicy": "Cluster", "ipFamilies": ["IPv4"],
+_UNSUPPORTED_SERVICE_FIELDS = (
+    "allocateLoadBalancerNodePorts",
+    "externalIPs",
+    "externalName",
+    "externalTrafficPolicy",
+    "healthCheckNodePort",
+    "loadBalancerClass",
+    "loadBalancerIP",
+    "loadBalancerSourceRanges",
+    "sessionAffinityConfig",
+    "trafficDistribution",
+)
+_FIXED_SERVICE_VALUES = {
+    "sessionAffinity": "None",
+    "internalTrafficPolicy": "Cluster",
+    "ipFamilies": ["IPv4"],
     "ipFamilyPolicy": "SingleStack",
-}  # fmt: skip
+}
 ALWAYS_HEADLESS = "None"
-"""clusterIP of every Service here: there are no virtual addresses on one machine, a Service names its endpoints."""
+"""clusterIP of every Service: on one machine there are no virtual addresses."""
 
 
 def namespace_defaults(obj: Object) -> None:
@@ -69,24 +79,24 @@ def service_defaults(obj: Object) -> None:
 def service_check(obj: Object, old: Object | None) -> Iterator[Cause]:
     spec = obj["spec"]
     if spec["type"] != "ClusterIP":
-        rule = "only ClusterIP is honoured on one machine: the gateway is the way in"
+        rule = "only ClusterIP is supported on one machine: the gateway is the way in"
         yield status_errors.invalid("spec.type", spec["type"], rule)
     elif spec["clusterIP"] != ALWAYS_HEADLESS:
-        rule = "only None is honoured on one machine: there are no virtual addresses"
+        rule = "only None is supported on one machine: there are no virtual addresses"
         yield status_errors.invalid("spec.clusterIP", spec["clusterIP"], rule)
-    yield from _service_not_honoured(spec)
+    yield from _unsupported_service_fields(spec)
     if old is not None and old["spec"].get("clusterIP") != spec.get("clusterIP"):
         yield status_errors.invalid("spec.clusterIP", spec.get("clusterIP"), "field is immutable")
     yield from _service_ports(spec.get("ports") or [])
 
 
-def _service_not_honoured(spec: Object) -> Iterator[Cause]:
-    for name in _SERVICE_NOT_HONOURED:
+def _unsupported_service_fields(spec: Object) -> Iterator[Cause]:
+    for name in _UNSUPPORTED_SERVICE_FIELDS:
         if name in spec:
-            yield status_errors.invalid(f"spec.{name}", spec[name], "not honoured on one machine")
-    for name, only in _SERVICE_VALUES.items():
-        if spec.get(name, only) != only:
-            yield status_errors.unsupported(f"spec.{name}", spec[name], (only,))
+            yield status_errors.invalid(f"spec.{name}", spec[name], "not supported on one machine")
+    for name, value in _FIXED_SERVICE_VALUES.items():
+        if spec.get(name, value) != value:
+            yield status_errors.unsupported(f"spec.{name}", spec[name], (value,))
 
 
 def _service_ports(ports: list[Object]) -> Iterator[Cause]:
@@ -103,7 +113,7 @@ def _service_ports(ports: list[Object]) -> Iterator[Cause]:
         if port["protocol"] not in pod.PROTOCOLS:
             yield status_errors.unsupported(f"{path}.protocol", port["protocol"], pod.PROTOCOLS)
         if port.get("nodePort"):
-            yield status_errors.invalid(f"{path}.nodePort", port["nodePort"], "not honoured on one machine")
+            yield status_errors.invalid(f"{path}.nodePort", port["nodePort"], "not supported on one machine")
 
 
 def secret_defaults(obj: Object) -> None:
@@ -158,21 +168,21 @@ def _immutable(obj: Object, old: Object, fields: tuple[str, ...]) -> Iterator[Ca
 
 
 def endpoint_slice_check(obj: Object, old: Object | None) -> Iterator[Cause]:
-    """Loopback addresses are allowed, unlike on a cluster: every Pod here has one."""
-    kinds = ("IPv4", "IPv6", "FQDN")
-    kind = obj["addressType"]
-    if kind not in kinds:
-        yield status_errors.unsupported("addressType", kind, kinds)
-    if old is not None and old["addressType"] != kind:
-        yield status_errors.invalid("addressType", kind, "field is immutable")
+    """Yield the broken rules. Loopback addresses are allowed, unlike on a cluster: every Pod here has one."""
+    types = ("IPv4", "IPv6", "FQDN")
+    address_type = obj["addressType"]
+    if address_type not in types:
+        yield status_errors.unsupported("addressType", address_type, types)
+    if old is not None and old["addressType"] != address_type:
+        yield status_errors.invalid("addressType", address_type, "field is immutable")
     for index, endpoint in enumerate(obj.get("endpoints") or ()):
         addresses = endpoint.get("addresses") or []
         if not addresses:
             yield status_errors.required(f"endpoints[{index}].addresses", "must contain at least 1 address")
-        for at, address in enumerate(addresses):
-            if kind in ("IPv4", "IPv6") and not _is_address(address, int(kind[-1])):
-                path = f"endpoints[{index}].addresses[{at}]"
-                yield status_errors.invalid(path, address, f"must be a valid {kind} address")
+        for position, address in enumerate(addresses):
+            if address_type in ("IPv4", "IPv6") and not _is_address(address, int(address_type[-1])):
+                path = f"endpoints[{index}].addresses[{position}]"
+                yield status_errors.invalid(path, address, f"must be a valid {address_type} address")
 
 
 def _is_address(text: str, version: int) -> bool:

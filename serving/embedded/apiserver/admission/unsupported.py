@@ -1,4 +1,4 @@
-"""What no node of ours can honour is refused when it is written: the node agent's own rules, with the value in the cause."""
+"""Refuses what the node agent does not support when it is written: the agent's rules, with the value."""
 
 import re
 from collections.abc import Iterator
@@ -10,19 +10,19 @@ from serving.errors import Cause
 from serving.objects import Object
 
 _STEP = re.compile(r"\.?([^.\[\]]+)|\[([^\]]+)\]")
-_NOT_YET = {"name": "", "namespace": "", "uid": ""}
-"""Of a template's Pods; a fieldRef may name them."""
+_TEMPLATE_METADATA = {"name": "", "namespace": "", "uid": ""}
+"""Metadata that a fieldRef may name, and that a template's Pods get later."""
 
 
 def pod_check(template: Object, path: str) -> Iterator[Cause]:
-    """Yield what a Pod, or the Pods of a template, ask for in vain; `path` is that of the spec."""
-    pod = {**template, "metadata": {**_NOT_YET, **(template.get("metadata") or {})}}
-    whole = path.removesuffix("spec")
+    """Yield the unsupported fields of a Pod or a Pod template; `path` is that of the spec."""
+    pod = {**template, "metadata": {**_TEMPLATE_METADATA, **(template.get("metadata") or {})}}
+    prefix = path.removesuffix("spec")
     for cause in rules.refusals(pod):
-        yield status_errors.invalid(whole + cause.field, _at(template, cause.field), cause.message)
+        yield status_errors.invalid(prefix + cause.field, _value_at(template, cause.field), cause.message)
 
 
-def _at(value: Any, path: str) -> Any:
+def _value_at(value: Any, path: str) -> Any:
     for name, key in _STEP.findall(path):
         if isinstance(value, list) and key:
             value = value[int(key)]

@@ -1,1 +1,1 @@
-"""Which groups, versions and kinds the server has, and their OpenAPI documents."""
+"""Discovery of groups, versions and kinds, and their OpenAPI documents."""

@@ -1,4 +1,4 @@
-"""Discovery: which groups, versions and resources there are, in the legacy form and the aggregated one."""
+"""Discovery documents: groups, versions and resources, in the legacy form and the aggregated one."""
 
 from serving.embedded.apiserver.pods import pod_metrics
 from serving.objects import Object
@@ -9,7 +9,7 @@ SERVED: tuple[Kind, ...] = (*kinds.ALL, pod_metrics.KIND)
 
 VERBS = ["create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"]
 NAMESPACE_VERBS = [verb for verb in VERBS if verb != "deletecollection"]
-"""As on a cluster: one request must not take everything away."""
+"""Without deletecollection, as on a cluster: one request must not delete everything."""
 _SUBRESOURCE_VERBS = ["get", "patch", "update"]
 
 
@@ -33,7 +33,7 @@ def group_names() -> list[str]:
 
 
 def group(name: str) -> Object | None:
-    """Return `/apis/NAME`, or None where there is no such group."""
+    """Return `/apis/NAME`, or None for an unknown group."""
     return {"kind": "APIGroup", "apiVersion": "v1", **_group(name)} if name in group_names() else None
 
 
@@ -46,37 +46,40 @@ def _versions(name: str) -> list[str]:
     return list(dict.fromkeys(kind.version for kind in SERVED if kind.group == name))
 
 
-def _of(name: str, version: str) -> list[Kind]:
+def _kinds_of(name: str, version: str) -> list[Kind]:
     return [kind for kind in SERVED if kind.group == name and kind.version == version]
 
 
 def resources(group: str, version: str) -> Object | None:
-    """Return `/api/v1` or `/apis/GROUP/VERSION`, or None where there is no such version."""
-    found = _of(group, version)
-    if not found:
+    """Return `/api/v1` or `/apis/GROUP/VERSION`, or None for an unknown version."""
+    served = _kinds_of(group, version)
+    if not served:
         return None
     return {
         "kind": "APIResourceList",
         "apiVersion": "v1",
-        "groupVersion": found[0].api_version,
-        "resources": [entry for kind in found for entry in _legacy_entries(kind)],
+        "groupVersion": served[0].api_version,
+        "resources": [entry for kind in served for entry in _legacy_entries(kind)],
     }
 
 
 def _legacy_entries(kind: Kind) -> list[Object]:
-    whole: Object = {
-        "name": kind.plural, "singularName": kind.singular, "namespaced": kind.namespaced, "kind": kind.kind,
+    resource: Object = {
+        "name": kind.plural,
+        "singularName": kind.singular,
+        "namespaced": kind.namespaced,
+        "kind": kind.kind,
         "verbs": verbs(kind),
-    }  # fmt: skip
+    }
     if kind.short:
-        whole["shortNames"] = list(kind.short)
+        resource["shortNames"] = list(kind.short)
     if kind.categories:
-        whole["categories"] = list(kind.categories)
-    return [whole, *(_legacy_subresource(kind, name) for name in subresources(kind))]
+        resource["categories"] = list(kind.categories)
+    return [resource, *(_legacy_subresource(kind, name) for name in subresources(kind))]
 
 
 def verbs(kind: Kind) -> list[str]:
-    """Return what can be done with whole objects of a kind."""
+    """Return the verbs of a kind's objects, without those of its subresources."""
     if kind == pod_metrics.KIND:
         return pod_metrics.VERBS
     return NAMESPACE_VERBS if kind == kinds.NAMESPACE else VERBS
@@ -84,22 +87,25 @@ def verbs(kind: Kind) -> list[str]:
 
 def subresources(kind: Kind) -> list[str]:
     """Return the names of this kind's subresources."""
-    found = [("status", kind.status), ("scale", kind.scale), ("log", kind == kinds.POD)]
-    return [name for name, there in found if there]
+    candidates = [("status", kind.status), ("scale", kind.scale), ("log", kind == kinds.POD)]
+    return [name for name, present in candidates if present]
 
 
 def _legacy_subresource(kind: Kind, name: str) -> Object:
     entry: Object = {
-        "name": f"{kind.plural}/{name}", "singularName": "", "namespaced": kind.namespaced, "kind": kind.kind,
+        "name": f"{kind.plural}/{name}",
+        "singularName": "",
+        "namespaced": kind.namespaced,
+        "kind": kind.kind,
         "verbs": ["get"] if name == "log" else _SUBRESOURCE_VERBS,
-    }  # fmt: skip
+    }
     if name == "scale":
         entry |= {"group": "autoscaling", "version": "v1", "kind": "Scale"}
     return entry
 
 
 def aggregated(core: bool) -> Object:  # noqa: FBT001 there are two documents, `/api` and `/apis`
-    """Return the aggregated discovery document (apidiscovery.k8s.io/v2) of the core group, or of the named ones."""
+    """Return the aggregated document (apidiscovery.k8s.io/v2) of the core group, or of the named ones."""
     names = [""] if core else group_names()
     return {
         "kind": "APIGroupDiscoveryList",
@@ -114,7 +120,7 @@ def _aggregated_group(name: str) -> Object:
         {
             "version": version,
             "freshness": "Current",
-            "resources": [_aggregated_resource(kind) for kind in _of(name, version)],
+            "resources": [_aggregated_resource(kind) for kind in _kinds_of(name, version)],
         }
         for version in _versions(name)
     ]
@@ -124,14 +130,17 @@ def _aggregated_group(name: str) -> Object:
 def _aggregated_resource(kind: Kind) -> Object:
     gvk = {"group": kind.group, "version": kind.version, "kind": kind.kind}
     entry: Object = {
-        "resource": kind.plural, "responseKind": gvk, "scope": "Namespaced" if kind.namespaced else "Cluster",
-        "singularResource": kind.singular, "verbs": verbs(kind),
-    }  # fmt: skip
+        "resource": kind.plural,
+        "responseKind": gvk,
+        "scope": "Namespaced" if kind.namespaced else "Cluster",
+        "singularResource": kind.singular,
+        "verbs": verbs(kind),
+    }
     if kind.short:
         entry["shortNames"] = list(kind.short)
     if kind.categories:
         entry["categories"] = list(kind.categories)
-    below = [
+    entries = [
         {
             "subresource": name,
             "responseKind": {"group": "autoscaling", "version": "v1", "kind": "Scale"}
@@ -141,4 +150,4 @@ def _aggregated_resource(kind: Kind) -> Object:
         }
         for name in subresources(kind)
     ]
-    return {**entry, "subresources": below} if below else entry
+    return {**entry, "subresources": entries} if entries else entry

@@ -1,7 +1,7 @@
 """OpenAPI v3: the index, and one document per group version, for `kubectl explain`, `apply` and `--validate`.
 
-kubectl finds a kind's schema by `x-kubernetes-group-version-kind`, and from the paths whether the server takes
-`fieldValidation` (parameters of the PATCH).
+kubectl finds a kind's schema by `x-kubernetes-group-version-kind`, and support for `fieldValidation` by the
+parameters of PATCH.
 """
 
 import hashlib
@@ -24,7 +24,7 @@ _STRATEGIC = "application/strategic-merge-patch+json"
 
 
 def index() -> Object:
-    """Return `/openapi/v3`; an entry's URL changes when its document does, so that clients may keep it."""
+    """Return `/openapi/v3`. An entry's URL changes with its document, so that clients can cache it."""
     paths = {}
     for name in group_versions():
         digest = hashlib.sha256(json.dumps(document(name), sort_keys=True).encode()).hexdigest().upper()
@@ -39,17 +39,17 @@ def group_versions() -> list[str]:
 
 @cache
 def document(group_version: str) -> Object | None:
-    """Return one document, or None where there is none. Callers must not change it."""
-    found = [kind for kind in kinds.ALL if kind.prefix == f"/{group_version}"]
-    if not found:
+    """Return one document, or None for an unknown group version. Callers must not change it."""
+    served = [kind for kind in kinds.ALL if kind.prefix == f"/{group_version}"]
+    if not served:
         return None
     components: Object = {}
-    for kind in found:
+    for kind in served:
         _add(kind, components)
     return {
         "openapi": "3.0.0",
         "info": {"title": "Slipway", "version": kinds.VERSION},
-        "paths": {path: item for kind in found for path, item in _paths(kind).items()},
+        "paths": {path: item for kind in served for path, item in _paths(kind).items()},
         "components": {"schemas": components},
     }
 
@@ -63,14 +63,17 @@ def component(kind: Kind) -> str:
 
 def _add(kind: Kind, components: Object) -> None:
     if kind in kinds.OWN:
-        own = catalog.schema(next(found for found in catalog.DEFINITIONS if found.kind == kind))
-        whole: Object = {**own, "properties": {**own["properties"], "metadata": _reference("ObjectMeta")}}
+        definition = catalog.schema(next(entry for entry in catalog.DEFINITIONS if entry.kind == kind))
+        schema: Object = {
+            **definition,
+            "properties": {**definition["properties"], "metadata": _reference("ObjectMeta")},
+        }
         _add_builtin("ObjectMeta", components)
     else:
         _add_builtin(schemas.builtin()["kinds"][kind.kind], components)
-        whole = components[component(kind)]
+        schema = components[component(kind)]
     gvk = {"group": kind.group, "version": kind.version, "kind": kind.kind}
-    components[component(kind)] = {**whole, "x-kubernetes-group-version-kind": [gvk]}
+    components[component(kind)] = {**schema, "x-kubernetes-group-version-kind": [gvk]}
     components[f"{component(kind)}List"] = {
         "type": "object",
         "required": ["items"],
@@ -92,19 +95,19 @@ def _add_builtin(name: str, components: Object) -> None:
 
 
 def _published(node: Any, components: Object) -> Any:
-    """Return a definition with references into this document, which is given what they name."""
+    """Return a definition whose references point into this document, and add their targets to it."""
     if isinstance(node, list):
         return [_published(child, components) for child in node]
     if not isinstance(node, dict):
         return node
     if isinstance(node.get("$ref"), str):
         _add_builtin(node["$ref"], components)
-        rest = {key: value for key, value in node.items() if key != "$ref"}
-        return {**rest, **_reference(node["$ref"])}
-    out = {key: _published(value, components) for key, value in node.items()}
+        siblings = {key: value for key, value in node.items() if key != "$ref"}
+        return {**siblings, **_reference(node["$ref"])}
+    published = {key: _published(value, components) for key, value in node.items()}
     if node.get("x-kubernetes-int-or-string") is True:
-        out["oneOf"] = [{"type": "integer"}, {"type": "string"}]
-    return out
+        published["oneOf"] = [{"type": "integer"}, {"type": "string"}]
+    return published
 
 
 def _reference(name: str) -> Object:
@@ -124,9 +127,9 @@ def _paths(kind: Kind) -> Object:
         "patch": _operation(kind, "patch", component(kind), body=patches),
         "delete": _operation(kind, "delete", component(kind)),
     }
-    everywhere = {kind.path(): {"get": collection["get"]}} if kind.namespaced else {}
+    all_namespaces = {kind.path(): {"get": collection["get"]}} if kind.namespaced else {}
     return {
-        **everywhere,
+        **all_namespaces,
         kind.path(namespace): {**collection, "parameters": _path_parameters(kind, named=False)},
         kind.path(namespace, "{name}"): {**item, "parameters": _path_parameters(kind, named=True)},
     }
@@ -144,8 +147,8 @@ _WRITE_PARAMETERS = [
 _FORCE = {"name": "force", "in": "query", "schema": {"type": "boolean", "uniqueItems": True}}
 
 
-def _operation(kind: Kind, action: str, answer: str, *, body: tuple[str, ...] = ()) -> Object:
-    content = {"application/json": {"schema": {"$ref": f"#/components/schemas/{answer}"}}}
+def _operation(kind: Kind, action: str, response: str, *, body: tuple[str, ...] = ()) -> Object:
+    content = {"application/json": {"schema": {"$ref": f"#/components/schemas/{response}"}}}
     operation: Object = {
         "operationId": f"{action}{kind.kind}{'' if kind.group else 'Core'}",
         "x-kubernetes-action": action,
@@ -155,8 +158,11 @@ def _operation(kind: Kind, action: str, answer: str, *, body: tuple[str, ...] = 
     if body:
         force = [_FORCE] if action == "patch" else []
         operation["parameters"] = [*_WRITE_PARAMETERS, *force]
-        sent = (
+        body_schema = (
             {"$ref": f"#/components/schemas/{component(kind)}"} if action != "patch" else {"type": "object"}
         )
-        operation["requestBody"] = {"required": True, "content": {media: {"schema": sent} for media in body}}
+        operation["requestBody"] = {
+            "required": True,
+            "content": {media: {"schema": body_schema} for media in body},
+        }
     return operation

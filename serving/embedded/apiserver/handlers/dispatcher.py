@@ -1,4 +1,4 @@
-"""Dispatches requests: those of kinds to their handlers, all others to a FastAPI application. Failures become Statuses."""
+"""Dispatches requests for kinds to their handlers, others to FastAPI; errors become Statuses."""
 
 import logging
 
@@ -23,13 +23,13 @@ from serving.embedded.apiserver.status_errors import to_status
 log = logging.getLogger(__name__)
 
 _METHODS = ["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"]
-"""Every path takes all methods, so that the wrong ones are refused by a Status."""
+"""Every route takes all methods, so that a Status refuses the wrong ones."""
 
 
 class Dispatcher:
-    """Handles requests of kinds itself and passes the others to FastAPI.
+    """Handles requests for kinds itself and passes the others to FastAPI.
 
-    Nearly all requests are of kinds, and the layers of a framework would cost each as much as a small write does.
+    Nearly all requests are for kinds, and a framework's layers would cost each as much as a small write.
     """
 
     def __init__(self, objects: ObjectHandlers, others: ASGIApp) -> None:
@@ -46,13 +46,13 @@ class Dispatcher:
             response = await self._objects.answer(AsgiRequest(scope, receive), address)
         except errors.ApiError as error:
             response = _failure(error, path)
-        except Exception as error:  # noqa: BLE001 any defect is logged and answered
+        except Exception as error:  # noqa: BLE001 any defect is logged and becomes a 500
             response = _defect(scope["method"], path, error)
         await response(scope, receive, send)
 
 
 def build(objects: ObjectHandlers, nodes: NodeProxy, usage: PodUsage) -> ASGIApp:
-    """Return the server's application. FastAPI's own documents are off: Kubernetes' are served in their place."""
+    """Return the server's application, with the OpenAPI documents of Kubernetes instead of FastAPI's."""
     app = FastAPI(title="slipway", openapi_url=None, docs_url=None, redoc_url=None)
     app.router.redirect_slashes = False
     app.add_exception_handler(errors.ApiError, _on_api_error)
@@ -109,6 +109,6 @@ def _failure(error: errors.ApiError, path: str) -> JsonResponse:
 
 
 def _defect(method: str, path: str, error: Exception) -> JsonResponse:
-    """Log what should never have happened, and return the response for it."""
+    """Log an unexpected exception, and return the response for it."""
     log.error("%s %s failed", method, path, exc_info=error)
     return _failure(errors.ApiError(500, "InternalError", f"internal error: {type(error).__name__}"), path)

@@ -1,4 +1,4 @@
-"""Discovery, OpenAPI and version: documents that depend on nothing but the kinds, so each is made once."""
+"""Discovery, OpenAPI and version: documents that depend on the kinds alone, so each is built once."""
 
 import hashlib
 import platform
@@ -16,14 +16,14 @@ from serving.embedded.apiserver.discovery import api_groups, openapi
 from serving.embedded.apiserver.requests import queries
 
 KUBERNETES = ("1", "32")
-"""The Kubernetes minor version whose conventions we follow; clients choose features by it."""
+"""Major and minor version of Kubernetes whose conventions hold here; clients choose features by them."""
 
 
 def answer(request: Request) -> Response:
-    """Answer a path that is no kind's.
+    """Answer a request for a document.
 
     Raises:
-        errors.ApiError: 404, there is no such document; 405, 406.
+        errors.ApiError: 404 for an unknown document; 405, 406.
     """
     path = request.url.path.rstrip("/")
     if request.method not in ("GET", "HEAD"):
@@ -55,35 +55,35 @@ def _not_found() -> errors.ApiError:
 @cache
 def _document(path: str) -> tuple[bytes, str]:
     parts = path.strip("/").split("/")
-    found: dict[str, Any] | None
+    document: dict[str, Any] | None
     if path == "":
-        found = {
+        document = {
             "paths": ["/api", "/api/v1", "/apis", "/healthz", "/livez", "/openapi/v3", "/readyz", "/version"]
         }
     elif path == "/version":
-        found = _version()
+        document = _version()
     elif parts == ["api"]:
-        found = api_groups.legacy_versions()
+        document = api_groups.legacy_versions()
     elif parts == ["apis"]:
-        found = api_groups.groups()
+        document = api_groups.groups()
     elif parts[0] == "apis" and len(parts) == 2:
-        found = api_groups.group(parts[1])
+        document = api_groups.group(parts[1])
     elif parts[0] == "apis" and len(parts) == 3:
-        found = api_groups.resources(parts[1], parts[2])
+        document = api_groups.resources(parts[1], parts[2])
     elif parts == ["api", "v1"]:
-        found = api_groups.resources("", "v1")
+        document = api_groups.resources("", "v1")
     else:
-        found = None
-    if found is None:
+        document = None
+    if document is None:
         raise _not_found()
-    return _encode(found)
+    return _encode(document)
 
 
 @cache
-def _aggregated(core: bool, version: str) -> tuple[bytes, str]:  # noqa: FBT001 mirrors discovery.aggregated
-    found = dict(api_groups.aggregated(core))
-    found["apiVersion"] = f"apidiscovery.k8s.io/{version}"
-    return _encode(found)
+def _aggregated(core: bool, version: str) -> tuple[bytes, str]:  # noqa: FBT001 mirrors api_groups.aggregated
+    document = dict(api_groups.aggregated(core))
+    document["apiVersion"] = f"apidiscovery.k8s.io/{version}"
+    return _encode(document)
 
 
 def _openapi(request: Request, path: str) -> Response:
@@ -96,25 +96,29 @@ def _openapi(request: Request, path: str) -> Response:
 
 @cache
 def _openapi_document(path: str) -> tuple[bytes, str]:
-    found = openapi.index() if path == "" else openapi.document(path)
-    if found is None:
+    document = openapi.index() if path == "" else openapi.document(path)
+    if document is None:
         raise _not_found()
-    return _encode(found)
+    return _encode(document)
 
 
 def _version() -> dict[str, str]:
     major, minor = KUBERNETES
     return {
-        "major": major, "minor": minor,
+        "major": major,
+        "minor": minor,
         "gitVersion": f"v{major}.{minor}.0+slipway.{metadata.version('slipway')}",
-        "gitCommit": "", "gitTreeState": "clean", "buildDate": "1970-01-01T00:00:00Z",
-        "goVersion": "none", "compiler": platform.python_implementation().lower(),
+        "gitCommit": "",
+        "gitTreeState": "clean",
+        "buildDate": "1970-01-01T00:00:00Z",
+        "goVersion": "none",
+        "compiler": platform.python_implementation().lower(),
         "platform": f"{platform.system().lower()}/{platform.machine()}",
-    }  # fmt: skip
+    }
 
 
-def _encode(found: dict[str, Any]) -> tuple[bytes, str]:
-    body = orjson.dumps(found)
+def _encode(document: dict[str, Any]) -> tuple[bytes, str]:
+    body = orjson.dumps(document)
     return body, f'"{hashlib.sha256(body).hexdigest().upper()}"'
 
 

@@ -1,4 +1,4 @@
-"""Lists and the start of watches: from a query to a page or a place in the history."""
+"""Lists and the start of watches: from a query to a page or a position in the history."""
 
 from collections.abc import Mapping, Sequence
 
@@ -12,7 +12,7 @@ from serving.embedded.apiserver.storage.watches import Watch
 
 
 def select(store: Store, address: Address, query: Mapping[str, str]) -> list[tuple[Key, Entry]]:
-    """Return everything that a collection's selectors match, as of now."""
+    """Return the objects of a collection that the query's selectors match, as of now."""
     objects, matches = store.objects(address.kind), queries.matcher(address.kind, query)
     return [
         (key, objects[key])
@@ -21,33 +21,35 @@ def select(store: Store, address: Address, query: Mapping[str, str]) -> list[tup
     ]
 
 
-def page(store: Store, address: Address, query: Mapping[str, str], limit_most: int) -> tuple[pages.Page, int]:
-    """Return a page, and the version that it is as of.
+def page(
+    store: Store, address: Address, query: Mapping[str, str], max_limit: int
+) -> tuple[pages.ListPage, int]:
+    """Return a page, and the resourceVersion of its state.
 
     Raises:
-        errors.Gone: the version asked for, or that of the token, is forgotten.
-        errors.ApiError: 400 for parameters that make no sense, 504 for a version that is still to come.
+        errors.Gone: the version of the query or of its token is forgotten.
+        errors.ApiError: 400 for invalid parameters, 504 for a version in the future.
     """
     matches = queries.matcher(address.kind, query)
-    limit = min(queries.number(query, "limit") or 0, limit_most)
+    limit = min(queries.number(query, "limit") or 0, max_limit)
     queries.number(query, "timeoutSeconds")
     token = query.get("continue", "")
-    asked = queries.number(query, "resourceVersion")
-    exact = _match_rule(query, asked) == "Exact"
+    requested = queries.number(query, "resourceVersion")
+    exact = _match_rule(query, requested) == "Exact"
     if not token and not exact:
-        if asked is not None and asked > store.version:
-            raise _too_new(asked, store.version)
+        if requested is not None and requested > store.version:
+            raise _too_new(requested, store.version)
         keys = _keys(store, address, query)
-        found = pages.page(
+        first_page = pages.page(
             store.objects(address.kind), keys, store.version, limit=limit, after=None, matches=matches
         )
-        return found, store.version
+        return first_page, store.version
     return _past(store, address, query, matches, limit)
 
 
 def _past(
     store: Store, address: Address, query: Mapping[str, str], matches: Matches | None, limit: int
-) -> tuple[pages.Page, int]:
+) -> tuple[pages.ListPage, int]:
     after = None
     version = queries.number(query, "resourceVersion") or 0
     if token := query.get("continue", ""):
@@ -79,48 +81,53 @@ def _keys(store: Store, address: Address, query: Mapping[str, str]) -> Sequence[
     return [key] if store.get(address.kind, key) is not None else []
 
 
-def _match_rule(query: Mapping[str, str], asked: int | None) -> str:
+def _match_rule(query: Mapping[str, str], requested: int | None) -> str:
     rule = query.get("resourceVersionMatch", "")
     if rule not in ("", "Exact", "NotOlderThan"):
         raise queries.bad("resourceVersionMatch", rule, "supported values: Exact, NotOlderThan")
-    if rule and asked is None:
+    if rule and requested is None:
         raise queries.bad("resourceVersionMatch", rule, "needs resourceVersion")
-    if rule == "Exact" and not asked:
+    if rule == "Exact" and not requested:
         raise queries.bad("resourceVersionMatch", rule, "needs a resourceVersion other than 0")
     return rule
 
 
-def _too_new(asked: int, newest: int) -> errors.ApiError:
+def _too_new(requested: int, newest: int) -> errors.ApiError:
     cause = errors.Cause("", "Too large resource version", "ResourceVersionTooLarge")
-    message = f"Too large resource version: {asked}, current: {newest}"
+    message = f"Too large resource version: {requested}, current: {newest}"
     return errors.ApiError(504, "Timeout", message, (cause,), {"retryAfterSeconds": 1})
 
 
-def watch(store: Store, address: Address, query: Mapping[str, str], longest: float) -> Watch:
-    """Return where a watch starts and what it tells first.
+def watch(store: Store, address: Address, query: Mapping[str, str], max_seconds: float) -> Watch:
+    """Return the watch: its start and its initial events.
 
     Raises:
-        errors.Gone: it cannot start from the version asked for.
-        errors.ApiError: 400 for parameters that make no sense.
+        errors.Gone: it cannot start from the version of the query.
+        errors.ApiError: 400 for invalid parameters, 504 for a version in the future.
     """
-    asked = queries.number(query, "resourceVersion")
+    requested = queries.number(query, "resourceVersion")
     seconds = queries.number(query, "timeoutSeconds")
-    initial = queries.flag(query, "sendInitialEvents")
+    send_initial = queries.flag(query, "sendInitialEvents")
     rule = query.get("resourceVersionMatch", "")
-    if initial and rule != "NotOlderThan":
+    if send_initial and rule != "NotOlderThan":
         raise queries.bad("resourceVersionMatch", rule, "sendInitialEvents requires NotOlderThan")
-    if rule and not initial and "sendInitialEvents" not in query:
+    if rule and not send_initial and "sendInitialEvents" not in query:
         raise queries.bad("resourceVersionMatch", rule, "is forbidden for watch without sendInitialEvents")
-    if initial and asked is not None and asked > store.version:
-        raise _too_new(asked, store.version)
-    opening: tuple[Entry, ...] = ()
-    version = asked or store.version
-    if initial or (not asked and query.get("sendInitialEvents", "") == ""):
-        opening, version = tuple(entry for _, entry in select(store, address, query)), store.version
+    if send_initial and requested is not None and requested > store.version:
+        raise _too_new(requested, store.version)
+    initial: tuple[Entry, ...] = ()
+    version = requested or store.version
+    if send_initial or (not requested and query.get("sendInitialEvents", "") == ""):
+        initial, version = tuple(entry for _, entry in select(store, address, query)), store.version
     else:
         store.history.since(identifier(address.kind), version)
     return Watch(
-        address.kind, address.namespace, queries.matcher(address.kind, query), version,
-        initial=opening, initial_end=initial, bookmarks=queries.flag(query, "allowWatchBookmarks"),
-        seconds=min(float(seconds), longest) if seconds else longest,
-    )  # fmt: skip
+        address.kind,
+        address.namespace,
+        queries.matcher(address.kind, query),
+        version,
+        initial=initial,
+        initial_end=send_initial,
+        bookmarks=queries.flag(query, "allowWatchBookmarks"),
+        seconds=min(float(seconds), max_seconds) if seconds else max_seconds,
+    )

@@ -1,4 +1,4 @@
-"""The handlers of kinds: from an HTTP request to a read or a write, and its answer."""
+"""The handlers of kinds: from an HTTP request to a read or a write, and its response."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -32,14 +32,17 @@ DELETE_OPTIONS = ("propagationPolicy", "orphanDependents", "gracePeriodSeconds")
 
 
 class ObjectHandlers:
-    """Answers requests for collections, objects and subresources."""
+    """Handles requests for collections, objects and subresources."""
 
     def __init__(self, writer: ObjectWriter, hub: Hub, settings: ApiSettings, data_dir: DataDir) -> None:
         self._writer, self._hub = writer, hub
         self._settings, self._data_dir = settings, data_dir
         self._objects = {
-            "GET": self._get, "PUT": self._put, "PATCH": self._patch, "DELETE": self._delete,
-        }  # fmt: skip
+            "GET": self._get,
+            "PUT": self._put,
+            "PATCH": self._patch,
+            "DELETE": self._delete,
+        }
         self._collections = {"GET": self._list, "POST": self._post, "DELETE": self._delete_all}
 
     @property
@@ -47,17 +50,22 @@ class ObjectHandlers:
         return self._writer.store
 
     async def answer(self, request: AsgiRequest, address: Address) -> ASGIApp:
-        """Answer one request.
+        """Return the response to a request.
 
         Raises:
-            errors.ApiError: whatever is wrong with it.
+            errors.ApiError: the request is refused.
         """
         table = self._collections if address.name is None else self._objects
         handler = table.get(request.method)
         needs_namespace = address.kind.namespaced and request.method == "POST"
-        wrong_on_sub = address.subresource is not None and request.method == "DELETE"
-        wrong_on_log = address.subresource == "log" and request.method != "GET"
-        if handler is None or wrong_on_sub or wrong_on_log or (needs_namespace and not address.namespace):
+        deletes_subresource = address.subresource is not None and request.method == "DELETE"
+        writes_log = address.subresource == "log" and request.method != "GET"
+        if (
+            handler is None
+            or deletes_subresource
+            or writes_log
+            or (needs_namespace and not address.namespace)
+        ):
             raise status_errors.method_not_allowed()
         return await handler(request, address)
 
@@ -84,8 +92,8 @@ class ObjectHandlers:
         accepted = queries.accepted(request.headers.get("accept", ""))
         options = _write_options(request, address)
         body = await self._object(request, address)
-        written = await self._writer.create(address.kind, address.namespace, body, options)
-        return self._written(request, address, written, accepted)
+        result = await self._writer.create(address.kind, address.namespace, body, options)
+        return self._write_response(request, address, result, accepted)
 
     async def _get(self, request: AsgiRequest, address: Address) -> ASGIApp:
         accepted = queries.accepted(request.headers.get("accept", ""))
@@ -103,8 +111,8 @@ class ObjectHandlers:
         accepted = queries.accepted(request.headers.get("accept", ""))
         options = _write_options(request, address)
         body = await self._object(request, address)
-        written = await self._writer.update(address.kind, _key(address), body, options)
-        return self._written(request, address, written, accepted)
+        result = await self._writer.update(address.kind, _key(address), body, options)
+        return self._write_response(request, address, result, accepted)
 
     async def _patch(self, request: AsgiRequest, address: Address) -> ASGIApp:
         accepted = queries.accepted(request.headers.get("accept", ""))
@@ -116,35 +124,39 @@ class ObjectHandlers:
         key = _key(address)
         if media == bodies.APPLY_PATCH:
             body = bodies.require_kind(bodies.require_object(patch))
-            written = await self._writer.apply(address.kind, key, body, options)
+            result = await self._writer.apply(address.kind, key, body, options)
         else:
-            written = await self._writer.patch(address.kind, key, patch, media, options)
-        return self._written(request, address, written, accepted)
+            result = await self._writer.patch(address.kind, key, patch, media, options)
+        return self._write_response(request, address, result, accepted)
 
     async def _delete(self, request: AsgiRequest, address: Address) -> ASGIApp:
         queries.accepted(request.headers.get("accept", ""))
         options, deletion = await self._delete_options(request, address)
-        written = await self._writer.delete(address.kind, _key(address), deletion, options)
-        if written.removed and address.kind != kinds.POD:
-            meta = written.object["metadata"]
+        result = await self._writer.delete(address.kind, _key(address), deletion, options)
+        if result.removed and address.kind != kinds.POD:
+            meta = result.object["metadata"]
             return JsonResponse(
                 orjson.dumps(status_errors.success(address.kind, meta["name"], meta.get("uid", "")))
             )
-        return JsonResponse(written.body or orjson.dumps(written.object))
+        return JsonResponse(result.body or orjson.dumps(result.object))
 
     async def _delete_all(self, request: AsgiRequest, address: Address) -> ASGIApp:
-        everywhere = address.kind.namespaced and address.namespace is None
-        if everywhere or "deletecollection" not in api_groups.verbs(address.kind):
+        all_namespaces = address.kind.namespaced and address.namespace is None
+        if all_namespaces or "deletecollection" not in api_groups.verbs(address.kind):
             raise status_errors.method_not_allowed()
         options, deletion = await self._delete_options(request, address)
-        found = lists.select(self._store, address, request.query)
-        await self._writer.delete_all(address.kind, found, deletion, options)
+        entries = lists.select(self._store, address, request.query)
+        await self._writer.delete_all(address.kind, entries, deletion, options)
         return JsonResponse(
             rendering.listing(
-                address.kind, pages.Page([entry for _, entry in found]), self._store.version,
-                queries.Accepted(), now=clock.now(), include="Metadata",
+                address.kind,
+                pages.ListPage([entry for _, entry in entries]),
+                self._store.version,
+                queries.Accepted(),
+                now=clock.now(),
+                include="Metadata",
             )
-        )  # fmt: skip
+        )
 
     async def _delete_options(self, request: AsgiRequest, address: Address) -> tuple[WriteOptions, Object]:
         """Return the options of the write, and metav1.DeleteOptions from the body and the query."""
@@ -162,11 +174,11 @@ class ObjectHandlers:
         return replace(options, dry_run=options.dry_run or bool(deletion.get("dryRun"))), deletion
 
     def _log(self, request: AsgiRequest, address: Address, pod: Object) -> ASGIApp:
-        options = logs.Options(request.query, clock.now())
-        name = logs.container(pod, options)
-        path, file = logs.opened(self._data_dir, pod, name, options)
+        options = logs.LogOptions(request.query, clock.now())
+        name = logs.container_name(pod, options)
+        path, file = logs.open_log(self._data_dir, pod, name, options)
         uid, key = pod["metadata"]["uid"], _key(address)
-        restarts = path.stem
+        run = path.stem
 
         def is_over() -> bool:
             entry = self._store.get(kinds.POD, key)
@@ -180,24 +192,24 @@ class ObjectHandlers:
             try:
                 latest = logs.locate(self._data_dir, entry.object, name, previous=False)
             except errors.ApiError:
-                return True  # the agent has removed a deleted Pod's files; the Pod itself follows
-            return latest.stem != restarts or logs.ended(entry.object, name)
+                return True  # the agent has removed the files of a deleted Pod, which goes next
+            return latest.stem != run or logs.has_ended(entry.object, name)
 
         return StreamingResponse(
             logs.read(path, file, options, is_over), media_type="text/plain; charset=utf-8"
         )
 
-    def _written(
-        self, request: AsgiRequest, address: Address, written: WriteResult, accepted: queries.Accepted
+    def _write_response(
+        self, request: AsgiRequest, address: Address, result: WriteResult, accepted: queries.Accepted
     ) -> JsonResponse:
         if address.subresource == "scale":
-            body = orjson.dumps(scale.to_scale(written.object))
-        elif accepted.form == "Object" and written.body is not None:
-            body = written.body
+            body = orjson.dumps(scale.to_scale(result.object))
+        elif accepted.form == "Object" and result.body is not None:
+            body = result.body
         else:
             include = _include(request.query)
-            body = rendering.single(address.kind, written.object, accepted, now=clock.now(), include=include)
-        return JsonResponse(body, 201 if written.created else 200, written.warnings)
+            body = rendering.single(address.kind, result.object, accepted, now=clock.now(), include=include)
+        return JsonResponse(body, 201 if result.created else 200, result.warnings)
 
     async def _object(self, request: AsgiRequest, address: Address) -> Object:
         media = bodies.media_type(request.headers.get("content-type", ""))
@@ -237,8 +249,10 @@ def _write_options(request: AsgiRequest, address: Address, *, applies: bool = Fa
     return WriteOptions(
         manager=queries.manager(query, request.headers.get("user-agent", "")),
         field_validation=queries.field_validation(query),
-        subresource=address.subresource, force=force, dry_run=queries.dry_run(query),
-    )  # fmt: skip
+        subresource=address.subresource,
+        force=force,
+        dry_run=queries.dry_run(query),
+    )
 
 
 def _delete_option(query: Mapping[str, str], name: str) -> Any:

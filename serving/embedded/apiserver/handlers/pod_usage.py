@@ -1,4 +1,4 @@
-"""`/apis/metrics.k8s.io/v1beta1/...pods`: what Pods use now, from two samples of the node's counters."""
+"""`/apis/metrics.k8s.io/v1beta1/...pods`: current usage of Pods, from two samples of the node's counters."""
 
 import asyncio
 
@@ -17,24 +17,24 @@ from serving.embedded.apiserver.storage.history import Key
 from serving.embedded.apiserver.storage.store import Store
 from serving.resources import cadvisor, kinds
 
-SHORTEST_SECONDS = 0.5
-"""Between the two samples: the processor's clock here ticks a hundred times a second."""
-LONGEST_SECONDS = 30.0
-"""Oldest sample to compare with; metrics-server takes one every 15 s."""
+MIN_WINDOW_SECONDS = 0.5
+"""Between the two samples: CPU time is counted in hundredths of a second."""
+MAX_WINDOW_SECONDS = 30.0
+"""Age of the oldest sample to compare with; metrics-server takes one every 15 s."""
 
 
 class PodUsage:
-    """Keeps the last sample, so that a client that polls does not wait."""
+    """Keeps the last sample, so that polling clients do not wait."""
 
     def __init__(self, store: Store, nodes: NodeProxy) -> None:
         self._store, self._nodes = store, nodes
         self._last: Sample | None = None
 
     async def answer(self, request: Request) -> Response:
-        """Answer a GET of the Pods of all namespaces, of one, or of one Pod.
+        """Return the metrics of the Pods of all namespaces or of one, or of one Pod.
 
         Raises:
-            errors.NotFound: there is no such Pod, or nothing of it runs.
+            errors.NotFound: the Pod does not exist or none of its containers runs.
             errors.ApiError: 503, the node agent does not answer; 405.
         """
         if request.method != "GET":
@@ -42,11 +42,11 @@ class PodUsage:
         namespace, name = request.path_params.get("namespace"), request.path_params.get("name")
         before, after = await self._samples()
         if name is None:
-            found = lists.select(self._store, Address(kinds.POD, namespace), request.query_params)
-            items = [pod_metrics.of(entry.object, before, after) for _, entry in found]
+            entries = lists.select(self._store, Address(kinds.POD, namespace), request.query_params)
+            items = [pod_metrics.of(entry.object, before, after) for _, entry in entries]
             return _json(orjson.dumps(pod_metrics.listing([item for item in items if item is not None])))
-        known = self._store.get(kinds.POD, Key(namespace or "", name))
-        item = None if known is None else pod_metrics.of(known.object, before, after)
+        entry = self._store.get(kinds.POD, Key(namespace or "", name))
+        item = None if entry is None else pod_metrics.of(entry.object, before, after)
         if item is None:
             raise status_errors.not_found(pod_metrics.KIND, name)
         return _json(orjson.dumps(item))
@@ -54,9 +54,9 @@ class PodUsage:
     async def _samples(self) -> tuple[Sample, Sample]:
         """Return an earlier sample and a new one."""
         last = self._last
-        if last is None or not 0 <= (clock.now() - last.at).total_seconds() <= LONGEST_SECONDS:
+        if last is None or not 0 <= (clock.now() - last.at).total_seconds() <= MAX_WINDOW_SECONDS:
             last = await self._sample()
-        missing = SHORTEST_SECONDS - (clock.now() - last.at).total_seconds()
+        missing = MIN_WINDOW_SECONDS - (clock.now() - last.at).total_seconds()
         if missing > 0:
             await asyncio.sleep(missing)
         self._last = now = await self._sample()

@@ -1,4 +1,4 @@
-"""How objects are answered: as they are, as a Table, or as metadata alone. Pure."""
+"""Serializes objects for responses: as they are, as a Table, or as metadata alone. Pure."""
 
 from collections.abc import Sequence
 from datetime import datetime
@@ -8,7 +8,7 @@ import orjson
 
 from serving.embedded.apiserver.requests.queries import Accepted
 from serving.embedded.apiserver.storage.history import Entry
-from serving.embedded.apiserver.storage.pages import Page
+from serving.embedded.apiserver.storage.pages import ListPage
 from serving.embedded.apiserver.tables import tables
 from serving.objects import Object
 from serving.resources.kinds import Kind
@@ -16,15 +16,15 @@ from serving.resources.kinds import Kind
 Include = str
 
 
-def entry(kind: Kind, found: Entry, accepted: Accepted, *, now: datetime, include: Include) -> bytes:
-    """Return one stored object."""
+def entry(kind: Kind, stored: Entry, accepted: Accepted, *, now: datetime, include: Include) -> bytes:
+    """Serialize one stored object."""
     if accepted.form == "Object":
-        return found.body
-    return single(kind, found.object, accepted, now=now, include=include)
+        return stored.body
+    return single(kind, stored.object, accepted, now=now, include=include)
 
 
 def single(kind: Kind, obj: Object, accepted: Accepted, *, now: datetime, include: Include) -> bytes:
-    """Return one object that may not be stored (a dry run's, or a subresource's)."""
+    """Serialize one object that may not be stored (of a dry run or a subresource)."""
     if accepted.form == "Table":
         version = obj["metadata"].get("resourceVersion", "")
         rows = _table(kind, [obj], accepted, now=now, include=include, version=version, token="")
@@ -35,15 +35,15 @@ def single(kind: Kind, obj: Object, accepted: Accepted, *, now: datetime, includ
 
 
 def listing(
-    kind: Kind, page: Page, version: int, accepted: Accepted, *, now: datetime, include: Include
+    kind: Kind, page: ListPage, version: int, accepted: Accepted, *, now: datetime, include: Include
 ) -> bytes:
-    """Return one page of a list as of `version`."""
+    """Serialize one page of a list as of `version`."""
     meta: dict[str, Any] = {"resourceVersion": str(version)}
     if page.token:
         meta["continue"] = page.token
         if page.remaining is not None:
             meta["remainingItemCount"] = page.remaining
-    objects = [found.object for found in page.entries]
+    objects = [stored.object for stored in page.entries]
     if accepted.form == "Table":
         table = _table(
             kind, objects, accepted, now=now, include=include, version=str(version), token=page.token
@@ -59,7 +59,7 @@ def listing(
 
 def _joined(kind: Kind, meta: dict[str, Any], entries: Sequence[Entry]) -> bytes:
     head = orjson.dumps({"kind": f"{kind.kind}List", "apiVersion": kind.api_version, "metadata": meta})
-    return b'%b,"items":[%b]}' % (head[:-1], b",".join(found.body for found in entries))
+    return b'%b,"items":[%b]}' % (head[:-1], b",".join(stored.body for stored in entries))
 
 
 def _partial(obj: Object, version: str) -> Object:
@@ -71,8 +71,15 @@ def _partial(obj: Object, version: str) -> Object:
 
 
 def _table(
-    kind: Kind, objects: list[Object], accepted: Accepted, *, now: datetime, include: Include, version: str, token: str
-) -> dict[str, Any]:  # fmt: skip
+    kind: Kind,
+    objects: list[Object],
+    accepted: Accepted,
+    *,
+    now: datetime,
+    include: Include,
+    version: str,
+    token: str,
+) -> dict[str, Any]:
     table = tables.table(
         kind, objects, now=now, include_object=include, resource_version=version, continue_=token
     )

@@ -1,1 +1,1 @@
-"""What the server answers about running Pods from the node agent's files and metrics: logs and resource usage."""
+"""Logs and resource usage of Pods, from the files and metrics of the node agent."""

@@ -1,9 +1,8 @@
-"""When the lines of a log were written: the index beside it, and what is made of it.
+"""Times of log lines: the index beside a log, and filters by time.
 
-Beside `N.log` the container shim appends to `N.log.times`, before each piece of output, 16 bytes: where in the log the
-piece begins, and the time in nanoseconds since 1970 (both little-endian). The first record is the log's inode
-instead, and 0: both files are renamed when they grow, one after the other, and so they are never taken for the
-wrong pair.
+Before each chunk of output in `N.log` the container shim appends 16 bytes to `N.log.times`: the chunk's offset
+in the log and the time in nanoseconds since 1970, both little-endian. The first record is the log's inode and
+0: the two files are rotated one after the other, and the inode shows which belong together.
 """
 
 import os
@@ -19,34 +18,34 @@ _RECORD = struct.Struct("<qq")
 SECOND = 1_000_000_000
 
 
-class Times:
+class LogTimes:
     """When each byte of one log file was written."""
 
     def __init__(self, index: BinaryIO) -> None:
         self._index = index
-        self._rest = b""
-        self._places, self._moments = array("q"), array("q")
+        self._incomplete = b""
+        self._offsets, self._times = array("q"), array("q")
 
     def refresh(self) -> None:
-        """Read what has been added; must be called after the log was read, whose pieces come later than their records."""
-        data = self._rest + self._index.read()
-        whole = len(data) - len(data) % _RECORD.size
-        self._rest = data[whole:]
-        for place, moment in _RECORD.iter_unpack(data[:whole]):
-            self._places.append(place)
-            self._moments.append(moment)
+        """Read the new records. Call it after reading the log: a record is written before its chunk."""
+        data = self._incomplete + self._index.read()
+        complete = len(data) - len(data) % _RECORD.size
+        self._incomplete = data[complete:]
+        for offset, time in _RECORD.iter_unpack(data[:complete]):
+            self._offsets.append(offset)
+            self._times.append(time)
 
     def at(self, offset: int) -> int | None:
-        """Return when the byte at the offset was written, in nanoseconds since 1970; None where it is not known."""
-        found = bisect_right(self._places, offset) - 1
-        return self._moments[found] if found >= 0 else None
+        """Return when the byte at the offset was written, in nanoseconds since 1970, if known."""
+        index = bisect_right(self._offsets, offset) - 1
+        return self._times[index] if index >= 0 else None
 
     def close(self) -> None:
         self._index.close()
 
 
-def find(path: Path, log: BinaryIO) -> Times | None:
-    """Return the times of an open log, whose name was `path` or is about to be; None where it has none."""
+def find(path: Path, log: BinaryIO) -> LogTimes | None:
+    """Return the times, if any, of the open log, which was at `path` and may be rotated by now."""
     inode = os.fstat(log.fileno()).st_ino
     for name in (f"{path.name}.times", f"{path.name}.1.times"):
         try:
@@ -54,43 +53,43 @@ def find(path: Path, log: BinaryIO) -> Times | None:
         except FileNotFoundError:
             continue
         if index.read(_RECORD.size) == _RECORD.pack(inode, 0):
-            return Times(index)
+            return LogTimes(index)
         index.close()
     return None
 
 
-class Filter:
-    """Leaves out the lines from before a moment, and puts its time before each of the others."""
+class LineFilter:
+    """Leaves out lines older than a moment, and prefixes the others with their times."""
 
     def __init__(self, since: int | None, *, show: bool) -> None:
         """Start at the beginning of a line.
 
         Args:
             since: nanoseconds since 1970, or None.
-            show: whether times are put before lines.
+            show: whether lines are prefixed with their times.
         """
         self._since, self._show = since, show
-        self._fresh, self._wanted = True, True
+        self._at_line_start, self._included = True, True
 
-    def cut(self, offset: int, piece: bytes, at: Callable[[int], int | None]) -> bytes:
-        """Return what is left of a piece of the log that begins at `offset`."""
-        out: list[bytes] = []
+    def apply(self, offset: int, chunk: bytes, at: Callable[[int], int | None]) -> bytes:
+        """Return the lines to show from the chunk of the log that begins at `offset`."""
+        shown: list[bytes] = []
         start = 0
-        while start < len(piece):
-            end = piece.find(b"\n", start) + 1 or len(piece)
-            if self._fresh:
-                moment = at(offset + start)
-                self._wanted = moment is None or self._since is None or moment >= self._since
-                if self._wanted and self._show and moment is not None:
-                    out.append(_text(moment))
-            if self._wanted:
-                out.append(piece[start:end])
-            self._fresh = piece[end - 1 : end] == b"\n"
+        while start < len(chunk):
+            end = chunk.find(b"\n", start) + 1 or len(chunk)
+            if self._at_line_start:
+                time = at(offset + start)
+                self._included = time is None or self._since is None or time >= self._since
+                if self._included and self._show and time is not None:
+                    shown.append(_format_time(time))
+            if self._included:
+                shown.append(chunk[start:end])
+            self._at_line_start = chunk[end - 1 : end] == b"\n"
             start = end
-        return b"".join(out)
+        return b"".join(shown)
 
 
-def _text(moment: int) -> bytes:
-    """RFC 3339 with nine digits, as kubelet's."""
-    seconds, rest = divmod(moment, SECOND)
-    return f"{datetime.fromtimestamp(seconds, UTC):%Y-%m-%dT%H:%M:%S}.{rest:09d}Z ".encode()
+def _format_time(time: int) -> bytes:
+    """Return the time in RFC 3339 with nine digits of a second, as kubelet does."""
+    seconds, nanoseconds = divmod(time, SECOND)
+    return f"{datetime.fromtimestamp(seconds, UTC):%Y-%m-%dT%H:%M:%S}.{nanoseconds:09d}Z ".encode()

@@ -1,7 +1,7 @@
-"""`/pods/NAME/log`: reads the append-only files that the node agent's containers write.
+"""`/pods/NAME/log`: reads the append-only log files of containers.
 
-The file `N.log` is the container's n-th run; when it grows too large the agent renames it to `N.log.1` and
-starts a new one, so a reader that follows keeps its open file until it is at the end of it, then opens the next.
+The file `N.log` is the container's n-th run. When it grows too large the agent renames it to `N.log.1` and
+starts a new one, so a reader that follows reads its open file to the end, then opens the next.
 """
 
 import asyncio
@@ -18,17 +18,16 @@ from serving.embedded.apiserver.pods import log_times
 from serving.embedded.apiserver.requests import queries
 from serving.objects import Object
 
-_PIECE = 64 * 1024
+_CHUNK_BYTES = 64 * 1024
 _POLL_SECONDS = 0.1
-"""Between looks at a file that is followed: what a person feels as at once."""
+"""Between reads of a followed file: short enough to feel immediate."""
+
+LogChunk = tuple[BinaryIO, int, bytes]
+"""The open file, the offset of the chunk in it, and the chunk."""
 
 
-Piece = tuple[BinaryIO, int, bytes]
-"""The open file, where in it the piece begins, and the piece."""
-
-
-class Options:
-    """What part of which container's log is asked for."""
+class LogOptions:
+    """The query of a log: the container, and which part of its log."""
 
     def __init__(self, query: Mapping[str, str], now: datetime) -> None:
         """Read the query, as of `now`.
@@ -49,31 +48,31 @@ class Options:
 
 
 def _since(query: Mapping[str, str], now: datetime) -> int | None:
-    seconds, moment = queries.number(query, "sinceSeconds"), query.get("sinceTime", "")
-    if seconds is not None and moment:
+    since_seconds, since_time = queries.number(query, "sinceSeconds"), query.get("sinceTime", "")
+    if since_seconds is not None and since_time:
         raise queries.bad(
-            "sinceTime", moment, "at most one of `sinceTime` or `sinceSeconds` may be specified"
+            "sinceTime", since_time, "at most one of `sinceTime` or `sinceSeconds` may be specified"
         )
-    if seconds == 0:
+    if since_seconds == 0:
         raise queries.bad("sinceSeconds", "0", "must be greater than 0")
-    if seconds is not None:
-        return (int(now.timestamp()) - seconds) * log_times.SECOND
-    if not moment:
+    if since_seconds is not None:
+        return (int(now.timestamp()) - since_seconds) * log_times.SECOND
+    if not since_time:
         return None
     try:
-        found = datetime.fromisoformat(moment)
+        time = datetime.fromisoformat(since_time)
     except ValueError as error:
-        raise queries.bad("sinceTime", moment, "must be an RFC 3339 date and time") from error
-    if found.tzinfo is None:
-        raise queries.bad("sinceTime", moment, "must be an RFC 3339 date and time with an offset")
-    return int(found.timestamp() * 1000) * (log_times.SECOND // 1000)
+        raise queries.bad("sinceTime", since_time, "must be an RFC 3339 date and time") from error
+    if time.tzinfo is None:
+        raise queries.bad("sinceTime", since_time, "must be an RFC 3339 date and time with an offset")
+    return int(time.timestamp() * 1000) * (log_times.SECOND // 1000)
 
 
-def container(pod: Object, options: Options) -> str:
-    """Return the container meant.
+def container_name(pod: Object, options: LogOptions) -> str:
+    """Return the name of the container whose log to read.
 
     Raises:
-        errors.ApiError: 400, there are several and none is named, or there is no such.
+        errors.ApiError: 400, the query names none of several containers, or an unknown one.
     """
     spec = pod.get("spec") or {}
     names = [c["name"] for c in spec.get("containers") or []]
@@ -92,18 +91,18 @@ def container(pod: Object, options: Options) -> str:
 
 def _status(pod: Object, name: str) -> Mapping[str, Any]:
     status = pod.get("status") or {}
-    found = [*(status.get("containerStatuses") or []), *(status.get("initContainerStatuses") or [])]
-    return next((entry for entry in found if entry.get("name") == name), {})
+    statuses = [*(status.get("containerStatuses") or []), *(status.get("initContainerStatuses") or [])]
+    return next((entry for entry in statuses if entry.get("name") == name), {})
 
 
 def locate(data_dir: DataDir, pod: Object, name: str, *, previous: bool) -> Path:
-    """Return the name of the log of the container's current or previous run.
+    """Return the path of the log of the container's current or previous run.
 
     Raises:
         errors.ApiError: 400, there is none (yet).
     """
     restart = int(_status(pod, name).get("restartCount") or 0)
-    # The agent may be ahead of the status: it has begun another run, and keeps the logs of that and of the one before.
+    # The agent may be ahead of the status: it may have begun another run, and keeps the logs of the last two.
     runs = ([restart - 1, restart] if restart else []) if previous else [restart, restart - 1]
     for run in runs:
         path = data_dir.pod_log(pod["metadata"]["uid"], name, run)
@@ -113,16 +112,17 @@ def locate(data_dir: DataDir, pod: Object, name: str, *, previous: bool) -> Path
     if previous:
         message = f'previous terminated container "{name}" in pod "{pod_name}" not found'
         raise errors.ApiError(400, "BadRequest", message)
-    why = ((_status(pod, name).get("state") or {}).get("waiting") or {}).get("reason") or "ContainerCreating"
-    message = f'container "{name}" in pod "{pod_name}" is waiting to start: {why}'
+    waiting = (_status(pod, name).get("state") or {}).get("waiting") or {}
+    reason = waiting.get("reason") or "ContainerCreating"
+    message = f'container "{name}" in pod "{pod_name}" is waiting to start: {reason}'
     raise errors.ApiError(400, "BadRequest", message)
 
 
-def opened(data_dir: DataDir, pod: Object, name: str, options: Options) -> tuple[Path, BinaryIO]:
-    """Return the log's name and the log, open: what is answered from then on does not end because a file is removed.
+def open_log(data_dir: DataDir, pod: Object, name: str, options: LogOptions) -> tuple[Path, BinaryIO]:
+    """Return the log's path and the open log, which remains readable when the file is removed.
 
     Raises:
-        errors.ApiError: 400, there is none (yet), or what is asked of times cannot be answered.
+        errors.ApiError: 400, there is no log (yet), or it lacks the times that the options need.
     """
     while True:
         path = locate(data_dir, pod, name, previous=options.previous)
@@ -141,19 +141,19 @@ def _rotated(path: Path) -> Path:
     return path.with_name(path.name + ".1")
 
 
-def ended(pod: Object | None, name: str) -> bool:
-    """Whether nothing more will be written for this container's run."""
+def has_ended(pod: Object | None, name: str) -> bool:
+    """Whether the container's run has ended, so that no more is written to its log."""
     if pod is None:
         return True
     state = _status(pod, name).get("state") or {}
     return "terminated" in state or (pod.get("status") or {}).get("phase") in ("Succeeded", "Failed")
 
 
-def _check_times(path: Path, file: BinaryIO, options: Options) -> None:
-    """Make sure that what is asked of times can be answered.
+def _check_times(path: Path, file: BinaryIO, options: LogOptions) -> None:
+    """Check that the log has times if the options need them.
 
     Raises:
-        errors.ApiError: 400, this log was written without them.
+        errors.ApiError: 400, it has none.
     """
     if options.since is None and not options.timestamps:
         return
@@ -165,40 +165,40 @@ def _check_times(path: Path, file: BinaryIO, options: Options) -> None:
 
 
 async def read(
-    path: Path, file: BinaryIO, options: Options, is_over: Callable[[], bool]
+    path: Path, file: BinaryIO, options: LogOptions, is_over: Callable[[], bool]
 ) -> AsyncIterator[bytes]:
-    """Yield the log in pieces, and close it; with follow until `is_over` says so and everything has been read."""
-    left = options.limit
-    async for piece in _timed(path, file, options, is_over):
-        if left is None:
-            yield piece
+    """Yield the log in chunks, and close it; with follow until `is_over` returns true and all is read."""
+    remaining = options.limit
+    async for chunk in _timed(path, file, options, is_over):
+        if remaining is None:
+            yield chunk
             continue
-        yield piece[:left]
-        left -= len(piece)
-        if left <= 0:
+        yield chunk[:remaining]
+        remaining -= len(chunk)
+        if remaining <= 0:
             return
 
 
 async def _timed(
-    path: Path, opened: BinaryIO, options: Options, is_over: Callable[[], bool]
+    path: Path, log: BinaryIO, options: LogOptions, is_over: Callable[[], bool]
 ) -> AsyncIterator[bytes]:
     if options.since is None and not options.timestamps:
-        async for _, _, piece in _pieces(path, opened, options, is_over):
-            yield piece
+        async for _, _, chunk in _chunks(path, log, options, is_over):
+            yield chunk
         return
-    wanted = log_times.Filter(options.since, show=options.timestamps)
+    line_filter = log_times.LineFilter(options.since, show=options.timestamps)
     current: BinaryIO | None = None
-    times: log_times.Times | None = None
+    times: log_times.LogTimes | None = None
     try:
-        async for file, offset, piece in _pieces(path, opened, options, is_over):
+        async for file, offset, chunk in _chunks(path, log, options, is_over):
             if file is not current:
                 if times is not None:
                     times.close()
                 current, times = file, log_times.find(path, file)
             if times is not None:
                 times.refresh()
-            if left := wanted.cut(offset, piece, times.at if times is not None else _unknown):
-                yield left
+            if shown := line_filter.apply(offset, chunk, times.at if times is not None else _unknown):
+                yield shown
     finally:
         if times is not None:
             times.close()
@@ -208,21 +208,21 @@ def _unknown(_: int) -> None:
     return None
 
 
-async def _pieces(
-    path: Path, file: BinaryIO, options: Options, is_over: Callable[[], bool]
-) -> AsyncIterator[Piece]:
+async def _chunks(
+    path: Path, file: BinaryIO, options: LogOptions, is_over: Callable[[], bool]
+) -> AsyncIterator[LogChunk]:
     try:
-        for piece in _beginning(file, _rotated(path), options.tail):
-            yield piece
+        for chunk in _beginning(file, _rotated(path), options.tail):
+            yield chunk
         while True:
-            over = is_over()  # asked before reading: what was written before the end is read after it
-            for piece in _rest(file):
-                yield piece
+            over = is_over()  # before reading, so that output from before the end is read after it
+            for chunk in _rest(file):
+                yield chunk
             if not options.follow:
                 return
             if (newer := _reopened(path, file)) is not None:
-                for piece in _rest(file):
-                    yield piece
+                for chunk in _rest(file):
+                    yield chunk
                 file.close()
                 file = newer
             elif over:
@@ -233,17 +233,17 @@ async def _pieces(
         file.close()
 
 
-def _rest(file: BinaryIO) -> Iterator[Piece]:
+def _rest(file: BinaryIO) -> Iterator[LogChunk]:
     while True:
         offset = file.tell()
-        piece = file.read(_PIECE)
-        if not piece:
+        chunk = file.read(_CHUNK_BYTES)
+        if not chunk:
             return
-        yield file, offset, piece
+        yield file, offset, chunk
 
 
-def _beginning(file: BinaryIO, older: Path, tail: int | None) -> Iterator[Piece]:
-    """Yield what comes from the rotated file, and leave the open one where the rest begins."""
+def _beginning(file: BinaryIO, older: Path, tail: int | None) -> Iterator[LogChunk]:
+    """Yield the part in the rotated file, and position the open one at the beginning of its part."""
     offset, missing = (0, None) if tail is None else _last_lines(file, tail)
     if missing is None or missing > 0:
         with contextlib.suppress(FileNotFoundError), older.open("rb") as before:
@@ -261,7 +261,7 @@ def _same(path: Path, file: BinaryIO) -> bool:
 
 
 def _reopened(path: Path, file: BinaryIO) -> BinaryIO | None:
-    """Return the new file where the one that is open has been rotated away."""
+    """Return the new file at the path, or None where the open one is still there."""
     try:
         return None if _same(path, file) else path.open("rb")
     except FileNotFoundError:
@@ -269,21 +269,21 @@ def _reopened(path: Path, file: BinaryIO) -> BinaryIO | None:
 
 
 def _last_lines(file: BinaryIO, lines: int) -> tuple[int, int]:
-    """Return the offset of the last `lines` lines, and how many are missing because the file has fewer."""
+    """Return the offset of the last `lines` lines, and how many lines the file lacks."""
     end = file.seek(0, os.SEEK_END)
     if lines == 0:
         return end, 0
-    position, seen = end, 0
+    position, count = end, 0
     while position > 0:
-        start = max(0, position - _PIECE)
+        start = max(0, position - _CHUNK_BYTES)
         file.seek(start)
-        piece = file.read(position - start)
-        at = len(piece)
-        while (at := piece.rfind(b"\n", 0, at)) >= 0:
-            if start + at == end - 1:
+        chunk = file.read(position - start)
+        newline = len(chunk)
+        while (newline := chunk.rfind(b"\n", 0, newline)) >= 0:
+            if start + newline == end - 1:
                 continue  # the newline that ends the last line
-            seen += 1
-            if seen == lines:
-                return start + at + 1, 0
+            count += 1
+            if count == lines:
+                return start + newline + 1, 0
         position = start
-    return 0, lines - seen - (1 if end else 0)
+    return 0, lines - count - (1 if end else 0)

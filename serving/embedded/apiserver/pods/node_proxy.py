@@ -1,6 +1,6 @@
-"""`/api/v1/nodes/NAME/proxy/metrics/cadvisor`: what the node agent counts, fetched from its metrics port.
+"""`/api/v1/nodes/NAME/proxy/metrics/cadvisor`: the metrics of the node agent, fetched from its port.
 
-Of a cluster's node proxy it is these paths alone. The agent is another process, which may be away.
+Other paths of a cluster's node proxy are not served. The agent is another process, which may not run.
 """
 
 import asyncio
@@ -14,24 +14,24 @@ from serving.data_dir import DataDir
 from serving.resources import cadvisor
 
 PATHS = ("metrics", cadvisor.PATH)
-"""Of the kubelet's; both have everything here."""
+"""Paths of the kubelet; here both have all metrics."""
 SECONDS = 10.0
-"""Longest wait for the agent: it reads some files for each Pod."""
+"""Timeout of a request to the agent, which reads some files for each Pod."""
 _DIRECT = urllib.request.build_opener(urllib.request.ProxyHandler({}))
 
 
 class NodeProxy:
-    """The one node of this machine."""
+    """Fetches metrics from the one node of this machine."""
 
     def __init__(self, data_dir: DataDir, name: str) -> None:
-        self._note = data_dir.metrics("node")
+        self._port_file = data_dir.metrics("node")
         self._name = name
 
     async def text(self, node: str, path: str) -> bytes:
-        """Return what a GET of this path of a node answers.
+        """Return the body of a GET of this path of a node.
 
         Raises:
-            errors.NotFound: there is no such node, or it has no such path.
+            errors.NotFound: the node or the path does not exist.
             errors.ApiError: 503, the node agent does not answer.
         """
         if node != self._name:
@@ -49,13 +49,13 @@ class NodeProxy:
         """
         try:
             return await asyncio.to_thread(self._fetch)
-        except (OSError, KeyError, ValueError) as error:  # no note yet, or nobody at its port
+        except (OSError, KeyError, ValueError) as error:  # no port file yet, or nothing listens at the port
             reason = getattr(error, "reason", error)
             message = f"error trying to reach service: {reason}"
             raise errors.ApiError(503, "ServiceUnavailable", message) from error
 
     def _fetch(self) -> bytes:
-        port = int(orjson.loads(self._note.read_bytes())["port"])
+        port = int(orjson.loads(self._port_file.read_bytes())["port"])
         with _DIRECT.open(f"http://127.0.0.1:{port}/{cadvisor.PATH}", timeout=SECONDS) as response:
-            found: bytes = response.read()
-            return found
+            body: bytes = response.read()
+            return body

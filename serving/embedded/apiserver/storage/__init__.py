@@ -1,1 +1,1 @@
-"""The objects, their history, watches on it, pages of it, and garbage collection."""
+"""Stored objects, the history of their changes, watches, pages of lists, and garbage collection."""

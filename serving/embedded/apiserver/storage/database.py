@@ -1,8 +1,7 @@
-"""The SQLite file: objects, and the log of what was before each change. One thread at a time may call it.
+"""The SQLite file: the objects, and a log of the state before each change. One thread at a time may use it.
 
-The log keeps only what was *before*: what was after is in the next entry or in the objects, so that each version
-is written once. WAL with synchronous=FULL: an answer given is on the disk, as with etcd; many writes share one
-sync (see `store`).
+The state after a change is in the next log entry or in the objects, so each version is written once. With WAL
+and synchronous=FULL an acknowledged write is on the disk, as with etcd; many writes share one sync.
 """
 
 import sqlite3
@@ -17,35 +16,37 @@ from serving.embedded.apiserver.storage.history import Change, Entry, History, K
 
 SCHEMA = 1
 _TABLES = (
-    """CREATE TABLE objects (kind TEXT NOT NULL, namespace TEXT NOT NULL, name TEXT NOT NULL, uid TEXT NOT NULL,
+    """CREATE TABLE objects (
+       kind TEXT NOT NULL, namespace TEXT NOT NULL, name TEXT NOT NULL, uid TEXT NOT NULL,
        rv INTEGER NOT NULL, data BLOB NOT NULL, PRIMARY KEY (kind, namespace, name))""",
-    """CREATE TABLE log (rv INTEGER PRIMARY KEY, kind TEXT NOT NULL, namespace TEXT NOT NULL, name TEXT NOT NULL,
+    """CREATE TABLE log (
+       rv INTEGER PRIMARY KEY, kind TEXT NOT NULL, namespace TEXT NOT NULL, name TEXT NOT NULL,
        before BLOB)""",
     "CREATE TABLE epoch (rv INTEGER NOT NULL)",
 )
 
 
-class Contents(NamedTuple):
-    """Everything that a store starts with."""
+class DatabaseContents(NamedTuple):
+    """The objects and the history that a store starts with."""
 
     objects: dict[str, dict[Key, Entry]]
     history: History
 
 
 class Database:
-    """One open file; `load` once, then `stage` and `commit` batches."""
+    """One open file: call `load` once, then `stage` and `commit` for each batch."""
 
     def __init__(self, path: Path, *, epoch: int, history: int) -> None:
         """Open or create the file, readable by its owner alone.
 
         Args:
             path: the file.
-            epoch: first resourceVersion of a new file. Taken from the clock, so that a version from a file that
-                was deleted is older than everything in the new one, and its holder lists again.
-            history: changes kept.
+            epoch: first resourceVersion of a new file. It comes from the clock, so that versions of a deleted
+                file are older than the new one, and clients that hold them list again.
+            history: number of changes kept.
 
         Raises:
-            errors.UserError: it is not a database of ours, or is damaged.
+            errors.UserError: it is not a database of Slipway, or is damaged.
         """
         self._history = history
         self._untrimmed = 0
@@ -63,10 +64,10 @@ class Database:
         run("PRAGMA journal_mode=WAL")
         run("PRAGMA synchronous=FULL")
         run("PRAGMA busy_timeout=5000")
-        found = run("PRAGMA user_version").fetchone()[0]
-        if found > SCHEMA:
+        schema = run("PRAGMA user_version").fetchone()[0]
+        if schema > SCHEMA:
             raise errors.UserError(f"{path} was written by a newer version of slipway; use that one")
-        if found == 0:
+        if schema == 0:
             run("BEGIN IMMEDIATE")
             for statement in _TABLES:
                 run(statement)
@@ -74,8 +75,8 @@ class Database:
             run(f"PRAGMA user_version={SCHEMA}")
             run("COMMIT")
 
-    def load(self) -> Contents:
-        """Read everything back.
+    def load(self) -> DatabaseContents:
+        """Read the objects and the history.
 
         Raises:
             errors.UserError: the file is damaged.
@@ -87,7 +88,7 @@ class Database:
                 f"the database is damaged: {error}; restore it from a copy, or move it away to start empty"
             ) from error
 
-    def _load(self) -> Contents:
+    def _load(self) -> DatabaseContents:
         run = self._connection.execute
         objects: dict[str, dict[Key, Entry]] = {}
         for kind, namespace, name, data in run("SELECT kind, namespace, name, data FROM objects"):
@@ -104,13 +105,13 @@ class Database:
         history = History(self._history, floor)
         for change in reversed(changes):
             history.append(change)
-        return Contents(objects, history)
+        return DatabaseContents(objects, history)
 
     def stage(self, changes: Sequence[Change]) -> None:
-        """Put the changes into a transaction; all of them or, when this raises `sqlite3.Error`, none.
+        """Put the changes into a transaction: all of them or, when this raises `sqlite3.Error`, none.
 
-        Takes some 20 us a change and waits for nothing. Not for another thread: every statement lets the
-        interpreter's lock go, and getting it back from a busy one takes up to 5 ms each time.
+        Takes some 20 us a change. Call it on the event loop: each SQLite statement releases the interpreter's
+        lock, and another thread would wait up to 5 ms to take it back from a busy loop.
         """
         run = self._connection.execute
         run("BEGIN IMMEDIATE")
@@ -126,7 +127,7 @@ class Database:
             raise
 
     def commit(self) -> None:
-        """Bring what is staged to the disk, which may take a while; undo it when this raises `sqlite3.Error`."""
+        """Commit the staged changes, which waits for the disk; undo them when this raises `sqlite3.Error`."""
         try:
             self._connection.execute("COMMIT")
         except sqlite3.Error:
@@ -139,18 +140,18 @@ class Database:
 
     def _write(self, change: Change) -> None:
         run = self._connection.execute
-        where = (change.kind, *change.key)
+        row_key = (change.kind, *change.key)
         if change.after is None:
-            run("DELETE FROM objects WHERE kind = ? AND namespace = ? AND name = ?", where)
+            run("DELETE FROM objects WHERE kind = ? AND namespace = ? AND name = ?", row_key)
         else:
             run(
                 "INSERT INTO objects VALUES (?, ?, ?, ?, ?, ?) ON CONFLICT (kind, namespace, name)"
                 " DO UPDATE SET uid = excluded.uid, rv = excluded.rv, data = excluded.data",
-                (*where, change.after.object["metadata"].get("uid", ""), change.version, change.after.body),
+                (*row_key, change.after.object["metadata"].get("uid", ""), change.version, change.after.body),
             )
         before = None if change.before is None else change.before.body
-        run("INSERT INTO log VALUES (?, ?, ?, ?, ?)", (change.version, *where, before))
+        run("INSERT INTO log VALUES (?, ?, ?, ?, ?)", (change.version, *row_key, before))
 
     def close(self) -> None:
-        """Close the file; what was written stays."""
+        """Close the file."""
         self._connection.close()

@@ -1,7 +1,7 @@
-"""What must go because what it belonged to has gone: owner references, namespaces, old Events. Pure.
+"""Decides which objects go with their owner, with their namespace or with age (Events). Pure.
 
-Each function looks at one object and those around it and returns the steps to take now; called again after every
-change around the object, it converges. k8s.io/kubernetes/pkg/controller/garbagecollector has the rules.
+Each function takes an object and its surroundings and returns the steps to take now; called again after every
+change of these, it converges. The rules are those of k8s.io/kubernetes/pkg/controller/garbagecollector.
 """
 
 import datetime as dt
@@ -13,8 +13,8 @@ from serving.embedded.apiserver.writes.deletion import FOREGROUND, ORPHAN
 from serving.objects import Object
 from serving.resources import kinds
 
-Alive = Callable[[str], Object | None]
-"""The object with this uid, or None."""
+FindByUid = Callable[[str], Object | None]
+"""Returns the object with this uid, or None."""
 
 
 @dataclass(frozen=True)
@@ -35,7 +35,7 @@ class Rewrite:
 
 @dataclass(frozen=True)
 class Remove:
-    """Take the object away: whatever held it has let go."""
+    """Remove the object from the store: nothing holds it any more."""
 
     target: Object
 
@@ -44,7 +44,7 @@ Step = Delete | Rewrite | Remove
 
 
 def references(obj: Object) -> list[dict[str, Any]]:
-    """Return the owner references."""
+    """Return the owner references of the object."""
     return obj["metadata"].get("ownerReferences") or []
 
 
@@ -52,33 +52,33 @@ def deleting(obj: Object) -> bool:
     return "deletionTimestamp" in obj["metadata"]
 
 
-def dependent(obj: Object, alive: Alive) -> list[Step]:
-    """Return what becomes of an object for the sake of its owners."""
-    found = references(obj)
-    if not found or deleting(obj):
+def steps_for_dependent(obj: Object, find_by_uid: FindByUid) -> list[Step]:
+    """Return the steps for an object of which some or all owners have gone."""
+    owners = references(obj)
+    if not owners or deleting(obj):
         return []
-    absent = [ref for ref in found if not _holds(obj, ref, alive)]
+    absent = [ref for ref in owners if not _holds(obj, ref, find_by_uid)]
     if not absent:
         return []
-    if len(absent) < len(found):
+    if len(absent) < len(owners):
         return [Rewrite(obj, _without(obj, {ref["uid"] for ref in absent}))]
     return [Delete(obj)]
 
 
-def _holds(obj: Object, ref: dict[str, Any], alive: Alive) -> bool:
+def _holds(obj: Object, ref: dict[str, Any], find_by_uid: FindByUid) -> bool:
     if kinds.of(ref.get("apiVersion", ""), ref.get("kind", "")) is None:
-        return True  # a kind that is not served here: nobody can say that the owner has gone
-    owner = alive(ref.get("uid", ""))
+        return True  # a kind that is not served here: it is unknown whether the owner has gone
+    owner = find_by_uid(ref.get("uid", ""))
     if owner is None:
         return False
     namespace = owner["metadata"].get("namespace")
     if namespace not in (None, obj["metadata"].get("namespace")):
-        return False  # an owner in another namespace is none, as on a cluster
+        return False  # an owner in another namespace does not count, as on a cluster
     return owner["metadata"]["name"] == ref.get("name") and owner.get("kind") == ref.get("kind")
 
 
-def owner(obj: Object, dependents: Sequence[Object]) -> list[Step]:
-    """Return what a deletion of the object that waits for its dependents does next."""
+def steps_for_owner(obj: Object, dependents: Sequence[Object]) -> list[Step]:
+    """Return the next steps of a deletion that deletes dependents first (foreground) or orphans them."""
     finalizers = obj["metadata"].get("finalizers") or []
     if not deleting(obj):
         return []
@@ -87,11 +87,13 @@ def owner(obj: Object, dependents: Sequence[Object]) -> list[Step]:
         steps: list[Step] = [Rewrite(child, _without(child, {uid})) for child in dependents]
         return steps or [_released(obj, ORPHAN)]
     if FOREGROUND in finalizers:
-        waiting = [child for child in dependents if _blocks(child, uid)]
-        going: list[Step] = [
-            Delete(child, "Foreground") for child in dependents if not deleting(child) and _alone(child, uid)
+        blocking = [child for child in dependents if _blocks(child, uid)]
+        deletions: list[Step] = [
+            Delete(child, "Foreground")
+            for child in dependents
+            if not deleting(child) and _is_only_owner(child, uid)
         ]
-        return going if waiting else [*going, _released(obj, FOREGROUND)]
+        return deletions if blocking else [*deletions, _released(obj, FOREGROUND)]
     return []
 
 
@@ -99,16 +101,16 @@ def _blocks(child: Object, uid: str) -> bool:
     return any(ref["uid"] == uid and ref.get("blockOwnerDeletion") for ref in references(child))
 
 
-def _alone(child: Object, uid: str) -> bool:
-    """Whether no other owner keeps the child; one that is kept loses the reference when the owner has gone."""
+def _is_only_owner(child: Object, uid: str) -> bool:
+    """Whether the child has no other owner; with another one it only loses this reference in the end."""
     return all(ref["uid"] == uid for ref in references(child))
 
 
 def _released(obj: Object, finalizer: str) -> Step:
-    left = [name for name in obj["metadata"]["finalizers"] if name != finalizer]
-    if not left and not obj["metadata"].get("deletionGracePeriodSeconds"):
+    finalizers = [name for name in obj["metadata"]["finalizers"] if name != finalizer]
+    if not finalizers and not obj["metadata"].get("deletionGracePeriodSeconds"):
         return Remove(obj)
-    return Rewrite(obj, _with_meta(obj, "finalizers", left))
+    return Rewrite(obj, _with_meta(obj, "finalizers", finalizers))
 
 
 def _without(obj: Object, uids: set[str]) -> Object:
@@ -122,31 +124,35 @@ def _with_meta(obj: Object, field: str, value: list[Any]) -> Object:
     return {**obj, "metadata": meta}
 
 
-def namespace(obj: Object, content: Iterable[Object]) -> list[Step]:
-    """Return what a namespace that is going does next: its content goes, then itself."""
+def steps_for_namespace(obj: Object, content: Iterable[Object]) -> list[Step]:
+    """Return the next steps of a namespace that is being deleted: its content goes first, then itself."""
     if not deleting(obj):
         return []
-    left = list(content)
-    steps: list[Step] = [Delete(child) for child in left if not deleting(child)]
-    if left or obj["metadata"].get("finalizers"):
+    remaining = list(content)
+    steps: list[Step] = [Delete(child) for child in remaining if not deleting(child)]
+    if remaining or obj["metadata"].get("finalizers"):
         return steps
     return [Remove(obj)]
 
 
 def expired(event: Object, now: dt.datetime, ttl_seconds: float) -> bool:
-    """Whether an Event is older than its time to live; one that happened again starts over."""
+    """Whether an Event is older than its time to live, which starts again with each occurrence."""
     series = (event.get("series") or {}).get("lastObservedTime")
-    stamps = (
-        series, event.get("lastTimestamp"), event.get("eventTime"),
+    timestamps = (
+        series,
+        event.get("lastTimestamp"),
+        event.get("eventTime"),
         event["metadata"].get("creationTimestamp"),
-    )  # fmt: skip
-    seen = [moment for stamp in stamps if stamp and (moment := _parsed(stamp)) is not None]
-    return bool(seen) and (now - max(seen)).total_seconds() > ttl_seconds
+    )
+    moments = [
+        moment for timestamp in timestamps if timestamp and (moment := _parse_time(timestamp)) is not None
+    ]
+    return bool(moments) and (now - max(moments)).total_seconds() > ttl_seconds
 
 
-def _parsed(stamp: str) -> dt.datetime | None:
+def _parse_time(timestamp: str) -> dt.datetime | None:
     try:
-        moment = dt.datetime.fromisoformat(stamp)
+        moment = dt.datetime.fromisoformat(timestamp)
     except ValueError:
         return None
     return moment if moment.tzinfo else moment.replace(tzinfo=dt.UTC)

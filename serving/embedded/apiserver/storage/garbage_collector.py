@@ -1,4 +1,4 @@
-"""Takes the steps that `garbage` decides on: keeps who owns whom, and looks again around every change."""
+"""Takes the steps that `garbage` decides, for the objects around each change and for expired Events."""
 
 import asyncio
 import logging
@@ -17,110 +17,115 @@ from serving.settings import ApiSettings
 
 log = logging.getLogger(__name__)
 
-Place = tuple[str, Key]
+ObjectId = tuple[str, Key]
+"""Identifier of the kind, and key."""
 _KINDS = {identifier(kind): kind for kind in kinds.ALL}
 _OPTIONS = WriteOptions("slipway-garbage-collector")
-_SLICE = 200
-"""Objects looked at before requests get their turn."""
+_BATCH = 200
+"""Objects checked before the event loop serves requests again."""
 
 
-class Collector:
-    """One task; lives on the store's event loop."""
+class GarbageCollector:
+    """Collects garbage in one task, on the store's event loop."""
 
     def __init__(self, writer: ObjectWriter, settings: ApiSettings) -> None:
-        """Index what is there and follow what changes."""
+        """Index the stored objects and follow their changes."""
         self._writer, self._store, self._settings = writer, writer.store, settings
-        self._places: dict[str, Place] = {}
-        self._owned: dict[str, dict[Place, None]] = {}
-        self._going: set[str] = set()
-        self._queue: dict[Place, None] = {}
-        self._woken = asyncio.Event()
+        self._ids_by_uid: dict[str, ObjectId] = {}
+        self._dependents: dict[str, dict[ObjectId, None]] = {}
+        self._terminating: set[str] = set()
+        self._queue: dict[ObjectId, None] = {}
+        self._wake = asyncio.Event()
         for kind in kinds.ALL:
             for key, entry in self._store.objects(kind).items():
                 self._index((identifier(kind), key), None, entry)
                 self._queue[identifier(kind), key] = None
-        self._woken.set()
+        self._wake.set()
         self._store.on_change(self._changed)
 
     async def run(self) -> None:
-        """Work until cancelled."""
+        """Collect until cancelled."""
         sweep = clock.monotonic()
         while True:
             if clock.monotonic() >= sweep:
                 sweep = clock.monotonic() + self._settings.sweep_seconds
-                await self._take(self._old_events())
+                await self._take_steps(self._expired_events())
             try:
                 async with asyncio.timeout(max(0.0, sweep - clock.monotonic())):
-                    await self._woken.wait()
+                    await self._wake.wait()
             except TimeoutError:
                 continue
-            self._woken.clear()
+            self._wake.clear()
             while self._queue:
-                batch = [place for place, _ in zip(self._queue, range(_SLICE), strict=False)]
-                for place in batch:
-                    del self._queue[place]
-                await self._take(step for place in batch for step in self._steps(place))
+                batch = [object_id for object_id, _ in zip(self._queue, range(_BATCH), strict=False)]
+                for object_id in batch:
+                    del self._queue[object_id]
+                await self._take_steps(step for object_id in batch for step in self._steps(object_id))
 
     def _changed(self, change: Change) -> None:
-        place = (change.kind, change.key)
-        self._index(place, change.before, change.after)
-        around = change.after or change.before
-        assert around is not None
-        meta = around.object["metadata"]
+        object_id = (change.kind, change.key)
+        self._index(object_id, change.before, change.after)
+        latest = change.after or change.before
+        assert latest is not None
+        meta = latest.object["metadata"]
         if change.after is None:
-            self._look(*self._owned.get(meta["uid"], ()))
+            self._enqueue(*self._dependents.get(meta["uid"], ()))
         elif "ownerReferences" in meta or "deletionTimestamp" in meta:
-            self._look(place)
-        for ref in garbage.references(around.object) + (
+            self._enqueue(object_id)
+        for ref in garbage.references(latest.object) + (
             garbage.references(change.before.object) if change.before else []
         ):
-            owner = self._places.get(ref["uid"])
+            owner = self._ids_by_uid.get(ref["uid"])
             entry = self._entry(owner) if owner else None
             if owner and entry and garbage.deleting(entry.object):
-                self._look(owner)
-        if change.after is None and change.key.namespace in self._going:
-            self._look((identifier(kinds.NAMESPACE), Key("", change.key.namespace)))
+                self._enqueue(owner)
+        if change.after is None and change.key.namespace in self._terminating:
+            self._enqueue((identifier(kinds.NAMESPACE), Key("", change.key.namespace)))
 
-    def _look(self, *places: Place) -> None:
-        for place in places:
-            self._queue[place] = None
-        if places:
-            self._woken.set()
+    def _enqueue(self, *object_ids: ObjectId) -> None:
+        for object_id in object_ids:
+            self._queue[object_id] = None
+        if object_ids:
+            self._wake.set()
 
-    def _index(self, place: Place, before: Entry | None, after: Entry | None) -> None:
+    def _index(self, object_id: ObjectId, before: Entry | None, after: Entry | None) -> None:
         if before is not None:
-            self._places.pop(before.object["metadata"]["uid"], None)
+            self._ids_by_uid.pop(before.object["metadata"]["uid"], None)
             for ref in garbage.references(before.object):
-                owned = self._owned.get(ref["uid"], {})
-                owned.pop(place, None)
+                owned = self._dependents.get(ref["uid"], {})
+                owned.pop(object_id, None)
                 if not owned:
-                    self._owned.pop(ref["uid"], None)
+                    self._dependents.pop(ref["uid"], None)
         if after is not None:
-            self._places[after.object["metadata"]["uid"]] = place
+            self._ids_by_uid[after.object["metadata"]["uid"]] = object_id
             for ref in garbage.references(after.object):
-                self._owned.setdefault(ref["uid"], {})[place] = None
-        if place[0] == identifier(kinds.NAMESPACE):
-            name = place[1].name
-            (self._going.add if after and garbage.deleting(after.object) else self._going.discard)(name)
+                self._dependents.setdefault(ref["uid"], {})[object_id] = None
+        if object_id[0] == identifier(kinds.NAMESPACE):
+            name = object_id[1].name
+            (
+                self._terminating.add
+                if after and garbage.deleting(after.object)
+                else self._terminating.discard
+            )(name)
 
-    def _entry(self, place: Place) -> Entry | None:
-        return self._store.newest(_KINDS[place[0]], place[1])
+    def _entry(self, object_id: ObjectId) -> Entry | None:
+        return self._store.newest(_KINDS[object_id[0]], object_id[1])
 
-    def _alive(self, uid: str) -> Object | None:
-        place = self._places.get(uid)
-        entry = None if place is None else self._entry(place)
+    def _find_by_uid(self, uid: str) -> Object | None:
+        object_id = self._ids_by_uid.get(uid)
+        entry = None if object_id is None else self._entry(object_id)
         return entry.object if entry is not None and entry.object["metadata"]["uid"] == uid else None
 
-    def _steps(self, place: Place) -> list[garbage.Step]:
-        entry = self._entry(place)
+    def _steps(self, object_id: ObjectId) -> list[garbage.Step]:
+        entry = self._entry(object_id)
         if entry is None:
             return []
         obj = entry.object
-        if place[0] == identifier(kinds.NAMESPACE):
-            return garbage.namespace(obj, self._content(place[1].name))
-        dependents = [self._entry(child) for child in self._owned.get(obj["metadata"]["uid"], ())]
-        there = [child.object for child in dependents if child is not None]
-        return garbage.owner(obj, there) + garbage.dependent(obj, self._alive)
+        if object_id[0] == identifier(kinds.NAMESPACE):
+            return garbage.steps_for_namespace(obj, self._content(object_id[1].name))
+        children = [self._entry(child) for child in self._dependents.get(obj["metadata"]["uid"], ())]
+        dependents = [child.object for child in children if child is not None]
+        return garbage.steps_for_owner(obj, dependents) + garbage.steps_for_dependent(obj, self._find_by_uid)
 
     def _content(self, namespace: str) -> Iterator[Object]:
         for kind in kinds.ALL:
@@ -130,36 +135,36 @@ class Collector:
                     if entry is not None:
                         yield entry.object
 
-    def _old_events(self) -> Iterator[garbage.Step]:
+    def _expired_events(self) -> Iterator[garbage.Step]:
         now = clock.now()
         for entry in list(self._store.objects(kinds.EVENT_V1).values()):
             if garbage.expired(entry.object, now, self._settings.event_ttl_seconds):
                 yield garbage.Delete(entry.object)
 
-    async def _take(self, steps: Iterator[garbage.Step]) -> None:
-        """Take the steps, and look again at what could not be written."""
-        pending: list[tuple[Place, PendingWrite]] = []
+    async def _take_steps(self, steps: Iterator[garbage.Step]) -> None:
+        """Take the steps, and check the objects again that could not be written."""
+        pending: list[tuple[ObjectId, PendingWrite]] = []
         for step in steps:
             kind = kinds.of(step.target["apiVersion"], step.target["kind"])
             assert kind is not None
-            meta = step.target["metadata"]
-            key = Key(meta.get("namespace", ""), meta["name"])
+            metadata = step.target["metadata"]
+            key = Key(metadata.get("namespace", ""), metadata["name"])
             write = self._write(kind, key, step)
             if write is not None:
                 pending.append(((identifier(kind), key), write))
-        for place, write in pending:
+        for object_id, write in pending:
             try:
                 await write.committed()
             except errors.ApiError as error:
-                log.warning("%s %s could not be collected, it is tried again: %s", *place, error)
+                log.warning("%s %s could not be collected, it is tried again: %s", *object_id, error)
                 await asyncio.sleep(self._settings.collect_retry_seconds)
-                self._look(place)
+                self._enqueue(object_id)
 
     def _write(self, kind: Kind, key: Key, step: garbage.Step) -> PendingWrite | None:
         entry = self._store.newest(kind, key)
         if entry is None or entry.object is not step.target:
             if entry is not None:
-                self._look((identifier(kind), key))
+                self._enqueue((identifier(kind), key))
             return None
         if isinstance(step, garbage.Remove):
             return self._store.submit(kind, key, None)

@@ -1,9 +1,8 @@
-"""What happened, in order, and how far back it is known: the list-then-watch guarantee as pure data.
+"""The newest changes in order, from which lists and watches are answered. Knows no sockets, files or time.
 
-A list is the state as of one resourceVersion; a watch from that version is every later change, once, in order.
-Both are answered from the same window of changes, each of which knows the object before and after it, so that
-a selector's transitions (an object that stops matching is DELETED to that watcher) and the state as of an older
-version (the later pages of a list) need no second source. Must not know of sockets, files or time.
+A list is the state as of one resourceVersion; a watch from it is every later change, once, in order. Each
+change has the object before and after it: this gives a selector's transitions (an object that stops matching
+is DELETED for that watcher) and the state as of an older version (the later pages of a list).
 """
 
 from bisect import bisect_right
@@ -28,7 +27,7 @@ class Key(NamedTuple):
 
 
 class Entry:
-    """One version of one object; serialized once, shared by every list and watcher. Must not be changed."""
+    """One version of one object, serialized once for all lists and watchers. Must not be changed."""
 
     __slots__ = ("body", "object", "version")
 
@@ -44,7 +43,7 @@ class Entry:
 
 
 def versioned(obj: Object, version: int) -> Object:
-    """Return the object with this resourceVersion; what it shares with the argument must not be changed."""
+    """Return a copy with this resourceVersion; it shares its parts with the argument."""
     return {**obj, "metadata": {**obj["metadata"], "resourceVersion": str(version)}}
 
 
@@ -59,24 +58,24 @@ class Change:
     after: Entry | None
 
     def last(self) -> Entry:
-        """Return what a DELETED event carries: the last state under the version of the removal."""
+        """Return the object of the DELETED event: the last state under the version of the removal."""
         assert self.before is not None
         return Entry(versioned(self.before.object, self.version))
 
 
 class Event(NamedTuple):
-    """What one watcher is told: ADDED, MODIFIED or DELETED, and the object."""
+    """One event of a watch: ADDED, MODIFIED or DELETED, and the object."""
 
     type: str
     entry: Entry
 
 
 def event_for(change: Change, matches: Matches) -> Event | None:
-    """Return what a watcher with this selector is told of a change; None where it never saw the object."""
-    was = change.before is not None and matches(change.before.object)
+    """Return the event of a change for a watcher with this selector; None where there is none for it."""
+    matched = change.before is not None and matches(change.before.object)
     if change.after is not None and matches(change.after.object):
-        return Event("MODIFIED" if was else "ADDED", change.after)
-    if not was:
+        return Event("MODIFIED" if matched else "ADDED", change.after)
+    if not matched:
         return None
     if change.after is None:
         return Event("DELETED", change.last())
@@ -85,20 +84,20 @@ def event_for(change: Change, matches: Matches) -> Event | None:
 
 
 class History:
-    """The newest `limit` changes of all kinds, and for each kind the version below which some are forgotten."""
+    """The newest `limit` changes of all kinds; for each kind, the version below which some are forgotten."""
 
     def __init__(self, limit: int, floor: int) -> None:
-        """Start empty: nothing at or below `floor` is known to have been followed by all its changes."""
+        """Start empty: `floor` is the oldest version whose later changes are all known."""
         self._limit = limit
         self._floor = floor
         self._order: deque[str] = deque()
         self._changes: dict[str, deque[Change]] = {}
         self._floors: dict[str, int] = {}
         self.version = floor
-        """resourceVersion of the newest change; every change up to it is here or forgotten."""
+        """resourceVersion of the newest change."""
 
     def append(self, change: Change) -> None:
-        """Add a change; versions must grow."""
+        """Add a change; versions must increase."""
         assert change.version > self.version
         self.version = change.version
         self._order.append(change.kind)
@@ -111,7 +110,7 @@ class History:
         """Return every change of the kind after `version`, in order.
 
         Raises:
-            errors.Gone: some are forgotten, or `version` was never given out by this store.
+            errors.Gone: some are forgotten, or this store has not issued `version`.
         """
         floor = self._floors.get(kind, self._floor)
         if version < floor:
@@ -125,16 +124,16 @@ class History:
             return list(_newer(changes, version))
         return list(changes)[bisect_right(changes, version, key=_version) :]
 
-    def as_of(self, kind: str, version: int, now: Mapping[Key, Entry]) -> Mapping[Key, Entry]:
-        """Return the kind's objects as they were at `version`, given those of this moment.
+    def as_of(self, kind: str, version: int, current: Mapping[Key, Entry]) -> Mapping[Key, Entry]:
+        """Return the kind's objects as they were at `version`, given the current ones.
 
         Raises:
-            errors.Gone: it is too long ago.
+            errors.Gone: changes since then are forgotten.
         """
         undone = self.since(kind, version)
         if not undone:
-            return now
-        past = dict(now)
+            return current
+        past = dict(current)
         for change in reversed(undone):
             if change.before is None:
                 past.pop(change.key, None)
@@ -148,7 +147,7 @@ def _version(change: Change) -> int:
 
 
 def _newer(changes: deque[Change], version: int) -> Iterable[Change]:
-    """Return the tail after `version`, walking from the newest: a watcher is usually a few changes behind."""
+    """Return the changes after `version`, searched from the newest: most watchers are a few behind."""
     tail: list[Change] = []
     for change in reversed(changes):
         if change.version <= version:
@@ -158,15 +157,15 @@ def _newer(changes: deque[Change], version: int) -> Iterable[Change]:
 
 
 def rebuild(
-    log: Iterable[tuple[int, str, Key, Entry | None]], now: Mapping[str, Mapping[Key, Entry]]
+    log: Iterable[tuple[int, str, Key, Entry | None]], current: Mapping[str, Mapping[Key, Entry]]
 ) -> Iterator[Change]:
-    """Yield the changes, newest first, from a log (newest first) that keeps only what was before each.
+    """Yield the changes, newest first, from a log (newest first) that keeps only the state before each.
 
-    What was after a change is what was before the next one of the same object, or what is there now.
+    The state after a change is the state before the next change of the same object, or the current one.
     """
     later: dict[tuple[str, Key], Entry | None] = {}
     for version, kind, key, before in log:
-        after = later[kind, key] if (kind, key) in later else now.get(kind, {}).get(key)
+        after = later[kind, key] if (kind, key) in later else current.get(kind, {}).get(key)
         yield Change(version, kind, key, before, after)
         later[kind, key] = before
 

@@ -1,4 +1,4 @@
-"""Pages of a list: all as of one resourceVersion, however much is written between them. Pure."""
+"""Pages of a list, all as of one resourceVersion whatever is written in between. Pure."""
 
 import base64
 import binascii
@@ -22,8 +22,8 @@ class Position:
 
 
 @dataclass(frozen=True)
-class Page:
-    """One page; `remaining` is None where there are selectors, as on kube-apiserver."""
+class ListPage:
+    """One page; `remaining` is None where there are selectors, as in kube-apiserver."""
 
     entries: Sequence[Entry]
     token: str = ""
@@ -59,18 +59,23 @@ def decode(token: str) -> Position:
 
 
 def page(
-    state: Mapping[Key, Entry], keys: Sequence[Key], version: int, *,
-    limit: int, after: Key | None, matches: Matches | None,
-) -> Page:  # fmt: skip
-    """Cut one page out of a state.
+    state: Mapping[Key, Entry],
+    keys: Sequence[Key],
+    version: int,
+    *,
+    limit: int,
+    after: Key | None,
+    matches: Matches | None,
+) -> ListPage:
+    """Return one page of a state.
 
     Args:
         state: all objects of the kind as of `version`.
-        keys: those of the wanted namespace, sorted.
-        version: goes into the token.
-        limit: most objects; 0 is all.
-        after: the key that the last page ended with.
-        matches: the selectors together, or None.
+        keys: the keys of the namespace or of all, sorted.
+        version: resourceVersion of the state, for the token.
+        limit: maximum number of objects; 0 for all.
+        after: last key of the previous page.
+        matches: the selectors combined, or None.
     """
     entries: list[Entry] = []
     start = 0 if after is None else bisect_right(keys, after)
@@ -80,6 +85,6 @@ def page(
             continue
         if limit and len(entries) == limit:
             remaining = None if matches is not None else len(keys) - index
-            return Page(entries, encode(Position(version, keys[index - 1])), remaining)
+            return ListPage(entries, encode(Position(version, keys[index - 1])), remaining)
         entries.append(entry)
-    return Page(entries)
+    return ListPage(entries)

@@ -1,8 +1,8 @@
-"""The objects: in memory for reading, in SQLite for keeping; nobody sees what is not committed.
+"""The objects: in memory for reads, in SQLite for durability. Readers see committed writes only.
 
-Lives on one event loop. A writer reads `newest` (which includes writes on their way), decides and calls `submit`
-without awaiting in between: that is the compare-and-swap. Writes gather while the disk is busy and then share one
-transaction; when one fails, it and all that were decided on top of it fail together.
+Lives on one event loop. A writer reads `newest` (which includes pending writes), decides and calls `submit`
+without awaiting in between: that is the compare-and-swap. Writes gather while the disk is busy and share one
+transaction; when it fails, they and all writes decided on top of them fail together.
 """
 
 import asyncio
@@ -13,19 +13,19 @@ from concurrent.futures import ThreadPoolExecutor
 
 from serving import errors
 from serving.embedded.apiserver.storage.database import Database
-from serving.embedded.apiserver.storage.history import Change, Entry, History, Key, versioned
+from serving.embedded.apiserver.storage.history import Change, Entry, Key, versioned
 from serving.objects import Object
 from serving.resources.kinds import Kind
 
 log = logging.getLogger(__name__)
 
-MOST_AT_ONCE = 64
-"""Writes that are gathered before a commit begins; more may have come when it does."""
+_BATCH = 64
+"""Writes gathered before a commit begins; a few more may join until it does."""
 Listener = Callable[[Change], None]
 
 
 def identifier(kind: Kind) -> str:
-    """Return the kind's name in the file: versions of one kind share their objects."""
+    """Return the kind's name in the file, which all versions of a kind share."""
     return f"{kind.plural}.{kind.group}" if kind.group else kind.plural
 
 
@@ -33,7 +33,7 @@ class Store:
     """All objects of one machine."""
 
     def __init__(self, database: Database) -> None:
-        """Load everything.
+        """Load the objects and the history.
 
         Raises:
             errors.UserError: the file is damaged.
@@ -50,7 +50,7 @@ class Store:
 
     @property
     def version(self) -> int:
-        """ResourceVersion of what readers see."""
+        """The resourceVersion that readers see."""
         return self.history.version
 
     def on_change(self, listener: Listener) -> None:
@@ -62,32 +62,32 @@ class Store:
         return self._objects.get(identifier(kind), {}).get(key)
 
     def objects(self, kind: Kind) -> Mapping[Key, Entry]:
-        """Return all committed objects of a kind; must not be changed or kept across an await."""
+        """Return all committed objects of a kind; do not change the mapping or keep it across an await."""
         return self._objects.get(identifier(kind), {})
 
     def keys(self, kind: Kind, namespace: str | None) -> Sequence[Key]:
         """Return the committed keys in order, of one namespace or (None) of all."""
         ident = identifier(kind)
         cached = self._sorted.setdefault(ident, {})
-        wanted = "*" if namespace is None else namespace
-        if wanted not in cached:
-            found = self._objects.get(ident, {})
-            cached[wanted] = sorted(k for k in found if namespace is None or k.namespace == namespace)
-        return cached[wanted]
+        scope = "*" if namespace is None else namespace
+        if scope not in cached:
+            objects = self._objects.get(ident, {})
+            cached[scope] = sorted(k for k in objects if namespace is None or k.namespace == namespace)
+        return cached[scope]
 
     def newest(self, kind: Kind, key: Key) -> Entry | None:
-        """Return the object with the writes that are on their way; only for deciding on a write."""
+        """Return the object including pending writes; only for deciding on a write."""
         pending = self._pending.get((identifier(kind), key))
         return pending[0] if pending is not None else self.get(kind, key)
 
     async def settled(self, kind: Kind, key: Key) -> None:
-        """Wait until the object's writes on their way are committed; raises as `submit` does."""
+        """Wait until the object's pending writes are committed; raises as `PendingWrite.committed` does."""
         pending = self._pending.get((identifier(kind), key))
         if pending is not None:
             await asyncio.shield(pending[1])
 
     def submit(self, kind: Kind, key: Key, obj: Object | None) -> "PendingWrite":
-        """Write the object under the next resourceVersion, or (None) remove it; await the result.
+        """Begin to write the object under the next resourceVersion, or to remove it (None).
 
         Raises:
             errors.ApiError: 400, it cannot be written as JSON.
@@ -121,12 +121,12 @@ class Store:
                 self._publish(batch)
 
     async def _gather(self) -> None:
-        """Let requests that are here already join: a commit, and a line to each watcher, cost as much for one as for many."""
+        """Let requests that have arrived join: a commit costs the same for one write as for many."""
         size = 0
-        while size < len(self._queue) < MOST_AT_ONCE:
+        while size < len(self._queue) < _BATCH:
             size = len(self._queue)
-            await asyncio.sleep(0)  # what has arrived is read,
-            await asyncio.sleep(0)  # and answered up to its write
+            await asyncio.sleep(0)  # requests that have arrived are read,
+            await asyncio.sleep(0)  # and handled up to their write
 
     def _fail(self, batch: list[tuple[Change, asyncio.Future[None]]], error: sqlite3.Error) -> None:
         log.error("%d writes failed: %s", len(batch), error)
@@ -141,7 +141,7 @@ class Store:
 
     def _publish(self, batch: list[tuple[Change, asyncio.Future[None]]]) -> None:
         for change, done in batch:
-            self._place(change)
+            self._replace(change)
             self.history.append(change)
             pending = self._pending.get((change.kind, change.key))
             if pending is not None and pending[1] is done:
@@ -151,7 +151,7 @@ class Store:
             if not done.done():
                 done.set_result(None)
 
-    def _place(self, change: Change) -> None:
+    def _replace(self, change: Change) -> None:
         objects = self._objects.setdefault(change.kind, {})
         if change.after is None:
             objects.pop(change.key, None)
@@ -161,7 +161,7 @@ class Store:
             self._sorted.pop(change.kind, None)
 
     async def close(self) -> None:
-        """Finish the writes on their way and close the file."""
+        """Finish the pending writes and close the file."""
         if self._drain is not None:
             await self._drain
         self._thread.shutdown()
@@ -169,14 +169,14 @@ class Store:
 
 
 class PendingWrite:
-    """A write on its way."""
+    """A write that may not be committed yet."""
 
     def __init__(self, change: Change, done: asyncio.Future[None]) -> None:
         self.change = change
         self._done = done
 
     async def committed(self) -> Entry:
-        """Wait for the disk; return the object as stored, or as it last was when it was removed.
+        """Wait for the disk; return the object as stored, or the last state of a removed one.
 
         Raises:
             errors.ApiError: 507 where the disk is full, else 500; nothing was written.
@@ -189,6 +189,3 @@ def _refused(error: sqlite3.Error, *, full: bool) -> errors.ApiError:
     if full:
         return errors.ApiError(507, "InsufficientStorage", f"the disk is full, nothing was written: {error}")
     return errors.ApiError(500, "InternalError", f"the store failed, nothing was written: {error}")
-
-
-__all__ = ["Entry", "History", "Key", "PendingWrite", "Store", "identifier"]

@@ -1,7 +1,7 @@
-"""Watches: each reader has a place in the shared history and is woken when its kind changes.
+"""Watches: each watcher has a position in the shared history and is woken when its kind changes.
 
-Nothing is queued for a reader, so a slow one costs nothing; who falls too far behind, or does not read at all, is
-cut off and lists again.
+Nothing is queued for a watcher, so a slow one costs nothing. One that falls too far behind or does not read
+is cut off, and lists again.
 """
 
 import asyncio
@@ -14,7 +14,7 @@ from starlette.types import Receive, Scope, Send
 
 from serving import clock, errors
 from serving.embedded.apiserver.status_errors import to_status
-from serving.embedded.apiserver.storage.history import Change, Entry, Event, Key, Matches, event_for
+from serving.embedded.apiserver.storage.history import Change, Entry, Event, Matches, event_for
 from serving.embedded.apiserver.storage.store import Store, identifier
 from serving.objects import Object
 from serving.resources.kinds import Kind
@@ -23,12 +23,12 @@ from serving.settings import ApiSettings
 log = logging.getLogger(__name__)
 
 Render = Callable[[Entry], bytes]
-Line = Callable[[bytes | None], Awaitable[None]]
-"""Sends a piece of the body; None ends it."""
+SendChunk = Callable[[bytes | None], Awaitable[None]]
+"""Sends a chunk of the body; None ends the body."""
 CONNECTION = "slipway.connection"
-"""ASGI extension of two functions: `abort` cuts the connection, `is_paused` says whether to send would wait for the peer."""
+"""ASGI extension: `abort` cuts the connection, `is_paused` tells whether a send would have to wait."""
 INITIAL_EVENTS_END = "k8s.io/initial-events-end"
-_CHUNK = 256 * 1024
+_CHUNK_BYTES = 256 * 1024
 
 
 class Hub:
@@ -53,7 +53,7 @@ class Hub:
         self._waiting[identifier(kind)].discard(event)
 
     def stop(self) -> None:
-        """End every watch soon."""
+        """Make every watch end."""
         self.stopping = True
         for events in self._waiting.values():
             for event in events:
@@ -68,50 +68,52 @@ class Watch:
     namespace: str | None
     matches: Matches | None
     version: int
-    """Everything after it is told."""
+    """The watch delivers every change after it."""
     initial: tuple[Entry, ...] = ()
-    """Told first, as ADDED: the state at `version`, for clients that did not list."""
+    """Sent first, as ADDED: the state at `version`, for clients that did not list."""
     initial_end: bool = False
-    """Whether a bookmark says where the initial ones end."""
+    """Whether a bookmark marks the end of the initial events."""
     bookmarks: bool = False
     seconds: float | None = None
-    """The server ends the watch after this long."""
+    """The server ends the watch after this time."""
 
 
 class WatchResponse:
-    """An ASGI response that follows a watch until the client goes, the time is up or the server stops."""
+    """An ASGI response that sends events until the client disconnects, the time is up or the server stops."""
 
     def __init__(self, store: Store, hub: Hub, settings: ApiSettings, watch: Watch, render: Render) -> None:
         self._store, self._hub, self._settings = store, hub, settings
         self._watch, self._render = watch, render
-        self._place = watch.version
+        self._position = watch.version
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Send lines until one of the ends; `receive` tells when the client has gone."""
+        """Send the response; `receive` reports when the client disconnects."""
         assert scope["type"] == "http"
         connection = scope["extensions"][CONNECTION]
         woken = self._hub.join(self._watch.kind)
-        gone = asyncio.ensure_future(_until_disconnected(receive, woken))
+        disconnected = asyncio.ensure_future(_until_disconnected(receive, woken))
         try:
             headers = [(b"content-type", b"application/json"), (b"cache-control", b"no-cache, private")]
             await send({"type": "http.response.start", "status": 200, "headers": headers})
             await self._follow(
-                woken, gone, _sender(send, self._settings.stalled_seconds, connection["is_paused"])
+                woken, disconnected, _sender(send, self._settings.stalled_seconds, connection["is_paused"])
             )
         except TimeoutError:
             log.info("cut off a watcher of %s that does not read", self._watch.kind.plural)
             connection["abort"]()
         finally:
-            gone.cancel()
+            disconnected.cancel()
             self._hub.leave(self._watch.kind, woken)
 
-    async def _follow(self, woken: asyncio.Event, gone: asyncio.Future[None], send: Line) -> None:
+    async def _follow(
+        self, woken: asyncio.Event, disconnected: asyncio.Future[None], send: SendChunk
+    ) -> None:
         end = None if self._watch.seconds is None else clock.monotonic() + self._watch.seconds
         await send(b"")
         for chunk in _chunks(self._opening()):
             await send(chunk)
         bookmark = clock.monotonic() + self._settings.bookmark_seconds
-        while not gone.done() and not self._hub.stopping:
+        while not disconnected.done() and not self._hub.stopping:
             woken.clear()
             try:
                 lines = self._lines()
@@ -127,9 +129,9 @@ class WatchResponse:
                 bookmark = now + self._settings.bookmark_seconds
                 if self._watch.bookmarks:
                     await send(self._bookmark({}))
-            due = bookmark if end is None else min(bookmark, end)
-            if self._place == self._store.version or not woken.is_set():
-                await _wait(woken, due - now)
+            next_wake = bookmark if end is None else min(bookmark, end)
+            if self._position == self._store.version or not woken.is_set():
+                await _wait(woken, next_wake - now)
         await send(None)
 
     def _opening(self) -> Iterator[bytes]:
@@ -139,16 +141,16 @@ class WatchResponse:
             yield self._bookmark({INITIAL_EVENTS_END: "true"})
 
     def _lines(self) -> list[bytes]:
-        """Return what happened since the last call.
+        """Return the lines of the changes since the last call.
 
         Raises:
-            errors.Gone: the reader was too slow.
+            errors.Gone: the watcher was too slow.
         """
-        changes = self._store.history.since(identifier(self._watch.kind), self._place)
-        if len(changes) > self._settings.watch_queue and self._place != self._watch.version:
+        changes = self._store.history.since(identifier(self._watch.kind), self._position)
+        if len(changes) > self._settings.watch_queue and self._position != self._watch.version:
             message = f"too slow: {len(changes)} events behind"
             raise errors.Gone(410, "Expired", message)
-        self._place = self._store.version
+        self._position = self._store.version
         events = (self._event(change) for change in changes)
         return [_line(event.type, self._render(event.entry)) for event in events if event is not None]
 
@@ -158,7 +160,7 @@ class WatchResponse:
         return event_for(change, self._watch.matches or _everything)
 
     def _bookmark(self, annotations: dict[str, str]) -> bytes:
-        meta: Object = {"resourceVersion": str(self._place), "creationTimestamp": None}
+        meta: Object = {"resourceVersion": str(self._position), "creationTimestamp": None}
         if annotations:
             meta["annotations"] = annotations
         kind = self._watch.kind
@@ -176,29 +178,29 @@ def _line(type_: str, body: bytes) -> bytes:
 
 
 def _chunks(lines: Iterator[bytes] | list[bytes]) -> Iterator[bytes]:
-    """Join lines into pieces of moderate size: fewer writes, and no copy of a whole list in memory."""
-    piece: list[bytes] = []
+    """Join lines into chunks of moderate size: fewer sends, and no copy of a whole list in memory."""
+    chunk: list[bytes] = []
     size = 0
     for line in lines:
-        piece.append(line)
+        chunk.append(line)
         size += len(line)
-        if size > _CHUNK:
-            yield b"".join(piece)
-            piece, size = [], 0
-    if piece:
-        yield b"".join(piece)
+        if size > _CHUNK_BYTES:
+            yield b"".join(chunk)
+            chunk, size = [], 0
+    if chunk:
+        yield b"".join(chunk)
 
 
-def _sender(send: Send, seconds: float, is_paused: Callable[[], bool]) -> Line:
-    async def one(body: bytes | None) -> None:
+def _sender(send: Send, seconds: float, is_paused: Callable[[], bool]) -> SendChunk:
+    async def send_chunk(body: bytes | None) -> None:
         message = {"type": "http.response.body", "body": body or b"", "more_body": body is not None}
         if is_paused():
             async with asyncio.timeout(seconds):
                 await send(message)
         else:
-            await send(message)  # does not wait, and a timer would cost as much as the line does
+            await send(message)  # does not wait, and a timer would cost as much as the send
 
-    return one
+    return send_chunk
 
 
 async def _wait(woken: asyncio.Event, seconds: float) -> None:
@@ -213,6 +215,3 @@ async def _until_disconnected(receive: Receive, woken: asyncio.Event) -> None:
     while (await receive())["type"] != "http.disconnect":
         pass
     woken.set()
-
-
-__all__ = ["Hub", "Key", "Watch", "WatchResponse"]

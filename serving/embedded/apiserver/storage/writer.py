@@ -1,4 +1,4 @@
-"""Writes: read the newest, let the conventions decide, submit. Also what only a whole store knows: namespaces."""
+"""Writes to the store: read the newest state, let `write_path` decide, submit. Also checks namespaces."""
 
 import datetime as dt
 import secrets
@@ -18,12 +18,12 @@ from serving.resources import kinds
 from serving.resources.kinds import Kind
 
 _SUFFIX = "bcdfghjklmnpqrstvwxz2456789"
-"""k8s.io/apimachinery/pkg/util/rand: no vowels, so no words."""
+"""Alphabet of k8s.io/apimachinery/pkg/util/rand: no vowels, so no words."""
 DEFAULT_NAMESPACE = "default"
 
 
 def _request(options: WriteOptions, *, creates: bool = False) -> WriteRequest:
-    """Return the request of a write now, with fresh randomness where it creates an object."""
+    """Return a write request as of now, with a uid and a name suffix where it creates an object."""
     now = _second(clock.now().replace(microsecond=0))
     if not creates:
         return WriteRequest(options, now)
@@ -39,7 +39,7 @@ def _second(moment: dt.datetime) -> str:
 
 @dataclass(frozen=True)
 class WriteResult:
-    """The object after a write; `body` where it is stored, and how to answer."""
+    """The object after a write; `body` is its serialized form where it was stored."""
 
     object: Object
     body: bytes | None = None
@@ -49,13 +49,13 @@ class WriteResult:
 
 
 class ObjectWriter:
-    """The write operations on a store."""
+    """The write operations of the API on a store."""
 
     def __init__(self, store: Store) -> None:
         self.store = store
 
     async def start(self) -> None:
-        """Create the `default` namespace where it is missing."""
+        """Create the namespace `default` where it is missing."""
         if self.store.get(kinds.NAMESPACE, Key("", DEFAULT_NAMESPACE)) is None:
             body: Object = {
                 "apiVersion": "v1",
@@ -71,7 +71,7 @@ class ObjectWriter:
 
         Raises:
             errors.AlreadyExists: the name is taken.
-            errors.ApiError: 404 without the namespace, 403 in one that is going, 4xx for a bad object.
+            errors.ApiError: 404 for a missing namespace, 403 for a terminating one, 4xx for a bad object.
         """
         outcome = write_path.create(kind, namespace, body, _request(options, creates=True))
         return await self._insert(kind, namespace, outcome, options)
@@ -84,9 +84,12 @@ class ObjectWriter:
         self._check_namespace(kind, key)
         if self.store.newest(kind, key) is not None:
             raise errors.AlreadyExists(
-                409, "AlreadyExists", f'{status_errors.resource(kind)} "{key.name}" already exists',
-                (), {"name": key.name, "group": kind.group, "kind": kind.plural},
-            )  # fmt: skip
+                409,
+                "AlreadyExists",
+                f'{status_errors.resource(kind)} "{key.name}" already exists',
+                (),
+                {"name": key.name, "group": kind.group, "kind": kind.plural},
+            )
         if options.dry_run:
             return WriteResult(obj, None, tuple(outcome.warnings), created=True)
         entry = await self.store.submit(kind, key, obj).committed()
@@ -95,29 +98,31 @@ class ObjectWriter:
     def _check_namespace(self, kind: Kind, key: Key) -> None:
         if not kind.namespaced:
             return
-        found = self.store.newest(kinds.NAMESPACE, Key("", key.namespace))
-        if found is None:
+        namespace = self.store.newest(kinds.NAMESPACE, Key("", key.namespace))
+        if namespace is None:
             raise status_errors.not_found(kinds.NAMESPACE, key.namespace)
-        if "deletionTimestamp" in found.object["metadata"]:
-            why = f"unable to create new content in namespace {key.namespace} because it is being terminated"
+        if "deletionTimestamp" in namespace.object["metadata"]:
+            reason = (
+                f"unable to create new content in namespace {key.namespace} because it is being terminated"
+            )
             cause = errors.Cause(
                 "metadata.namespace",
                 f"namespace {key.namespace} is being terminated",
                 "NamespaceTerminating",
             )
-            message = f'{status_errors.resource(kind)} "{key.name}" is forbidden: {why}'
+            message = f'{status_errors.resource(kind)} "{key.name}" is forbidden: {reason}'
             raise errors.Forbidden(403, "Forbidden", message, (cause,), status_errors.details(kind, key.name))
 
     def existing(self, kind: Kind, key: Key) -> Entry:
-        """Return the newest state.
+        """Return the object including pending writes.
 
         Raises:
-            errors.NotFound: there is none.
+            errors.NotFound: it does not exist.
         """
-        found = self.store.newest(kind, key)
-        if found is None:
+        entry = self.store.newest(kind, key)
+        if entry is None:
             raise status_errors.not_found(kind, key.name)
-        return found
+        return entry
 
     async def update(self, kind: Kind, key: Key, body: Object, options: WriteOptions) -> WriteResult:
         """Replace an object, its status or its scale."""
@@ -136,7 +141,7 @@ class ObjectWriter:
         return await self._replace(kind, key, old, outcome, options)
 
     async def apply(self, kind: Kind, key: Key, body: Object, options: WriteOptions) -> WriteResult:
-        """Apply on the server's side; creates what is not there, unless a subresource is meant."""
+        """Apply server-side; creates a missing object, but not through a subresource."""
         namespace = key.namespace or None
         old = self.store.newest(kind, key)
         if old is None and options.subresource is not None:
@@ -165,7 +170,7 @@ class ObjectWriter:
         return WriteResult(entry.object, entry.body, warnings)
 
     async def delete(self, kind: Kind, key: Key, deletion: Object, options: WriteOptions) -> WriteResult:
-        """Delete an object: at once, or when what holds it lets go."""
+        """Delete an object: at once, or mark it as deleted while finalizers or a grace period hold it."""
         old = self.existing(kind, key)
         if kind == kinds.NAMESPACE and key.name == DEFAULT_NAMESPACE:
             message = f'namespaces "{key.name}" is forbidden: this namespace may not be deleted'
@@ -180,7 +185,7 @@ class ObjectWriter:
     def begin_delete(
         self, kind: Kind, key: Key, old: Entry, deletion: Object, options: WriteOptions
     ) -> PendingWrite | WriteResult:
-        """Start a deletion; a dry run, or one that changes nothing, is done at once."""
+        """Begin a deletion; a dry run, or a deletion that changes nothing, needs no write."""
         request = _request(options)
         after = write_path.delete(kind, old.object, deletion, request)
         if kind == kinds.NAMESPACE and after is None:
@@ -198,7 +203,7 @@ class ObjectWriter:
     async def delete_all(
         self, kind: Kind, entries: list[tuple[Key, Entry]], deletion: Object, options: WriteOptions
     ) -> None:
-        """Delete these, whatever has become of some of them in the meantime."""
+        """Delete these objects; those that have gone in the meantime are skipped."""
         pending: list[PendingWrite] = []
         for key, _ in entries:
             newest = self.store.newest(kind, key)
@@ -218,7 +223,7 @@ def _require_version(kind: Kind, key: Key, body: Object) -> None:
 
 
 def _terminating(old: Entry, now: str) -> Object:
-    """A namespace goes when its content is gone; until then it says so, as on a cluster."""
+    """Return the namespace as terminating, which it is until its content has gone, as on a cluster."""
     meta = {**old.object["metadata"], "deletionTimestamp": now}
     status = {**(old.object.get("status") or {}), "phase": "Terminating"}
     return {**old.object, "metadata": meta, "status": status}

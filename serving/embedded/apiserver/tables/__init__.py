@@ -1,1 +1,1 @@
-"""The columns that `kubectl get` prints."""
+"""Tables for `kubectl get`: their columns and rows."""

@@ -1,4 +1,4 @@
-"""The columns of built-in kinds, as kubectl prints them: k8s.io/kubernetes/pkg/printers/internalversion/printers.go."""
+"""Columns of built-in kinds, as in k8s.io/kubernetes/pkg/printers/internalversion/printers.go."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -12,13 +12,13 @@ from serving.resources import ages, kinds
 from serving.resources.kinds import Kind
 
 NONE = "<none>"
-SHOWN = 3
-"""Endpoints and ports listed before `+ N more...`."""
+MAX_LISTED = 3
+"""Endpoints or ports listed before `+ N more...`."""
 
 
 @dataclass(frozen=True)
-class Column:
-    """One column; `priority` 1 is shown by `-o wide` only."""
+class TableColumn:
+    """One column; only `-o wide` shows those of `priority` 1."""
 
     name: str
     cell: Callable[[Object, datetime], Any]
@@ -30,7 +30,7 @@ def _age(obj: Object, now: datetime) -> str:
     return ages.since(obj["metadata"].get("creationTimestamp"), now)
 
 
-def _at(*path: str, missing: Any = "") -> Callable[[Object, datetime], Any]:
+def _field(*path: str, missing: Any = "") -> Callable[[Object, datetime], Any]:
     def cell(obj: Object, _now: datetime) -> Any:
         value: Any = obj
         for key in path:
@@ -58,24 +58,24 @@ def _deployment_ready(obj: Object, _now: datetime) -> str:
 
 def _job_status(obj: Object, _now: datetime) -> str:
     status = obj.get("status") or {}
-    true = {c["type"] for c in status.get("conditions") or () if c.get("status") == "True"}
+    true_conditions = {c["type"] for c in status.get("conditions") or () if c.get("status") == "True"}
     for type_ in ("Complete", "Failed"):
-        if type_ in true:
+        if type_ in true_conditions:
             return type_
     if "deletionTimestamp" in obj["metadata"]:
         return "Terminating"
     for type_ in ("Suspended", "FailureTarget", "SuccessCriteriaMet"):
-        if type_ in true:
+        if type_ in true_conditions:
             return type_
     return "Running"
 
 
 def _job_completions(obj: Object, _now: datetime) -> str:
-    spec, done = obj["spec"], (obj.get("status") or {}).get("succeeded", 0)
+    spec, succeeded = obj["spec"], (obj.get("status") or {}).get("succeeded", 0)
     if "completions" in spec:
-        return f"{done}/{spec['completions']}"
-    many = spec.get("parallelism", 1)
-    return f"{done}/1 of {many}" if many > 1 else f"{done}/1"
+        return f"{succeeded}/{spec['completions']}"
+    parallelism = spec.get("parallelism", 1)
+    return f"{succeeded}/1 of {parallelism}" if parallelism > 1 else f"{succeeded}/1"
 
 
 def _job_duration(obj: Object, now: datetime) -> str:
@@ -105,19 +105,19 @@ def _config_map_data(obj: Object, _now: datetime) -> int:
 
 def _slice_ports(obj: Object, _now: datetime) -> str:
     ports = [str(port.get("port", "*")) for port in obj.get("ports") or ()]
-    return _some(ports) if ports else "<unset>"
+    return _first(ports) if ports else "<unset>"
 
 
 def _slice_endpoints(obj: Object, _now: datetime) -> str:
     addresses = [
         address for endpoint in obj.get("endpoints") or () for address in endpoint.get("addresses") or ()
     ]
-    return _some(addresses) if addresses else "<unset>"
+    return _first(addresses) if addresses else "<unset>"
 
 
-def _some(texts: list[str]) -> str:
-    more = len(texts) - SHOWN
-    return ",".join(texts[:SHOWN]) + (f" + {more} more..." if more > 0 else "")
+def _first(texts: list[str]) -> str:
+    more = len(texts) - MAX_LISTED
+    return ",".join(texts[:MAX_LISTED]) + (f" + {more} more..." if more > 0 else "")
 
 
 def _event_seen(obj: Object, now: datetime) -> str:
@@ -146,52 +146,76 @@ def _event_message(obj: Object, _now: datetime) -> str:
     return str(obj.get("message", "")).strip()
 
 
-_NAME = Column("Name", _at("metadata", "name"))
-_AGE = Column("Age", _age)
+_NAME = TableColumn("Name", _field("metadata", "name"))
+_AGE = TableColumn("Age", _age)
 
-BUILTIN: dict[Kind, tuple[Column, ...]] = {
+BUILTIN: dict[Kind, tuple[TableColumn, ...]] = {
     kinds.POD: (
-        _NAME, Column("Ready", pod_columns.ready), Column("Status", pod_columns.reason),
-        Column("Restarts", pod_columns.restarts), _AGE,
-        Column("IP", _at("status", "podIP", missing=NONE), priority=1),
-        Column("Node", _at("spec", "nodeName", missing=NONE), priority=1),
-        Column("Nominated Node", _at("status", "nominatedNodeName", missing=NONE), priority=1),
-        Column("Readiness Gates", lambda _obj, _now: NONE, priority=1),
+        _NAME,
+        TableColumn("Ready", pod_columns.ready),
+        TableColumn("Status", pod_columns.reason),
+        TableColumn("Restarts", pod_columns.restarts),
+        _AGE,
+        TableColumn("IP", _field("status", "podIP", missing=NONE), priority=1),
+        TableColumn("Node", _field("spec", "nodeName", missing=NONE), priority=1),
+        TableColumn("Nominated Node", _field("status", "nominatedNodeName", missing=NONE), priority=1),
+        TableColumn("Readiness Gates", lambda _obj, _now: NONE, priority=1),
     ),
     kinds.DEPLOYMENT: (
-        _NAME, Column("Ready", _deployment_ready),
-        Column("Up-to-date", _at("status", "updatedReplicas", missing=0), "integer"),
-        Column("Available", _at("status", "availableReplicas", missing=0), "integer"), _AGE,
-        Column("Containers", _template("name"), priority=1), Column("Images", _template("image"), priority=1),
-        Column("Selector", _selector, priority=1),
+        _NAME,
+        TableColumn("Ready", _deployment_ready),
+        TableColumn("Up-to-date", _field("status", "updatedReplicas", missing=0), "integer"),
+        TableColumn("Available", _field("status", "availableReplicas", missing=0), "integer"),
+        _AGE,
+        TableColumn("Containers", _template("name"), priority=1),
+        TableColumn("Images", _template("image"), priority=1),
+        TableColumn("Selector", _selector, priority=1),
     ),
     kinds.JOB: (
-        _NAME, Column("Status", _job_status), Column("Completions", _job_completions),
-        Column("Duration", _job_duration), _AGE,
-        Column("Containers", _template("name"), priority=1), Column("Images", _template("image"), priority=1),
-        Column("Selector", _selector, priority=1),
+        _NAME,
+        TableColumn("Status", _job_status),
+        TableColumn("Completions", _job_completions),
+        TableColumn("Duration", _job_duration),
+        _AGE,
+        TableColumn("Containers", _template("name"), priority=1),
+        TableColumn("Images", _template("image"), priority=1),
+        TableColumn("Selector", _selector, priority=1),
     ),
     kinds.SERVICE: (
-        _NAME, Column("Type", _at("spec", "type")), Column("Cluster-IP", _at("spec", "clusterIP", missing=NONE)),
-        Column("External-IP", lambda _obj, _now: NONE), Column("Port(s)", _service_ports), _AGE,
-        Column("Selector", _service_selector, priority=1),
+        _NAME,
+        TableColumn("Type", _field("spec", "type")),
+        TableColumn("Cluster-IP", _field("spec", "clusterIP", missing=NONE)),
+        TableColumn("External-IP", lambda _obj, _now: NONE),
+        TableColumn("Port(s)", _service_ports),
+        _AGE,
+        TableColumn("Selector", _service_selector, priority=1),
     ),
-    kinds.NAMESPACE: (_NAME, Column("Status", _at("status", "phase")), _AGE),
-    kinds.CONFIG_MAP: (_NAME, Column("Data", _config_map_data, "integer"), _AGE),
+    kinds.NAMESPACE: (_NAME, TableColumn("Status", _field("status", "phase")), _AGE),
+    kinds.CONFIG_MAP: (_NAME, TableColumn("Data", _config_map_data, "integer"), _AGE),
     kinds.SECRET: (
-        _NAME, Column("Type", _at("type")), Column("Data", lambda obj, _now: len(obj.get("data") or {}), "integer"),
+        _NAME,
+        TableColumn("Type", _field("type")),
+        TableColumn("Data", lambda obj, _now: len(obj.get("data") or {}), "integer"),
         _AGE,
     ),
     kinds.EVENT_V1: (
-        Column("Last Seen", _event_seen), Column("Type", _at("type")), Column("Reason", _at("reason")),
-        Column("Object", _event_object), Column("Subobject", _at("involvedObject", "fieldPath"), priority=1),
-        Column("Source", _event_source, priority=1), Column("Message", _event_message),
-        Column("First Seen", _event_first, priority=1), Column("Count", _at("count", missing=1), "integer", 1),
-        Column("Name", _at("metadata", "name"), priority=1),
+        TableColumn("Last Seen", _event_seen),
+        TableColumn("Type", _field("type")),
+        TableColumn("Reason", _field("reason")),
+        TableColumn("Object", _event_object),
+        TableColumn("Subobject", _field("involvedObject", "fieldPath"), priority=1),
+        TableColumn("Source", _event_source, priority=1),
+        TableColumn("Message", _event_message),
+        TableColumn("First Seen", _event_first, priority=1),
+        TableColumn("Count", _field("count", missing=1), "integer", 1),
+        TableColumn("Name", _field("metadata", "name"), priority=1),
     ),
     kinds.ENDPOINT_SLICE: (
-        _NAME, Column("AddressType", _at("addressType")), Column("Ports", _slice_ports),
-        Column("Endpoints", _slice_endpoints), _AGE,
+        _NAME,
+        TableColumn("AddressType", _field("addressType")),
+        TableColumn("Ports", _slice_ports),
+        TableColumn("Endpoints", _slice_endpoints),
+        _AGE,
     ),
-    kinds.LEASE: (_NAME, Column("Holder", _at("spec", "holderIdentity")), _AGE),
-}  # fmt: skip
+    kinds.LEASE: (_NAME, TableColumn("Holder", _field("spec", "holderIdentity")), _AGE),
+}

@@ -1,4 +1,4 @@
-"""The part of JSONPath that printer columns use: keys, indexes, `[*]` and `[?(@.key=="value")]`."""
+"""The subset of JSONPath of printer columns: keys, indexes, `[*]` and `[?(@.key=="value")]`."""
 
 import re
 from collections.abc import Callable, Iterator
@@ -11,21 +11,21 @@ _TOKEN = re.compile(
     | \[(?P<all>\*)\]
     | \[(?P<index>-?\d+)\]
     | \['(?P<quoted>[^']+)'\]
-    | \[\?\(@\.(?P<field>[\w.-]+)\s*==\s*["'](?P<wanted>[^"']*)["']\)\]""",
+    | \[\?\(@\.(?P<field>[\w.-]+)\s*==\s*["'](?P<expected>[^"']*)["']\)\]""",
     re.VERBOSE,
 )
 
 
 def find(path: str, value: Any) -> list[Any]:
-    """Return what the path finds in the value.
+    """Return the matches of the path in the value.
 
     Raises:
-        ValueError: the path uses more than this part of JSONPath.
+        ValueError: the path is not in this subset of JSONPath.
     """
-    found = [value]
+    matches = [value]
     for step in _steps(path):
-        found = [below for item in found for below in step(item)]
-    return found
+        matches = [match for item in matches for match in step(item)]
+    return matches
 
 
 @cache
@@ -50,8 +50,8 @@ def _step(token: re.Match[str]) -> _Step:
     if token["index"] is not None:
         index = int(token["index"])
         return lambda item: iter(_list(item)[index : index + 1 or None])
-    field, wanted = "." + token["field"], token["wanted"]
-    return lambda item: iter([each for each in _list(item) if find(field, each) == [wanted]])
+    field, expected = "." + token["field"], token["expected"]
+    return lambda item: iter([element for element in _list(item) if find(field, element) == [expected]])
 
 
 def _list(item: Any) -> list[Any]:

@@ -1,4 +1,4 @@
-"""A Pod in one word, as kubectl prints it: k8s.io/kubernetes/pkg/printers/internalversion/printers.go, printPod."""
+"""Columns of a Pod, as in printPod of k8s.io/kubernetes/pkg/printers/internalversion/printers.go."""
 
 from datetime import datetime
 
@@ -14,7 +14,7 @@ def ready(obj: Object, _now: datetime) -> str:
 
 
 def restarts(obj: Object, now: datetime) -> str:
-    """Return how often containers were restarted, and how long ago the last time was."""
+    """Return how often containers were restarted, and how long ago they were last."""
     statuses = (obj.get("status") or {}).get("containerStatuses") or ()
     count = sum(status.get("restartCount", 0) for status in statuses)
     ends = [
@@ -25,14 +25,14 @@ def restarts(obj: Object, now: datetime) -> str:
 
 
 def reason(obj: Object, _now: datetime) -> str:
-    """Return the word under STATUS: the phase, unless something more telling is known."""
+    """Return the text under STATUS: the phase, or a more specific reason where there is one."""
     status = obj.get("status") or {}
-    word = status.get("reason") or status.get("phase") or "Unknown"
+    text = status.get("reason") or status.get("phase") or "Unknown"
     init = _init_reason(obj, status)
-    word = init or _container_reason(status, word)
+    text = init or _container_reason(status, text)
     if "deletionTimestamp" in obj["metadata"]:
         return "Unknown" if status.get("reason") == "NodeLost" else "Terminating"
-    return str(word)
+    return str(text)
 
 
 def _init_reason(obj: Object, status: Object) -> str:
@@ -43,31 +43,31 @@ def _init_reason(obj: Object, status: Object) -> str:
         if terminated is not None and terminated.get("exitCode") == 0:
             continue
         if terminated is not None:
-            return f"Init:{_ended(terminated)}"
+            return f"Init:{_termination_reason(terminated)}"
         waiting = (state.get("waiting") or {}).get("reason", "")
         return f"Init:{waiting}" if waiting not in ("", "PodInitializing") else f"Init:{index}/{total}"
     return ""
 
 
-def _container_reason(status: Object, word: str) -> str:
+def _container_reason(status: Object, text: str) -> str:
     running = False
     for container in reversed(status.get("containerStatuses") or []):
         state = container.get("state") or {}
         if (state.get("waiting") or {}).get("reason"):
-            word = state["waiting"]["reason"]
+            text = state["waiting"]["reason"]
         elif "terminated" in state:
-            word = _ended(state["terminated"])
+            text = _termination_reason(state["terminated"])
         elif container.get("ready") and "running" in state:
             running = True
-    if word == "Completed" and running:
+    if text == "Completed" and running:
         is_ready = any(
             c.get("type") == "Ready" and c.get("status") == "True" for c in status.get("conditions") or ()
         )
         return "Running" if is_ready else "NotReady"
-    return word
+    return text
 
 
-def _ended(terminated: Object) -> str:
+def _termination_reason(terminated: Object) -> str:
     if terminated.get("reason"):
         return str(terminated["reason"])
     if terminated.get("signal"):

@@ -1,4 +1,4 @@
-"""meta.k8s.io/v1 Tables: what `kubectl get` prints."""
+"""Tables of meta.k8s.io/v1, which `kubectl get` prints."""
 
 from collections.abc import Iterable
 from datetime import datetime
@@ -13,57 +13,62 @@ API_VERSION = "meta.k8s.io/v1"
 
 
 def table(
-    kind: Kind, objs: Iterable[Object], *, now: datetime, include_object: str = "Metadata",
-    resource_version: str = "", continue_: str = "",
-) -> Object:  # fmt: skip
+    kind: Kind,
+    objs: Iterable[Object],
+    *,
+    now: datetime,
+    include_object: str = "Metadata",
+    resource_version: str = "",
+    continue_: str = "",
+) -> Object:
     """Return the Table of these objects.
 
     Args:
-        kind: of all of them.
-        objs: in the order of the rows.
-        now: ages are told as of this moment.
-        include_object: `None`, `Metadata` or `Object`: what each row carries beside its cells.
-        resource_version: of the list.
-        continue_: token of the next page; empty on the last.
+        kind: kind of the objects.
+        objs: the objects, in the order of the rows.
+        now: time for ages.
+        include_object: `None`, `Metadata` or `Object`: what each row has beside its cells.
+        resource_version: resourceVersion of the list.
+        continue_: token of the next page; empty on the last page.
     """
     meta = {"resourceVersion": resource_version, "continue": continue_}
-    found = _columns(kind)
+    table_columns = _columns(kind)
     return {
         "kind": "Table",
         "apiVersion": API_VERSION,
         "metadata": {key: value for key, value in meta.items() if value},
-        "columnDefinitions": [_definition(column) for column in found],
+        "columnDefinitions": [_definition(column) for column in table_columns],
         "rows": [
-            {"cells": [column.cell(obj, now) for column in found], **_carried(obj, include_object)}
+            {"cells": [column.cell(obj, now) for column in table_columns], **_row_object(obj, include_object)}
             for obj in objs
         ],
     }
 
 
-def _columns(kind: Kind) -> tuple[columns.Column, ...]:
+def _columns(kind: Kind) -> tuple[columns.TableColumn, ...]:
     if kind not in kinds.OWN:
         return columns.BUILTIN[kind]
-    definition = next(found for found in catalog.DEFINITIONS if found.kind == kind)
-    name = columns.Column("Name", lambda obj, _now: obj["metadata"]["name"])
-    return (name, *(_own(column) for column in definition.columns))
+    definition = next(entry for entry in catalog.DEFINITIONS if entry.kind == kind)
+    name = columns.TableColumn("Name", lambda obj, _now: obj["metadata"]["name"])
+    return (name, *(_own_column(column) for column in definition.columns))
 
 
-def _own(column: catalog.Column) -> columns.Column:
+def _own_column(column: catalog.Column) -> columns.TableColumn:
     def cell(obj: Object, now: datetime) -> Any:
-        found = jsonpath.find(column.path, obj)
-        if not found:
+        values = jsonpath.find(column.path, obj)
+        if not values:
             return ages.UNKNOWN if column.path == ".metadata.creationTimestamp" else None
         if column.type == "date":
-            return ages.since(found[0], now)
+            return ages.since(values[0], now)
         if column.type == "string":
-            return ",".join(str(value) for value in found)
-        return found[0]
+            return ",".join(str(value) for value in values)
+        return values[0]
 
-    sort = "string" if column.type == "date" else column.type
-    return columns.Column(column.name, cell, sort, column.priority)
+    type_ = "string" if column.type == "date" else column.type
+    return columns.TableColumn(column.name, cell, type_, column.priority)
 
 
-def _definition(column: columns.Column) -> Object:
+def _definition(column: columns.TableColumn) -> Object:
     return {
         "name": column.name,
         "type": column.type,
@@ -73,7 +78,7 @@ def _definition(column: columns.Column) -> Object:
     }
 
 
-def _carried(obj: Object, include_object: str) -> Object:
+def _row_object(obj: Object, include_object: str) -> Object:
     if include_object == "Object":
         return {"object": obj}
     if include_object == "Metadata":

@@ -1,4 +1,4 @@
-"""Lines and their times."""
+"""Times of log lines."""
 
 import itertools
 import struct
@@ -8,13 +8,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from serving.embedded.apiserver.pods import log_times
-from serving.embedded.apiserver.pods.log_times import SECOND, Filter
+from serving.embedded.apiserver.pods.log_times import SECOND, LineFilter
 from serving.embedded.kubelet.container.shim import Log
 
 
 def test_every_line_has_the_time_of_its_first_byte() -> None:
     log = b"one\ntwo\nthree"
-    shown = Filter(None, show=True).cut(0, log, lambda offset: offset * SECOND + 5)
+    shown = LineFilter(None, show=True).apply(0, log, lambda offset: offset * SECOND + 5)
     assert shown == (
         b"1970-01-01T00:00:00.000000005Z one\n"
         b"1970-01-01T00:00:04.000000005Z two\n"
@@ -22,8 +22,11 @@ def test_every_line_has_the_time_of_its_first_byte() -> None:
     )
 
 
-def test_lines_from_before_are_left_out_whole() -> None:
-    assert Filter(4 * SECOND, show=False).cut(0, b"one\ntwo\nthree", lambda at: at * SECOND) == b"two\nthree"
+def test_lines_from_before_the_time_are_left_out_entirely() -> None:
+    assert (
+        LineFilter(4 * SECOND, show=False).apply(0, b"one\ntwo\nthree", lambda at: at * SECOND)
+        == b"two\nthree"
+    )
 
 
 @given(
@@ -31,38 +34,36 @@ def test_lines_from_before_are_left_out_whole() -> None:
     cuts=st.lists(st.integers(0, 40), max_size=5),
     since=st.integers(0, 40),
 )
-def test_the_result_does_not_depend_on_how_the_log_is_read(
-    lines: list[bytes], cuts: list[int], since: int
-) -> None:
+def test_the_result_does_not_depend_on_the_chunks(lines: list[bytes], cuts: list[int], since: int) -> None:
     log = b"\n".join(lines)
-    whole = Filter(since, show=True).cut(0, log, lambda at: at)
-    places = sorted({0, *(cut for cut in cuts if cut < len(log)), len(log)})
-    piecewise = Filter(since, show=True)
-    parts = [piecewise.cut(a, log[a:b], lambda at: at) for a, b in itertools.pairwise(places)]
-    assert b"".join(parts) == whole
+    expected = LineFilter(since, show=True).apply(0, log, lambda at: at)
+    offsets = sorted({0, *(cut for cut in cuts if cut < len(log)), len(log)})
+    line_filter = LineFilter(since, show=True)
+    parts = [line_filter.apply(a, log[a:b], lambda at: at) for a, b in itertools.pairwise(offsets)]
+    assert b"".join(parts) == expected
 
 
-def test_lines_of_the_shim_are_found_after_rotation(tmp_path: Path) -> None:
+def test_lines_of_the_shim_have_times_after_rotation(tmp_path: Path) -> None:
     path = tmp_path / "0.log"
     log = Log(str(path), 100)
     for number in range(9):
         log.write(b"line %d\n" % number)
     older = path.with_name("0.log.1")
-    stamps: list[int] = []
+    all_times: list[int] = []
     for name in (older, path):
         with name.open("rb") as file:
             times = log_times.find(path, file)
             assert times is not None
             times.refresh()
-            found = [times.at(offset) for offset in range(0, name.stat().st_size, 7)]
-            assert None not in found
-            stamps += [stamp for stamp in found if stamp is not None]
+            line_times = [times.at(offset) for offset in range(0, name.stat().st_size, 7)]
+            assert None not in line_times
+            all_times += [time for time in line_times if time is not None]
             times.close()
-    assert stamps == sorted(stamps)
+    assert all_times == sorted(all_times)
     assert sum(name.stat().st_size for name in tmp_path.iterdir()) <= 2 * (100 + 16)
 
 
-def test_a_pair_of_files_that_do_not_belong_together_has_no_times(tmp_path: Path) -> None:
+def test_a_log_has_no_times_when_the_index_is_of_another_file(tmp_path: Path) -> None:
     path = tmp_path / "0.log"
     path.write_text("a\n")
     path.with_name("0.log.times").write_bytes(struct.pack("<qqqq", path.stat().st_ino + 1, 0, 0, 5))
@@ -70,7 +71,7 @@ def test_a_pair_of_files_that_do_not_belong_together_has_no_times(tmp_path: Path
         assert log_times.find(path, file) is None
 
 
-def test_a_record_that_is_half_written_is_read_when_it_is_whole(tmp_path: Path) -> None:
+def test_a_partial_record_is_read_once_it_is_complete(tmp_path: Path) -> None:
     path = tmp_path / "0.log"
     path.write_text("a\nb\n")
     index = path.with_name("0.log.times")

@@ -7,10 +7,12 @@ from serving.embedded.apiserver.storage.garbage import Delete, Remove, Rewrite
 NOW = dt.datetime(2026, 1, 1, 12, tzinfo=dt.UTC)
 
 
-def thing(name: str, owners: tuple[str, ...] = (), *, blocks: bool = False, **meta: Any) -> dict[str, Any]:
-    found: dict[str, Any] = {"name": name, "namespace": "n", "uid": f"uid-{name}", **meta}
+def config_map(
+    name: str, owners: tuple[str, ...] = (), *, blocks: bool = False, **meta: Any
+) -> dict[str, Any]:
+    metadata: dict[str, Any] = {"name": name, "namespace": "n", "uid": f"uid-{name}", **meta}
     if owners:
-        found["ownerReferences"] = [
+        metadata["ownerReferences"] = [
             {
                 "apiVersion": "v1",
                 "kind": "ConfigMap",
@@ -20,66 +22,66 @@ def thing(name: str, owners: tuple[str, ...] = (), *, blocks: bool = False, **me
             }
             for o in owners
         ]
-    return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": found}
+    return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata}
 
 
-def alive(*there: dict[str, Any]) -> garbage.Alive:
-    return {obj["metadata"]["uid"]: obj for obj in there}.get
+def finds(*objects: dict[str, Any]) -> garbage.FindByUid:
+    return {obj["metadata"]["uid"]: obj for obj in objects}.get
 
 
-def test_an_object_goes_when_its_last_owner_has_gone() -> None:
-    child = thing("c", ("a", "b"))
-    assert garbage.dependent(child, alive(thing("a"), thing("b"))) == []
-    kept = garbage.dependent(child, alive(thing("b")))
-    assert isinstance(kept[0], Rewrite)
-    assert [ref["name"] for ref in kept[0].after["metadata"]["ownerReferences"]] == ["b"]
-    assert garbage.dependent(child, alive()) == [Delete(child)]
+def test_an_object_is_deleted_when_its_last_owner_is_gone() -> None:
+    child = config_map("c", ("a", "b"))
+    assert garbage.steps_for_dependent(child, finds(config_map("a"), config_map("b"))) == []
+    steps = garbage.steps_for_dependent(child, finds(config_map("b")))
+    assert isinstance(steps[0], Rewrite)
+    assert [ref["name"] for ref in steps[0].after["metadata"]["ownerReferences"]] == ["b"]
+    assert garbage.steps_for_dependent(child, finds()) == [Delete(child)]
 
 
 def test_an_owner_recreated_under_its_name_is_not_the_owner() -> None:
-    child = thing("c", ("a",))
-    assert garbage.dependent(child, alive(thing("a", uid="another"))) == [Delete(child)]
+    child = config_map("c", ("a",))
+    assert garbage.steps_for_dependent(child, finds(config_map("a", uid="another"))) == [Delete(child)]
 
 
-def test_an_owner_in_another_namespace_is_none() -> None:
-    child = thing("c", ("a",))
-    assert garbage.dependent(child, alive(thing("a", namespace="other"))) == [Delete(child)]
+def test_an_owner_in_another_namespace_does_not_count() -> None:
+    child = config_map("c", ("a",))
+    assert garbage.steps_for_dependent(child, finds(config_map("a", namespace="other"))) == [Delete(child)]
 
 
-def test_an_owner_of_a_kind_that_is_not_served_here_is_believed() -> None:
-    child = thing("c", ("a",))
+def test_an_owner_of_an_unknown_kind_is_assumed_to_exist() -> None:
+    child = config_map("c", ("a",))
     child["metadata"]["ownerReferences"][0] |= {"apiVersion": "example.com/v1", "kind": "Unknown"}
-    assert garbage.dependent(child, alive()) == []
+    assert garbage.steps_for_dependent(child, finds()) == []
 
 
-def test_foreground_waits_for_the_dependents_that_block() -> None:
-    owner = thing("a", finalizers=["foregroundDeletion"], deletionTimestamp="2026-01-01T00:00:00Z")
-    child = thing("c", ("a",), blocks=True)
-    assert garbage.owner(owner, [child]) == [Delete(child, "Foreground")]
-    going = thing("c", ("a",), blocks=True, deletionTimestamp="2026-01-01T00:00:00Z")
-    assert garbage.owner(owner, [going]) == []
-    assert garbage.owner(owner, []) == [Remove(owner)]
+def test_foreground_deletion_waits_for_blocking_dependents() -> None:
+    owner = config_map("a", finalizers=["foregroundDeletion"], deletionTimestamp="2026-01-01T00:00:00Z")
+    child = config_map("c", ("a",), blocks=True)
+    assert garbage.steps_for_owner(owner, [child]) == [Delete(child, "Foreground")]
+    deleted = config_map("c", ("a",), blocks=True, deletionTimestamp="2026-01-01T00:00:00Z")
+    assert garbage.steps_for_owner(owner, [deleted]) == []
+    assert garbage.steps_for_owner(owner, []) == [Remove(owner)]
 
 
-def test_orphan_frees_the_dependents_first() -> None:
-    owner = thing("a", finalizers=["orphan", "x.dev/y"], deletionTimestamp="2026-01-01T00:00:00Z")
-    (step,) = garbage.owner(owner, [thing("c", ("a",))])
+def test_orphan_deletion_releases_the_dependents_first() -> None:
+    owner = config_map("a", finalizers=["orphan", "x.dev/y"], deletionTimestamp="2026-01-01T00:00:00Z")
+    (step,) = garbage.steps_for_owner(owner, [config_map("c", ("a",))])
     assert isinstance(step, Rewrite)
     assert "ownerReferences" not in step.after["metadata"]
-    (step,) = garbage.owner(owner, [])
+    (step,) = garbage.steps_for_owner(owner, [])
     assert isinstance(step, Rewrite)
     assert step.after["metadata"]["finalizers"] == ["x.dev/y"]
 
 
-def test_a_namespace_goes_after_its_content() -> None:
-    going = thing("n", deletionTimestamp="2026-01-01T00:00:00Z")
-    content = thing("c")
-    assert garbage.namespace(thing("n"), [content]) == []
-    assert garbage.namespace(going, [content]) == [Delete(content)]
-    assert garbage.namespace(going, []) == [Remove(going)]
+def test_a_namespace_is_removed_after_its_content() -> None:
+    deleted = config_map("n", deletionTimestamp="2026-01-01T00:00:00Z")
+    content = config_map("c")
+    assert garbage.steps_for_namespace(config_map("n"), [content]) == []
+    assert garbage.steps_for_namespace(deleted, [content]) == [Delete(content)]
+    assert garbage.steps_for_namespace(deleted, []) == [Remove(deleted)]
 
 
-def test_an_event_that_happened_again_starts_over() -> None:
+def test_the_time_to_live_of_an_event_starts_with_its_last_occurrence() -> None:
     event = {
         "metadata": {"creationTimestamp": "2026-01-01T10:00:00Z"},
         "lastTimestamp": "2026-01-01T11:30:00Z",
