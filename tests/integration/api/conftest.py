@@ -1,4 +1,4 @@
-"""An HTTP client, a namespace of one's own, and a server of one's own."""
+"""Fixtures: an HTTP client, a new namespace, a separate server, and kubectl."""
 
 import signal
 import uuid
@@ -22,10 +22,10 @@ def client(api_process: ApiProcess) -> Iterator[httpx.Client]:
 @pytest.fixture
 def maps(client: httpx.Client) -> Iterator[str]:
     name = f"t-{uuid.uuid4().hex[:8]}"
-    made = client.post(
+    created = client.post(
         "/api/v1/namespaces", json={"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}}
     )
-    assert made.status_code == 201, made.text
+    assert created.status_code == 201, created.text
     yield MAPS.format(name)
     client.delete(f"/api/v1/namespaces/{name}")
 

@@ -1,4 +1,4 @@
-"""The certificate of a server that runs: renewed without a cut, and strict clients accept both."""
+"""Certificates of a running server: renewed without dropping connections, accepted by strict clients."""
 
 import base64
 import socket
@@ -33,8 +33,8 @@ def lasting(tmp_path: Path) -> Iterator[ApiProcess]:
     server.stop()
 
 
-def served(server: ApiProcess, host: str = "127.0.0.1") -> x509.Certificate:
-    """What a new connection is shown, after the strict check (Python 3.13's default) by the kubeconfig's CA."""
+def served_certificate(server: ApiProcess, host: str = "127.0.0.1") -> x509.Certificate:
+    """Return the certificate of a new connection, verified strictly by the CA of the kubeconfig."""
     config = yaml.safe_load(server.data_dir.kubeconfig.read_text())
     authority = base64.b64decode(config["clusters"][0]["cluster"]["certificate-authority-data"]).decode()
     context = ssl.create_default_context(cadata=authority)
@@ -43,21 +43,21 @@ def served(server: ApiProcess, host: str = "127.0.0.1") -> x509.Certificate:
         socket.create_connection(("127.0.0.1", server.settings.port), 10) as plain,
         context.wrap_socket(plain, server_hostname=host) as connection,
     ):
-        shown = connection.getpeercert(binary_form=True)
-    assert shown is not None
-    return x509.load_der_x509_certificate(shown)
+        certificate = connection.getpeercert(binary_form=True)
+    assert certificate is not None
+    return x509.load_der_x509_certificate(certificate)
 
 
-def test_new_connections_get_the_new_certificate_and_old_ones_go_on(renewing: ApiProcess) -> None:
+def test_new_connections_get_the_new_certificate_and_open_ones_continue(renewing: ApiProcess) -> None:
     path = MAPS.format("default")
     with renewing.http() as client, renewing.http() as other:
         watching = events(other, path, timeoutSeconds="30")
         client.post(path, json=config_map("before"))
         assert next(watching)["object"]["metadata"]["name"] == "before"
         authority = (renewing.data_dir.tls / "ca.crt").read_bytes()
-        first = served(renewing)
+        first = served_certificate(renewing)
         deadline = time.monotonic() + 10
-        while (later := served(renewing, "localhost")).serial_number == first.serial_number:
+        while (later := served_certificate(renewing, "localhost")).serial_number == first.serial_number:
             assert time.monotonic() < deadline, "not renewed"
             time.sleep(0.05)
         assert later.not_valid_after_utc >= first.not_valid_after_utc
@@ -68,17 +68,17 @@ def test_new_connections_get_the_new_certificate_and_old_ones_go_on(renewing: Ap
 
 def test_certificate_and_authority_are_the_same_after_a_restart(lasting: ApiProcess) -> None:
     authority = (lasting.data_dir.tls / "ca.crt").read_bytes()
-    first = served(lasting)
+    first = served_certificate(lasting)
     lasting.stop()
     lasting.start()
-    assert served(lasting).serial_number == first.serial_number
+    assert served_certificate(lasting).serial_number == first.serial_number
     assert (lasting.data_dir.tls / "ca.crt").read_bytes() == authority
 
 
 def test_authority_is_the_same_after_a_restart_that_renews_the_certificate(renewing: ApiProcess) -> None:
     authority = (renewing.data_dir.tls / "ca.crt").read_bytes()
-    first = served(renewing)
+    first = served_certificate(renewing)
     renewing.stop()
     renewing.start()
-    assert served(renewing).serial_number != first.serial_number
+    assert served_certificate(renewing).serial_number != first.serial_number
     assert (renewing.data_dir.tls / "ca.crt").read_bytes() == authority

@@ -1,4 +1,4 @@
-"""The real kubectl, unmodified, against the embedded API server."""
+"""The real kubectl against the embedded API server."""
 
 import json
 import time
@@ -40,9 +40,9 @@ def test_a_second_apply_of_the_same_changes_nothing(kubectl: Space) -> None:
         assert dry == f"{name} created (server dry run)\n"
         assert kubectl("apply", "-f", "-", stdin=manifest) == f"{name} created\n"
         version = kubectl("get", name, "-o", "jsonpath={.metadata.resourceVersion}")
-        told = kubectl("apply", "-f", "-", stdin=manifest)
-        # For our kinds kubectl sends a merge patch, whose lists lack the defaults, and says so by "configured".
-        assert told == f"{name} {'unchanged' if manifest == DEPLOYMENT else 'configured'}\n"
+        output = kubectl("apply", "-f", "-", stdin=manifest)
+        # For custom kinds kubectl sends a merge patch whose lists lack the defaults, hence "configured".
+        assert output == f"{name} {'unchanged' if manifest == DEPLOYMENT else 'configured'}\n"
         assert kubectl("get", name, "-o", "jsonpath={.metadata.resourceVersion}") == version
     changed = INFERENCE.replace("90", "80").replace("10}", "20}")
     assert kubectl("apply", "-f", "-", stdin=changed) == "inference.slipway.dev/digits configured\n"
@@ -52,24 +52,24 @@ def test_a_second_apply_of_the_same_changes_nothing(kubectl: Space) -> None:
 
 def test_server_side_apply_works_and_reports_conflicts(kubectl: Space) -> None:
     for _ in range(2):
-        told = kubectl("apply", "--server-side", "-f", "-", stdin=INFERENCE)
-        assert told == "inference.slipway.dev/digits serverside-applied\n"
+        output = kubectl("apply", "--server-side", "-f", "-", stdin=INFERENCE)
+        assert output == "inference.slipway.dev/digits serverside-applied\n"
     other = ("apply", "--server-side", "--field-manager=other", "-f", "-")
     changed = INFERENCE.replace("90", "80")
     assert "conflict" in kubectl.fails(*other, stdin=changed)
     assert "serverside-applied" in kubectl(*other, "--force-conflicts", stdin=changed)
 
 
-def test_a_bad_field_is_named_with_the_rule_and_the_value(kubectl: Space) -> None:
-    told = kubectl.fails("apply", "-f", "-", stdin=INFERENCE.replace("90", "-4"))
-    assert "trafficWeight" in told
-    assert "-4" in told
-    told = kubectl.fails("apply", "-f", "-", stdin=INFERENCE.replace("framework", "frmework"))
-    assert "frmework" in told
+def test_the_error_of_a_bad_field_has_its_name_and_value(kubectl: Space) -> None:
+    output = kubectl.fails("apply", "-f", "-", stdin=INFERENCE.replace("90", "-4"))
+    assert "trafficWeight" in output
+    assert "-4" in output
+    output = kubectl.fails("apply", "-f", "-", stdin=INFERENCE.replace("framework", "frmework"))
+    assert "frmework" in output
     assert "NotFound" in kubectl.fails("get", "inf", "digits")
 
 
-def test_get_prints_tables_yaml_selections_and_chunks(kubectl: Space) -> None:
+def test_get_supports_tables_yaml_selectors_and_chunks(kubectl: Space) -> None:
     for index in range(5):
         kubectl("apply", "-f", "-", stdin=INFERENCE.replace("digits", f"digits-{index}"))
     table = kubectl("get", "inferences").splitlines()
@@ -114,7 +114,7 @@ def test_describe_explain_patch_and_delete(kubectl: Space) -> None:
     assert "NotFound" in kubectl.fails("get", "inf", "digits")
 
 
-def test_scale_writes_replicas_alone(kubectl: Space) -> None:
+def test_scale_changes_replicas(kubectl: Space) -> None:
     kubectl("apply", "-f", "-", stdin=DEPLOYMENT)
     assert "scaled" in kubectl("scale", "deployment/web", "--replicas=3")
     assert kubectl("get", "deployment", "web", "-o", "jsonpath={.spec.replicas}") == "3"
@@ -124,9 +124,13 @@ def test_wait_sees_a_condition_and_a_deletion(kubectl: Space) -> None:
     kubectl("apply", "-f", "-", stdin=INFERENCE)
     waiting = kubectl.start("wait", "--for=condition=Ready", "inf/digits", "--timeout=15s")
     condition = {
-        "type": "Ready", "status": "True", "reason": "Ready", "message": "", "observedGeneration": 1,
+        "type": "Ready",
+        "status": "True",
+        "reason": "Ready",
+        "message": "",
+        "observedGeneration": 1,
         "lastTransitionTime": "2026-01-01T00:00:00Z",
-    }  # fmt: skip
+    }
     patch = json.dumps({"status": {"conditions": [condition]}})
     kubectl("patch", "inf", "digits", "--subresource=status", "--type=merge", "-p", patch)
     assert waiting.communicate(timeout=20)[0] == "inference.slipway.dev/digits condition met\n"
@@ -137,14 +141,19 @@ def test_wait_sees_a_condition_and_a_deletion(kubectl: Space) -> None:
     assert waiting.returncode == 0
 
 
-def test_cascade_orphan_leaves_what_the_object_owned(kubectl: Space) -> None:
+def test_cascade_orphan_keeps_the_dependents(kubectl: Space) -> None:
     kubectl("apply", "-f", "-", stdin=INFERENCE)
     uid = kubectl("get", "inf", "digits", "-o", "jsonpath={.metadata.uid}")
     child = {
-        "apiVersion": "v1", "kind": "ConfigMap",
-        "metadata": {"name": "child", "ownerReferences": [
-            {"apiVersion": "slipway.dev/v1alpha1", "kind": "Inference", "name": "digits", "uid": uid}]},
-    }  # fmt: skip
+        "apiVersion": "v1",
+        "kind": "ConfigMap",
+        "metadata": {
+            "name": "child",
+            "ownerReferences": [
+                {"apiVersion": "slipway.dev/v1alpha1", "kind": "Inference", "name": "digits", "uid": uid}
+            ],
+        },
+    }
     kubectl("apply", "-f", "-", stdin=json.dumps(child))
     kubectl("delete", "inf", "digits", "--cascade=orphan")
     assert kubectl("get", "cm", "child", "-o", "jsonpath={.metadata.ownerReferences}") == ""

@@ -1,4 +1,4 @@
-"""`kubectl create KIND`, `run` and `expose`: what they send in protobuf or JSON is stored as the same in YAML would be."""
+"""`kubectl create KIND`, `run` and `expose` store the same objects as the YAML that they print."""
 
 import json
 import shlex
@@ -9,15 +9,15 @@ import pytest
 from tests.rig.kubectl import Space, needs_kubectl
 
 pytestmark = needs_kubectl
-_OF_THE_SERVER = ("uid", "resourceVersion", "creationTimestamp", "managedFields")
+_SERVER_FIELDS = ("uid", "resourceVersion", "creationTimestamp", "managedFields")
 
 
-def _stored(kubectl: Space, made: str) -> dict[str, Any]:
-    found: dict[str, Any] = json.loads(kubectl("get", made, "-o", "json"))
-    text = json.dumps(found).replace(found["metadata"]["uid"], "UID")
-    found = json.loads(text)
-    found["metadata"] = {k: v for k, v in found["metadata"].items() if k not in _OF_THE_SERVER}
-    return found
+def _stored(kubectl: Space, name: str) -> dict[str, Any]:
+    obj: dict[str, Any] = json.loads(kubectl("get", name, "-o", "json"))
+    text = json.dumps(obj).replace(obj["metadata"]["uid"], "UID")
+    obj = json.loads(text)
+    obj["metadata"] = {k: v for k, v in obj["metadata"].items() if k not in _SERVER_FIELDS}
+    return obj
 
 
 @pytest.mark.parametrize(
@@ -33,33 +33,33 @@ def _stored(kubectl: Space, made: str) -> dict[str, Any]:
         "run p --image=slipway.dev/runtimes/python --restart=Never --env=A=b --labels=x=y -- -c 'print(1)'",
     ],
 )
-def test_what_is_created_is_what_the_same_yaml_creates(kubectl: Space, command: str) -> None:
+def test_create_stores_the_same_as_its_yaml(kubectl: Space, command: str) -> None:
     arguments = shlex.split(command)
-    at = arguments.index("--") if "--" in arguments else len(arguments)
+    end = arguments.index("--") if "--" in arguments else len(arguments)
 
-    def asked(*more: str) -> str:
-        return kubectl(*arguments[:at], *more, *arguments[at:])
+    def create(*more: str) -> str:
+        return kubectl(*arguments[:end], *more, *arguments[end:])
 
-    manifest = asked("--dry-run=client", "-o", "yaml")
-    assert asked("--dry-run=server", "-o", "name")
-    made = asked("-o", "name").strip()
-    binary = _stored(kubectl, made)
-    kubectl("delete", made, "--cascade=background", "--grace-period=0", "--force")
+    manifest = create("--dry-run=client", "-o", "yaml")
+    assert create("--dry-run=server", "-o", "name")
+    name = create("-o", "name").strip()
+    stored = _stored(kubectl, name)
+    kubectl("delete", name, "--cascade=background", "--grace-period=0", "--force")
     kubectl("create", "-f", "-", stdin=manifest)
-    assert binary == _stored(kubectl, made)
+    assert stored == _stored(kubectl, name)
 
 
-def test_namespaces_are_created_and_refused_as_kubectl_users_expect(kubectl: Space) -> None:
+def test_create_reports_existing_namespaces_and_bad_values(kubectl: Space) -> None:
     name = f"{kubectl.namespace}-more"
     assert kubectl("create", "namespace", name) == f"namespace/{name} created\n"
     try:
         assert "AlreadyExists" in kubectl.fails("create", "namespace", name)
-        told = kubectl.fails("create", "deployment", "d", "--image=i", "--replicas=-1")
-        assert "spec.replicas" in told
-        assert "-1" in told
-        told = kubectl.fails("create", "service", "nodeport", "s", "--tcp=80")
-        assert "spec.type" in told
-        assert "NodePort" in told
+        output = kubectl.fails("create", "deployment", "d", "--image=i", "--replicas=-1")
+        assert "spec.replicas" in output
+        assert "-1" in output
+        output = kubectl.fails("create", "service", "nodeport", "s", "--tcp=80")
+        assert "spec.type" in output
+        assert "NodePort" in output
     finally:
         kubectl("delete", "namespace", name)
 

@@ -64,9 +64,9 @@ def kubectl(machine: ApiProcess, tmp_path: Path) -> Iterator[Space]:
     space("delete", "namespace", space.namespace, "--timeout=30s")
 
 
-def until(holds: Callable[[], bool], seconds: float = 15) -> None:
+def wait_until(condition: Callable[[], bool], seconds: float = 15) -> None:
     deadline = time.monotonic() + seconds
-    while not holds():
+    while not condition():
         assert time.monotonic() < deadline, "not in time"
         time.sleep(0.05)
 
@@ -89,7 +89,7 @@ def test_logs_are_followed_to_the_end_tailed_and_bounded(kubectl: Space) -> None
     assert "nope" in kubectl.fails("logs", "talks", "-c", "nope")
 
 
-def test_lines_have_the_time_at_which_they_were_written(kubectl: Space) -> None:
+def test_log_lines_have_the_time_of_writing(kubectl: Space) -> None:
     kubectl("apply", "-f", "-", stdin=pod("dated", "echo early; sleep 2.5; printf 'la'; sleep 0.1; echo te"))
     kubectl("wait", "--for=jsonpath={.status.phase}=Running", "pod/dated", "--timeout=15s")
     assert kubectl("logs", "-f", "dated", "--timestamps").count("Z ") == 2
@@ -105,10 +105,10 @@ def test_lines_have_the_time_at_which_they_were_written(kubectl: Space) -> None:
     assert kubectl("logs", "dated", "--since=1h") == "early\nlate\n"
 
 
-def test_the_log_of_the_run_before_is_there_when_a_container_has_crashed(kubectl: Space) -> None:
+def test_the_previous_log_is_readable_when_a_container_has_crashed(kubectl: Space) -> None:
     kubectl("apply", "-f", "-", stdin=pod("crashes", "echo crashed; exit 3", "Always"))
     restarts = "jsonpath={.status.containerStatuses[0].restartCount}"
-    until(lambda: int(kubectl("get", "pod", "crashes", "-o", restarts) or 0) >= 1)
+    wait_until(lambda: int(kubectl("get", "pod", "crashes", "-o", restarts) or 0) >= 1)
     assert kubectl("logs", "crashes", "--previous") == "crashed\n"
     assert "crashes" in kubectl("get", "pods")
     described = kubectl("describe", "pod", "crashes")
@@ -116,7 +116,7 @@ def test_the_log_of_the_run_before_is_there_when_a_container_has_crashed(kubectl
     assert "Restart Count" in described
 
 
-def test_deployments_roll_out_scale_and_are_waited_for(kubectl: Space) -> None:
+def test_deployments_roll_out_scale_and_can_be_waited_for(kubectl: Space) -> None:
     manifest = deployment("web")
     assert "created" in kubectl("apply", "-f", "-", stdin=manifest)
     assert "successfully rolled out" in kubectl("rollout", "status", "deployment/web", "--timeout=20s")
@@ -138,7 +138,7 @@ def test_deployments_roll_out_scale_and_are_waited_for(kubectl: Space) -> None:
     assert kubectl("get", "deployment", "web", "-o", revision) == "2"
 
 
-def test_server_side_apply_of_a_deployment_that_runs_changes_nothing_the_second_time(kubectl: Space) -> None:
+def test_a_second_server_side_apply_of_a_running_deployment_changes_nothing(kubectl: Space) -> None:
     apply = ("apply", "--server-side", "-f", "-")
     manifest = deployment("web")
     assert "serverside-applied (server dry run)" in kubectl(*apply, "--dry-run=server", stdin=manifest)
@@ -149,14 +149,14 @@ def test_server_side_apply_of_a_deployment_that_runs_changes_nothing_the_second_
     assert kubectl(*generation) == "1"
     assert kubectl(*apply, stdin=manifest) == "deployment.apps/web serverside-applied\n"
     assert kubectl(*generation) == "1"
-    told = kubectl.fails(
+    output = kubectl.fails(
         "apply", "--server-side", "--field-manager=x", "-f", "-", stdin=deployment("web", "true")
     )
-    assert ".spec.template.spec.containers" in told
-    assert "conflict" in told
+    assert ".spec.template.spec.containers" in output
+    assert "conflict" in output
 
 
-def test_cascade_is_honoured(kubectl: Space) -> None:
+def test_delete_follows_the_cascade_option(kubectl: Space) -> None:
     for name in ("kept", "gone"):
         kubectl("apply", "-f", "-", stdin=deployment(name))
         kubectl("rollout", "status", f"deployment/{name}", "--timeout=20s")
@@ -194,10 +194,10 @@ def test_jobs_are_applied_twice_waited_for_read_patched_and_deleted(kubectl: Spa
     assert pods(kubectl, "job-name=again") == []
 
 
-def test_watching_pods_shows_each_state_and_patches_keep_what_may_not_change(kubectl: Space) -> None:
+def test_watching_pods_shows_each_state_and_patches_of_immutable_fields_are_refused(kubectl: Space) -> None:
     watching = kubectl.start("get", "pods", "-w", "--no-headers")
     try:
-        time.sleep(0.5)  # kubectl lists first: whether it sees the Pod there or as an event is all the same
+        time.sleep(0.5)  # kubectl lists first; the Pod may be in its list or an event
         kubectl("create", "-f", "-", stdin=pod("short", "sleep 0.5"))
         kubectl("wait", "--for=jsonpath={.status.phase}=Succeeded", "pod/short", "--timeout=15s")
         assert watching.stdout is not None

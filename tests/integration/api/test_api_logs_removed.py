@@ -1,4 +1,4 @@
-"""Logs that the agent renames or removes while they are asked for: the API in this process, to stop it in between."""
+"""Logs that the agent renames or removes during a request; the API runs in this process."""
 
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
@@ -23,7 +23,7 @@ Meanwhile = Callable[[], None]
 
 
 class Machine:
-    """One Pod whose container has been restarted once, as far as the API knows."""
+    """One Pod whose container has been restarted once according to its status."""
 
     def __init__(self, data_dir: DataDir, resources: ObjectHandlers) -> None:
         self._data_dir, self._resources = data_dir, resources
@@ -32,8 +32,8 @@ class Machine:
     def log(self, restart: int) -> Path:
         return self._data_dir.pod_log("u", "main", restart)
 
-    async def ask(self, query: str, meanwhile: Meanwhile = lambda: None) -> httpx.Response:
-        """Ask for the log; `meanwhile` is done between the decision what to answer and the answer."""
+    async def get_log(self, query: str, meanwhile: Meanwhile = lambda: None) -> httpx.Response:
+        """Request the log; call `meanwhile` when the response is decided and not yet sent."""
         self._meanwhile = meanwhile
         transport = httpx.ASGITransport(self._app)
         async with httpx.AsyncClient(transport=transport, base_url="http://api") as client:
@@ -42,41 +42,46 @@ class Machine:
     async def _app(self, scope: Scope, receive: Receive, send: Send) -> None:
         address = paths.parse(scope["path"])
         assert address is not None
-        answer = await self._resources.answer(asgi.AsgiRequest(scope, receive), address)
+        response = await self._resources.answer(asgi.AsgiRequest(scope, receive), address)
         self._meanwhile()
-        await answer(scope, receive, send)
+        await response(scope, receive, send)
 
 
 @pytest.fixture
 async def machine(tmp_path: Path) -> AsyncIterator[Machine]:
     store = Store(Database(tmp_path / "db", epoch=1, history=50))
-    said: dict[str, Any] = {"name": "main", "restartCount": 1, "state": {}}
-    pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p", "namespace": "default", "uid": "u"},
-           "spec": {"containers": [{"name": "main"}]}, "status": {"phase": "Failed", "containerStatuses": [said]}}  # fmt: skip
+    status: dict[str, Any] = {"name": "main", "restartCount": 1, "state": {}}
+    pod = {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": "p", "namespace": "default", "uid": "u"},
+        "spec": {"containers": [{"name": "main"}]},
+        "status": {"phase": "Failed", "containerStatuses": [status]},
+    }
     await store.submit(kinds.POD, Key("default", "p"), pod).committed()
     data_dir = DataDir(tmp_path / "data")
-    found = Machine(data_dir, ObjectHandlers(ObjectWriter(store), Hub(store), ApiSettings(), data_dir))
-    found.log(0).parent.mkdir(parents=True)
+    machine = Machine(data_dir, ObjectHandlers(ObjectWriter(store), Hub(store), ApiSettings(), data_dir))
+    machine.log(0).parent.mkdir(parents=True)
     for restart in (0, 1):
-        found.log(restart).write_text(f"run {restart}\n")
-    yield found
+        machine.log(restart).write_text(f"run {restart}\n")
+    yield machine
     await store.close()
 
 
-async def test_an_answer_is_whole_when_the_log_is_removed_while_it_begins(machine: Machine) -> None:
-    answer = await machine.ask("previous=true", machine.log(0).unlink)
-    assert answer.text == "run 0\n"
+async def test_a_response_is_complete_when_the_log_is_removed_as_it_begins(machine: Machine) -> None:
+    response = await machine.get_log("previous=true", machine.log(0).unlink)
+    assert response.text == "run 0\n"
 
 
-async def test_the_run_before_is_the_last_that_ended_when_the_agent_has_begun_another(
+async def test_the_previous_run_is_the_last_that_ended_when_the_agent_has_begun_another(
     machine: Machine,
 ) -> None:
     machine.log(2).write_text("run 2\n")
     machine.log(0).unlink()
-    assert (await machine.ask("previous=true")).text == "run 1\n"
+    assert (await machine.get_log("previous=true")).text == "run 1\n"
 
 
 @pytest.mark.parametrize("query", ["", "follow=true"])
-async def test_a_log_is_there_when_it_is_being_rotated(machine: Machine, query: str) -> None:
+async def test_a_log_is_readable_while_it_is_rotated(machine: Machine, query: str) -> None:
     machine.log(1).rename(machine.log(1).with_name("1.log.1"))
-    assert (await machine.ask(query)).text == "run 1\n"
+    assert (await machine.get_log(query)).text == "run 1\n"

@@ -1,4 +1,4 @@
-"""The server as a process: killed, stopped, and its port."""
+"""The server as a process: SIGKILL, stopping, and a port in use."""
 
 import signal
 import subprocess
@@ -14,36 +14,36 @@ from tests.objects.config_maps import MAPS, config_map, events
 from tests.rig.api_process import ApiProcess
 
 
-def test_answered_writes_survive_sigkill_under_concurrent_writers(own: ApiProcess) -> None:
+def test_acknowledged_writes_survive_sigkill_under_concurrent_writers(own: ApiProcess) -> None:
     path = MAPS.format("default")
-    answered: list[tuple[str, str]] = []
+    acknowledged: list[tuple[str, str]] = []
 
     def write(worker: int) -> None:
         with own.http() as client:
             for index in range(1000):
                 try:
-                    made = client.post(path, json=config_map(f"w{worker}-{index}"))
+                    created = client.post(path, json=config_map(f"w{worker}-{index}"))
                 except httpx.HTTPError:
                     return
-                answered.append((f"w{worker}-{index}", made.json()["metadata"]["resourceVersion"]))
+                acknowledged.append((f"w{worker}-{index}", created.json()["metadata"]["resourceVersion"]))
 
     with ThreadPoolExecutor(4) as pool:
         for worker in range(4):
             pool.submit(write, worker)
         deadline = time.monotonic() + 20
-        while len(answered) < 100 and time.monotonic() < deadline:
+        while len(acknowledged) < 100 and time.monotonic() < deadline:
             time.sleep(0.01)
         own.stop(signal.SIGKILL)
     own.start()
     with own.http() as client:
-        found = {
+        versions = {
             m["metadata"]["name"]: m["metadata"]["resourceVersion"] for m in client.get(path).json()["items"]
         }
-    assert len(answered) >= 100
-    assert {name: version for name, version in answered if found.get(name) != version} == {}
+    assert len(acknowledged) >= 100
+    assert {name: version for name, version in acknowledged if versions.get(name) != version} == {}
 
 
-def test_the_end_does_not_wait_for_watchers_and_another_start_takes_the_port(own: ApiProcess) -> None:
+def test_stopping_does_not_wait_for_watchers_and_frees_the_port(own: ApiProcess) -> None:
     ready, ended = threading.Event(), threading.Event()
 
     def watch() -> None:
@@ -61,7 +61,7 @@ def test_the_end_does_not_wait_for_watchers_and_another_start_takes_the_port(own
     own.start()
 
 
-def test_a_port_in_use_is_said_with_what_to_do(own: ApiProcess, tmp_path: Path) -> None:
+def test_the_error_of_a_port_in_use_says_what_to_do(own: ApiProcess, tmp_path: Path) -> None:
     program = (
         "import asyncio, sys; from pathlib import Path; from dataclasses import replace\n"
         "from serving import errors; from serving.embedded.apiserver import server\n"
@@ -71,10 +71,13 @@ def test_a_port_in_use_is_said_with_what_to_do(own: ApiProcess, tmp_path: Path) 
         " replace(DEFAULTS, api=replace(DEFAULTS.api, port=int(sys.argv[2])))))\n"
         "except errors.UserError as error: print(error)"
     )
-    told = subprocess.run(
+    output = subprocess.run(
         [sys.executable, "-c", program, str(tmp_path / "other"), str(own.settings.port)],
-        capture_output=True, text=True, check=False, timeout=20,
-    ).stdout  # fmt: skip
-    assert f"127.0.0.1:{own.settings.port} is in use" in told
-    assert "--port" in told
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=20,
+    ).stdout
+    assert f"127.0.0.1:{own.settings.port} is in use" in output
+    assert "--port" in output
     assert not (tmp_path / "other" / "kubeconfig").exists()

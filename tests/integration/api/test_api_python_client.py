@@ -31,21 +31,23 @@ def namespace(api: client.ApiClient) -> str:
 def job(name: str) -> dict[str, Any]:
     container = {"name": "main", "image": "slipway.dev/none", "command": ["true"]}
     return {
-        "apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": name},
+        "apiVersion": "batch/v1",
+        "kind": "Job",
+        "metadata": {"name": name},
         "spec": {"template": {"spec": {"restartPolicy": "Never", "containers": [container]}}},
-    }  # fmt: skip
+    }
 
 
 def test_typed_clients_create_read_list_and_delete(api: client.ApiClient, namespace: str) -> None:
     batch = client.BatchV1Api(api)
-    made = batch.create_namespaced_job(namespace, job("train"))
-    assert made.metadata.uid
-    assert made.spec.backoff_limit == 6
+    created = batch.create_namespaced_job(namespace, job("train"))
+    assert created.metadata.uid
+    assert created.spec.backoff_limit == 6
     assert (
         batch.read_namespaced_job("train", namespace).metadata.resource_version
-        == made.metadata.resource_version
+        == created.metadata.resource_version
     )
-    assert [found.metadata.name for found in batch.list_namespaced_job(namespace).items] == ["train"]
+    assert [item.metadata.name for item in batch.list_namespaced_job(namespace).items] == ["train"]
     batch.delete_namespaced_job("train", namespace, propagation_policy="Background")
     with pytest.raises(client.ApiException) as refused:
         batch.read_namespaced_job("train", namespace)
@@ -62,7 +64,7 @@ def test_a_stale_replace_is_a_conflict(api: client.ApiClient, namespace: str) ->
     assert refused.value.status == 409
 
 
-def test_watch_and_dynamic_client_see_our_kinds(api: client.ApiClient, namespace: str) -> None:
+def test_watch_and_dynamic_client_support_slipway_kinds(api: client.ApiClient, namespace: str) -> None:
     models = dynamic.DynamicClient(api).resources.get(api_version="slipway.dev/v1alpha1", kind="Model")
     custom = client.CustomObjectsApi(api)
     args = ("slipway.dev", "v1alpha1", namespace, "models")
@@ -80,9 +82,9 @@ def test_watch_and_dynamic_client_see_our_kinds(api: client.ApiClient, namespace
 async def test_our_own_client_applies_watches_and_reads_errors(api_server: DataDir, namespace: str) -> None:
     async with await connect(api_server.kubeconfig, component="test") as kube:
         model = {"metadata": {"name": "m", "namespace": namespace}, "spec": {"description": "one"}}
-        made = await kube.apply(kinds.MODEL, model)
-        again = await kube.apply(kinds.MODEL, model)
-        assert again["metadata"]["resourceVersion"] == made["metadata"]["resourceVersion"]
+        first = await kube.apply(kinds.MODEL, model)
+        second = await kube.apply(kinds.MODEL, model)
+        assert second["metadata"]["resourceVersion"] == first["metadata"]["resourceVersion"]
         informer = Informer(kube, kinds.MODEL, namespace=namespace)
         import asyncio
 
@@ -97,6 +99,13 @@ async def test_our_own_client_applies_watches_and_reads_errors(api_server: DataD
         finally:
             running.cancel()
         with pytest.raises(errors.Invalid) as refused:
-            await kube.create(kinds.MODEL, {"apiVersion": "slipway.dev/v1alpha1", "kind": "Model",
-                                            "metadata": {"name": "Bad", "namespace": namespace}, "spec": {}})  # fmt: skip
+            await kube.create(
+                kinds.MODEL,
+                {
+                    "apiVersion": "slipway.dev/v1alpha1",
+                    "kind": "Model",
+                    "metadata": {"name": "Bad", "namespace": namespace},
+                    "spec": {},
+                },
+            )
         assert refused.value.causes[0].field == "metadata.name"

@@ -1,4 +1,4 @@
-"""Watchers that do not keep up: cut off without a cost to anybody else, and told so where they can be."""
+"""Watchers that do not keep up are cut off without an effect on others."""
 
 import json
 import socket
@@ -29,13 +29,13 @@ def impatient(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ApiProcess]:
 
 def sockets(server: ApiProcess) -> int:
     assert server.process is not None
-    found = 0
+    count = 0
     for path in Path(f"/proc/{server.process.pid}/fd").iterdir():
         try:
-            found += str(path.readlink()).startswith("socket:")
+            count += str(path.readlink()).startswith("socket:")
         except FileNotFoundError:
             continue
-    return found
+    return count
 
 
 def watch_without_reading(server: ApiProcess) -> ssl.SSLSocket:
@@ -51,7 +51,7 @@ def watch_without_reading(server: ApiProcess) -> ssl.SSLSocket:
     return connection
 
 
-def test_a_watcher_that_reads_nothing_is_cut_off_and_others_go_on(impatient: ApiProcess) -> None:
+def test_a_watcher_that_does_not_read_is_cut_off_and_others_continue(impatient: ApiProcess) -> None:
     with impatient.http() as client, impatient.http() as other:
         assert client.get("/version").status_code == 200
         reading = events(other, PATH, timeoutSeconds="30")
@@ -80,7 +80,7 @@ def test_a_watcher_that_reads_nothing_is_cut_off_and_others_go_on(impatient: Api
             client.delete(f"{PATH}/large")
 
 
-def test_a_watcher_that_falls_behind_is_told_to_list_again(impatient: ApiProcess) -> None:
+def test_a_watcher_that_falls_behind_gets_410(impatient: ApiProcess) -> None:
     with impatient.http() as client:
         start = client.get(PATH).json()["metadata"]["resourceVersion"]
         for number in range(50):
@@ -95,8 +95,8 @@ def test_a_watcher_that_falls_behind_is_told_to_list_again(impatient: ApiProcess
         client.delete(PATH)
 
 
-def test_bookmarks_move_a_quiet_watcher_on(impatient: ApiProcess) -> None:
-    """A watcher of a kind on which nothing happens may resume although the history has moved on."""
+def test_bookmarks_advance_an_idle_watcher(impatient: ApiProcess) -> None:
+    """A watcher of a kind without changes can resume although the history has moved on."""
     with impatient.http() as client, impatient.http() as other:
         start = client.get("/api/v1/secrets").json()["metadata"]["resourceVersion"]
         query = {"allowWatchBookmarks": "true", "timeoutSeconds": "20", "resourceVersion": start}
@@ -118,16 +118,16 @@ def test_bookmarks_move_a_quiet_watcher_on(impatient: ApiProcess) -> None:
         client.delete(PATH)
 
 
-def test_without_asking_nobody_gets_bookmarks(impatient: ApiProcess) -> None:
+def test_no_bookmarks_are_sent_when_not_requested(impatient: ApiProcess) -> None:
     with impatient.http() as client:
         start = client.get(PATH).json()["metadata"]["resourceVersion"]
         assert list(events(client, PATH, resourceVersion=start, timeoutSeconds="1")) == []
 
 
-def test_a_watch_that_cannot_start_answers_before_any_event(impatient: ApiProcess) -> None:
+def test_a_watch_that_cannot_start_gets_an_error_status(impatient: ApiProcess) -> None:
     with impatient.http() as client:
-        answer = client.get(PATH, params={"watch": "1", "resourceVersion": "1"})
-        assert answer.headers["content-type"] == "application/json"
-        assert json.loads(answer.content)["kind"] == "Status"
+        response = client.get(PATH, params={"watch": "1", "resourceVersion": "1"})
+        assert response.headers["content-type"] == "application/json"
+        assert json.loads(response.content)["kind"] == "Status"
         with pytest.raises(httpx.HTTPStatusError):
-            answer.raise_for_status()
+            response.raise_for_status()

@@ -1,4 +1,4 @@
-"""The store on a real file: a full disk, damage, and the certificates beside it."""
+"""The store on a real file: a full disk, a damaged file; and the certificates."""
 
 import datetime as dt
 import ssl
@@ -23,7 +23,7 @@ def config_map(name: str, size: int = 1) -> dict[str, Any]:
     return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name}, "data": {"k": "v" * size}}
 
 
-async def test_a_full_disk_refuses_writes_whole_and_nobody_sees_them(tmp_path: Path) -> None:
+async def test_writes_are_refused_and_not_visible_when_the_disk_is_full(tmp_path: Path) -> None:
     database = Database(tmp_path / "db", epoch=100, history=50)
     store = Store(database)
     seen: list[Change] = []
@@ -32,13 +32,13 @@ async def test_a_full_disk_refuses_writes_whole_and_nobody_sees_them(tmp_path: P
     run = database._connection.execute
     pages = run("PRAGMA page_count").fetchone()[0]
     run(f"PRAGMA max_page_count={pages + 4}").fetchone()
-    writings = [
+    writes = [
         store.submit(kinds.CONFIG_MAP, Key("n", name), config_map(name, 100_000))
         for name in ("big", "bigger")
     ]
-    for writing in writings:
+    for write in writes:
         with pytest.raises(errors.ApiError) as refused:
-            await writing.committed()
+            await write.committed()
         assert refused.value.code == 507
     assert store.newest(kinds.CONFIG_MAP, Key("n", "big")) is None
     assert [change.key.name for change in seen] == ["kept"]
@@ -46,32 +46,32 @@ async def test_a_full_disk_refuses_writes_whole_and_nobody_sees_them(tmp_path: P
     after = await store.submit(kinds.CONFIG_MAP, Key("n", "after"), config_map("after")).committed()
     assert after.version == kept.version + 1
     await store.close()
-    again = Store(Database(tmp_path / "db", epoch=999, history=50))
-    assert list(again.keys(kinds.CONFIG_MAP, None)) == [Key("n", "after"), Key("n", "kept")]
-    assert again.version == after.version
-    await again.close()
+    reopened = Store(Database(tmp_path / "db", epoch=999, history=50))
+    assert list(reopened.keys(kinds.CONFIG_MAP, None)) == [Key("n", "after"), Key("n", "kept")]
+    assert reopened.version == after.version
+    await reopened.close()
 
 
-def test_a_damaged_file_is_said_with_what_to_do(tmp_path: Path) -> None:
+def test_the_error_of_a_damaged_file_says_what_to_do(tmp_path: Path) -> None:
     (tmp_path / "db").write_bytes(b"not a database, but long enough to look like one" * 100)
     with pytest.raises(errors.UserError, match="move it away"):
         Database(tmp_path / "db", epoch=1, history=50)
 
 
-def test_certificates_renew_before_their_end_and_for_other_names(tmp_path: Path) -> None:
+def test_certificates_are_renewed_before_they_expire_and_for_other_names(tmp_path: Path) -> None:
     settings, directory = ApiSettings(certificate_days=365, renew_before_days=30), tmp_path / "tls"
-    found = certificates.files(directory)
+    files = certificates.files(directory)
     assert certificates.ensure(directory, "127.0.0.1", settings, NOW)
-    ca, first = found.ca.read_bytes(), found.certificate.read_bytes()
+    ca, first = files.ca.read_bytes(), files.certificate.read_bytes()
     assert not certificates.ensure(directory, "127.0.0.1", settings, NOW + dt.timedelta(days=334))
     assert certificates.ensure(directory, "127.0.0.1", settings, NOW + dt.timedelta(days=336))
-    assert found.ca.read_bytes() == ca
-    assert found.certificate.read_bytes() != first
+    assert files.ca.read_bytes() == ca
+    assert files.certificate.read_bytes() != first
     assert certificates.ensure(directory, "192.0.2.7", settings, NOW)
-    names = x509.load_pem_x509_certificate(found.certificate.read_bytes())
-    alternative = names.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
-    addresses = {str(found) for found in alternative.get_values_for_type(x509.IPAddress)}
+    certificate = x509.load_pem_x509_certificate(files.certificate.read_bytes())
+    alternative = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+    addresses = {str(address) for address in alternative.get_values_for_type(x509.IPAddress)}
     assert addresses == {"127.0.0.1", "::1", "192.0.2.7"}
-    found.key.write_text("damaged")
+    files.key.write_text("damaged")
     assert certificates.ensure(directory, "192.0.2.7", settings, NOW)
-    ssl.create_default_context(ssl.Purpose.CLIENT_AUTH).load_cert_chain(found.certificate, found.key)
+    ssl.create_default_context(ssl.Purpose.CLIENT_AUTH).load_cert_chain(files.certificate, files.key)

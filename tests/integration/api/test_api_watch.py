@@ -1,4 +1,4 @@
-"""Watches and pages over HTTP: nothing missed, nothing twice, whatever is written or restarted between."""
+"""Watches and pages over HTTP deliver everything once, during writes and across restarts."""
 
 import signal
 from concurrent.futures import ThreadPoolExecutor
@@ -9,16 +9,16 @@ from tests.objects.config_maps import MAPS, config_map, events
 from tests.rig.api_process import ApiProcess
 
 
-def test_a_watch_tells_every_write_of_concurrent_writers_once(client: httpx.Client, maps: str) -> None:
+def test_a_watch_delivers_every_write_of_concurrent_writers_once(client: httpx.Client, maps: str) -> None:
     version = client.get(maps).json()["metadata"]["resourceVersion"]
 
     def write(worker: int) -> None:
         for round_ in range(5):
             body = config_map(f"m{worker}") | {"data": {"round": str(round_)}}
-            answer = (
+            response = (
                 client.post(maps, json=body) if round_ == 0 else client.put(f"{maps}/m{worker}", json=body)
             )
-            assert answer.status_code in (200, 201), answer.text
+            assert response.status_code in (200, 201), response.text
 
     with ThreadPoolExecutor(8) as pool:
         list(pool.map(write, range(8)))
@@ -68,7 +68,7 @@ def test_watches_resume_after_sigkill_and_old_versions_are_gone(own: ApiProcess)
     path = MAPS.format("default")
     with own.http() as client:
         before = client.get(path).json()["metadata"]["resourceVersion"]
-        made = client.post(path, json=config_map("a", colour="red")).json()
+        first = client.post(path, json=config_map("a", colour="red")).json()
         client.put(f"{path}/a", json=config_map("a", colour="blue"))
         client.delete(f"{path}/a")
     own.stop(signal.SIGKILL)
@@ -77,8 +77,8 @@ def test_watches_resume_after_sigkill_and_old_versions_are_gone(own: ApiProcess)
         query = {"resourceVersion": before, "timeoutSeconds": "1", "labelSelector": "colour=red"}
         seen = [(e["type"], e["object"]["metadata"]["name"]) for e in events(client, path, **query)]
         assert seen == [("ADDED", "a"), ("DELETED", "a")]
-        again = client.post(path, json=config_map("b")).json()
-        assert int(again["metadata"]["resourceVersion"]) > int(made["metadata"]["resourceVersion"]) + 2
+        second = client.post(path, json=config_map("b")).json()
+        assert int(second["metadata"]["resourceVersion"]) > int(first["metadata"]["resourceVersion"]) + 2
         for index in range(60):
             client.post(path, json=config_map(f"c{index}"))
         gone = client.get(path, params={"watch": "1", "resourceVersion": before})

@@ -1,4 +1,4 @@
-"""What an Inference may say of a GPU, and what a Pod may ask for on one machine."""
+"""Rules for GPUs of an Inference, and of a Pod on one machine."""
 
 from typing import Any
 
@@ -13,9 +13,11 @@ from tests.objects.written import create, deployment, pod
 def _inference(gpu: Object) -> Object:
     predictor = {"name": "a", "modelVersion": "m-1", "resources": {"gpu": gpu}}
     return {
-        "apiVersion": kinds.INFERENCE.api_version, "kind": "Inference", "metadata": {"name": "i"},
+        "apiVersion": kinds.INFERENCE.api_version,
+        "kind": "Inference",
+        "metadata": {"name": "i"},
         "spec": {"framework": "pytorch", "predictors": [predictor]},
-    }  # fmt: skip
+    }
 
 
 def _causes(kind: kinds.Kind, body: Object) -> dict[str, str]:
@@ -27,7 +29,7 @@ def _causes(kind: kinds.Kind, body: Object) -> dict[str, str]:
 GPU_FIELD = "spec.predictors[0].resources.gpu"
 
 
-def test_a_share_is_by_mps_where_nothing_else_is_said() -> None:
+def test_the_default_mechanism_of_a_gpu_share_is_mps() -> None:
     stored = create(kinds.INFERENCE, _inference({"memory": "4Gi", "cores": 30}))
     gpu = stored["spec"]["predictors"][0]["resources"]["gpu"]
     assert gpu == {"memory": "4Gi", "cores": 30, "mechanism": "mps"}
@@ -46,12 +48,12 @@ def test_a_share_is_by_mps_where_nothing_else_is_said() -> None:
         ({"memory": "much"}, f"{GPU_FIELD}.memory", "much"),
     ],
 )
-def test_a_share_that_makes_no_sense_is_refused_by_its_path(gpu: Object, field: str, rule: str) -> None:
-    found = _causes(kinds.INFERENCE, _inference(gpu))
-    assert rule in found[field]
+def test_an_invalid_gpu_share_is_refused_with_its_path(gpu: Object, field: str, rule: str) -> None:
+    causes = _causes(kinds.INFERENCE, _inference(gpu))
+    assert rule in causes[field]
 
 
-def test_a_runtime_that_does_not_use_a_gpu_gets_none() -> None:
+def test_a_gpu_for_a_runtime_that_does_not_use_one_is_refused() -> None:
     body = _inference({"cores": 30})
     body["spec"]["framework"] = "sklearn"
     assert "does not use a GPU" in _causes(kinds.INFERENCE, body)["spec"]
@@ -66,7 +68,7 @@ def test_a_runtime_that_does_not_use_a_gpu_gets_none() -> None:
         ("nvidia.com/gpu", "2", "one GPU, or a share of it"),
     ],
 )
-def test_gpus_that_one_machine_does_not_give_are_refused_when_they_are_written(
+def test_gpu_resources_that_one_machine_does_not_support_are_refused(
     name: str, value: str, rule: str
 ) -> None:
     body: Any = pod()
@@ -77,7 +79,7 @@ def test_gpus_that_one_machine_does_not_give_are_refused_when_they_are_written(
     assert f"spec.template.spec.containers[0].resources.limits[{name}]" in _causes(kinds.DEPLOYMENT, owner)
 
 
-def test_one_gpu_is_accepted_as_the_api_does_not_know_the_node() -> None:
+def test_one_gpu_is_accepted_on_any_node() -> None:
     body: Any = pod()
     body["spec"]["containers"][0]["resources"] = {"limits": {"nvidia.com/gpu": "1"}}
     create(kinds.POD, body)

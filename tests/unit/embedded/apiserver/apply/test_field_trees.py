@@ -1,4 +1,4 @@
-"""Sets of fields as trees: they agree with sets of paths."""
+"""Field trees agree with sets of paths."""
 
 from typing import Any
 
@@ -13,35 +13,56 @@ PART: dict[str, Any] = {
     "type": "object",
     "properties": {
         "parts": {
-            "type": "array", "x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["name"],
-            "items": {"type": "object", "properties": {
-                "name": {"type": "string"}, "x": {"type": "integer"}, "more": {"x-kubernetes-preserve-unknown-fields": True},
-            }},
+            "type": "array",
+            "x-kubernetes-list-type": "map",
+            "x-kubernetes-list-map-keys": ["name"],
+            "items": {
+                "type": "object",
+                "properties": {
+                    "name": {"type": "string"},
+                    "x": {"type": "integer"},
+                    "more": {"x-kubernetes-preserve-unknown-fields": True},
+                },
+            },
         },
         "ports": {
-            "type": "array", "x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["port", "protocol"],
-            "items": {"type": "object", "properties": {
-                "port": {"type": "integer"}, "protocol": {"type": "string", "default": "TCP"},
-            }},
+            "type": "array",
+            "x-kubernetes-list-type": "map",
+            "x-kubernetes-list-map-keys": ["port", "protocol"],
+            "items": {
+                "type": "object",
+                "properties": {
+                    "port": {"type": "integer"},
+                    "protocol": {"type": "string", "default": "TCP"},
+                },
+            },
         },
         "words": {"type": "array", "items": {"type": "string"}, "x-kubernetes-list-type": "set"},
         "args": {"type": "array", "items": {"type": "string"}},
-        "selector": {"type": "object", "x-kubernetes-map-type": "atomic", "additionalProperties": {"type": "string"}},
+        "selector": {
+            "type": "object",
+            "x-kubernetes-map-type": "atomic",
+            "additionalProperties": {"type": "string"},
+        },
         "size": {"type": "integer"},
     },
-}  # fmt: skip
+}
 SCHEMA: dict[str, Any] = {
     "type": "object",
     "properties": {
         "apiVersion": {"type": "string"},
-        "metadata": {"type": "object", "properties": {
-            "name": {"type": "string"}, "labels": {"type": "object", "additionalProperties": {"type": "string"}},
-            "finalizers": {"type": "array", "items": {"type": "string"}, "x-kubernetes-list-type": "set"},
-        }},
+        "metadata": {
+            "type": "object",
+            "properties": {
+                "name": {"type": "string"},
+                "labels": {"type": "object", "additionalProperties": {"type": "string"}},
+                "finalizers": {"type": "array", "items": {"type": "string"}, "x-kubernetes-list-type": "set"},
+            },
+        },
         "spec": PART,
         "status": PART,
     },
-}  # fmt: skip
+}
 
 
 def _name(item: dict[str, Any]) -> str:
@@ -126,6 +147,6 @@ def test_a_difference_is_that_of_the_leaves(one: dict[str, Any], two: dict[str, 
     assert paths(difference.modified) == {path for path in common if before[path] != after[path]}
 
 
-def test_a_tree_of_a_client_keeps_what_is_one() -> None:
+def test_malformed_parts_of_a_client_tree_are_dropped() -> None:
     sent = {"f:spec": {".": {"f:x": {}}, "f:a": {}}, "f:b": 3, "f:c": {".": {}}}
     assert field_trees.well_formed(sent) == {"f:spec": {".": {}, "f:a": {}}, "f:c": {}}

@@ -1,4 +1,4 @@
-"""Server-side apply: who owns what, as properties over small objects."""
+"""Server-side apply: ownership of fields, as properties over small objects."""
 
 import copy
 from typing import Any
@@ -89,7 +89,7 @@ def values(obj: dict[str, Any]) -> dict[Path, Any]:
 
 
 def owned(state: Applied, owner: Owner) -> set[Path]:
-    """The fields that managedFields give to the owner."""
+    """Return the fields that managedFields gives to the owner."""
     entry = next((entry for entry in state.entries if entry["manager"] == owner.manager), {})
     return set(field_trees.paths(entry.get("fieldsV1", {})))
 
@@ -114,24 +114,26 @@ def test_applying_the_same_again_changes_nothing(first: dict[str, Any], other: d
 
 
 @given(configurations, configurations)
-def test_what_is_applied_is_there_and_owned(config: dict[str, Any], other: dict[str, Any]) -> None:
+def test_applied_fields_have_their_values_and_are_owned(
+    config: dict[str, Any], other: dict[str, Any]
+) -> None:
     after = apply(apply(EMPTY, BOB, other), ANN, config)
-    wanted = values(config)
-    assert owned(after, ANN) == wanted.keys()
-    empty = [path for path, value in wanted.items() if value in ({}, [])]
-    for path, value in wanted.items():
+    expected = values(config)
+    assert owned(after, ANN) == expected.keys()
+    empty = [path for path, value in expected.items() if value in ({}, [])]
+    for path, value in expected.items():
         if path not in empty:
             assert values(after.object)[path] == value
 
 
 @given(configurations, configurations)
-def test_given_up_fields_go_unless_somebody_else_owns_them(
+def test_fields_given_up_are_removed_unless_another_manager_owns_them(
     config: dict[str, Any], other: dict[str, Any]
 ) -> None:
     both = apply(apply(EMPTY, BOB, other), ANN, config)
     after = apply(both, ANN, {})
-    left = {path for path, value in values(after.object).items() if value not in ({}, [])}
-    assert left <= prefixes(owned(both, BOB))
+    remaining = {path for path, value in values(after.object).items() if value not in ({}, [])}
+    assert remaining <= prefixes(owned(both, BOB))
     for path in owned(both, BOB):
         assert values(after.object).get(path) == values(both.object).get(path)
 
@@ -209,8 +211,10 @@ def test_a_conflict_names_manager_and_field() -> None:
         apply(state, ANN, {"spec": {"parts": [{"name": "a", "x": 2}]}}, force=False)
     (cause,) = caught.value.causes
     assert (cause.field, cause.message, cause.reason) == (
-        '.spec.parts[name="a"].x', 'conflict with "bob" using v1', "FieldManagerConflict",
-    )  # fmt: skip
+        '.spec.parts[name="a"].x',
+        'conflict with "bob" using v1',
+        "FieldManagerConflict",
+    )
 
 
 def test_items_keep_the_order_of_the_configuration_and_others_their_place() -> None:

@@ -1,4 +1,4 @@
-"""Schemas, discovery and OpenAPI: documents that follow from the kinds."""
+"""Schemas, discovery and OpenAPI: documents that are derived from the kinds."""
 
 import json
 import runpy
@@ -16,20 +16,20 @@ from serving.resources import kinds
 ROOT = Path(__file__).parents[5]
 
 
-def test_the_checked_in_schemas_are_what_the_client_library_says() -> None:
+def test_the_checked_in_schemas_are_those_of_the_client_library() -> None:
     tool = runpy.run_path(str(ROOT / "tools" / "generate_builtin_schemas.py"))
     assert tool["TARGET"].read_text(encoding="utf-8") == tool["generate"]()
 
 
 def test_legacy_and_aggregated_discovery_agree() -> None:
-    found = set()
+    aggregated = set()
     for core in (True, False):
         for group in api_groups.aggregated(core)["items"]:
             name = group["metadata"].get("name", "")
             for version in group["versions"]:
                 for entry in version["resources"]:
-                    found.add((name, version["version"], entry["resource"]))
-                    found |= {
+                    aggregated.add((name, version["version"], entry["resource"]))
+                    aggregated |= {
                         (name, version["version"], f"{entry['resource']}/{sub['subresource']}")
                         for sub in entry.get("subresources", ())
                     }
@@ -38,12 +38,12 @@ def test_legacy_and_aggregated_discovery_agree() -> None:
         listed = api_groups.resources(group, version)
         assert listed is not None
         legacy |= {(group, version, entry["name"]) for entry in listed["resources"]}
-    assert found == legacy
+    assert aggregated == legacy
     assert api_groups.group("nothing.dev") is None
     assert api_groups.resources("apps", "v9") is None
 
 
-def test_openapi_documents_are_closed_and_describe_every_kind() -> None:
+def test_openapi_documents_define_all_references_and_describe_every_kind() -> None:
     described = set()
     for name in openapi.group_versions():
         document = openapi.document(name)
@@ -62,15 +62,15 @@ def test_openapi_documents_are_closed_and_describe_every_kind() -> None:
 
 def _references(node: Any) -> list[str]:
     if isinstance(node, list):
-        return [found for child in node for found in _references(child)]
+        return [reference for child in node for reference in _references(child)]
     if not isinstance(node, dict):
         return []
     own = [node["$ref"]] if isinstance(node.get("$ref"), str) else []
-    return own + [found for child in node.values() for found in _references(child)]
+    return own + [reference for child in node.values() for reference in _references(child)]
 
 
 @pytest.mark.parametrize("kind", kinds.ALL, ids=lambda kind: kind.kind)
-def test_every_schema_knows_object_metadata(kind: kinds.Kind) -> None:
+def test_every_schema_describes_object_metadata(kind: kinds.Kind) -> None:
     meta = schemas.of(kind)["properties"]["metadata"]
     assert {"name", "labels", "finalizers", "ownerReferences", "managedFields"} <= meta["properties"].keys()
 
@@ -79,15 +79,17 @@ def test_an_error_becomes_a_status() -> None:
     error = errors.Invalid(
         422, "Invalid", "no", [errors.Cause("spec.x", "Required value", "FieldValueRequired")]
     )
-    found = status_errors.to_status(error, kinds.DEPLOYMENT, "web")
-    assert (found["kind"], found["code"], found["reason"], found["status"]) == (
+    status = status_errors.to_status(error, kinds.DEPLOYMENT, "web")
+    assert (status["kind"], status["code"], status["reason"], status["status"]) == (
         "Status",
         422,
         "Invalid",
         "Failure",
     )
-    assert found["details"] == {
-        "group": "apps", "kind": "deployments", "name": "web",
+    assert status["details"] == {
+        "group": "apps",
+        "kind": "deployments",
+        "name": "web",
         "causes": [{"reason": "FieldValueRequired", "message": "Required value", "field": "spec.x"}],
-    }  # fmt: skip
-    assert errors.from_status(422, found).causes == error.causes
+    }
+    assert errors.from_status(422, status).causes == error.causes

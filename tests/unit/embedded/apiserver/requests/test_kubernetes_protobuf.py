@@ -1,4 +1,4 @@
-"""Kubernetes' binary form: hand-made bytes, the table against the schemas, and garbage."""
+"""Kubernetes' protobuf form: hand-made messages, the field table against the schemas, random bytes."""
 
 import contextlib
 import json
@@ -43,23 +43,26 @@ def entry(key: str, value: str | bytes) -> bytes:
     return field(1, key) + field(2, value)
 
 
-def test_zeros_that_go_always_sends_are_left_out_and_maps_and_bytes_are_json() -> None:
+def test_zeros_that_go_always_sends_are_dropped_and_maps_and_bytes_are_decoded() -> None:
     message = meta("c") + field(2, entry("a", "b")) + field(2, entry("e", "")) + field(3, entry("f", b"\xff"))
     assert kubernetes_protobuf.decode(body("ConfigMap", message), "ConfigMap") == {
-        "apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "c"}, "data": {"a": "b", "e": ""},
+        "apiVersion": "v1",
+        "kind": "ConfigMap",
+        "metadata": {"name": "c"},
+        "data": {"a": "b", "e": ""},
         "binaryData": {"f": "/w=="},
-    }  # fmt: skip
+    }
 
 
-def test_a_zero_behind_a_pointer_was_meant() -> None:
+def test_a_zero_of_an_optional_field_is_kept() -> None:
     spec = field(1, 0) + field(5, 0)
-    found = kubernetes_protobuf.decode(
+    decoded = kubernetes_protobuf.decode(
         body("Deployment", meta("d") + field(2, spec), "apps/v1"), "Deployment"
     )
-    assert found["spec"] == {"replicas": 0}
+    assert decoded["spec"] == {"replicas": 0}
 
 
-def test_inlined_messages_and_scalars_with_a_json_of_their_own() -> None:
+def test_inlined_messages_and_scalars_with_their_own_json_form_are_decoded() -> None:
     quantity = field(1, entry("cpu", field(1, "100m")))
     http = field(1, "/ready") + field(2, field(1, 1) + field(3, "http"))
     probe = field(1, field(2, http)) + field(2, 0) + field(3, 5)
@@ -67,33 +70,41 @@ def test_inlined_messages_and_scalars_with_a_json_of_their_own() -> None:
     volume = field(1, "v") + field(2, field(2, b""))
     spec = field(1, volume) + field(2, container) + field(5, -1) + field(7, entry("a", "b"))
     status = field(7, field(1, 1_700_000_000))
-    found = kubernetes_protobuf.decode(body("Pod", meta("p") + field(2, spec) + field(3, status)), "Pod")
-    assert found["spec"] == {
+    decoded = kubernetes_protobuf.decode(body("Pod", meta("p") + field(2, spec) + field(3, status)), "Pod")
+    assert decoded["spec"] == {
         "volumes": [{"name": "v", "emptyDir": {}}],
-        "containers": [{
-            "name": "main", "resources": {"limits": {"cpu": "100m"}},
-            "readinessProbe": {"httpGet": {"path": "/ready", "port": "http"}, "timeoutSeconds": 5},
-        }],
-        "activeDeadlineSeconds": -1, "nodeSelector": {"a": "b"},
-    }  # fmt: skip
-    assert found["status"] == {"startTime": "2023-11-14T22:13:20Z"}
+        "containers": [
+            {
+                "name": "main",
+                "resources": {"limits": {"cpu": "100m"}},
+                "readinessProbe": {"httpGet": {"path": "/ready", "port": "http"}, "timeoutSeconds": 5},
+            }
+        ],
+        "activeDeadlineSeconds": -1,
+        "nodeSelector": {"a": "b"},
+    }
+    assert decoded["status"] == {"startTime": "2023-11-14T22:13:20Z"}
 
 
-def test_delete_options_of_typed_clients() -> None:
+def test_delete_options_are_decoded() -> None:
     preconditions = field(2, field(1, "uid-1"))
     message = field(1, 0) + preconditions + field(4, "Foreground") + field(5, "All")
     assert kubernetes_protobuf.decode(body("DeleteOptions", message), "DeleteOptions") == {
-        "apiVersion": "v1", "kind": "DeleteOptions", "gracePeriodSeconds": 0, "preconditions": {"uid": "uid-1"},
-        "propagationPolicy": "Foreground", "dryRun": ["All"],
-    }  # fmt: skip
+        "apiVersion": "v1",
+        "kind": "DeleteOptions",
+        "gracePeriodSeconds": 0,
+        "preconditions": {"uid": "uid-1"},
+        "propagationPolicy": "Foreground",
+        "dryRun": ["All"],
+    }
 
 
-def test_micro_times_and_field_sets() -> None:
+def test_micro_times_and_field_sets_are_decoded() -> None:
     spec = field(1, "me") + field(3, field(1, 1) + field(2, 500_000_000))
     owned = field(17, field(1, "m") + field(7, field(1, b'{"f:spec":{}}')))
-    found = kubernetes_protobuf.decode(body("Lease", field(1, owned) + field(2, spec)), "Lease")
-    assert found["spec"] == {"holderIdentity": "me", "acquireTime": "1970-01-01T00:00:01.500000Z"}
-    assert found["metadata"]["managedFields"] == [{"manager": "m", "fieldsV1": {"f:spec": {}}}]
+    decoded = kubernetes_protobuf.decode(body("Lease", field(1, owned) + field(2, spec)), "Lease")
+    assert decoded["spec"] == {"holderIdentity": "me", "acquireTime": "1970-01-01T00:00:01.500000Z"}
+    assert decoded["metadata"]["managedFields"] == [{"manager": "m", "fieldsV1": {"f:spec": {}}}]
 
 
 @pytest.mark.parametrize(
@@ -112,20 +123,20 @@ def test_micro_times_and_field_sets() -> None:
         (body("ConfigMap", b"") + field(3, "gzip"), "encoded once more"),
     ],
 )
-def test_what_is_malformed_is_refused_with_the_reason(data: bytes, why: str) -> None:
+def test_malformed_messages_are_refused_with_the_reason(data: bytes, why: str) -> None:
     with pytest.raises(errors.ApiError, match=why) as refused:
         kubernetes_protobuf.decode(data, "ConfigMap")
     assert refused.value.code == 400
 
 
-def test_a_field_of_a_newer_client_that_is_zero_is_no_matter() -> None:
+def test_an_unknown_field_that_is_zero_is_ignored() -> None:
     assert kubernetes_protobuf.decode(
         body("ConfigMap", meta("c") + field(99, 0) + field(98, "")), "ConfigMap"
     )
 
 
 @given(kind=st.sampled_from([kind.kind for kind in kinds.BUILTIN]), message=st.binary(max_size=60))
-def test_garbage_is_refused_or_read_but_never_a_defect(kind: str, message: bytes) -> None:
+def test_random_bytes_are_refused_or_decoded(kind: str, message: bytes) -> None:
     with contextlib.suppress(errors.ApiError):
         json.dumps(kubernetes_protobuf.decode(body(kind, message), kind))
 
@@ -135,8 +146,9 @@ def test_the_table_has_the_fields_of_the_schemas() -> None:
 
     def properties(message: str) -> set[str]:
         below = (
-            {name} if name else properties(type_.lstrip("*")) for name, type_ in kubernetes_protobuf.table()[message].values()
-        )  # fmt: skip
+            {name} if name else properties(type_.lstrip("*"))
+            for name, type_ in kubernetes_protobuf.table()[message].values()
+        )
         return set().union(*below)
 
     def known(definition: dict[str, Any]) -> set[str]:

@@ -25,18 +25,30 @@ SCHEMA: dict[str, Any] = {
         "port": {"x-kubernetes-int-or-string": True},
         "labels": {"type": "object", "additionalProperties": {"type": "string"}},
         "words": {
-            "type": "array", "minItems": 1, "maxItems": 2, "items": {"type": "string"}, "x-kubernetes-list-type": "set",
+            "type": "array",
+            "minItems": 1,
+            "maxItems": 2,
+            "items": {"type": "string"},
+            "x-kubernetes-list-type": "set",
         },
         "parts": {
-            "type": "array", "x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["name"],
+            "type": "array",
+            "x-kubernetes-list-type": "map",
+            "x-kubernetes-list-map-keys": ["name"],
             "items": {"type": "object", "required": ["name"], "properties": {"name": {"type": "string"}}},
         },
         "share": {"x-kubernetes-int-or-string": True, "format": "quantity"},
         "any": {"x-kubernetes-preserve-unknown-fields": True},
     },
-}  # fmt: skip
+}
 
-scalars = st.one_of(st.none(), st.booleans(), st.sampled_from([0, 1, 3, 2**31, 2**63]), st.sampled_from([1.0, 1.5]), st.sampled_from(["", "a", "b", "abc"]))  # fmt: skip
+scalars = st.one_of(
+    st.none(),
+    st.booleans(),
+    st.sampled_from([0, 1, 3, 2**31, 2**63]),
+    st.sampled_from([1.0, 1.5]),
+    st.sampled_from(["", "a", "b", "abc"]),
+)
 values = st.recursive(
     scalars,
     lambda below: st.one_of(
@@ -68,7 +80,11 @@ def causes(obj: dict[str, Any], mode: validation.Mode = "complete") -> dict[str,
         ({"mode": "c"}, "mode", 'Unsupported value: "c": supported values: "a", "b"'),
         ({"port": 1.5}, "port", "Invalid value: 1.5: port in body must be of type integer or string"),
         ({"any": [{"x": 2**63}]}, "any[0].x", f"Invalid value: {2**63}: any[0].x in body must be an int64"),
-        ({"labels": {"a/b": 1}}, "labels[a/b]", "Invalid value: 1: labels[a/b] in body must be of type string"),
+        (
+            {"labels": {"a/b": 1}},
+            "labels[a/b]",
+            "Invalid value: 1: labels[a/b] in body must be of type string",
+        ),
         ({"words": []}, "words", "Invalid value: 0: words in body should have at least 1 items"),
         ({"words": ["a", "b", "c"]}, "words", "Too many: 3: must have at most 2 items"),
         ({"words": ["a", "a"]}, "words[1]", 'Duplicate value: "a"'),
@@ -76,8 +92,8 @@ def causes(obj: dict[str, Any], mode: validation.Mode = "complete") -> dict[str,
         ({"parts": [{}]}, "parts[0].name", "Required value"),
         ({"share": "x"}, "share", f'Invalid value: "x": {QUANTITY_RULE}'),
     ],
-)  # fmt: skip
-def test_a_broken_rule_is_named_with_its_path(obj: dict[str, Any], path: str, message: str) -> None:
+)
+def test_a_broken_rule_is_reported_with_its_path(obj: dict[str, Any], path: str, message: str) -> None:
     assert causes(obj)[path] == message
 
 
@@ -111,21 +127,38 @@ def test_a_pruned_object_has_no_unknown_fields(obj: dict[str, Any]) -> None:
 
 WHOLE: dict[Kind, dict[str, Any]] = {
     kinds.DEPLOYMENT: {
-        "apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "d", "labels": {"a": "b"}},
+        "apiVersion": "apps/v1",
+        "kind": "Deployment",
+        "metadata": {"name": "d", "labels": {"a": "b"}},
         "spec": {
-            "replicas": 2, "selector": {"matchLabels": {"a": "b"}},
-            "template": {"metadata": {"labels": {"a": "b"}}, "spec": {"containers": [{
-                "name": "c", "image": "i", "ports": [{"containerPort": 80, "protocol": "TCP"}],
-                "resources": {"limits": {"cpu": "1", "memory": "1Gi"}},
-                "readinessProbe": {"httpGet": {"path": "/", "port": "http"}, "periodSeconds": 2},
-            }]}},
+            "replicas": 2,
+            "selector": {"matchLabels": {"a": "b"}},
+            "template": {
+                "metadata": {"labels": {"a": "b"}},
+                "spec": {
+                    "containers": [
+                        {
+                            "name": "c",
+                            "image": "i",
+                            "ports": [{"containerPort": 80, "protocol": "TCP"}],
+                            "resources": {"limits": {"cpu": "1", "memory": "1Gi"}},
+                            "readinessProbe": {"httpGet": {"path": "/", "port": "http"}, "periodSeconds": 2},
+                        }
+                    ]
+                },
+            },
         },
     },
     kinds.INFERENCE: {
-        "apiVersion": "slipway.dev/v1alpha1", "kind": "Inference", "metadata": {"name": "i"},
-        "spec": {"framework": "sklearn", "predictors": [{"name": "a", "modelVersion": "m", "trafficWeight": 3}]},
+        "apiVersion": "slipway.dev/v1alpha1",
+        "kind": "Inference",
+        "metadata": {"name": "i"},
+        "spec": {
+            "framework": "sklearn",
+            "predictors": [{"name": "a", "modelVersion": "m", "trafficWeight": 3}],
+        },
     },
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("kind", WHOLE, ids=lambda kind: kind.kind)

@@ -1,4 +1,4 @@
-"""List-then-watch: whoever lists and then watches from there ends with what a later list shows."""
+"""List-then-watch: a list and the watch from its version lead to the same state as a later list."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -62,7 +62,7 @@ class Writers(RuleBasedStateMachine):
             del self.objects[kind][key]
         else:
             self.objects[kind][key] = after
-        self.past[version] = {name: dict(found) for name, found in self.objects.items()}
+        self.past[version] = {name: dict(entries) for name, entries in self.objects.items()}
 
     @rule(kind=st.sampled_from(KINDS), selector=st.sampled_from([red, everything]))
     def list_then_watch(self, kind: str, selector: Any) -> None:
@@ -78,7 +78,7 @@ class Writers(RuleBasedStateMachine):
             changes = self.history.since(kind, version)
         except errors.Gone:
             forgotten = [c for c in self.log[: -self.limit] if c.kind == kind and c.version > version]
-            assert forgotten or version < 1000, "refused although every change is there"
+            assert forgotten or version < 1000, "refused although no change is forgotten"
             del self.watchers[index]
             return
         for change in changes:
@@ -104,14 +104,14 @@ class Writers(RuleBasedStateMachine):
         for version, state in self.past.items():
             for kind in KINDS:
                 try:
-                    found: Mapping[Key, Entry] = self.history.as_of(kind, version, self.objects[kind])
+                    entries: Mapping[Key, Entry] = self.history.as_of(kind, version, self.objects[kind])
                 except errors.Gone:
                     continue
-                assert dict(found) == state[kind]
+                assert dict(entries) == state[kind]
 
 
 def follow(seen: dict[Key, dict[str, Any]], event: Event | None, key: Key) -> None:
-    """What a client does with an event; it insists on sense."""
+    """Apply an event as a client does, and check that it is consistent."""
     if event is None:
         return
     assert event.entry.object["metadata"]["resourceVersion"] == str(event.entry.version)
@@ -135,7 +135,7 @@ def entry(version: int, colour: str) -> Entry:
     return Entry({"metadata": meta})
 
 
-def test_an_object_that_stops_matching_is_deleted_to_that_watcher_under_the_new_version() -> None:
+def test_an_object_that_stops_matching_is_deleted_for_the_watcher_with_the_new_version() -> None:
     change = Change(7, "pods", Key("", "x"), entry(3, "red"), entry(7, "blue"))
     event = event_for(change, red)
     assert event is not None
@@ -147,13 +147,13 @@ def test_an_object_that_stops_matching_is_deleted_to_that_watcher_under_the_new_
     }
 
 
-def test_an_object_that_starts_to_match_is_added() -> None:
+def test_an_object_that_starts_to_match_is_added_for_the_watcher() -> None:
     event = event_for(Change(7, "pods", Key("", "x"), entry(3, "blue"), entry(7, "red")), red)
     assert event is not None
     assert event.type == "ADDED"
 
 
 @given(st.integers(min_value=1, max_value=10**15))
-def test_a_version_that_was_never_given_out_is_refused(ahead: int) -> None:
+def test_a_version_in_the_future_is_refused(ahead: int) -> None:
     with pytest.raises(errors.Gone):
         History(5, floor=1000).since("pods", 1000 + ahead)

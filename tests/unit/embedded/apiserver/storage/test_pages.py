@@ -11,11 +11,11 @@ keys = st.builds(Key, names, names)
 
 
 @given(st.lists(keys, unique=True), st.integers(1, 5))
-def test_pages_together_are_the_whole_list_once_in_order(found: list[Key], limit: int) -> None:
-    ordered = sorted(found)
+def test_all_pages_together_are_the_list_in_order(unordered: list[Key], limit: int) -> None:
+    ordered = sorted(unordered)
     state = {
         key: Entry({"metadata": {"name": key.name, "namespace": key.namespace, "resourceVersion": "4"}})
-        for key in found
+        for key in unordered
     }
     seen: list[Entry] = []
     after = None
@@ -24,7 +24,7 @@ def test_pages_together_are_the_whole_list_once_in_order(found: list[Key], limit
         seen += page.entries
         if not page.token:
             break
-        assert page.remaining == len(found) - len(seen)
+        assert page.remaining == len(unordered) - len(seen)
         position = pages.decode(page.token)
         assert position.version == 4
         after = position.after
@@ -32,7 +32,7 @@ def test_pages_together_are_the_whole_list_once_in_order(found: list[Key], limit
 
 
 @given(st.text() | st.binary().map(lambda raw: raw.decode("latin-1")))
-def test_any_token_is_read_back_or_refused(text: str) -> None:
+def test_any_token_is_decoded_or_refused(text: str) -> None:
     try:
         position = pages.decode(text)
     except errors.ApiError:
@@ -41,7 +41,7 @@ def test_any_token_is_read_back_or_refused(text: str) -> None:
 
 
 @pytest.mark.parametrize("payload", [b'[2,1,"",""]', b'[1,-1,"",""]', b'[1,"4","",""]', b"[]", b"{}"])
-def test_a_token_of_another_shape_is_a_400(payload: bytes) -> None:
+def test_a_token_with_wrong_fields_is_a_400(payload: bytes) -> None:
     import base64
 
     with pytest.raises(errors.ApiError):

@@ -1,4 +1,4 @@
-"""What `kubectl get` prints."""
+"""Tables for `kubectl get`."""
 
 from datetime import UTC, datetime
 from typing import Any
@@ -18,17 +18,35 @@ def row(kind: kinds.Kind, obj: dict[str, Any]) -> dict[str, Any]:
     return dict(zip(names, table["rows"][0]["cells"], strict=True))
 
 
-@pytest.mark.parametrize(("seconds", "text"), [
-    (-5, "<invalid>"), (-0.5, "0s"), (0, "0s"), (119, "119s"), (120, "2m"), (150, "2m30s"), (600, "10m"),
-    (10_799, "179m"), (10_800, "3h"), (11_100, "3h5m"), (28_800, "8h"), (172_799, "47h"), (172_800, "2d"),
-    (180_000, "2d2h"), (691_200, "8d"), (63_071_999, "729d"), (63_072_000, "2y"), (63_158_400, "2y1d"),
-    (252_288_000, "8y"),
-])  # fmt: skip
-def test_ages_read_as_in_kubectl(seconds: float, text: str) -> None:
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [
+        (-5, "<invalid>"),
+        (-0.5, "0s"),
+        (0, "0s"),
+        (119, "119s"),
+        (120, "2m"),
+        (150, "2m30s"),
+        (600, "10m"),
+        (10_799, "179m"),
+        (10_800, "3h"),
+        (11_100, "3h5m"),
+        (28_800, "8h"),
+        (172_799, "47h"),
+        (172_800, "2d"),
+        (180_000, "2d2h"),
+        (691_200, "8d"),
+        (63_071_999, "729d"),
+        (63_072_000, "2y"),
+        (63_158_400, "2y1d"),
+        (252_288_000, "8y"),
+    ],
+)
+def test_ages_have_the_format_of_kubectl(seconds: float, text: str) -> None:
     assert ages.human(seconds) == text
 
 
-def test_paths_of_printer_columns_find_what_they_name() -> None:
+def test_jsonpath_returns_the_matches_of_a_path() -> None:
     value = {"a": [{"t": "X", "v": 1}, {"t": "Y", "v": 2}], "b": {"c": "d"}}
     assert jsonpath.find(".b.c", value) == ["d"]
     assert jsonpath.find('.a[?(@.t=="Y")].v', value) == [2]
@@ -39,7 +57,7 @@ def test_paths_of_printer_columns_find_what_they_name() -> None:
         jsonpath.find(".a[1:2]", value)
 
 
-def test_our_kinds_have_the_columns_of_their_definition() -> None:
+def test_slipway_kinds_have_the_columns_of_their_definition() -> None:
     obj = create(kinds.INFERENCE, inference())
     obj["status"] = {
         "url": "http://x",
@@ -47,17 +65,30 @@ def test_our_kinds_have_the_columns_of_their_definition() -> None:
     }
     cells = row(kinds.INFERENCE, obj)
     assert cells == {
-        "Name": "digits", "Ready": "True", "Reason": "Ready", "Traffic": None, "URL": "http://x", "Age": "60s",
-    }  # fmt: skip
+        "Name": "digits",
+        "Ready": "True",
+        "Reason": "Ready",
+        "Traffic": None,
+        "URL": "http://x",
+        "Age": "60s",
+    }
 
 
-def test_a_pod_is_one_word() -> None:
+def test_the_status_column_of_a_pod_has_the_most_specific_reason() -> None:
     obj = create(kinds.POD, pod())
     assert row(kinds.POD, obj)["Status"] == "Pending"
-    obj["status"] = {"phase": "Running", "podIP": "127.77.0.1", "containerStatuses": [{
-        "ready": False, "restartCount": 3, "state": {"waiting": {"reason": "CrashLoopBackOff"}},
-        "lastState": {"terminated": {"finishedAt": NOW}},
-    }]}  # fmt: skip
+    obj["status"] = {
+        "phase": "Running",
+        "podIP": "127.77.0.1",
+        "containerStatuses": [
+            {
+                "ready": False,
+                "restartCount": 3,
+                "state": {"waiting": {"reason": "CrashLoopBackOff"}},
+                "lastState": {"terminated": {"finishedAt": NOW}},
+            }
+        ],
+    }
     cells = row(kinds.POD, obj)
     assert (cells["Ready"], cells["Status"], cells["Restarts"]) == ("0/1", "CrashLoopBackOff", "3 (60s ago)")
     assert cells["IP"] == "127.77.0.1"
@@ -65,34 +96,38 @@ def test_a_pod_is_one_word() -> None:
     assert row(kinds.POD, obj)["Status"] == "Terminating"
 
 
-def test_deployments_and_jobs_count() -> None:
-    made = create(kinds.DEPLOYMENT, deployment(replicas=3))
-    made["status"] = {"readyReplicas": 2, "updatedReplicas": 3, "availableReplicas": 1}
-    cells = row(kinds.DEPLOYMENT, made)
+def test_deployments_and_jobs_show_their_counts() -> None:
+    web = create(kinds.DEPLOYMENT, deployment(replicas=3))
+    web["status"] = {"readyReplicas": 2, "updatedReplicas": 3, "availableReplicas": 1}
+    cells = row(kinds.DEPLOYMENT, web)
     assert (cells["Ready"], cells["Up-to-date"], cells["Available"]) == ("2/3", 3, 1)
-    done = create(kinds.JOB, job())
-    done["status"] = {
-        "succeeded": 1, "startTime": NOW, "completionTime": "2026-01-02T03:04:35Z",
+    finished_job = create(kinds.JOB, job())
+    finished_job["status"] = {
+        "succeeded": 1,
+        "startTime": NOW,
+        "completionTime": "2026-01-02T03:04:35Z",
         "conditions": [{"type": "Complete", "status": "True"}],
-    }  # fmt: skip
-    cells = row(kinds.JOB, done)
+    }
+    cells = row(kinds.JOB, finished_job)
     assert (cells["Status"], cells["Completions"], cells["Duration"]) == ("Complete", "1/1", "30s")
 
 
 @pytest.mark.parametrize("include", ["None", "Metadata", "Object"])
-def test_rows_carry_what_was_asked(include: str) -> None:
+def test_rows_include_the_requested_object(include: str) -> None:
     table = tables.table(
         kinds.POD, [create(kinds.POD, pod())], now=AT, include_object=include, resource_version="5"
     )
-    found = table["rows"][0].get("object")
-    assert (None if found is None else found["kind"]) == {
-        "None": None, "Metadata": "PartialObjectMetadata", "Object": "Pod",
-    }[include]  # fmt: skip
+    included = table["rows"][0].get("object")
+    assert (None if included is None else included["kind"]) == {
+        "None": None,
+        "Metadata": "PartialObjectMetadata",
+        "Object": "Pod",
+    }[include]
     assert table["metadata"] == {"resourceVersion": "5"}
 
 
 @pytest.mark.parametrize("kind", kinds.ALL, ids=lambda kind: kind.kind)
-def test_every_kind_has_columns_that_start_with_a_way_to_find_it(kind: kinds.Kind) -> None:
+def test_every_kind_has_columns_with_unique_names(kind: kinds.Kind) -> None:
     columns = tables.table(kind, [], now=AT)["columnDefinitions"]
     assert columns[0]["name"] in ("Name", "Last Seen")
     assert len({column["name"] for column in columns}) == len(columns)

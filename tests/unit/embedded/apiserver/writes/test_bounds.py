@@ -1,4 +1,4 @@
-"""Values that no typed client could send, but anybody can."""
+"""Values that a typed client cannot send, but any HTTP client can."""
 
 from typing import Any
 
@@ -11,7 +11,7 @@ from tests.objects.written import create, deployment, inference, job, request
 
 
 @pytest.mark.parametrize("replicas", [2**31, -(2**31) - 1, 1e30, 2.0, 0.5, True])
-def test_numbers_outside_of_their_type_are_refused_with_path_rule_and_value(replicas: Any) -> None:
+def test_numbers_out_of_range_are_refused_with_path_rule_and_value(replicas: Any) -> None:
     with pytest.raises(errors.Invalid) as refused:
         create(kinds.DEPLOYMENT, deployment(replicas=replicas))
     (cause,) = [c for c in refused.value.causes if "replicas" in c.field]
@@ -19,7 +19,7 @@ def test_numbers_outside_of_their_type_are_refused_with_path_rule_and_value(repl
     assert "int32" in cause.message or "of type integer" in cause.message
 
 
-def test_int64_fields_take_more_and_no_more_than_64_bits() -> None:
+def test_int64_fields_accept_64_bits() -> None:
     assert create(kinds.JOB, job(activeDeadlineSeconds=2**40))["spec"]["activeDeadlineSeconds"] == 2**40
     with pytest.raises(errors.Invalid, match="int64"):
         create(kinds.JOB, job(activeDeadlineSeconds=2**63))
@@ -37,7 +37,9 @@ def test_int64_fields_take_more_and_no_more_than_64_bits() -> None:
         ({"gracePeriod": 1}, "gracePeriod"),
     ],
 )
-def test_delete_options_of_the_wrong_type_are_named(options: dict[str, Any], path: str) -> None:
+def test_delete_options_of_the_wrong_type_are_refused_with_their_path(
+    options: dict[str, Any], path: str
+) -> None:
     with pytest.raises(errors.ApiError) as refused:
         write_path.delete(kinds.INFERENCE, create(kinds.INFERENCE, inference()), options, request())
     assert refused.value.code == 400
@@ -46,14 +48,14 @@ def test_delete_options_of_the_wrong_type_are_named(options: dict[str, Any], pat
 
 @pytest.mark.parametrize("directive", ["$retainKeys", "$setElementOrder/a", "$deleteFromPrimitiveList/a"])
 @pytest.mark.parametrize("value", [True, "a", {"a": 1}, 1, None])
-def test_directives_that_are_no_lists_are_named(directive: str, value: Any) -> None:
+def test_directives_that_are_not_lists_are_refused_with_their_path(directive: str, value: Any) -> None:
     with pytest.raises(errors.ApiError) as refused:
         strategic_merge.merge({"a": [1]}, {directive: value}, {"properties": {"a": {"type": "array"}}})
     assert refused.value.code == 400
     assert [cause.field for cause in refused.value.causes] == [directive]
 
 
-def test_directives_for_what_is_no_list_change_nothing() -> None:
+def test_directives_for_fields_that_are_not_lists_change_nothing() -> None:
     base = {"a": {"b": 1}}
     patch = {"$deleteFromPrimitiveList/a": ["b", {}], "$setElementOrder/a": [{}, []]}
     assert strategic_merge.merge(base, patch, {}) == base
@@ -69,7 +71,12 @@ def test_an_endpoint_slice_without_endpoints_is_a_422() -> None:
 def test_a_json_patch_from_nowhere_is_a_400(operation: str, source: dict[str, Any]) -> None:
     patch = [{"op": operation, "path": "/spec/x", **source}]
     with pytest.raises(errors.ApiError) as refused:
-        write_path.patch(kinds.MODEL, create(kinds.MODEL, {"metadata": {"name": "a"}, "spec": {}}), patch,
-                       "application/json-patch+json", request())  # fmt: skip
+        write_path.patch(
+            kinds.MODEL,
+            create(kinds.MODEL, {"metadata": {"name": "a"}, "spec": {}}),
+            patch,
+            "application/json-patch+json",
+            request(),
+        )
     assert refused.value.code == 400
     assert [cause.field for cause in refused.value.causes] == ["[0].from"]

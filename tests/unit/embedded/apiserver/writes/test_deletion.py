@@ -1,4 +1,4 @@
-"""DELETE: what goes at once, and what waits for what."""
+"""DELETE: immediate removal, finalizers, grace periods and preconditions."""
 
 import pytest
 
@@ -10,14 +10,14 @@ from tests.objects.written import create, inference, pod, request
 LATER = "2026-01-02T03:04:35Z"
 
 
-def test_an_object_that_nothing_holds_goes_at_once() -> None:
+def test_an_object_without_finalizers_is_deleted_at_once() -> None:
     assert write_path.delete(kinds.INFERENCE, create(kinds.INFERENCE, inference()), {}, request()) is None
 
 
 @pytest.mark.parametrize(
     ("policy", "finalizer"), [("Foreground", "foregroundDeletion"), ("Orphan", "orphan")]
 )
-def test_a_policy_holds_the_object_by_its_finalizer(policy: str, finalizer: str) -> None:
+def test_a_propagation_policy_adds_its_finalizer(policy: str, finalizer: str) -> None:
     old = create(kinds.INFERENCE, inference())
     held = write_path.delete(kinds.INFERENCE, old, {"propagationPolicy": policy}, request())
     assert held is not None
@@ -31,7 +31,7 @@ def test_a_policy_holds_the_object_by_its_finalizer(policy: str, finalizer: str)
     assert "deletionTimestamp" not in old["metadata"]
 
 
-def test_no_finalizer_is_added_to_what_is_being_deleted() -> None:
+def test_no_finalizer_is_added_to_an_object_that_is_being_deleted() -> None:
     held = write_path.delete(
         kinds.INFERENCE, create(kinds.INFERENCE, inference()), {"propagationPolicy": "Orphan"}, request()
     )
@@ -56,9 +56,9 @@ def test_a_running_pod_stays_for_its_grace_period_until_it_is_deleted_with_none(
 
 
 @pytest.mark.parametrize("old", [pod(), {**pod(nodeName="local"), "status": {"phase": "Succeeded"}}])
-def test_a_pod_that_does_not_run_goes_at_once(old: dict[str, object]) -> None:
-    made = {**create(kinds.POD, old), "status": old.get("status", {})}
-    assert write_path.delete(kinds.POD, made, {}, request()) is None
+def test_a_pod_that_does_not_run_is_deleted_at_once(old: dict[str, object]) -> None:
+    stored = {**create(kinds.POD, old), "status": old.get("status", {})}
+    assert write_path.delete(kinds.POD, stored, {}, request()) is None
 
 
 @pytest.mark.parametrize("wanted", [{"uid": "other"}, {"resourceVersion": "9"}])

@@ -1,4 +1,4 @@
-"""Any write of anything is done or refused: no other exception, and what is done can be read in every way."""
+"""Any write succeeds or is refused with an API error, and every stored object can be rendered."""
 
 from datetime import UTC, datetime
 from typing import Any
@@ -29,19 +29,19 @@ def outcome(write: Any) -> Any:
         return error
 
 
-def done_or_refused(kind: Kind, write: Any) -> None:
-    found = outcome(write)
-    if isinstance(found, errors.ApiError):
-        assert 400 <= found.code < 500
-        assert found.message
-        assert all(cause.field or cause.message.startswith("Invalid value") for cause in found.causes)
-    elif found is not None:
-        orjson.dumps(found)
-        assert found["metadata"]["name"]
-        tables.table(kind, [found], now=NOW)
-        write_path.is_gone(kind, found)
+def check_write(kind: Kind, write: Any) -> None:
+    result = outcome(write)
+    if isinstance(result, errors.ApiError):
+        assert 400 <= result.code < 500
+        assert result.message
+        assert all(cause.field or cause.message.startswith("Invalid value") for cause in result.causes)
+    elif result is not None:
+        orjson.dumps(result)
+        assert result["metadata"]["name"]
+        tables.table(kind, [result], now=NOW)
+        write_path.is_gone(kind, result)
         if kind.scale:
-            scale.to_scale(found)
+            scale.to_scale(result)
 
 
 def namespace(kind: Kind) -> str | None:
@@ -53,14 +53,14 @@ def namespace(kind: Kind) -> str | None:
 @given(data=st.data())
 def test_creates_and_updates(kind: Kind, data: st.DataObject) -> None:
     old = create(kind, good(kind))
-    asked = request(field_validation=data.draw(st.sampled_from(["Strict", "Warn", "Ignore"])))
+    write_request = request(field_validation=data.draw(st.sampled_from(["Strict", "Warn", "Ignore"])))
     body = data.draw(objects(kind, good(kind)))
-    done_or_refused(kind, lambda: write_path.create(kind, namespace(kind), body, asked).object)
+    check_write(kind, lambda: write_path.create(kind, namespace(kind), body, write_request).object)
     body = data.draw(objects(kind, old))
-    done_or_refused(kind, lambda: write_path.update(kind, old, body, asked).object)
+    check_write(kind, lambda: write_path.update(kind, old, body, write_request).object)
     if kind.status:
-        status = request(field_validation=asked.options.field_validation, subresource="status")
-        done_or_refused(kind, lambda: write_path.update(kind, old, body, status).object)
+        status = request(field_validation=write_request.options.field_validation, subresource="status")
+        check_write(kind, lambda: write_path.update(kind, old, body, status).object)
 
 
 @every_kind
@@ -68,15 +68,16 @@ def test_creates_and_updates(kind: Kind, data: st.DataObject) -> None:
 @given(data=st.data())
 def test_patches(kind: Kind, data: st.DataObject) -> None:
     old = create(kind, good(kind, finalizers=["a.b/c"]))
-    asked = request(field_validation=data.draw(st.sampled_from(["Strict", "Warn"])))
+    write_request = request(field_validation=data.draw(st.sampled_from(["Strict", "Warn"])))
     for media, patches in (
-        ("merge-patch+json", objects(kind, good(kind)) | odd), ("json-patch+json", json_patches),
+        ("merge-patch+json", objects(kind, good(kind)) | odd),
+        ("json-patch+json", json_patches),
         ("strategic-merge-patch+json", strategic_patches(kind, good(kind))),
-    ):  # fmt: skip
+    ):
         patch = data.draw(patches)
-        done_or_refused(
+        check_write(
             kind,
-            lambda: write_path.patch(kind, old, patch, f"application/{media}", asked).object,  # noqa: B023 called at once
+            lambda: write_path.patch(kind, old, patch, f"application/{media}", write_request).object,  # noqa: B023 called at once
         )
 
 
@@ -86,28 +87,30 @@ def test_patches(kind: Kind, data: st.DataObject) -> None:
 def test_applies_and_deletions(kind: Kind, data: st.DataObject) -> None:
     old = create(kind, good(kind))
     body = data.draw(objects(kind, good(kind)))
-    asked = request(force=data.draw(st.booleans()))
+    write_request = request(force=data.draw(st.booleans()))
     for before in (None, old):
-        done_or_refused(
+        check_write(
             kind,
-            lambda: write_path.apply(kind, before, namespace(kind), "a", body, asked).object,  # noqa: B023 called at once
+            lambda: write_path.apply(kind, before, namespace(kind), "a", body, write_request).object,  # noqa: B023 called at once
         )
     names = st.sampled_from(
         ("propagationPolicy", "orphanDependents", "gracePeriodSeconds", "preconditions", "x")
     )
-    options = data.draw(st.dictionaries(names, odd, max_size=2))
-    done_or_refused(kind, lambda: write_path.delete(kind, old, options, asked))
+    deletion = data.draw(st.dictionaries(names, odd, max_size=2))
+    check_write(kind, lambda: write_path.delete(kind, old, deletion, write_request))
 
 
 @fuzzed
 @given(body=values(scale.SCHEMA) | odd, how=st.sampled_from(["update", "patch", "apply"]))
 def test_scales(body: Any, how: str) -> None:
-    old, asked = create(kinds.DEPLOYMENT, good(kinds.DEPLOYMENT)), request(subresource="scale")
+    old, write_request = create(kinds.DEPLOYMENT, good(kinds.DEPLOYMENT)), request(subresource="scale")
     writes = {
-        "update": lambda: write_path.update(kinds.DEPLOYMENT, old, body, asked).object,
+        "update": lambda: write_path.update(kinds.DEPLOYMENT, old, body, write_request).object,
         "patch": lambda: (
-            write_path.patch(kinds.DEPLOYMENT, old, body, "application/merge-patch+json", asked).object
+            write_path.patch(
+                kinds.DEPLOYMENT, old, body, "application/merge-patch+json", write_request
+            ).object
         ),
-        "apply": lambda: write_path.apply(kinds.DEPLOYMENT, old, "default", "a", body, asked).object,
+        "apply": lambda: write_path.apply(kinds.DEPLOYMENT, old, "default", "a", body, write_request).object,
     }
-    done_or_refused(kinds.DEPLOYMENT, writes[how])
+    check_write(kinds.DEPLOYMENT, writes[how])

@@ -37,9 +37,11 @@ def test_items_merge_by_their_key_and_atomic_lists_are_replaced() -> None:
         {"containers": [{"name": "a", "image": "a:2", "args": ["q"], "env": [{"name": "X", "value": "9"}]}]}
     )
     assert result["containers"][0] == {
-        "name": "a", "image": "a:2", "args": ["q"],
+        "name": "a",
+        "image": "a:2",
+        "args": ["q"],
         "env": [{"name": "X", "value": "9"}, {"name": "Y", "value": "2"}],
-    }  # fmt: skip
+    }
     assert result["containers"][1] == BASE["containers"][1]
 
 
@@ -49,12 +51,12 @@ def test_an_item_is_deleted_by_its_key() -> None:
     ]
 
 
-def test_a_list_or_a_map_is_replaced_when_asked() -> None:
+def test_the_replace_directive_replaces_a_list_or_a_map() -> None:
     assert merged({"containers": [{"$patch": "replace"}, {"name": "z"}]})["containers"] == [{"name": "z"}]
     assert merged({"nodeSelector": {"$patch": "replace", "c": "d"}})["nodeSelector"] == {"c": "d"}
 
 
-def test_the_order_of_items_can_be_set() -> None:
+def test_set_element_order_sets_the_order_of_items() -> None:
     patch = {
         "$setElementOrder/containers": [{"name": "b"}, {"name": "a"}],
         "containers": [{"name": "a", "image": "x"}],
@@ -62,7 +64,7 @@ def test_the_order_of_items_can_be_set() -> None:
     assert [c["name"] for c in merged(patch)["containers"]] == ["b", "a"]
 
 
-def test_keys_that_are_not_retained_go() -> None:
+def test_retain_keys_removes_other_keys() -> None:
     patch = {"volumes": [{"name": "v", "$retainKeys": ["name", "hostPath"], "hostPath": {"path": "/x"}}]}
     assert merged(patch)["volumes"] == [{"name": "v", "hostPath": {"path": "/x"}}]
 
@@ -78,7 +80,7 @@ def test_members_are_deleted_from_a_list_of_scalars() -> None:
     }
 
 
-def test_null_removes() -> None:
+def test_null_removes_a_field() -> None:
     assert "nodeSelector" not in merged({"nodeSelector": None})
 
 

@@ -1,4 +1,4 @@
-"""Writes, from body to what is stored."""
+"""Writes, from the body to the stored object."""
 
 from typing import Any
 
@@ -33,23 +33,23 @@ def test_create_sets_what_the_server_owns_and_drops_status() -> None:
         "generation": 7,
         "creationTimestamp": "2000-01-01T00:00:00Z",
     }
-    made = create(kinds.INFERENCE, body)
-    assert "status" not in made
-    meta = made["metadata"]
+    created = create(kinds.INFERENCE, body)
+    assert "status" not in created
+    meta = created["metadata"]
     assert (meta["uid"], meta["generation"], meta["creationTimestamp"]) == ("uid-1", 1, NOW)
     assert meta["namespace"] == "default"
 
 
 @pytest.mark.parametrize("kind", kinds.ALL, ids=lambda kind: kind.kind)
-def test_nulls_are_as_if_they_were_not_sent(kind: kinds.Kind) -> None:
-    """kubectl's own generators (`run`, `expose`, `create --dry-run=client -o yaml`) send `creationTimestamp: null`."""
+def test_null_fields_are_dropped(kind: kinds.Kind) -> None:
+    """The generators of kubectl (`run`, `expose`) send `creationTimestamp: null`."""
     body = {**BODIES[kind], **({"status": None} if kind.status else {})}
     body["metadata"] = {**body["metadata"], "creationTimestamp": None, "labels": None}
     assert create(kind, body) == create(kind, BODIES[kind])
 
 
 @pytest.mark.parametrize("wrong", [True, 1.0])
-def test_what_only_python_takes_for_equal_is_looked_at(wrong: object) -> None:
+def test_values_that_are_equal_only_in_python_are_validated(wrong: object) -> None:
     old = create(kinds.DEPLOYMENT, {**deployment(), "spec": {**deployment()["spec"], "replicas": 1}})
     for annotations in ({}, {"a": "b"}):
         change = {"metadata": {"annotations": annotations}, "spec": {"replicas": wrong}}
@@ -72,13 +72,13 @@ def test_a_write_that_changes_nothing_returns_the_old_object(kind: kinds.Kind) -
 
 
 @pytest.mark.parametrize("kind", kinds.ALL, ids=lambda kind: kind.kind)
-def test_applying_twice_is_once(kind: kinds.Kind) -> None:
+def test_a_second_apply_of_the_same_changes_nothing(kind: kinds.Kind) -> None:
     body, name = BODIES[kind], BODIES[kind]["metadata"]["name"]
     once = write_path.apply(kind, None, "default", name, body, request()).object
     assert write_path.apply(kind, once, "default", name, body, request()).object == once
 
 
-def test_generation_counts_changes_of_the_spec_alone() -> None:
+def test_generation_counts_changes_of_the_spec_only() -> None:
     old = create(kinds.DEPLOYMENT, deployment())
     labelled = patch(kinds.DEPLOYMENT, old, {"metadata": {"labels": {"a": "b"}}})
     assert labelled["metadata"]["generation"] == 1
@@ -94,8 +94,9 @@ def test_a_status_write_changes_status_only_and_a_spec_write_never_does() -> Non
     status = patch(kinds.INFERENCE, old, change, subresource="status")
     assert status["spec"] == old["spec"]
     assert status["status"] == {
-        **status["status"], "url": "here",
-    }  # fmt: skip
+        **status["status"],
+        "url": "here",
+    }
     assert "labels" not in status["metadata"]
     after = patch(kinds.INFERENCE, status, {"status": {"url": "elsewhere"}})
     assert after["status"]["url"] == "here"
@@ -108,7 +109,7 @@ def test_a_stale_resource_version_is_a_conflict() -> None:
         write_path.update(kinds.INFERENCE, old, stale, request())
 
 
-def test_scale_is_read_and_written_through_its_view() -> None:
+def test_the_scale_subresource_reads_and_writes_replicas() -> None:
     old = create(kinds.DEPLOYMENT, deployment(replicas=2))
     view = scale.to_scale(old)
     assert (view["spec"]["replicas"], view["status"]["selector"]) == (2, "app=web")
@@ -127,7 +128,7 @@ def test_scale_is_read_and_written_through_its_view() -> None:
         patch(kinds.DEPLOYMENT, old, {"spec": {"replicas": "x"}}, subresource="scale")
 
 
-def test_unknown_fields_are_refused_warned_of_or_dropped() -> None:
+def test_unknown_fields_are_refused_reported_or_dropped() -> None:
     body = inference({"name": "a", "modelVersion": "v", "foo": 1})
     error = refusal(kinds.INFERENCE, body)
     assert error.code == 400
@@ -139,38 +140,96 @@ def test_unknown_fields_are_refused_warned_of_or_dropped() -> None:
 
 
 CASES = [
-    (kinds.INFERENCE, inference({"name": "a", "modelVersion": "v", "trafficWeight": -1}),
-     "spec.predictors[0].trafficWeight", "Invalid value: -1: spec.predictors[0].trafficWeight in body should be greater than or equal to 0"),
+    (
+        kinds.INFERENCE,
+        inference({"name": "a", "modelVersion": "v", "trafficWeight": -1}),
+        "spec.predictors[0].trafficWeight",
+        "Invalid value: -1: spec.predictors[0].trafficWeight in body should be greater than or equal to 0",
+    ),
     (kinds.INFERENCE, inference({"name": "a"}), "spec.predictors[0].modelVersion", "Required value"),
-    (kinds.INFERENCE, inference({"name": "a", "modelVersion": "v"}, {"name": "a", "modelVersion": "v"}),
-     "spec.predictors[1]", 'Duplicate value: {"name":"a"}'),
-    (kinds.INFERENCE, {**inference(), "spec": {**inference()["spec"], "framework": "x"}},
-     "spec.framework", 'Unsupported value: "x": supported values: "sklearn"'),
-    (kinds.INFERENCE, inference({"name": "a", "modelVersion": "v", "trafficWeight": 0}), "spec", "at least one predictor"),
+    (
+        kinds.INFERENCE,
+        inference({"name": "a", "modelVersion": "v"}, {"name": "a", "modelVersion": "v"}),
+        "spec.predictors[1]",
+        'Duplicate value: {"name":"a"}',
+    ),
+    (
+        kinds.INFERENCE,
+        {**inference(), "spec": {**inference()["spec"], "framework": "x"}},
+        "spec.framework",
+        'Unsupported value: "x": supported values: "sklearn"',
+    ),
+    (
+        kinds.INFERENCE,
+        inference({"name": "a", "modelVersion": "v", "trafficWeight": 0}),
+        "spec",
+        "at least one predictor",
+    ),
     (kinds.INFERENCE, {**inference(), "metadata": {"name": "No"}}, "metadata.name", "RFC 1123"),
-    (kinds.INFERENCE, {**inference(), "metadata": {"name": "x", "labels": {"a": "-"}}}, "metadata.labels", "valid label"),
-    (kinds.INFERENCE, {**inference(), "metadata": {"name": "x", "labels": ["a"]}}, "metadata.labels", "must be of type object"),
+    (
+        kinds.INFERENCE,
+        {**inference(), "metadata": {"name": "x", "labels": {"a": "-"}}},
+        "metadata.labels",
+        "valid label",
+    ),
+    (
+        kinds.INFERENCE,
+        {**inference(), "metadata": {"name": "x", "labels": ["a"]}},
+        "metadata.labels",
+        "must be of type object",
+    ),
     (kinds.DEPLOYMENT, deployment(selector={}), "spec.selector", "empty selector"),
-    (kinds.DEPLOYMENT, deployment(selector={"matchLabels": {"app": "other"}}), "spec.template.metadata.labels", "does not match"),
+    (
+        kinds.DEPLOYMENT,
+        deployment(selector={"matchLabels": {"app": "other"}}),
+        "spec.template.metadata.labels",
+        "does not match",
+    ),
     (kinds.DEPLOYMENT, deployment(replicas=-1), "spec.replicas", "greater than or equal to 0"),
-    (kinds.DEPLOYMENT, deployment(strategy={"rollingUpdate": {"maxSurge": 0, "maxUnavailable": 0}}),
-     "spec.strategy.rollingUpdate.maxUnavailable", "may not be 0"),
+    (
+        kinds.DEPLOYMENT,
+        deployment(strategy={"rollingUpdate": {"maxSurge": 0, "maxUnavailable": 0}}),
+        "spec.strategy.rollingUpdate.maxUnavailable",
+        "may not be 0",
+    ),
     (kinds.JOB, job(completionMode="Indexed"), "spec.completionMode", "Unsupported value"),
-    (kinds.JOB, {"metadata": {"name": "a"}, "spec": {"template": pod()}}, "spec.template.spec.restartPolicy", "Unsupported value"),
-    (kinds.POD, pod(volumes=[{"name": "v", "nfs": {"server": "a", "path": "/"}}]), "spec.volumes[0].nfs", "volumes here are"),
-    (kinds.POD, pod(containers=[{"name": "a", "image": "b", "volumeMounts": [{"name": "x", "mountPath": "/x"}]}]),
-     "spec.containers[0].volumeMounts[0].name", "Not found"),
-    (kinds.POD, pod(containers=[{"name": "a", "image": "b", "resources": {"limits": {"cpu": "much"}}}]),
-     "spec.containers[0].resources.limits.cpu", "quantities must match"),
+    (
+        kinds.JOB,
+        {"metadata": {"name": "a"}, "spec": {"template": pod()}},
+        "spec.template.spec.restartPolicy",
+        "Unsupported value",
+    ),
+    (
+        kinds.POD,
+        pod(volumes=[{"name": "v", "nfs": {"server": "a", "path": "/"}}]),
+        "spec.volumes[0].nfs",
+        "volumes here are",
+    ),
+    (
+        kinds.POD,
+        pod(containers=[{"name": "a", "image": "b", "volumeMounts": [{"name": "x", "mountPath": "/x"}]}]),
+        "spec.containers[0].volumeMounts[0].name",
+        "Not found",
+    ),
+    (
+        kinds.POD,
+        pod(containers=[{"name": "a", "image": "b", "resources": {"limits": {"cpu": "much"}}}]),
+        "spec.containers[0].resources.limits.cpu",
+        "quantities must match",
+    ),
     (kinds.SECRET, {"metadata": {"name": "a"}, "data": {"k": "%%"}}, "data.k", "must be base64"),
     (kinds.SERVICE, {"metadata": {"name": "a"}, "spec": {"type": "NodePort"}}, "spec.type", "only ClusterIP"),
-    (kinds.ENDPOINT_SLICE, {"metadata": {"name": "a"}, "addressType": "IPv4", "endpoints": [{"addresses": ["x"]}]},
-     "endpoints[0].addresses[0]", "valid IPv4"),
-]  # fmt: skip
+    (
+        kinds.ENDPOINT_SLICE,
+        {"metadata": {"name": "a"}, "addressType": "IPv4", "endpoints": [{"addresses": ["x"]}]},
+        "endpoints[0].addresses[0]",
+        "valid IPv4",
+    ),
+]
 
 
 @pytest.mark.parametrize(("kind", "body", "field", "message"), CASES, ids=lambda value: str(value)[:40])
-def test_a_broken_rule_is_named_by_path_rule_and_value(
+def test_the_error_of_a_broken_rule_has_path_rule_and_value(
     kind: kinds.Kind, body: dict[str, Any], field: str, message: str
 ) -> None:
     error = refusal(kind, body)
@@ -179,7 +238,7 @@ def test_a_broken_rule_is_named_by_path_rule_and_value(
     assert any(message in cause.message for cause in error.causes if cause.field == field)
 
 
-def test_every_broken_rule_is_named_at_once() -> None:
+def test_all_broken_rules_are_reported_together() -> None:
     error = refusal(kinds.INFERENCE, inference({"name": "A", "modelVersion": "", "trafficWeight": -1}))
     assert len(error.causes) >= 3
 
@@ -191,10 +250,10 @@ def test_a_transition_rule_holds_on_update_only() -> None:
         patch(kinds.MODEL_VERSION, old, {"spec": {"source": {"path": "/b"}}})
 
 
-def test_immutable_fields_of_built_in_kinds_stay() -> None:
-    made, running = create(kinds.JOB, job()), create(kinds.POD, pod())
+def test_changes_of_immutable_fields_of_built_in_kinds_are_refused() -> None:
+    created_job, running = create(kinds.JOB, job()), create(kinds.POD, pod())
     with pytest.raises(errors.Invalid, match=r"spec.template: .*field is immutable"):
-        patch(kinds.JOB, made, {"spec": {"template": {"metadata": {"labels": {"x": "y"}}}}})
+        patch(kinds.JOB, created_job, {"spec": {"template": {"metadata": {"labels": {"x": "y"}}}}})
     with pytest.raises(errors.Invalid, match="pod updates may not change fields"):
         patch(kinds.POD, running, {"spec": {"hostname": "x"}})
     assert patch(kinds.POD, create(kinds.POD, pod()), {"spec": {"nodeName": "n"}})["spec"]["nodeName"] == "n"
@@ -203,8 +262,9 @@ def test_immutable_fields_of_built_in_kinds_stay() -> None:
 def test_defaults_are_those_of_kube_apiserver() -> None:
     spec = create(kinds.DEPLOYMENT, deployment())["spec"]
     assert spec["strategy"] == {
-        "type": "RollingUpdate", "rollingUpdate": {"maxSurge": "25%", "maxUnavailable": "25%"},
-    }  # fmt: skip
+        "type": "RollingUpdate",
+        "rollingUpdate": {"maxSurge": "25%", "maxUnavailable": "25%"},
+    }
     assert (spec["replicas"], spec["revisionHistoryLimit"], spec["progressDeadlineSeconds"]) == (1, 10, 600)
     made = create(kinds.JOB, job())
     assert made["spec"]["backoffLimit"] == 6
@@ -217,9 +277,9 @@ def test_defaults_are_those_of_kube_apiserver() -> None:
     assert service["spec"]["ports"] == [{"port": 80, "protocol": "TCP", "targetPort": 80}]
 
 
-def test_patches_that_cannot_be_honoured_are_refused() -> None:
+def test_invalid_patches_are_refused() -> None:
     old = create(kinds.INFERENCE, inference())
-    for change, sort, code in (
+    for change, media_type, code in (
         ({}, "application/strategic-merge-patch+json", 415),
         ({}, "text/plain", 415),
         ({}, "application/json-patch+json", 400),
@@ -227,24 +287,27 @@ def test_patches_that_cannot_be_honoured_are_refused() -> None:
         ([], MERGE, 400),
     ):
         with pytest.raises(errors.ApiError) as caught:
-            patch(kinds.INFERENCE, old, change, sort)
+            patch(kinds.INFERENCE, old, change, media_type)
         assert caught.value.code == code
 
 
 def test_a_json_patch_of_managed_fields_moves_ownership() -> None:
-    """As kubectl does when it turns from client-side to server-side apply."""
+    """Kubectl sends one when it changes from client-side to server-side apply."""
     old = create(kinds.DEPLOYMENT, deployment(replicas=2), manager="kubectl-client-side-apply")
     entry = {**old["metadata"]["managedFields"][0], "manager": "kubectl", "operation": "Apply"}
     moved = patch(
-        kinds.DEPLOYMENT, old, [{"op": "replace", "path": "/metadata/managedFields", "value": [entry]}],
-        "application/json-patch+json", manager="kubectl",
-    )  # fmt: skip
+        kinds.DEPLOYMENT,
+        old,
+        [{"op": "replace", "path": "/metadata/managedFields", "value": [entry]}],
+        "application/json-patch+json",
+        manager="kubectl",
+    )
     body = deployment(replicas=4)
     after = write_path.apply(kinds.DEPLOYMENT, moved, "default", "web", body, request("kubectl")).object
     assert after["spec"]["replicas"] == 4
 
 
-def test_an_apply_names_its_conflicts() -> None:
+def test_a_conflicting_apply_is_refused_with_its_conflicts() -> None:
     old = create(kinds.DEPLOYMENT, deployment(replicas=2), manager="kubectl")
     with pytest.raises(errors.Conflict) as caught:
         write_path.apply(kinds.DEPLOYMENT, old, "default", "web", {"spec": {"replicas": 3}}, request("me"))
@@ -258,8 +321,8 @@ def test_two_gateways_apply_their_own_status_entries() -> None:
     obj = create(kinds.ROUTE, body)
     for name in ("one", "two"):
         status = {"status": {"gateways": [{"name": name, "acceptedGeneration": 1}]}}
-        asked = request(f"gateway-{name}", subresource="status")
-        obj = write_path.apply(kinds.ROUTE, obj, "default", "r", status, asked).object
+        options = request(f"gateway-{name}", subresource="status")
+        obj = write_path.apply(kinds.ROUTE, obj, "default", "r", status, options).object
     assert [entry["name"] for entry in obj["status"]["gateways"]] == ["one", "two"]
     gone = {"status": {}}
     obj = write_path.apply(
@@ -274,32 +337,48 @@ BODIES: dict[kinds.Kind, dict[str, Any]] = {
     kinds.INFERENCE: inference(),
     kinds.ROUTE: {"metadata": {"name": "a"}, "spec": {"inference": "a"}},
     kinds.AUTOSCALER: {"metadata": {"name": "a"}, "spec": {"scaleTargetRef": {"name": "a"}}},
-    kinds.PROFILING_EXPERIMENT: {"metadata": {"name": "a"}, "spec": {
-        "target": {"inference": "a"},
-        "tunableParameters": [
-            {"category": "env", "parameters": [{"name": "A", "feasibleSpace": {"list": ["1", "2"]}}]},
-        ],
-    }},
-    kinds.TRIAL: {"metadata": {"name": "a"}, "spec": {
-        "experiment": "e", "number": 1, "template": {"spec": {}}, "modelName": "m",
-        "settings": [{"category": "env", "name": "A", "value": "1"}],
-    }},
-    kinds.CAPACITY_PROFILE: {"metadata": {"name": "a"}, "spec": {
-        "modelDigest": "sha256:0", "points": [{"level": 1, "throughput": 2}],
-    }},
+    kinds.PROFILING_EXPERIMENT: {
+        "metadata": {"name": "a"},
+        "spec": {
+            "target": {"inference": "a"},
+            "tunableParameters": [
+                {"category": "env", "parameters": [{"name": "A", "feasibleSpace": {"list": ["1", "2"]}}]},
+            ],
+        },
+    },
+    kinds.TRIAL: {
+        "metadata": {"name": "a"},
+        "spec": {
+            "experiment": "e",
+            "number": 1,
+            "template": {"spec": {}},
+            "modelName": "m",
+            "settings": [{"category": "env", "name": "A", "value": "1"}],
+        },
+    },
+    kinds.CAPACITY_PROFILE: {
+        "metadata": {"name": "a"},
+        "spec": {
+            "modelDigest": "sha256:0",
+            "points": [{"level": 1, "throughput": 2}],
+        },
+    },
     kinds.NAMESPACE: {"metadata": {"name": "a"}},
     kinds.SERVICE: {"metadata": {"name": "a"}, "spec": {"ports": [{"port": 80}]}},
     kinds.POD: pod(),
     kinds.CONFIG_MAP: {"metadata": {"name": "a"}, "data": {"a": "b"}},
     kinds.SECRET: {"metadata": {"name": "a"}, "data": {"a": "Yg=="}},
     kinds.EVENT_V1: {
-        "metadata": {"name": "a"}, "involvedObject": {"kind": "Job", "name": "a", "namespace": "default"},
+        "metadata": {"name": "a"},
+        "involvedObject": {"kind": "Job", "name": "a", "namespace": "default"},
         "reason": "Done",
     },
     kinds.DEPLOYMENT: deployment(),
     kinds.JOB: job(),
     kinds.ENDPOINT_SLICE: {
-        "metadata": {"name": "a"}, "addressType": "IPv4", "endpoints": [{"addresses": ["127.77.0.1"]}],
+        "metadata": {"name": "a"},
+        "addressType": "IPv4",
+        "endpoints": [{"addresses": ["127.77.0.1"]}],
     },
     kinds.LEASE: {"metadata": {"name": "a"}, "spec": {"holderIdentity": "me"}},
-}  # fmt: skip
+}
