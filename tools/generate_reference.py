@@ -8,7 +8,7 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any
 
-from serving.cli.config.explain import Setting, sections, settings
+from serving.cli.config.explain import SettingDescription, sections, settings
 from serving.resources import catalog
 
 REFERENCE = Path(__file__).parent.parent / "docs" / "reference"
@@ -118,7 +118,7 @@ def _settings() -> str:
     return "\n".join(lines) + "\n"
 
 
-def _setting(setting: Setting) -> str:
+def _setting(setting: SettingDescription) -> str:
     bounds = "" if setting.least is None else f", {setting.least:.10g} to {setting.most:.10g}"
     kind = f"{setting.unit or setting.type}{bounds}"
     return f"| `{setting.path}` | {kind} | `{_plain(setting.default)}` | {_text(setting.reason)} |"

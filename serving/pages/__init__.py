@@ -1,3 +1,2 @@
-"""HTML pages that need nothing else: drawing, numbers for people, style and script. The tuner's and the
-autoscaler's reports are such. Pure.
-"""
+"""Self-contained HTML pages for the reports of the tuner and the autoscaler: drawing, number formats.
+Pure."""

@@ -1,6 +1,7 @@
-"""A page as one HTML document: its templates, style and script within it, allowed by their hashes and nothing else.
+"""Renders a page as one HTML document with its style and script, which a content policy allows by their
+hashes.
 
-Every text that is put in is escaped by Jinja and MarkupSafe, whatever it contains.
+Jinja and MarkupSafe escape every text.
 """
 
 import base64
@@ -16,7 +17,7 @@ _FILES = PackageLoader("serving.pages", "files")
 
 
 def environment(package: str, folder: str) -> Environment:
-    """Return the templates of a package's folder, with the macros, style and script that all pages share."""
+    """Return the templates of a package's folder, and the macros, style and script that all pages share."""
     return Environment(
         loader=ChoiceLoader([PackageLoader(package, folder), _FILES]),
         autoescape=True,
@@ -26,35 +27,33 @@ def environment(package: str, folder: str) -> Environment:
     )
 
 
-def render(templates: Environment, data: Mapping[str, Any], **shown: Any) -> str:
-    """Return the document of `page.html`.
+def render(templates: Environment, data: Mapping[str, Any], **variables: Any) -> str:
+    """Return the document of the template `page.html`.
 
     Args:
-        templates: as `environment` returns them.
-        data: embedded as JSON, which the page lets people save.
-        shown: what the template names.
+        templates: returned by `environment`.
+        data: embedded as JSON, which the reader can save.
+        variables: variables of the template.
     """
     style, script = (templates.get_template(name).render() for name in ("page.css", "page.js"))
     return templates.get_template("page.html").render(
         style=Markup(style),  # noqa: S704 our own file
         script=Markup(script),  # noqa: S704 our own file
-        style_hash=allowance(style),
-        script_hash=allowance(script),
+        style_hash=content_hash(style),
+        script_hash=content_hash(script),
         data=embedded(data),
-        **shown,
+        **variables,
     )
 
 
-def allowance(text: str) -> str:
-    """Return by which a Content-Security-Policy allows this one script or style, and so no other:
-    https://www.w3.org/TR/CSP3/.
-    """
+def content_hash(text: str) -> str:
+    """Return the hash by which a Content-Security-Policy allows a script or style
+    (https://www.w3.org/TR/CSP3/)."""
     return f"sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}"
 
 
 def embedded(data: Mapping[str, Any]) -> Markup:
-    """Return the JSON so that it can stand in a script element: nothing in it can end the element, or begin
-    a comment in it.
-    """
+    """Return the JSON for a script element, escaped so that it cannot end the element or begin a comment."""
     text = json.dumps(data, ensure_ascii=True, allow_nan=False, separators=(",", ":"))
-    return Markup(text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026"))  # noqa: S704 escaped here
+    escaped = text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
+    return Markup(escaped)  # noqa: S704 escaped above

@@ -1,6 +1,6 @@
-"""How numbers and times are written for people: with a unit, and no more digits than they deserve.
+"""Formats numbers and times for people: with a unit, and no more digits than are significant.
 
-No sentences here. A number that cannot be written (not finite) is a dash, never `nan`.
+A number that is not finite becomes a dash, never `nan`.
 """
 
 import datetime as dt
@@ -9,26 +9,26 @@ import math
 DIGITS = 3
 """Significant digits: measurements of latency and throughput repeat to one percent at best."""
 DASH = "\u2013"
-"""What stands for a number that there is none of."""
-_NARROW = "\u00a0"
-"""Between a number and its unit: a no-break space."""
+"""Shown instead of a missing number."""
+_NO_BREAK = "\u00a0"
+"""Between a number and its unit."""
 _BYTES = ((2**40, "TiB"), (2**30, "GiB"), (2**20, "MiB"), (2**10, "KiB"))
 _SECONDS = (("s", 1.0), ("ms", 1e-3), ("µs", 1e-6))
-_NOTHING = 1e-6
-"""A share below which nobody tells it from none."""
-_LARGE = 15
-"""Digits before the point from which on nobody reads them."""
+_SMALLEST_SHARE = 1e-6
+"""Smaller shares are shown as 0 %."""
+_MAX_DIGITS = 15
+"""Numbers with more digits before the point are shown with an exponent."""
 
 
 def number(value: float, digits: int = DIGITS) -> str:
-    """Return `0.0123`, `12.3`, `1,234` or `1.2e-06`: significant digits, without needless zeros behind the point."""
+    """Return `0.0123`, `12.3`, `1,234` or `1.2e-06`: significant digits without trailing zeros."""
     if not math.isfinite(value):
         return DASH
     if value == 0:
         return "0"
     power = f"{value:.{digits - 1}e}"
     exponent = int(power.partition("e")[2])
-    if not -4 <= exponent < _LARGE:
+    if not -4 <= exponent < _MAX_DIGITS:
         return power
     if exponent >= digits:
         return f"{value:,.0f}"
@@ -67,32 +67,32 @@ def size(count: float) -> str:
 
 
 def percent(share: float) -> str:
-    """Return a share between 0 and 1 as `12.3 %`; below a millionth it is nothing."""
+    """Return a share between 0 and 1 as `12.3 %`; shares below a millionth are `0 %`."""
     if not math.isfinite(share):
         return DASH
-    value = share * 100 if abs(share) >= _NOTHING else 0.0
+    value = share * 100 if abs(share) >= _SMALLEST_SHARE else 0.0
     digits = 2 if abs(value) < 10 else 3
     return f"{number(value, digits)}{_NARROW}%"
 
 
-def count(many: int, one: str, more: str = "") -> str:
-    """Return `1 trial`, `2 trials`; `more` where the plural is no `s`."""
-    return f"{many:,} {one if many == 1 else more or one + 's'}"
+def count(number: int, singular: str, plural: str = "") -> str:
+    """Return `1 trial` or `2 trials`; `plural` defaults to the singular with an `s`."""
+    return f"{number:,} {singular if number == 1 else plural or singular + 's'}"
 
 
-def listed(words: list[str], last: str = "and") -> str:
+def listed(words: list[str], conjunction: str = "and") -> str:
     """Return `a, b and c`."""
     if len(words) < 2:
         return "".join(words)
-    return f"{', '.join(words[:-1])} {last} {words[-1]}"
+    return f"{', '.join(words[:-1])} {conjunction} {words[-1]}"
 
 
 def times(factor: float) -> str:
-    """Return how many times: `1.4 times`."""
+    """Return a factor as `1.4 times`."""
     return f"{number(factor, 2)} times"
 
 
 def moment(text: str) -> str:
     """Return an RFC 3339 time as `22 November 2026, 04:25 UTC`."""
-    when = dt.datetime.fromisoformat(text).astimezone(dt.UTC)
-    return f"{when.day} {when:%B %Y, %H:%M} UTC"
+    time = dt.datetime.fromisoformat(text).astimezone(dt.UTC)
+    return f"{time.day} {time:%B %Y, %H:%M} UTC"

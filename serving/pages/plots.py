@@ -1,4 +1,4 @@
-"""What all plots have: a title, pictures, and the table that says the same in numbers."""
+"""The parts of every plot: a title, pictures, and a table of the same numbers. Pure."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -8,7 +8,7 @@ from markupsafe import Markup
 
 @dataclass(frozen=True)
 class Table:
-    """Numbers as text."""
+    """A table of numbers, formatted."""
 
     columns: tuple[str, ...]
     rows: tuple[tuple[str, ...], ...]
@@ -16,7 +16,7 @@ class Table:
 
 @dataclass(frozen=True)
 class Plot:
-    """Pictures with one title, and their numbers."""
+    """Pictures with one title, and a table of their numbers."""
 
     title: str
     pictures: tuple[Markup, ...]
@@ -27,14 +27,14 @@ class Plot:
 
 def stairs(points: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
     """Return the corners of the steps through these points."""
-    found: list[tuple[float, float]] = []
+    corners: list[tuple[float, float]] = []
     for x, y in points:
-        if found:
-            found.append((x, found[-1][1]))
-        found.append((x, y))
-    return found
+        if corners:
+            corners.append((x, corners[-1][1]))
+        corners.append((x, y))
+    return corners
 
 
 def wide(values: Sequence[float]) -> bool:
-    """Whether values are spread so far that only a logarithmic axis shows them."""
+    """Return whether the range of the values needs a logarithmic axis."""
     return bool(values) and min(values) > 0 and max(values) / min(values) > 8

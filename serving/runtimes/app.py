@@ -1,5 +1,6 @@
-"""The Open Inference Protocol v2 over ASGI: paths, bodies, compression, errors. No framework: it would cost start-up time.
+"""Serves the Open Inference Protocol v2 over ASGI: paths, bodies, compression, errors.
 
+Uses no web framework, as its import would add to every start.
 https://github.com/open-inference/open-inference-protocol/blob/main/specification/protocol/inference_rest.md
 """
 
@@ -43,14 +44,15 @@ class Reply:
 
 
 @dataclass
-class Identity:
-    """What is served, and whether it still is: `draining` is set once, when the process is told to stop."""
+class ServedModel:
+    """The served model and the state of its server."""
 
     platform: str
     name: str
     version: str
     startup: Startup
     draining: bool = False
+    """Set once, when the process begins to stop."""
     in_flight: int = field(default=0)
 
 
@@ -58,16 +60,16 @@ class InferenceApp:
     """One model behind the protocol's paths."""
 
     def __init__(
-        self, model: Model, identity: Identity, settings: RuntimeSettings, predictions: Predictions
+        self, model: Model, served: ServedModel, settings: RuntimeSettings, predictions: Predictions
     ) -> None:
         self._model = model
-        self._identity = identity
+        self._served = served
         self._settings = settings
         self._predictions = predictions
 
     def drain(self) -> None:
-        """The process is told to stop: not ready from now on, and whoever waits is answered soon."""
-        self._identity.draining = True
+        """Report not ready from now on, and answer waiting requests soon; called when the process stops."""
+        self._served.draining = True
         self._predictions.hurry()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -75,27 +77,29 @@ class InferenceApp:
         if scope["type"] != "http":
             return
         headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]}
-        self._identity.in_flight += 1
+        self._served.in_flight += 1
         try:
-            reply, whole = await self._reply(scope["method"], scope["path"], headers, receive)
-            await self._send(reply, headers, send, close=not whole)
+            reply, body_read = await self._reply(scope["method"], scope["path"], headers, receive)
+            await self._send(reply, headers, send, close=not body_read)
         finally:
-            self._identity.in_flight -= 1
+            self._served.in_flight -= 1
 
     async def _reply(self, method: str, path: str, headers: Headers, receive: Receive) -> tuple[Reply, bool]:
-        whole = False
+        """Return the response, and whether the request's body was read to its end."""
+        body_read = False
         try:
             body = await self._body(headers, receive)
-            whole = True
-            return await self._route(method, path, headers, body, receive), whole
+            body_read = True
+            return await self._route(method, path, headers, body, receive), body_read
         except errors.ApiError as error:
-            return Reply(error.code, protocol.error_body(error.message)), whole
+            return Reply(error.code, protocol.error_body(error.message)), body_read
         except errors.Temporary as error:
-            after = str(error.retry_after or 1).encode()
-            return Reply(503, protocol.error_body(str(error)), headers=((b"retry-after", after),)), whole
-        except Exception:  # noqa: BLE001 the client gets the protocol's error object, whatever the model raised
+            retry_after = str(error.retry_after or 1).encode()
+            reply = Reply(503, protocol.error_body(str(error)), headers=((b"retry-after", retry_after),))
+            return reply, body_read
+        except Exception:  # noqa: BLE001 whatever the model raised, the client gets the protocol's error
             _log.exception("%s %s failed", method, path)
-            return Reply(500, protocol.error_body("the model failed; its log says why")), whole
+            return Reply(500, protocol.error_body("the model failed; see its log")), body_read
 
     async def _route(self, method: str, path: str, headers: Headers, body: bytes, receive: Receive) -> Reply:
         path = path.rstrip("/")
@@ -114,7 +118,7 @@ class InferenceApp:
         if path == "/v2":
             return _json(
                 {
-                    "name": f"slipway-{self._identity.platform}",
+                    "name": f"slipway-{self._served.platform}",
                     "version": "2",
                     "extensions": ["binary_tensor_data", "model_repository"],
                 }
@@ -126,26 +130,26 @@ class InferenceApp:
         raise errors.NotFound(404, "NotFound", f"no such path: {path}")
 
     def _check_model(self, name: str, version: str | None) -> None:
-        if name != self._identity.name:
-            raise errors.NotFound(404, "NotFound", f"model: must be {self._identity.name!r}, got {name!r}")
-        if version is not None and version != self._identity.version:
+        if name != self._served.name:
+            raise errors.NotFound(404, "NotFound", f"model: must be {self._served.name!r}, got {name!r}")
+        if version is not None and version != self._served.version:
             raise errors.NotFound(
-                404, "NotFound", f"version: must be {self._identity.version!r}, got {version!r}"
+                404, "NotFound", f"version: must be {self._served.version!r}, got {version!r}"
             )
 
     def _ready(self) -> Reply:
-        if self._identity.draining:
+        if self._served.draining:
             return Reply(503, protocol.error_body("stopping"))
-        return Reply(200, headers=self._identity.startup.headers())
+        return Reply(200, headers=self._served.startup.headers())
 
     def _index(self) -> Reply:
-        state = "UNAVAILABLE" if self._identity.draining else "READY"
-        reason = "stopping" if self._identity.draining else ""
+        state = "UNAVAILABLE" if self._served.draining else "READY"
+        reason = "stopping" if self._served.draining else ""
         return _json(
             [
                 {
-                    "name": self._identity.name,
-                    "version": self._identity.version,
+                    "name": self._served.name,
+                    "version": self._served.version,
                     "state": state,
                     "reason": reason,
                 }
@@ -154,18 +158,18 @@ class InferenceApp:
 
     def _metadata(self) -> dict[str, Any]:
         return {
-            "name": self._identity.name,
-            "versions": [self._identity.version],
-            "platform": self._identity.platform,
-            "inputs": [_described(tensor) for tensor in self._model.inputs],
-            "outputs": [_described(output) for output in self._model.outputs],
+            "name": self._served.name,
+            "versions": [self._served.version],
+            "platform": self._served.platform,
+            "inputs": [_tensor_metadata(tensor) for tensor in self._model.inputs],
+            "outputs": [_tensor_metadata(output) for output in self._model.outputs],
         }
 
     async def _infer(self, headers: Headers, body: bytes, receive: Receive) -> Reply:
         request = protocol.decode(body, headers.get(protocol.HEADER_LENGTH))
         outputs = await self._predictions.infer(request, receive)
         encoded, length = protocol.encode(
-            outputs, model=self._identity.name, version=self._identity.version, id_=request.id
+            outputs, model=self._served.name, version=self._served.version, id_=request.id
         )
         if length is None:
             return Reply(200, encoded)
@@ -182,7 +186,7 @@ class InferenceApp:
         while more:
             message = await receive()
             if message["type"] == "http.disconnect":
-                raise errors.ApiError(400, "BadRequest", "body: the client went away before its end")
+                raise errors.ApiError(400, "BadRequest", "body: the client disconnected before its end")
             chunks.append(message.get("body", b""))
             size += len(chunks[-1])
             if size > limit:
@@ -192,20 +196,20 @@ class InferenceApp:
 
     async def _send(self, reply: Reply, headers: Headers, send: Send, *, close: bool) -> None:
         body = reply.body
-        out = [(b"content-type", reply.content_type.encode()), *reply.headers]
+        response_headers = [(b"content-type", reply.content_type.encode()), *reply.headers]
         encoding = _accepted(headers.get("accept-encoding", ""))
         if encoding and len(body) >= self._settings.compress_from_bytes:
-            packer = zlib.compressobj(level=1, wbits=_WBITS[encoding])
-            body = packer.compress(body) + packer.flush()
-            out.append((b"content-encoding", encoding.encode()))
-        out.append((b"content-length", str(len(body)).encode()))
-        if close or self._identity.draining:
-            out.append((b"connection", b"close"))
-        await send({"type": "http.response.start", "status": reply.status, "headers": out})
+            compressor = zlib.compressobj(level=1, wbits=_WBITS[encoding])
+            body = compressor.compress(body) + compressor.flush()
+            response_headers.append((b"content-encoding", encoding.encode()))
+        response_headers.append((b"content-length", str(len(body)).encode()))
+        if close or self._served.draining:
+            response_headers.append((b"connection", b"close"))
+        await send({"type": "http.response.start", "status": reply.status, "headers": response_headers})
         await send({"type": "http.response.body", "body": body})
 
 
-def _described(tensor: Input | Output) -> dict[str, Any]:
+def _tensor_metadata(tensor: Input | Output) -> dict[str, Any]:
     return {"name": tensor.name, "datatype": tensor.datatype, "shape": list(tensor.shape)}
 
 
@@ -219,6 +223,7 @@ def _allow(method: str, allowed: str) -> None:
 
 
 def _accepted(header: str) -> str | None:
+    """Return the first supported encoding of an Accept-Encoding header; None where there is none."""
     for part in header.lower().split(","):
         name, _, parameters = part.strip().partition(";")
         if name in _WBITS and parameters.replace(" ", "") not in {"q=0", "q=0.0", "q=0.00", "q=0.000"}:
@@ -232,13 +237,13 @@ def _decompressed(body: bytes, encoding: str, limit: int) -> bytes:
         return body
     if encoding not in _WBITS:
         raise bad("Content-Encoding", "must be gzip, deflate or identity", encoding)
-    unpacker = zlib.decompressobj(wbits=_WBITS[encoding])
+    decompressor = zlib.decompressobj(wbits=_WBITS[encoding])
     try:
-        data = unpacker.decompress(body, limit + 1)
+        data = decompressor.decompress(body, limit + 1)
     except zlib.error as error:
         raise bad("body", f"must be {encoding}", str(error)) from error
     if len(data) > limit:
         raise bad("body", f"must be at most {limit} bytes when decompressed", f"more than {limit}")
-    if not unpacker.eof or unpacker.unused_data:
-        raise bad("body", f"must be one whole {encoding} stream", f"{len(body)} bytes")
+    if not decompressor.eof or decompressor.unused_data:
+        raise bad("body", f"must be one complete {encoding} stream", f"{len(body)} bytes")
     return data

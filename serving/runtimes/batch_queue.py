@@ -1,7 +1,7 @@
 """The bounded queue of requests that wait for a prediction, and the choice of the next batch. Pure.
 
-A ticket is the number of a request. The next batch is the oldest request and later ones of the same form, in order, while
-they fit.
+A ticket is the number of a request. The next batch is the oldest request and later ones of the same form, in
+order, while they fit.
 """
 
 from collections.abc import Hashable
@@ -37,7 +37,7 @@ class BatchQueue:
         return ticket in self._waiting
 
     def enter(self, ticket: int, rows: int, form: Hashable, now: float) -> bool:
-        """Add a request and return True, or False where the queue is full; one batch has requests of one form."""
+        """Add a request and return True; False where the queue is full. A batch has requests of one form."""
         if len(self._waiting) >= self.room:
             return False
         self._waiting[ticket] = _Waiting(rows, form, now)
@@ -48,7 +48,7 @@ class BatchQueue:
         self._waiting.pop(ticket, None)
 
     def take(self, now: float) -> tuple[int, ...]:
-        """Remove and return the next batch, with which the replica is busy until `done`; empty where none is due."""
+        """Remove and return the next batch, and mark the replica as busy; empty where no batch is due."""
         due = self.due()
         if due is None:
             return ()
@@ -65,7 +65,7 @@ class BatchQueue:
         self._is_busy = False
 
     def due(self) -> float | None:
-        """Return when the next batch is due even if not full; None where none waits or the replica is busy."""
+        """Return when a batch that is not full is due; None where none waits or the replica is busy."""
         if self._is_busy or not self._waiting:
             return None
         return next(iter(self._waiting.values())).since + self.patience

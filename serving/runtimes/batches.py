@@ -7,7 +7,7 @@ import numpy as np
 from serving.images.documents.output_manifest import Input
 from serving.runtimes import signature
 from serving.runtimes.model import Model, Output
-from serving.runtimes.protocol import Request, Tensor, Wanted
+from serving.runtimes.protocol import InferenceRequest, RequestedOutput, Tensor
 
 Answer = list[tuple[Tensor, bool]]
 """Outputs, each with whether it is sent as binary."""
@@ -18,37 +18,42 @@ def obstacle(inputs: Sequence[Input], outputs: Sequence[Output]) -> str:
     for what, tensors in (("input", inputs), ("output", outputs)):
         for tensor in tensors:
             if tensor.shape[:1] != (-1,):
-                return f"{what} {tensor.name!r} has shape {list(tensor.shape)}, and its first dimension is not open"
+                shape = list(tensor.shape)
+                return f"{what} {tensor.name!r} has shape {shape}, and its first dimension is not open"
     return ""
 
 
-def form(request: Request, model: Model) -> tuple[int, Hashable]:
+def form(request: InferenceRequest, model: Model) -> tuple[int, Hashable]:
     """Return a request's rows and its form: requests of one form can be joined, None with no other.
 
     Raises:
         errors.ApiError: 400, an input or output that this model does not have.
     """
     arrays = signature.arrays(request, model.inputs)
-    signature.wanted(request, model.outputs)
+    signature.requested_outputs(request, model.outputs)
     rows = {array.shape[0] for array in arrays}
     if len(rows) > 1:
         return max(rows), None
     return rows.pop(), tuple(array.shape[1:] for array in arrays)
 
 
-def joined(requests: Sequence[Request], model: Model) -> Request:
+def joined(requests: Sequence[InferenceRequest], model: Model) -> InferenceRequest:
     """Return one request with all rows, in order, and every output that any request asks for."""
     columns = zip(*(signature.arrays(request, model.inputs) for request in requests), strict=True)
     inputs = tuple(
-        Tensor(one.name, one.datatype, np.concatenate(column))
-        for one, column in zip(model.inputs, columns, strict=True)
+        Tensor(declared.name, declared.datatype, np.concatenate(column))
+        for declared, column in zip(model.inputs, columns, strict=True)
     )
-    requested = {output.name for request in requests for output in signature.wanted(request, model.outputs)}
-    outputs = tuple(Wanted(output.name, binary=False) for output in model.outputs if output.name in requested)
-    return Request("", inputs, outputs, binary=False)
+    requested = {
+        output.name for request in requests for output in signature.requested_outputs(request, model.outputs)
+    }
+    outputs = tuple(
+        RequestedOutput(output.name, binary=False) for output in model.outputs if output.name in requested
+    )
+    return InferenceRequest("", inputs, outputs, binary=False)
 
 
-def split(answer: Answer, requests: Sequence[Request], model: Model) -> list[Answer]:
+def split(answer: Answer, requests: Sequence[InferenceRequest], model: Model) -> list[Answer]:
     """Return each request's part of the answer to all of them.
 
     Raises:
@@ -69,7 +74,7 @@ def split(answer: Answer, requests: Sequence[Request], model: Model) -> list[Ans
                 ),
                 output.binary,
             )
-            for output in signature.wanted(request, model.outputs)
+            for output in signature.requested_outputs(request, model.outputs)
         ]
         for request, size, end in zip(requests, sizes, ends, strict=True)
     ]

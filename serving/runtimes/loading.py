@@ -1,12 +1,13 @@
-"""From a mounted model image to verified bytes. Nothing that holds code is used that does not belong to the digest.
+"""Verifies the files of a mounted model image before they are loaded: no code runs that the digest does not
+cover.
 
-The chain: `$SLIPWAY_MODEL_DIGEST` is the hash of `manifest.json` (beside the model directory), which lists the
-digest of every file. A file is opened once; what is hashed is a mapping of that descriptor, and what is loaded is the
-same descriptor, so that a file that takes its name between the check and the use changes nothing.
+`$SLIPWAY_MODEL_DIGEST` is the hash of `manifest.json` (beside the model directory), which lists the digest of
+every file. A file is opened once, and the same descriptor is hashed and loaded: replacing the file between
+the two has no effect.
 
-A file that holds code (a pickle, a program) is hashed at every load. Others are, unless the node has just compared
-the image with its seal, which is what `sealed` says: then they are as they were when the store hashed them. An image that
-others built lists no files; its seal is all there is to go by, so without one it is refused.
+Files with code (a pickle, a program) are hashed at every load. Other files are hashed too, unless the node
+has just compared the image with its seal (`sealed`), as then they have not changed since the store hashed
+them. An image that other tools built lists no files: it is loaded by its seal alone, and refused without one.
 """
 
 import hashlib
@@ -25,21 +26,23 @@ _OPEN = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
 
 @dataclass(frozen=True)
-class Wanted:
-    """The files that a framework loads. `programs` hold code, and one of them must be there; `weights` hold none."""
+class ModelFiles:
+    """The files that a framework loads."""
 
     programs: tuple[str, ...]
+    """Names of files with code; exactly one of them must exist."""
     weights: tuple[str, ...] = ()
+    """Names of optional files without code."""
 
 
-class Opened:
-    """One file: its descriptor, and its bytes as a mapping of it."""
+class OpenFile:
+    """An open file, mapped into memory."""
 
     def __init__(self, path: Path) -> None:
-        """Open and map it.
+        """Open and map the file.
 
         Raises:
-            errors.Permanent: `DigestMismatch`, it cannot be read or is no regular file.
+            errors.Permanent: `DigestMismatch`, the file cannot be read or is not a regular file.
         """
         self.name = path.name
         try:
@@ -48,16 +51,19 @@ class Opened:
             raise errors.Permanent(
                 "DigestMismatch", f"{path.name}: cannot be read: {error.strerror}"
             ) from error
-        found = os.fstat(self._fd)
-        if not stat.S_ISREG(found.st_mode):
+        status = os.fstat(self._fd)
+        if not stat.S_ISREG(status.st_mode):
             os.close(self._fd)
             raise errors.Permanent("DigestMismatch", f"{path.name}: is not a regular file")
-        empty = found.st_size == 0  # which cannot be mapped
-        self.data = b"" if empty else mmap.mmap(self._fd, 0, prot=mmap.PROT_READ, flags=mmap.MAP_SHARED)
+        self.data = (
+            mmap.mmap(self._fd, 0, prot=mmap.PROT_READ, flags=mmap.MAP_SHARED)
+            if status.st_size
+            else b""  # an empty file cannot be mapped
+        )
 
     @property
-    def again(self) -> str:
-        """A path by which a library may open the very same file."""
+    def reopen_path(self) -> str:
+        """A path by which a library opens this same file, whatever its name refers to now."""
         return f"/proc/self/fd/{self._fd}"
 
     def digest(self) -> str:
@@ -65,34 +71,34 @@ class Opened:
         return f"sha256:{hashlib.sha256(self.data).hexdigest()}"
 
     def close(self) -> None:
-        """Give the descriptor and the mapping back; what a library has mapped by itself stays."""
+        """Close the descriptor and the mapping; mappings that a library has made stay."""
         if isinstance(self.data, mmap.mmap):
             self.data.close()
         os.close(self._fd)
 
 
 @dataclass(frozen=True)
-class Verified:
-    """A model's files, open and checked, and its description."""
+class VerifiedModel:
+    """The open files of a verified model, and its manifest."""
 
-    program: Opened
-    weights: Mapping[str, Opened]
+    program: OpenFile
+    weights: Mapping[str, OpenFile]
     output: output_manifest.OutputManifest
 
     def close(self) -> None:
-        """Close them all."""
-        for opened in (self.program, *self.weights.values()):
-            opened.close()
+        """Close all files."""
+        for file in (self.program, *self.weights.values()):
+            file.close()
 
 
-def verified(directory: Path, digest: str, sealed: str, wanted: Wanted) -> Verified:
-    """Check everything below `directory`, and open what is wanted.
+def verify(directory: Path, digest: str, sealed: str, model_files: ModelFiles) -> VerifiedModel:
+    """Verify everything below `directory`, and open the files to load.
 
     Args:
         directory: the image's `models` directory; `manifest.json` lies beside it.
         digest: `sha256:<hex>` of the manifest.
-        sealed: digest of the image whose seal the node has just checked; empty where nobody did.
-        wanted: what will be loaded.
+        sealed: digest of the image whose seal the node has just checked; empty where none was checked.
+        model_files: the files to load.
 
     Raises:
         errors.Permanent: `DigestMismatch` (the message names the file), `InvalidImage`, `InvalidManifest`,
@@ -104,40 +110,45 @@ def verified(directory: Path, digest: str, sealed: str, wanted: Wanted) -> Verif
             "DigestMismatch",
             f"manifest.json: must be the ModelVersion's {digest}, got {oci.digest_of(document)}",
         )
-    expected = _expected(directory, document, sealed == digest)
-    programs = [path for path in wanted.programs if path in expected]
+    digests = _digests(directory, document, sealed=sealed == digest)
+    programs = [path for path in model_files.programs if path in digests]
     if len(programs) != 1:
         raise errors.Permanent(
             "ModelFileMissing",
-            f"exactly one of {', '.join(wanted.programs)} must be in the image, got {sorted(expected)[:20]}",
+            f"exactly one of {', '.join(model_files.programs)} must be in the image, "
+            f"got {sorted(digests)[:20]}",
         )
-    always = {programs[0], names.MANIFEST_FILE}
-    opened: dict[str, Opened] = {}
+    always_hashed = {programs[0], names.MANIFEST_FILE}
+    open_files: dict[str, OpenFile] = {}
     output = output_manifest.OutputManifest()
-    for path, want in sorted(expected.items()):
-        loaded = path == programs[0] or path in wanted.weights
-        hashed = path in always or sealed != digest
-        if not (loaded or hashed):
+    for path, expected in sorted(digests.items()):
+        is_loaded = path == programs[0] or path in model_files.weights
+        is_hashed = path in always_hashed or sealed != digest
+        if not (is_loaded or is_hashed):
             continue
-        file = Opened(directory / path)
-        if hashed and want is not None and file.digest() != want:
-            raise errors.Permanent("DigestMismatch", f"{path}: must be {want}, got {file.digest()}")
+        file = OpenFile(directory / path)
+        if is_hashed and expected is not None and file.digest() != expected:
+            raise errors.Permanent("DigestMismatch", f"{path}: must be {expected}, got {file.digest()}")
         if path == names.MANIFEST_FILE:
             output = output_manifest.parse(bytes(file.data))
-        if loaded:
-            opened[path] = file
+        if is_loaded:
+            open_files[path] = file
         else:
             file.close()
-    program = opened.pop(programs[0])
-    return Verified(program, opened, output)
+    program = open_files.pop(programs[0])
+    return VerifiedModel(program, open_files, output)
 
 
-def _expected(directory: Path, document: bytes, sealed: bool) -> dict[str, str | None]:  # noqa: FBT001 one private caller
-    """Return the files that must be there, and their digests as far as the image lists them."""
-    found = {
-        Path(at, name).relative_to(directory).as_posix()
-        for at, directories, files in os.walk(directory)
-        for name in [*files, *(d for d in directories if Path(at, d).is_symlink())]
+def _digests(directory: Path, document: bytes, *, sealed: bool) -> dict[str, str | None]:
+    """Return the digest of each file of the image by path; None where the image lists no digests.
+
+    Raises:
+        errors.Permanent: `DigestMismatch`, the files are not those of the manifest; `InvalidImage`.
+    """
+    paths = {
+        Path(parent, name).relative_to(directory).as_posix()
+        for parent, directories, files in os.walk(directory)
+        for name in [*files, *(d for d in directories if Path(parent, d).is_symlink())]
     }
     listed = [layer.files for layer in image.parse(document).layers]
     if None in listed:
@@ -145,16 +156,16 @@ def _expected(directory: Path, document: bytes, sealed: bool) -> dict[str, str |
             raise errors.Permanent(
                 "InvalidImage", "the image lists no digests of its files, and no node has checked its seal"
             )
-        return dict.fromkeys(found)
-    expected: dict[str, str | None] = {file.path: file.digest for files in listed for file in files or ()}
-    for path in sorted(found ^ set(expected)):
-        rule = "is missing" if path in expected else "is not in the manifest"
+        return dict.fromkeys(paths)
+    digests: dict[str, str | None] = {file.path: file.digest for files in listed for file in files or ()}
+    for path in sorted(paths ^ set(digests)):
+        rule = "is missing" if path in digests else "is not in the manifest"
         raise errors.Permanent("DigestMismatch", f"{path}: {rule}")
-    return expected
+    return digests
 
 
 def _read(path: Path) -> bytes:
-    file = Opened(path)
+    file = OpenFile(path)
     data = bytes(file.data)
     file.close()
     return data

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from serving.images.documents.output_manifest import Input
-from serving.runtimes.protocol import Request, Tensor
+from serving.runtimes.protocol import InferenceRequest, Tensor
 
 
 @dataclass(frozen=True)
@@ -27,11 +27,11 @@ class Model(Protocol):
     def outputs(self) -> tuple[Output, ...]:
         """Output tensors."""
 
-    def expected_seconds(self, request: Request) -> float:
+    def expected_seconds(self, request: InferenceRequest) -> float:
         """Return the estimated duration of `infer`."""
 
-    def infer(self, request: Request) -> list[tuple[Tensor, bool]]:
-        """Return the outputs that are asked for, each with whether it is sent as binary.
+    def infer(self, request: InferenceRequest) -> list[tuple[Tensor, bool]]:
+        """Return the requested outputs, each with whether it is sent as binary.
 
         Raises:
             errors.ApiError: 400, an input or output that this model does not have, or values that it refuses.

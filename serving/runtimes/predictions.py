@@ -1,7 +1,7 @@
 """Answers requests by predictions: one per request, or one for several requests.
 
-Short predictions run on the event loop and long ones on the only worker thread. `batch_queue` chooses the requests of a
-batch and `batches` joins them.
+Short predictions run on the event loop and long ones on the only worker thread. `batch_queue` chooses the
+requests of a batch and `batches` joins them.
 """
 
 import asyncio
@@ -17,7 +17,7 @@ from serving.runtimes import batches
 from serving.runtimes.batch_queue import BatchQueue
 from serving.runtimes.batches import Answer
 from serving.runtimes.model import Model
-from serving.runtimes.protocol import Request
+from serving.runtimes.protocol import InferenceRequest
 from serving.settings import RuntimeSettings
 
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
@@ -28,12 +28,12 @@ _log = logging.getLogger(__name__)
 class Predictions(Protocol):
     """Answers the requests of a replica."""
 
-    async def infer(self, request: Request, receive: Receive) -> Answer:
-        """Return the outputs that are asked for.
+    async def infer(self, request: InferenceRequest, receive: Receive) -> Answer:
+        """Return the requested outputs.
 
         Args:
-            request: decoded, not yet compared with what the model takes.
-            receive: ASGI's, after the request's end: tells when the client has gone.
+            request: decoded, not yet compared with the model's inputs.
+            receive: of ASGI, after the end of the request; it returns when the client disconnects.
 
         Raises:
             errors.ApiError: 400, an input or output that this model does not have, or values that it refuses.
@@ -52,8 +52,8 @@ class SinglePredictions:
         self._settings = settings
         self._worker = worker
 
-    async def infer(self, request: Request, receive: Receive) -> Answer:  # noqa: ARG002 it never waits for others
-        """Return the outputs that are asked for."""
+    async def infer(self, request: InferenceRequest, receive: Receive) -> Answer:  # noqa: ARG002 it never waits
+        """Return the requested outputs."""
         if self._model.expected_seconds(request) <= self._settings.inline_seconds:
             return self._model.infer(request)
         return await asyncio.get_running_loop().run_in_executor(self._worker, self._model.infer, request)
@@ -66,7 +66,7 @@ class SinglePredictions:
 class _Held:
     """A request that waits or is in a prediction."""
 
-    request: Request
+    request: InferenceRequest
     rows: int
     receive: Receive
     answer: asyncio.Future[Answer]
@@ -89,8 +89,8 @@ class BatchedPredictions:
         self._requests_answered = 0
         self._predictions_made = 0
 
-    async def infer(self, request: Request, receive: Receive) -> Answer:
-        """Return the outputs that are asked for."""
+    async def infer(self, request: InferenceRequest, receive: Receive) -> Answer:
+        """Return the requested outputs."""
         rows, form = batches.form(request, self._model)
         ticket = next(self._tickets)
         if not self._queue.enter(ticket, rows, ticket if form is None else form, clock.monotonic()):
@@ -164,9 +164,12 @@ class BatchedPredictions:
             rows = sum(held.rows for held in batch)
             self._queue.shrink(rows)
             _log.warning(
-                "%d rows of %d requests fail together and not alone; from now on at most %d rows together: %r",
-                rows, len(batch), self._queue.size, outcome.unjoinable,
-            )  # fmt: skip
+                "%d rows of %d requests fail together and not alone; batches have at most %d rows now: %r",
+                rows,
+                len(batch),
+                self._queue.size,
+                outcome.unjoinable,
+            )
         self._requests_answered += len(batch)
         self._predictions_made += outcome.predictions
         self._queue.done()
@@ -178,7 +181,7 @@ class BatchedPredictions:
         self._queue.leave(ticket)
         if not held.answer.done():
             held.answer.set_exception(
-                errors.ApiError(400, "BadRequest", "the client went away before its turn")
+                errors.ApiError(400, "BadRequest", "the client disconnected before its turn")
             )
 
 
@@ -191,7 +194,7 @@ class _Outcome:
     """The failure of the batch where each request alone succeeded."""
 
 
-def _predict(model: Model, requests: Sequence[Request]) -> _Outcome:
+def _predict(model: Model, requests: Sequence[InferenceRequest]) -> _Outcome:
     if len(requests) == 1:
         return _Outcome([_alone(model, requests[0])], 1)
     try:
@@ -203,7 +206,7 @@ def _predict(model: Model, requests: Sequence[Request]) -> _Outcome:
         return _Outcome(answers, 1 + len(requests), None if failed else error)
 
 
-def _alone(model: Model, request: Request) -> Answer | Exception:
+def _alone(model: Model, request: InferenceRequest) -> Answer | Exception:
     try:
         return model.infer(request)
     except Exception as error:  # noqa: BLE001 raised again where the request is answered

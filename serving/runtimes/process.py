@@ -1,11 +1,13 @@
-"""The life of a runtime's process: environment, verified files, a model, and serving it until told to stop.
+"""The life of a runtime's process: read the environment, verify the files, load the model, serve until
+SIGTERM.
 
-Works alike in a new process and in one that was forked with everything imported: importing this, or a runtime's
-module, reads no environment, starts no thread and opens nothing. Knows no framework.
+Works alike in a new process and in one that was forked with everything imported: importing this module, or
+that of a runtime, reads no environment, starts no thread and opens nothing. Knows no framework.
 
-Environment: SLIPWAY_MODEL_NAME, SLIPWAY_MODEL_VERSION, SLIPWAY_MODEL_DIR, SLIPWAY_MODEL_DIGEST (all required),
-SLIPWAY_MODEL_SEALED (`loading` says what it means), SLIPWAY_SPAWNED (unix seconds), HOST (127.0.0.1), PORT (8080),
-SLIPWAY_BATCH_SIZE (1: rows in one prediction), SLIPWAY_BATCH_TIMEOUT (0ms: longest wait for others).
+Environment: SLIPWAY_MODEL_NAME, SLIPWAY_MODEL_VERSION, SLIPWAY_MODEL_DIR, SLIPWAY_MODEL_DIGEST (all
+required), SLIPWAY_MODEL_SEALED (see `loading`), SLIPWAY_SPAWNED (unix seconds), HOST (127.0.0.1), PORT
+(8080), SLIPWAY_BATCH_SIZE (1: rows in one prediction), SLIPWAY_BATCH_TIMEOUT (0ms: longest wait of a request
+for others).
 """
 
 from __future__ import annotations
@@ -44,7 +46,7 @@ PRELOAD = (
     "serving.runtimes.app",
     "serving.runtimes.serve",
 )
-"""What every runtime has imported when it has answered its first request, beside its framework."""
+"""Modules, besides the framework's, that every runtime has imported once it has answered a request."""
 
 Loaded = TypeVar("Loaded")
 
@@ -53,7 +55,7 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Options:
-    """The environment, checked."""
+    """The values of the environment, validated."""
 
     name: str
     version: str
@@ -70,9 +72,9 @@ class Options:
 
 @dataclass(frozen=True)
 class Framework(Generic[Loaded]):
-    """How one framework's models are made of their files, and first run."""
+    """How models of one framework are loaded from their files, and run for the first time."""
 
-    load: Callable[[loading.Verified], Loaded]
+    load: Callable[[loading.VerifiedModel], Loaded]
     warm: Callable[[Loaded, OutputManifest], Model]
 
 
@@ -81,17 +83,18 @@ class Runtime(Generic[Loaded]):
     """A framework before it is imported."""
 
     platform: str
-    """Its name, for clients who ask."""
-    wanted: loading.Wanted
+    """The framework's name in the metadata of the model."""
+    files: loading.ModelFiles
     framework: Callable[[], Framework[Loaded]]
-    """Imports it. Called once the numeric libraries' threads are limited and the files are verified."""
+    """Imports the framework; called after the threads of numeric libraries are limited and the files are
+    verified."""
 
 
 def options(environment: Mapping[str, str], settings: RuntimeSettings) -> Options:
     """Read the environment.
 
     Raises:
-        errors.UserError: a variable is missing, or has not the form that it must have.
+        errors.UserError: a variable is missing or invalid.
     """
     required = (
         names.MODEL_NAME_ENV,
@@ -126,14 +129,15 @@ def options(environment: Mapping[str, str], settings: RuntimeSettings) -> Option
 
 
 def main(runtime: Runtime[Any]) -> int:
-    """Serve one model; return the exit status: 0 told to stop, 1 it cannot be served, 2 the environment is wrong."""
+    """Serve one model; return the exit status: 0 stopped, 1 unusable model, 2 invalid environment."""
     format_ = "%(asctime)s %(levelname)s %(message)s"
     logging.basicConfig(level=logging.INFO, format=format_, stream=sys.stderr, force=True)
     try:
         settings = runtime_variables.read(os.environ)
         stopwatch = Stopwatch(os.environ.get(names.SPAWNED_ENV, ""))
-        chosen = options(os.environ, settings)
-        _serve(_ready(runtime, chosen, stopwatch), runtime.platform, stopwatch.startup, chosen, settings)
+        process_options = options(os.environ, settings)
+        model = _loaded(runtime, process_options, stopwatch)
+        _serve(model, runtime.platform, stopwatch.startup, process_options, settings)
     except errors.UserError as error:
         _log.error("%s", error)
         return 2
@@ -143,13 +147,13 @@ def main(runtime: Runtime[Any]) -> int:
     return 0
 
 
-def _ready(runtime: Runtime[Loaded], chosen: Options, stopwatch: Stopwatch) -> Model:
-    """Return the verified model, loaded and run."""
-    files = loading.verified(chosen.directory, chosen.digest, chosen.sealed, runtime.wanted)
+def _loaded(runtime: Runtime[Loaded], options: Options, stopwatch: Stopwatch) -> Model:
+    """Return the model, verified, loaded and run once."""
+    files = loading.verify(options.directory, options.digest, options.sealed, runtime.files)
     stopwatch.end("verify")
     forked = "numpy" in sys.modules
     threads.limit_threads()
-    # Only now that there is something to serve, and after `limit_threads`: this imports NumPy and the framework.
+    # After the files are verified and threads are limited, as this imports NumPy and the framework.
     for name in PRELOAD:
         importlib.import_module(name)
     framework = runtime.framework()
@@ -161,44 +165,46 @@ def _ready(runtime: Runtime[Loaded], chosen: Options, stopwatch: Stopwatch) -> M
     files.close()
     stopwatch.end("load")
     model = framework.warm(loaded, files.output)
-    # What is there by now stays; a collection that walks it is a stall of every request in flight.
+    # These objects live as long as the process; a collection that visits them stalls all requests in flight.
     gc.freeze()
     stopwatch.end("warmup")
     return model
 
 
-def _serve(model: Model, platform: str, startup: Startup, chosen: Options, settings: RuntimeSettings) -> None:
-    from concurrent.futures import ThreadPoolExecutor  # noqa: PLC0415 as in `_ready`, which has imported them
+def _serve(
+    model: Model, platform: str, startup: Startup, options: Options, settings: RuntimeSettings
+) -> None:
+    from concurrent.futures import ThreadPoolExecutor  # noqa: PLC0415 imported in `_loaded`
 
     import uvloop  # noqa: PLC0415
 
-    from serving.runtimes.app import Identity, InferenceApp  # noqa: PLC0415
+    from serving.runtimes.app import InferenceApp, ServedModel  # noqa: PLC0415
     from serving.runtimes.serve import serve  # noqa: PLC0415
 
-    identity = Identity(platform, chosen.name, chosen.version, startup)
+    served = ServedModel(platform, options.name, options.version, startup)
     with ThreadPoolExecutor(1, "model", threads.raise_openmp, (os.environ,)) as worker:
-        app = InferenceApp(model, identity, settings, _predictions(model, chosen, settings, worker))
-        _log.info("%s version %s, %s", chosen.name, chosen.version, chosen.digest)
-        uvloop.run(serve(app, identity, settings, chosen.host, chosen.port))
+        app = InferenceApp(model, served, settings, _predictions(model, options, settings, worker))
+        _log.info("%s version %s, %s", options.name, options.version, options.digest)
+        uvloop.run(serve(app, served, settings, options.host, options.port))
 
 
-def _predictions(model: Model, chosen: Options, settings: RuntimeSettings, worker: Executor) -> Predictions:
-    from serving.runtimes import batches, predictions  # noqa: PLC0415 as in `_ready`, which has imported them
+def _predictions(model: Model, options: Options, settings: RuntimeSettings, worker: Executor) -> Predictions:
+    from serving.runtimes import batches, predictions  # noqa: PLC0415 imported in `_loaded`
     from serving.runtimes.batch_queue import BatchQueue  # noqa: PLC0415 as above
 
-    if chosen.batch_size > 1:
+    if options.batch_size > 1:
         obstacle = batches.obstacle(model.inputs, model.outputs)
         if not obstacle:
-            queue = BatchQueue(chosen.batch_size, chosen.batch_timeout, settings.waiting)
+            queue = BatchQueue(options.batch_size, options.batch_timeout, settings.waiting)
             return predictions.BatchedPredictions(model, settings, worker, queue)
         _log.warning("%s: each request is predicted by itself: %s", names.BATCH_SIZE_ENV, obstacle)
     return predictions.SinglePredictions(model, settings, worker)
 
 
 def _reseed() -> None:
-    """Give this process random numbers of its own; Python's `random` sees to itself."""
+    """Seed the generators of NumPy and PyTorch in a fork; Python's `random` does so itself."""
     import numpy as np  # noqa: PLC0415 as above
 
-    np.random.seed()  # noqa: NPY002 the global generator is what inherited its state
+    np.random.seed()  # noqa: NPY002 the global generator inherited its parent's state
     if torch := sys.modules.get("torch"):
         torch.default_generator.seed()

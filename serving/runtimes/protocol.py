@@ -1,6 +1,7 @@
-"""Requests and responses of `/v2/models/.../infer`: bytes to values and back. Pure.
+"""Decodes requests and encodes responses of `/v2/models/.../infer`. Pure.
 
-Knows the JSON form and the binary tensor extension, in any mixture; knows no model. Sources in `tensors`.
+Supports the JSON form and the binary tensor extension, also mixed (specifications: `tensors`); knows no
+model.
 """
 
 import json
@@ -17,10 +18,18 @@ from serving.runtimes.tensors import Array, bad
 HEADER_LENGTH = "inference-header-content-length"
 """Bytes of JSON before the binary tensors."""
 MAX_TENSORS = 64
-"""Inputs or outputs in one request; what we serve has one input."""
-_UNSUPPORTED = ("sequence_id", "sequence_start", "sequence_end", "shared_memory_region",
-                "shared_memory_byte_size", "shared_memory_offset", "classification")  # fmt: skip
-"""Parameters with a meaning that this server does not give them: refused rather than ignored."""
+"""Most inputs or outputs of a request, far above those of real models."""
+_UNSUPPORTED = (
+    "sequence_id",
+    "sequence_start",
+    "sequence_end",
+    "shared_memory_region",
+    "shared_memory_byte_size",
+    "shared_memory_offset",
+    "classification",
+)
+"""Standard parameters that this server does not support: refused, as ignoring them would change the
+result."""
 
 
 @dataclass(frozen=True)
@@ -33,28 +42,30 @@ class Tensor:
 
 
 @dataclass(frozen=True)
-class Wanted:
-    """An output that is asked for, and in which form."""
+class RequestedOutput:
+    """An output that a request asks for."""
 
     name: str
     binary: bool
+    """Whether it is sent as binary instead of JSON."""
 
 
 @dataclass(frozen=True)
-class Request:
-    """`outputs` is None where the client named none: it gets all of them, in the form of `binary`."""
+class InferenceRequest:
+    """A decoded inference request."""
 
     id: str
     inputs: tuple[Tensor, ...]
-    outputs: tuple[Wanted, ...] | None
+    outputs: tuple[RequestedOutput, ...] | None
+    """None: all outputs, in the form of `binary`."""
     binary: bool
 
 
-def decode(body: bytes, header_length: str | None) -> Request:
+def decode(body: bytes, header_length: str | None) -> InferenceRequest:
     """Parse an inference request.
 
     Args:
-        body: the whole body, not compressed.
+        body: the complete body, decompressed.
         header_length: value of `Inference-Header-Content-Length`; None where the body is JSON alone.
 
     Raises:
@@ -70,7 +81,7 @@ def decode(body: bytes, header_length: str | None) -> Request:
     if size + used != len(body):
         raise bad("body", f"must end after {size + used} bytes of JSON and binary_data_size", len(body))
     binary = _flag("parameters.binary_data_output", parameters.get("binary_data_output", False))
-    return Request(id_, inputs, _outputs(raw.get("outputs"), binary), binary)
+    return InferenceRequest(id_, inputs, _outputs(raw.get("outputs"), default=binary), binary)
 
 
 def _json_size(body: bytes, header_length: str | None) -> int:
@@ -96,15 +107,15 @@ def _parse(data: bytes) -> dict[str, Any]:
 
 
 def _parameters(field: str, item: Mapping[str, Any]) -> Mapping[str, Any]:
-    found = item.get("parameters")
-    if found is None:
+    parameters = item.get("parameters")
+    if parameters is None:
         return {}
-    if not isinstance(found, dict):
-        raise bad(field, "must be an object", found)
+    if not isinstance(parameters, dict):
+        raise bad(field, "must be an object", parameters)
     for name in _UNSUPPORTED:
-        if found.get(name):
-            raise bad(f"{field}.{name}", "is not supported by this server", found[name])
-    return found
+        if parameters.get(name):
+            raise bad(f"{field}.{name}", "is not supported by this server", parameters[name])
+    return parameters
 
 
 def _flag(field: str, value: object) -> bool:
@@ -130,7 +141,8 @@ def _named(field: str, items: object) -> list[dict[str, Any]]:
 
 
 def _inputs(items: object, binary: memoryview) -> tuple[tuple[Tensor, ...], int]:
-    found = []
+    """Return the input tensors and the number of binary bytes that they use."""
+    inputs = []
     used = 0
     for i, item in enumerate(_named("inputs", items)):
         field = f"inputs[{i}]"
@@ -147,8 +159,8 @@ def _inputs(items: object, binary: memoryview) -> tuple[tuple[Tensor, ...], int]
                 raise bad(f"{field}.data", "must be absent where binary_data_size is given", item["data"])
             array = tensors.from_binary(f"{field}.parameters.binary_data_size", datatype, shape, part)
             used += len(part)
-        found.append(Tensor(item["name"], datatype, array))
-    return tuple(found), used
+        inputs.append(Tensor(item["name"], datatype, array))
+    return tuple(inputs), used
 
 
 def _part(field: str, size: object, rest: memoryview) -> memoryview:
@@ -159,44 +171,46 @@ def _part(field: str, size: object, rest: memoryview) -> memoryview:
     return rest[:size]
 
 
-def _outputs(items: object, default: bool) -> tuple[Wanted, ...] | None:  # noqa: FBT001 one private caller
+def _outputs(items: object, *, default: bool) -> tuple[RequestedOutput, ...] | None:
     if items is None or items == []:
         return None
-    found = []
+    outputs = []
     for i, item in enumerate(_named("outputs", items)):
         field = f"outputs[{i}].parameters"
         binary = _parameters(field, item).get("binary_data", default)
-        found.append(Wanted(item["name"], _flag(f"{field}.binary_data", binary)))
-    return tuple(found)
+        outputs.append(RequestedOutput(item["name"], _flag(f"{field}.binary_data", binary)))
+    return tuple(outputs)
 
 
 def encode(
     outputs: Sequence[tuple[Tensor, bool]], *, model: str, version: str, id_: str
 ) -> tuple[bytes, int | None]:
-    """Return (body, bytes of JSON where binary tensors follow, else None).
+    """Return the body, and the length of its JSON; the length is None where no binary tensors follow.
 
     Args:
-        outputs: each tensor, and whether it goes as binary.
+        outputs: each tensor, and whether it is sent as binary.
         model: the model's name.
         version: the model's version.
-        id_: the request's; left out where it had none.
+        id_: the request's id; empty for none.
 
     Raises:
-        errors.ApiError: 400, a tensor that JSON cannot hold was asked for as JSON.
+        errors.ApiError: 400, JSON was requested for a tensor that JSON cannot represent.
     """
-    described: list[dict[str, Any]] = []
+    items: list[dict[str, Any]] = []
     blobs: list[bytes] = []
     for tensor, binary in outputs:
         item: dict[str, Any] = {
-            "name": tensor.name, "datatype": tensor.datatype, "shape": list(tensor.array.shape),
-        }  # fmt: skip
+            "name": tensor.name,
+            "datatype": tensor.datatype,
+            "shape": list(tensor.array.shape),
+        }
         if binary:
             blobs.append(tensors.to_binary(tensor.array))
             item["parameters"] = {"binary_data_size": len(blobs[-1])}
         else:
             item["data"] = tensors.to_json(f"outputs[{tensor.name}]", tensor.array)
-        described.append(item)
-    document = {"model_name": model, "model_version": version, "outputs": described}
+        items.append(item)
+    document = {"model_name": model, "model_version": version, "outputs": items}
     if id_:
         document["id"] = id_
     head = orjson.dumps(document)

@@ -1,8 +1,9 @@
-"""Listening and stopping: uvicorn with an end that no client notices.
+"""Runs uvicorn, and stops it without failing a request.
 
-On SIGTERM: readiness fails and every response from then on closes its connection, for `linger_seconds` and until whoever
-opened an idle connection has closed it: a request sent in the moment in which we do may have been begun, so no gateway may
-send it again. Then the listener is closed, requests in flight finish, and the process exits 0.
+On SIGTERM readiness fails, and every further response closes its connection. After `linger_seconds` the
+server waits until clients have closed their idle connections: a request that arrives as the server closes one
+may have begun, and a gateway must not repeat it. Then the listener closes, requests in flight finish, and the
+process exits with 0.
 """
 
 import asyncio
@@ -13,11 +14,11 @@ from collections.abc import Iterator
 
 import uvicorn
 
-from serving.runtimes.app import Identity, InferenceApp
+from serving.runtimes.app import InferenceApp, ServedModel
 from serving.settings import RuntimeSettings
 
 _POLL_SECONDS = 0.02
-"""Between looks at whether connections are left, as a process ends."""
+"""Between checks for open connections while the process stops."""
 
 _log = logging.getLogger(__name__)
 
@@ -25,12 +26,12 @@ _log = logging.getLogger(__name__)
 class _Server(uvicorn.Server):
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
-        # uvicorn would stop at once, and raise the signal again when it has: the exit status would not be 0.
+        # uvicorn would stop at once, and then raise the signal again: the exit status would not be 0.
         yield
 
 
 async def serve(
-    app: InferenceApp, identity: Identity, settings: RuntimeSettings, host: str, port: int
+    app: InferenceApp, served: ServedModel, settings: RuntimeSettings, host: str, port: int
 ) -> None:
     """Serve until SIGTERM or SIGINT, then drain."""
     config = uvicorn.Config(
@@ -52,28 +53,28 @@ async def serve(
         timeout_graceful_shutdown=round(settings.grace_seconds),
     )
     server = _Server(config)
-    told = asyncio.Event()
+    stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, told.set)
-    stopping = asyncio.create_task(_stop_when(told, server, app, identity, settings))
+        loop.add_signal_handler(number, stop.set)
+    stopping = asyncio.create_task(_stop_when(stop, server, app, served, settings))
     await server.serve()
     stopping.cancel()
 
 
 async def _stop_when(
-    told: asyncio.Event,
+    stop: asyncio.Event,
     server: uvicorn.Server,
     app: InferenceApp,
-    identity: Identity,
+    served: ServedModel,
     settings: RuntimeSettings,
 ) -> None:
-    await told.wait()
-    _log.info("stopping: %d requests in flight", identity.in_flight)
+    await stop.wait()
+    _log.info("stopping: %d requests in flight", served.in_flight)
     app.drain()
     await asyncio.sleep(settings.linger_seconds)
     with contextlib.suppress(TimeoutError):
         async with asyncio.timeout(settings.idle_seconds):
-            while server.server_state.connections:  # noqa: ASYNC110 uvicorn tells nobody
+            while server.server_state.connections:  # noqa: ASYNC110 uvicorn has no event for this
                 await asyncio.sleep(_POLL_SECONDS)
     server.should_exit = True

@@ -1,46 +1,47 @@
-"""Whether a request fits what a model takes and gives. Pure; the same rules for every framework."""
+"""Compares a request with the inputs and outputs of a model, alike for every framework. Pure."""
 
 from collections.abc import Sequence
 
 from serving.images.documents.output_manifest import Input
 from serving.runtimes.model import Output
-from serving.runtimes.protocol import Request, Tensor, Wanted
+from serving.runtimes.protocol import InferenceRequest, RequestedOutput, Tensor
 from serving.runtimes.tensors import Array, bad
 
 
-def arrays(request: Request, inputs: Sequence[Input]) -> list[Array]:
+def arrays(request: InferenceRequest, inputs: Sequence[Input]) -> list[Array]:
     """Return the request's arrays in the order of `inputs`.
 
     Raises:
-        errors.ApiError: 400, another tensor, datatype or shape; the message has the field, the rule and the value.
+        errors.ApiError: 400, a tensor, datatype or shape that the model does not take; the message has the
+            field, the rule and the value.
     """
     if len(request.inputs) != len(inputs):
-        given = [tensor.name for tensor in request.inputs]
-        names = ", ".join(one.name for one in inputs)
-        raise bad("inputs", "must be one tensor" if len(inputs) == 1 else f"must be {names}", given)
-    wanted = {one.name: one for one in inputs}
-    found = {}
+        requested = [tensor.name for tensor in request.inputs]
+        names = ", ".join(declared.name for declared in inputs)
+        raise bad("inputs", "must be one tensor" if len(inputs) == 1 else f"must be {names}", requested)
+    by_name = {declared.name: declared for declared in inputs}
+    arrays = {}
     for i, tensor in enumerate(request.inputs):
-        if tensor.name not in wanted:
-            rule = f"must be {' or '.join(repr(name) for name in wanted)}"
+        if tensor.name not in by_name:
+            rule = f"must be {' or '.join(repr(name) for name in by_name)}"
             raise bad(f"inputs[{i}].name", rule, tensor.name)
-        _check(f"inputs[{i}]", tensor, wanted[tensor.name])
-        found[tensor.name] = tensor.array
-    return [found[one.name] for one in inputs]
+        _check(f"inputs[{i}]", tensor, by_name[tensor.name])
+        arrays[tensor.name] = tensor.array
+    return [arrays[declared.name] for declared in inputs]
 
 
-def _check(field: str, tensor: Tensor, wanted: Input) -> None:
-    if tensor.datatype != wanted.datatype:
-        raise bad(f"{field}.datatype", f"must be {wanted.datatype}", tensor.datatype)
+def _check(field: str, tensor: Tensor, declared: Input) -> None:
+    if tensor.datatype != declared.datatype:
+        raise bad(f"{field}.datatype", f"must be {declared.datatype}", tensor.datatype)
     shape = tensor.array.shape
-    fits = len(shape) == len(wanted.shape) and all(
-        want in {-1, got} for want, got in zip(wanted.shape, shape, strict=True)
+    fits = len(shape) == len(declared.shape) and all(
+        expected in {-1, size} for expected, size in zip(declared.shape, shape, strict=True)
     )
     if not fits or 0 in shape:
-        raise bad(f"{field}.shape", f"must be {list(wanted.shape)}, where -1 is 1 or more", list(shape))
+        raise bad(f"{field}.shape", f"must be {list(declared.shape)}, where -1 is 1 or more", list(shape))
 
 
-def wanted(request: Request, outputs: Sequence[Output]) -> tuple[Wanted, ...]:
+def requested_outputs(request: InferenceRequest, outputs: Sequence[Output]) -> tuple[RequestedOutput, ...]:
     """Return the outputs that the request asks for: all of them where it names none.
 
     Raises:
@@ -48,13 +49,13 @@ def wanted(request: Request, outputs: Sequence[Output]) -> tuple[Wanted, ...]:
     """
     names = [output.name for output in outputs]
     if request.outputs is None:
-        return tuple(Wanted(name, request.binary) for name in names)
-    for i, one in enumerate(request.outputs):
-        if one.name not in names:
-            raise bad(f"outputs[{i}].name", f"must be one of {', '.join(names)}", one.name)
+        return tuple(RequestedOutput(name, request.binary) for name in names)
+    for i, output in enumerate(request.outputs):
+        if output.name not in names:
+            raise bad(f"outputs[{i}].name", f"must be one of {', '.join(names)}", output.name)
     return request.outputs
 
 
-def rows(request: Request) -> int:
-    """Return the size of the batch, as far as the request's own shapes say."""
+def rows(request: InferenceRequest) -> int:
+    """Return the number of rows of a request: the largest first dimension of its inputs."""
     return max((tensor.array.shape[0] for tensor in request.inputs if tensor.array.shape), default=0)

@@ -10,20 +10,18 @@ from serving import clock, errors
 from serving.resources import names
 
 PHASES = ("spawn", "import", "verify", "load", "warmup")
-"""In order: from the fork of the container's process to `main`; missing imports; hashing the files and listing the image;
-loading the model (with the imports of its pickle); its first runs."""
+"""In order: from the fork of the container's process to `main`; missing imports; hashing the files and
+listing the image; loading the model (with the imports of its pickle); its first runs."""
 
 
 @dataclass(frozen=True)
 class Startup:
-    """The phases so far.
-
-    `started`: unix seconds at the beginning of `main`, where `spawn` ends. `seconds`: by phase, without `spawn` where the
-    time of the fork is not known.
-    """
+    """The phases so far."""
 
     started: float
+    """Unix seconds at the beginning of `main`, where `spawn` ends."""
     seconds: Mapping[str, float] = field(default_factory=dict)
+    """By phase; without `spawn` where the time of the fork is not known."""
 
     def headers(self) -> tuple[tuple[bytes, bytes], ...]:
         """Return `Server-Timing` (https://www.w3.org/TR/server-timing/, milliseconds) and when it started."""

@@ -1,8 +1,8 @@
-"""Tensors of the Open Inference Protocol: JSON and binary forms of every datatype. Pure.
+"""JSON and binary forms of the tensors of the Open Inference Protocol. Pure.
 
 https://github.com/open-inference/open-inference-protocol (tensor data types) and the binary tensor extension,
-https://github.com/triton-inference-server/server/blob/main/docs/protocol/extension_binary_data.md: numbers are
-little-endian and row-major; BOOL is one byte; BYTES is a 4-byte length and the bytes, for each element.
+https://github.com/triton-inference-server/server/blob/main/docs/protocol/extension_binary_data.md: numbers
+are little-endian and row-major, BOOL is one byte, and each element of BYTES is a 4-byte length and its bytes.
 """
 
 import math
@@ -18,38 +18,51 @@ from serving import errors
 Array = NDArray[Any]
 
 DTYPES: dict[str, np.dtype[Any]] = {
-    "BOOL": np.dtype("?"), "UINT8": np.dtype("u1"), "UINT16": np.dtype("<u2"), "UINT32": np.dtype("<u4"),
-    "UINT64": np.dtype("<u8"), "INT8": np.dtype("i1"), "INT16": np.dtype("<i2"), "INT32": np.dtype("<i4"),
-    "INT64": np.dtype("<i8"), "FP16": np.dtype("<f2"), "FP32": np.dtype("<f4"), "FP64": np.dtype("<f8"),
+    "BOOL": np.dtype("?"),
+    "UINT8": np.dtype("u1"),
+    "UINT16": np.dtype("<u2"),
+    "UINT32": np.dtype("<u4"),
+    "UINT64": np.dtype("<u8"),
+    "INT8": np.dtype("i1"),
+    "INT16": np.dtype("<i2"),
+    "INT32": np.dtype("<i4"),
+    "INT64": np.dtype("<i8"),
+    "FP16": np.dtype("<f2"),
+    "FP32": np.dtype("<f4"),
+    "FP64": np.dtype("<f8"),
     "BYTES": np.dtype(object),
-}  # fmt: skip
+}
 _LENGTH = struct.Struct("<I")
 
 
 def bad(field: str, rule: str, value: object) -> errors.ApiError:
-    """Return the 400 for a broken rule: the field's path, the rule, the value."""
+    """Return the error of status 400 for a broken rule: the field's path, the rule and the value."""
     shown = repr(value)
     message = f"{field}: {rule}, got {shown if len(shown) <= 120 else shown[:117] + '...'}"
     return errors.ApiError(400, "BadRequest", message, [errors.Cause(field, rule)])
 
 
 def datatype_of(array: Array) -> str:
-    """Return the protocol's name for the array's elements; strings and objects are BYTES.
+    """Return the protocol's datatype of an array; strings and objects are BYTES.
 
     Raises:
         errors.Permanent: `UnsupportedModel`, no datatype holds these elements.
     """
     if array.dtype.kind in "OUS":
         return "BYTES"
-    plain = array.dtype.newbyteorder("<")
+    little_endian = array.dtype.newbyteorder("<")
     for name, dtype in DTYPES.items():
-        if dtype == plain:
+        if dtype == little_endian:
             return name
     raise errors.Permanent("UnsupportedModel", f"no tensor datatype holds elements of type {array.dtype}")
 
 
 def check_shape(field: str, shape: object) -> tuple[int, ...]:
-    """Return the shape, a list of non-negative integers, as a tuple."""
+    """Return the shape as a tuple.
+
+    Raises:
+        errors.ApiError: 400, it is not a list of non-negative integers.
+    """
     if not isinstance(shape, list) or not all(type(size) is int and size >= 0 for size in shape):
         raise bad(field, "must be a list of integers that are 0 or more", shape)
     return tuple(shape)
@@ -124,18 +137,18 @@ def _from_bytes(field: str, count: int, raw: memoryview) -> Array:
             field, f"must hold {count} elements, each a 4-byte length and its bytes", f"{len(raw)} bytes"
         )
     array = np.empty(count, dtype=object)
-    at = 0
+    offset = 0
     for i in range(count):
-        if at + _LENGTH.size > len(raw):
+        if offset + _LENGTH.size > len(raw):
             raise bad(field, f"must hold {count} elements", f"{i} before the bytes end")
-        (length,) = _LENGTH.unpack_from(raw, at)
-        at += _LENGTH.size
-        if at + length > len(raw):
-            raise bad(field, f"element {i} of {length} bytes must fit", f"{len(raw) - at} left")
-        array[i] = bytes(raw[at : at + length])
-        at += length
-    if at != len(raw):
-        raise bad(field, f"must end after {count} elements", f"{len(raw) - at} more bytes")
+        (length,) = _LENGTH.unpack_from(raw, offset)
+        offset += _LENGTH.size
+        if offset + length > len(raw):
+            raise bad(field, f"element {i} of {length} bytes must fit", f"{len(raw) - offset} left")
+        array[i] = bytes(raw[offset : offset + length])
+        offset += length
+    if offset != len(raw):
+        raise bad(field, f"must end after {count} elements", f"{len(raw) - offset} more bytes")
     return array
 
 
@@ -151,7 +164,7 @@ def to_json(field: str, array: Array) -> list[Any]:
     """Return the flat, row-major JSON form.
 
     Raises:
-        errors.ApiError: 400, a value that JSON cannot hold; the message says to ask for binary.
+        errors.ApiError: 400, JSON cannot represent a value; the message says to request binary data.
     """
     flat = array.ravel()
     if datatype_of(array) == "BYTES":
@@ -163,8 +176,8 @@ def to_json(field: str, array: Array) -> list[Any]:
         raise bad(
             field, "JSON has no NaN or infinity: ask for it with binary_data", "a value that is not finite"
         )
-    found: list[Any] = flat.tolist()
-    return found
+    values: list[Any] = flat.tolist()
+    return values
 
 
 def _as_bytes(item: object) -> bytes:

@@ -1,7 +1,7 @@
 """Limits the threads of numeric libraries. Must run before NumPy is imported, as they read the limit once.
 
-The limit is one thread, or the container's CPU limit: OpenBLAS would start one thread per core of the machine, each of
-which spins while it has no work.
+The limit is one thread, or the container's CPU limit: OpenBLAS would start one thread per core of the
+machine, each of which spins while it has no work.
 """
 
 import functools
@@ -34,7 +34,7 @@ def raise_threads(environment: Mapping[str, str]) -> None:
 
 
 def raise_openmp(environment: Mapping[str, str]) -> None:
-    """Apply the limit to a new thread, as OpenMP has one per thread, which starts with the limit at loading."""
+    """Apply the limit to a new thread: OpenMP has one per thread, which begins with the limit at loading."""
     _limit_loaded({"openmp": _count(environment, "OMP_NUM_THREADS")})
 
 
@@ -65,17 +65,17 @@ def cpu_limit(root: Path, self_cgroup: Path) -> float | None:
         lines = self_cgroup.read_text().splitlines()
     except OSError:
         return None
-    found: list[float] = []
+    limits: list[float] = []
     for line in lines:
         _, controllers, path = line.split(":", 2)
         base = root if not controllers else root / "cpu"
         if controllers and "cpu" not in controllers.split(","):
             continue
-        at = base / path.lstrip("/")
-        found += [
-            limit for level in (at, *at.parents) if level.is_relative_to(base) and (limit := _limit(level))
+        own = base / path.lstrip("/")
+        limits += [
+            limit for level in (own, *own.parents) if level.is_relative_to(base) and (limit := _limit(level))
         ]
-    return min(found, default=None)
+    return min(limits, default=None)
 
 
 def _limit(directory: Path) -> float | None:

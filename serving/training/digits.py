@@ -1,9 +1,9 @@
-"""The demo's training program: a real scikit-learn classifier on the digits data set, written for the hand-off.
+"""The demo's training program: trains a scikit-learn classifier on the digits data set.
 
     python -m serving.training.digits --estimator logistic|forest --seed N
 
-Writes `model.joblib` and then `slipway.json` into `$SLIPWAY_OUTPUT_DIR`, each by one rename, so that whoever
-finds the manifest finds a whole model.
+Writes `model.joblib` and then `slipway.json` into `$SLIPWAY_OUTPUT_DIR`, each by one rename, so that the
+model is complete once the manifest exists.
 """
 
 import argparse
@@ -32,22 +32,22 @@ from serving import errors
 _log = logging.getLogger("train_digits")
 
 _SPLIT_SEED = 20260101
-"""One split for every estimator and for the demo's evaluation: else accuracies could not be compared."""
+"""The same split for every estimator and for the demo's evaluation, so that accuracies are comparable."""
 _TEST_SHARE = 0.4
-"""Of 1,797 images: 719 held out, which puts a standard error of 0.6 points on an accuracy of 0.97."""
+"""Of 1,797 images: with 719 held out, an accuracy of 0.97 has a standard error of 0.6 points."""
 
 Images = NDArray[np.float64]
 Labels = NDArray[np.int64]
 
 
 def held_out() -> tuple[Images, Labels]:
-    """Return the images ([719, 64], float64, 0 to 16) and labels ([719]) that no estimator was trained on."""
+    """Return the held-out images ([719, 64], float64, 0 to 16) and labels ([719])."""
     _, images, _, labels = split()
     return images, labels
 
 
 def split() -> tuple[Images, Images, Labels, Labels]:
-    """Return the images to train on, the held-out images, and the labels of both."""
+    """Return the training images, the held-out images, and the labels of both."""
     images, labels = load_digits(return_X_y=True)
     train_x, test_x, train_y, test_y = train_test_split(
         images, labels, test_size=_TEST_SHARE, random_state=_SPLIT_SEED, stratify=labels
@@ -56,12 +56,12 @@ def split() -> tuple[Images, Images, Labels, Labels]:
 
 
 def logistic(seed: int) -> Any:
-    """Return a strongly regularised multinomial logistic regression: accuracy 0.93, plainly below the forest's."""
+    """Return a strongly regularised multinomial logistic regression: accuracy 0.93, below the forest's."""
     return make_pipeline(StandardScaler(), LogisticRegression(C=0.01, max_iter=200, random_state=seed))
 
 
 def forest(seed: int) -> Any:
-    """Return a random forest: accuracy 0.97. More trees add milliseconds to a request and little else."""
+    """Return a random forest: accuracy 0.97; more trees make requests slower and add little accuracy."""
     return RandomForestClassifier(n_estimators=40, max_depth=14, n_jobs=1, random_state=seed)
 
 
@@ -82,7 +82,7 @@ def train(estimator: str, seed: int) -> tuple[Any, dict[str, float]]:
 
 
 def write(model: Any, metrics: dict[str, float], output: Path) -> None:
-    """Write the model, then the manifest that says what it is; each appears whole or not at all."""
+    """Write the model, then its manifest, each atomically."""
     output.mkdir(parents=True, exist_ok=True)
     partial = output / ".model.joblib.partial"
     joblib.dump(model, partial)
@@ -91,7 +91,7 @@ def write(model: Any, metrics: dict[str, float], output: Path) -> None:
 
 
 def describe(framework: str, metrics: dict[str, float], output: Path, *, source: Path) -> None:
-    """Write the manifest; `source` is the training program, whose digest is its revision where nobody says another."""
+    """Write the manifest; the digest of the training program `source` is its revision, if none is set."""
     revision = f"sha256:{hashlib.sha256(source.read_bytes()).hexdigest()}"
     manifest = {
         "framework": framework,
@@ -105,19 +105,19 @@ def describe(framework: str, metrics: dict[str, float], output: Path, *, source:
 
 
 def output_directory() -> Path:
-    """Return where the model goes.
+    """Return the directory of the model.
 
     Raises:
         errors.UserError: `$SLIPWAY_OUTPUT_DIR` is not set.
     """
     output = os.environ.get("SLIPWAY_OUTPUT_DIR")
     if not output:
-        raise errors.UserError("SLIPWAY_OUTPUT_DIR is not set: say where the model goes")
+        raise errors.UserError("SLIPWAY_OUTPUT_DIR: must be set to the directory of the model")
     return Path(output)
 
 
 def main(arguments: list[str] | None = None) -> None:
-    """Train as the command line says, into `$SLIPWAY_OUTPUT_DIR`.
+    """Train the estimator of the command line and write it to `$SLIPWAY_OUTPUT_DIR`.
 
     Raises:
         errors.UserError: `$SLIPWAY_OUTPUT_DIR` is not set.

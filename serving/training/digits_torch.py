@@ -1,9 +1,9 @@
-"""The digits training program in PyTorch: a small network with the inputs and outputs of the scikit-learn one.
+"""The digits training program in PyTorch: a network with the inputs and outputs of the scikit-learn models.
 
     python -m serving.training.digits_torch [--hidden N] [--epochs N] [--seed N]
 
-Writes `weights.pt`, `model.pt2` and then `slipway.json` into `$SLIPWAY_OUTPUT_DIR`. The weights take about 4 N² bytes, so
-that a model can be made of any size: 5000 gives 100 MB.
+Writes `weights.pt`, `model.pt2` and then `slipway.json` into `$SLIPWAY_OUTPUT_DIR`. The weights take about
+4 N² bytes, so that models of any size can be made: N = 5000 gives 100 MB.
 """
 
 import argparse
@@ -21,14 +21,14 @@ from serving.training.digits import describe, output_directory, split
 _log = logging.getLogger("train_digits_torch")
 
 _BRIGHTEST = 16.0
-"""Of a pixel in the data set."""
+"""Largest value of a pixel in the data set."""
 _LEARNING_RATE = 0.003
 _MAX_BATCH = 1 << 20
-"""Rows of one request that the program takes; a body's limit is reached long before."""
+"""Most rows of a request; the limit of a request's body is far below."""
 
 
 class Classifier(nn.Module):  # type: ignore[misc] # PyTorch has no types here
-    """Two hidden layers of one width; takes and gives what the scikit-learn classifiers do."""
+    """Two hidden layers of one width, with the inputs and outputs of the scikit-learn classifiers."""
 
     def __init__(self, hidden: int) -> None:
         super().__init__()
@@ -37,11 +37,11 @@ class Classifier(nn.Module):  # type: ignore[misc] # PyTorch has no types here
         )
 
     def logits(self, images: torch.Tensor) -> torch.Tensor:
-        """Return [n, 10] of images [n, 64] in double precision, 0 to 16."""
+        """Return logits [n, 10] of images [n, 64] in double precision, 0 to 16."""
         return self.layers(images.to(torch.float32) / _BRIGHTEST)
 
-    def forward(self, input: torch.Tensor) -> dict[str, torch.Tensor]:  # noqa: A002 the tensor's name for clients
-        """Return the digits, and how likely each is."""
+    def forward(self, input: torch.Tensor) -> dict[str, torch.Tensor]:  # noqa: A002 the input's name
+        """Return the predicted digits and the probability of each digit."""
         probabilities = self.logits(input).to(torch.float64).softmax(dim=1)
         return {"predict": probabilities.argmax(dim=1), "probabilities": probabilities}
 
@@ -60,10 +60,10 @@ def train(hidden: int, epochs: int, seed: int) -> tuple[Classifier, dict[str, fl
             optimizer.step()
     model.eval()
     with torch.inference_mode():
-        found = model(torch.from_numpy(test_x))
+        outputs = model(torch.from_numpy(test_x))
     metrics = {
-        "accuracy": round(float(accuracy_score(test_y, found["predict"].numpy())), 6),
-        "logLoss": round(float(log_loss(test_y, found["probabilities"].numpy())), 6),
+        "accuracy": round(float(accuracy_score(test_y, outputs["predict"].numpy())), 6),
+        "logLoss": round(float(log_loss(test_y, outputs["probabilities"].numpy())), 6),
         "trainingImages": float(len(train_y)),
         "heldOutImages": float(len(test_y)),
     }
@@ -71,7 +71,7 @@ def train(hidden: int, epochs: int, seed: int) -> tuple[Classifier, dict[str, fl
 
 
 def write(model: Classifier, metrics: dict[str, float], output: Path) -> None:
-    """Write the model, then the manifest that says what it is; each file appears whole or not at all."""
+    """Write the model, then its manifest, each file atomically."""
     output.mkdir(parents=True, exist_ok=True)
     batch = torch.export.Dim("batch", min=1, max=_MAX_BATCH)
     example = torch.zeros(2, 64, dtype=torch.float64)
@@ -81,7 +81,7 @@ def write(model: Classifier, metrics: dict[str, float], output: Path) -> None:
 
 
 def main(arguments: list[str] | None = None) -> None:
-    """Train as the command line says, into `$SLIPWAY_OUTPUT_DIR`.
+    """Train a network with the options of the command line and write it to `$SLIPWAY_OUTPUT_DIR`.
 
     Raises:
         errors.UserError: `$SLIPWAY_OUTPUT_DIR` is not set.

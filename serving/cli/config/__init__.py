@@ -1,1 +1,1 @@
-"""The configuration file: what it may say, where its values come from, and `slipway config`."""
+"""The configuration: its schema, where its values come from, and `slipway config`."""

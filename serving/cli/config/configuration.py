@@ -1,6 +1,7 @@
-"""Reads the configuration: defaults, below the configuration file, below the environment, below the command line.
+"""Reads the configuration. In rising order of precedence: defaults, configuration file, environment, options.
 
-Every value is validated before anything starts; all errors of a file are reported at once, with path, rule and value.
+Every value is validated before anything starts; all errors of a file are reported at once, with path, rule
+and value.
 """
 
 import difflib
@@ -23,9 +24,9 @@ Values = dict[str, Any]
 """Settings that have a value, nested by section, as in the file."""
 
 ALIASES = {"SLIPWAY_PROMETHEUS": "controllers.prometheus"}
-"""Variables of settings that also have a short name."""
-_CHARACTERS = 1_000_000
-"""Largest configuration file: far above one that names every setting."""
+"""Settings that also have a variable with a short name."""
+_MAX_CHARACTERS = 1_000_000
+"""Largest configuration file, far above a file with every setting."""
 
 
 @dataclass(frozen=True)
@@ -36,7 +37,7 @@ class Resolved:
     values: Values
     """Values that are not defaults."""
     sources: Mapping[str, str]
-    """By path, such as `gateway.port`: the file, the variable or the option of each value that is not a default."""
+    """File, variable or option of each value that is not a default, by path such as `gateway.port`."""
 
 
 def load(
@@ -48,14 +49,14 @@ def load(
     """Return the configuration of a data directory.
 
     Args:
-        data_dir: whose `config.yaml` is read where `file` is None; it need not exist.
+        data_dir: its `config.yaml` is read if `file` is None; it need not exist.
         file: the configuration file; it must exist.
         options: values of the command line by path, each with the name of its option.
-        environment: variables; None: those of this process.
+        environment: variables; None for those of this process.
 
     Raises:
-        errors.UserError: a file that cannot be read, an unknown setting or a value that breaks a rule; the message has
-            one line an error.
+        errors.UserError: the file cannot be read, a setting is unknown or a value breaks a rule; the message
+            has one line for each error.
     """
     values: Values = {}
     sources: dict[str, str] = {}
@@ -78,10 +79,12 @@ def _read(file: Path, *, required: bool) -> Any:
         return {}
     except (OSError, UnicodeDecodeError) as error:
         raise errors.UserError(f"{file}: cannot be read: {error}") from error
-    if len(text) > _CHARACTERS:
-        raise errors.UserError(f"{file}: {len(text)} characters; a configuration has at most {_CHARACTERS}")
+    if len(text) > _MAX_CHARACTERS:
+        raise errors.UserError(
+            f"{file}: {len(text)} characters; a configuration has at most {_MAX_CHARACTERS}"
+        )
     try:
-        content = yaml.load(text, Loader=_Loader)  # noqa: S506 derived from SafeLoader
+        content = yaml.load(text, Loader=_StrictLoader)  # noqa: S506 derived from SafeLoader
     except (yaml.YAMLError, RecursionError, ValueError) as error:
         raise errors.UserError(f"{file}: not YAML: {error}") from error
     if content is None:
@@ -93,13 +96,14 @@ def _read(file: Path, *, required: bool) -> Any:
     return content
 
 
-class _Loader(yaml.SafeLoader):
-    """Refuses what a reader would overlook: a key that stands twice, and anchors."""
+class _StrictLoader(yaml.SafeLoader):
+    """Refuses duplicate keys, of which YAML keeps the last, and aliases."""
 
     def construct_mapping(self, node: Any, deep: bool = False) -> dict[Any, Any]:
         keys = [str(getattr(key, "value", "")) for key, _ in node.value]
-        if twice := sorted({key for key in keys if keys.count(key) > 1}):
-            raise yaml.constructor.ConstructorError(None, None, f"{twice[0]} is there twice", node.start_mark)
+        if duplicates := sorted({key for key in keys if keys.count(key) > 1}):
+            message = f"duplicate key {duplicates[0]}"
+            raise yaml.constructor.ConstructorError(None, None, message, node.start_mark)
         return super().construct_mapping(node, deep)
 
     def compose_node(self, parent: Any, index: Any) -> Any:
@@ -109,9 +113,10 @@ class _Loader(yaml.SafeLoader):
         return super().compose_node(parent, index)
 
 
-def _flat(content: Any, before: str = "") -> Iterator[tuple[str, Any]]:
+def _flat(content: Any, prefix: str = "") -> Iterator[tuple[str, Any]]:
+    """Yield path and value of each setting of the file; unknown sections are yielded as one value."""
     for name, value in content.items():
-        path = f"{before}{name}"
+        path = f"{prefix}{name}"
         if isinstance(value, dict) and value and path in _sections():
             yield from _flat(value, f"{path}.")
         elif value is not None or path not in _sections():
@@ -120,8 +125,8 @@ def _flat(content: Any, before: str = "") -> Iterator[tuple[str, Any]]:
 
 @cache
 def _sections() -> frozenset[str]:
-    inner = [path.rsplit(".", 1)[0] for path in paths()]
-    return frozenset(inner) | {section.split(".")[0] for section in inner}
+    sections = [path.rsplit(".", 1)[0] for path in paths()]
+    return frozenset(sections) | {section.split(".")[0] for section in sections}
 
 
 def _variables(environment: Mapping[str, str]) -> Iterator[tuple[str, str, str]]:
@@ -140,7 +145,7 @@ def _put(values: Values, sources: dict[str, str], path: str, value: Any, source:
     for section in sections:
         inner = inner.setdefault(section, {})
         if not isinstance(inner, dict):
-            return  # a section that is no mapping: reported by its own path
+            return  # the section is not a mapping, which is reported at its own path
     inner[name] = value
     sources[path] = source
 
@@ -161,14 +166,14 @@ def _adapter() -> TypeAdapter[Configuration]:
 
 
 def _messages(error: ValidationError, sources: Mapping[str, str]) -> Iterator[str]:
-    for each in error.errors(include_url=False):
-        path = ".".join(str(part) for part in each["loc"])
-        if each["type"] in ("unexpected_keyword_argument", "extra_forbidden"):
+    for detail in error.errors(include_url=False):
+        path = ".".join(str(part) for part in detail["loc"])
+        if detail["type"] in ("unexpected_keyword_argument", "extra_forbidden"):
             close = difflib.get_close_matches(path, [*paths(), *sorted(_sections())], n=1, cutoff=0.6)
             hint = f"; did you mean {close[0]}?" if close else "; see `slipway config explain`"
             yield _with_source(path, f"unknown setting{hint}", sources)
         else:
-            yield _with_source(path, f"{each['msg']}, not {_shown(each['input'])}", sources)
+            yield _with_source(path, f"{detail['msg']}, not {_shown(detail['input'])}", sources)
 
 
 def _with_source(path: str, message: str, sources: Mapping[str, str]) -> str:

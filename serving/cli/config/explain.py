@@ -1,4 +1,4 @@
-"""What each setting is: type, unit, bounds, default and reason, read from the settings' own source."""
+"""Describes each setting: type, unit, bounds, default and reason, read from the source of its dataclass."""
 
 import ast
 import inspect
@@ -13,7 +13,7 @@ from serving.units import Quantity
 
 
 @dataclass(frozen=True)
-class Setting:
+class SettingDescription:
     """One setting."""
 
     path: str
@@ -41,41 +41,41 @@ class SectionSummary:
 _TYPES = {int: "integer", float: "number", str: "string"}
 
 
-def settings(section: type[Any] = Configuration, before: str = "") -> Iterator[Setting]:
-    """Return every setting of a section, those of its sections included."""
+def settings(section: type[Any] = Configuration, prefix: str = "") -> Iterator[SettingDescription]:
+    """Yield every setting of a section and of the sections in it."""
     hints, reasons = get_type_hints(section, include_extras=True), _reasons(section)
-    for each in fields(section):
-        path = f"{before}{each.name}"
-        if (inner := section_of(each.default_factory)) is not None:
+    for field in fields(section):
+        path = f"{prefix}{field.name}"
+        if (inner := section_of(field.default_factory)) is not None:
             yield from settings(inner, f"{path}.")
             continue
-        hint = hints[each.name]
+        hint = hints[field.name]
         quantity = next(
             (data for data in getattr(hint, "__metadata__", ()) if isinstance(data, Quantity)), None
         )
-        yield Setting(
+        yield SettingDescription(
             path=path,
             type=_TYPES[getattr(hint, "__origin__", hint)],
             unit="" if quantity is None else quantity.unit,
             least=None if quantity is None else quantity.least,
             most=None if quantity is None else quantity.most,
-            default=each.default,
-            reason=reasons.get(each.name, ""),
+            default=field.default,
+            reason=reasons.get(field.name, ""),
             variable=variable_of(path),
         )
 
 
-def sections(section: type[Any] = Configuration, before: str = "") -> Iterator[SectionSummary]:
-    """Return every section and its summary."""
-    for each in fields(section):
-        if (inner := section_of(each.default_factory)) is not None:
-            path = f"{before}{each.name}"
+def sections(section: type[Any] = Configuration, prefix: str = "") -> Iterator[SectionSummary]:
+    """Yield every section and its summary."""
+    for field in fields(section):
+        if (inner := section_of(field.default_factory)) is not None:
+            path = f"{prefix}{field.name}"
             yield SectionSummary(path, (inspect.getdoc(inner) or "").split("\n")[0])
             yield from sections(inner, f"{path}.")
 
 
 def _reasons(section: type[Any]) -> dict[str, str]:
-    """Return the docstring below each field, by name; those of a base class are not included."""
+    """Return the docstring below each field by name, without those of base classes."""
     (definition,) = ast.parse(textwrap.dedent(inspect.getsource(section))).body
     assert isinstance(definition, ast.ClassDef)
     return {

@@ -13,13 +13,13 @@ import yaml
 
 from serving import errors
 from serving.cli.config.configuration import Resolved, Values, load
-from serving.cli.config.explain import Setting, sections, settings
+from serving.cli.config.explain import SettingDescription, sections, settings
 from serving.cli.options import ConfigFile, OwnDataDir
 from serving.data_dir import DataDir
 
 _WIDTH = 100
-_COMMENT = 40
-"""Column from which a value's source is printed."""
+_SOURCE_COLUMN = 40
+"""Column at which the source of a value is printed."""
 
 
 def show(
@@ -60,51 +60,51 @@ def explain(
             print(f"{section.path:<{width}}  {section.summary}")
         print("\n`slipway config explain SECTION` explains its settings.")
         return
-    chosen = [
+    selected = [
         setting
         for setting in settings()
         if path is None or setting.path == path or setting.path.startswith(f"{path}.")
     ]
-    if not chosen:
+    if not selected:
         names = [setting.path for setting in settings()] + [section.path for section in sections()]
         close = difflib.get_close_matches(str(path), names, n=1)
         hint = f"; did you mean {close[0]}?" if close else "; `slipway config explain` lists the sections"
         raise errors.UserError(f"{path}: unknown setting{hint}")
     if output == "json":
-        explained = [asdict(setting) for setting in chosen]
-        sys.stdout.buffer.write(orjson.dumps(explained, option=orjson.OPT_INDENT_2) + b"\n")
+        descriptions = [asdict(setting) for setting in selected]
+        sys.stdout.buffer.write(orjson.dumps(descriptions, option=orjson.OPT_INDENT_2) + b"\n")
     else:
-        print("\n\n".join(_explanation(setting) for setting in chosen))
+        print("\n\n".join(_explanation(setting) for setting in selected))
 
 
 def changed(resolved: Resolved) -> Values:
-    """Return the validated values that the file, the environment or an option has set, nested by section."""
-    every = asdict(resolved.configuration)
+    """Return the validated values that are not defaults, nested by section."""
+    configuration = asdict(resolved.configuration)
     values: Values = {}
     for path in resolved.sources:
-        *outer, name = path.split(".")
-        validated, inner = every, values
-        for section in outer:
-            validated, inner = validated[section], inner.setdefault(section, {})
-        inner[name] = validated[name]
+        *parents, name = path.split(".")
+        validated, section_values = configuration, values
+        for section in parents:
+            validated, section_values = validated[section], section_values.setdefault(section, {})
+        section_values[name] = validated[name]
     return values
 
 
 def _lines(
-    values: Mapping[str, Any], sources: Mapping[str, str], before: str = "", indent: str = ""
+    values: Mapping[str, Any], sources: Mapping[str, str], prefix: str = "", indent: str = ""
 ) -> list[str]:
     lines = []
     for name, value in values.items():
-        path = f"{before}{name}"
+        path = f"{prefix}{name}"
         if isinstance(value, dict):
             lines += [f"{indent}{name}:", *_lines(value, sources, f"{path}.", f"{indent}  ")]
         else:
             line = f"{indent}{yaml.safe_dump({name: value}).rstrip()}"
-            lines.append(f"{line:<{_COMMENT}} # {sources[path]}" if path in sources else line)
+            lines.append(f"{line:<{_SOURCE_COLUMN}} # {sources[path]}" if path in sources else line)
     return lines
 
 
-def _explanation(setting: Setting) -> str:
+def _explanation(setting: SettingDescription) -> str:
     kind = setting.type if not setting.unit else f"{setting.type}, {setting.unit}"
     if setting.least is not None and setting.most is not None:
         kind += f", {setting.least:.10g} to {setting.most:.10g}"

@@ -26,13 +26,13 @@ def section_of(factory: Any) -> type[Any] | None:
     return factory if factory is not MISSING and isinstance(factory, type) and is_dataclass(factory) else None
 
 
-def paths(section: type[Any] = Configuration, before: str = "") -> Iterator[str]:
-    """Return the paths of all settings, such as `gateway.port`, in the order of their sections."""
-    for each in fields(section):
-        if (inner := section_of(each.default_factory)) is not None:
-            yield from paths(inner, f"{before}{each.name}.")
+def paths(section: type[Any] = Configuration, prefix: str = "") -> Iterator[str]:
+    """Yield the paths of all settings, such as `gateway.port`, in the order of their sections."""
+    for setting in fields(section):
+        if (inner := section_of(setting.default_factory)) is not None:
+            yield from paths(inner, f"{prefix}{setting.name}.")
         else:
-            yield before + each.name
+            yield prefix + setting.name
 
 
 def variable_of(path: str) -> str:

@@ -1,5 +1,6 @@
-"""The configuration that `up` has validated, for the components that it starts: a component that restarts must not
-meet a file that was edited, or broken, in the meantime.
+"""The configuration that `slipway up` has validated, as a file for the components that it starts.
+
+A component that restarts reads this snapshot, not the configuration file, which may have been edited since.
 """
 
 from dataclasses import asdict, fields
@@ -19,20 +20,24 @@ def write(file: Path, configuration: Configuration) -> None:
 
 
 def read(file: Path) -> Configuration:
-    """Return the snapshot, which needs no validation.
+    """Return the snapshot, which was validated when it was written.
 
     Raises:
-        FileNotFoundError: there is none.
+        FileNotFoundError: there is no snapshot.
     """
     configuration: Configuration = _section(Configuration, orjson.loads(file.read_bytes()))
     return configuration
 
 
 def _section(section: type[Any], values: dict[str, Any]) -> Any:
-    """Return a section of these values; a setting that the snapshot of another release lacks has its default."""
+    """Return a section with these values.
+
+    Snapshots of other releases may have unknown settings, which are ignored, and lack some, which have their
+    defaults.
+    """
     known = {}
-    for each in fields(section):
-        if each.name in values:
-            inner = section_of(each.default_factory)
-            known[each.name] = values[each.name] if inner is None else _section(inner, values[each.name])
+    for field in fields(section):
+        if field.name in values:
+            inner = section_of(field.default_factory)
+            known[field.name] = values[field.name] if inner is None else _section(inner, values[field.name])
     return section(**known)

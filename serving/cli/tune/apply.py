@@ -1,4 +1,5 @@
-"""`slipway tune apply`: writes the recommended spec into the Inference, or prints a manifest of a ModelVersion."""
+"""`slipway tune apply`: writes the recommended spec to the Inference, or prints an Inference of a
+ModelVersion."""
 
 import sys
 from collections.abc import Mapping
@@ -33,12 +34,12 @@ def apply(
         bool, typer.Option("--dry-run", help="Show what would change, and change nothing.")
     ] = False,
     force: Annotated[
-        bool, typer.Option("--force", help="Also where the predictor has changed since it was measured.")
+        bool, typer.Option("--force", help="Apply it even if the predictor has changed since then.")
     ] = False,
 ) -> None:
     """Let the predictor run the recommended spec.
 
-    Of an experiment on a ModelVersion: print an Inference that does.
+    For an experiment on a ModelVersion, print an Inference that runs it.
     """
 
     async def work(kube: "Kube") -> None:

@@ -1,4 +1,5 @@
-"""The change of an Inference that applies a recommendation, and the check that it still is what was measured. Pure."""
+"""The change of an Inference that applies a recommendation, and the check that its target is unchanged.
+Pure."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -16,7 +17,7 @@ from tuner.specs.rendering import Source
 
 ABSENT = "-"
 ARM = "stable"
-"""The predictor's name in a new Inference of a recommendation."""
+"""Name of the predictor in a new Inference."""
 _TUNED = ("resources", "batching", "template")
 """Fields of a predictor that settings change."""
 _MAX_NAMES = 5
@@ -42,17 +43,17 @@ def of(experiment: Object) -> Tuning:
     """Return the recommendation of an experiment.
 
     Raises:
-        errors.UserError: there is none; the message has the reason.
+        errors.UserError: the experiment has none; the message has the reason.
     """
     name = experiment["metadata"]["name"]
     recommendation = (experiment.get("status") or {}).get("recommendation")
     if not recommendation:
-        why = summary.reason(experiment)
+        reason = summary.reason(experiment)
         if summary.has_ended(experiment):
-            raise errors.UserError(f"experiment {name} has ended without a recommendation: {why}")
+            raise errors.UserError(f"experiment {name} has ended without a recommendation: {reason}")
         phase = summary.phase(experiment)
         raise errors.UserError(
-            f"experiment {name} has no recommendation yet: {phase}{f', {why}' if why else ''}\n"
+            f"experiment {name} has no recommendation yet: {phase}{f', {reason}' if reason else ''}\n"
             f"Follow it with `slipway tune status {name} -w`."
         )
     settings = tuple(Setting.model_validate(each) for each in recommendation.get("settings") or [])
@@ -71,34 +72,35 @@ def check(tuning: Tuning, source: Source, version: Object, trial: Mapping[str, A
     Raises:
         errors.UserError: the message names the changes.
     """
-    of_trial = tuning.recommendation.get("trial")
+    trial_name = tuning.recommendation.get("trial")
     if trial is None:
-        raise _stale(f"trial {of_trial}, which measured it, was deleted, so it cannot be compared")
-    measured, serves = trial["spec"].get("modelVersion"), version["metadata"]["name"]
-    if measured != serves:
-        raise _stale(f"predictor {source.predictor.name} serves {serves} now, and {measured} was measured")
-    now = rendering.pod(source, version, tuning.settings, tuning.prices).template
-    if changed := _differing(trial["spec"]["template"], now):
-        shown = ", ".join(changed[:_MAX_NAMES]) + (", ..." if len(changed) > _MAX_NAMES else "")
-        raise _stale(f"predictor {source.predictor.name} has changed since {of_trial} measured it: {shown}")
+        raise _stale(f"trial {trial_name}, which measured the spec, was deleted: nothing to compare with")
+    predictor = source.predictor.name
+    measured, current = trial["spec"].get("modelVersion"), version["metadata"]["name"]
+    if measured != current:
+        raise _stale(f"predictor {predictor} serves {current} now, and {measured} was measured")
+    template = rendering.pod(source, version, tuning.settings, tuning.prices).template
+    if changed := _differing(trial["spec"]["template"], template):
+        fields = ", ".join(changed[:_MAX_NAMES]) + (", ..." if len(changed) > _MAX_NAMES else "")
+        raise _stale(f"predictor {predictor} has changed since {trial_name} measured it: {fields}")
 
 
-def _stale(why: str) -> errors.UserError:
-    return errors.UserError(f"{why}\nTune again, or apply it with --force.")
+def _stale(reason: str) -> errors.UserError:
+    return errors.UserError(f"{reason}\nTune again, or apply it with --force.")
 
 
 def operations(inference: Mapping[str, Any], source: Source, tuned: Predictor) -> list[Object]:
     """Return the JSON patch from the predictor to the tuned one; empty where they are equal."""
     position = [p["name"] for p in inference["spec"]["predictors"]].index(source.predictor.name)
-    where = f"/spec/predictors/{position}"
+    path = f"/spec/predictors/{position}"
     before, after = _dumped(source.predictor), _dumped(tuned)
     changes = [
-        {"op": "add", "path": f"{where}/{field}", "value": after.get(field, {})}
+        {"op": "add", "path": f"{path}/{field}", "value": after.get(field, {})}
         for field in _TUNED
         if after.get(field) != before.get(field)
     ]
-    named = {"op": "test", "path": f"{where}/name", "value": source.predictor.name}
-    return [named, *changes] if changes else []
+    name_test = {"op": "test", "path": f"{path}/name", "value": source.predictor.name}
+    return [name_test, *changes] if changes else []
 
 
 def diff(before: Predictor, after: Predictor) -> str:
@@ -115,27 +117,29 @@ def diff(before: Predictor, after: Predictor) -> str:
 def worth(tuning: Tuning, source: Source, version: Object) -> str:
     """Return a sentence with the cost of a tuned and of a current replica, and the measured objective."""
     recommendation = tuning.recommendation
-    then = rendering.pod(source, version, tuning.settings, tuning.prices).cost_per_hour
-    today = rendering.pod(source, version, (), tuning.prices)
-    tuned = [setting.name for setting in tuning.settings if setting.category == "resource"]
-    unlimited = prices.unlimited(today.template["spec"]["containers"], tuned)
+    tuned_cost = rendering.pod(source, version, tuning.settings, tuning.prices).cost_per_hour
+    current = rendering.pod(source, version, (), tuning.prices)
+    resources = [setting.name for setting in tuning.settings if setting.category == "resource"]
+    unlimited = prices.unlimited(current.template["spec"]["containers"], resources)
     spec = tuning.spec.model_dump(by_alias=True, exclude_none=True)
-    runs = tuning.spec.target.inference is not None
-    cost = _money(then, today.cost_per_hour, unlimited) if runs else _money(then, 0.0, ())
-    value, by = summary.objective(spec, recommendation), f"measured by {recommendation.get('trial')}"
-    return f"{cost}{summary.measured(spec).sentence.format(value)}, {by}" if value else f"{cost}{by}"
+    is_deployed = tuning.spec.target.inference is not None
+    cost = _cost(tuned_cost, current.cost_per_hour, unlimited) if is_deployed else _cost(tuned_cost, 0.0, ())
+    value, source_trial = summary.objective(spec, recommendation), recommendation.get("trial")
+    objective = f"{summary.measured(spec).sentence.format(value)}, " if value else ""
+    return f"{cost}{objective}measured by {source_trial}"
 
 
-def _money(then: float, now: float, unlimited: Sequence[str]) -> str:
-    if not then:
+def _cost(tuned: float, current: float, unlimited: Sequence[str]) -> str:
+    """Return the first half of the sentence: the cost of a tuned replica, and of a current one (0: none)."""
+    if not tuned:
         return ""
-    cost = f"a replica costs {then:.4g} an hour"
+    cost = f"a replica costs {tuned:.4g} an hour"
     if unlimited:
-        return f"{cost} (today it has no limit of {' and '.join(unlimited)}, so what it costs is not known); "
-    if not now or then == now:
+        return f"{cost} (today it has no limit of {' and '.join(unlimited)}, so its cost is unknown); "
+    if not current or tuned == current:
         return f"{cost}; "
-    share = 1 - then / now
-    return f"{cost} instead of {now:.4g}, {abs(share):.0%} {'less' if share > 0 else 'more'}; "
+    saved = 1 - tuned / current
+    return f"{cost} instead of {current:.4g}, {abs(saved):.0%} {'less' if saved > 0 else 'more'}; "
 
 
 def manifest(name: str, namespace: str, source: Source, tuned: Predictor) -> Object:
@@ -154,8 +158,9 @@ def _dumped(predictor: Predictor) -> Object:
     return predictor.model_dump(by_alias=True, exclude_none=True, exclude_defaults=True)
 
 
-def _differing(was: Any, now: Any) -> list[str]:
-    before, after = dict(_leaves(was)), dict(_leaves(now))
+def _differing(measured: Any, current: Any) -> list[str]:
+    """Return the paths of the scalars that differ."""
+    before, after = dict(_leaves(measured)), dict(_leaves(current))
     return [path for path in dict.fromkeys([*before, *after]) if before.get(path) != after.get(path)]
 
 

@@ -1,4 +1,5 @@
-"""The options of `slipway tune` itself: `-f` starts an experiment. Imports the start only where it is used."""
+"""`slipway tune -f`, an option of the command group itself. Imports the start of experiments only when
+used."""
 
 from pathlib import Path
 from typing import Annotated
@@ -26,15 +27,15 @@ def tune(
     data_dir: DataDirOfUp = None,
 ) -> None:
     """Find the cheapest spec of a predictor that meets its SLO."""
-    given: tuple[list[str] | bool | str | Path | None, ...] = (file, watch, namespace, kubeconfig, data_dir)
+    options: tuple[list[str] | bool | str | Path | None, ...] = (file, watch, namespace, kubeconfig, data_dir)
     if context.invoked_subcommand is not None:
-        if any(given):
+        if any(options):
             raise typer.BadParameter(
-                f"options go behind the command: slipway tune {context.invoked_subcommand} ..."
+                f"options must follow the command: slipway tune {context.invoked_subcommand} ..."
             )
         return
     if not file:
-        raise typer.BadParameter("say which experiment to start: slipway tune -f FILE")
+        raise typer.BadParameter("name the experiment to start: slipway tune -f FILE")
     from serving.cli.tune.start import start
 
     start(file, target.resolve(kubeconfig, data_dir, namespace), watch=watch)

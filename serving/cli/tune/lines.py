@@ -14,21 +14,21 @@ _PURPOSES: Mapping[str, str] = {"Explore": "", "Confirm": ", once more", "Baseli
 
 
 class StatusLine(NamedTuple):
-    """The current state of one subject."""
+    """The state of one subject: a trial, the phase or the best spec."""
 
     subject: str
     """A trial's name, `phase` or `best`; a later line replaces the state of the same subject."""
     text: str
     moment: str = ""
-    """RFC 3339; empty for now."""
-    once: str = ""
-    """Printed after the text of the first line of a subject."""
+    """Time of the state, RFC 3339; empty for the current time."""
+    details: str = ""
+    """Printed after the text in the first line of a subject only."""
 
 
 def new(printed: Mapping[str, str], experiment: Object, trials: Sequence[Object]) -> list[StatusLine]:
     """Return the lines whose text differs from the printed one of the same subject."""
     changed = [line for line in _lines(experiment, trials) if printed.get(line.subject) != line.text]
-    return [line._replace(once="") if line.subject in printed else line for line in changed]
+    return [line._replace(details="") if line.subject in printed else line for line in changed]
 
 
 def text(line: StatusLine, experiment: Object, now: datetime) -> str:
@@ -36,7 +36,7 @@ def text(line: StatusLine, experiment: Object, now: datetime) -> str:
     started = (experiment.get("status") or {}).get("startTime")
     moment = line.moment or now.isoformat()
     since = ages.human((_time(moment) - _time(started)).total_seconds()) if started else "0s"
-    return f"{since:<{_TIME_WIDTH}}{line.text}{line.once}"
+    return f"{since:<{_TIME_WIDTH}}{line.text}{line.details}"
 
 
 def _lines(experiment: Object, trials: Sequence[Object]) -> Iterator[StatusLine]:
@@ -50,8 +50,8 @@ def _lines(experiment: Object, trials: Sequence[Object]) -> Iterator[StatusLine]
     if (best := status.get("best")) and not ended:
         spec = experiment["spec"]
         value = summary.objective(spec, best)
-        words = f", {summary.measured(spec).label} {value}" if value else ""
-        yield StatusLine("best", f"best so far: {best.get('trial')}{words}")
+        objective = f", {summary.measured(spec).label} {value}" if value else ""
+        yield StatusLine("best", f"best so far: {best.get('trial')}{objective}")
     if ended:
         yield StatusLine("phase", f"{phase}: {summary.reason(experiment)}", status.get("completionTime", ""))
 
@@ -61,12 +61,12 @@ def _of_trial(trial: Object) -> StatusLine:
     if not summary.is_over(trial):
         purpose = _PURPOSES[trial["spec"].get("purpose", "Explore")]
         spec = summary.settings_words(trial["spec"].get("settings") or [])
-        return StatusLine(name, f"{name} {summary.stage(trial)}", once=f": {spec}{purpose}")
+        return StatusLine(name, f"{name} {summary.stage(trial)}", details=f": {spec}{purpose}")
     window = status.get("result") or {}
     numbers = [f"{summary.throughput(window)} req/s" if window else "", _p99(window)]
-    words = ", ".join(part for part in (status.get("reason"), *numbers) if part)
+    result = ", ".join(part for part in (status.get("reason"), *numbers) if part)
     message = f": {status['message']}" if status.get("message") and not window else ""
-    return StatusLine(name, f"{name} {words}{message}", status.get("completionTime", ""))
+    return StatusLine(name, f"{name} {result}{message}", status.get("completionTime", ""))
 
 
 def _p99(window: Object) -> str:

@@ -41,14 +41,14 @@ def report(
     name: ExperimentName,
     output: Annotated[
         Literal["text", "html", "json"] | None,
-        typer.Option("-o", "--output", help="Output format.  [default: by the name of --out, else text]"),
+        typer.Option("-o", "--output", help="Output format.  [default: by the name of --out, or text]"),
     ] = None,
     out: Annotated[
         Path | None,
         typer.Option(
             "--out",
             metavar="FILE",
-            help="Write it there.  [default: of html, NAME.html; else standard output]",
+            help="Write it to this file.  [default: NAME.html for html, or standard output]",
         ),
     ] = None,
 ) -> None:
@@ -64,14 +64,14 @@ def report(
     from tuner.report.text import sentences
 
     settings = load(DataDir.named(target.data_dir)).configuration.tuner
-    form = output or (files.form(out) if out else "text")
+    output_format = output or (files.form(out) if out else "text")
     experiment, trials = with_kube(target.kubeconfig, lambda kube: status.read(kube, target.namespace, name))
     # The matrices are small: on a busy machine several threads take many times as long as one.
     with threadpool_limits(1):
         result = content.of(experiment, trials, clock.now(), settings)
-    if form == "html":
+    if output_format == "html":
         files.write(out or Path(f"{name}.html"), page.render(result))
-    elif form == "json":
+    elif output_format == "json":
         files.put(out, orjson.dumps(result, option=orjson.OPT_INDENT_2).decode() + "\n")
     elif out:
         files.write(out, plain(sentences.of(result)))

@@ -33,9 +33,10 @@ def start(files: list[str], target: Target, *, watch: bool) -> None:
     if not experiments:
         raise errors.UserError(f"there is no ProfilingExperiment in {', '.join(files)}")
     if watch and len(experiments) > 1:
-        named = ", ".join(document.name for document in experiments)
+        experiment_names = ", ".join(document.name for document in experiments)
         raise errors.UserError(
-            f"--watch follows one experiment, and there are {named}; follow each with `slipway tune status`"
+            f"--watch follows one experiment, and the files have {experiment_names}; "
+            "follow each with `slipway tune status`"
         )
     sizes = {(document.namespace, document.name): _size(document) for document in experiments}
     apply_documents(documents, target)
@@ -55,7 +56,7 @@ def announcement(document: Document, size: int | None) -> str:
 
 
 def _size(document: Document) -> int | None:
-    """Return the number of specs; None where the API will refuse the object with a better message."""
+    """Return the number of specs; None if the experiment is invalid, which the API reports."""
     try:
         spec = ProfilingExperimentSpec.model_validate(document.body.get("spec"))
     except ValidationError:
@@ -63,8 +64,8 @@ def _size(document: Document) -> int | None:
     try:
         return Space.of(spec).size
     except errors.SpaceInvalid as error:
-        where = f"{document.source}: ProfilingExperiment {document.name}: {error.field}"
-        raise errors.SpaceInvalid(where, str(error).removeprefix(f"{error.field}: ")) from error
+        path = f"{document.source}: ProfilingExperiment {document.name}: {error.field}"
+        raise errors.SpaceInvalid(path, str(error).removeprefix(f"{error.field}: ")) from error
 
 
 def _follow(document: Document, target: Target) -> None:

@@ -38,9 +38,9 @@ def status(
         Literal["table", "json", "yaml"], typer.Option("-o", "--output", help="Output format.")
     ] = "table",
 ) -> None:
-    """Show progress, the best spec so far and what runs now."""
+    """Show progress, the best spec so far and the running trials."""
     if watch and output != "table":
-        raise errors.UserError(f"-w follows in lines: leave out -o {output}, or -w")
+        raise errors.UserError(f"-w prints lines: leave out -o {output}, or -w")
 
     async def work(kube: "Kube") -> str:
         if watch:
@@ -56,7 +56,7 @@ def status(
 
 
 def finish(phase: str, name: str) -> None:
-    """Print the next commands, or exit with 1 where `phase` is Failed; empty: it was not followed to its end."""
+    """Print the next commands, or exit with 1 if `phase` is Failed; do nothing if it is empty."""
     if phase == "Failed":
         sys.exit(Exit.FAILED)
     if phase:
@@ -74,12 +74,12 @@ async def read(kube: "Kube", namespace: str, name: str) -> tuple[Object, list[Ob
 
 
 async def follow(kube: "Kube", namespace: str, name: str) -> str:
-    """Print an experiment until it has ended, also through restarts of the API; return its last phase.
+    """Print an experiment until it has ended, across restarts of the API; return its last phase.
 
     A terminal shows a table that is updated; other outputs get one line per change.
 
     Raises:
-        errors.NotFound: it does not exist, or was deleted.
+        errors.NotFound: the experiment does not exist, or was deleted.
     """
     console = Console()
     try:
@@ -87,7 +87,7 @@ async def follow(kube: "Kube", namespace: str, name: str) -> str:
             return await _live(kube, namespace, name, console)
         return await _in_lines(kube, namespace, name)
     except asyncio.CancelledError:
-        print(f"The experiment goes on; `slipway tune stop {name}` stops it.", file=sys.stderr)
+        print(f"The experiment continues; `slipway tune stop {name}` stops it.", file=sys.stderr)
         raise
 
 

@@ -17,8 +17,11 @@ from tuner.report.text import measure
 from tuner.report.text.measure import Measure
 
 
+_RESULT_COLUMNS = ("Cost/h", "Result", "Load", "Req/s", "P99", "Meets", "Memory", "Took", "Notes")
+
+
 def status(experiment: Object, trials: Sequence[Object], now: datetime) -> str:
-    """Return progress, best spec, running trials, warm start and reason of an experiment."""
+    """Return the tables of an experiment: progress, best spec, running trials, warm start and reason."""
     parts = [
         tables.text(*progress(experiment, trials, now)),
         best(experiment),
@@ -32,7 +35,7 @@ def status(experiment: Object, trials: Sequence[Object], now: datetime) -> str:
 def progress(
     experiment: Object, trials: Sequence[Object], now: datetime
 ) -> tuple[list[str], list[list[object]]]:
-    """Return headers and the row of the experiment: used budget and goal."""
+    """Return headers and the row of an experiment: phase, spent budget and goal."""
     spec, status = experiment["spec"], experiment.get("status") or {}
     done = sum(is_over(trial) for trial in trials)
     seconds = elapsed(experiment, now)
@@ -42,32 +45,40 @@ def progress(
         time += f" of {longest}"
     regret = status.get("expectedRegret", 1)
     row = [
-        experiment["metadata"]["name"], phase(experiment), status.get("specs"),
-        f"{done} of {spec.get('maxNumTrials', 20)}", time, cost,
-        f"{regret:.1%}" if done and regret < 1 else None, goal(spec),
-    ]  # fmt: skip
+        experiment["metadata"]["name"],
+        phase(experiment),
+        status.get("specs"),
+        f"{done} of {spec.get('maxNumTrials', 20)}",
+        time,
+        cost,
+        f"{regret:.1%}" if done and regret < 1 else None,
+        goal(spec),
+    ]
     return ["Name", "Phase", "Specs", "Trials", "Time", "Spent", "Regret", "Goal"], [row]
 
 
 def best(experiment: Object) -> str:
-    """Return a table of the recommended spec, else of the best so far; empty where there is neither."""
+    """Return a table of the recommended spec, or of the best so far; empty without either."""
     status = experiment.get("status") or {}
     spec, title = status.get("recommendation"), "Recommended"
     if not spec:
         spec, title = status.get("best"), "Best so far"
     if not spec:
         return ""
-    settings, today = spec.get("settings") or [], spec.get("currentCostPerHour")
+    settings, current_cost = spec.get("settings") or [], spec.get("currentCostPerHour")
     headers = [title, *(s["name"] for s in settings), "Cost/h", "Today", measured(experiment["spec"]).label]
     row: list[object] = [
-        spec.get("trial"), *(s["value"] for s in settings), f"{spec.get('costPerHour', 0):.4g}",
-        f"{today:.4g}" if today else None, objective(experiment["spec"], spec),
-    ]  # fmt: skip
+        spec.get("trial"),
+        *(s["value"] for s in settings),
+        f"{spec.get('costPerHour', 0):.4g}",
+        f"{current_cost:.4g}" if current_cost else None,
+        objective(experiment["spec"], spec),
+    ]
     return tables.text(headers, [row])
 
 
 def running(experiment: Object, trials: Iterable[Object], now: datetime) -> str:
-    """Return a table of the running trials; empty where none runs."""
+    """Return a table of the running trials; empty without any."""
     current = [trial for trial in trials if not is_over(trial)]
     if not current or has_ended(experiment):
         return ""
@@ -76,15 +87,22 @@ def running(experiment: Object, trials: Iterable[Object], now: datetime) -> str:
     for trial in sorted(current, key=number):
         windows = (trial.get("status") or {}).get("windows") or []
         last = windows[-1] if windows else {}
-        rows.append([
-            trial["metadata"]["name"], *values(trial, [s["name"] for s in settings]), stage(trial),
-            ages.since(_begun(trial), now), f"{last['level']:g}" if last else None, throughput(last), tail(last),
-        ])  # fmt: skip
+        rows.append(
+            [
+                trial["metadata"]["name"],
+                *values(trial, [s["name"] for s in settings]),
+                stage(trial),
+                ages.since(_start_time(trial), now),
+                f"{last['level']:g}" if last else None,
+                throughput(last),
+                tail(last),
+            ]
+        )
     return tables.text(["Now", *(s["name"] for s in settings), "Stage", "For", "Load", "Req/s", "P99"], rows)
 
 
 def trials_table(trials: Iterable[Object]) -> str:
-    """Return a table of all trials: the window with the highest load within the constraints, and the outcome."""
+    """Return a table of all trials: the highest load within the constraints, and the outcome."""
     ordered = sorted(trials, key=number)
     names = list(dict.fromkeys(s["name"] for t in ordered for s in t["spec"].get("settings") or []))
     rows = []
@@ -92,37 +110,46 @@ def trials_table(trials: Iterable[Object]) -> str:
         status = trial.get("status") or {}
         window = status.get("result") or {}
         memory = (window.get("usage") or {}).get("memoryBytes")
-        rows.append([
-            trial["spec"]["number"], trial["spec"].get("purpose", "Explore"), *values(trial, names),
-            f"{trial['spec'].get('costPerHour', 0):.4g}", status.get("reason") or stage(trial),
-            f"{window['level']:g}" if window else None, throughput(window), tail(window), window.get("meets"),
-            decimal(memory) if memory else None, ages.human(status["seconds"]) if status.get("seconds") else None,
-            ", ".join(note.partition(":")[0] for note in status.get("notes") or []) or "-",
-        ])  # fmt: skip
-    headers = ["No", "Purpose", *names, "Cost/h", "Result", "Load", "Req/s", "P99", "Meets", "Memory", "Took", "Notes"]  # fmt: skip
+        rows.append(
+            [
+                trial["spec"]["number"],
+                trial["spec"].get("purpose", "Explore"),
+                *values(trial, names),
+                f"{trial['spec'].get('costPerHour', 0):.4g}",
+                status.get("reason") or stage(trial),
+                f"{window['level']:g}" if window else None,
+                throughput(window),
+                tail(window),
+                window.get("meets"),
+                decimal(memory) if memory else None,
+                ages.human(status["seconds"]) if status.get("seconds") else None,
+                ", ".join(note.partition(":")[0] for note in status.get("notes") or []) or "-",
+            ]
+        )
+    headers = ["No", "Purpose", *names, *_RESULT_COLUMNS]
     return tables.text(headers, rows) if rows else "<none>"
 
 
 def learned(experiment: Object) -> str:
-    """Return the weights of earlier experiments in the warm start; empty where there is none."""
-    learned = (experiment.get("status") or {}).get("learned") or []
+    """Return the weights of earlier experiments in the warm start; empty without any."""
+    earlier_experiments = (experiment.get("status") or {}).get("learned") or []
     parts = [
-        f"{each['experiment']} {each['weight']:.0%}"
-        if each["weight"] > 0
-        else f"{each['experiment']} dropped"
-        for each in learned
+        f"{earlier['experiment']} {earlier['weight']:.0%}"
+        if earlier["weight"] > 0
+        else f"{earlier['experiment']} dropped"
+        for earlier in earlier_experiments
     ]
     return f"Warm start: {', '.join(parts)}" if parts else ""
 
 
 def reason(experiment: Object) -> str:
-    """Return reason and message of the condition Ready; empty where there is none."""
+    """Return reason and message of the condition Ready; empty without the condition."""
     ready = conditions.find((experiment.get("status") or {}).get("conditions"), "Ready") or {}
     return ": ".join(part for part in (ready.get("reason"), ready.get("message")) if part)
 
 
 def phase(experiment: Object) -> str:
-    """Return the phase of the newest spec: Pending where only an earlier spec has ended."""
+    """Return the phase of the current generation: Pending if only an earlier one has ended."""
     status = experiment.get("status") or {}
     phase = str(status.get("phase") or "Pending")
     is_old = status.get("observedGeneration", 0) < experiment["metadata"].get("generation", 0)
@@ -130,7 +157,7 @@ def phase(experiment: Object) -> str:
 
 
 def has_ended(experiment: Object) -> bool:
-    """Whether the newest spec has ended."""
+    """Return whether the experiment has ended in its current generation."""
     return phase(experiment) in FINISHED
 
 
@@ -138,8 +165,8 @@ def goal(spec: Object) -> str:
     """Return the objective and its constraints: `least p50 latency, error rate <= 1 %`."""
     constraints = [Constraint.model_validate(constraint) for constraint in spec.get("constraints") or []]
     bounds = [_plain(notation.constraint(constraint, bound_of(constraint))) for constraint in constraints]
-    shown = measured(spec)
-    return ", ".join([f"{'least' if shown.less_is_better else 'most'} {shown.label}", *bounds])
+    objective = measured(spec)
+    return ", ".join([f"{'least' if objective.less_is_better else 'most'} {objective.label}", *bounds])
 
 
 def measured(spec: Object) -> Measure:
@@ -148,7 +175,7 @@ def measured(spec: Object) -> Measure:
 
 
 def objective(spec: Object, recommendation: Object) -> str | None:
-    """Return the objective of a spec with its 95 % interval; None where it has none."""
+    """Return the objective of a spec with its 95 % interval; None without one."""
     value, low, high = (recommendation.get(key, 0) for key in ("objective", "low", "high"))
     estimate = measured(spec).estimate(Estimate(value=value, low=low, high=high))
     return interval(estimate, measured(spec).write) if estimate else None
@@ -160,12 +187,12 @@ def interval(estimate: Estimate, write: Callable[[float], str]) -> str:
 
 
 def _plain(text: str) -> str:
-    """Return the text with ordinary spaces."""
+    """Replace no-break spaces by ordinary ones."""
     return text.replace("\u00a0", " ")
 
 
 def elapsed(experiment: Object, now: datetime) -> float | None:
-    """Return the seconds from the experiment's start to its end, or to now; None where it has not begun."""
+    """Return the seconds from the experiment's start to its end, or to now; None before its start."""
     status = experiment.get("status") or {}
     if not status.get("startTime"):
         return None
@@ -186,7 +213,7 @@ def number(trial: Object) -> int:
 
 
 def values(trial: Object, names: Iterable[str]) -> list[object]:
-    """Return the trial's settings of these names; None for those it does not set."""
+    """Return the values of a trial's settings by name; None for settings that it lacks."""
     settings = {s["name"]: s["value"] for s in trial["spec"].get("settings") or []}
     return [settings.get(name) for name in names]
 
@@ -197,7 +224,7 @@ def settings_words(settings: Iterable[Object]) -> str:
 
 
 def throughput(window: Object) -> str | None:
-    """Return the requests per second of a window with their 95 % interval; None where there is no window."""
+    """Return the requests per second of a window with their 95 % interval; None without a window."""
     throughput = window.get("throughput")
     if not throughput:
         return None
@@ -205,13 +232,13 @@ def throughput(window: Object) -> str | None:
 
 
 def tail(window: Object) -> str | None:
-    """Return the p99 latency of a window; None where it has none."""
+    """Return the p99 latency of a window; None without one."""
     for latency in window.get("latencies") or []:
         if (latency["metric"], latency["percentile"]) == ("latency", 99):
             return _plain(figures.duration(latency["value"]))
     return None
 
 
-def _begun(trial: Object) -> str:
+def _start_time(trial: Object) -> str:
     status = trial.get("status") or {}
     return str(status.get("startTime") or trial["metadata"].get("creationTimestamp") or "")

@@ -20,14 +20,14 @@ MERGE_PATCH = "application/merge-patch+json"
 def stop(target: Target, name: ExperimentName) -> None:
     """Start no more trials.
 
-    Running trials are finished, and their results stay.
+    Running trials finish, and their results stay.
     """
     _suspend(name, target, suspended=True)
 
 
 @with_target
 def resume(target: Target, name: ExperimentName) -> None:
-    """Go on with an experiment that was stopped."""
+    """Resume a stopped experiment."""
     _suspend(name, target, suspended=False)
 
 
@@ -47,9 +47,12 @@ async def _set(kube: "Kube", path: str, experiment: dict[str, object], *, suspen
     spec = experiment["spec"]
     assert isinstance(spec, dict)
     if bool(spec.get("suspend")) == suspended:
-        return f"{'is stopped' if suspended else 'goes on'} already"
+        return f"is {'stopped' if suspended else 'active'} already"
     await kube.request(
-        "PATCH", path, body={"spec": {"suspend": suspended}}, query={"fieldManager": TUNE_MANAGER},
+        "PATCH",
+        path,
+        body={"spec": {"suspend": suspended}},
+        query={"fieldManager": TUNE_MANAGER},
         content_type=MERGE_PATCH,
-    )  # fmt: skip
-    return "stopped: trials that run are finished, and no more are started" if suspended else "goes on"
+    )
+    return "stopped: running trials finish, and no more are started" if suspended else "resumed"

@@ -1,7 +1,8 @@
-"""A scikit-learn estimator out of its pickle, with its large arrays left in the page cache.
+"""Loads a scikit-learn estimator from its pickle, and maps its large arrays instead of copying them.
 
-joblib writes arrays behind each other, aligned and as they lie in memory, so a mapping of the file is the array. The
-mapping is copy-on-write: what a model changes is its process's own, the file and other replicas never see it.
+joblib writes arrays one after another, aligned and in their memory layout, so that a mapping of the file can
+be used as the array. Mappings are copy-on-write: changes by a model reach neither the file nor other
+replicas.
 """
 
 import io
@@ -15,53 +16,51 @@ from joblib.numpy_pickle import NumpyArrayWrapper, NumpyUnpickler
 from sklearn.base import BaseEstimator
 
 from serving import errors
-from serving.runtimes.loading import Opened, Verified
+from serving.runtimes.loading import OpenFile, VerifiedModel
 
 _PICKLE = pickle.PROTO
-"""First byte of every pickle since protocol 2; a compressed one begins with its compressor's."""
-
-
+"""First byte of every pickle since protocol 2; compressed files begin with other bytes."""
 MAP_FROM_BYTES = 1024 * 1024
-"""Size from which an array is a view of the model's file, which all replicas share; smaller arrays are copied, as
-each view holds a descriptor and a mapping."""
+"""Size from which an array is mapped, so that all replicas share it; smaller arrays are copied, as each
+mapping takes a descriptor."""
 MAP_AT_MOST = 256
-"""Arrays of one model that are views: a process commonly may have 1,024 descriptors, most of them for clients."""
+"""Most mapped arrays of a model: a process usually may have 1,024 descriptors, most of them for clients."""
 
 
 class _Unpickler(NumpyUnpickler):  # type: ignore[misc] # joblib has no types
-    """joblib's own, which maps all arrays or none, told for each array whether to."""
+    """joblib's unpickler, which maps all arrays or none, with a decision for each array."""
 
     dispatch = NumpyUnpickler.dispatch.copy()
 
-    def __init__(self, file: Opened) -> None:
-        super().__init__(file.again, file.data, ensure_native_byte_order=True)
-        self._left = MAP_AT_MOST
+    def __init__(self, file: OpenFile) -> None:
+        super().__init__(file.reopen_path, file.data, ensure_native_byte_order=True)
+        self._mappings_left = MAP_AT_MOST
 
     def load_build(self) -> None:
-        """Make an array where one is described, else an object of its state."""
-        described, state = self.stack[-2], self.stack[-1]
-        if isinstance(described, NumpyArrayWrapper):
-            mapped = self._left > 0 and self._is_mappable(state)
-            self._left -= mapped
-            self.mmap_mode = "c" if mapped else None
-            self.ensure_native_byte_order = not mapped
+        """Build the object on top of the stack; decide first whether an array is mapped."""
+        instance, state = self.stack[-2], self.stack[-1]
+        if isinstance(instance, NumpyArrayWrapper):
+            is_mapped = self._mappings_left > 0 and self._is_mappable(state)
+            self._mappings_left -= is_mapped
+            self.mmap_mode = "c" if is_mapped else None
+            self.ensure_native_byte_order = not is_mapped
         super().load_build()
 
     dispatch[pickle.BUILD[0]] = load_build
 
     def _is_mappable(self, state: dict[str, Any]) -> bool:
         dtype = state["dtype"]
-        plain = dtype.isnative and not dtype.hasobject and state["allow_mmap"]
+        is_plain = dtype.isnative and not dtype.hasobject and state["allow_mmap"]
         # joblib before 1.2 did not align arrays.
-        aligned = state.get("numpy_array_alignment_bytes") is not None
-        return bool(plain and aligned and math.prod(state["shape"]) * dtype.itemsize >= MAP_FROM_BYTES)
+        is_aligned = state.get("numpy_array_alignment_bytes") is not None
+        return bool(is_plain and is_aligned and math.prod(state["shape"]) * dtype.itemsize >= MAP_FROM_BYTES)
 
 
-def estimator(files: Verified) -> Any:
+def estimator(files: VerifiedModel) -> Any:
     """Unpickle the verified file.
 
     Raises:
-        errors.Permanent: `UnsupportedModel`, it is not a scikit-learn estimator with `predict`; `LoadFailed`.
+        errors.Permanent: `LoadFailed`; `UnsupportedModel`, no scikit-learn estimator with `predict`.
     """
     file = files.program
     try:
@@ -75,6 +74,6 @@ def estimator(files: Verified) -> Any:
         ) from error
     if not isinstance(model, BaseEstimator) or not callable(getattr(model, "predict", None)):
         raise errors.Permanent(
-            "UnsupportedModel", f"{type(model).__name__} is no scikit-learn estimator with predict"
+            "UnsupportedModel", f"{type(model).__name__} is not a scikit-learn estimator with predict"
         )
     return model

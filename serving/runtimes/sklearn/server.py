@@ -8,7 +8,7 @@ import sys
 from typing import Any
 
 from serving.runtimes import process
-from serving.runtimes.loading import Wanted
+from serving.runtimes.loading import ModelFiles
 
 PRELOAD = (
     *process.PRELOAD,
@@ -56,7 +56,7 @@ PRELOAD = (
 
 def main() -> int:
     """Serve until SIGTERM; return the exit status."""
-    return process.main(process.Runtime("sklearn", Wanted(("model.joblib", "model.pkl")), _framework))
+    return process.main(process.Runtime("sklearn", ModelFiles(("model.joblib", "model.pkl")), _framework))
 
 
 def _framework() -> process.Framework[Any]:

@@ -1,7 +1,8 @@
-"""Fits, pickles, loads and runs tiny models on import: imported before forks only, never in an ordinary start.
+"""Fits, pickles, loads and runs tiny models on import; imported before forks only, never in an ordinary
+start.
 
-scikit-learn caches signatures and thread pools at its first calls, which took 20 ms of the first prediction of each fork.
-Starts no thread and leaves no files.
+scikit-learn caches signatures and thread pools at its first calls, which took 20 ms of the first prediction
+of each fork. Starts no thread and leaves no files.
 """
 
 import io

@@ -1,11 +1,11 @@
-"""A PyTorch program as files: written by training programs, read by the runtime.
+"""The files of a PyTorch program: training programs write them, the runtime loads them.
 
-    model.pt2   what `torch.export.save` writes; by itself a whole model
-    weights.pt  optional: the state dict, as `torch.save` writes it; `model.pt2` then has none of it
+    model.pt2   the output of `torch.export.save`; a complete model by itself
+    weights.pt  optional: the state dict, written by `torch.save`; `model.pt2` then has no weights
 
-A program is a graph of PyTorch's own operators, so no class of the training program is needed to run it. Its archive
-has pickles in it and is read into memory: it is code, and hashed at each load. Weights apart are mapped, so that
-replicas share them, and read by PyTorch's restricted reader, which runs no code.
+A program is a graph of PyTorch's operators, so it runs without the classes of the training program. Its
+archive contains pickles, so it counts as code and is hashed at each load. Separate weights are mapped, so
+that replicas share them, and read by PyTorch's restricted reader, which runs no code.
 """
 
 import warnings
@@ -20,7 +20,7 @@ from torch.export.passes import move_to_device_pass
 from serving import errors
 from serving.images.documents.output_manifest import Input
 from serving.runtimes import tensors
-from serving.runtimes.loading import Verified
+from serving.runtimes.loading import VerifiedModel
 from serving.system import atomic_file
 
 PROGRAM = "model.pt2"
@@ -30,43 +30,48 @@ CPU = "cpu"
 
 @dataclass(frozen=True)
 class Program:
-    """A loaded program: `call(*arrays)`, in the order of `inputs`, and the inputs that it was exported with."""
+    """A loaded program."""
 
     call: Callable[..., Any]
+    """Takes the input tensors in the order of `inputs`."""
     inputs: tuple[Input, ...]
     examples: tuple[torch.Tensor, ...]
+    """The inputs that the program was exported with."""
 
 
 def save(program: torch.export.ExportedProgram, directory: Path) -> None:
-    """Write both files, each by one rename, the program last; `program` has no weights afterwards."""
+    """Write both files atomically, the program last; this removes the weights from `program`."""
     state = dict(program.state_dict)
     with atomic_file.replacing(directory / WEIGHTS) as path, Path(path).open("wb") as file:
         torch.save(state, file)
     for name, tensor in state.items():
-        # One element in the place of all: the graph keeps its shapes, and the archive four bytes.
-        hole = torch.zeros(1, dtype=tensor.dtype).expand(tensor.shape)
-        is_parameter = isinstance(tensor, torch.nn.Parameter)
-        program.state_dict[name] = torch.nn.Parameter(hole, requires_grad=False) if is_parameter else hole
+        # One expanded element: the graph keeps its shapes, and the archive stores four bytes.
+        placeholder = torch.zeros(1, dtype=tensor.dtype).expand(tensor.shape)
+        program.state_dict[name] = (
+            torch.nn.Parameter(placeholder, requires_grad=False)
+            if isinstance(tensor, torch.nn.Parameter)
+            else placeholder
+        )
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "No complete tensor found", UserWarning)
         with atomic_file.replacing(directory / PROGRAM) as path, Path(path).open("wb") as file:
             torch.export.save(program, file)
 
 
-def load(files: Verified, device: str = CPU) -> Program:
-    """Make the program of its verified files, to be computed on this device; on a GPU no weights are shared.
+def load(files: VerifiedModel, device: str = CPU) -> Program:
+    """Load a program for this device from its verified files; replicas on a GPU share no weights.
 
     Raises:
-        errors.Permanent: `LoadFailed`; `UnsupportedModel`, it takes something else than tensors of known types.
+        errors.Permanent: `LoadFailed`; `UnsupportedModel`, an input is not a tensor of a known type.
     """
     try:
-        with open(files.program.again, "rb") as file:  # noqa: PTH123 a path of ours, not one to look at
+        with open(files.program.reopen_path, "rb") as file:  # noqa: PTH123 a path in /proc, as a string
             exported = torch.export.load(file)
         if device != CPU:
             exported = move_to_device_pass(exported, device)
         module = exported.module()
         if WEIGHTS in files.weights:
-            path = files.weights[WEIGHTS].again
+            path = files.weights[WEIGHTS].reopen_path
             state = torch.load(path, map_location=CPU, mmap=True, weights_only=True)
             if device != CPU:
                 state = {name: tensor.to(device) for name, tensor in state.items()}
@@ -79,19 +84,18 @@ def load(files: Verified, device: str = CPU) -> Program:
 
 
 def described(exported: torch.export.ExportedProgram, module: Any, device: str = CPU) -> Program:
-    """Return the program with its inputs, as its graph says them; it takes tensors in the machine's own memory.
+    """Return the program with the inputs of its graph; its call takes tensors in main memory.
 
     Raises:
-        errors.Permanent: `UnsupportedModel`, it takes something else than tensors of known types.
+        errors.Permanent: `UnsupportedModel`, an input is not a tensor of a known type.
     """
     args, kwargs = exported.example_inputs or ((), {})
-    given = (*args, *kwargs.values())
-    examples = tuple(e.cpu() if isinstance(e, torch.Tensor) else e for e in given)
+    examples = tuple(e.cpu() if isinstance(e, torch.Tensor) else e for e in (*args, *kwargs.values()))
     names = list(exported.graph_signature.user_inputs)
     if not examples or len(names) != len(examples) or not all(isinstance(e, torch.Tensor) for e in examples):
         raise errors.Permanent(
             "UnsupportedModel",
-            f"the program must take tensors, and be saved with examples of them; it takes {names}",
+            f"the program must take tensors, and be exported with examples of them; it takes {names}",
         )
     shapes = {node.name: node.meta["val"].shape for node in exported.graph.find_nodes(op="placeholder")}
     inputs = tuple(
@@ -100,19 +104,19 @@ def described(exported: torch.export.ExportedProgram, module: Any, device: str =
     )
     keywords = list(kwargs)
 
-    def call(*own: torch.Tensor) -> Any:
-        arrays = own if device == CPU else tuple(array.to(device) for array in own)
-        positional = arrays[: len(args)]
-        return module(*positional, **dict(zip(keywords, arrays[len(args) :], strict=True)))
+    def call(*inputs: torch.Tensor) -> Any:
+        on_device = inputs if device == CPU else tuple(tensor.to(device) for tensor in inputs)
+        positional = on_device[: len(args)]
+        return module(*positional, **dict(zip(keywords, on_device[len(args) :], strict=True)))
 
     return Program(call, inputs, examples)
 
 
 def datatype(tensor: torch.Tensor) -> str:
-    """Return the protocol's name for the tensor's elements.
+    """Return the protocol's datatype of a tensor.
 
     Raises:
-        errors.Permanent: `UnsupportedModel`, no datatype holds them.
+        errors.Permanent: `UnsupportedModel`, no datatype holds its elements.
     """
     try:
         return tensors.datatype_of(tensor[:0].numpy() if tensor.dim() else tensor.reshape(1).numpy())

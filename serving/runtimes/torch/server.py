@@ -1,6 +1,6 @@
 """The PyTorch runtime: `python -m serving.runtimes.torch.server`, one model, one process.
 
-`serving.runtimes.process` documents its environment and life, `serving.runtimes.torch.files` the files of a model.
+`serving.runtimes.process` documents its environment and life, `serving.runtimes.torch.files` a model's files.
 """
 
 import functools
@@ -13,7 +13,7 @@ from typing import Any
 from serving import errors
 from serving.resources import names
 from serving.runtimes import process
-from serving.runtimes.loading import Wanted
+from serving.runtimes.loading import ModelFiles
 
 _READER = "torch.export.pt2_archive._package"
 """Imported by the first `torch.export.load`: two seconds, as much as `torch` itself."""
@@ -30,7 +30,7 @@ PRELOAD = (
 
 def main() -> int:
     """Serve until SIGTERM; return the exit status."""
-    return process.main(process.Runtime("pytorch", Wanted(("model.pt2",), ("weights.pt",)), _framework))
+    return process.main(process.Runtime("pytorch", ModelFiles(("model.pt2",), ("weights.pt",)), _framework))
 
 
 def _framework() -> process.Framework[Any]:
@@ -45,10 +45,10 @@ def _framework() -> process.Framework[Any]:
 
 
 def _device() -> str:
-    """Return where to compute: on the CPU, unless the container has a share of a GPU.
+    """Return the device to compute on: the CPU, unless the container has a share of a GPU.
 
     Raises:
-        errors.Permanent: `NoGpu`, it has, and PyTorch cannot use it: it must not be slow in silence.
+        errors.Permanent: `NoGpu`, PyTorch cannot use the GPU; the CPU would be slow without notice.
     """
     device = os.environ.get(names.DEVICE_ENV, "cpu")
     if device == "cuda":
@@ -57,7 +57,7 @@ def _device() -> str:
         if not torch.cuda.is_available():
             raise errors.Permanent(
                 "NoGpu",
-                f"{names.DEVICE_ENV} is cuda, and this PyTorch ({torch.__version__}) finds no GPU that it can use",
+                f"{names.DEVICE_ENV} is cuda, and this PyTorch ({torch.__version__}) finds no usable GPU",
             )
     return device
 

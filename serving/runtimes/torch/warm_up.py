@@ -1,7 +1,7 @@
 """Exports, loads and runs a tiny program on import: imported before forks only, never in an ordinary start.
 
-The first `torch.export.load` of a process imports a thousand modules and fills caches, which took 0.5 s of each fork.
-Starts no thread and leaves no files.
+The first `torch.export.load` of a process imports a thousand modules and fills caches, which took 0.5 s of
+each fork. Starts no thread and leaves no files.
 """
 
 import io

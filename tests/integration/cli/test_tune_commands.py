@@ -192,12 +192,12 @@ async def test_the_end_of_an_earlier_spec_is_not_taken_for_the_end(kube: Kube, a
 async def test_stop_and_resume_say_what_they_change(kube: Kube, slipway: Slipway) -> None:
     name = "profilingexperiment.slipway.dev/digits"
     await experiment_is(kube, phase="Running")
-    assert (await slipway("tune", "resume", "digits"))[1] == f"{name} goes on already\n"
+    assert (await slipway("tune", "resume", "digits"))[1] == f"{name} is active already\n"
     assert (await slipway("tune", "stop", "digits"))[1].startswith(f"{name} stopped: ")
     stored = await kube.get(kinds.PROFILING_EXPERIMENT, kube.namespace, "digits")
     assert stored["spec"]["suspend"] is True
     assert (await slipway("tune", "stop", "digits"))[1] == f"{name} is stopped already\n"
-    assert (await slipway("tune", "resume", "digits"))[1] == f"{name} goes on\n"
+    assert (await slipway("tune", "resume", "digits"))[1] == f"{name} resumed\n"
     await experiment_is(kube, phase="Succeeded", observedGeneration=3)
     assert (await slipway("tune", "stop", "digits"))[1] == f"{name} has ended (Succeeded); nothing changed\n"
 

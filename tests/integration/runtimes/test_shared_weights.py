@@ -26,10 +26,10 @@ from serving.runtimes import loading
 module, directory, digest, name = sys.argv[1:]
 import numpy as np
 framework = import_module(module)._framework()
-wanted = loading.Wanted(("model.joblib", "model.pt2"), ("weights.pt",))
+wanted = loading.ModelFiles(("model.joblib", "model.pt2"), ("weights.pt",))
 
 def replica(ready, go):
-    files = loading.verified(Path(directory), digest, "", wanted)
+    files = loading.verify(Path(directory), digest, "", wanted)
     model = framework.warm(framework.load(files), files.output)
     files.close()
     os.write(ready, b"x")

@@ -161,7 +161,7 @@ def test_a_pickle_that_is_no_estimator_is_refused(tmp_path: Path) -> None:
     built = capture(tmp_path / "out", store, repository="r", lineage={})
     refused = start(built, store.tree(built.digest) / "models", tmp_path / "log")
     assert refused.process.wait(DEADLINE) == 1
-    assert "UnsupportedModel: dict is no scikit-learn estimator" in refused.log.read_text()
+    assert "UnsupportedModel: dict is not a scikit-learn estimator" in refused.log.read_text()
 
 
 def test_without_pytorch_its_runtime_ends_by_saying_what_to_install(tmp_path: Path) -> None:

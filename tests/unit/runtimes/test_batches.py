@@ -10,7 +10,7 @@ from serving import errors
 from serving.images.documents.output_manifest import Input, OutputManifest
 from serving.runtimes import batches
 from serving.runtimes.model import Output
-from serving.runtimes.protocol import Request, Tensor, Wanted
+from serving.runtimes.protocol import InferenceRequest, RequestedOutput, Tensor
 from serving.runtimes.sklearn.estimator import Estimator
 
 GRID = np.array([[x, y] for x in range(6) for y in range(6)], float)
@@ -18,14 +18,16 @@ MODEL = Estimator(DecisionTreeClassifier(random_state=1).fit(GRID, GRID.sum(axis
 
 ROWS = st.lists(st.tuples(st.integers(0, 5), st.integers(0, 5)), min_size=1, max_size=4)
 WANTED = st.none() | st.lists(
-    st.builds(Wanted, st.sampled_from(["predict", "probabilities"]), st.booleans()),
+    st.builds(RequestedOutput, st.sampled_from(["predict", "probabilities"]), st.booleans()),
     min_size=1, max_size=2, unique_by=lambda one: one.name,
 ).map(tuple)  # fmt: skip
 REQUESTS = st.lists(st.tuples(ROWS, WANTED, st.booleans()), min_size=1, max_size=6)
 
 
-def request(rows: object, wanted: tuple[Wanted, ...] | None = None, *, binary: bool = False) -> Request:
-    return Request("", (Tensor("input", "FP64", np.array(rows, float)),), wanted, binary)
+def request(
+    rows: object, wanted: tuple[RequestedOutput, ...] | None = None, *, binary: bool = False
+) -> InferenceRequest:
+    return InferenceRequest("", (Tensor("input", "FP64", np.array(rows, float)),), wanted, binary)
 
 
 def plain(answer: batches.Answer) -> list[tuple[str, str, list[object], bool]]:
@@ -34,7 +36,7 @@ def plain(answer: batches.Answer) -> list[tuple[str, str, list[object], bool]]:
 
 @given(REQUESTS)
 def test_a_part_of_the_joined_answer_is_what_the_request_alone_gets(
-    found: list[tuple[list[tuple[int, int]], tuple[Wanted, ...] | None, bool]],
+    found: list[tuple[list[tuple[int, int]], tuple[RequestedOutput, ...] | None, bool]],
 ) -> None:
     requests = [request(rows, wanted, binary=binary) for rows, wanted, binary in found]
     answer = MODEL.infer(batches.joined(requests, MODEL))
@@ -43,9 +45,9 @@ def test_a_part_of_the_joined_answer_is_what_the_request_alone_gets(
 
 
 def test_an_output_is_computed_only_where_somebody_asks_for_it() -> None:
-    predict = (Wanted("predict", binary=True),)
+    predict = (RequestedOutput("predict", binary=True),)
     both = batches.joined([request([[1, 2]], predict), request([[3, 4]], predict)], MODEL)
-    assert both.outputs == (Wanted("predict", binary=False),)
+    assert both.outputs == (RequestedOutput("predict", binary=False),)
 
 
 class Two:
@@ -54,19 +56,19 @@ class Two:
     inputs = (Input("ids", "INT64", (-1, -1)), Input("scale", "FP32", (-1,)))
     outputs = (Output("y", "FP32", (-1,)),)
 
-    def expected_seconds(self, request: Request) -> float:
+    def expected_seconds(self, request: InferenceRequest) -> float:
         return 0
 
-    def infer(self, request: Request) -> batches.Answer:
+    def infer(self, request: InferenceRequest) -> batches.Answer:
         raise AssertionError("nothing is predicted here")
 
 
-def two(ids: tuple[int, int], scales: int) -> Request:
+def two(ids: tuple[int, int], scales: int) -> InferenceRequest:
     tensors = (
         Tensor("scale", "FP32", np.ones(scales, np.float32)),
         Tensor("ids", "INT64", np.ones(ids, np.int64)),
     )
-    return Request("", tensors, None, binary=False)
+    return InferenceRequest("", tensors, None, binary=False)
 
 
 def test_requests_are_of_one_form_when_all_but_their_rows_is_alike() -> None:
@@ -88,9 +90,9 @@ def test_inputs_are_joined_by_name_in_whatever_order_they_came() -> None:
 
 
 @pytest.mark.parametrize(
-    "wrong", [request([[1, 2, 3]]), request([]), request([[1, 2]], (Wanted("other", binary=False),))]
+    "wrong", [request([[1, 2, 3]]), request([]), request([[1, 2]], (RequestedOutput("other", binary=False),))]
 )
-def test_what_the_model_does_not_take_is_refused_before_it_meets_others(wrong: Request) -> None:
+def test_what_the_model_does_not_take_is_refused_before_it_meets_others(wrong: InferenceRequest) -> None:
     with pytest.raises(errors.ApiError) as caught:
         batches.form(wrong, MODEL)
     assert caught.value.code == 400

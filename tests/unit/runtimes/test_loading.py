@@ -9,9 +9,9 @@ from serving import errors
 from serving.images.capture.build import capture
 from serving.images.documents import oci
 from serving.images.store.model_store import ModelStore
-from serving.runtimes.loading import Wanted, verified
+from serving.runtimes.loading import ModelFiles, verify
 
-WANTED = Wanted(("model.pt2", "model.pkl"), ("weights.pt",))
+FILES = ModelFiles(("model.pt2", "model.pkl"), ("weights.pt",))
 CONTENT = {
     "model.pt2": b"program",
     "weights.pt": b"many numbers",
@@ -40,9 +40,9 @@ def mounted(base: Path, content: dict[str, bytes]) -> tuple[Path, str]:
 
 def test_wanted_files_are_open_and_described(image: tuple[Path, str]) -> None:
     models, digest = image
-    found = verified(models, digest, "", WANTED)
+    found = verify(models, digest, "", FILES)
     assert bytes(found.program.data) == b"program"
-    assert Path(found.program.again).read_bytes() == b"program"
+    assert Path(found.program.reopen_path).read_bytes() == b"program"
     assert {name: bytes(file.data) for name, file in found.weights.items()} == {"weights.pt": b"many numbers"}
     assert found.output.framework == "pytorch"
     found.close()
@@ -56,7 +56,7 @@ def test_code_and_its_description_are_hashed_whoever_vouches(
     models, digest = image
     (models / name).write_bytes(b"evil")
     with pytest.raises(errors.Permanent, match=f"^{name}: must be sha256:") as caught:
-        verified(models, digest, digest if sealed else "", WANTED)
+        verify(models, digest, digest if sealed else "", FILES)
     assert caught.value.reason == "DigestMismatch"
 
 
@@ -68,8 +68,8 @@ def test_other_files_are_hashed_unless_this_images_seal_was_checked(
     (models / name).write_bytes(b"changed")
     for sealed in ("", "sha256:" + "0" * 64):
         with pytest.raises(errors.Permanent, match=f"^{name}: must be sha256:"):
-            verified(models, digest, sealed, WANTED)
-    verified(models, digest, digest, WANTED).close()
+            verify(models, digest, sealed, FILES)
+    verify(models, digest, digest, FILES).close()
 
 
 @pytest.mark.parametrize("sealed", [True, False])
@@ -77,7 +77,7 @@ def test_a_file_more_or_less_is_refused_whoever_vouches(*, sealed: bool, image: 
     models, digest = image
     (models / "notes.txt").rename(models / "more.txt")
     with pytest.raises(errors.Permanent, match=r"^more.txt: is not in the manifest"):
-        verified(models, digest, digest if sealed else "", WANTED)
+        verify(models, digest, digest if sealed else "", FILES)
 
 
 @pytest.mark.parametrize("names", [["weights.pt"], ["model.pt2", "model.pkl"]])
@@ -86,13 +86,13 @@ def test_none_or_several_programs_are_refused(names: list[str], tmp_path: Path) 
     with pytest.raises(
         errors.Permanent, match=r"^exactly one of model.pt2, model.pkl must be in the image"
     ) as caught:
-        verified(models, digest, "", WANTED)
+        verify(models, digest, "", FILES)
     assert caught.value.reason == "ModelFileMissing"
 
 
 def test_an_empty_program_is_opened_as_no_bytes(tmp_path: Path) -> None:
     models, digest = mounted(tmp_path, {"model.pkl": b""})
-    found = verified(models, digest, "", WANTED)
+    found = verify(models, digest, "", FILES)
     assert found.program.data == b""
     found.close()
 
@@ -106,7 +106,7 @@ def test_what_is_no_regular_file_is_not_followed(kind: str, image: tuple[Path, s
     else:
         (models / "model.pt2").mkdir()
     with pytest.raises(errors.Permanent) as caught:
-        verified(models, digest, digest, WANTED)
+        verify(models, digest, digest, FILES)
     assert caught.value.reason == "DigestMismatch"
 
 
@@ -118,10 +118,10 @@ def test_an_image_that_others_built_is_opened_by_its_seal_alone(image: tuple[Pat
         del layer["annotations"]
     manifest.write_text(json.dumps(document))
     digest = oci.digest_of(manifest.read_bytes())
-    found = verified(models, digest, digest, WANTED)
+    found = verify(models, digest, digest, FILES)
     assert bytes(found.program.data) == b"program"
     assert found.output.framework == "pytorch"
     found.close()
     with pytest.raises(errors.Permanent, match="no node has checked its seal") as caught:
-        verified(models, digest, "", WANTED)
+        verify(models, digest, "", FILES)
     assert caught.value.reason == "InvalidImage"

@@ -14,12 +14,12 @@ from sklearn.linear_model import LinearRegression
 
 from serving import errors
 from serving.images.documents.output_manifest import Input, OutputManifest
-from serving.runtimes.app import Identity, InferenceApp
+from serving.runtimes.app import InferenceApp, ServedModel
 from serving.runtimes.batch_queue import BatchQueue
 from serving.runtimes.batches import Answer
 from serving.runtimes.model import Model, Output
 from serving.runtimes.predictions import BatchedPredictions
-from serving.runtimes.protocol import Request, Tensor
+from serving.runtimes.protocol import InferenceRequest, Tensor
 from serving.runtimes.sklearn.estimator import Estimator
 from serving.runtimes.startup import Startup
 from serving.settings import RuntimeSettings
@@ -41,10 +41,10 @@ class Doubling:
     inputs = (Input("x", "FP64", (-1, 1)),)
     outputs = (Output("y", "FP64", (-1, 1)),)
 
-    def expected_seconds(self, request: Request) -> float:
+    def expected_seconds(self, request: InferenceRequest) -> float:
         return self.seconds
 
-    def infer(self, request: Request) -> Answer:
+    def infer(self, request: InferenceRequest) -> Answer:
         rows = request.inputs[0].array
         self.calls.append(rows.ravel().tolist())
         if self.seconds:
@@ -56,8 +56,10 @@ class Doubling:
         return [(Tensor("y", "FP64", 2 * rows), False)]
 
 
-def ask(*values: float) -> Request:
-    return Request("", (Tensor("x", "FP64", np.array([[value] for value in values])),), None, binary=False)
+def ask(*values: float) -> InferenceRequest:
+    return InferenceRequest(
+        "", (Tensor("x", "FP64", np.array([[value] for value in values])),), None, binary=False
+    )
 
 
 async def stays() -> dict[str, Any]:
@@ -81,7 +83,7 @@ async def make() -> AsyncIterator[Callable[..., BatchedPredictions]]:
 Make = Callable[..., BatchedPredictions]
 
 
-async def answers(gathered: BatchedPredictions, *requests: Request) -> list[list[float] | Exception]:
+async def answers(gathered: BatchedPredictions, *requests: InferenceRequest) -> list[list[float] | Exception]:
     asked = (gathered.infer(request, stays) for request in requests)
     async with asyncio.timeout(20):
         found = await asyncio.gather(*asked, return_exceptions=True)
@@ -147,7 +149,7 @@ async def test_an_idle_replica_waits_for_others_as_long_as_it_may(make: Make) ->
 
 async def test_a_request_that_the_model_does_not_take_is_refused_without_waiting(make: Make) -> None:
     model = Doubling()
-    wrong = Request("", (Tensor("x", "FP64", np.zeros((1, 2))),), None, binary=False)
+    wrong = InferenceRequest("", (Tensor("x", "FP64", np.zeros((1, 2))),), None, binary=False)
     (found,) = await answers(make(model, patience=PATIENT), wrong)
     assert isinstance(found, errors.ApiError)
     assert "inputs[0].shape" in str(found)
@@ -173,8 +175,8 @@ async def test_a_request_that_fails_does_not_fail_its_neighbours(
 async def test_values_that_an_estimator_refuses_fail_their_own_request(make: Make) -> None:
     model = Estimator(LinearRegression().fit([[0.0], [1.0]], [0.0, 10.0]), OutputManifest())
 
-    def row(value: float) -> Request:
-        return Request("", (Tensor("input", "FP64", np.array([[value]])),), None, binary=False)
+    def row(value: float) -> InferenceRequest:
+        return InferenceRequest("", (Tensor("input", "FP64", np.array([[value]])),), None, binary=False)
 
     first, second, third = await answers(make(model), row(2), row(np.nan), row(4))
     assert [first, third] == [[pytest.approx(20)], [pytest.approx(40)]]
@@ -209,7 +211,7 @@ async def test_a_client_that_has_gone_before_its_turn_is_not_predicted(make: Mak
     gone = asyncio.create_task(gathered.infer(ask(1), leaves))
     await waits(gathered, 1)
     left.set()
-    with pytest.raises(errors.ApiError, match="the client went away"):
+    with pytest.raises(errors.ApiError, match="the client disconnected"):
         await gone
     assert await answers(gathered, ask(2), ask(3)) == [[4], [6]]
     assert model.calls == [[2, 3]]
@@ -240,7 +242,7 @@ async def test_whoever_waits_is_answered_when_the_process_is_told_to_stop(make: 
 async def test_a_request_beyond_those_that_may_wait_is_told_to_ask_again(make: Make) -> None:
     model = Doubling()
     gathered = make(model, patience=PATIENT, room=1)
-    app = InferenceApp(model, Identity("tests", "m", "v", Startup(0.0)), SETTINGS, gathered)
+    app = InferenceApp(model, ServedModel("tests", "m", "v", Startup(0.0)), SETTINGS, gathered)
     waiting = asyncio.create_task(answers(gathered, ask(1)))
     await waits(gathered, 1)
     sent: list[dict[str, Any]] = []

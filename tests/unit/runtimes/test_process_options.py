@@ -9,7 +9,7 @@ from serving.images.documents.output_manifest import Input
 from serving.runtimes import predictions, process
 from serving.runtimes.batches import Answer
 from serving.runtimes.model import Output
-from serving.runtimes.protocol import Request
+from serving.runtimes.protocol import InferenceRequest
 from serving.settings import RuntimeSettings
 
 SETTINGS = RuntimeSettings()
@@ -25,10 +25,10 @@ class Model:
         self.inputs = (Input("x", "FP32", shape),)
         self.outputs = (Output("y", "FP32", (-1,)),)
 
-    def expected_seconds(self, request: Request) -> float:
+    def expected_seconds(self, request: InferenceRequest) -> float:
         return 0
 
-    def infer(self, request: Request) -> Answer:
+    def infer(self, request: InferenceRequest) -> Answer:
         raise AssertionError("nothing is predicted here")
 
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from serving import errors
 from serving.cli.config import snapshot
 from serving.cli.config.configuration import load
-from serving.cli.config.explain import Setting, settings
+from serving.cli.config.explain import SettingDescription, settings
 from serving.cli.config.schema import Configuration, paths, variable_of
 from serving.data_dir import DataDir
 
@@ -76,7 +76,7 @@ def test_a_setting_can_be_set_by_file_and_by_variable(data_dir: DataDir, path: s
             assert value_at(configuration, path) == other
 
 
-def another(setting: Setting) -> Any:
+def another(setting: SettingDescription) -> Any:
     """Return a value of a setting within its bounds that is not its default."""
     if setting.type == "string":
         return "127.9" if setting.path == "node.pod_network" else "http://other"
@@ -116,7 +116,7 @@ def test_a_value_beyond_its_bounds_is_refused_with_path_rule_and_value(data_dir:
             "tuner: {search: {regret: 2}}",
             "tuner.search.regret: Input should be less than or equal to 1, not 2",
         ),
-        ("gateway: {port: 1, port: 2}", "port is there twice"),
+        ("gateway: {port: 1, port: 2}", "duplicate key port"),
         ("api: &x {port: 1}\ngateway: *x", "aliases are not supported"),
         ("- gateway", "must be a mapping of sections"),
         ("{[1]: 2}", "not YAML"),

@@ -97,7 +97,7 @@ def test_a_change_of_what_was_tuned_itself_is_no_reason_to_refuse() -> None:
 
 
 def test_a_trial_that_is_gone_cannot_vouch() -> None:
-    with pytest.raises(errors.UserError, match="digits-3, which measured it, was deleted"):
+    with pytest.raises(errors.UserError, match="digits-3, which measured the spec, was deleted"):
         change.check(tuning(), source(inference()), VERSION, None)
 
 
@@ -129,7 +129,7 @@ def test_a_recommendation_without_an_objective_says_no_value() -> None:
 
 def test_what_an_unlimited_replica_costs_is_not_known() -> None:
     words = change.worth(tuning(), source(inference(resources={"memory": "1Gi"})), VERSION)
-    assert "today it has no limit of cpu, so what it costs is not known" in words
+    assert "today it has no limit of cpu, so its cost is unknown" in words
 
 
 def test_of_a_model_version_of_which_nothing_runs_nothing_of_today_is_said() -> None:

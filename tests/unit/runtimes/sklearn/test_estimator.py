@@ -10,15 +10,15 @@ from sklearn.preprocessing import FunctionTransformer, OneHotEncoder
 from serving import errors
 from serving.images.documents.output_manifest import Input, OutputManifest
 from serving.runtimes.model import Output
-from serving.runtimes.protocol import Request, Tensor, Wanted
+from serving.runtimes.protocol import InferenceRequest, RequestedOutput, Tensor
 from serving.runtimes.sklearn.estimator import Estimator
 
 ROWS = np.array([[0.0, 0.0], [1.0, 1.0], [0.0, 1.0], [1.0, 0.0]])
 
 
-def ask(array: np.ndarray, datatype: str = "FP64", *wanted: str) -> Request:
-    outputs = tuple(Wanted(name, binary=False) for name in wanted) or None
-    return Request("", (Tensor("input", datatype, array),), outputs, binary=False)
+def ask(array: np.ndarray, datatype: str = "FP64", *wanted: str) -> InferenceRequest:
+    outputs = tuple(RequestedOutput(name, binary=False) for name in wanted) or None
+    return InferenceRequest("", (Tensor("input", datatype, array),), outputs, binary=False)
 
 
 def test_a_regressor_has_no_probabilities() -> None:

@@ -23,7 +23,7 @@ from sklearn.preprocessing import StandardScaler
 
 from serving import errors
 from serving.images.documents.output_manifest import OutputManifest
-from serving.runtimes.loading import Opened, Verified
+from serving.runtimes.loading import OpenFile, VerifiedModel
 from serving.runtimes.sklearn import pickled
 
 IMAGES, LABELS = load_digits(return_X_y=True)
@@ -40,9 +40,9 @@ class Table(BaseEstimator):
 
 
 def load(path: Path) -> Any:
-    file = Opened(path)
+    file = OpenFile(path)
     try:
-        return pickled.estimator(Verified(file, {}, OutputManifest()))
+        return pickled.estimator(VerifiedModel(file, {}, OutputManifest()))
     finally:
         file.close()
 
@@ -146,9 +146,9 @@ def test_the_file_that_was_opened_is_loaded_when_another_took_its_name(tmp_path:
     path = tmp_path / "model.joblib"
     joblib.dump(Table(np.full(300_000, 1.0)), path)
     joblib.dump(Table(np.full(300_000, 2.0)), tmp_path / "other")
-    file = Opened(path)
+    file = OpenFile(path)
     (tmp_path / "other").replace(path)
-    assert pickled.estimator(Verified(file, {}, OutputManifest())).values[-1] == 1.0
+    assert pickled.estimator(VerifiedModel(file, {}, OutputManifest())).values[-1] == 1.0
 
 
 @pytest.mark.parametrize("content", [b"", b"\x80\x05no", b"nonsense"])

@@ -8,7 +8,7 @@ import pytest
 
 from serving import errors
 from serving.images.documents.output_manifest import Input, OutputManifest
-from serving.runtimes.loading import Opened, Verified
+from serving.runtimes.loading import OpenFile, VerifiedModel
 
 torch = pytest.importorskip("torch", reason="PyTorch is not installed (pip install 'slipway[torch]')")
 
@@ -35,9 +35,11 @@ def exported(net: Any) -> Any:
     return torch.export.export(net.eval(), (torch.zeros(2, 4),), dynamic_shapes=sizes)
 
 
-def opened(directory: Path) -> Verified:
-    weights = {"weights.pt": Opened(directory / "weights.pt")} if (directory / "weights.pt").exists() else {}
-    return Verified(Opened(directory / "model.pt2"), weights, OutputManifest())
+def opened(directory: Path) -> VerifiedModel:
+    weights = (
+        {"weights.pt": OpenFile(directory / "weights.pt")} if (directory / "weights.pt").exists() else {}
+    )
+    return VerifiedModel(OpenFile(directory / "model.pt2"), weights, OutputManifest())
 
 
 def load(directory: Path) -> files.Program:

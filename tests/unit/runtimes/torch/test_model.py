@@ -13,7 +13,7 @@ from serving import errors
 from serving.images.documents.output_manifest import Input, OutputManifest
 from serving.runtimes import protocol, tensors
 from serving.runtimes.model import Output
-from serving.runtimes.protocol import Request, Tensor, Wanted
+from serving.runtimes.protocol import InferenceRequest, RequestedOutput, Tensor
 
 torch = pytest.importorskip("torch", reason="PyTorch is not installed (pip install 'slipway[torch]')")
 
@@ -69,9 +69,11 @@ ARRAYS = {
 }
 
 
-def ask(*wanted: str, **changed: np.ndarray) -> Request:
+def ask(*wanted: str, **changed: np.ndarray) -> InferenceRequest:
     given = tuple(Tensor(name, DATATYPES[name], array) for name, array in {**ARRAYS, **changed}.items())
-    return Request("", given, tuple(Wanted(name, binary=True) for name in wanted) or None, binary=False)
+    return InferenceRequest(
+        "", given, tuple(RequestedOutput(name, binary=True) for name in wanted) or None, binary=False
+    )
 
 
 def test_tensors_are_found_by_the_names_of_the_arguments_in_any_order() -> None:
@@ -118,12 +120,12 @@ def test_missing_and_unknown_tensors_are_named() -> None:
     with pytest.raises(
         errors.ApiError, match=r"inputs: must be ids, weights, scale, got \['scale', 'weights'\]"
     ):
-        MODEL.infer(Request("", request.inputs[:2], None, binary=False))
+        MODEL.infer(InferenceRequest("", request.inputs[:2], None, binary=False))
     other = (*request.inputs[:2], Tensor("idz", "INT64", ARRAYS["ids"]))
     with pytest.raises(
         errors.ApiError, match=r"inputs\[2\].name: must be 'ids' or 'weights' or 'scale', got 'idz'"
     ):
-        MODEL.infer(Request("", other, None, binary=False))
+        MODEL.infer(InferenceRequest("", other, None, binary=False))
 
 
 @pytest.mark.parametrize(
