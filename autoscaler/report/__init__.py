@@ -1,1 +1,1 @@
-"""The report of a simulation: in sentences, as a table, as one HTML page and as JSON. Pure."""
+"""The report of a simulation: sentences, a table, an HTML page and JSON. Pure."""

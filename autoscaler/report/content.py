@@ -1,20 +1,27 @@
-"""Makes the report of a simulation. Pure."""
+"""Builds the report of a simulation from its outcomes. Pure."""
 
 import datetime as dt
 from collections.abc import Sequence
 from dataclasses import replace
 
-from autoscaler.report.shape import KNOWING, Moment, Report, Row, Service, Track
+from autoscaler.report.schema import (
+    PERFECT_KNOWLEDGE,
+    Moment,
+    PolicyRow,
+    SimulatedService,
+    SimulationReport,
+    Track,
+)
 from autoscaler.simulate import comparison
 from autoscaler.simulate.comparison import OURS, Outcome
 from autoscaler.simulate.oracle import Oracle
 from autoscaler.simulate.scores import Scores, knowing
-from autoscaler.simulate.workloads.service import Service as Simulated
+from autoscaler.simulate.workloads.service import Service
 from autoscaler.simulate.workloads.workload import Workload
 
 
 def of(
-    simulated: Simulated,
+    simulated: Service,
     outcomes: Sequence[Outcome],
     *,
     known: Oracle,
@@ -23,34 +30,34 @@ def of(
     seed: int,
     now: dt.datetime,
     version: str,
-) -> Report:
+) -> SimulationReport:
     """Return the report.
 
     Args:
-        simulated: the service.
-        outcomes: of each policy; the first of ours is the one that is explained.
-        known: what perfect knowledge would do.
-        startup: the name of the law of start-up times.
-        limit: replicas at most.
-        seed: of the run.
-        now: when the report is made.
-        version: of the program.
+        simulated: the simulated service.
+        outcomes: of all policies; the report explains the first one of our policy.
+        known: the schedule with perfect knowledge of the load.
+        startup: the name of the start-up times.
+        limit: most replicas.
+        seed: seed of the simulation.
+        now: the time of the report.
+        version: the version of the program.
     """
     workload = simulated.workload
     main = next((outcome for outcome in outcomes if outcome.policy == OURS), outcomes[0])
-    rows = [_row(KNOWING, None, knowing(workload, known)["oracle"], ours=False)]
+    rows = [_row(PERFECT_KNOWLEDGE, None, knowing(workload, known)["oracle"], ours=False)]
     rows += [
         _row(outcome.name, outcome.risk, outcome.scores, ours=outcome.policy == OURS) for outcome in outcomes
     ]
     ordered = [main, *(outcome for outcome in outcomes if outcome is not main)]
-    return Report(
+    return SimulationReport(
         name=workload.name,
         generated_at=now.astimezone(dt.UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
         version=version,
         service=_service(workload, simulated.unit, startup, limit, seed),
         assumed=simulated.assumed,
         main=main.name,
-        rows=_fronted(rows),
+        rows=_with_front(rows),
         step=comparison.width(workload),
         moments=_moments(workload, known),
         tracks=tuple(Track(outcome.name, outcome.columns) for outcome in ordered),
@@ -59,9 +66,9 @@ def of(
     )
 
 
-def _service(workload: Workload, unit: str, startup: str, limit: int, seed: int) -> Service:
+def _service(workload: Workload, unit: str, startup: str, limit: int, seed: int) -> SimulatedService:
     replica = workload.replica
-    return Service(
+    return SimulatedService(
         start=workload.start,
         seconds=workload.seconds,
         lead=workload.lead,
@@ -78,37 +85,34 @@ def _service(workload: Workload, unit: str, startup: str, limit: int, seed: int)
     )
 
 
-def _row(name: str, risk: float | None, scored: Scores, *, ours: bool) -> Row:
-    return Row(
+def _row(name: str, risk: float | None, scores: Scores, *, ours: bool) -> PolicyRow:
+    return PolicyRow(
         name=name,
         risk=risk,
         ours=ours,
-        violations=scored.violations,
-        windows=scored.windows,
-        p99=scored.p99,
-        replica_hours=scored.replica_hours,
-        over_oracle=scored.over_oracle,
-        cold=scored.cold,
-        actions=scored.actions,
-        flips=scored.flips,
+        violations=scores.violations,
+        windows=scores.windows,
+        p99=scores.p99,
+        replica_hours=scores.replica_hours,
+        over_oracle=scores.over_oracle,
+        cold=scores.cold,
+        actions=scores.actions,
+        flips=scores.flips,
         front=False,
     )
 
 
-def _fronted(rows: Sequence[Row]) -> tuple[Row, ...]:
-    """Return the rows, with the mark of those that no other policy beats; the oracle is no policy."""
+def _with_front(rows: Sequence[PolicyRow]) -> tuple[PolicyRow, ...]:
+    """Set `front` in the rows of policies that no other beats; perfect knowledge is no policy."""
     return tuple(replace(row, front=_is_on_front(row, rows)) for row in rows)
 
 
-def _is_on_front(row: Row, rows: Sequence[Row]) -> bool:
-    if row.name == KNOWING:
+def _is_on_front(row: PolicyRow, rows: Sequence[PolicyRow]) -> bool:
+    if row.name == PERFECT_KNOWLEDGE:
         return False
-    mine = (row.violations, row.replica_hours)
-    for other in rows:
-        theirs = (other.violations, other.replica_hours)
-        if other.name != KNOWING and theirs[0] <= mine[0] and theirs[1] <= mine[1] and theirs != mine:
-            return False
-    return True
+    scores = (row.violations, row.replica_hours)
+    others = [(other.violations, other.replica_hours) for other in rows if other.name != PERFECT_KNOWLEDGE]
+    return not any(other[0] <= scores[0] and other[1] <= scores[1] and other != scores for other in others)
 
 
 def _moments(workload: Workload, known: Oracle) -> tuple[Moment, ...]:

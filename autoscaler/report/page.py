@@ -1,17 +1,15 @@
-"""A report as one HTML page that needs nothing else: no network, no fonts, no scripts of others; it works
-from a file.
-"""
+"""Renders a report as one self-contained HTML page, which loads nothing and works from a file."""
 
 from typing import Final
 
 from autoscaler.report import plots, sentences
-from autoscaler.report.shape import Report, as_json
+from autoscaler.report.schema import SimulationReport, as_json
 from serving.pages import documents, figures
 
 _TEMPLATES: Final = documents.environment("autoscaler.report", "page_files")
 
 
-def render(report: Report) -> str:
+def render(report: SimulationReport) -> str:
     """Return the page."""
     mine = report.row(report.main)
     return documents.render(
@@ -32,8 +30,8 @@ def render(report: Report) -> str:
     )
 
 
-def _facts(report: Report) -> list[tuple[str, str, str]]:
-    """Return the numbers that stand out: name, value, and what is to be known of it."""
+def _facts(report: SimulationReport) -> list[tuple[str, str, str]]:
+    """Return the headline numbers: name, value and note."""
     row = report.row(report.main)
     return [
         (
@@ -52,7 +50,9 @@ def _facts(report: Report) -> list[tuple[str, str, str]]:
     ]
 
 
-def _reasons(report: Report) -> list[tuple[str, str, str]]:
-    """Return how often each rule bound."""
+def _reasons(report: SimulationReport) -> list[tuple[str, str, str]]:
+    """Return how often each reason decided: reason, count and share."""
     total = max(sum(report.reasons.values()), 1)
-    return [(reason, f"{many:,}", figures.percent(many / total)) for reason, many in report.reasons.items()]
+    return [
+        (reason, f"{count:,}", figures.percent(count / total)) for reason, count in report.reasons.items()
+    ]

@@ -1,6 +1,4 @@
-"""Drawings of a report: the load with its forecast, the replicas of each policy, and cost against
-violations.
-"""
+"""The plots of a report: load and forecast, replicas of each policy, and cost against violations. Pure."""
 
 import datetime as dt
 import math
@@ -10,32 +8,33 @@ from itertools import groupby
 from markupsafe import Markup
 
 from autoscaler.report import sentences
-from autoscaler.report.shape import KNOWING, Report, Row, Track
+from autoscaler.report.schema import PERFECT_KNOWLEDGE, PolicyRow, SimulationReport, Track
 from autoscaler.simulate.comparison import Column
 from serving.pages import figures, svg
 from serving.pages.plots import Plot, Table, stairs
 from serving.pages.svg import Scale, Tick, marks
 
 WIDTH = 1040
-"""Of a timeline, in units of about a pixel: as wide as the page."""
+"""Width of a timeline in units of about a pixel: the width of the page."""
 _LATE_HEIGHT = 110
+"""Height of the strip of late requests, in the same units."""
 _STEPS = (60, 120, 300, 600, 900, 1800, 3600, 7200, 10_800, 21_600, 43_200, 86_400, 172_800, 604_800)
 """Seconds between ticks of time."""
-_TICKS = 9
-_NUMBERS = 60
-"""Rows of the table below a timeline at most: the JSON has all."""
-_LEAST = 0.01
-"""Percent of violations below which a logarithmic axis shows the same."""
-_LETTER = 6.2
-"""Width of a letter of a name, roughly."""
+_MAX_TICKS = 9
+_MAX_ROWS = 60
+"""Most rows of the table below a timeline; the JSON has all."""
+_LEAST_PERCENT = 0.01
+"""Lower end of the axis of violations, in percent."""
+_LETTER_WIDTH = 6.2
+"""Approximate width of a letter of a label."""
 _Box = tuple[float, float, float, float]
 """Left, top, right, bottom."""
-_CHANGES = 500
-"""Rows of the table of changes at most: the JSON has all."""
+_MAX_CHANGES = 500
+"""Most rows of the table of changes; the JSON has all."""
 
 
-def load(report: Report) -> Plot:
-    """Return the load, and the forecast that replicas were sized on."""
+def load(report: SimulationReport) -> Plot:
+    """Return the plot of the load and of the forecast that sized the replicas."""
     columns = report.tracks[0].columns
     uppers = [column.upper for column in columns if column.upper is not None]
     x = _time(report)
@@ -66,12 +65,12 @@ def load(report: Report) -> Plot:
     )
 
 
-def replicas(report: Report, track: Track) -> Plot:
-    """Return the replicas of one policy, with the requests that waited too long below."""
+def replicas(report: SimulationReport, track: Track) -> Plot:
+    """Return the plot of the replicas of one policy, with the late requests below."""
     x = _time(report)
-    most = max(max(c.wanted, c.ready) for c in track.columns)
+    highest = max(max(c.wanted, c.ready) for c in track.columns)
     y = Scale.around(
-        [0.0, float(most), *(float(m.needed) for m in report.moments)],
+        [0.0, float(highest), *(float(m.needed) for m in report.moments)],
         svg.HEIGHT - svg.BOTTOM,
         svg.TOP,
         zero=True,
@@ -84,14 +83,14 @@ def replicas(report: Report, track: Track) -> Plot:
     ready = stairs(
         [(x.at(m.time), y.at(c.ready)) for m, c in zip(report.moments, track.columns, strict=True)]
     )
-    ours = report.row(track.name).ours  # the page would be twice as large with the reasons of all
+    with_reasons = report.row(track.name).ours  # the reasons of all policies would double the page's size
     parts = [
         svg.area([(needed[0][0], bottom), *needed, (needed[-1][0], bottom)], "need"),
         _frame(report, x, y, "replicas", svg.HEIGHT),
         svg.line(ready, "course have"),
         svg.line(wanted, "course want"),
         _lead(report, x, svg.HEIGHT - svg.BOTTOM),
-        *(_hits(report, track.columns, x, svg.HEIGHT - svg.BOTTOM) if ours else ()),
+        *(_hits(report, track.columns, x, svg.HEIGHT - svg.BOTTOM) if with_reasons else ()),
     ]
     title = f"Replicas with {track.name}"
     return Plot(
@@ -107,15 +106,15 @@ def replicas(report: Report, track: Track) -> Plot:
     )
 
 
-def front(report: Report) -> Plot:
-    """Return cost against violations of every policy."""
+def front(report: SimulationReport) -> Plot:
+    """Return the plot of cost against violations of every policy."""
     x = Scale.around([row.replica_hours for row in report.rows], svg.LEFT, svg.WIDTH - svg.RIGHT)
-    top = max(*(row.violations for row in report.rows), 10 * _LEAST)
-    y = Scale(_LEAST / 1.3, top * 1.5, svg.HEIGHT - svg.BOTTOM, svg.TOP, log=True)
+    top = max(*(row.violations for row in report.rows), 10 * _LEAST_PERCENT)
+    y = Scale(_LEAST_PERCENT / 1.3, top * 1.5, svg.HEIGHT - svg.BOTTOM, svg.TOP, log=True)
     parts = [svg.frame(marks(x, figures.number), _shares(y), "replica-hours", "requests that wait too long")]
-    mine = sorted((row for row in report.rows if row.ours), key=lambda row: row.replica_hours)
-    if len(mine) > 1:
-        parts.append(svg.line([_at(x, y, row) for row in mine], "front"))
+    ours = sorted((row for row in report.rows if row.ours), key=lambda row: row.replica_hours)
+    if len(ours) > 1:
+        parts.append(svg.line([_at(x, y, row) for row in ours], "front"))
     parts += _labels(report, x, y)
     parts += [_dot(report, row, x, y) for row in report.rows]
     title = "Cost against violations"
@@ -140,11 +139,11 @@ COLUMNS = (
     "changes an hour",
     "turns an hour",
 )
-"""Of the table of policies."""
+"""Headers of the table of policies."""
 
 
-def cells(row: Row) -> list[tuple[str, float | str]]:
-    """Return the cells of a policy, each with what it is sorted by."""
+def cells(row: PolicyRow) -> list[tuple[str, float | str]]:
+    """Return the cells of a policy, each with its sort key."""
     return [
         (row.name, row.name),
         (sentences.percent(row.violations), row.violations),
@@ -158,8 +157,8 @@ def cells(row: Row) -> list[tuple[str, float | str]]:
     ]
 
 
-def changes(report: Report) -> list[list[tuple[str, float | str]]]:
-    """Return the rows of the table of changes, each cell with what it is sorted by."""
+def changes(report: SimulationReport) -> list[list[tuple[str, float | str]]]:
+    """Return the rows of the table of changes, each cell with its sort key."""
     return [
         [
             (report.when(change.time), change.time),
@@ -169,12 +168,12 @@ def changes(report: Report) -> list[list[tuple[str, float | str]]]:
             (change.reason, change.reason),
             (change.message, change.message),
         ]
-        for change in report.changes[:_CHANGES]
+        for change in report.changes[:_MAX_CHANGES]
     ]
 
 
-def tip(report: Report, index: int, column: Column) -> str:
-    """Return what a column says when it is pointed at."""
+def tip(report: SimulationReport, index: int, column: Column) -> str:
+    """Return the tooltip of a column."""
     moment = report.moments[index]
     band = f", {figures.number(column.upper)} to expect" if column.upper is not None else ""
     late = f", {figures.number(column.late)} waited too long" if column.late else ""
@@ -185,65 +184,67 @@ def tip(report: Report, index: int, column: Column) -> str:
     )
 
 
-def _time(report: Report) -> Scale:
+def _time(report: SimulationReport) -> Scale:
     start = report.service.start
     return Scale(start, start + report.service.seconds, svg.LEFT, WIDTH - svg.RIGHT)
 
 
-def _middle(report: Report, x: Scale, index: int) -> float:
+def _middle(report: SimulationReport, x: Scale, index: int) -> float:
     return x.at(report.moments[index].time + report.step / 2)
 
 
-def _frame(report: Report, x: Scale, y: Scale, label: str, height: int) -> Markup:
+def _frame(report: SimulationReport, x: Scale, y: Scale, label: str, height: int) -> Markup:
     return svg.frame(_clock(report, x), marks(y, figures.number), "UTC", label, height=height, width=WIDTH)
 
 
-def _clock(report: Report, x: Scale) -> list[Tick]:
-    step = next((step for step in _STEPS if report.service.seconds / step <= _TICKS), _STEPS[-1])
+def _clock(report: SimulationReport, x: Scale) -> list[Tick]:
+    """Return the ticks of the time axis."""
+    step = next((step for step in _STEPS if report.service.seconds / step <= _MAX_TICKS), _STEPS[-1])
     first = math.ceil(x.low / step) * step
     ticks = []
-    for at in range(first, math.floor(x.high) + 1, step):
-        when = dt.datetime.fromtimestamp(at, dt.UTC)
-        ticks.append(Tick(x.at(at), f"{when:%d %b}" if at % 86_400 == 0 else f"{when:%H:%M}"))
+    for seconds in range(first, math.floor(x.high) + 1, step):
+        time = dt.datetime.fromtimestamp(seconds, dt.UTC)
+        ticks.append(Tick(x.at(seconds), f"{time:%d %b}" if seconds % 86_400 == 0 else f"{time:%H:%M}"))
     return ticks
 
 
-def _lead(report: Report, x: Scale, bottom: float) -> Markup:
-    """Return the mark of where scoring begins."""
-    at = x.at(report.service.start + report.service.lead)
-    return svg.element("line", {"class": "bound", "x1": at, "x2": at, "y1": svg.TOP, "y2": bottom})
+def _lead(report: SimulationReport, x: Scale, bottom: float) -> Markup:
+    """Return the line at which scoring begins."""
+    position = x.at(report.service.start + report.service.lead)
+    ends = {"x1": position, "x2": position, "y1": svg.TOP, "y2": bottom}
+    return svg.element("line", {"class": "bound", **ends})
 
 
-def _bands(report: Report, x: Scale, y: Scale) -> Iterator[list[tuple[float, float]]]:
-    """Yield the outline of each stretch that has a forecast."""
+def _bands(report: SimulationReport, x: Scale, y: Scale) -> Iterator[list[tuple[float, float]]]:
+    """Yield the outline of each period that has a forecast."""
     numbered = enumerate(report.tracks[0].columns)
-    for has, group in groupby(numbered, key=lambda pair: pair[1].upper is not None):
-        if not has:
+    for has_forecast, group in groupby(numbered, key=lambda pair: pair[1].upper is not None):
+        if not has_forecast:
             continue
-        part = list(group)
-        upper = [(_middle(report, x, i), y.at(c.upper or 0.0)) for i, c in part]
-        lower = [(_middle(report, x, i), y.at(c.lower or 0.0)) for i, c in part]
+        period = list(group)
+        upper = [(_middle(report, x, i), y.at(c.upper or 0.0)) for i, c in period]
+        lower = [(_middle(report, x, i), y.at(c.lower or 0.0)) for i, c in period]
         yield [*upper, *reversed(lower)]
 
 
-def _hits(report: Report, columns: Sequence[Column], x: Scale, bottom: float) -> Iterator[Markup]:
-    """Yield the places that tell a decision when they are pointed at."""
+def _hits(report: SimulationReport, columns: Sequence[Column], x: Scale, bottom: float) -> Iterator[Markup]:
+    """Yield the areas whose tooltips show the decisions."""
     for index, column in enumerate(columns):
         box = {**_across(report, x, index), "y": svg.TOP, "height": bottom - svg.TOP}
         yield svg.element("rect", {"class": "hit", **box, "data-tip": tip(report, index, column)})
 
 
-def _across(report: Report, x: Scale, index: int) -> dict[str, str]:
+def _across(report: SimulationReport, x: Scale, index: int) -> dict[str, str]:
     """Return the left end and the width of a column."""
-    left, right = (x.at(report.moments[index].time + passed) for passed in (0.0, report.step))
+    left, right = (x.at(report.moments[index].time + offset) for offset in (0.0, report.step))
     return {"x": f"{left:.2f}", "width": f"{max(right - left, 0.1):.2f}"}
 
 
-def _late(report: Report, track: Track, x: Scale) -> Markup:
+def _late(report: SimulationReport, track: Track, x: Scale) -> Markup:
     """Return the strip of requests that waited too long."""
     bottom = _LATE_HEIGHT - svg.BOTTOM
-    most = max(column.late for column in track.columns)
-    y = Scale(0.0, max(most, 1.0), bottom, svg.TOP)
+    highest = max(column.late for column in track.columns)
+    y = Scale(0.0, max(highest, 1.0), bottom, svg.TOP)
     ticks = [Tick(y.at(0.0), "0"), Tick(y.at(y.high), figures.number(y.high))]
     frame = svg.frame(_clock(report, x), ticks, "UTC", "late", height=_LATE_HEIGHT, width=WIDTH)
     parts = [frame]
@@ -258,11 +259,11 @@ def _late(report: Report, track: Track, x: Scale) -> Markup:
     return svg.picture(title, *parts, width=WIDTH, height=_LATE_HEIGHT)
 
 
-def _some(report: Report) -> range:
-    return range(0, len(report.moments), math.ceil(len(report.moments) / _NUMBERS))
+def _some(report: SimulationReport) -> range:
+    return range(0, len(report.moments), math.ceil(len(report.moments) / _MAX_ROWS))
 
 
-def _rows(report: Report, track: Track) -> Iterator[tuple[str, ...]]:
+def _rows(report: SimulationReport, track: Track) -> Iterator[tuple[str, ...]]:
     for i in _some(report):
         moment, column = report.moments[i], track.columns[i]
         yield (
@@ -285,37 +286,43 @@ def _band(column: Column) -> tuple[str, str, str]:
 
 def _shares(y: Scale) -> list[Tick]:
     return [
-        Tick(tick.at, f"\u2264 {tick.text}" if math.isclose(value, _LEAST) else tick.text)
+        Tick(tick.at, f"\u2264 {tick.text}" if math.isclose(value, _LEAST_PERCENT) else tick.text)
         for tick, value in zip(marks(y, sentences.percent), y.ticks(), strict=False)
     ]
 
 
-def _at(x: Scale, y: Scale, row: Row) -> tuple[float, float]:
-    return x.at(row.replica_hours), y.at(max(row.violations, _LEAST))
+def _at(x: Scale, y: Scale, row: PolicyRow) -> tuple[float, float]:
+    return x.at(row.replica_hours), y.at(max(row.violations, _LEAST_PERCENT))
 
 
-def _dot(report: Report, row: Row, x: Scale, y: Scale) -> Markup:
+def _dot(report: SimulationReport, row: PolicyRow, x: Scale, y: Scale) -> Markup:
     css = (
-        "ok" if row.name == KNOWING else "rec" if row.name == report.main else "run" if row.ours else "unsure"
+        "ok"
+        if row.name == PERFECT_KNOWLEDGE
+        else "rec"
+        if row.name == report.main
+        else "run"
+        if row.ours
+        else "unsure"
     )
-    words = (
+    tooltip = (
         f"{row.name}: {sentences.percent(row.violations)} waited too long, "
         f"{figures.number(row.replica_hours)} replica-hours"
     )
-    return _glyph(css, *_at(x, y, row), words)
+    return _glyph(css, *_at(x, y, row), tooltip)
 
 
-def _labels(report: Report, x: Scale, y: Scale) -> list[Markup]:
-    """Return the names of the dots that have room for one; ours and the best first. The others say theirs
-    when pointed at.
-    """
+def _labels(report: SimulationReport, x: Scale, y: Scale) -> list[Markup]:
+    """Return the labels of the dots that have room for one, ours and the best first."""
     dots = [_at(x, y, row) for row in report.rows]
-    taken = [(left - 6, top - 6, left + 6, top + 6) for left, top in dots]
-    order = sorted(report.rows, key=lambda row: (row.name not in (report.main, KNOWING), not row.front))
-    names = []
+    occupied = [(left - 6, top - 6, left + 6, top + 6) for left, top in dots]
+    order = sorted(
+        report.rows, key=lambda row: (row.name not in (report.main, PERFECT_KNOWLEDGE), not row.front)
+    )
+    labels = []
     for row in order:
         left, top = _at(x, y, row)
-        length = _LETTER * len(row.name)
+        length = _LETTER_WIDTH * len(row.name)
         for begin, base in (
             (left + 9, top + 4),
             (left - 9 - length, top + 4),
@@ -323,23 +330,24 @@ def _labels(report: Report, x: Scale, y: Scale) -> list[Markup]:
             (left - length / 2, top + 19),
         ):
             box = (begin, base - 10, begin + length, base + 2)
-            if begin >= svg.LEFT and box[2] <= svg.WIDTH and not any(_meet(box, other) for other in taken):
-                taken.append(box)
-                names.append(svg.text(begin, base, row.name, "note"))
+            is_inside = begin >= svg.LEFT and box[2] <= svg.WIDTH
+            if is_inside and not any(_overlap(box, other) for other in occupied):
+                occupied.append(box)
+                labels.append(svg.text(begin, base, row.name, "note"))
                 break
-    return names
+    return labels
 
 
-def _meet(one: _Box, other: _Box) -> bool:
-    return one[0] < other[2] and other[0] < one[2] and one[1] < other[3] and other[1] < one[3]
+def _overlap(a: _Box, b: _Box) -> bool:
+    return a[0] < b[2] and b[0] < a[2] and a[1] < b[3] and b[1] < a[3]
 
 
-def _glyph(css: str, x: float, y: float, words: str) -> Markup:
-    """Return a point whose shape, not only its colour, says what it is."""
+def _glyph(css: str, x: float, y: float, tooltip: str) -> Markup:
+    """Return a point whose kind has a shape of its own, as colours alone are not enough."""
     shapes = {
         "rec": f"M{x:.1f} {y - 8:.1f}l7 8l-7 8l-7 -8z",
         "run": f"M{x:.1f} {y - 7:.1f}l6.5 11.5h-13z",
     }
     if css in shapes:
-        return svg.element("path", {"class": f"mark {css}", "d": shapes[css], "data-tip": words})
-    return svg.dot(x, y, f"mark {css}", words)
+        return svg.element("path", {"class": f"mark {css}", "d": shapes[css], "data-tip": tooltip})
+    return svg.dot(x, y, f"mark {css}", tooltip)

@@ -1,15 +1,15 @@
-"""What a report says in words: what it cost, what waited, and how others would have done."""
+"""The sentences of a report: cost and late requests of our policy, compared with other policies. Pure."""
 
 from collections.abc import Mapping
 
-from autoscaler.report.shape import KNOWING, Report, Row
+from autoscaler.report.schema import PERFECT_KNOWLEDGE, PolicyRow, SimulationReport
 from serving.pages import figures
 
-_SAME = 0.005
-"""Relative difference of cost that is none: one run says no more."""
+_SAME_COST = 0.005
+"""Relative differences of cost below this count as equal, as a single run measures no better."""
 
 
-def of(report: Report) -> Mapping[str, list[str]]:
+def of(report: SimulationReport) -> Mapping[str, list[str]]:
     """Return sentences by section: headline, compared, service, assumed."""
     return {
         "headline": [_headline(report)],
@@ -20,16 +20,17 @@ def of(report: Report) -> Mapping[str, list[str]]:
 
 
 def percent(value: float) -> str:
-    """Return percent, with `none` where there is nothing."""
+    """Return a percentage as text."""
     return figures.percent(value / 100)
 
 
-def _headline(report: Report) -> str:
+def _headline(report: SimulationReport) -> str:
     row = report.row(report.main)
+    wait = figures.duration(report.service.wait)
     late = (
         "No request waited too long"
         if row.violations == 0
-        else f"{percent(row.violations)} of requests waited longer than {figures.duration(report.service.wait)}"
+        else f"{percent(row.violations)} of requests waited longer than {wait}"
     )
     return (
         f"{late}, for {figures.number(row.replica_hours)} replica-hours: "
@@ -37,16 +38,16 @@ def _headline(report: Report) -> str:
     )
 
 
-def _compared(report: Report) -> list[str]:
+def _compared(report: SimulationReport) -> list[str]:
     mine = report.row(report.main)
-    others = [row for row in report.rows if not row.ours and row.name != KNOWING]
+    others = [row for row in report.rows if not row.ours and row.name != PERFECT_KNOWLEDGE]
     if not others:
         return []
     return [_cheapest(mine, others), _safest(mine, others), _beaten(mine, others)]
 
 
-def _cheapest(mine: Row, others: list[Row]) -> str:
-    """Return what the others charge for no more violations."""
+def _cheapest(mine: PolicyRow, others: list[PolicyRow]) -> str:
+    """Return the sentence about the cheapest policy with no more violations."""
     safe = [row for row in others if row.violations <= mine.violations]
     if not safe:
         return f"No other policy had as few violations as {mine.name}."
@@ -54,9 +55,9 @@ def _cheapest(mine: Row, others: list[Row]) -> str:
     return f"Of those with no more violations, the cheapest is {best.name}: {_cost(best, mine)}."
 
 
-def _safest(mine: Row, others: list[Row]) -> str:
-    """Return what the others let wait at no more cost."""
-    cheap = [row for row in others if row.replica_hours <= mine.replica_hours * (1 + _SAME)]
+def _safest(mine: PolicyRow, others: list[PolicyRow]) -> str:
+    """Return the sentence about the policy with the fewest violations at no more cost."""
+    cheap = [row for row in others if row.replica_hours <= mine.replica_hours * (1 + _SAME_COST)]
     if not cheap:
         return f"No other policy was as cheap as {mine.name}."
     best = min(cheap, key=lambda row: row.violations)
@@ -66,7 +67,7 @@ def _safest(mine: Row, others: list[Row]) -> str:
     )
 
 
-def _beaten(mine: Row, others: list[Row]) -> str:
+def _beaten(mine: PolicyRow, others: list[PolicyRow]) -> str:
     better = [
         row.name
         for row in others
@@ -78,36 +79,36 @@ def _beaten(mine: Row, others: list[Row]) -> str:
     return f"{figures.listed(better)} {verb} better than {mine.name} in both."
 
 
-def _cost(row: Row, mine: Row) -> str:
+def _cost(row: PolicyRow, mine: PolicyRow) -> str:
     share = row.replica_hours / max(mine.replica_hours, 1e-9) - 1
-    if abs(share) < _SAME:
+    if abs(share) < _SAME_COST:
         return "it costs the same"
     return f"it costs {figures.percent(abs(share))} {'more' if share > 0 else 'less'}"
 
 
-def _service(report: Report) -> list[str]:
+def _service(report: SimulationReport) -> list[str]:
     service = report.service
     known = (
         f"Policies know the {figures.duration(service.history_seconds)} before."
         if service.history_seconds
         else "Policies know nothing of the time before."
     )
-    starts = (
+    startup = (
         "as long as on a production fleet"
         if not service.startup.replace(".", "").isdigit()
         else f"about {figures.duration(float(service.startup))}"
     )
-    span = (
+    period = (
         f"{figures.duration(service.seconds)} from {report.when(service.start)} UTC on, the first "
         f"{figures.duration(service.lead)} not scored. {known}"
     )
     replica = (
         f"A replica takes {figures.number(service.replica_rate)} {service.unit} per second, "
-        f"{figures.count(service.concurrency, 'request')} at the same time. It starts within {starts}; "
+        f"{figures.count(service.concurrency, 'request')} at the same time. It starts within {startup}; "
         "2 % of starts fail and begin again."
     )
     bounds = (
         f"A request may wait {figures.duration(service.wait)}. Between {service.min_replicas} and "
         f"{service.max_replicas} replicas; those that start are paid too."
     )
-    return [span, replica, bounds]
+    return [period, replica, bounds]

@@ -1,2 +1,1 @@
-"""Self-contained HTML pages for the reports of the tuner and the autoscaler: drawing, number formats.
-Pure."""
+"""Self-contained HTML pages for the reports of the tuner and the autoscaler. Pure."""

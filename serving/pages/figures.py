@@ -41,19 +41,19 @@ def duration(seconds: float) -> str:
     if not math.isfinite(seconds):
         return DASH
     if seconds == 0:
-        return f"0{_NARROW}s"
+        return f"0{_NO_BREAK}s"
     rounded = float(f"{seconds:.{DIGITS - 1}e}")  # 59.99 s is a minute, and 999.9 ms a second
     if abs(rounded) >= 60:
         return _long(round(seconds))
     unit, scale = next(((u, s) for u, s in _SECONDS if abs(rounded) >= s), _SECONDS[-1])
-    return number(seconds / scale) + _NARROW + unit
+    return number(seconds / scale) + _NO_BREAK + unit
 
 
 def _long(seconds: int) -> str:
     minutes, rest = divmod(seconds, 60)
     hours, minutes = divmod(minutes, 60)
     parts = [(hours, "h"), (minutes, "min"), (0 if hours else rest, "s")]
-    return " ".join(f"{count}{_NARROW}{unit}" for count, unit in parts if count)
+    return " ".join(f"{count}{_NO_BREAK}{unit}" for count, unit in parts if count)
 
 
 def size(count: float) -> str:
@@ -62,8 +62,8 @@ def size(count: float) -> str:
         return DASH
     for scale, unit in _BYTES:
         if abs(count) >= scale:
-            return f"{number(count / scale)}{_NARROW}{unit}"
-    return f"{number(count)}{_NARROW}B"
+            return f"{number(count / scale)}{_NO_BREAK}{unit}"
+    return f"{number(count)}{_NO_BREAK}B"
 
 
 def percent(share: float) -> str:
@@ -72,7 +72,7 @@ def percent(share: float) -> str:
         return DASH
     value = share * 100 if abs(share) >= _SMALLEST_SHARE else 0.0
     digits = 2 if abs(value) < 10 else 3
-    return f"{number(value, digits)}{_NARROW}%"
+    return f"{number(value, digits)}{_NO_BREAK}%"
 
 
 def count(number: int, singular: str, plural: str = "") -> str:

@@ -141,8 +141,7 @@ def text(x: float, y: float, words: str, css: str) -> Markup:
 
 
 def picture(title: str, *parts: Markup, height: int = HEIGHT, width: int = WIDTH) -> Markup:
-    """Return the SVG element of a drawing; screen readers read its title, and the plot's table for
-    numbers."""
+    """Return the SVG element of a drawing; screen readers read the title, and the table for numbers."""
     attributes = {"viewBox": f"0 0 {width} {height}", "role": "img", "aria-label": title}
     return element("svg", attributes, *parts)
 

@@ -52,7 +52,7 @@ class SinglePredictions:
         self._settings = settings
         self._worker = worker
 
-    async def infer(self, request: InferenceRequest, receive: Receive) -> Answer:  # noqa: ARG002 it never waits
+    async def infer(self, request: InferenceRequest, receive: Receive) -> Answer:  # noqa: ARG002 no waiting
         """Return the requested outputs."""
         if self._model.expected_seconds(request) <= self._settings.inline_seconds:
             return self._model.infer(request)

@@ -4,7 +4,7 @@ import datetime as dt
 from functools import cache
 
 from autoscaler.report import content
-from autoscaler.report.shape import Report
+from autoscaler.report.schema import SimulationReport
 from autoscaler.simulate import comparison
 from autoscaler.simulate.comparison import Contender
 from autoscaler.simulate.workloads.service import Wish, service
@@ -25,7 +25,7 @@ def trace() -> BinTrace:
 
 
 @cache
-def report(name: str = "burst") -> Report:
+def report(name: str = "burst") -> SimulationReport:
     simulated = service(name, trace(), Wish(rate=RATE, concurrency=20), 0)
     startup = comparison.startup_of("30")
     known, limit = comparison.yardstick(simulated.workload, startup, None)

@@ -12,7 +12,7 @@ import orjson
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-from autoscaler.report import content, page, plots, sentences, shape
+from autoscaler.report import content, page, plots, schema, sentences
 from autoscaler.simulate import comparison
 from autoscaler.simulate.comparison import OURS, Contender, Outcome
 from autoscaler.simulate.oracle import Oracle
@@ -100,7 +100,7 @@ def chosen(policies: Sequence[str], risk: float | None) -> list[Contender]:
     return [*ours, *(Contender(name) for name in dict.fromkeys(others) if name != OURS)]
 
 
-def text(report: shape.Report) -> str:
+def text(report: schema.Report) -> str:
     """Return the report for a terminal."""
     words = sentences.of(report)
     rows = [[cell for cell, _ in plots.cells(row)] for row in report.rows]
@@ -121,8 +121,8 @@ def _law(startup: str) -> Startup:
         ) from error
 
 
-def _write(report: shape.Report, form: str, out: Path | None) -> None:
-    data = orjson.dumps(shape.as_json(report), option=orjson.OPT_INDENT_2).decode() + "\n"
+def _write(report: schema.Report, form: str, out: Path | None) -> None:
+    data = orjson.dumps(schema.as_json(report), option=orjson.OPT_INDENT_2).decode() + "\n"
     if form == "html" and out is not None:
         files.write(out, page.render(report))
         files.write(out.with_suffix(".json"), data)

@@ -1,5 +1,4 @@
-"""`slipway tune apply`: writes the recommended spec to the Inference, or prints an Inference of a
-ModelVersion."""
+"""`slipway tune apply`: writes the recommended spec to the Inference, or prints a new Inference."""
 
 import sys
 from collections.abc import Mapping

@@ -1,5 +1,4 @@
-"""The change of an Inference that applies a recommendation, and the check that its target is unchanged.
-Pure."""
+"""The change of an Inference that applies a recommendation, and the check of its target. Pure."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass

@@ -1,5 +1,4 @@
-"""`slipway tune -f`, an option of the command group itself. Imports the start of experiments only when
-used."""
+"""`slipway tune -f`, an option of the command group itself; imports `start` only when it is used."""
 
 from pathlib import Path
 from typing import Annotated

@@ -16,7 +16,6 @@ from tuner.constraints import bound_of
 from tuner.report.text import measure
 from tuner.report.text.measure import Measure
 
-
 _RESULT_COLUMNS = ("Cost/h", "Result", "Load", "Req/s", "P99", "Meets", "Memory", "Took", "Notes")
 
 

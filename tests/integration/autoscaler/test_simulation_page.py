@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from autoscaler.report import page, shape
-from autoscaler.report.shape import Report
+from autoscaler.report import page, schema
+from autoscaler.report.schema import SimulationReport
 from tests.objects import simulations
 
 pytest.importorskip("selenium", reason="selenium is not installed (extra `dev`)")
@@ -27,12 +27,12 @@ def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[WebDriver]:
 
 
 @pytest.fixture(scope="module")
-def report() -> Report:
+def report() -> SimulationReport:
     return simulations.report()
 
 
 @pytest.fixture(scope="module")
-def written(report: Report, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def written(report: SimulationReport, tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("page") / "burst.html"
     path.write_text(page.render(report))
     return path
@@ -59,12 +59,14 @@ def test_page_opens_without_a_word_on_the_console_and_asks_for_nothing(
     assert {url for url in asked if not url.startswith(browsers.NOISE)} <= {written.as_uri(), "data:,"}
 
 
-def test_page_has_the_json(opened: WebDriver, report: Report) -> None:
+def test_page_has_the_json(opened: WebDriver, report: SimulationReport) -> None:
     data = json.loads(opened.execute_script("return document.getElementById('report').textContent"))
-    assert data == json.loads(json.dumps(shape.as_json(report)))
+    assert data == json.loads(json.dumps(schema.as_json(report)))
 
 
-def test_a_decision_tells_its_reason_when_it_is_pointed_at(opened: WebDriver, report: Report) -> None:
+def test_a_decision_tells_its_reason_when_it_is_pointed_at(
+    opened: WebDriver, report: SimulationReport
+) -> None:
     tip = opened.find_element(By.ID, "tip")
     assert not tip.is_displayed()
     mark = opened.find_elements(By.CSS_SELECTOR, "[data-pair='0'] .hit")[150]
@@ -78,7 +80,7 @@ def test_a_decision_tells_its_reason_when_it_is_pointed_at(opened: WebDriver, re
 
 
 def test_replicas_of_one_policy_are_shown_and_another_can_be_picked(
-    opened: WebDriver, report: Report
+    opened: WebDriver, report: SimulationReport
 ) -> None:
     parts = opened.find_elements(By.CSS_SELECTOR, "[data-pair]")
     select = Select(opened.find_element(By.ID, "pair"))
@@ -88,7 +90,9 @@ def test_replicas_of_one_policy_are_shown_and_another_can_be_picked(
         assert [part.is_displayed() for part in parts] == [i == index for i in range(len(parts))]
 
 
-def test_policies_sort_by_their_violations_and_not_by_letters(opened: WebDriver, report: Report) -> None:
+def test_policies_sort_by_their_violations_and_not_by_letters(
+    opened: WebDriver, report: SimulationReport
+) -> None:
     opened.find_elements(By.CSS_SELECTOR, "#policies thead button")[1].click()
     names = [cell.text for cell in opened.find_elements(By.CSS_SELECTOR, "#policies tbody th")]
     values = [report.row(name).violations for name in names]
@@ -96,7 +100,7 @@ def test_policies_sort_by_their_violations_and_not_by_letters(opened: WebDriver,
     assert len(set(values)) > 1
 
 
-def test_filter_leaves_the_changes_that_have_the_text(opened: WebDriver, report: Report) -> None:
+def test_filter_leaves_the_changes_that_have_the_text(opened: WebDriver, report: SimulationReport) -> None:
     reason = report.changes[0].reason
     opened.find_element(By.ID, "filter").send_keys(reason)
     rows = opened.find_elements(By.CSS_SELECTOR, "#change-table tbody tr")

@@ -36,7 +36,7 @@ def slipway(capsys: pytest.CaptureFixture[str]) -> Callable[..., Ended]:
     return run
 
 
-def test_manifests_are_printed_as_ours_and_losses_on_standard_error(
+def test_converted_manifests_are_printed_and_losses_on_standard_error(
     slipway: Callable[..., Ended], tmp_path: Path
 ) -> None:
     file = tmp_path / "two.yaml"
@@ -50,7 +50,7 @@ def test_manifests_are_printed_as_ours_and_losses_on_standard_error(
     assert first.startswith(f"{file} document 1: spec.servicePodTemplate.template.spec.containers[0].image: ")
 
 
-def test_what_was_printed_is_printed_again_as_it_is(
+def test_converted_manifests_are_unchanged_when_converted_again(
     slipway: Callable[..., Ended], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     file = tmp_path / "one.yaml"
@@ -62,7 +62,7 @@ def test_what_was_printed_is_printed_again_as_it_is(
     assert json.loads(out) == yaml.safe_load(printed)
 
 
-def test_nothing_is_printed_where_one_of_them_cannot_be_converted(
+def test_nothing_is_printed_when_one_manifest_cannot_be_converted(
     slipway: Callable[..., Ended], tmp_path: Path
 ) -> None:
     file = tmp_path / "two.yaml"

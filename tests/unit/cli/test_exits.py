@@ -16,17 +16,17 @@ from serving.cli.exits import Exit, code, words
         (500, "InternalError", Exit.FAILED),
     ],
 )
-def test_each_answer_has_its_exit_code(status: int, reason: str, expected: Exit) -> None:
+def test_each_status_has_its_exit_code(status: int, reason: str, expected: Exit) -> None:
     assert code(errors.from_status(status, {"reason": reason, "message": "no"})) == expected
 
 
-def test_no_answer_has_its_exit_code_and_says_what_to_start() -> None:
+def test_an_unreachable_api_has_its_exit_code_and_a_hint() -> None:
     error = errors.Unavailable("GET /version: refused")
     assert code(error) == Exit.UNREACHABLE
     assert "slipway up" in words(error)
 
 
-def test_every_broken_rule_is_named_with_its_field_once() -> None:
+def test_every_broken_rule_is_printed_once_with_its_field() -> None:
     causes = [errors.Cause("spec.a", "must be positive, got -3"), errors.Cause("spec.b", "is required")]
     said = words(errors.Invalid(422, "Invalid", "digits is invalid: [spec.a: ..., spec.b: ...]", causes))
     assert said.splitlines() == [
@@ -36,12 +36,12 @@ def test_every_broken_rule_is_named_with_its_field_once() -> None:
     ]
 
 
-def test_what_is_not_there_says_how_to_see_what_is() -> None:
+def test_a_missing_object_is_reported_with_the_command_that_lists_objects() -> None:
     error = errors.NotFound(404, "NotFound", 'pods "x" not found', details={"kind": "pods", "name": "x"})
     assert "`slipway get pods`" in words(error)
     assert words(errors.NotFound(404, "NotFound", "no such path")) == "no such path"
 
 
-def test_a_namespace_that_is_not_there_is_looked_for_in_none() -> None:
+def test_a_missing_namespace_is_reported_without_a_namespace() -> None:
     error = errors.NotFound(404, "NotFound", 'namespaces "x" not found', details={"kind": "namespaces"})
     assert words(error).endswith("\n`slipway get namespaces` lists what there is.")

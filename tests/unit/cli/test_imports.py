@@ -25,8 +25,11 @@ def imported(arguments: list[str], home: Path) -> set[str]:
     """Return the modules that a command line imports."""
     done = subprocess.run(
         [sys.executable, "-c", PROGRAM, *arguments],
-        capture_output=True, text=True, check=True, env={"HOME": str(home), "PATH": "/usr/bin:/bin"},
-    )  # fmt: skip
+        capture_output=True,
+        text=True,
+        check=True,
+        env={"HOME": str(home), "PATH": "/usr/bin:/bin"},
+    )
     return set(done.stderr.partition("MODULES")[2].split())
 
 
@@ -53,7 +56,7 @@ def test_help_imports_neither_clients_nor_numbers(arguments: list[str], tmp_path
     assert imported(arguments, tmp_path) & (HEAVY | {"pydantic"}) == set()
 
 
-def test_version_imports_no_client_when_there_is_no_api(tmp_path: Path) -> None:
+def test_version_imports_no_client_without_an_api(tmp_path: Path) -> None:
     modules = imported(["version"], tmp_path)
     assert modules & (HEAVY | {"pydantic", "asyncio", "yaml", "rich"}) == set()
 

@@ -93,7 +93,7 @@ def told(steps: list[tuple[str, int, str]], size: int, patience: int, room: int 
 
 
 @given(STEPS, st.integers(1, 8), st.integers(0, 3), st.integers(1, 6))
-def test_every_request_that_stays_is_in_exactly_one_batch(
+def test_every_waiting_request_is_in_exactly_one_batch(
     steps: list[tuple[str, int, str]], size: int, patience: int, room: int
 ) -> None:
     story = told(steps, size, patience, room)
@@ -104,7 +104,7 @@ def test_every_request_that_stays_is_in_exactly_one_batch(
 
 
 @given(STEPS, st.integers(1, 8), st.integers(0, 3))
-def test_a_batch_is_of_one_form_and_no_larger_than_its_size_unless_it_is_one_request(
+def test_a_batch_has_one_form_and_at_most_its_size_or_one_request(
     steps: list[tuple[str, int, str]], size: int, patience: int
 ) -> None:
     story = told(steps, size, patience)
@@ -115,7 +115,7 @@ def test_a_batch_is_of_one_form_and_no_larger_than_its_size_unless_it_is_one_req
 
 
 @given(STEPS, st.integers(1, 8), st.integers(0, 3))
-def test_requests_of_one_form_are_answered_in_the_order_in_which_they_came(
+def test_requests_of_one_form_are_answered_in_order(
     steps: list[tuple[str, int, str]], size: int, patience: int
 ) -> None:
     story = told(steps, size, patience)
@@ -125,7 +125,7 @@ def test_requests_of_one_form_are_answered_in_the_order_in_which_they_came(
         assert order == [ticket for ticket in story.entered if ticket in order]
 
 
-def test_an_idle_replica_without_patience_never_waits() -> None:
+def test_an_idle_replica_never_waits_without_patience() -> None:
     queue = BatchQueue(size=8, patience=0, room=10)
     assert queue.due() is None
     queue.enter(1, 1, "a", now=5.0)
@@ -133,7 +133,7 @@ def test_an_idle_replica_without_patience_never_waits() -> None:
     assert queue.take(5.0) == (1,)
 
 
-def test_a_request_waits_for_others_until_its_patience_ends_or_they_are_enough() -> None:
+def test_a_request_waits_until_its_patience_ends_or_the_batch_is_full() -> None:
     queue = BatchQueue(size=3, patience=2.0, room=10)
     queue.enter(1, 1, "a", now=5.0)
     assert (queue.take(6.9), queue.due()) == ((), 7.0)
@@ -146,7 +146,7 @@ def test_a_request_waits_for_others_until_its_patience_ends_or_they_are_enough()
     assert queue.take(8.0) == ()
 
 
-def test_the_time_that_a_request_waited_for_a_busy_replica_counts() -> None:
+def test_time_spent_waiting_for_a_busy_replica_counts() -> None:
     queue = BatchQueue(size=3, patience=2.0, room=10)
     queue.enter(1, 1, "a", now=0.0)
     assert queue.take(2.0) == (1,)
@@ -156,7 +156,7 @@ def test_the_time_that_a_request_waited_for_a_busy_replica_counts() -> None:
     assert queue.take(4.0) == (2,)
 
 
-def test_a_request_that_does_not_fit_sends_those_before_it_on_their_way() -> None:
+def test_a_batch_is_due_when_the_next_request_does_not_fit() -> None:
     queue = BatchQueue(size=4, patience=9.0, room=10)
     queue.enter(1, 3, "a", now=0.0)
     assert queue.take(0.0) == ()
@@ -164,7 +164,7 @@ def test_a_request_that_does_not_fit_sends_those_before_it_on_their_way() -> Non
     assert queue.take(0.0) == (1,)
 
 
-def test_a_batch_that_was_too_large_halves_the_size_down_to_one() -> None:
+def test_the_size_is_halved_after_a_failed_batch_down_to_one() -> None:
     queue = BatchQueue(size=32, patience=0, room=10)
     sizes = []
     for rows in (12, 6, 3, 1):

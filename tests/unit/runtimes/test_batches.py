@@ -19,8 +19,10 @@ MODEL = Estimator(DecisionTreeClassifier(random_state=1).fit(GRID, GRID.sum(axis
 ROWS = st.lists(st.tuples(st.integers(0, 5), st.integers(0, 5)), min_size=1, max_size=4)
 WANTED = st.none() | st.lists(
     st.builds(RequestedOutput, st.sampled_from(["predict", "probabilities"]), st.booleans()),
-    min_size=1, max_size=2, unique_by=lambda one: one.name,
-).map(tuple)  # fmt: skip
+    min_size=1,
+    max_size=2,
+    unique_by=lambda one: one.name,
+).map(tuple)
 REQUESTS = st.lists(st.tuples(ROWS, WANTED, st.booleans()), min_size=1, max_size=6)
 
 
@@ -35,7 +37,7 @@ def plain(answer: batches.Answer) -> list[tuple[str, str, list[object], bool]]:
 
 
 @given(REQUESTS)
-def test_a_part_of_the_joined_answer_is_what_the_request_alone_gets(
+def test_parts_of_a_joined_answer_equal_separate_answers(
     found: list[tuple[list[tuple[int, int]], tuple[RequestedOutput, ...] | None, bool]],
 ) -> None:
     requests = [request(rows, wanted, binary=binary) for rows, wanted, binary in found]
@@ -44,7 +46,7 @@ def test_a_part_of_the_joined_answer_is_what_the_request_alone_gets(
     assert [plain(part) for part in parts] == [plain(MODEL.infer(one)) for one in requests]
 
 
-def test_an_output_is_computed_only_where_somebody_asks_for_it() -> None:
+def test_an_output_is_computed_only_when_a_request_asks_for_it() -> None:
     predict = (RequestedOutput("predict", binary=True),)
     both = batches.joined([request([[1, 2]], predict), request([[3, 4]], predict)], MODEL)
     assert both.outputs == (RequestedOutput("predict", binary=False),)
@@ -71,17 +73,17 @@ def two(ids: tuple[int, int], scales: int) -> InferenceRequest:
     return InferenceRequest("", tensors, None, binary=False)
 
 
-def test_requests_are_of_one_form_when_all_but_their_rows_is_alike() -> None:
+def test_requests_have_one_form_when_only_their_rows_differ() -> None:
     assert batches.form(two((2, 7), 2), Two()) == (2, ((7,), ()))
     assert batches.form(two((3, 7), 3), Two()) == (3, ((7,), ()))
     assert batches.form(two((2, 8), 2), Two())[1] == ((8,), ())
 
 
-def test_inputs_of_different_sizes_are_of_no_form() -> None:
+def test_requests_with_inputs_of_different_rows_have_no_form() -> None:
     assert batches.form(two((2, 7), 1), Two()) == (2, None)
 
 
-def test_inputs_are_joined_by_name_in_whatever_order_they_came() -> None:
+def test_inputs_are_joined_by_name_in_any_order() -> None:
     joined = batches.joined([two((2, 7), 2), two((1, 7), 1)], Two())
     assert [(tensor.name, tensor.array.shape) for tensor in joined.inputs] == [
         ("ids", (3, 7)),
@@ -92,7 +94,7 @@ def test_inputs_are_joined_by_name_in_whatever_order_they_came() -> None:
 @pytest.mark.parametrize(
     "wrong", [request([[1, 2, 3]]), request([]), request([[1, 2]], (RequestedOutput("other", binary=False),))]
 )
-def test_what_the_model_does_not_take_is_refused_before_it_meets_others(wrong: InferenceRequest) -> None:
+def test_an_invalid_request_is_refused_before_it_is_joined(wrong: InferenceRequest) -> None:
     with pytest.raises(errors.ApiError) as caught:
         batches.form(wrong, MODEL)
     assert caught.value.code == 400
@@ -107,7 +109,7 @@ def test_what_the_model_does_not_take_is_refused_before_it_meets_others(wrong: I
         ((-1, 64), (1, 10), "output 'y' has shape [1, 10]"),
     ],
 )
-def test_a_model_whose_first_dimension_is_not_open_says_so(
+def test_a_fixed_first_dimension_is_an_obstacle(
     inputs: tuple[int, ...], outputs: tuple[int, ...], named: str
 ) -> None:
     found = batches.obstacle([Input("x", "FP32", inputs)], [Output("y", "FP32", outputs)])
@@ -118,7 +120,7 @@ def test_a_model_with_open_first_dimensions_has_no_obstacle() -> None:
     assert batches.obstacle(MODEL.inputs, MODEL.outputs) == ""
 
 
-def test_an_answer_of_other_rows_than_were_sent_is_not_taken_apart() -> None:
+def test_an_answer_with_another_number_of_rows_is_not_split() -> None:
     mean = [(Tensor("predict", "FP64", np.zeros(1)), False)]
     with pytest.raises(ValueError, match=r"output 'predict' has shape \[1\] for 2 rows"):
         batches.split(mean, [request([[1, 2]]), request([[3, 4]])], MODEL)

@@ -38,7 +38,7 @@ def mounted(base: Path, content: dict[str, bytes]) -> tuple[Path, str]:
     return base / "mnt" / "models", digest
 
 
-def test_wanted_files_are_open_and_described(image: tuple[Path, str]) -> None:
+def test_model_files_are_open_after_verification(image: tuple[Path, str]) -> None:
     models, digest = image
     found = verify(models, digest, "", FILES)
     assert bytes(found.program.data) == b"program"
@@ -50,7 +50,7 @@ def test_wanted_files_are_open_and_described(image: tuple[Path, str]) -> None:
 
 @pytest.mark.parametrize("sealed", [True, False])
 @pytest.mark.parametrize("name", ["model.pt2", "slipway.json"])
-def test_code_and_its_description_are_hashed_whoever_vouches(
+def test_programs_and_the_manifest_are_always_hashed(
     *, name: str, sealed: bool, image: tuple[Path, str]
 ) -> None:
     models, digest = image
@@ -61,7 +61,7 @@ def test_code_and_its_description_are_hashed_whoever_vouches(
 
 
 @pytest.mark.parametrize("name", ["weights.pt", "notes.txt"])
-def test_other_files_are_hashed_unless_this_images_seal_was_checked(
+def test_other_files_are_hashed_unless_the_seal_of_this_image_was_checked(
     name: str, image: tuple[Path, str]
 ) -> None:
     models, digest = image
@@ -73,7 +73,7 @@ def test_other_files_are_hashed_unless_this_images_seal_was_checked(
 
 
 @pytest.mark.parametrize("sealed", [True, False])
-def test_a_file_more_or_less_is_refused_whoever_vouches(*, sealed: bool, image: tuple[Path, str]) -> None:
+def test_an_extra_or_missing_file_is_always_refused(*, sealed: bool, image: tuple[Path, str]) -> None:
     models, digest = image
     (models / "notes.txt").rename(models / "more.txt")
     with pytest.raises(errors.Permanent, match=r"^more.txt: is not in the manifest"):
@@ -81,7 +81,7 @@ def test_a_file_more_or_less_is_refused_whoever_vouches(*, sealed: bool, image: 
 
 
 @pytest.mark.parametrize("names", [["weights.pt"], ["model.pt2", "model.pkl"]])
-def test_none_or_several_programs_are_refused(names: list[str], tmp_path: Path) -> None:
+def test_an_image_is_refused_without_exactly_one_program(names: list[str], tmp_path: Path) -> None:
     models, digest = mounted(tmp_path, dict.fromkeys(names, b"x"))
     with pytest.raises(
         errors.Permanent, match=r"^exactly one of model.pt2, model.pkl must be in the image"
@@ -90,7 +90,7 @@ def test_none_or_several_programs_are_refused(names: list[str], tmp_path: Path) 
     assert caught.value.reason == "ModelFileMissing"
 
 
-def test_an_empty_program_is_opened_as_no_bytes(tmp_path: Path) -> None:
+def test_an_empty_program_is_opened(tmp_path: Path) -> None:
     models, digest = mounted(tmp_path, {"model.pkl": b""})
     found = verify(models, digest, "", FILES)
     assert found.program.data == b""
@@ -98,7 +98,9 @@ def test_an_empty_program_is_opened_as_no_bytes(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("kind", ["link", "directory"])
-def test_what_is_no_regular_file_is_not_followed(kind: str, image: tuple[Path, str], tmp_path: Path) -> None:
+def test_a_program_that_is_not_a_regular_file_is_refused(
+    kind: str, image: tuple[Path, str], tmp_path: Path
+) -> None:
     models, digest = image
     (models / "model.pt2").rename(tmp_path / "elsewhere")
     if kind == "link":
@@ -110,7 +112,7 @@ def test_what_is_no_regular_file_is_not_followed(kind: str, image: tuple[Path, s
     assert caught.value.reason == "DigestMismatch"
 
 
-def test_an_image_that_others_built_is_opened_by_its_seal_alone(image: tuple[Path, str]) -> None:
+def test_an_image_without_file_digests_is_opened_only_with_its_seal(image: tuple[Path, str]) -> None:
     models, _ = image
     manifest = models.parent / "manifest.json"
     document = json.loads(manifest.read_bytes())

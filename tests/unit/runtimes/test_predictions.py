@@ -100,7 +100,7 @@ async def waits(gathered: BatchedPredictions, requests: int) -> None:
     await until(lambda: len(gathered._queue) == requests)
 
 
-async def test_requests_that_are_read_together_are_one_prediction_and_each_gets_its_own_rows(
+async def test_requests_read_together_are_one_prediction(
     make: Make,
 ) -> None:
     model = Doubling()
@@ -108,7 +108,7 @@ async def test_requests_that_are_read_together_are_one_prediction_and_each_gets_
     assert model.calls == [[1, 2, 3, 4]]
 
 
-async def test_a_request_that_comes_alone_is_predicted_at_once(make: Make) -> None:
+async def test_a_single_request_is_predicted_at_once(make: Make) -> None:
     model = Doubling()
     gathered = make(model)
     assert await answers(gathered, ask(1)) == [[2]]
@@ -116,7 +116,7 @@ async def test_a_request_that_comes_alone_is_predicted_at_once(make: Make) -> No
     assert model.calls == [[1], [2]]
 
 
-async def test_requests_that_come_while_a_prediction_runs_go_together_in_the_next(make: Make) -> None:
+async def test_requests_that_arrive_during_a_prediction_are_the_next_batch(make: Make) -> None:
     model = Doubling(seconds=1.0)
     gathered = make(model, size=3)
     first = asyncio.create_task(answers(gathered, ask(1)))
@@ -135,7 +135,7 @@ async def test_a_request_with_more_rows_than_a_batch_is_predicted_alone(make: Ma
     assert model.calls == [[1], [2, 3, 4], [5]]
 
 
-async def test_an_idle_replica_waits_for_others_as_long_as_it_may(make: Make) -> None:
+async def test_an_idle_replica_waits_for_others_until_the_timeout(make: Make) -> None:
     model = Doubling()
     gathered = make(model, size=2, patience=PATIENT)
     first = asyncio.create_task(answers(gathered, ask(1)))
@@ -147,7 +147,7 @@ async def test_an_idle_replica_waits_for_others_as_long_as_it_may(make: Make) ->
     assert model.calls == [[1, 2], [3]]
 
 
-async def test_a_request_that_the_model_does_not_take_is_refused_without_waiting(make: Make) -> None:
+async def test_an_invalid_request_is_refused_without_waiting(make: Make) -> None:
     model = Doubling()
     wrong = InferenceRequest("", (Tensor("x", "FP64", np.zeros((1, 2))),), None, binary=False)
     (found,) = await answers(make(model, patience=PATIENT), wrong)
@@ -158,7 +158,7 @@ async def test_a_request_that_the_model_does_not_take_is_refused_without_waiting
 
 @pytest.mark.parametrize(("value", "error"), [(REFUSED, errors.ApiError), (BROKEN, RuntimeError)])
 @pytest.mark.parametrize("seconds", [0.0, 1.0])
-async def test_a_request_that_fails_does_not_fail_its_neighbours(
+async def test_a_failing_request_does_not_fail_its_batch(
     make: Make, value: float, error: type[Exception], seconds: float
 ) -> None:
     model = Doubling(seconds)
@@ -172,7 +172,7 @@ async def test_a_request_that_fails_does_not_fail_its_neighbours(
     assert model.calls[-1] == [1, 2, 3]
 
 
-async def test_values_that_an_estimator_refuses_fail_their_own_request(make: Make) -> None:
+async def test_refused_values_fail_only_their_own_request(make: Make) -> None:
     model = Estimator(LinearRegression().fit([[0.0], [1.0]], [0.0, 10.0]), OutputManifest())
 
     def row(value: float) -> InferenceRequest:
@@ -184,7 +184,7 @@ async def test_values_that_an_estimator_refuses_fail_their_own_request(make: Mak
     assert "the model refuses it: Input X contains NaN" in str(second)
 
 
-async def test_batches_get_smaller_where_requests_fail_only_together(
+async def test_batches_get_smaller_when_requests_fail_only_together(
     make: Make, caplog: pytest.LogCaptureFixture
 ) -> None:
     model = Doubling(most=3)
@@ -199,7 +199,7 @@ async def test_batches_get_smaller_where_requests_fail_only_together(
     assert [len(call) for call in model.calls] == [4, 1, 1, 1, 1, 2, 2]
 
 
-async def test_a_client_that_has_gone_before_its_turn_is_not_predicted(make: Make) -> None:
+async def test_a_request_is_not_predicted_when_its_client_has_disconnected(make: Make) -> None:
     model = Doubling()
     gathered = make(model, size=2, patience=PATIENT)
     left = asyncio.Event()
@@ -217,7 +217,7 @@ async def test_a_client_that_has_gone_before_its_turn_is_not_predicted(make: Mak
     assert model.calls == [[2, 3]]
 
 
-async def test_a_request_that_is_cancelled_before_its_turn_is_not_predicted(make: Make) -> None:
+async def test_a_request_is_not_predicted_when_it_was_cancelled(make: Make) -> None:
     model = Doubling()
     gathered = make(model, size=2, patience=PATIENT)
     gone = asyncio.create_task(gathered.infer(ask(1), stays))
@@ -228,7 +228,7 @@ async def test_a_request_that_is_cancelled_before_its_turn_is_not_predicted(make
     assert model.calls == [[2, 3]]
 
 
-async def test_whoever_waits_is_answered_when_the_process_is_told_to_stop(make: Make) -> None:
+async def test_waiting_requests_are_answered_when_the_process_stops(make: Make) -> None:
     model = Doubling()
     gathered = make(model, patience=PATIENT)
     waiting = asyncio.create_task(answers(gathered, ask(1), ask(2)))
@@ -239,7 +239,7 @@ async def test_whoever_waits_is_answered_when_the_process_is_told_to_stop(make: 
     assert model.calls == [[1, 2], [3]]
 
 
-async def test_a_request_beyond_those_that_may_wait_is_told_to_ask_again(make: Make) -> None:
+async def test_a_request_is_refused_with_retry_after_when_the_queue_is_full(make: Make) -> None:
     model = Doubling()
     gathered = make(model, patience=PATIENT, room=1)
     app = InferenceApp(model, ServedModel("tests", "m", "v", Startup(0.0)), SETTINGS, gathered)

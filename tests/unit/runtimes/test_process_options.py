@@ -14,8 +14,11 @@ from serving.settings import RuntimeSettings
 
 SETTINGS = RuntimeSettings()
 REQUIRED = {
-    "SLIPWAY_MODEL_NAME": "digits", "SLIPWAY_MODEL_VERSION": "v1", "SLIPWAY_MODEL_DIR": "/models", "SLIPWAY_MODEL_DIGEST": "d",
-}  # fmt: skip
+    "SLIPWAY_MODEL_NAME": "digits",
+    "SLIPWAY_MODEL_VERSION": "v1",
+    "SLIPWAY_MODEL_DIR": "/models",
+    "SLIPWAY_MODEL_DIGEST": "d",
+}
 
 
 class Model:
@@ -39,17 +42,17 @@ def predicted(model: Model, **environment: str) -> predictions.Predictions:
 
 
 @pytest.mark.parametrize("environment", [{}, {"SLIPWAY_BATCH_SIZE": "1", "SLIPWAY_BATCH_TIMEOUT": "2ms"}])
-def test_requests_are_not_gathered_where_nobody_asks_for_it(environment: dict[str, str]) -> None:
+def test_requests_are_not_batched_by_default(environment: dict[str, str]) -> None:
     assert isinstance(predicted(Model(-1, 4), **environment), predictions.SinglePredictions)
 
 
-def test_requests_are_gathered_as_the_environment_says() -> None:
+def test_requests_are_batched_with_the_options_of_the_environment() -> None:
     found = predicted(Model(-1, 4), SLIPWAY_BATCH_SIZE="8", SLIPWAY_BATCH_TIMEOUT="2ms")
     assert isinstance(found, predictions.BatchedPredictions)
     assert (found._queue.size, found._queue.patience) == (8, 0.002)
 
 
-def test_a_model_whose_batch_is_fixed_is_asked_for_each_request_and_says_so_once(
+def test_a_model_with_a_fixed_batch_predicts_each_request_and_warns_once(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     assert isinstance(predicted(Model(1, 64), SLIPWAY_BATCH_SIZE="8"), predictions.SinglePredictions)
@@ -62,10 +65,14 @@ def test_a_model_whose_batch_is_fixed_is_asked_for_each_request_and_says_so_once
 @pytest.mark.parametrize(
     ("variable", "wrong"),
     [
-        ("SLIPWAY_BATCH_SIZE", "0"), ("SLIPWAY_BATCH_SIZE", "many"), ("SLIPWAY_BATCH_SIZE", "-2"),
-        ("SLIPWAY_BATCH_TIMEOUT", "2"), ("PORT", "http"), ("PORT", "70000"),
+        ("SLIPWAY_BATCH_SIZE", "0"),
+        ("SLIPWAY_BATCH_SIZE", "many"),
+        ("SLIPWAY_BATCH_SIZE", "-2"),
+        ("SLIPWAY_BATCH_TIMEOUT", "2"),
+        ("PORT", "http"),
+        ("PORT", "70000"),
     ],
-)  # fmt: skip
-def test_a_variable_of_another_form_is_named_with_its_value(variable: str, wrong: str) -> None:
+)
+def test_an_invalid_variable_is_refused_with_its_value(variable: str, wrong: str) -> None:
     with pytest.raises(errors.UserError, match=f"^{variable}: .*'{wrong}'"):
         process.options({**REQUIRED, variable: wrong}, SETTINGS)

@@ -50,7 +50,7 @@ def same(one: np.ndarray, two: np.ndarray) -> bool:
 
 
 @given(arrays(text=False))
-def test_binary_tensors_come_back_bit_for_bit(found: tuple[str, np.ndarray]) -> None:
+def test_binary_tensors_round_trip_bit_for_bit(found: tuple[str, np.ndarray]) -> None:
     datatype, array = found
     body, length = request_of("x", datatype, array, binary=True)
     (tensor,) = protocol.decode(body, length).inputs
@@ -59,7 +59,7 @@ def test_binary_tensors_come_back_bit_for_bit(found: tuple[str, np.ndarray]) -> 
 
 
 @given(arrays(text=True))
-def test_json_tensors_come_back_equal(found: tuple[str, np.ndarray]) -> None:
+def test_json_tensors_round_trip(found: tuple[str, np.ndarray]) -> None:
     datatype, array = found
     body, length = request_of("x", datatype, array, binary=False)
     (tensor,) = protocol.decode(body, length).inputs
@@ -68,7 +68,7 @@ def test_json_tensors_come_back_equal(found: tuple[str, np.ndarray]) -> None:
 
 
 @given(arrays(text=True).filter(lambda found: found[1].size > 0))
-def test_nested_data_is_the_same_as_flat_data(found: tuple[str, np.ndarray]) -> None:
+def test_nested_data_equals_flat_data(found: tuple[str, np.ndarray]) -> None:
     datatype, array = found
     if datatype == "BYTES":
         array = np.vectorize(bytes.decode, otypes=[object])(array)
@@ -78,7 +78,7 @@ def test_nested_data_is_the_same_as_flat_data(found: tuple[str, np.ndarray]) -> 
 
 
 @given(st.lists(arrays(text=True), min_size=1, max_size=3), st.lists(st.booleans(), min_size=3, max_size=3))
-def test_responses_mix_json_and_binary_and_can_be_read_as_requests(
+def test_responses_with_json_and_binary_tensors_are_readable(
     found: list[tuple[str, np.ndarray]], binary: list[bool]
 ) -> None:
     outputs = [
@@ -97,7 +97,7 @@ def test_responses_mix_json_and_binary_and_can_be_read_as_requests(
 
 
 @given(arrays(text=False).filter(lambda f: f[1].size > 0), st.data())
-def test_truncated_binary_is_refused_and_names_the_field(found: tuple[str, np.ndarray], data) -> None:
+def test_truncated_binary_is_refused_with_the_field(found: tuple[str, np.ndarray], data) -> None:
     body, length = request_of("x", *found, binary=True)
     cut = data.draw(st.integers(int(length or 0), len(body) - 1))
     with pytest.raises(errors.ApiError, match=r"inputs\[0\]\.parameters\.binary_data_size") as caught:
@@ -106,27 +106,57 @@ def test_truncated_binary_is_refused_and_names_the_field(found: tuple[str, np.nd
 
 
 JSON = st.recursive(
-    st.none() | st.booleans() | st.floats() | st.integers() | st.text(max_size=5)
+    st.none()
+    | st.booleans()
+    | st.floats()
+    | st.integers()
+    | st.text(max_size=5)
     | st.sampled_from(["FP64", "INT8", "BYTES", "BOOL", "x"]),
-    lambda inner: st.lists(inner, max_size=3)
-    | st.dictionaries(
-        st.sampled_from(["name", "datatype", "shape", "data", "parameters", "inputs", "outputs",
-                         "binary_data_size", "binary_data", "binary_data_output", "id"]), inner, max_size=5,
+    lambda inner: (
+        st.lists(inner, max_size=3)
+        | st.dictionaries(
+            st.sampled_from(
+                [
+                    "name",
+                    "datatype",
+                    "shape",
+                    "data",
+                    "parameters",
+                    "inputs",
+                    "outputs",
+                    "binary_data_size",
+                    "binary_data",
+                    "binary_data_output",
+                    "id",
+                ]
+            ),
+            inner,
+            max_size=5,
+        )
     ),
     max_leaves=20,
-)  # fmt: skip
+)
 INPUTS = st.fixed_dictionaries(
-    {"name": st.just("x"), "datatype": st.sampled_from(list(tensors.DTYPES)), "shape": JSON | st.lists(st.integers(-1, 2**40), max_size=3)},
-    optional={"data": JSON, "parameters": st.dictionaries(st.just("binary_data_size"), st.integers(-1, 2**40) | JSON)},
-)  # fmt: skip
+    {
+        "name": st.just("x"),
+        "datatype": st.sampled_from(list(tensors.DTYPES)),
+        "shape": JSON | st.lists(st.integers(-1, 2**40), max_size=3),
+    },
+    optional={
+        "data": JSON,
+        "parameters": st.dictionaries(st.just("binary_data_size"), st.integers(-1, 2**40) | JSON),
+    },
+)
 
 
 @given(
-    (JSON | st.fixed_dictionaries({"inputs": st.lists(INPUTS, max_size=2)}, optional={"outputs": JSON}))
-    .map(lambda d: json.dumps(d).encode()) | st.binary(max_size=60),
+    (JSON | st.fixed_dictionaries({"inputs": st.lists(INPUTS, max_size=2)}, optional={"outputs": JSON})).map(
+        lambda d: json.dumps(d).encode()
+    )
+    | st.binary(max_size=60),
     st.binary(max_size=40),
     st.none() | st.integers(-2, 300).map(str) | st.text(max_size=4),
-)  # fmt: skip
+)
 def test_any_bytes_are_decoded_or_refused_with_400(head: bytes, tail: bytes, length: str | None) -> None:
     assert code_of(head + tail, length) in {200, 400}
 
@@ -143,23 +173,70 @@ def code_of(body: bytes, length: str | None) -> int:
     ("document", "said"),
     [
         ({}, "inputs: must be a list of 1 to 64 tensors, got None"),
-        ({"inputs": [{"name": "x", "datatype": "FP65", "shape": [1], "data": [1]}]}, "inputs[0].datatype: must be one of"),
-        ({"inputs": [{"name": "x", "datatype": "FP64", "shape": [-1], "data": [1]}]}, "inputs[0].shape: must be a list of integers"),
-        ({"inputs": [{"name": "x", "datatype": "FP64", "shape": [2], "data": [1]}]}, "inputs[0].data: must have the 2 elements"),
-        ({"inputs": [{"name": "x", "datatype": "INT8", "shape": [1], "data": [128]}]}, "inputs[0].data: must be in the range of INT8"),
-        ({"inputs": [{"name": "x", "datatype": "FP32", "shape": [1], "data": [1e300]}]}, "inputs[0].data: must be in the range of FP32"),
-        ({"inputs": [{"name": "x", "datatype": "INT8", "shape": [1], "data": [1.5]}]}, "inputs[0].data: must be elements of INT8, got 1.5"),
-        ({"inputs": [{"name": "x", "datatype": "FP64", "shape": [1], "data": [True]}]}, "must be elements of FP64, got True"),
-        ({"inputs": [{"name": "x", "datatype": "FP64", "shape": [1], "data": [None]}]}, "must be elements of FP64, got None"),
-        ({"inputs": [{"name": "x", "datatype": "FP64", "shape": [2, 2], "data": [[1, 2], [3]]}]}, "flat or nested as shape"),
-        ({"inputs": [{"name": "x", "datatype": "BOOL", "shape": [1], "data": [True], "parameters": {"shared_memory_region": "r"}}]},
-         "inputs[0].parameters.shared_memory_region: is not supported"),
-        ({"inputs": [{"name": "x", "datatype": "BOOL", "shape": [1], "data": [True]}] * 2}, "inputs[1].name: must not be given twice"),
-        ({"inputs": [{"name": "x", "datatype": "BOOL", "shape": [1], "data": [True]}], "outputs": [{"name": 1}]},
-         "outputs[0].name: must be a non-empty string, got 1"),
+        (
+            {"inputs": [{"name": "x", "datatype": "FP65", "shape": [1], "data": [1]}]},
+            "inputs[0].datatype: must be one of",
+        ),
+        (
+            {"inputs": [{"name": "x", "datatype": "FP64", "shape": [-1], "data": [1]}]},
+            "inputs[0].shape: must be a list of integers",
+        ),
+        (
+            {"inputs": [{"name": "x", "datatype": "FP64", "shape": [2], "data": [1]}]},
+            "inputs[0].data: must have the 2 elements",
+        ),
+        (
+            {"inputs": [{"name": "x", "datatype": "INT8", "shape": [1], "data": [128]}]},
+            "inputs[0].data: must be in the range of INT8",
+        ),
+        (
+            {"inputs": [{"name": "x", "datatype": "FP32", "shape": [1], "data": [1e300]}]},
+            "inputs[0].data: must be in the range of FP32",
+        ),
+        (
+            {"inputs": [{"name": "x", "datatype": "INT8", "shape": [1], "data": [1.5]}]},
+            "inputs[0].data: must be elements of INT8, got 1.5",
+        ),
+        (
+            {"inputs": [{"name": "x", "datatype": "FP64", "shape": [1], "data": [True]}]},
+            "must be elements of FP64, got True",
+        ),
+        (
+            {"inputs": [{"name": "x", "datatype": "FP64", "shape": [1], "data": [None]}]},
+            "must be elements of FP64, got None",
+        ),
+        (
+            {"inputs": [{"name": "x", "datatype": "FP64", "shape": [2, 2], "data": [[1, 2], [3]]}]},
+            "flat or nested as shape",
+        ),
+        (
+            {
+                "inputs": [
+                    {
+                        "name": "x",
+                        "datatype": "BOOL",
+                        "shape": [1],
+                        "data": [True],
+                        "parameters": {"shared_memory_region": "r"},
+                    }
+                ]
+            },
+            "inputs[0].parameters.shared_memory_region: is not supported",
+        ),
+        (
+            {"inputs": [{"name": "x", "datatype": "BOOL", "shape": [1], "data": [True]}] * 2},
+            "inputs[1].name: must not be given twice",
+        ),
+        (
+            {
+                "inputs": [{"name": "x", "datatype": "BOOL", "shape": [1], "data": [True]}],
+                "outputs": [{"name": 1}],
+            },
+            "outputs[0].name: must be a non-empty string, got 1",
+        ),
     ],
-)  # fmt: skip
-def test_a_broken_rule_is_named_with_field_and_value(document: dict, said: str) -> None:
+)
+def test_an_invalid_request_is_refused_with_field_rule_and_value(document: dict, said: str) -> None:
     with pytest.raises(errors.ApiError) as caught:
         protocol.decode(json.dumps(document).encode(), None)
     assert said in str(caught.value)
@@ -172,14 +249,14 @@ def test_bytes_after_the_last_tensor_are_refused() -> None:
         protocol.decode(body + b"\0", length)
 
 
-def test_a_shape_that_claims_more_than_memory_is_refused_before_allocating() -> None:
+def test_a_huge_shape_is_refused_before_memory_is_allocated() -> None:
     item = {"name": "x", "datatype": "BYTES", "shape": [2**40, 2**40], "parameters": {"binary_data_size": 0}}
     head = json.dumps({"inputs": [item]}).encode()
     with pytest.raises(errors.ApiError, match="must hold"):
         protocol.decode(head, str(len(head)))
 
 
-def test_a_value_that_json_cannot_hold_says_to_ask_for_binary() -> None:
+def test_a_value_that_json_cannot_represent_is_refused_with_a_remedy() -> None:
     tensor = Tensor("p", "FP64", np.array([np.nan]))
     with pytest.raises(errors.ApiError, match="ask for it with binary_data"):
         protocol.encode([(tensor, False)], model="m", version="v", id_="")

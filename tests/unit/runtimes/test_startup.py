@@ -13,7 +13,7 @@ from serving.runtimes import startup
 SECONDS = st.floats(0, 1e6, allow_nan=False)
 
 
-def test_the_headers_have_the_phases_in_order_and_the_beginning() -> None:
+def test_headers_have_the_phases_in_order_and_the_start_time() -> None:
     report = startup.begun(1_795_300_651.25, "1795300651.0")
     for phase, seconds in (("verify", 0.0005), ("import", 1.5), ("load", 0.02), ("warmup", 0.013)):
         report = startup.spent(report, phase, seconds)
@@ -23,22 +23,22 @@ def test_the_headers_have_the_phases_in_order_and_the_beginning() -> None:
     }
 
 
-def test_without_a_spawner_there_is_no_spawn_phase() -> None:
+def test_spawn_phase_is_absent_without_a_spawn_time() -> None:
     assert startup.begun(5.0, "").headers() == ((b"x-slipway-started", b"5.000000"),)
 
 
-def test_a_clock_that_was_set_back_gives_no_negative_duration() -> None:
+def test_durations_are_not_negative_when_the_clock_is_set_back() -> None:
     assert startup.begun(100.0, "101.5").seconds == {"spawn": 0.0}
 
 
 @pytest.mark.parametrize("spawned", ["yesterday", "nan", "inf", "-1"])
-def test_a_spawn_time_that_is_none_is_refused_by_name(spawned: str) -> None:
+def test_an_invalid_spawn_time_is_refused_by_name(spawned: str) -> None:
     with pytest.raises(errors.UserError, match="SLIPWAY_SPAWNED: must be unix seconds, got"):
         startup.begun(100.0, spawned)
 
 
 @given(st.lists(st.tuples(st.sampled_from(startup.PHASES), SECONDS)), SECONDS)
-def test_what_is_spent_in_parts_adds_up_by_phase(parts: list[tuple[str, float]], started: float) -> None:
+def test_parts_of_a_phase_are_added(parts: list[tuple[str, float]], started: float) -> None:
     report = startup.Startup(started)
     for phase, seconds in parts:
         report = startup.spent(report, phase, seconds)

@@ -5,8 +5,8 @@ from dataclasses import replace
 
 import pytest
 
-from autoscaler.report import page, plots, sentences, shape
-from autoscaler.report.shape import Report, Row
+from autoscaler.report import page, plots, schema, sentences
+from autoscaler.report.schema import PolicyRow, SimulationReport
 from tests.objects import simulations
 from tests.objects.html_pages import Page
 
@@ -19,32 +19,32 @@ HOSTILE = (
 
 
 @pytest.fixture(scope="module")
-def report() -> Report:
+def report() -> SimulationReport:
     return simulations.report()
 
 
 @pytest.fixture(scope="module")
-def html(report: Report) -> Page:
+def html(report: SimulationReport) -> Page:
     return Page(page.render(report))
 
 
-def row(report: Report, name: str, violations: float, hours: float) -> Row:
+def row(report: SimulationReport, name: str, violations: float, hours: float) -> PolicyRow:
     return replace(report.row("hpa"), name=name, violations=violations, replica_hours=hours)
 
 
-def headline(report: Report, *rows: Row) -> list[str]:
+def headline(report: SimulationReport, *rows: PolicyRow) -> list[str]:
     mine = replace(report.row("slipway"), violations=1.0, replica_hours=10.0)
     words = sentences.of(replace(report, rows=(report.row("perfect knowledge"), mine, *rows)))
     return [sentence.replace("\u00a0", " ") for sentence in words["compared"]]
 
 
-def test_rows_begin_with_perfect_knowledge_which_lets_nothing_wait(report: Report) -> None:
+def test_rows_begin_with_perfect_knowledge_which_lets_nothing_wait(report: SimulationReport) -> None:
     assert report.rows[0].name == "perfect knowledge"
     assert (report.rows[0].violations, report.rows[0].over_oracle) == (0, 1)
     assert {row.name for row in report.rows[1:]} == {"slipway", "slipway risk=5", "hpa", "static"}
 
 
-def test_front_has_no_policy_that_another_beats(report: Report) -> None:
+def test_front_has_no_policy_that_another_beats(report: SimulationReport) -> None:
     policies = report.rows[1:]
     front = [one for one in policies if one.front]
     assert front
@@ -57,7 +57,7 @@ def test_front_has_no_policy_that_another_beats(report: Report) -> None:
         assert one.front is not beaten
 
 
-def test_sentences_name_the_cheapest_that_is_as_safe(report: Report) -> None:
+def test_sentences_name_the_cheapest_that_is_as_safe(report: SimulationReport) -> None:
     safe = [row(report, "a", 0.5, 15), row(report, "b", 1.0, 12), row(report, "c", 2.0, 11)]
     assert (
         headline(report, *safe)[0]
@@ -65,7 +65,7 @@ def test_sentences_name_the_cheapest_that_is_as_safe(report: Report) -> None:
     )
 
 
-def test_sentences_name_the_safest_that_is_as_cheap(report: Report) -> None:
+def test_sentences_name_the_safest_that_is_as_cheap(report: SimulationReport) -> None:
     cheap = [row(report, "a", 4.0, 9), row(report, "b", 3.0, 9.5), row(report, "c", 0.0, 11)]
     assert (
         headline(report, *cheap)[1]
@@ -73,28 +73,28 @@ def test_sentences_name_the_safest_that_is_as_cheap(report: Report) -> None:
     )
 
 
-def test_sentences_name_those_that_are_better_in_both(report: Report) -> None:
+def test_sentences_name_those_that_are_better_in_both(report: SimulationReport) -> None:
     assert headline(report, row(report, "a", 0.5, 9))[2] == "a is better than slipway in both."
     assert headline(report, row(report, "a", 0.5, 11))[2] == "None of 1 is better than slipway in both."
 
 
-def test_nothing_is_compared_when_nothing_else_was_run(report: Report) -> None:
+def test_nothing_is_compared_when_nothing_else_was_run(report: SimulationReport) -> None:
     assert headline(report) == []
 
 
-def test_page_has_the_json_that_lies_beside_it(report: Report, html: Page) -> None:
+def test_page_has_the_json_that_lies_beside_it(report: SimulationReport, html: Page) -> None:
     data = html.of("script", id="report")[0]
-    assert json.loads("".join(data.pieces)) == json.loads(json.dumps(shape.as_json(report)))
+    assert json.loads("".join(data.pieces)) == json.loads(json.dumps(schema.as_json(report)))
 
 
-def test_json_has_a_list_for_each_field_of_a_timeline(report: Report) -> None:
-    data = shape.as_json(report)
+def test_json_has_a_list_for_each_field_of_a_timeline(report: SimulationReport) -> None:
+    data = schema.as_json(report)
     lengths = {len(values) for track in data["tracks"] for values in track["columns"].values()}
     assert lengths == {len(report.moments)}
     assert {len(values) for values in data["moments"].values()} == lengths
 
 
-def test_each_decision_tells_its_reason_when_it_is_pointed_at(report: Report, html: Page) -> None:
+def test_each_decision_tells_its_reason_when_it_is_pointed_at(report: SimulationReport, html: Page) -> None:
     hits = html.of("rect", class_="hit")
     tips = [hit.attributes["data-tip"] for hit in hits]
     assert len(tips) == 3 * len(report.moments)  # the load, and ours at two risks
@@ -102,7 +102,7 @@ def test_each_decision_tells_its_reason_when_it_is_pointed_at(report: Report, ht
     assert tips[len(report.moments) - 1].endswith(f"{column.reason}: {column.message}")
 
 
-def test_tables_have_every_policy_and_every_change(report: Report, html: Page) -> None:
+def test_tables_have_every_policy_and_every_change(report: SimulationReport, html: Page) -> None:
     policies = html.of("table", id="policies")[0].text
     assert all(row.name in policies for row in report.rows)
     body = [
@@ -121,7 +121,7 @@ def test_page_asks_nobody_for_anything(html: Page) -> None:
 
 
 @pytest.mark.parametrize("name", HOSTILE)
-def test_texts_of_others_stay_texts(report: Report, name: str) -> None:
+def test_texts_of_others_stay_texts(report: SimulationReport, name: str) -> None:
     column = replace(report.tracks[0].columns[0], message=name)
     tracks = (replace(report.tracks[0], columns=(column, *report.tracks[0].columns[1:])), *report.tracks[1:])
     hostile = replace(report, name=name, tracks=tracks, changes=(replace(report.changes[0], message=name),))
@@ -131,11 +131,11 @@ def test_texts_of_others_stay_texts(report: Report, name: str) -> None:
     assert name in shown.of("title")[0].text or name.split(maxsplit=1)[0] in shown.of("title")[0].text
 
 
-def test_a_count_that_never_changes_has_a_page(report: Report) -> None:
+def test_a_count_that_never_changes_has_a_page(report: SimulationReport) -> None:
     assert "The count never changed." in page.render(replace(report, changes=()))
 
 
-def test_a_forecast_that_comes_late_is_drawn_from_there_on(report: Report) -> None:
+def test_a_forecast_that_comes_late_is_drawn_from_there_on(report: SimulationReport) -> None:
     column = replace(report.tracks[0].columns[0], lower=None, median=None, upper=None)
     late = (*(column for _ in range(10)), *report.tracks[0].columns[10:])
     plot = plots.load(replace(report, tracks=(replace(report.tracks[0], columns=late),)))

@@ -38,18 +38,47 @@ def whole() -> Object:
         reason="for the load to expect within 45 s",
         lastScaleTime="2026-11-22T04:58:00Z",
         decision={
-            "time": "2026-11-22T04:58:00Z", "rule": "Forecast", "metric": "QPS", "needed": 3, "rate": 11.0, "capacity": 5.0,
-            "backlog": 4, "startupSeconds": 40, "schedule": "office",
+            "time": "2026-11-22T04:58:00Z",
+            "rule": "Forecast",
+            "metric": "QPS",
+            "needed": 3,
+            "rate": 11.0,
+            "capacity": 5.0,
+            "backlog": 4,
+            "startupSeconds": 40,
+            "schedule": "office",
             "forecast": {"horizonSeconds": 45, "lower": 9.5, "median": 12, "upper": 14.2},
         },
         decisions=[
-            {"time": "2026-11-22T04:58:00Z", "fromReplicas": 2, "toReplicas": 3, "reason": "Forecast", "message": "more is coming"},
-            {"time": "2026-11-22T03:58:00Z", "fromReplicas": 0, "toReplicas": 2, "reason": "Woken", "message": "a request waits"},
+            {
+                "time": "2026-11-22T04:58:00Z",
+                "fromReplicas": 2,
+                "toReplicas": 3,
+                "reason": "Forecast",
+                "message": "more is coming",
+            },
+            {
+                "time": "2026-11-22T03:58:00Z",
+                "fromReplicas": 0,
+                "toReplicas": 2,
+                "reason": "Woken",
+                "message": "a request waits",
+            },
         ],
-        metrics=[{"name": "QPS", "value": 11.0, "needed": 3}, {"name": "PromQL/jobs", "target": 5, "message": "no values for 70 s"}],
-        learned={"capacity": {"rate": 5, "concurrency": 4, "source": "Learned"}, "startupSeconds": 40, "keepAliveSeconds": 300},
-        signals=[{"source": "gateway-a", "healthy": True}, {"source": "gateway-b", "healthy": False, "message": "no answer for 2 min"}],
-    )  # fmt: skip
+        metrics=[
+            {"name": "QPS", "value": 11.0, "needed": 3},
+            {"name": "PromQL/jobs", "target": 5, "message": "no values for 70 s"},
+        ],
+        learned={
+            "capacity": {"rate": 5, "concurrency": 4, "source": "Learned"},
+            "startupSeconds": 40,
+            "keepAliveSeconds": 300,
+        },
+        signals=[
+            {"source": "gateway-a", "healthy": True},
+            {"source": "gateway-b", "healthy": False, "message": "no answer for 2 min"},
+        ],
+    )
 
 
 def explained(found: Object) -> str:
@@ -77,7 +106,7 @@ def explained(found: Object) -> str:
         "no values for 70 s",
     ],
 )
-def test_explanation_has_what_the_status_has(sentence: str) -> None:
+def test_explanation_has_the_values_of_the_status(sentence: str) -> None:
     assert sentence in explained(whole())
 
 
@@ -89,9 +118,7 @@ def test_explanation_has_what_the_status_has(sentence: str) -> None:
     ],
     ids=["profile", "learned"],
 )
-def test_explanation_has_what_the_policy_has_learned_and_the_interval_of_its_forecast(
-    capacity: Capacity | None, source: str
-) -> None:
+def test_explanation_has_learned_values_and_forecast_interval(capacity: Capacity | None, source: str) -> None:
     scaled = TargetState(PolicyConfig(0, 9, capacity=capacity))
     for step in range(60):
         now = NOW.timestamp() + 5 * step
@@ -111,7 +138,7 @@ def test_explanation_has_what_the_policy_has_learned_and_the_interval_of_its_for
     assert "hardly below" in text
 
 
-def test_explanation_says_so_when_nothing_was_decided() -> None:
+def test_explanation_without_a_decision_says_so() -> None:
     assert (
         explained(scaler())
         == "digits-stable wants deployment/digits-1 between 0 and 10 replicas, and has not decided anything yet."
@@ -119,33 +146,33 @@ def test_explanation_says_so_when_nothing_was_decided() -> None:
 
 
 @pytest.mark.parametrize("field", sorted(whole()["status"]))
-def test_explanation_can_do_without_any_field(field: str) -> None:
+def test_explanation_is_possible_without_any_single_field(field: str) -> None:
     lacking = whole()
     del lacking["status"][field]
     assert explained(lacking).startswith("digits-stable wants")
 
 
 @pytest.mark.parametrize("field", sorted(whole()["status"]["decision"]))
-def test_explanation_can_do_without_any_part_of_the_decision(field: str) -> None:
+def test_explanation_is_possible_without_any_part_of_the_decision(field: str) -> None:
     lacking = whole()
     del lacking["status"]["decision"][field]
     assert explained(lacking).startswith("digits-stable wants")
 
 
-def test_explanation_says_that_a_limit_holds_the_count_below_the_need() -> None:
+def test_explanation_names_the_limit_when_the_count_is_below_the_need() -> None:
     bound = whole()
     bound["status"]["decision"] |= {"needed": 14, "rule": "MaxReplicas"}
     bound["status"]["desiredReplicas"] = 10
     assert "The load asks for 14 replicas; the rule makes it 10." in explained(bound)
 
 
-def test_explanation_says_what_is_not_done_when_it_only_observes() -> None:
+def test_explanation_has_the_withheld_decision_when_observing() -> None:
     observed = whole()
     observed["spec"]["prediction"] = {"mode": "Observe"}
     assert "decisions are reported, and not applied" in explained(observed)
 
 
-def test_explanation_says_what_is_wrong() -> None:
+def test_explanation_has_the_problems() -> None:
     broken = scaler(
         conditions=[
             {"type": "Ready", "status": "False", "reason": "TargetNotFound", "message": "no Deployment"}
@@ -156,27 +183,37 @@ def test_explanation_says_what_is_wrong() -> None:
 
 def test_row_has_the_numbers_of_the_decision() -> None:
     assert summary.row(whole()) == [
-        "digits-stable", "deployment/digits-1", 0, 10, 3, 2, 3, "11", "14.2", "5", "Forecast",
+        "digits-stable",
+        "deployment/digits-1",
+        0,
+        10,
+        3,
+        2,
+        3,
+        "11",
+        "14.2",
+        "5",
+        "Forecast",
         "for the load to expect within 45 s",
-    ]  # fmt: skip
+    ]
 
 
-def test_row_of_a_new_one_reads_as_unknown() -> None:
+def test_row_of_a_new_autoscaler_is_unknown() -> None:
     lines = summary.status([scaler()]).splitlines()
     assert lines[1].split() == ["digits-stable", "deployment/digits-1", "0", "10", *["N/A"] * 8]
 
 
-def test_line_of_one_that_is_followed_leaves_out_what_is_not_known() -> None:
+def test_line_of_a_followed_autoscaler_leaves_out_unknown_values() -> None:
     assert summary.line(scaler()) == "digits-stable: nothing decided yet"
     assert summary.line(scaler(desiredReplicas=1, reason="held")) == "digits-stable: desired 1; held"
 
 
 @pytest.mark.parametrize(("name", "own"), [("x", "x"), ("digits/stable", "digits-stable")])
-def test_a_predictor_is_named_by_its_inference(name: str, own: str) -> None:
+def test_a_predictor_is_looked_up_by_its_inference(name: str, own: str) -> None:
     assert lookup.own_name(name) == own
 
 
 @pytest.mark.parametrize("name", ["a/", "/b", "a/b/c"])
-def test_what_is_neither_is_refused(name: str) -> None:
+def test_an_unknown_name_is_refused(name: str) -> None:
     with pytest.raises(errors.UserError, match="neither the name of an Autoscaler nor INFERENCE/PREDICTOR"):
         lookup.own_name(name)

@@ -31,38 +31,38 @@ def test_a_page_without_the_metric_has_no_counts() -> None:
     assert counts("# nothing\n", DIGITS) == {}
 
 
-def test_what_came_before_the_recording_is_no_arrival() -> None:
+def test_requests_before_the_recording_are_not_counted() -> None:
     counter = Counter()
     assert counter.arrived({"a": {"r": 100}}) == 0
     assert counter.arrived({"a": {"r": 103}}) == 3
 
 
-def test_gateways_add_up() -> None:
+def test_counts_of_gateways_are_added() -> None:
     counter = Counter()
     counter.arrived({"a": {"r": 1}, "b": {"r": 10}})
     assert counter.arrived({"a": {"r": 2}, "b": {"r": 12}}) == 3
 
 
-def test_a_new_revision_of_a_known_gateway_counts_from_nothing() -> None:
+def test_a_new_revision_of_a_known_gateway_counts_from_zero() -> None:
     counter = Counter()
     counter.arrived({"a": {}})
     assert counter.arrived({"a": {"r": 4}}) == 4
 
 
-def test_a_gateway_that_comes_later_brings_no_arrivals_of_before() -> None:
+def test_a_new_gateway_adds_no_earlier_requests() -> None:
     counter = Counter()
     counter.arrived({"a": {"r": 1}})
     assert counter.arrived({"a": {"r": 1}, "b": {"r": 500}}) == 0
     assert counter.arrived({"a": {"r": 1}, "b": {"r": 501}}) == 1
 
 
-def test_a_count_that_began_again_has_what_it_shows() -> None:
+def test_a_counter_that_was_reset_counts_from_zero() -> None:
     counter = Counter()
     counter.arrived({"a": {"r": 100}})
     assert counter.arrived({"a": {"r": 3}}) == 3
 
 
-def test_a_gateway_that_was_silent_for_a_while_is_caught_up_with() -> None:
+def test_requests_of_a_gateway_that_was_silent_are_counted_later() -> None:
     counter = Counter()
     counter.arrived({"a": {"r": 1}, "b": {"r": 1}})
     counter.arrived({"a": {"r": 1}})
@@ -70,7 +70,7 @@ def test_a_gateway_that_was_silent_for_a_while_is_caught_up_with() -> None:
 
 
 @pytest.mark.parametrize("name", ["x.csv", "x.csv.gz"])
-def test_what_is_recorded_is_a_trace(tmp_path: Path, name: str) -> None:
+def test_a_recording_is_a_valid_trace(tmp_path: Path, name: str) -> None:
     trace = Trace(tmp_path / name)
     for second in range(100):
         trace.add(1_700_000_000 + second, 1, second)
@@ -82,7 +82,7 @@ def test_what_is_recorded_is_a_trace(tmp_path: Path, name: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["x.csv", "x.csv.gz"])
-def test_what_is_there_can_be_read_when_the_recording_is_killed(tmp_path: Path, name: str) -> None:
+def test_a_recording_is_readable_when_it_was_killed(tmp_path: Path, name: str) -> None:
     trace = Trace(tmp_path / name)
     for second in range(MEMBER_SECONDS + 5):
         trace.add(second, 1, 2)
@@ -93,27 +93,27 @@ def test_what_is_there_can_be_read_when_the_recording_is_killed(tmp_path: Path, 
     trace.close()
 
 
-def test_seconds_without_a_reading_share_what_came(tmp_path: Path) -> None:
+def test_requests_are_spread_over_seconds_without_a_sample(tmp_path: Path) -> None:
     trace = Trace(tmp_path / "x.csv")
     trace.add(10, 4, 6)
     trace.close()
     assert (tmp_path / "x.csv").read_text() == HEADER + "10,1.5\n11,1.5\n12,1.5\n13,1.5\n"
 
 
-def test_a_file_that_is_there_is_not_written_over(tmp_path: Path) -> None:
+def test_an_existing_file_is_not_overwritten(tmp_path: Path) -> None:
     (tmp_path / "x.csv").write_text("mine")
     with pytest.raises(errors.UserError, match="exists: a recording"):
         Trace(tmp_path / "x.csv")
     assert (tmp_path / "x.csv").read_text() == "mine"
 
 
-def test_a_file_with_another_ending_is_refused_before_it_is_made(tmp_path: Path) -> None:
+def test_another_file_name_extension_is_refused_before_the_file_is_created(tmp_path: Path) -> None:
     with pytest.raises(errors.UserError, match=r"must end in \.csv or \.csv\.gz"):
         Trace(tmp_path / "x.json")
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_packed_file_has_its_header_at_once(tmp_path: Path) -> None:
+def test_a_compressed_file_has_its_header_at_once(tmp_path: Path) -> None:
     trace = Trace(tmp_path / "x.csv.gz")
     assert gzip.decompress((tmp_path / "x.csv.gz").read_bytes()).decode() == HEADER
     trace.close()

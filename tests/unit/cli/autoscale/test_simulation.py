@@ -8,13 +8,13 @@ from serving.cli.autoscale.simulation import chosen, text, wish
 from tests.objects import simulations
 
 
-def test_ours_comes_first_then_its_risks_then_the_others_when_nothing_is_named() -> None:
+def test_default_policies_are_ours_its_risks_and_the_baselines() -> None:
     found = [(contender.policy, contender.risk) for contender in chosen([], None)]
     assert found[: 1 + len(RISKS)] == [(OURS, None), *((OURS, risk) for risk in RISKS)]
     assert [policy for policy, _ in found[1 + len(RISKS) :]] == list(DEFAULT)
 
 
-def test_only_what_is_named_is_run_besides_ours_and_each_once() -> None:
+def test_named_policies_run_once_besides_ours() -> None:
     assert [c.name for c in chosen(["hpa", "slipway", "hpa"], 1.0)] == ["slipway risk=1", "hpa"]
 
 
@@ -22,7 +22,7 @@ def test_all_means_every_policy() -> None:
     assert {c.policy for c in chosen(["all"], None)} == set(names())
 
 
-def test_an_unknown_policy_is_refused_with_those_there_are() -> None:
+def test_an_unknown_policy_is_refused_with_the_known_ones() -> None:
     with pytest.raises(
         errors.UserError, match=r"there is no policy magic; there are slipway, static, hpa.* all"
     ):
@@ -37,14 +37,14 @@ def test_an_unknown_policy_is_refused_with_those_there_are() -> None:
         ((0, 2, None, None, -1.0, None, ""), "--days -1 must be above 0"),
     ],
 )
-def test_what_cannot_be_is_refused_by_its_option(
+def test_an_invalid_value_is_refused_with_its_option(
     given: tuple[int, int, None, None, None, None, str], words: str
 ) -> None:
     with pytest.raises(errors.UserError, match=words):
         wish(*given)
 
 
-def test_text_has_a_row_for_every_policy_and_says_what_was_assumed() -> None:
+def test_text_has_a_row_for_every_policy_and_the_assumptions() -> None:
     report = simulations.report()
     lines = text(report).splitlines()
     assert all(any(line.startswith(row.name) for line in lines) for row in report.rows)

@@ -65,14 +65,14 @@ def source(server: Prometheus, last: int, query: str = "sum(x)") -> LoadSource:
     )
 
 
-def test_series_of_a_range_add_up_and_a_gap_has_no_requests(prometheus: Prometheus) -> None:
+def test_series_of_a_range_are_added_and_gaps_are_zero(prometheus: Prometheus) -> None:
     trace = sources.read(source(prometheus, 5))
     assert isinstance(trace, BinTrace)
     assert (trace.start, trace.step) == (START, STEP)
     assert trace.rates.tolist() == [0, 1, 2, 0, 4, 5]
 
 
-def test_a_long_range_is_asked_for_in_parts_that_do_not_overlap(prometheus: Prometheus) -> None:
+def test_a_long_range_is_queried_in_parts_without_overlap(prometheus: Prometheus) -> None:
     trace = sources.read(source(prometheus, MAX_POINTS + 9))
     assert isinstance(trace, BinTrace)
     assert trace.rates[-1] == MAX_POINTS + 9
@@ -80,24 +80,24 @@ def test_a_long_range_is_asked_for_in_parts_that_do_not_overlap(prometheus: Prom
     assert float(prometheus.asked[1]["start"]) == float(prometheus.asked[0]["end"]) + STEP
 
 
-def test_a_refusal_is_said_in_the_words_of_the_prometheus(prometheus: Prometheus) -> None:
+def test_an_error_of_prometheus_is_reported_with_its_message(prometheus: Prometheus) -> None:
     prometheus.refusal = "parse error: unexpected )"
     with pytest.raises(errors.UserError, match="refuses the query: parse error"):
         sources.read(source(prometheus, 5))
 
 
-def test_a_prometheus_that_is_not_there_is_said() -> None:
+def test_an_unreachable_prometheus_is_reported() -> None:
     with pytest.raises(errors.UserError, match="does not answer as a Prometheus"):
         sources.read(LoadSource(None, "http://127.0.0.1:9", "x", "2h"))
 
 
-def test_a_query_is_needed() -> None:
+def test_a_missing_query_is_refused() -> None:
     with pytest.raises(errors.UserError, match="needs --query"):
         sources.read(LoadSource(None, "http://127.0.0.1:9"))
 
 
 @pytest.mark.parametrize("chosen", [LoadSource(None), LoadSource(Path("x.csv"), "http://127.0.0.1:9", "x")])
-def test_load_comes_from_one_place(chosen: LoadSource) -> None:
+def test_several_sources_of_load_are_refused(chosen: LoadSource) -> None:
     with pytest.raises(errors.UserError, match="say where the load is"):
         sources.read(chosen)
 
@@ -108,13 +108,21 @@ def test_load_comes_from_one_place(chosen: LoadSource) -> None:
         ("missing.csv", None, "cannot read .*missing.csv: No such file"),
         ("x.csv", b"second,requests\n0,1\n1,many\n", "x.csv: row 3, column requests: 'many' is no number"),
         ("x.csv", b"second,requests\n0,1\n1\n", "x.csv: row 3 has 1 values for 2 columns"),
-        ("x.csv", b"where,requests\nhere,1\nthere,2\n", "x.csv: no column says when; there are where, requests"),
-        ("x.csv", gzip.compress(b"second,requests\n", mtime=0), "not UTF-8 text; the name of a gzip file must end in .gz"),
+        (
+            "x.csv",
+            b"where,requests\nhere,1\nthere,2\n",
+            "x.csv: no column says when; there are where, requests",
+        ),
+        (
+            "x.csv",
+            gzip.compress(b"second,requests\n", mtime=0),
+            "not UTF-8 text; the name of a gzip file must end in .gz",
+        ),
         ("x.csv.gz", b"second,requests\n", "cannot read .*x.csv.gz"),
         ("x.csv.gz", gzip.compress(b"second,requests\n0,1\n", mtime=0)[:-9], "cannot read .*x.csv.gz"),
     ],
-)  # fmt: skip
-def test_a_file_that_is_no_trace_is_refused_with_its_place(
+)
+def test_an_invalid_trace_is_refused_with_the_position(
     tmp_path: Path, name: str, data: bytes | None, words: str
 ) -> None:
     if data is not None:
@@ -126,11 +134,11 @@ def test_a_file_that_is_no_trace_is_refused_with_its_place(
 @pytest.mark.parametrize(
     ("words", "number"), [("30s", 30), ("1.5m", 90), ("2h", 7200), ("1d", 86_400), ("45", 45)]
 )
-def test_lengths_of_time_have_units(words: str, number: float) -> None:
+def test_durations_have_units(words: str, number: float) -> None:
     assert sources.seconds(words, "--x") == number
 
 
 @pytest.mark.parametrize("words", ["", "soon", "-1s", "1y", "1h30m"])
-def test_what_is_no_length_of_time_is_refused_by_its_option(words: str) -> None:
+def test_an_invalid_duration_is_refused_with_its_option(words: str) -> None:
     with pytest.raises(errors.UserError, match=r"--x .* is not a duration"):
         sources.seconds(words, "--x")

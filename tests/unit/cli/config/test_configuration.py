@@ -44,7 +44,7 @@ def test_every_setting_has_its_default_without_a_file(data_dir: DataDir) -> None
     assert resolved.sources == {}
 
 
-def test_an_option_is_above_the_environment_and_the_environment_above_the_file(data_dir: DataDir) -> None:
+def test_options_override_the_environment_which_overrides_the_file(data_dir: DataDir) -> None:
     data_dir.config.write_text("gateway: {port: 1, concurrency: 2, retries: 3}\n")
     environment = {"SLIPWAY_GATEWAY__PORT": "4", "SLIPWAY_GATEWAY__CONCURRENCY": "5"}
     resolved = load(data_dir, None, {"gateway.port": ("--gateway-port", 6)}, environment)
@@ -88,7 +88,7 @@ def another(setting: SettingDescription) -> Any:
 
 
 @pytest.mark.parametrize("path", [path for path, setting in EVERY.items() if setting.least is not None])
-def test_a_value_beyond_its_bounds_is_refused_with_path_rule_and_value(data_dir: DataDir, path: str) -> None:
+def test_a_value_out_of_bounds_is_refused_with_path_rule_and_value(data_dir: DataDir, path: str) -> None:
     setting = EVERY[path]
     assert setting.least is not None
     assert setting.most is not None
@@ -125,9 +125,7 @@ def test_a_value_beyond_its_bounds_is_refused_with_path_rule_and_value(data_dir:
         ("controllers: {prometheus: prom:9090}", "must be a URL such as http://prometheus.example:9090"),
     ],
 )
-def test_a_wrong_file_is_refused_with_its_name_when_a_rule_is_broken(
-    data_dir: DataDir, text: str, message: str
-) -> None:
+def test_an_invalid_file_is_refused_with_its_name(data_dir: DataDir, text: str, message: str) -> None:
     refusal = refused(data_dir, text)
     assert message in refusal
     assert str(data_dir.config) in refusal
@@ -144,7 +142,7 @@ def test_a_variable_of_an_unknown_setting_is_refused(data_dir: DataDir) -> None:
     )
 
 
-def test_variables_of_other_meaning_are_left_alone(data_dir: DataDir) -> None:
+def test_unrelated_variables_are_ignored(data_dir: DataDir) -> None:
     environment = {"SLIPWAY_DATA_DIR": "/x", "SLIPWAY_LOG": "debug", "GATEWAY__PORT": "1"}
     assert load(data_dir, environment=environment).configuration == Configuration()
 
@@ -155,9 +153,7 @@ def test_a_named_file_must_exist(data_dir: DataDir) -> None:
 
 
 @given(text=st.text(alphabet=st.characters(codec="utf-8"), max_size=200) | st.binary(max_size=200))
-def test_any_text_is_a_configuration_or_refused(
-    tmp_path_factory: pytest.TempPathFactory, text: str | bytes
-) -> None:
+def test_any_text_is_loaded_or_refused(tmp_path_factory: pytest.TempPathFactory, text: str | bytes) -> None:
     file = tmp_path_factory.mktemp("config") / "config.yaml"
     file.write_bytes(text.encode() if isinstance(text, str) else text)
     try:
@@ -166,14 +162,14 @@ def test_any_text_is_a_configuration_or_refused(
         assert str(file) in str(error)  # noqa: PT017 every other exception fails the test
 
 
-def test_a_snapshot_is_read_as_it_was_written(data_dir: DataDir) -> None:
+def test_a_snapshot_is_unchanged_when_read(data_dir: DataDir) -> None:
     data_dir.config.write_text("gateway: {port: 99}\ntuner: {search: {regret: 1.0e-9}}\n")
     configuration = load(data_dir, environment={}).configuration
     snapshot.write(data_dir.configuration, configuration)
     assert snapshot.read(data_dir.configuration) == configuration
 
 
-def test_a_snapshot_of_another_release_is_read_without_settings_that_do_not_exist(data_dir: DataDir) -> None:
+def test_unknown_settings_are_ignored_in_a_snapshot_of_another_release(data_dir: DataDir) -> None:
     data_dir.run.mkdir()
     data_dir.configuration.write_text('{"gateway": {"port": 9, "gone": 1}, "removed": {"x": 1}}')
     expected = Configuration()

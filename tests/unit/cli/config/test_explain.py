@@ -44,7 +44,7 @@ def test_a_setting_is_explained_with_unit_bounds_default_and_variable(
         assert part in text
 
 
-def test_sections_are_listed_when_nothing_is_named(capsys: pytest.CaptureFixture[str]) -> None:
+def test_sections_are_listed_without_an_argument(capsys: pytest.CaptureFixture[str]) -> None:
     printing.explain(None, "text")
     listed = [line.split()[0] for line in capsys.readouterr().out.split("\n\n")[0].splitlines()]
     assert listed == [section.path for section in sections()]
@@ -55,7 +55,7 @@ def test_an_unknown_setting_is_refused_with_the_nearest_name() -> None:
         printing.explain("gateway.prot", "text")
 
 
-def test_what_is_shown_is_a_file_with_the_same_values(
+def test_shown_configuration_is_a_file_with_the_same_values(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("SLIPWAY_TUNER__SEARCH__REGRET", "0.5")
@@ -72,7 +72,7 @@ def test_what_is_shown_is_a_file_with_the_same_values(
     assert json.loads(capsys.readouterr().out) == expected
 
 
-def test_every_setting_is_shown_when_asked_for(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_every_setting_is_shown_with_all(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     printing.show(every=True, output="yaml", data_dir=tmp_path)
     shown = yaml.safe_load(capsys.readouterr().out)
     assert set(shown) == {section.path for section in sections() if "." not in section.path}

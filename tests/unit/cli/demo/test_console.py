@@ -30,7 +30,7 @@ def test_piped_lines_are_plain_and_never_wrapped() -> None:
     ]
 
 
-def test_a_terminal_gets_the_same_lines_and_a_spinner_besides() -> None:
+def test_a_terminal_shows_the_same_lines_and_a_spinner() -> None:
     plain, _ = told(terminal=False)
     text, _ = told(terminal=True)
     assert "waiting" in text
@@ -39,5 +39,5 @@ def test_a_terminal_gets_the_same_lines_and_a_spinner_besides() -> None:
         assert line in seen
 
 
-def test_what_does_not_hold_is_remembered() -> None:
+def test_a_failed_check_is_remembered() -> None:
     assert told(terminal=False)[1].failed == ["this does not"]

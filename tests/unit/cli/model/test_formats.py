@@ -13,7 +13,7 @@ from tests.objects.foreign_models import MLMODEL, RUN_ID, cache, hugging_face, r
 
 
 @pytest.mark.parametrize("below", ["", "artifacts/model"])
-def test_an_mlflow_run_is_known_with_its_framework_metrics_and_inputs(tmp_path: Path, below: str) -> None:
+def test_an_mlflow_run_is_recognised_with_framework_metrics_and_inputs(tmp_path: Path, below: str) -> None:
     found = formats.recognise(run_directory(tmp_path) / below)
     assert (found.kind, found.framework, found.revision) == ("MLflow run", "sklearn", RUN_ID)
     assert found.metrics == {"accuracy": 0.97, "val/loss_mean": 0.25}
@@ -21,14 +21,14 @@ def test_an_mlflow_run_is_known_with_its_framework_metrics_and_inputs(tmp_path: 
     assert [name for _, name in formats.files(found)] == ["MLmodel", "conda.yaml", "model.pkl"]
 
 
-def test_what_an_mlflow_run_says_is_a_valid_slipway_json(tmp_path: Path) -> None:
+def test_an_mlflow_run_becomes_a_valid_slipway_json(tmp_path: Path) -> None:
     found = formats.recognise(run_directory(tmp_path))
     said = output_manifest.parse(json.dumps(importing.described(found, "sklearn")).encode())
     assert (said.framework, said.source_revision, said.metrics["accuracy"]) == ("sklearn", RUN_ID, 0.97)
     assert said.inputs[0].shape == (-1, 64)
 
 
-def test_a_pickle_of_another_name_becomes_the_one_that_the_runtime_loads(tmp_path: Path) -> None:
+def test_a_pickle_is_renamed_to_the_name_that_the_runtime_loads(tmp_path: Path) -> None:
     text = MLMODEL.replace("pickled_model: model.pkl", "pickled_model: forest.pkl")
     found = formats.recognise(run_directory(tmp_path, text, "forest.pkl"))
     assert [name for _, name in formats.files(found)] == ["MLmodel", "conda.yaml", "model.pkl"]
@@ -44,15 +44,13 @@ def test_a_pickle_of_another_name_becomes_the_one_that_the_runtime_loads(tmp_pat
         ("a: [", "must be YAML"),
     ],
 )
-def test_an_mlmodel_that_cannot_be_used_is_refused_by_its_field(
-    tmp_path: Path, text: str, words: str
-) -> None:
+def test_an_unusable_mlmodel_is_refused_with_its_field(tmp_path: Path, text: str, words: str) -> None:
     with pytest.raises(errors.UserError, match="MLmodel") as raised:
         formats.recognise(run_directory(tmp_path, text))
     assert words in str(raised.value)
 
 
-def test_a_run_with_several_models_asks_for_one(tmp_path: Path) -> None:
+def test_a_run_with_several_models_is_refused_with_their_names(tmp_path: Path) -> None:
     run = run_directory(tmp_path)
     (run / "artifacts" / "other").mkdir()
     (run / "artifacts" / "other" / "MLmodel").write_text(MLMODEL)
@@ -61,7 +59,7 @@ def test_a_run_with_several_models_asks_for_one(tmp_path: Path) -> None:
     assert "artifacts/other" in str(raised.value)
 
 
-def test_a_hugging_face_directory_is_known(tmp_path: Path) -> None:
+def test_a_hugging_face_directory_is_recognised(tmp_path: Path) -> None:
     found = formats.recognise(hugging_face(tmp_path / "tiny"))
     assert (found.kind, found.framework, found.links_within) == (
         "Hugging Face directory",
@@ -71,17 +69,18 @@ def test_a_hugging_face_directory_is_known(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("below", ["", "snapshots/abc123"])
-def test_a_hugging_face_cache_is_resolved_through_its_links(tmp_path: Path, below: str) -> None:
+def test_links_are_followed_in_a_hugging_face_cache(tmp_path: Path, below: str) -> None:
     root = cache(tmp_path)
     found = formats.recognise(root / below)
     assert (found.framework, found.revision) == ("transformers", "abc123")
     assert [(path.parent.name, name) for path, name in formats.files(found)] == [
-        ("blobs", "config.json"), ("blobs", "model.safetensors"),
-    ]  # fmt: skip
+        ("blobs", "config.json"),
+        ("blobs", "model.safetensors"),
+    ]
 
 
 @pytest.mark.parametrize("target", ["/etc/passwd", "../../../secret", "../../blobs", "../../blobs/none"])
-def test_a_link_that_leads_out_of_the_cache_is_refused(tmp_path: Path, target: str) -> None:
+def test_a_link_is_refused_when_it_leaves_the_cache(tmp_path: Path, target: str) -> None:
     (tmp_path / "secret").write_text("x")
     root = cache(tmp_path)
     (root / "snapshots" / "abc123" / "tokenizer.json").symlink_to(target)
@@ -89,14 +88,14 @@ def test_a_link_that_leads_out_of_the_cache_is_refused(tmp_path: Path, target: s
         list(formats.files(formats.recognise(root)))
 
 
-def test_a_link_in_any_other_directory_is_refused_with_what_to_do(tmp_path: Path) -> None:
+def test_a_link_in_another_directory_is_refused_with_a_remedy(tmp_path: Path) -> None:
     directory = hugging_face(tmp_path / "tiny")
     (directory / "extra.bin").symlink_to(directory / "config.json")
     with pytest.raises(errors.UserError, match="cp -rL"):
         list(formats.files(formats.recognise(directory)))
 
 
-def test_a_cache_with_several_snapshots_and_no_main_asks_for_one(tmp_path: Path) -> None:
+def test_a_cache_is_refused_when_it_has_several_snapshots_and_no_main(tmp_path: Path) -> None:
     root = cache(tmp_path)
     (root / "refs" / "main").unlink()
     (root / "snapshots" / "def456").mkdir()
@@ -104,7 +103,7 @@ def test_a_cache_with_several_snapshots_and_no_main_asks_for_one(tmp_path: Path)
         formats.recognise(root)
 
 
-def test_other_directories_are_just_files(tmp_path: Path) -> None:
+def test_other_directories_are_imported_as_files(tmp_path: Path) -> None:
     (tmp_path / "model.joblib").write_text("x")
     found: Any = formats.recognise(tmp_path)
     assert (found.kind, found.framework, found.root) == ("directory", "", tmp_path)

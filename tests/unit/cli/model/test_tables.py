@@ -22,7 +22,7 @@ def ready(name: str, files: dict[str, tuple[str, int]], **more: Any) -> Object:
     return version(name, phase="Ready", digest=f"sha256:{name}", size=size, files=listed, **more)
 
 
-def test_a_list_says_what_is_ready_and_who_uses_it() -> None:
+def test_a_list_shows_readiness_and_users_of_versions() -> None:
     inference = {
         "metadata": {"name": "inf", "namespace": "default"},
         "spec": {"predictors": [{"modelVersion": "v2"}]},
@@ -44,11 +44,19 @@ def test_a_list_says_what_is_ready_and_who_uses_it() -> None:
     assert "sha256:abababababab " in text
 
 
-def test_a_diff_says_what_was_added_removed_and_changed() -> None:
-    a = ready("a", {"same": ("1", 5), "gone": ("2", 1000), "other": ("3", 10)}, metrics={"acc": 0.5, "loss": 1.0},
-              lineage={"kind": "Job", "uid": "u1", "path": ""})  # fmt: skip
-    b = ready("b", {"same": ("1", 5), "new": ("4", 2000), "other": ("5", 20)}, metrics={"acc": 0.75, "loss": 1.0},
-              lineage={"kind": "Job", "uid": "u2", "path": ""})  # fmt: skip
+def test_a_diff_shows_added_removed_and_changed_files() -> None:
+    a = ready(
+        "a",
+        {"same": ("1", 5), "gone": ("2", 1000), "other": ("3", 10)},
+        metrics={"acc": 0.5, "loss": 1.0},
+        lineage={"kind": "Job", "uid": "u1", "path": ""},
+    )
+    b = ready(
+        "b",
+        {"same": ("1", 5), "new": ("4", 2000), "other": ("5", 20)},
+        metrics={"acc": 0.75, "loss": 1.0},
+        lineage={"kind": "Job", "uid": "u2", "path": ""},
+    )
     text = "\n".join(diff.lines(a, b))
     rows = [line.split() for line in text.splitlines()]
     assert ["-", "gone", "1.0", "kB", "-"] in rows
@@ -61,7 +69,7 @@ def test_a_diff_says_what_was_added_removed_and_changed() -> None:
     assert text.splitlines()[-1] == "1 added, 1 removed, 1 changed; 1.0 kB -> 2.0 kB"
 
 
-def test_a_diff_of_the_same_image_says_so() -> None:
+def test_a_diff_is_empty_for_the_same_image() -> None:
     a = ready("a", {"same": ("1", 5)})
     assert list(diff.lines(a, a)) == [
         "same image: sha256:a",
@@ -69,7 +77,7 @@ def test_a_diff_of_the_same_image_says_so() -> None:
     ]
 
 
-def test_names_are_made_of_references() -> None:
+def test_names_are_derived_from_references() -> None:
     assert label("Digits_v1.2") == "digits-v1-2"
     assert label("x" * 80) == "x" * 63
     assert label("---") == "model"

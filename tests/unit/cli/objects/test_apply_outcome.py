@@ -13,25 +13,25 @@ def stored(
     return {"metadata": meta, "spec": {"replicas": replicas}, **more}
 
 
-def test_created_when_there_was_nothing() -> None:
+def test_outcome_is_created_when_the_object_is_new() -> None:
     assert outcome(None, stored()) == "created"
 
 
-def test_configured_when_a_dry_run_answers_with_the_old_version() -> None:
+def test_outcome_is_configured_when_a_dry_run_returns_the_old_version() -> None:
     assert outcome(stored(), stored(replicas=2)) == "configured"
 
 
-def test_unchanged_when_only_the_version_moved() -> None:
+def test_outcome_is_unchanged_when_only_the_version_differs() -> None:
     assert outcome(stored(), stored(version="2", time="2026-01-02T00:00:00Z")) == "unchanged"
 
 
-def test_unchanged_when_a_controller_wrote_status_meanwhile() -> None:
+def test_outcome_is_unchanged_when_a_controller_wrote_status() -> None:
     after = stored(version="2", status={"ready": 1})
     after["metadata"]["managedFields"].append({"manager": "c", "subresource": "status"})
     assert outcome(stored(), after) == "unchanged"
 
 
-def test_configured_when_a_field_changed_hands() -> None:
+def test_outcome_is_configured_when_a_field_has_a_new_manager() -> None:
     after = stored(version="2")
     after["metadata"]["managedFields"][0]["fieldsV1"] = {"f:spec": {"f:replicas": {}}}
     assert outcome(stored(), after) == "configured"

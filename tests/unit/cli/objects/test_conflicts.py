@@ -14,7 +14,7 @@ def obj(weight: object) -> dict[str, object]:
     return {"spec": {"predictors": predictors}}
 
 
-def test_a_conflict_names_field_both_values_who_set_it_and_what_to_type() -> None:
+def test_a_conflict_shows_field_values_manager_and_command() -> None:
     said = conflicts.words(conflict(), obj(50), obj(90))
     assert 'spec.predictors[name="stable"].trafficWeight is 50, the manifest has 90' in said
     assert "set by slipway-traffic (`slipway traffic set`)" in said
@@ -22,17 +22,17 @@ def test_a_conflict_names_field_both_values_who_set_it_and_what_to_type() -> Non
     assert "--force-conflicts" in said
 
 
-def test_a_path_that_leads_nowhere_shows_no_values() -> None:
+def test_a_missing_path_shows_no_values() -> None:
     said = conflicts.words(conflict(".spec.gone[3].x", "somebody"), obj(50), obj(90))
     assert "spec.gone[3].x; set by somebody" in said
 
 
-def test_values_are_found_by_keys_positions_and_names() -> None:
+def test_values_are_looked_up_by_key_position_and_name() -> None:
     found = {"a": [{"k": 1, "j": "x", "v": 7}, 5]}
     assert conflicts.value(found, '.a[k=1,j="x"].v') == 7
     assert conflicts.value(found, ".a[1]") == 5
 
 
-def test_only_conflicts_of_managers_are_of_fields() -> None:
+def test_only_conflicts_of_field_managers_have_fields() -> None:
     assert conflicts.of_fields(conflict())
     assert not conflicts.of_fields(errors.Conflict(409, "Conflict", "stale"))

@@ -10,7 +10,7 @@ HERE = Target(Path("kubeconfig"), "default", explicit=False)
 GOOD = "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: a}\n"
 
 
-def test_every_document_knows_its_file_number_and_namespace(tmp_path: Path) -> None:
+def test_every_document_has_its_file_number_and_namespace(tmp_path: Path) -> None:
     file = tmp_path / "two.yaml"
     file.write_text(GOOD + "---\n" + GOOD.replace("name: a", "name: b, namespace: team"))
     first, second = manifests.read([str(file)], HERE)
@@ -29,14 +29,16 @@ def test_every_document_knows_its_file_number_and_namespace(tmp_path: Path) -> N
         ("", "no objects"),
     ],
 )
-def test_what_is_no_object_is_refused_with_its_place(tmp_path: Path, text: str, said: str) -> None:
+def test_a_document_that_is_not_an_object_is_refused_with_its_position(
+    tmp_path: Path, text: str, said: str
+) -> None:
     file = tmp_path / "one.yaml"
     file.write_text(text + "\n")
     with pytest.raises(errors.UserError, match=said):
         manifests.read([str(file)], HERE)
 
 
-def test_a_namespace_that_contradicts_the_option_is_refused(tmp_path: Path) -> None:
+def test_a_namespace_is_refused_when_it_contradicts_the_option(tmp_path: Path) -> None:
     file = tmp_path / "one.yaml"
     file.write_text(GOOD.replace("name: a", "name: a, namespace: team"))
     with pytest.raises(errors.UserError, match="-n says other"):

@@ -22,14 +22,14 @@ def pod(name: str, arm: str, **status: Any) -> dict[str, Any]:
     return {"metadata": meta, "spec": {"containers": [{}]}, "status": status}
 
 
-def test_times_of_the_head_are_absolute_and_relative() -> None:
+def test_times_in_the_header_are_absolute_and_relative() -> None:
     meta = {"name": "a", "creationTimestamp": "2026-01-02T09:00:00Z", "finalizers": ["x/y", "z/w"]}
     text = sections.head(kinds.MODEL, {"metadata": meta}, NOW)
     assert "CreationTimestamp: 2026-01-02T09:00:00Z (60m ago)" in text
     assert "Finalizers:        x/y, z/w" in text
 
 
-def test_events_have_kubectls_columns_oldest_first() -> None:
+def test_events_have_the_columns_of_kubectl_oldest_first() -> None:
     later = event("Later", "2026-01-02T09:59:50Z")
     often = event("Often", "2026-01-02T09:55:00Z", count=3, firstTimestamp="2026-01-02T08:00:00Z")
     lines = sections.events([later, often], NOW).splitlines()
@@ -38,11 +38,11 @@ def test_events_have_kubectls_columns_oldest_first() -> None:
     assert lines[2].split() == ["Normal", "Later", "10s", "c", "m"]
 
 
-def test_no_events_read_none() -> None:
+def test_events_are_none_without_events() -> None:
     assert sections.events([], NOW) == "<none>"
 
 
-def test_replicas_say_why_they_wait_how_often_they_restarted_and_that_they_go() -> None:
+def test_replicas_show_waiting_reason_restarts_and_termination() -> None:
     waiting = {"state": {"waiting": {"reason": "CrashLoopBackOff"}}, "restartCount": 4, "ready": False}
     ready = {"state": {"running": {}}, "restartCount": 0, "ready": True}
     gone = pod("c", "b", phase="Running", containerStatuses=[ready])
@@ -54,14 +54,14 @@ def test_replicas_say_why_they_wait_how_often_they_restarted_and_that_they_go() 
     assert lines[2] == ["c", "b", "Terminating", "1/1", "0", "3m", "N/A"]
 
 
-def test_conditions_show_since_when() -> None:
+def test_conditions_show_their_transition_time() -> None:
     found = [
         {"type": "Ready", "status": "True", "reason": "Ready", "lastTransitionTime": "2026-01-02T09:59:00Z"}
     ]
     assert sections.conditions(found, NOW).splitlines()[1].split() == ["Ready", "True", "Ready", "60s", "N/A"]
 
 
-def test_a_start_from_zero_shows_where_its_time_went() -> None:
+def test_a_start_from_zero_shows_the_duration_of_its_phases() -> None:
     phases = [{"name": "decide", "milliseconds": 21.4}, {"name": "load", "milliseconds": 80.1}]
     phases.append({"name": "other", "milliseconds": -0.2})  # clocks of two processes
     wake = {"pod": "p", "acceptedAt": "2026-01-02T09:59:30Z", "phases": phases, "total": 101.5}
@@ -73,7 +73,7 @@ def test_a_start_from_zero_shows_where_its_time_went() -> None:
     assert sections.wakes([quiet], NOW) == ""
 
 
-def test_a_pods_start_is_a_table_of_its_phases() -> None:
+def test_the_start_of_a_pod_is_a_table_of_phases() -> None:
     message = '{"seen":10.0,"ready":10.05,"fetch":0,"verify":2.5,"spawn":20,"import":0,"load":7.5,"warmup":10,"probe":10}'
     said = {"type": names.STARTED_CONDITION, "status": "True", "reason": "Zygote", "message": message}
     ready = {"type": "Ready", "status": "True"}

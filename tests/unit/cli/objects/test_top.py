@@ -26,33 +26,33 @@ LIMITS = {"cpu": "500m", "memory": "1Gi"}
 BOTH = {"requests": LIMITS, "limits": LIMITS}
 
 
-def test_usage_stands_beside_request_limit_and_its_share() -> None:
+def test_a_row_has_usage_request_limit_and_share() -> None:
     _, (row,) = top.rows(
         [_pod("p", BOTH, arm="stable")], [_usage("p", ("250000000n", "262144Ki"))], namespaced=False
     )
     assert row == ["p", "digits", "stable", "250m", "500m", "500m", "50%", "256Mi", "1024Mi", "1024Mi", "25%"]
 
 
-def test_containers_are_added_up() -> None:
+def test_usage_is_the_sum_of_containers() -> None:
     _, (row,) = top.rows(
         [_pod("p", BOTH, BOTH)], [_usage("p", ("100m", "1Gi"), ("150m", "512Mi"))], namespaced=False
     )
     assert row[3:] == ["250m", "1000m", "1000m", "25%", "1536Mi", "2048Mi", "2048Mi", "75%"]
 
 
-def test_there_is_no_limit_where_one_container_has_none() -> None:
+def test_limit_is_unknown_when_one_container_has_none() -> None:
     _, (row,) = top.rows([_pod("p", BOTH, {})], [_usage("p", ("100m", "1Gi"))], namespaced=False)
     assert row[3:7] == ["100m", None, None, None]
 
 
-def test_share_is_of_the_request_where_there_is_no_limit() -> None:
+def test_share_is_of_the_request_without_a_limit() -> None:
     _, (row,) = top.rows(
         [_pod("p", {"requests": {"cpu": "1"}})], [_usage("p", ("100m", "1Gi"))], namespaced=False
     )
     assert row[3:7] == ["100m", "1000m", None, "10%"]
 
 
-def test_a_pod_without_usage_is_there_with_what_it_asks_for() -> None:
+def test_a_pod_without_usage_is_listed_with_its_requests() -> None:
     headers, (row,) = top.rows([_pod("p", BOTH)], [], namespaced=True)
     assert headers[:2] == ["Namespace", "Name"]
     assert row[:2] == ["ns", "p"]

@@ -1,7 +1,7 @@
 from serving.cli.output import tables
 
 
-def test_columns_are_left_aligned_with_two_spaces_and_unknown_reads_na() -> None:
+def test_columns_are_left_aligned_and_unknown_values_are_na() -> None:
     assert (
         tables.text(["Name", "Ready"], [["digits", None], ["x", "True"]])
         == "NAME    READY\ndigits  N/A\nx       True"

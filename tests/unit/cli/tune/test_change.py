@@ -14,9 +14,10 @@ from tuner.specs import rendering
 
 SPEC = ("500m", "512Mi", "16", "1")
 VERSION = {
-    "metadata": {"name": "v1"}, "spec": {"modelName": "digits"},
+    "metadata": {"name": "v1"},
+    "spec": {"modelName": "digits"},
     "status": {"image": "slipway.local/default/digits@sha256:1", "digest": "sha256:1"},
-}  # fmt: skip
+}
 
 
 def inference(**candidate: Any) -> Object:
@@ -46,7 +47,7 @@ def applied(found: Object) -> tuple[Predictor, Predictor]:
     return before.predictor, rendering.tuned(before, tuning().settings)
 
 
-def test_only_what_was_tuned_changes_and_the_arms_place_is_tested() -> None:
+def test_the_patch_has_tuned_fields_only_and_tests_the_position() -> None:
     found = inference()
     name, *changes = change.operations(found, source(found), applied(found)[1])
     assert name == {"op": "test", "path": "/spec/predictors/1/name", "value": "candidate"}
@@ -59,7 +60,7 @@ def test_only_what_was_tuned_changes_and_the_arms_place_is_tested() -> None:
     assert changes[1]["value"]["batchSize"] == 16
 
 
-def test_what_is_applied_already_changes_nothing() -> None:
+def test_the_patch_is_empty_when_the_spec_is_applied_already() -> None:
     found = inference()
     after = applied(found)[1].model_dump(by_alias=True, exclude_none=True)
     again = inference(**{key: after[key] for key in ("resources", "batching", "template")})
@@ -78,25 +79,25 @@ def test_the_diff_names_each_field_with_both_values() -> None:
     assert all("trafficWeight" not in row[0] for row in rows)
 
 
-def test_another_model_version_than_was_measured_is_refused_by_name() -> None:
+def test_a_model_version_that_was_not_measured_is_refused_by_name() -> None:
     other = {**VERSION, "metadata": {"name": "v2"}}
     with pytest.raises(errors.UserError, match="serves v2 now, and v1 was measured"):
         change.check(tuning(), source(inference(modelVersion="v2")), other, measured(inference()))
 
 
-def test_a_predictor_that_changed_elsewhere_is_refused_with_the_field() -> None:
+def test_a_predictor_is_refused_when_an_untuned_field_has_changed() -> None:
     more = {"template": {"containers": [{"name": "predictor", "env": [{"name": "X", "value": "y"}]}]}}
     with pytest.raises(errors.UserError, match=r"env\[X\]\.value") as refused:
         change.check(tuning(), source(inference(**more)), VERSION, measured(inference()))
     assert "--force" in str(refused.value)
 
 
-def test_a_change_of_what_was_tuned_itself_is_no_reason_to_refuse() -> None:
+def test_a_predictor_is_accepted_when_only_tuned_fields_have_changed() -> None:
     other = inference(resources={"cpu": "4", "memory": "8Gi"}, batching={"batchSize": 4})
     change.check(tuning(), source(other), VERSION, measured(inference()))
 
 
-def test_a_trial_that_is_gone_cannot_vouch() -> None:
+def test_a_recommendation_is_refused_when_its_trial_was_deleted() -> None:
     with pytest.raises(errors.UserError, match="digits-3, which measured the spec, was deleted"):
         change.check(tuning(), source(inference()), VERSION, None)
 
@@ -108,31 +109,31 @@ def test_a_trial_that_is_gone_cannot_vouch() -> None:
         ("Failed", "experiment digits has ended without a recommendation: Because: it is so"),
     ],
 )
-def test_without_a_recommendation_it_says_why(phase: str, words: str) -> None:
+def test_a_missing_recommendation_is_an_error_with_the_reason(phase: str, words: str) -> None:
     with pytest.raises(errors.UserError, match=words):
         change.of(experiment(phase=phase, conditions=[condition("False", "Because", "it is so")]))
 
 
-def test_money_is_compared_with_what_runs_now() -> None:
+def test_cost_is_compared_with_the_current_replica() -> None:
     assert change.worth(tuning(), source(inference()), VERSION) == (
         "a replica costs 0.0225 an hour instead of 0.045, 50% less; "
         "a million requests cost 0.0546 (0.0532 to 0.0559), measured by digits-3"
     )
 
 
-def test_a_recommendation_without_an_objective_says_no_value() -> None:
+def test_an_unknown_objective_is_not_shown() -> None:
     unknown = recommendation(*SPEC, objective=0.0, low=0.0, high=0.0)
     found = change.of(experiment(phase="Succeeded", recommendation=unknown))
     words = change.worth(found, source(inference()), VERSION)
     assert words.endswith("50% less; measured by digits-3")
 
 
-def test_what_an_unlimited_replica_costs_is_not_known() -> None:
+def test_cost_of_a_replica_without_limits_is_unknown() -> None:
     words = change.worth(tuning(), source(inference(resources={"memory": "1Gi"})), VERSION)
     assert "today it has no limit of cpu, so its cost is unknown" in words
 
 
-def test_of_a_model_version_of_which_nothing_runs_nothing_of_today_is_said() -> None:
+def test_cost_is_not_compared_for_a_model_version() -> None:
     of_version = {**experiment(phase="Succeeded", recommendation=recommendation(*SPEC))}
     of_version["spec"] = {**of_version["spec"], "target": {"modelVersion": "v1", "framework": "sklearn"}}
     found = change.of(of_version)
@@ -140,17 +141,21 @@ def test_of_a_model_version_of_which_nothing_runs_nothing_of_today_is_said() -> 
     assert words.startswith("a replica costs 0.0225 an hour; ")
 
 
-def test_of_a_model_version_an_inference_is_made_with_what_was_tuned_alone() -> None:
+def test_the_manifest_of_a_model_version_has_tuned_fields_only() -> None:
     target = TuningTarget.model_validate({"modelVersion": "v1", "framework": "sklearn"})
     of_version = rendering.source(target, None)
     made = change.manifest("digits", "default", of_version, rendering.tuned(of_version, tuning().settings))
     (predictor,) = made["spec"]["predictors"]
     assert (made["kind"], made["spec"]["framework"]) == ("Inference", "sklearn")
     assert predictor == {
-        "name": "stable", "modelVersion": "v1", "resources": {"cpu": "500m", "memory": "512Mi"},
+        "name": "stable",
+        "modelVersion": "v1",
+        "resources": {"cpu": "500m", "memory": "512Mi"},
         "batching": {"batchSize": 16},
-        "template": {"containers": [{"name": "predictor", "env": [{"name": "OMP_NUM_THREADS", "value": "1"}]}]},
-    }  # fmt: skip
+        "template": {
+            "containers": [{"name": "predictor", "env": [{"name": "OMP_NUM_THREADS", "value": "1"}]}]
+        },
+    }
 
 
 def test_the_experiments_of_these_tests_are_valid() -> None:

@@ -10,13 +10,15 @@ TOLD = {
 }
 
 
-def test_each_sentence_has_a_line_where_there_is_no_terminal() -> None:
+def test_each_sentence_has_a_line_without_a_terminal() -> None:
     assert report.plain(TOLD) == (
         "Run cpu 2.\n\nWhat it took:\n  4 trials were made, for a space of 96.\n  They took 3 min.\n"
     )
 
 
-def test_a_terminal_gets_lines_that_fit_indented_below_their_first() -> None:
+def test_sentences_are_wrapped_and_indented_on_a_terminal() -> None:
     assert report.plain(TOLD, 24).splitlines()[3:6] == [
-        "  4 trials were made,", "    for a space of 96.", "  They took 3 min.",
-    ]  # fmt: skip
+        "  4 trials were made,",
+        "    for a space of 96.",
+        "  They took 3 min.",
+    ]

@@ -15,7 +15,7 @@ from serving.resources import kinds
         (None, 20, "digits: at most 20 trials"),
     ],
 )
-def test_counts_are_singular_for_one_only_and_what_is_not_known_is_left_out(
+def test_the_announcement_has_counts_and_leaves_out_an_unknown_size(
     size: int | None, budget: int, words: str
 ) -> None:
     body = {"spec": {"maxNumTrials": budget}}

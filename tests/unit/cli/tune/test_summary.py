@@ -21,30 +21,60 @@ def cells(text: str) -> list[list[str]]:
     return [[cell.strip() for cell in line.split("  ") if cell] for line in text.splitlines()]
 
 
-def test_an_experiment_that_nobody_has_looked_at_is_pending() -> None:
+def test_an_experiment_is_pending_without_a_status() -> None:
     text = summary.status(experiment(), [], NOW)
     header, row = cells(text)
     assert header == ["NAME", "PHASE", "SPECS", "TRIALS", "TIME", "SPENT", "REGRET", "GOAL"]
     assert row == [
-        "digits", "Pending", "N/A", "0 of 20", "N/A", "0", "N/A",
+        "digits",
+        "Pending",
+        "N/A",
+        "0 of 20",
+        "N/A",
+        "0",
+        "N/A",
         "least cost of a million requests, p99 latency <= 100 ms, error rate <= 1 %",
-    ]  # fmt: skip
+    ]
 
 
-def test_a_running_one_says_what_is_best_and_what_runs_at_which_stage() -> None:
+def test_a_running_experiment_shows_best_spec_and_stages_of_trials() -> None:
     said = experiment(
-        phase="Running", specs=96, expectedRegret=0.123, spentCost=0.00213, best=recommendation(*SPEC),
+        phase="Running",
+        specs=96,
+        expectedRegret=0.123,
+        spentCost=0.00213,
+        best=recommendation(*SPEC),
         conditions=[condition("False", "Searching", "2 of at most 20 trials are over, 1 running")],
-    )  # fmt: skip
-    going = trial(3, "1", "1Gi", "1", "2", phase="Measuring", startTime="2026-01-01T00:02:51Z",
-                  windows=[window(80.0, 0.05)])  # fmt: skip
+    )
+    going = trial(
+        3,
+        "1",
+        "1Gi",
+        "1",
+        "2",
+        phase="Measuring",
+        startTime="2026-01-01T00:02:51Z",
+        windows=[window(80.0, 0.05)],
+    )
     text = summary.status(said, [measured(1, *SPEC), measured(2, *SPEC), going], NOW)
     first, best, now, words = text.split("\n\n")
     assert "2 of 20  3m12s of 30m  0.00213  12.3%" in first
     assert best.splitlines()[0].split() == [
-        "BEST", "SO", "FAR", "CPU", "MEMORY", "BATCHSIZE", "OMP_NUM_THREADS", "COST/H", "TODAY", "COST", "OF", "A",
-        "MILLION", "REQUESTS",
-    ]  # fmt: skip
+        "BEST",
+        "SO",
+        "FAR",
+        "CPU",
+        "MEMORY",
+        "BATCHSIZE",
+        "OMP_NUM_THREADS",
+        "COST/H",
+        "TODAY",
+        "COST",
+        "OF",
+        "A",
+        "MILLION",
+        "REQUESTS",
+    ]
     assert "500m  512Mi   16         1                0.0225  0.045" in best
     assert best.endswith("0.0546 (0.0532 to 0.0559)")
     assert (
@@ -54,23 +84,27 @@ def test_a_running_one_says_what_is_best_and_what_runs_at_which_stage() -> None:
     assert words == "Searching: 2 of at most 20 trials are over, 1 running"
 
 
-def test_what_was_learned_from_earlier_experiments_is_said() -> None:
+def test_weights_of_earlier_experiments_are_shown() -> None:
     learned = [{"experiment": "may", "weight": 0.62}, {"experiment": "june", "weight": 0.0}]
     text = summary.status(experiment(phase="Running", specs=96, learned=learned), [], NOW)
     assert "Warm start: may 62%, june dropped" in text.splitlines()
 
 
-def test_nothing_is_said_of_a_regret_that_nobody_knows() -> None:
+def test_an_unknown_regret_is_not_shown() -> None:
     said = experiment(phase="Running", specs=96, expectedRegret=0.0)
     assert cells(summary.status(said, [], NOW))[1][6] == "N/A"
     assert cells(summary.status(said, [measured(1, *SPEC)], NOW))[1][6] == "0.0%"
 
 
-def test_the_end_says_what_is_recommended_and_nothing_runs() -> None:
+def test_an_ended_experiment_shows_the_recommendation_and_no_running_trial() -> None:
     said = experiment(
-        phase="Succeeded", specs=96, completionTime="2026-01-01T00:02:00Z", best=recommendation(*SPEC),
-        recommendation=recommendation(*SPEC, trial="digits-9"), spentCost=0.5,
-    )  # fmt: skip
+        phase="Succeeded",
+        specs=96,
+        completionTime="2026-01-01T00:02:00Z",
+        best=recommendation(*SPEC),
+        recommendation=recommendation(*SPEC, trial="digits-9"),
+        spentCost=0.5,
+    )
     text = summary.status(said, [trial(3, *SPEC)], NOW)
     assert "RECOMMENDED" in text
     assert "digits-9" in text
@@ -78,16 +112,25 @@ def test_the_end_says_what_is_recommended_and_nothing_runs() -> None:
     assert "2m of 30m" in text
 
 
-def test_a_failure_says_why() -> None:
+def test_a_failed_experiment_shows_its_reason() -> None:
     said = experiment(
         phase="Failed", conditions=[condition("False", "ConstraintNotMet", "none of 9 trials met it")]
     )
     assert summary.status(said, [], NOW).endswith("\n\nConstraintNotMet: none of 9 trials met it")
 
 
-def test_trials_are_listed_by_number_with_why_each_ended() -> None:
-    dead = trial(10, "500m", "512Mi", "1", "1", phase="Failed", reason="OutOfMemory", seconds=7.5,
-                 notes=["LimitNotEnforced: no cgroup"])  # fmt: skip
+def test_trials_are_listed_by_number_with_their_outcome() -> None:
+    dead = trial(
+        10,
+        "500m",
+        "512Mi",
+        "1",
+        "1",
+        phase="Failed",
+        reason="OutOfMemory",
+        seconds=7.5,
+        notes=["LimitNotEnforced: no cgroup"],
+    )
     lines = summary.trials_table([dead, measured(2, *SPEC), trial(1, purpose="Baseline")]).splitlines()
     assert lines[0].split()[:4] == ["NO", "PURPOSE", "CPU", "MEMORY"]
     assert [line.split()[0] for line in lines[1:]] == ["1", "2", "10"]
@@ -106,7 +149,7 @@ def test_trials_are_listed_by_number_with_why_each_ended() -> None:
     assert summary.trials_table([]) == "<none>"
 
 
-def test_the_percentile_of_a_latency_objective_is_in_its_name() -> None:
+def test_the_goal_names_the_percentile_of_a_latency_objective() -> None:
     spec = experiment_spec(objective={"objectiveMetricName": "latency", "percentile": 95, "type": "minimize"})
     assert summary.goal(spec).startswith("least p95 latency, ")
 
@@ -121,17 +164,24 @@ def told(*states: tuple[dict[str, object], list[dict[str, object]]]) -> list[str
     return out
 
 
-def test_lines_tell_each_change_once_with_its_own_time() -> None:
+def test_each_change_is_one_line_with_its_own_time() -> None:
     running = experiment(phase="Running")
     better = experiment(phase="Running", best=recommendation(*SPEC, trial="digits-1"))
     done = experiment(
-        phase="Succeeded", completionTime="2026-01-01T00:03:00Z", best=recommendation(*SPEC),
+        phase="Succeeded",
+        completionTime="2026-01-01T00:03:00Z",
+        best=recommendation(*SPEC),
         conditions=[condition("True", "Recommended", "cpu=500m")],
-    )  # fmt: skip
+    )
     starting, measuring = (trial(1, *SPEC, phase=phase) for phase in ("Starting", "Measuring"))
     assert told(
-        (experiment(), []), (running, []), (running, [starting]), (running, [starting]), (running, [measuring]),
-        (better, [measured(1, *SPEC)]), (done, [measured(1, *SPEC)]),
+        (experiment(), []),
+        (running, []),
+        (running, [starting]),
+        (running, [starting]),
+        (running, [measuring]),
+        (better, [measured(1, *SPEC)]),
+        (done, [measured(1, *SPEC)]),
     ) == [
         "0s     Pending",
         "3m12s  Running",
@@ -140,7 +190,7 @@ def test_lines_tell_each_change_once_with_its_own_time() -> None:
         "2m30s  digits-1 Measured, 114 (111 to 117) req/s, p99 84.1 ms",
         "3m12s  best so far: digits-1, cost of a million requests 0.0546 (0.0532 to 0.0559)",
         "3m     Succeeded: Recommended: cpu=500m",
-    ]  # fmt: skip
+    ]
 
 
 def test_a_best_spec_without_an_objective_has_no_value() -> None:
@@ -148,6 +198,6 @@ def test_a_best_spec_without_an_objective_has_no_value() -> None:
     assert told((experiment(phase="Running", best=unknown), []))[-1].endswith("  best so far: digits-1")
 
 
-def test_a_line_of_a_trial_that_did_not_run_has_its_words() -> None:
+def test_the_line_of_a_trial_that_did_not_run_has_its_message() -> None:
     dead = trial(1, *SPEC, phase="Failed", reason="OutOfMemory", message="killed at 256Mi")
     assert told((experiment(phase="Running"), [dead]))[1] == "3m12s  digits-1 OutOfMemory: killed at 256Mi"

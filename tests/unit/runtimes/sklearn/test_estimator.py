@@ -29,17 +29,17 @@ def test_a_regressor_has_no_probabilities() -> None:
     assert np.allclose(tensor.array, ROWS.sum(axis=1))
 
 
-def test_many_targets_are_columns_of_predict() -> None:
+def test_several_targets_are_columns_of_predict() -> None:
     estimator = Estimator(LinearRegression().fit(ROWS, ROWS), OutputManifest())
     assert estimator.outputs == (Output("predict", "FP64", (-1, 2)),)
 
 
-def test_labels_that_are_words_are_bytes() -> None:
+def test_text_labels_are_bytes() -> None:
     estimator = Estimator(LogisticRegression().fit(ROWS, ["no", "yes", "no", "yes"]), OutputManifest())
     assert estimator.outputs == (Output("predict", "BYTES", (-1,)), Output("probabilities", "FP64", (-1, 2)))
 
 
-def test_words_as_input_are_decoded() -> None:
+def test_text_input_is_decoded() -> None:
     words = np.array([["red"], ["blue"], ["red"]], dtype=object)
     encoder = OneHotEncoder(handle_unknown="ignore")
     model = make_pipeline(encoder, LogisticRegression(C=100)).fit(words, [1, 0, 1])
@@ -49,7 +49,7 @@ def test_words_as_input_are_decoded() -> None:
     assert tensor.array.tolist() == [0, 1]
 
 
-def test_words_that_are_not_utf8_are_refused_as_the_clients_mistake() -> None:
+def test_text_that_is_not_utf8_is_refused_with_400() -> None:
     words = np.array([["red"], ["blue"]], dtype=object)
     model = make_pipeline(OneHotEncoder(handle_unknown="ignore"), LogisticRegression()).fit(words, [1, 0])
     estimator = Estimator(model, OutputManifest(inputs=(Input("input", "BYTES", (-1, 1)),)))
@@ -58,7 +58,7 @@ def test_words_that_are_not_utf8_are_refused_as_the_clients_mistake() -> None:
     assert caught.value.code == 400
 
 
-def test_a_model_of_unknown_input_asks_for_a_description() -> None:
+def test_a_model_with_unknown_input_is_refused_with_a_remedy() -> None:
     class Mute(BaseEstimator):
         def predict(self, rows: np.ndarray) -> np.ndarray:
             return rows
@@ -68,14 +68,14 @@ def test_a_model_of_unknown_input_asks_for_a_description() -> None:
     assert caught.value.reason == "UnsupportedModel"
 
 
-def test_a_model_that_fails_on_zeros_is_refused_at_start() -> None:
+def test_a_model_that_fails_on_zeros_is_refused_at_the_start() -> None:
     model = make_pipeline(FunctionTransformer(), LinearRegression()).fit(ROWS, [0, 1, 2, 3])
     described = OutputManifest(inputs=(Input("input", "FP64", (-1, 5)),))
     with pytest.raises(errors.Permanent, match="fails on FP64 zeros of shape"):
         Estimator(model, described)
 
 
-def test_values_that_the_model_refuses_are_the_clients_mistake() -> None:
+def test_values_that_the_model_refuses_are_answered_with_400() -> None:
     estimator = Estimator(LinearRegression().fit(ROWS, ROWS.sum(axis=1)), OutputManifest())
     with pytest.raises(
         errors.ApiError, match=r"inputs\[0\]: the model refuses it: Input X contains NaN"

@@ -69,7 +69,7 @@ def every_array(monkeypatch: pytest.MonkeyPatch) -> None:
     ids=lambda model: type(model).__name__,
 )
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
-def test_a_mapped_model_predicts_what_it_predicted_before(model: Any, tmp_path: Path) -> None:
+def test_a_mapped_model_predicts_the_same(model: Any, tmp_path: Path) -> None:
     model.fit(IMAGES[:300], LABELS[:300])
     joblib.dump(model, tmp_path / "model.joblib")
     loaded = load(tmp_path / "model.joblib")
@@ -78,9 +78,7 @@ def test_a_mapped_model_predicts_what_it_predicted_before(model: Any, tmp_path: 
 
 
 @pytest.mark.parametrize("order", ["C", "F"])
-def test_a_large_array_is_a_view_of_the_file_that_can_be_written_without_changing_it(
-    order: Any, tmp_path: Path
-) -> None:
+def test_a_large_array_is_a_copy_on_write_view_of_the_file(order: Any, tmp_path: Path) -> None:
     path = tmp_path / "model.joblib"
     values = np.asarray(np.arange(300_000.0).reshape(3, -1), order=order)
     joblib.dump(Table(values), path)
@@ -103,7 +101,7 @@ def test_a_large_array_is_a_view_of_the_file_that_can_be_written_without_changin
     ],
     ids=["small", "other byte order", "objects", "empty"],
 )
-def test_an_array_that_is_small_or_not_plain_memory_is_copied(values: Any, tmp_path: Path) -> None:
+def test_small_and_object_arrays_are_copied(values: Any, tmp_path: Path) -> None:
     joblib.dump(Table(values), tmp_path / "model.joblib")
     found = load(tmp_path / "model.joblib").values
     assert not isinstance(found, np.memmap)
@@ -111,7 +109,9 @@ def test_an_array_that_is_small_or_not_plain_memory_is_copied(values: Any, tmp_p
     assert found.dtype.isnative
 
 
-def test_mappings_of_one_model_are_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_number_of_mappings_of_a_model_is_bounded(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(pickled, "MAP_FROM_BYTES", 1)
     monkeypatch.setattr(pickled, "MAP_AT_MOST", 3)
     joblib.dump(Table([np.full(10, i) for i in range(5)]), tmp_path / "model.joblib")
@@ -120,7 +120,7 @@ def test_mappings_of_one_model_are_bounded(tmp_path: Path, monkeypatch: pytest.M
     assert [array[0] for array in found] == [0, 1, 2, 3, 4]
 
 
-def test_no_descriptor_is_left_open_when_the_model_is_gone(tmp_path: Path) -> None:
+def test_no_descriptor_is_open_after_the_model_is_deleted(tmp_path: Path) -> None:
     joblib.dump(Table(np.arange(300_000.0)), tmp_path / "model.joblib")
     load(tmp_path / "model.joblib")
     gc.collect()
@@ -142,7 +142,7 @@ def test_a_plain_pickle_loads(protocol: int, tmp_path: Path) -> None:
     assert load(tmp_path / "model.pkl").values.tolist() == [0.0, 1.0, 2.0]
 
 
-def test_the_file_that_was_opened_is_loaded_when_another_took_its_name(tmp_path: Path) -> None:
+def test_the_opened_file_is_loaded_when_it_was_replaced(tmp_path: Path) -> None:
     path = tmp_path / "model.joblib"
     joblib.dump(Table(np.full(300_000, 1.0)), path)
     joblib.dump(Table(np.full(300_000, 2.0)), tmp_path / "other")
@@ -152,7 +152,7 @@ def test_the_file_that_was_opened_is_loaded_when_another_took_its_name(tmp_path:
 
 
 @pytest.mark.parametrize("content", [b"", b"\x80\x05no", b"nonsense"])
-def test_what_is_no_pickle_is_said_not_to_load(content: bytes, tmp_path: Path) -> None:
+def test_an_invalid_pickle_is_refused(content: bytes, tmp_path: Path) -> None:
     (tmp_path / "model.pkl").write_bytes(content)
     with pytest.raises(errors.Permanent) as caught:
         load(tmp_path / "model.pkl")

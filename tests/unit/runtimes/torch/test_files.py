@@ -59,7 +59,7 @@ def apart(net: Any, directory: Path) -> None:
 
 
 @pytest.mark.parametrize("write", [whole, apart])
-def test_a_loaded_program_computes_what_the_network_did(
+def test_a_loaded_program_computes_the_same_as_the_network(
     write: Callable[[Any, Path], None], tmp_path: Path
 ) -> None:
     net = Net()
@@ -71,7 +71,7 @@ def test_a_loaded_program_computes_what_the_network_did(
     assert program.inputs == (Input("x", "FP32", (-1, 4)),)
 
 
-def test_weights_apart_are_views_of_their_file_and_not_in_the_program(tmp_path: Path) -> None:
+def test_separate_weights_are_mapped_and_not_in_the_program(tmp_path: Path) -> None:
     net = torch.nn.Linear(4, 300_000)
     apart(Renamed(net), tmp_path)
     assert (
@@ -139,7 +139,7 @@ def no_datatype(directory: Path) -> None:
         (no_datatype, "UnsupportedModel", "no tensor datatype holds elements of type torch.bfloat16"),
     ],
 )
-def test_what_is_no_program_of_tensors_is_refused(
+def test_an_invalid_program_is_refused(
     write: Callable[[Path], None], reason: str, says: str, tmp_path: Path
 ) -> None:
     write(tmp_path)
@@ -148,7 +148,7 @@ def test_what_is_no_program_of_tensors_is_refused(
     assert caught.value.reason == reason
 
 
-def test_a_share_of_a_gpu_that_pytorch_cannot_use_is_an_error_and_not_the_cpu(
+def test_a_gpu_that_pytorch_cannot_use_is_an_error(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setenv("SLIPWAY_DEVICE", "cuda")

@@ -76,7 +76,7 @@ def ask(*wanted: str, **changed: np.ndarray) -> InferenceRequest:
     )
 
 
-def test_tensors_are_found_by_the_names_of_the_arguments_in_any_order() -> None:
+def test_inputs_are_matched_by_argument_name_in_any_order() -> None:
     assert MODEL.inputs == (
         Input("ids", "INT64", (-1, 4)),
         Input("weights", "FP32", (-1, 4)),
@@ -92,7 +92,7 @@ def test_tensors_are_found_by_the_names_of_the_arguments_in_any_order() -> None:
     assert (positive.array == found[1].numpy()).all()
 
 
-def test_only_what_is_wanted_is_given_in_the_form_that_is_wanted() -> None:
+def test_only_requested_outputs_are_returned_in_the_requested_form() -> None:
     assert [(tensor.name, binary) for tensor, binary in MODEL.infer(ask("output_1"))] == [("output_1", True)]
     with pytest.raises(
         errors.ApiError, match=r"outputs\[0\].name: must be one of output_0, output_1, got 'x'"
@@ -105,17 +105,20 @@ def test_only_what_is_wanted_is_given_in_the_form_that_is_wanted() -> None:
     [
         ({"ids": ARRAYS["ids"] + 10}, "inputs: the model refuses them: index out of range"),
         ({"ids": ARRAYS["ids"][:2]}, "inputs: the model refuses them: Guard failed"),
-        ({"ids": ARRAYS["ids"][:, :3]}, r"inputs\[2\].shape: must be \[-1, 4\], where -1 is 1 or more, got \[3, 3\]"),
+        (
+            {"ids": ARRAYS["ids"][:, :3]},
+            r"inputs\[2\].shape: must be \[-1, 4\], where -1 is 1 or more, got \[3, 3\]",
+        ),
         ({"weights": ARRAYS["weights"][:0]}, r"inputs\[1\].shape: must be \[-1, 4\]"),
     ],
-)  # fmt: skip
-def test_what_does_not_fit_is_the_clients_mistake(changed: dict[str, np.ndarray], says: str) -> None:
+)
+def test_inputs_that_do_not_fit_are_refused_with_400(changed: dict[str, np.ndarray], says: str) -> None:
     with pytest.raises(errors.ApiError, match=says) as caught:
         MODEL.infer(ask(**changed))
     assert caught.value.code == 400
 
 
-def test_missing_and_unknown_tensors_are_named() -> None:
+def test_missing_and_unknown_inputs_are_refused_by_name() -> None:
     request = ask()
     with pytest.raises(
         errors.ApiError, match=r"inputs: must be ids, weights, scale, got \['scale', 'weights'\]"
@@ -136,19 +139,19 @@ def test_missing_and_unknown_tensors_are_named() -> None:
         (lambda x: [x.sum(dim=1), x * 2], [("output_0", (-1,)), ("output_1", (-1, 2))]),
     ],
 )
-def test_outputs_are_named_by_their_keys_or_their_places(give: Any, outputs: list[Any]) -> None:
+def test_outputs_are_named_by_key_or_position(give: Any, outputs: list[Any]) -> None:
     model = served(Giving(give), (torch.ones(2, 2),))
     assert [(output.name, output.shape) for output in model.outputs] == outputs
 
 
 @pytest.mark.parametrize("give", [lambda x: {"a": [x + 1]}, lambda x: (x + 1, None), lambda x: x.bfloat16()])
-def test_an_output_that_is_no_tensor_of_a_known_type_is_refused_at_the_start(give: Any) -> None:
+def test_an_output_that_is_not_a_tensor_is_refused_at_the_start(give: Any) -> None:
     with pytest.raises(errors.Permanent) as caught:
         served(Giving(give), (torch.ones(2, 2),))
     assert caught.value.reason == "UnsupportedModel"
 
 
-def test_a_description_that_is_not_the_programs_is_refused() -> None:
+def test_a_manifest_that_differs_from_the_program_is_refused() -> None:
     with pytest.raises(errors.Permanent, match=r"slipway.json: inputs: must be the program's"):
         served(Giving(torch.relu), (torch.ones(2, 2),), inputs=(Input("x", "FP32", (-1, 2)),))
 
@@ -186,7 +189,7 @@ def answered(document: Any) -> list[Any] | errors.ApiError:
 
 @settings(max_examples=100, deadline=None)
 @given(st.lists(inputs(), max_size=4), st.floats(-1e39, 1e39))
-def test_any_request_gets_outputs_or_a_message_for_its_sender(given: list[Any], scale: float) -> None:
+def test_any_request_returns_outputs_or_a_400(given: list[Any], scale: float) -> None:
     right = [
         {"name": "scale", "datatype": "FP32", "shape": [1], "data": [scale]},
         {"name": "weights", "datatype": "FP32", "shape": [2, 4], "data": [0.5] * 8},

@@ -1,4 +1,4 @@
-"""A report: everything that its page and its sentences say, as values that become JSON."""
+"""The values of a report, from which its page, its sentences and its JSON are made. Pure."""
 
 import datetime as dt
 from collections.abc import Mapping
@@ -7,13 +7,13 @@ from typing import Any
 
 from autoscaler.simulate.comparison import Change, Column
 
-KNOWING = "perfect knowledge"
-"""The row of the cheapest schedule that is known to let no request wait too long."""
+PERFECT_KNOWLEDGE = "perfect knowledge"
+"""Name of the row of the cheapest known schedule in which no request waits too long."""
 
 
 @dataclass(frozen=True, slots=True)
-class Service:
-    """What was simulated."""
+class SimulatedService:
+    """The simulated service."""
 
     start: float
     """Unix seconds."""
@@ -31,13 +31,13 @@ class Service:
     min_replicas: int
     max_replicas: int
     startup: str
-    """Seconds, or the name of a law."""
+    """Seconds, or the name of a distribution."""
     seed: int
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
-    """How one policy did."""
+class PolicyRow:
+    """The scores of one policy."""
 
     name: str
     risk: float | None
@@ -45,17 +45,17 @@ class Row:
     violations: float
     """Percent of requests that waited too long."""
     windows: float
-    """Percent of minutes in which more than 1 % did."""
+    """Percent of minutes in which more than 1 % of requests waited too long."""
     p99: float
     """Seconds of wait."""
     replica_hours: float
     over_oracle: float
     cold: float
-    """Percent that arrived at zero replicas."""
+    """Percent of requests that arrived at zero replicas."""
     actions: float
-    """An hour."""
+    """Changes per hour."""
     flips: float
-    """An hour."""
+    """Changes of direction per hour."""
     front: bool
     """No other policy is better in one of violations and cost, and as good in the other."""
 
@@ -67,35 +67,35 @@ class Moment:
     time: float
     """Unix seconds: the start of the column."""
     rate: float
-    """Work per second, on the mean."""
+    """Mean work per second."""
     requests: float
     needed: int
-    """Replicas, by perfect knowledge."""
+    """Replicas with perfect knowledge."""
 
 
 @dataclass(frozen=True, slots=True)
 class Track:
-    """What one policy did, column by column."""
+    """The timeline of one policy."""
 
     name: str
     columns: tuple[Column, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Report:
-    """What the page shows."""
+class SimulationReport:
+    """The values of the report."""
 
     name: str
-    """Of the trace."""
+    """Name of the trace."""
     generated_at: str
     """RFC 3339."""
     version: str
-    service: Service
+    service: SimulatedService
     assumed: tuple[str, ...]
-    """What nobody said, in sentences."""
+    """Assumptions about unknown facts, in sentences."""
     main: str
-    """Our policy, of which changes and reasons are."""
-    rows: tuple[Row, ...]
+    """Name of our policy, whose changes and reasons are shown."""
+    rows: tuple[PolicyRow, ...]
     step: int
     """Seconds of a column."""
     moments: tuple[Moment, ...]
@@ -105,17 +105,17 @@ class Report:
     reasons: Mapping[str, int]
     """Decisions of the main policy by reason."""
 
-    def row(self, name: str) -> Row:
+    def row(self, name: str) -> PolicyRow:
         """Return the row of a policy."""
         return next(row for row in self.rows if row.name == name)
 
     def when(self, moment: float) -> str:
-        """Return a Unix time as people read it, in UTC."""
+        """Return a Unix time as text, in UTC."""
         return dt.datetime.fromtimestamp(moment, dt.UTC).strftime("%a %d %b %H:%M:%S")
 
 
-def as_json(report: Report) -> dict[str, Any]:
-    """Return the report as an object of JSON, its names in camelCase; of a timeline each field is a list."""
+def as_json(report: SimulationReport) -> dict[str, Any]:
+    """Return the report as a JSON object with camelCase names; timelines have one list per field."""
     document: dict[str, Any] = _camel(asdict(report))
     document["reasons"] = dict(report.reasons)
     document["moments"] = _by_field(document["moments"])
