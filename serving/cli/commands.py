@@ -55,7 +55,7 @@ COMMANDS = Group(
             "Find the cheapest spec of a predictor that meets its SLO.",
             {
                 "status": Command(
-                    f"{_TUNE}.status:status", "Show progress, the best spec so far and what runs now."
+                    f"{_TUNE}.status:status", "Show progress, the best spec so far and the running trials."
                 ),
                 "report": Command(f"{_TUNE}.report:report", "Explain the result."),
                 "apply": Command(f"{_TUNE}.apply:apply", "Let the predictor run the recommended spec."),

@@ -100,7 +100,7 @@ def chosen(policies: Sequence[str], risk: float | None) -> list[Contender]:
     return [*ours, *(Contender(name) for name in dict.fromkeys(others) if name != OURS)]
 
 
-def text(report: schema.Report) -> str:
+def text(report: schema.SimulationReport) -> str:
     """Return the report for a terminal."""
     words = sentences.of(report)
     rows = [[cell for cell, _ in plots.cells(row)] for row in report.rows]
@@ -121,7 +121,7 @@ def _law(startup: str) -> Startup:
         ) from error
 
 
-def _write(report: schema.Report, form: str, out: Path | None) -> None:
+def _write(report: schema.SimulationReport, form: str, out: Path | None) -> None:
     data = orjson.dumps(schema.as_json(report), option=orjson.OPT_INDENT_2).decode() + "\n"
     if form == "html" and out is not None:
         files.write(out, page.render(report))

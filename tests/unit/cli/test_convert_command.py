@@ -1,4 +1,4 @@
-"""`slipway convert`: ours on standard output, what is lost on standard error, and nothing where one cannot be converted."""
+"""`slipway convert`: manifests on standard output, losses on standard error, nothing after an error."""
 
 import io
 import json

@@ -42,6 +42,6 @@ def test_a_missing_object_is_reported_with_the_command_that_lists_objects() -> N
     assert words(errors.NotFound(404, "NotFound", "no such path")) == "no such path"
 
 
-def test_a_missing_namespace_is_reported_without_a_namespace() -> None:
+def test_a_missing_namespace_is_reported_with_the_command_that_lists_namespaces() -> None:
     error = errors.NotFound(404, "NotFound", 'namespaces "x" not found', details={"kind": "namespaces"})
     assert words(error).endswith("\n`slipway get namespaces` lists what there is.")

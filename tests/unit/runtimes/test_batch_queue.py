@@ -1,4 +1,4 @@
-"""Who goes with whom, and when: whatever comes, each request is in one batch, in its turn, and no batch is too large."""
+"""Properties of batches: each request is in one batch, in order, and no batch is too large."""
 
 from dataclasses import dataclass, field
 

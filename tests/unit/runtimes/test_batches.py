@@ -1,4 +1,4 @@
-"""Requests that are joined are answered as each of them alone would be."""
+"""Joined requests get the same answers as separate ones."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""What of an image is hashed when a runtime opens it, with and without the node's word that its seal holds."""
+"""The files that a runtime hashes when it opens an image, with and without a checked seal."""
 
 import json
 from pathlib import Path

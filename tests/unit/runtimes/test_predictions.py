@@ -1,4 +1,4 @@
-"""Requests that wait for one model, and their answers; the model is the tests', and counts its calls."""
+"""Requests that wait for a model, and their answers; the model counts its calls."""
 
 import asyncio
 import threading

@@ -1,4 +1,4 @@
-"""What a runtime reads of its environment, and how it predicts because of it."""
+"""The options of a runtime from its environment, and the predictions that follow from them."""
 
 from concurrent.futures import ThreadPoolExecutor
 

@@ -1,4 +1,4 @@
-"""The inference protocol's codec: round trips in both forms, and no bytes that crash it."""
+"""The codec of the inference protocol: round trips in both forms, and no crash on any bytes."""
 
 import json
 

@@ -1,4 +1,4 @@
-"""What a start-up says of itself: durations that add up, in the standard header's form."""
+"""The phases of a start-up: durations that add up, in the form of the standard header."""
 
 import math
 import re

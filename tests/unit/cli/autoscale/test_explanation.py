@@ -1,4 +1,4 @@
-"""What `autoscale status` and `explain` say of an Autoscaler, whatever it lacks."""
+"""The output of `autoscale status` and `explain`, also for incomplete Autoscalers."""
 
 import datetime as dt
 import re
@@ -214,6 +214,6 @@ def test_a_predictor_is_looked_up_by_its_inference(name: str, own: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["a/", "/b", "a/b/c"])
-def test_an_unknown_name_is_refused(name: str) -> None:
+def test_a_malformed_name_is_refused(name: str) -> None:
     with pytest.raises(errors.UserError, match="neither the name of an Autoscaler nor INFERENCE/PREDICTOR"):
         lookup.own_name(name)

@@ -1,4 +1,4 @@
-"""Arrivals from counters that begin again, and files that can be read whenever the recording ends."""
+"""Arrivals from counters that are reset, and recordings that are readable whenever they end."""
 
 import gzip
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Which policies `autoscale simulate` runs, and what it refuses before it runs any."""
+"""The policies that `autoscale simulate` runs, and the options that it refuses."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Load from files and from a Prometheus, and what is said of what cannot be read."""
+"""Load from files and from Prometheus, and the errors of unreadable load."""
 
 import gzip
 import json
@@ -97,7 +97,7 @@ def test_a_missing_query_is_refused() -> None:
 
 
 @pytest.mark.parametrize("chosen", [LoadSource(None), LoadSource(Path("x.csv"), "http://127.0.0.1:9", "x")])
-def test_several_sources_of_load_are_refused(chosen: LoadSource) -> None:
+def test_load_without_exactly_one_source_is_refused(chosen: LoadSource) -> None:
     with pytest.raises(errors.UserError, match="say where the load is"):
         sources.read(chosen)
 

@@ -1,4 +1,4 @@
-"""`slipway config explain`: nothing is left without a unit and a reason."""
+"""`slipway config explain`: every setting has a unit and a reason."""
 
 import json
 from pathlib import Path

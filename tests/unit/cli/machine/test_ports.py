@@ -14,7 +14,7 @@ def free() -> int:
         return int(probe.getsockname()[1])
 
 
-def test_a_kubeconfig_of_another_port_is_deleted_before_the_start(tmp_path: Path) -> None:
+def test_a_kubeconfig_is_deleted_when_the_port_changes(tmp_path: Path) -> None:
     where = DataDir(tmp_path)
     first = ports.choose(where, DEFAULTS, free(), free())
     where.kubeconfig.write_text("{}")

@@ -1,4 +1,4 @@
-"""Directories of other tools, as those write them."""
+"""Recognition of the model directories of other tools."""
 
 import json
 from pathlib import Path

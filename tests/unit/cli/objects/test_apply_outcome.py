@@ -1,4 +1,4 @@
-"""What `slipway apply` says that it did."""
+"""The outcome that `slipway apply` reports."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""What `slipway tune apply` changes, and what it refuses to."""
+"""The change that `slipway tune apply` makes, and the changes that it refuses."""
 
 from typing import Any
 

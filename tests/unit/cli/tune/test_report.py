@@ -1,4 +1,4 @@
-"""How `slipway tune report` lays out the report's sentences."""
+"""The layout of the sentences of `slipway tune report`."""
 
 from serving.cli.tune import report
 

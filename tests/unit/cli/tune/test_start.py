@@ -1,4 +1,4 @@
-"""What `slipway tune -f` says when it has begun."""
+"""The announcement of `slipway tune -f`."""
 
 import pytest
 

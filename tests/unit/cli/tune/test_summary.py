@@ -1,4 +1,4 @@
-"""What `slipway tune status` and `describe pe` print, at each phase."""
+"""The output of `slipway tune status` and `describe pe` in each phase."""
 
 import datetime as dt
 

@@ -1,4 +1,4 @@
-"""An estimator's tensors, from its description or from what it was fitted on."""
+"""The tensors of an estimator, from its manifest or from its fit."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""Estimators out of their pickles: the same predictions, large arrays left in the file."""
+"""Estimators loaded from pickles: the same predictions, large arrays mapped."""
 
 import gc
 import pickle

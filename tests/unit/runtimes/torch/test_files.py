@@ -1,4 +1,4 @@
-"""PyTorch programs as files: whole, or with their weights apart and mapped; and what is refused."""
+"""PyTorch programs as files, with weights inside or separate, and the files that are refused."""
 
 from collections.abc import Callable
 from pathlib import Path

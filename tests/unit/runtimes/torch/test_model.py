@@ -1,4 +1,4 @@
-"""A PyTorch program's tensors: by name, in any number, and every input that does not fit is the client's mistake."""
+"""The tensors of a PyTorch program: matched by name, and refused when they do not fit."""
 
 import io
 import json
