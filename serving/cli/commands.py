@@ -60,7 +60,7 @@ COMMANDS = Group(
                 "report": Command(f"{_TUNE}.report:report", "Explain the result."),
                 "apply": Command(f"{_TUNE}.apply:apply", "Let the predictor run the recommended spec."),
                 "stop": Command(f"{_TUNE}.suspend:stop", "Start no more trials."),
-                "resume": Command(f"{_TUNE}.suspend:resume", "Go on with an experiment that was stopped."),
+                "resume": Command(f"{_TUNE}.suspend:resume", "Resume a stopped experiment."),
             },
             f"{_TUNE}.group:tune",
         ),
