@@ -191,9 +191,7 @@ async def test_batches_get_smaller_when_requests_fail_only_together(
     gathered = make(model)
     eight = [ask(value) for value in range(8)]
     assert await answers(gathered, *eight) == [[2 * value] for value in range(8)]
-    assert (
-        "8 rows of 8 requests fail together and not alone; from now on at most 4 rows together" in caplog.text
-    )
+    assert "8 rows of 8 requests fail together and not alone; batches have at most 4 rows now" in caplog.text
     model.calls.clear()
     await answers(gathered, *eight)
     assert [len(call) for call in model.calls] == [4, 1, 1, 1, 1, 2, 2]
