@@ -154,7 +154,7 @@ def test_a_gpu_that_pytorch_cannot_use_is_an_error(
     monkeypatch.setenv("SLIPWAY_DEVICE", "cuda")
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     with pytest.raises(
-        errors.Permanent, match=r"SLIPWAY_DEVICE is cuda, and this PyTorch .* finds no GPU"
+        errors.Permanent, match=r"SLIPWAY_DEVICE is cuda, and this PyTorch .* finds no usable GPU"
     ) as caught:
         server._framework()
     assert caught.value.reason == "NoGpu"
